@@ -5,7 +5,6 @@ PY     := $(VENV)/bin/python
 SEEDS  ?= 0:1000
 JOBS   ?= 2
 export VENV PYTHON
-export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint simulate bench clean

