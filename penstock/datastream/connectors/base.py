@@ -1,0 +1,151 @@
+"""What a source, split enumerator, reader, sink, writer and committer are.
+
+A source's splits are handed out by an enumerator in the JobMaster and read by readers in the slots. A split is
+bytes (JSON, so that it can be read in a checkpoint's metadata), and says where in it to go on.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.common.typeinfo import TypeInformation
+
+
+class SourceError(Exception):
+    """Input that cannot be read. The message names file, row or split, and the way out."""
+
+
+class SplitEnumerator(ABC):
+    """Lives in the JobMaster; every method is called by its one thread and returns at once."""
+
+    @abstractmethod
+    def next_splits(self, subtask: int) -> list[bytes] | None:
+        """What to read next; [] when there is nothing now (ask again later), None when there never will be."""
+
+    @abstractmethod
+    def return_splits(self, splits: list[bytes]) -> None:
+        """Splits (with positions) that a restored job's readers do not hold any more. They are handed out again."""
+
+    @abstractmethod
+    def snapshot(self) -> bytes:
+        """What `Source.create_enumerator(restored=...)` continues from: the splits not handed out yet."""
+
+
+@dataclass(frozen=True)
+class NotReady:
+    """Nothing to read now; call again after `wait_ms`. `wait_ms` None: after splits have been added."""
+
+    wait_ms: float | None
+
+
+class SourceReader(ABC):
+    """Lives in a slot, in its subtask's thread. Must not block longer than reading its input takes."""
+
+    @abstractmethod
+    def add_splits(self, splits: list[bytes]) -> None: ...
+
+    @abstractmethod
+    def no_more_splits(self) -> None: ...
+
+    @abstractmethod
+    def read(self, rows_max: int) -> pa.RecordBatch | NotReady | None:
+        """The next rows, 1 to `rows_max` of them; None at the end of all input, which is only after
+        `no_more_splits()`. With `NotReady(None)` the runtime asks the enumerator for splits."""
+
+    @abstractmethod
+    def snapshot(self) -> list[bytes]:
+        """The splits in hand, with positions behind the last row that `read` returned (not the last read ahead)."""
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class ReaderContext:
+    subtask: int
+    parallelism: int
+    operator_name: str
+
+
+class Source(ABC):
+    """Pickled by value or reference and shipped. Checks what can be known when it is built, before the job starts."""
+
+    bounded: bool = True
+
+    @property
+    @abstractmethod
+    def produced_type(self) -> TypeInformation | None:
+        """None: the stream's type is given by `from_source(..., type_info=...)`, else rows are pickles."""
+
+    def validate(self) -> None:
+        """Called on the driver before the job starts. Raises `SourceError`."""
+
+    @abstractmethod
+    def create_enumerator(self, parallelism: int, restored: bytes | None) -> SplitEnumerator: ...
+
+    @abstractmethod
+    def create_reader(self, context: ReaderContext) -> SourceReader: ...
+
+
+class SinkError(Exception):
+    """Output that cannot be written. The message names the file and the way out."""
+
+
+@dataclass(frozen=True)
+class WriterContext:
+    """`incarnation` differs for every generation of every driver: part of the names of pending files.
+
+    `emit` sends lines to the driver's terminal (print sink); `checkpointing` tells whether commits will come with
+    checkpoints or only once at the end.
+    """
+
+    subtask: int
+    parallelism: int
+    operator_name: str
+    operator_uid: str
+    incarnation: str
+    checkpointing: bool
+    input_type: TypeInformation | None
+    emit: Any
+
+
+class SinkWriter(ABC):
+    """Lives in a slot, in its subtask's thread."""
+
+    @abstractmethod
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Rows in the columns of the input type, or (untyped) one binary column of pickles."""
+
+    def prepare_commit(self, checkpoint_id: int) -> list[bytes]:
+        """Everything written since the last call becomes committables: durable now, visible after the commit."""
+        return []
+
+    def snapshot(self) -> list[bytes]:
+        """Small state to restore from, after `prepare_commit`."""
+        return []
+
+    def finish(self) -> None:
+        """No more rows will come; commits may still."""
+
+    def close(self) -> None: ...
+
+
+class Committer(ABC):
+    """Lives in the JobMaster; called in log order. A commit may be repeated any number of times."""
+
+    @abstractmethod
+    def commit(self, committables: list[bytes]) -> None: ...
+
+
+class Sink(ABC):
+    def validate(self, input_type: TypeInformation | None) -> None:
+        """Called on the driver before the job starts. Raises `SinkError`."""
+
+    @abstractmethod
+    def create_writer(self, context: WriterContext, restored: list[bytes]) -> SinkWriter: ...
+
+    def create_committer(self) -> Committer | None:
+        return None

@@ -1,0 +1,1 @@
+"""What was declared becomes what will run."""

@@ -1,0 +1,108 @@
+"""The job graph: vertices (chains of operators) and the edges between them, as they will run.
+
+A chain is linear: an operator with more than one consumer ends its chain, and its consumers sit in vertices of
+their own behind forward edges (in the same slot, by reference), so that a snapshot never has to look inside a tree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.common.typeinfo import TypeInformation
+from penstock.graph.logical import OperatorKind, Partitioner, PartitionerKind
+
+
+@dataclass(frozen=True)
+class Operator:
+    """`uid`: 32 hex digits, stable over restarts: from the user's uid, else from the position in the graph."""
+
+    uid: str
+    name: str
+    kind: OperatorKind
+    function: Any
+    input_type: TypeInformation | None
+    output_type: TypeInformation | None
+    user_uid: str | None = None
+
+
+@dataclass(frozen=True)
+class Vertex:
+    """`index` is its place in `JobGraph.vertices`, which is in topological order. `key_type`/`keyed`: whether its
+    head reads keyed rows."""
+
+    index: int
+    name: str
+    parallelism: int
+    max_parallelism: int
+    operators: tuple[Operator, ...]
+    keyed: bool = False
+
+    @property
+    def uid(self) -> str:
+        return self.operators[0].uid
+
+    @property
+    def is_source(self) -> bool:
+        return self.operators[0].kind is OperatorKind.SOURCE
+
+
+@dataclass(frozen=True)
+class Edge:
+    """`name` is stable over restarts: "<producer operator uid>-<consumer operator uid>-<input>-<ordinal>".
+
+    `type` is the type of the rows (None: pickles). `input_index` is the consumer's logical input (0; two-input
+    operators have 1, too); a union is several edges with one input index.
+    """
+
+    index: int
+    name: str
+    source: int
+    target: int
+    input_index: int
+    partitioner: Partitioner
+    type: TypeInformation | None
+    source_parallelism: int
+    target_parallelism: int
+
+    def consumers_of(self, producer: int) -> range:
+        """The consumer subtasks that the given producer has a channel to."""
+        return _neighbours(self.partitioner, producer, self.source_parallelism, self.target_parallelism)
+
+    def producers_of(self, consumer: int) -> range:
+        """The producer subtasks that have a channel to the given consumer."""
+        if not self.partitioner.pointwise:
+            return range(self.source_parallelism)
+        found = [p for p in range(self.source_parallelism) if consumer in self.consumers_of(p)]
+        return range(found[0], found[-1] + 1) if found else range(0)
+
+
+def _neighbours(partitioner: Partitioner, producer: int, sources: int, targets: int) -> range:
+    if not partitioner.pointwise:
+        return range(targets)
+    if partitioner.kind is PartitionerKind.FORWARD or sources == targets:
+        return range(producer, producer + 1)
+    if sources > targets:
+        consumer = producer * targets // sources
+        return range(consumer, consumer + 1)
+    first = -(-producer * targets // sources)
+    last = -(-(producer + 1) * targets // sources)
+    return range(first, last)
+
+
+@dataclass(frozen=True)
+class JobGraph:
+    name: str
+    vertices: tuple[Vertex, ...]
+    edges: tuple[Edge, ...]
+
+    def inputs_of(self, vertex: int) -> tuple[Edge, ...]:
+        return tuple(e for e in self.edges if e.target == vertex)
+
+    def outputs_of(self, vertex: int) -> tuple[Edge, ...]:
+        return tuple(e for e in self.edges if e.source == vertex)
+
+    @property
+    def slots(self) -> int:
+        """Subtask i of every vertex lives in slot i."""
+        return max((v.parallelism for v in self.vertices), default=0)

@@ -1,0 +1,84 @@
+"""What slots say to each other on a channel.
+
+*Urgent* frames (`UrgentBarrier`, `CancelBarrier`, `CreditLimit`) go ahead of all, have no number and need no credit.
+An `AlignedBarrier` travels in its place. `Event` travels in order with rows, is numbered and needs no credit. `Data`
+needs credit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.protocol.elements import Barrier, ChannelId, InBandEvent
+
+FRAME_OVERHEAD_BYTES = 512
+"""What a data frame is charged beside its own bytes, so that many small ones are bounded, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """Rows [first, first + rows). `payload` is an Arrow IPC record-batch message (bytes-like) between processes, and
+    a `penstock.runtime.batches.Rows` by reference within one. `size_bytes` is what it is charged, overhead included."""
+
+    channel: ChannelId
+    first: int
+    rows: int
+    size_bytes: int
+    payload: Any
+
+    urgent = False
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    channel: ChannelId
+    number: int
+    event: InBandEvent
+
+    urgent = False
+
+
+@dataclass(frozen=True, slots=True)
+class AlignedBarrier:
+    """Stands before element `position`."""
+
+    channel: ChannelId
+    position: int
+    barrier: Barrier
+
+    urgent = False
+
+
+@dataclass(frozen=True, slots=True)
+class UrgentBarrier:
+    """`emitted`: the cut of this channel at the producer. `handed`: the first number that the producer had not yet
+    handed to the connection; it stores [handed, emitted) itself, the consumer [applied, handed)."""
+
+    channel: ChannelId
+    emitted: int
+    handed: int
+    barrier: Barrier
+
+    urgent = True
+
+
+@dataclass(frozen=True, slots=True)
+class CancelBarrier:
+    channel: ChannelId
+    checkpoint_id: int
+
+    urgent = True
+
+
+@dataclass(frozen=True, slots=True)
+class CreditLimit:
+    """From the consumer to the producer: in all, `limit_bytes` may be sent on this channel in this generation."""
+
+    channel: ChannelId
+    limit_bytes: int
+
+    urgent = True
+
+
+Frame = Data | Event | AlignedBarrier | UrgentBarrier | CancelBarrier | CreditLimit

@@ -1,0 +1,236 @@
+"""What a slot and the JobMaster say to each other, on one connection per slot, in order.
+
+Encoded as tagged msgpack by msgspec. Bytes that only the far end's Python may open (pickles) are `bytes` fields,
+opened after the connection has proved the job's secret.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.protocol.elements import Barrier, Generation, SubtaskId
+from penstock.protocol.snapshot import Segment, SubtaskSnapshot
+
+
+class Message(msgspec.Struct, frozen=True, tag=True):
+    pass
+
+
+# ---- slot -> JobMaster ------------------------------------------------------------------------------------------
+
+
+class Register(Message):
+    """First message of a slot. `submission` counts how often the driver has submitted this slot's Spark job;
+    `attempt` is Spark's attempt number within it. `process` is a random id of this process."""
+
+    slot: int
+    submission: int
+    attempt: int
+    process: str
+    pid: int
+    host: str
+    data_port: int
+    python: str
+    penstock: str
+
+
+class Connected(Message):
+    generation: Generation
+    slot: int
+
+
+class Restored(Message):
+    generation: Generation
+    slot: int
+
+
+class SlotAck(Message):
+    """All subtasks of a slot have written their part of a checkpoint, and the segment is durable."""
+
+    generation: Generation
+    slot: int
+    checkpoint_id: int
+    segment: Segment | None
+    subtasks: list[SubtaskSnapshot]
+
+
+class Decline(Message):
+    """`reason` is one of `penstock.protocol.failure_reasons`."""
+
+    generation: Generation
+    slot: int
+    checkpoint_id: int
+    subtask: SubtaskId
+    reason: str
+    detail: str = ""
+
+
+class SubtaskFailed(Message):
+    """`traceback` is the user's traceback as text, ours cut off; `operator` is a name."""
+
+    generation: Generation
+    slot: int
+    subtask: SubtaskId
+    operator: str
+    error: str
+    traceback: str
+    restartable: bool = True
+
+
+class PeerLost(Message):
+    """A slot's data connection to another ended in the middle of a generation."""
+
+    generation: Generation
+    slot: int
+    peer: int
+    detail: str
+
+
+class ReachedEndOfData(Message):
+    generation: Generation
+    slot: int
+    subtask: SubtaskId
+
+
+class SplitsRequested(Message):
+    """A reader has nothing left to read. Answered by `SplitsAssigned` when there is something."""
+
+    generation: Generation
+    slot: int
+    subtask: SubtaskId
+
+
+class SubtaskStatus(msgspec.Struct, frozen=True):
+    """Counters since the generation started; shares are of the time since the previous status, in [0, 1]."""
+
+    vertex: int
+    subtask: int
+    rows_in: int
+    rows_out: int
+    bytes_in: int
+    bytes_out: int
+    busy_share: float
+    backpressured_share: float
+    queued_bytes: int
+    overdraft_bytes: int = 0
+    step_ms_max: float = 0.0
+
+
+class SlotStatus(Message):
+    """The heartbeat."""
+
+    generation: Generation
+    slot: int
+    subtasks: list[SubtaskStatus]
+    rss_bytes: int
+
+
+class Printed(Message):
+    """Output of user code or of the print sink: whole lines, without line ends."""
+
+    slot: int
+    subtask: int
+    lines: list[str]
+    is_error: bool = False
+
+
+class Left(Message):
+    """A slot has let go of all its subtasks and connections of a generation (after `Cancel`), or leaves for good."""
+
+    generation: Generation
+    slot: int
+
+
+class StoreRequest(Message):
+    """Checkpoint storage in the driver's memory: put (with `data`) or get (a range; length -1 is the rest)."""
+
+    slot: int
+    request: int
+    path: str
+    data: bytes | None = None
+    offset: int = 0
+    length_bytes: int = -1
+
+
+# ---- JobMaster -> slot ------------------------------------------------------------------------------------------
+
+
+class Peer(msgspec.Struct, frozen=True):
+    slot: int
+    host: str
+    data_port: int
+    process: str
+
+
+class StandBy(Message):
+    """Another attempt of the same slot is alive: wait, neither return nor raise."""
+
+
+class Deploy(Message):
+    """Build this generation's subtasks, connect to peers, restore. `plan` is a cloudpickled
+    `penstock.runtime.deployment.DeploymentPlan`; `restore` an encoded `Metadata`, or None."""
+
+    generation: Generation
+    slot: int
+    peers: list[Peer]
+    plan: bytes
+    restore: bytes | None
+
+
+class Restore(Message):
+    """Every slot is connected: read state and in-flight data."""
+
+    generation: Generation
+
+
+class Run(Message):
+    generation: Generation
+
+
+class Trigger(Message):
+    """Sent to every slot; its source subtasks inject the barrier."""
+
+    generation: Generation
+    barrier: Barrier
+
+
+class CheckpointEnded(Message):
+    """A checkpoint has completed (`aborted` False: it is canonical) or was given up."""
+
+    generation: Generation
+    checkpoint_id: int
+    aborted: bool
+
+
+class SplitsAssigned(Message):
+    generation: Generation
+    subtask: SubtaskId
+    splits: list[bytes]
+    no_more: bool
+
+
+class Cancel(Message):
+    """Let go of this generation's subtasks; answered by `Left`."""
+
+    generation: Generation
+
+
+class Leave(Message):
+    """Close everything and end the process. `message` is why, for the log."""
+
+    message: str
+
+
+class StoreReply(Message):
+    request: int
+    data: bytes | None
+    error: str | None = None
+
+
+Upward = (
+    Register | Connected | Restored | SlotAck | Decline | SubtaskFailed | PeerLost | ReachedEndOfData | SplitsRequested
+    | SlotStatus | Printed | Left | StoreRequest
+)
+Downward = (
+    StandBy | Deploy | Restore | Run | Trigger | CheckpointEnded | SplitsAssigned | Cancel | Leave | StoreReply
+)

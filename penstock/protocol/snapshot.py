@@ -1,0 +1,189 @@
+"""What a subtask's snapshot consists of, as it travels in an acknowledgement and stands in `_metadata`.
+
+All offsets are in the segment file of the slot that wrote it. Checksums are CRC-32 (zlib.crc32) of the range's bytes.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.protocol.elements import InBandEvent
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """A slot's file of one checkpoint. `path` is relative to the job's directory."""
+
+    path: str
+    length_bytes: int
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """Rows [first, first + rows) of a channel: one Arrow IPC record-batch message in a segment.
+
+    `segment` is an index into the list of segments of the acknowledgement or metadata that holds this.
+    """
+
+    first: int
+    rows: int
+    segment: int
+    offset: int
+    length_bytes: int
+    crc: int
+
+
+class NumberedEvent(msgspec.Struct, frozen=True):
+    number: int
+    event: InBandEvent
+
+
+class Capture(msgspec.Struct, frozen=True):
+    """Elements of one channel that were in flight. `peer` is the other end's subtask."""
+
+    peer: int
+    pieces: list[Piece]
+    events: list[NumberedEvent]
+
+
+class InputCut(msgspec.Struct, frozen=True):
+    """One input edge at the snapshot. `applied[i]` belongs to the i-th producer of `Edge.producers_of(subtask)`.
+
+    `stored_from`/`stored_upto` per channel are implied by `captures`; a channel without capture stored nothing.
+    """
+
+    edge: str
+    applied: list[int]
+    captures: list[Capture]
+
+
+class OutputCut(msgspec.Struct, frozen=True):
+    """One output edge at the snapshot. `emitted[i]` belongs to the i-th consumer of `Edge.consumers_of(subtask)`."""
+
+    edge: str
+    emitted: list[int]
+    captures: list[Capture]
+
+
+class LayerCut(msgspec.Struct, frozen=True):
+    """Recovered elements [first, end) of an old channel that this gate has not read yet.
+
+    The old channel is named by its edge and both its old ends. Layers of one channel stand oldest first.
+    """
+
+    edge: str
+    producer: int
+    consumer: int
+    first: int
+    end: int
+    pieces: list[Piece]
+    events: list[NumberedEvent]
+
+
+class StateRange(msgspec.Struct, frozen=True):
+    """Entries of one keyed state of one operator: an Arrow IPC stream in a segment (see `penstock.state`)."""
+
+    operator: str
+    name: str
+    segment: int
+    offset: int
+    length_bytes: int
+    crc: int
+    entries: int
+
+
+class StateSchema(msgspec.Struct, frozen=True):
+    """How a keyed state was declared: checked by name when it is restored. `kind`: value, list, map, reducing."""
+
+    operator: str
+    name: str
+    kind: str
+    codec: str
+
+
+class OperatorPart(msgspec.Struct, frozen=True):
+    """Small state of one operator of the chain, inline: a reader's splits, a sink writer's state, and so on.
+
+    `name`: "splits" (one item per split, encoded by the source), "writer" (a sink's `SinkWriter.snapshot()`).
+    """
+
+    operator: str
+    name: str
+    items: list[bytes]
+
+
+class Committable(msgspec.Struct, frozen=True):
+    operator: str
+    data: bytes
+
+
+class SubtaskSnapshot(msgspec.Struct, frozen=True):
+    vertex: int
+    subtask: int
+    inputs: list[InputCut]
+    outputs: list[OutputCut]
+    layers: list[LayerCut]
+    keyed: list[StateRange]
+    schemas: list[StateSchema]
+    parts: list[OperatorPart]
+    committables: list[Committable]
+    watermark_ms: int | None = None
+    finished: bool = False
+    """True once the subtask had sent its end of data."""
+    unaligned: bool = False
+    persisted_bytes: int = 0
+    """Bytes of in-flight data (rows) that this subtask wrote."""
+    state_bytes: int = 0
+    start_delay_ms: float = 0.0
+    alignment_ms: float = 0.0
+    sync_ms: float = 0.0
+    async_ms: float = 0.0
+
+
+class VertexShape(msgspec.Struct, frozen=True):
+    """What of a vertex a restore must find again: checked by name before the job starts."""
+
+    index: int
+    name: str
+    operators: list[str]
+    """Operator uids, head first."""
+    operator_names: list[str]
+    parallelism: int
+    max_parallelism: int
+
+
+class EdgeShape(msgspec.Struct, frozen=True):
+    name: str
+    source: int
+    target: int
+    partitioner: str
+    pointwise: bool
+
+
+class EnumeratorState(msgspec.Struct, frozen=True):
+    operator: str
+    data: bytes
+
+
+FORMAT_VERSION = 1
+
+
+class Metadata(msgspec.Struct, frozen=True):
+    """The content of `chk-<n>/_metadata`. Names only what lies in the job's directory, or what is stated with its
+    size and modification mark in a split."""
+
+    format_version: int
+    job_id: str
+    job_name: str
+    checkpoint_id: int
+    fence: int
+    counter: int
+    incarnation: str
+    trigger_wall_ms: int
+    draining: bool
+    vertices: list[VertexShape]
+    edges: list[EdgeShape]
+    segments: list[Segment]
+    subtasks: list[SubtaskSnapshot]
+    enumerators: list[EnumeratorState]
+    unconfirmed_commits: list[Committable]
+    """Committables of earlier checkpoints whose commit had not been confirmed when this one was published."""
+    is_final: bool = False

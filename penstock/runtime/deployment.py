@@ -1,0 +1,21 @@
+"""What a slot is given to build its part of a generation. Cloudpickled, so its functions arrive afresh each time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.common.configuration import Configuration
+from penstock.graph.job_graph import JobGraph
+
+
+@dataclass(frozen=True)
+class DeploymentPlan:
+    """`incarnation` is random per driver and part of every object's and pending file's name. `storage_root` is the
+    job's directory (a local path) or None for storage in the driver's memory."""
+
+    job_id: str
+    graph: JobGraph
+    configuration: Configuration
+    incarnation: str
+    storage_root: str | None
+    checkpointing: bool

@@ -1,0 +1,70 @@
+"""What can be seen of a running job: immutable values that the JobMaster replaces, so that any thread may read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class VertexReport:
+    name: str
+    parallelism: int
+    rows_in: int
+    rows_out: int
+    rows_in_per_s: float
+    rows_out_per_s: float
+    busy_share: float
+    backpressured_share: float
+
+
+@dataclass(frozen=True)
+class CheckpointReport:
+    """`duration_ms`: trigger to last acknowledgement (Flink's end-to-end duration). `publication_ms`: trigger to log
+    entry. `status`: "completed", "failed" or "in_progress"."""
+
+    checkpoint_id: int
+    status: str
+    trigger_wall_ms: int
+    duration_ms: float | None
+    publication_ms: float | None
+    unaligned: bool
+    state_bytes: int
+    inflight_bytes: int
+    written_bytes: int
+    objects_written: int
+    path: str | None
+    failure: str | None = None
+
+
+@dataclass(frozen=True)
+class RecoveryReport:
+    """One restart: what failed, and how long it took from the failure until every subtask ran again."""
+
+    generation: int
+    wall_ms: int
+    cause: str
+    running_after_ms: float | None
+    restored_checkpoint: int | None
+
+
+@dataclass(frozen=True)
+class JobReport:
+    """`state` is Flink's: CREATED, RUNNING, RESTARTING, FINISHED, CANCELLING, CANCELED, FAILING, FAILED.
+
+    `checkpoints` holds the newest ones (`web.checkpoints.history`), oldest first; `completed`/`failed` count all."""
+
+    job_id: str
+    job_name: str
+    state: str
+    generation: int
+    restarts: int
+    vertices: tuple[VertexReport, ...]
+    checkpoints: tuple[CheckpointReport, ...]
+    completed: int
+    failed: int
+    recoveries: tuple[RecoveryReport, ...]
+    slots_needed: int
+    slots_registered: int
+    slot_rss_bytes: tuple[int, ...] = ()
+    slot_pids: tuple[int, ...] = ()
+    latest_checkpoint_path: str | None = None
