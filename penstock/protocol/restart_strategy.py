@@ -1,0 +1,121 @@
+"""Whether a failed job is restarted, and after how long. Flink's four strategies with Flink's options.
+
+Ours differs in one point: under exponential delay the first restart comes at once, and so does the restart after a
+lost slot if a checkpoint has completed since the previous restart (the job got on, and a killed process is not its
+fault). Only failures without progress, and those of user code, make the next delay longer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Failure:
+    """`jitter` is the caller's random number in [-1, 1]. `slot_lost`: a process or connection went away, in contrast
+    to an error of the job itself. `progressed`: a checkpoint has completed since the last restart."""
+
+    now_ms: float
+    jitter: float = 0.0
+    slot_lost: bool = False
+    progressed: bool = False
+
+
+class RestartStrategy(Protocol):
+    def on_failure(self, failure: Failure) -> float | None:
+        """Milliseconds until the job is to be restarted; None: it is not restarted."""
+
+    def describe(self) -> str:
+        """Why it gave up, and which option allows more, for the message of a failed job."""
+
+
+class NoRestart:
+    def on_failure(self, failure: Failure) -> float | None:
+        return None
+
+    def describe(self) -> str:
+        return (
+            "no restarts are configured (restart-strategy.type is 'none', which is also the default without checkpointing)"
+        )
+
+
+@dataclass
+class FixedDelay:
+    attempts_max: int = 1
+    delay_ms: float = 1000.0
+    _attempts: int = field(default=0, init=False)
+
+    def on_failure(self, failure: Failure) -> float | None:
+        self._attempts += 1
+        return self.delay_ms if self._attempts <= self.attempts_max else None
+
+    def describe(self) -> str:
+        return f"all {self.attempts_max} restarts of restart-strategy.fixed-delay.attempts are used up"
+
+
+@dataclass
+class FailureRate:
+    """Gives up when more than `failures_max` failures lie within `interval_ms`."""
+
+    failures_max: int = 1
+    interval_ms: float = 60_000.0
+    delay_ms: float = 1000.0
+    _failures_ms: deque[float] = field(default_factory=deque, init=False)
+
+    def on_failure(self, failure: Failure) -> float | None:
+        self._failures_ms.append(failure.now_ms)
+        while failure.now_ms - self._failures_ms[0] > self.interval_ms:
+            self._failures_ms.popleft()
+        return self.delay_ms if len(self._failures_ms) <= self.failures_max else None
+
+    def describe(self) -> str:
+        return (
+            f"more than {self.failures_max} failures within {self.interval_ms / 1000:g} s "
+            "(restart-strategy.failure-rate.max-failures-per-interval)"
+        )
+
+
+@dataclass
+class ExponentialDelay:
+    """Delays 0, initial, initial × multiplier, … up to `backoff_max_ms`, each changed by at most `jitter_factor` of
+    itself. A run of `reset_threshold_ms` without failure starts over. `attempts_max` None: never gives up."""
+
+    initial_backoff_ms: float = 1000.0
+    backoff_max_ms: float = 60_000.0
+    multiplier: float = 1.5
+    jitter_factor: float = 0.1
+    reset_threshold_ms: float = 3_600_000.0
+    attempts_max: int | None = None
+    _attempts: int = field(default=0, init=False)
+    _restarted_ms: float = field(default=float("-inf"), init=False)
+
+    def on_failure(self, failure: Failure) -> float | None:
+        if failure.now_ms - self._restarted_ms >= self.reset_threshold_ms:
+            self._attempts = 0
+        if failure.slot_lost and failure.progressed:
+            self._restarted_ms = failure.now_ms
+            return 0.0
+        self._attempts += 1
+        if self.attempts_max is not None and self._attempts > self.attempts_max:
+            return None
+        delay_ms = self._delay_ms(failure.jitter)
+        self._restarted_ms = failure.now_ms + delay_ms
+        return delay_ms
+
+    def _delay_ms(self, jitter: float) -> float:
+        if self._attempts == 1:
+            return 0.0
+        backoff_ms = self.initial_backoff_ms
+        for _ in range(self._attempts - 2):
+            backoff_ms = min(backoff_ms * self.multiplier, self.backoff_max_ms)
+            if backoff_ms >= self.backoff_max_ms:
+                break
+        return min(backoff_ms * (1 + self.jitter_factor * jitter), self.backoff_max_ms)
+
+    def describe(self) -> str:
+        return (
+            f"all {self.attempts_max} restarts of "
+            "restart-strategy.exponential-delay.attempts-before-reset-backoff are used up"
+        )
