@@ -1,0 +1,153 @@
+"""Row and RowKind, as PyFlink has them."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, Iterator
+
+
+class RowKind(Enum):
+    INSERT = 0
+    UPDATE_BEFORE = 1
+    UPDATE_AFTER = 2
+    DELETE = 3
+
+    def __str__(self) -> str:
+        return {"INSERT": "+I", "UPDATE_BEFORE": "-U", "UPDATE_AFTER": "+U", "DELETE": "-D"}[self.name]
+
+
+class Row:
+    """A row of fields that may have names: `Row(1, "a")`, `Row(id=1, name="a")`, or
+    `Person = Row("id", "name"); Person(1, "a")`.
+
+    Fields are read and changed by position (`row[0]`), by name (`row["id"]`) or as attributes (`row.id`).
+    """
+
+    __slots__ = ("_fields", "_values", "_row_kind")
+    _fields: tuple[str, ...] | None
+    _values: list[Any]
+    _row_kind: RowKind
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if args and kwargs:
+            raise ValueError("Can not use both args and kwargs to create Row")
+        set_ = object.__setattr__
+        set_(self, "_fields", tuple(kwargs) if kwargs else None)
+        set_(self, "_values", list(kwargs.values()) if kwargs else list(args))
+        set_(self, "_row_kind", RowKind.INSERT)
+
+    @classmethod
+    def of_kind(cls, row_kind: RowKind, *args: Any, **kwargs: Any) -> Row:
+        row = cls(*args, **kwargs)
+        row.set_row_kind(row_kind)
+        return row
+
+    @classmethod
+    def of_fields(cls, names: tuple[str, ...] | None, values: Any) -> Row:
+        row = cls.__new__(cls)
+        set_ = object.__setattr__
+        set_(row, "_fields", names)
+        set_(row, "_values", list(values))
+        set_(row, "_row_kind", RowKind.INSERT)
+        return row
+
+    def __call__(self, *args: Any) -> Row:
+        """A row with this one's values as its field names."""
+        if len(args) > len(self._values):
+            raise ValueError(f"Can not create Row with fields {self._values}, expected {len(self._values)} values "
+                             f"but got {args}")
+        if not all(isinstance(name, str) for name in self._values):
+            raise TypeError("a Row that is called holds field names, which are strings")
+        return Row.of_fields(tuple(self._values), args)
+
+    def get_row_kind(self) -> RowKind:
+        return self._row_kind
+
+    def set_row_kind(self, row_kind: RowKind) -> None:
+        object.__setattr__(self, "_row_kind", row_kind)
+
+    def get_field_names(self) -> tuple[str, ...] | None:
+        return self._fields
+
+    def set_field_names(self, field_names: list[str] | tuple[str, ...]) -> None:
+        if len(field_names) != len(self._values):
+            raise ValueError(f"{len(field_names)} names for {len(self._values)} fields")
+        object.__setattr__(self, "_fields", tuple(field_names))
+
+    def to_tuple(self) -> tuple[Any, ...]:
+        return tuple(self._values)
+
+    def as_dict(self, recursive: bool = False) -> dict[str, Any]:
+        if self._fields is None:
+            raise TypeError("Cannot convert a Row without field names to a dict")
+
+        def plain(value: Any) -> Any:
+            if isinstance(value, Row) and value._fields is not None:
+                return value.as_dict(True)
+            if isinstance(value, list):
+                return [plain(v) for v in value]
+            if isinstance(value, dict):
+                return {k: plain(v) for k, v in value.items()}
+            return value
+
+        return {n: plain(v) if recursive else v for n, v in zip(self._fields, self._values)}
+
+    def _index(self, name: str) -> int:
+        try:
+            return (self._fields or ()).index(name)
+        except ValueError:
+            known = ", ".join(self._fields) if self._fields else "it has no field names"
+            raise KeyError(f"no field {name!r} in this Row ({known})") from None
+
+    def __getitem__(self, item: int | slice | str) -> Any:
+        return self._values[self._index(item) if isinstance(item, str) else item]
+
+    def __setitem__(self, item: int | str, value: Any) -> None:
+        self._values[self._index(item) if isinstance(item, str) else item] = value
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name in Row.__slots__:
+            raise AttributeError(name)
+        try:
+            return self._values[self._index(name)]
+        except KeyError as error:
+            raise AttributeError(error.args[0]) from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        try:
+            self._values[self._index(name)] = value
+        except KeyError as error:
+            raise AttributeError(error.args[0]) from None
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __contains__(self, item: Any) -> bool:
+        return item in self._values
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Row) or self._row_kind is not other._row_kind:
+            return False
+        if self._fields and other._fields and self._fields != other._fields:
+            return False
+        return self._values == other._values
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._values))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (self._fields, tuple(self._values), self._row_kind)
+
+    def __repr__(self) -> str:
+        if self._fields:
+            return f"Row({', '.join(f'{n}={v!r}' for n, v in zip(self._fields, self._values))})"
+        return f"<Row({', '.join(map(repr, self._values))})>"
+
+
+def _restored(fields: tuple[str, ...] | None, values: tuple[Any, ...], kind: RowKind) -> Row:
+    row = Row.of_fields(fields, values)
+    row.set_row_kind(kind)
+    return row

@@ -1,0 +1,188 @@
+"""Types of one value: numbers, strings, bytes, dates, and pickles for everything else.
+
+Arrow would cut 1.5 down to 1 for an int64 column, take text for bytes and drop a time zone. Whatever changes a value is
+refused here instead.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import numbers
+import pickle
+from dataclasses import dataclass
+from typing import Any, Callable, ClassVar, Sequence
+
+import cloudpickle
+import numpy as np
+import pyarrow as pa
+
+from penstock.common.columns import ColumnType, RefusedValue
+
+_NONE = type(None)
+_FLOAT_MAX = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True)
+class BasicType(ColumnType):
+    """BOOLEAN, DOUBLE and STRING: Arrow's own checks are as strict as needed."""
+
+    name: str
+    arrow: pa.DataType
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        return self.arrow
+
+    def encode_column(self, values: Sequence[Any]) -> pa.Array:
+        return pa.array(values, self.arrow)
+
+    def decode_column(self, array: pa.Array) -> list[Any]:
+        return array.to_pylist()
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class IntegerType(BasicType):
+    """Only whole numbers in range: 1.5 and Decimal("1.5") are refused, and so are 1.0 and True."""
+
+    _exact: ClassVar[frozenset[type]] = frozenset({int, _NONE})
+
+    def encode_column(self, values: Sequence[Any]) -> pa.Array:
+        if not set(map(type, values)) <= self._exact:
+            for value in values:
+                if value is not None and (not isinstance(value, numbers.Integral) or isinstance(value, bool)):
+                    raise RefusedValue(f"expected an int, got a {type(value).__name__}")
+        return pa.array(values, self.arrow)
+
+
+@dataclass(frozen=True)
+class FloatType(BasicType):
+    """Single precision. A finite number that would become infinite is refused; rounding is what the type is for."""
+
+    def encode_column(self, values: Sequence[Any]) -> pa.Array:
+        array = pa.array(values, self.arrow)
+        numbers_ = array.to_numpy(zero_copy_only=False)
+        if np.isinf(numbers_).any():
+            for value in values:
+                if value is not None and np.isfinite(value) and abs(value) > _FLOAT_MAX:
+                    raise RefusedValue("too large for FLOAT; declare DOUBLE")
+        return array
+
+
+@dataclass(frozen=True)
+class BytesType(BasicType):
+    """PRIMITIVE_ARRAY(BYTE). A bytearray is refused, because it could change while it waits to be sent."""
+
+    _exact: ClassVar[frozenset[type]] = frozenset({bytes, _NONE})
+
+    def encode_column(self, values: Sequence[Any]) -> pa.Array:
+        if not set(map(type, values)) <= self._exact:
+            for value in values:
+                if value is not None and not isinstance(value, bytes):
+                    raise RefusedValue(f"expected bytes, got a {type(value).__name__}")
+        return pa.array(values, self.arrow)
+
+
+@dataclass(frozen=True)
+class DateType(BasicType):
+    """SQL_DATE, SQL_TIME, SQL_TIMESTAMP: naive values of exactly this class, to the microsecond."""
+
+    python: type = datetime.date
+
+    def encode_column(self, values: Sequence[Any]) -> pa.Array:
+        for value in values:
+            if value is None:
+                continue
+            if not isinstance(value, self.python) or (
+                self.python is datetime.date and isinstance(value, datetime.datetime)
+            ):
+                raise RefusedValue(f"expected a datetime.{self.python.__name__}, got a {type(value).__name__}")
+            if getattr(value, "tzinfo", None) is not None:
+                raise RefusedValue("it has a time zone, which the type cannot keep; convert it to a naive value first")
+        return pa.array(values, self.arrow)
+
+
+@dataclass(frozen=True)
+class BigType(BasicType):
+    """BIG_INT and BIG_DEC: numbers of any size, stored as their decimal text."""
+
+    python: type = int
+
+    def encode_column(self, values: Sequence[Any]) -> pa.Array:
+        texts = []
+        for value in values:
+            if value is not None and (not isinstance(value, self.python) or isinstance(value, bool)):
+                raise RefusedValue(f"expected a {self.python.__name__}, got a {type(value).__name__}")
+            texts.append(None if value is None else str(value))
+        return pa.array(texts, self.arrow)
+
+    def decode_column(self, array: pa.Array) -> list[Any]:
+        return [None if text is None else self.python(text) for text in array.to_pylist()]
+
+
+class FrozenPickle(bytes):
+    """A row that was pickled before its batch was full; `PickledType.encode` takes it as it is."""
+
+
+def _freeze_by_pickle(value: Any) -> FrozenPickle:
+    return value if type(value) is FrozenPickle else FrozenPickle(_pickled(value))
+
+
+def _pickled(value: Any) -> bytes:
+    try:
+        return pickle.dumps(value, 5)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        # Classes and functions of the user's main program exist in a slot only by value.
+        return cloudpickle.dumps(value, 5)
+
+
+@dataclass(frozen=True)
+class PickledType(ColumnType):
+    """Any picklable Python object, as one binary column of pickles (protocol 5)."""
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        return pa.binary()
+
+    def encode_column(self, values: Sequence[Any]) -> pa.Array:
+        try:
+            return pa.array([v if type(v) is FrozenPickle else pickle.dumps(v, 5) for v in values], pa.binary())
+        except (pickle.PicklingError, AttributeError, TypeError):
+            pass
+        try:
+            return pa.array([_freeze_by_pickle(v) for v in values], pa.binary())
+        except pickle.PicklingError as error:
+            raise RefusedValue(f"it cannot be pickled: {error}") from error
+
+    def decode_column(self, array: pa.Array) -> list[Any]:
+        loads = pickle.loads
+        return [loads(value) for value in array.to_pylist()]
+
+    @property
+    def freeze(self) -> Callable[[Any], Any]:
+        return _freeze_by_pickle
+
+    def __str__(self) -> str:
+        return "PICKLED_BYTE_ARRAY"
+
+
+BOOLEAN = BasicType("BOOLEAN", pa.bool_())
+BYTE = IntegerType("BYTE", pa.int8())
+SHORT = IntegerType("SHORT", pa.int16())
+INT = IntegerType("INT", pa.int32())
+LONG = IntegerType("LONG", pa.int64())
+FLOAT = FloatType("FLOAT", pa.float32())
+DOUBLE = BasicType("DOUBLE", pa.float64())
+STRING = BasicType("STRING", pa.string())
+BYTES = BytesType("PRIMITIVE_ARRAY(BYTE)", pa.binary())
+BIG_INT = BigType("BIG_INT", pa.string(), int)
+BIG_DEC = BigType("BIG_DEC", pa.string(), decimal.Decimal)
+SQL_DATE = DateType("SQL_DATE", pa.date32(), datetime.date)
+SQL_TIME = DateType("SQL_TIME", pa.time64("us"), datetime.time)
+SQL_TIMESTAMP = DateType("SQL_TIMESTAMP", pa.timestamp("us"), datetime.datetime)
+
+PICKLED = PickledType()
+"""What a stream without a declared type is made of; the runtime reads `edge.type or PICKLED`."""
