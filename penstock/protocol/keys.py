@@ -8,7 +8,7 @@ encoding of anything else. So a LONG or STRING column and the same key by lambda
 
 from __future__ import annotations
 
-from typing import Any, Literal, Sequence
+from typing import Any, Callable, Literal, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,7 @@ _INTEGER_TAG = ord("i")
 DeclaredKey = Literal["long", "string", "canonical"]
 Hashes = npt.NDArray[np.uint64]
 KeyGroups = npt.NDArray[np.uint16]
+KeyColumn = npt.NDArray[np.int64] | list[str] | list[bytes]
 
 
 def splitmix64(value: int) -> int:
@@ -142,9 +143,12 @@ class KeyEncoder:
         self._memo_keys_max = memo_keys_max
         self._group_of = _GroupOfString(max_parallelism)
         self._entry_of = _CanonicalKey(max_parallelism)
-        self._encode = {"long": self._longs, "string": self._strings, "canonical": self._canonical}[declared]
+        methods: dict[str, Callable[[list[Any]], tuple[KeyColumn, KeyGroups]]] = {
+            "long": self._longs, "string": self._strings, "canonical": self._canonical,
+        }
+        self._encode = methods[declared]
 
-    def encode(self, keys: list[Any]) -> tuple[npt.NDArray[np.int64] | list[str] | list[bytes], KeyGroups]:
+    def encode(self, keys: list[Any]) -> tuple[KeyColumn, KeyGroups]:
         """(values, key groups): an int64 array for "long", else a list of str or bytes. Raises `UnsupportedKey`
         with the `row_index` of the first key that cannot be encoded."""
         return self._encode(keys)

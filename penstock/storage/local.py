@@ -1,0 +1,255 @@
+"""A store in a directory of a file system that all slots see.
+
+An object appears under its name complete or not at all where that matters (`create`): it is written and synced under
+a temporary name, then linked, which fails where the name is taken. Opening exclusively and then writing would leave a
+taken, empty name behind a crash. A segment (`put`) has a name of its own and is not referred to before it is durable,
+so it is written in place.
+"""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import os
+import time
+import uuid
+from pathlib import Path
+from typing import Sequence
+
+from penstock.storage.store import ObjectExists, ObjectMissing, RangeMissing, StoreError, checked
+
+TEMPORARY_FOLDER = ".tmp"
+TEMPORARY_GRACE_S = 3600
+_PARTS_PER_WRITE_MAX = 1024
+_ATTEMPTS_MAX = 8
+
+
+class LocalStore:
+    """`root` must be there already, unless `create_root` is set: only the driver creates it, so that a slot that does
+    not see the driver's file system says so instead of writing where nobody looks.
+
+    `fsync` False gives up durability against a crash of the machine (not of a process). Raises `StoreError`.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], *, fsync: bool = True, create_root: bool = False) -> None:
+        self.root = Path(os.path.abspath(root))
+        self._fsync = fsync
+        try:
+            if create_root:
+                self._make_root()
+            if not self.root.is_dir():
+                what = "is not a directory" if self.root.exists() else (
+                    "does not exist here: it must be on a file system that the driver and all executors share"
+                )
+                raise StoreError(f"checkpoint directory {self.root} {what}")
+        except OSError as error:
+            raise self._translated(error, "create", self.root) from error
+
+    def put(self, path: str, parts: Sequence[bytes | memoryview]) -> None:
+        target = self._target(path)
+        try:
+            self._in_folder(target.parent, lambda: self._write(target, parts))
+            self._sync_folder(target.parent)
+        except FileExistsError:
+            raise ObjectExists(f"{target} exists already") from None
+        except OSError as error:
+            raise self._translated(error, "write", target) from error
+
+    def create(self, path: str, data: bytes) -> None:
+        target = self._target(path)
+        temporary = self.root / TEMPORARY_FOLDER / uuid.uuid4().hex
+        try:
+            self._in_folder(temporary.parent, lambda: self._write(temporary, [data]))
+            try:
+                self._in_folder(target.parent, lambda: os.link(temporary, target))
+            finally:
+                temporary.unlink(missing_ok=True)
+            self._sync_folder(target.parent)
+        except FileExistsError:
+            raise ObjectExists(f"{target} exists already") from None
+        except OSError as error:
+            raise self._translated(error, "write", target) from error
+
+    def get(self, path: str, offset: int = 0, length_bytes: int | None = None) -> bytes:
+        target = self._target(path)
+        try:
+            descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                size = os.fstat(descriptor).st_size
+                if length_bytes is None:
+                    length_bytes = max(0, size - offset)
+                if offset + length_bytes > size:
+                    raise RangeMissing(
+                        f"{target} has {size} bytes, and not those at {offset}..{offset + length_bytes}"
+                    )
+                return _read(descriptor, offset, length_bytes)
+            finally:
+                os.close(descriptor)
+        except FileNotFoundError:
+            raise self._missing(target) from None
+        except OSError as error:
+            raise self._translated(error, "read", target) from error
+
+    def size(self, path: str) -> int:
+        target = self._target(path)
+        try:
+            return target.stat().st_size
+        except FileNotFoundError:
+            raise self._missing(target) from None
+        except OSError as error:
+            raise self._translated(error, "read", target) from error
+
+    def list(self, prefix: str) -> builtins.list[str]:
+        start = self._target(prefix) if prefix else self.root
+        found = []
+        try:
+            if not start.is_dir():
+                self._check_root()
+                return []
+            for folder, folders, files in os.walk(start, onerror=_raise):
+                folders[:] = [name for name in folders if not name.startswith(".")]
+                below = Path(folder).relative_to(self.root)
+                found += [(below / name).as_posix() for name in files if not name.startswith(".")]
+        except FileNotFoundError:
+            # A folder went while we walked: its objects were being deleted.
+            self._check_root()
+            return self.list(prefix)
+        except OSError as error:
+            raise self._translated(error, "list", start) from error
+        return sorted(found)
+
+    def delete(self, path: str) -> None:
+        target = self._target(path)
+        try:
+            target.unlink(missing_ok=True)
+        except OSError as error:
+            raise self._translated(error, "delete", target) from error
+        folder = target.parent
+        while folder != self.root:
+            try:
+                folder.rmdir()
+            except OSError:
+                break
+            folder = folder.parent
+
+    def sweep_temporary(self, grace_s: float = TEMPORARY_GRACE_S) -> None:
+        """Removes what `create` left behind when its process was killed, if it is older than `grace_s`."""
+        try:
+            with os.scandir(self.root / TEMPORARY_FOLDER) as entries:
+                for entry in entries:
+                    if entry.stat().st_mtime < time.time() - grace_s:
+                        os.unlink(entry.path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self._translated(error, "sweep", self.root / TEMPORARY_FOLDER) from error
+
+    def _target(self, path: str) -> Path:
+        return self.root / checked(path)
+
+    def _make_root(self) -> None:
+        missing = [p for p in (self.root, *self.root.parents) if not p.exists()]
+        self.root.mkdir(parents=True, exist_ok=True)
+        for folder in missing:
+            self._sync_folder(folder.parent)
+
+    def _in_folder(self, folder: Path, action: builtins.object) -> None:
+        """Runs the action; where the folder is missing, makes it (but never the root) and tries again."""
+        for _ in range(_ATTEMPTS_MAX):
+            try:
+                action()  # type: ignore[operator]
+                return
+            except FileNotFoundError:
+                self._check_root()
+                self._make_folder(folder)
+        raise StoreError(f"cannot write in {folder}: it is removed as often as it is made")
+
+    def _make_folder(self, folder: Path) -> None:
+        if folder == self.root or folder.is_dir():
+            return
+        self._make_folder(folder.parent)
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            return
+        self._sync_folder(folder.parent)
+
+    def _write(self, target: Path, parts: Sequence[bytes | memoryview]) -> None:
+        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            try:
+                _write_all(descriptor, parts)
+                if self._fsync:
+                    os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except BaseException:
+            target.unlink(missing_ok=True)
+            raise
+
+    def _sync_folder(self, folder: Path) -> None:
+        if not self._fsync:
+            return
+        descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            # Some network file systems cannot sync a directory; they do not need it, either.
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+                raise
+        finally:
+            os.close(descriptor)
+
+    def _check_root(self) -> None:
+        if not self.root.is_dir():
+            raise StoreError(
+                f"checkpoint directory {self.root} has been removed while it is in use: nothing can be stored or "
+                "restored; stop the job, or put the directory back with what was in it"
+            )
+
+    def _missing(self, target: Path) -> StoreError:
+        self._check_root()
+        return ObjectMissing(f"{target} does not exist")
+
+    def _translated(self, error: OSError, verb: str, target: Path) -> StoreError:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            cause = "the disk is full, or the quota used up: free space, or retain fewer checkpoints"
+        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            cause = f"the directory is not writable for user {os.geteuid()} ({error.strerror})"
+            if verb in ("read", "list"):
+                cause = f"it is not readable for user {os.geteuid()} ({error.strerror})"
+        elif error.errno == errno.ENOTDIR:
+            cause = "a part of this path is a file, not a directory"
+        else:
+            cause = error.strerror or str(error)
+        return StoreError(f"cannot {verb} {target} in checkpoint directory {self.root}: {cause}")
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _write_all(descriptor: int, parts: Sequence[bytes | memoryview]) -> None:
+    """Gathers the parts without copying them; goes on where the system took only some."""
+    waiting = [view for part in parts if (view := memoryview(part).cast("B")).nbytes]
+    at = 0
+    while at < len(waiting):
+        taken = os.writev(descriptor, waiting[at : at + _PARTS_PER_WRITE_MAX])
+        while taken:
+            if taken < waiting[at].nbytes:
+                waiting[at] = waiting[at][taken:]
+                break
+            taken -= waiting[at].nbytes
+            at += 1
+
+
+def _read(descriptor: int, offset: int, length_bytes: int) -> bytes:
+    pieces = []
+    while length_bytes:
+        piece = os.pread(descriptor, length_bytes, offset)
+        if not piece:
+            raise OSError(errno.EIO, "the file became shorter while it was read")
+        pieces.append(piece)
+        offset += len(piece)
+        length_bytes -= len(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
