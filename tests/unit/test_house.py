@@ -242,7 +242,8 @@ def f():
     import socket as s
 """
     found = imports_in(source, "penstock.storage.paths", is_package=False, file="sample")
-    assert [(i.module, room_of_module(i.module)) for i in sorted(found, key=lambda i: i.line) if i.top == "penstock"] == [
+    ours = sorted((i for i in found if i.top == "penstock"), key=lambda i: i.line)
+    assert [(i.module, room_of_module(i.module)) for i in ours] == [
         ("penstock.spark", "spark"),
         ("penstock.network.tcp", "network"),
         ("penstock.storage", "storage"),

@@ -1,0 +1,196 @@
+"""The story of an overload, on real data: one job, four ways to take its checkpoints, one of them under SIGKILL.
+
+Run by `make demo`. Exits with 1 if any result differs from Spark's batch, 130 on Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+import job
+import penstock
+from flights import FlightFiles, prepare
+from live_view import LiveView
+from penstock.common import Configuration
+from penstock.datastream import JobClient, StreamExecutionEnvironment
+from recording import Recording, RunPlan
+from report import duration_chart, terminal_table, write_html, write_json
+from verify import verify
+
+CHECKPOINT_INTERVAL_MS = 500
+ALIGNED_TIMEOUT_MS = 200
+POLL_S = 0.1
+START_LIMIT_S = 120
+RUN_LIMIT_S = 600
+
+UNALIGNED = {"execution.checkpointing.unaligned.enabled": "true"}
+TIMEOUT = {"execution.checkpointing.aligned-checkpoint-timeout": f"{ALIGNED_TIMEOUT_MS} ms"}
+PLANS = (
+    RunPlan("aligned", "aligned barriers wait in every queue", {}),
+    RunPlan("aligned, timeout", f"aligned, unaligned after {ALIGNED_TIMEOUT_MS} ms", {**UNALIGNED, **TIMEOUT}),
+    RunPlan("unaligned", "barriers overtake the queues", UNALIGNED),
+    RunPlan("unaligned, killed", "unaligned, SIGKILL of a slot half-way", UNALIGNED, kill_after_share=0.5),
+)
+
+
+class DemoFailure(Exception):
+    """What went wrong, in a sentence for the terminal."""
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
+    parser.add_argument("--dir", type=Path, default=Path("build/demo"), help="where everything is written")
+    parser.add_argument("--rows", type=int, default=None, help="how many flights (default: all 336,776)")
+    parser.add_argument("--pause-us", type=int, default=70, help="how much slower each row is made, in microseconds")
+    parser.add_argument("--parallelism", type=int, default=2)
+    parser.add_argument("--only", action="append", help="the name of a run; may be given again (default: all four)")
+    return parser.parse_args(arguments)
+
+
+def session(parallelism: int) -> SparkSession:
+    places = max(os.cpu_count() or 1, parallelism + 2)
+    spark = (
+        SparkSession.builder.master(f"local[{places}]")
+        .appName("penstock demo")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "4")
+        .config("spark.driver.host", "127.0.0.1")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def configuration(plan: RunPlan, home: Path, parallelism: int) -> Configuration:
+    settings = {
+        "parallelism.default": str(parallelism),
+        "execution.checkpointing.interval": f"{CHECKPOINT_INTERVAL_MS} ms",
+        "execution.checkpointing.dir": (home / "checkpoints").resolve().as_uri(),
+        "web.checkpoints.history": "1000",
+        **plan.options,
+    }
+    result = Configuration()
+    for key, value in settings.items():
+        result.set_string(key, value)
+    return result
+
+
+def run(plan: RunPlan, files: FlightFiles, args: argparse.Namespace, console: Console) -> tuple[Recording, Path]:
+    home = args.dir / plan.name.replace(", ", "-")
+    shutil.rmtree(home, ignore_errors=True)
+    output = (home / "output").resolve()
+    env = StreamExecutionEnvironment.get_execution_environment(configuration(plan, home, args.parallelism))
+    job.declare(env, files, output, args.pause_us)
+    recording = Recording(plan)
+    with LiveView(console, recording, files.rows) as view:
+        client = env.execute_async(f"flight delays, {plan.name}")
+        try:
+            follow(client, recording, view, files.rows)
+        except BaseException:
+            client.cancel()
+            raise
+    return recording, output
+
+
+def follow(client: JobClient, recording: Recording, view: LiveView, rows: int) -> None:
+    """Until the job has finished. Kills a slot on the way, if the plan says so."""
+    deadline = time.monotonic() + START_LIMIT_S
+    running = False
+    while True:
+        report = client.report()
+        if report.state == "RUNNING" and not running:
+            running = True
+            recording.started, recording.started_wall_ms = time.monotonic(), time.time() * 1000
+            deadline = time.monotonic() + RUN_LIMIT_S
+        recording.take(report)
+        view.show(report)
+        if report.state in ("FINISHED", "FAILED", "CANCELED"):
+            break
+        share = recording.plan.kill_after_share
+        if share is not None and recording.killed_wall_ms is None and report.vertices:
+            if report.vertices[-1].rows_in >= share * rows and report.completed:
+                recording.killed_wall_ms = time.time() * 1000
+                os.kill(report.slot_pids[-1], signal.SIGKILL)
+                view.note(f"[bold red]SIGKILL[/] of slot {len(report.slot_pids) - 1}'s process {report.slot_pids[-1]}")
+        if time.monotonic() > deadline:
+            raise DemoFailure(f"{recording.plan.name}: the job is {report.state} and has not ended in time")
+        time.sleep(POLL_S)
+    client.get_job_execution_result().result()
+
+
+def tell_of_kill(recording: Recording, summary: dict[str, Any]) -> list[str]:
+    """A run that should have been killed and was not proves nothing, so it fails, too."""
+    if recording.plan.kill_after_share is None:
+        return []
+    if recording.killed_wall_ms is None:
+        return ["no slot was killed: the job was over first"]
+    return [] if summary["restarts"] else ["a slot was killed, but the job counts no restart"]
+
+
+def main(arguments: list[str]) -> int:
+    args = parse(arguments)
+    console = Console()
+    plans = [p for p in PLANS if not args.only or p.name in args.only]
+    if not plans:
+        raise DemoFailure(f"no such run; there are: {'; '.join(p.name for p in PLANS)}")
+    args.dir.mkdir(parents=True, exist_ok=True)
+    console.print("preparing the flights of 2013 …", end=" ")
+    files = prepare((args.dir / "data").resolve(), args.rows)
+    console.print(f"{files.rows:,} flights in event-time order")
+    console.print("starting Spark …")
+    spark = session(args.parallelism)
+    recordings: list[Recording] = []
+    runs: list[dict[str, Any]] = []
+    failures: list[str] = []
+    try:
+        for plan in plans:
+            recording, output = run(plan, files, args, console)
+            verdict = verify(spark, files, output)
+            summary = recording.summary(verdict.rows, verdict.exact)
+            problems = [*verdict.differences, *tell_of_kill(recording, summary)]
+            failures += [f"{plan.name}: {problem}" for problem in problems]
+            recordings.append(recording)
+            runs.append(summary)
+            result = "[green]exact[/]" if verdict.exact else "[bold red]not exact[/]"
+            console.print(f"{verdict.rows:,} rows, {summary['seconds']:.0f} s, compared with Spark's batch: {result}")
+    finally:
+        spark.stop()
+    about = {
+        "penstock": penstock.__version__,
+        "pyspark": pyspark.__version__,
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "rows": files.rows,
+        "pause_us": args.pause_us,
+        "parallelism": args.parallelism,
+        "checkpoint_interval_ms": CHECKPOINT_INTERVAL_MS,
+    }
+    write_json(args.dir / "report.json", runs, about)
+    write_html(args.dir / "report.html", runs, recordings, about)
+    (args.dir / "durations.svg").write_text(duration_chart(recordings), encoding="utf-8")
+    console.print(terminal_table(runs))
+    console.print(f"report: {args.dir / 'report.html'}, {args.dir / 'report.json'}")
+    for failure in failures:
+        console.print(f"[bold red]difference[/] {failure}")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except DemoFailure as failure:
+        sys.exit(f"error: {failure}")
+    except KeyboardInterrupt:
+        sys.exit(130)
