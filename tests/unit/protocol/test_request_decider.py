@@ -85,7 +85,9 @@ def test_queue_size_limit_keeps_the_savepoint() -> None:
     assert decider.on_change(FREE) == [Start(savepoint(2))]
 
 
-@pytest.mark.parametrize("request_", [savepoint(forced=True), savepoint(forced=True, is_periodic=True), savepoint(), manual()])
+@pytest.mark.parametrize(
+    "request_", [savepoint(forced=True), savepoint(forced=True, is_periodic=True), savepoint(), manual()]
+)
 def test_min_pause_binds_only_periodic_checkpoints(request_: CheckpointRequest) -> None:
     decider = CheckpointRequestDecider(1, min_pause_ms=10)
     assert decider.on_request(request_, Situation(now_ms=1, last_completion_ms=0)) == [Start(request_)]
