@@ -151,9 +151,9 @@ class Link:
     def _lose(self, detail: str, is_strange: bool = False) -> None:
         if self._closed:
             return
-        self.close()
         if is_strange:
-            log.warning("closed the connection with %s: %s", self.address, detail)
+            log.warning("closing the connection with %s: %s", self.address, detail)
+        self.close()
         if not self._finishing:
             self._on_lost(self, Loss(detail, is_strange))
 

@@ -108,7 +108,8 @@ def test_any_interleaving_of_putting_and_sending_keeps_the_order_of_each_channel
         put.append(frame)
         out.put(frame)
     arrived = drain(out, wire)
-    assert sorted(map(repr, arrived)) == sorted(map(repr, put))
+    assert len(arrived) == len(put)
+    assert all(frame in arrived for frame in put)
     for channel in (A, B):
         mine = [f for f in put if f.channel == channel]
         came = [f for f in arrived if f.channel == channel]
