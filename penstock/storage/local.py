@@ -9,19 +9,20 @@ so it is written in place.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import errno
 import os
 import time
 import uuid
 from pathlib import Path
-from typing import Sequence
+from typing import Callable, Sequence
 
 from penstock.storage.store import ObjectExists, ObjectMissing, RangeMissing, StoreError, checked
 
 TEMPORARY_FOLDER = ".tmp"
 TEMPORARY_GRACE_S = 3600
 _PARTS_PER_WRITE_MAX = 1024
-_ATTEMPTS_MAX = 8
+_ATTEMPTS_MAX = 100
 
 
 class LocalStore:
@@ -153,15 +154,17 @@ class LocalStore:
         for folder in missing:
             self._sync_folder(folder.parent)
 
-    def _in_folder(self, folder: Path, action: builtins.object) -> None:
-        """Runs the action; where the folder is missing, makes it (but never the root) and tries again."""
+    def _in_folder(self, folder: Path, action: Callable[[], None]) -> None:
+        """Runs the action; where the folder is missing, makes it (but never the root) and tries again: `delete` in
+        another thread removes folders that have become empty."""
         for _ in range(_ATTEMPTS_MAX):
             try:
-                action()  # type: ignore[operator]
+                action()
                 return
             except FileNotFoundError:
                 self._check_root()
-                self._make_folder(folder)
+                with contextlib.suppress(FileNotFoundError):
+                    self._make_folder(folder)
         raise StoreError(f"cannot write in {folder}: it is removed as often as it is made")
 
     def _make_folder(self, folder: Path) -> None:
@@ -218,7 +221,7 @@ class LocalStore:
             cause = f"the directory is not writable for user {os.geteuid()} ({error.strerror})"
             if verb in ("read", "list"):
                 cause = f"it is not readable for user {os.geteuid()} ({error.strerror})"
-        elif error.errno == errno.ENOTDIR:
+        elif error.errno in (errno.ENOTDIR, errno.EEXIST):
             cause = "a part of this path is a file, not a directory"
         else:
             cause = error.strerror or str(error)

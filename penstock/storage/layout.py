@@ -1,0 +1,109 @@
+"""Where a job's objects lie below its directory, as in Flink:
+
+    shared/g<fence>-<counter>_<incarnation>_s<slot>_c<checkpoint>_<random>   segments
+    chk-<checkpoint>/_metadata                                              one per checkpoint
+    log/<sequence, 20 digits>                                               the job's log
+
+A name carries who wrote it, so that a sweep can tell what a dead generation left behind. Random parts are passed in.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from penstock.protocol.elements import Generation
+
+SHARED_FOLDER = "shared"
+LOG_FOLDER = "log"
+METADATA_NAME = "_metadata"
+
+_WORD = re.compile(r"[0-9A-Za-z]+")
+_SEGMENT = re.compile(rf"{SHARED_FOLDER}/g(\d+)-(\d+)_([0-9A-Za-z]+)_s(\d+)_c(\d+)_([0-9A-Za-z]+)")
+_METADATA = re.compile(rf"chk-(\d+)/{METADATA_NAME}")
+_LOG = re.compile(rf"{LOG_FOLDER}/(\d{{20}})")
+
+
+class SegmentName(NamedTuple):
+    """`random` keeps the segments of one slot and checkpoint apart; `incarnation` is the driver's."""
+
+    generation: Generation
+    incarnation: str
+    slot: int
+    checkpoint_id: int
+    random: str
+
+    @property
+    def path(self) -> str:
+        for word in (self.incarnation, self.random):
+            if not _WORD.fullmatch(word):
+                raise ValueError(f"not a part of an object's name (letters and digits): {word!r}")
+        fence, counter = self.generation
+        name = f"g{fence}-{counter}_{self.incarnation}_s{self.slot}_c{self.checkpoint_id}_{self.random}"
+        return f"{SHARED_FOLDER}/{name}"
+
+
+class MetadataName(NamedTuple):
+    checkpoint_id: int
+
+    @property
+    def path(self) -> str:
+        return f"{checkpoint_folder(self.checkpoint_id)}/{METADATA_NAME}"
+
+
+class LogName(NamedTuple):
+    sequence: int
+
+    @property
+    def path(self) -> str:
+        return f"{LOG_FOLDER}/{self.sequence:020}"
+
+
+ObjectName = SegmentName | MetadataName | LogName
+
+
+def segment_path(generation: Generation, incarnation: str, slot: int, checkpoint_id: int, random: str) -> str:
+    return SegmentName(generation, incarnation, slot, checkpoint_id, random).path
+
+
+def checkpoint_folder(checkpoint_id: int) -> str:
+    return f"chk-{checkpoint_id}"
+
+
+def metadata_path(checkpoint_id: int) -> str:
+    return MetadataName(checkpoint_id).path
+
+
+def log_path(sequence: int) -> str:
+    return LogName(sequence).path
+
+
+def parse(path: str) -> ObjectName | None:
+    """What an object is, by its path; None for what is not ours, which is never touched."""
+    if match := _SEGMENT.fullmatch(path):
+        fence, counter, incarnation, slot, checkpoint_id, random = match.groups()
+        return SegmentName(Generation(int(fence), int(counter)), incarnation, int(slot), int(checkpoint_id), random)
+    if match := _METADATA.fullmatch(path):
+        return MetadataName(int(match[1]))
+    if match := _LOG.fullmatch(path):
+        return LogName(int(match[1]))
+    return None
+
+
+def orphans(
+    paths: list[str], named: set[str], generation: Generation, newest_checkpoint_id: int
+) -> list[str]:
+    """Of a job's objects, those that nobody can need any more: segments of generations older than `generation`, and
+    metadata of checkpoints up to `newest_checkpoint_id` (the newest in the log), that are not in `named`.
+
+    `named` holds the retained metadata and every segment that one of them names. A writer of an older generation may
+    still be at work: delete an orphan only when it is one again after a grace time. Log entries never are.
+    """
+    found = []
+    for path in paths:
+        name = parse(path)
+        old_segment = isinstance(name, SegmentName) and name.generation < generation
+        old_metadata = isinstance(name, MetadataName) and name.checkpoint_id <= newest_checkpoint_id
+        if (old_segment or old_metadata) and path not in named:
+            found.append(path)
+    return found

@@ -1,0 +1,41 @@
+"""`chk-<n>/_metadata`: a checkpoint as JSON behind a first line with format version and checksum."""
+
+from __future__ import annotations
+
+import zlib
+
+import msgspec
+
+from penstock.protocol.snapshot import FORMAT_VERSION, Metadata
+from penstock.storage.sealed import DamagedObject, seal, unseal
+from penstock.storage.store import ObjectStore
+
+KIND = "checkpoint"
+_DECODER = msgspec.json.Decoder(Metadata)
+
+
+def encode_metadata(metadata: Metadata) -> bytes:
+    return seal(KIND, metadata.format_version, msgspec.json.encode(metadata) + b"\n")
+
+
+def decode_metadata(data: bytes, name: str) -> Metadata:
+    """`name` is what messages call it, a path. Raises `DamagedObject` and `NewerFormat`."""
+    body = unseal(KIND, FORMAT_VERSION, data, name)
+    try:
+        return _DECODER.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DamagedObject(f"{name} is not the metadata of a checkpoint: {error}") from None
+
+
+def read_metadata(store: ObjectStore, path: str, crc: int | None = None) -> Metadata:
+    """`crc`: what the log says of the whole object, where it is known (see `metadata_crc`)."""
+    data = store.get(path)
+    metadata = decode_metadata(data, path)
+    if crc is not None and metadata_crc(data) != crc:
+        raise DamagedObject(f"{path} is not the metadata that the job's log names: its checksum is another")
+    return metadata
+
+
+def metadata_crc(data: bytes) -> int:
+    """What `CheckpointEntry.metadata_crc` is: the CRC-32 of the encoded metadata, first line included."""
+    return zlib.crc32(data)

@@ -1,0 +1,146 @@
+"""What every object store must do. Derive a test class from `StoreConformance` and give it a `store` fixture."""
+
+from __future__ import annotations
+
+import array
+import threading
+
+import pyarrow as pa
+import pytest
+
+from penstock.storage.opening import probe
+from penstock.storage.store import ObjectExists, ObjectMissing, ObjectStore, RangeMissing
+
+
+class StoreConformance:
+    @pytest.fixture
+    def store(self) -> ObjectStore:
+        raise NotImplementedError("derive a class, and give it a store")
+
+    def test_what_was_put_is_there_whole_and_in_ranges(self, store: ObjectStore) -> None:
+        store.put("shared/a", [b"0123", memoryview(b"456"), b"", b"789"])
+        assert store.get("shared/a") == b"0123456789"
+        assert store.get("shared/a", 3, 4) == b"3456"
+        assert store.get("shared/a", 8) == b"89"
+        assert store.get("shared/a", 0, 0) == store.get("shared/a", 10) == store.get("shared/a", 10, 0) == b""
+        assert store.size("shared/a") == 10
+
+    def test_buffers_of_any_item_size_are_put_as_bytes(self, store: ObjectStore) -> None:
+        numbers = array.array("q", [1, 2])
+        batch = pa.record_batch({"x": [1, 2, 3]}).serialize()
+        store.put("shared/a", [memoryview(numbers), memoryview(batch)])
+        assert store.get("shared/a") == numbers.tobytes() + batch.to_pybytes()
+
+    def test_an_object_of_very_many_parts(self, store: ObjectStore) -> None:
+        parts = [bytes([i % 251]) * (i % 7) for i in range(5000)]
+        store.put("shared/a", parts)
+        assert store.get("shared/a") == b"".join(parts)
+
+    def test_empty_objects_exist(self, store: ObjectStore) -> None:
+        store.put("a", [])
+        store.create("b", b"")
+        assert store.get("a") == store.get("b") == b""
+        assert store.list("") == ["a", "b"]
+
+    def test_a_range_beyond_the_end_is_refused(self, store: ObjectStore) -> None:
+        store.put("a", [b"0123"])
+        with pytest.raises(RangeMissing, match="a"):
+            store.get("a", 2, 3)
+        with pytest.raises(RangeMissing):
+            store.get("a", 5, 0)
+
+    def test_missing_objects_are_named(self, store: ObjectStore) -> None:
+        store.put("shared/there", [b"x"])
+        for path in ("shared/a", "elsewhere/a"):
+            with pytest.raises(ObjectMissing, match=path):
+                store.get(path)
+            with pytest.raises(ObjectMissing, match=path):
+                store.size(path)
+
+    def test_the_second_creation_fails_and_changes_nothing(self, store: ObjectStore) -> None:
+        store.create("log/1", b"first")
+        with pytest.raises(ObjectExists, match="log/1"):
+            store.create("log/1", b"second, and longer")
+        assert store.get("log/1") == b"first"
+
+    def test_put_never_replaces(self, store: ObjectStore) -> None:
+        store.create("shared/a", b"first")
+        with pytest.raises(ObjectExists, match="shared/a"):
+            store.put("shared/a", [b"second"])
+        assert store.get("shared/a") == b"first"
+
+    def test_of_many_creators_one_wins_and_all_others_hear_of_it(self, store: ObjectStore) -> None:
+        creators = 8
+        start = threading.Barrier(creators)
+        won: list[int] = []
+        lost: list[int] = []
+
+        def create(number: int) -> None:
+            start.wait(timeout=30)
+            try:
+                store.create("log/7", b"%d" % number * 1000)
+                won.append(number)
+            except ObjectExists:
+                lost.append(number)
+
+        threads = [threading.Thread(target=create, args=(i,)) for i in range(creators)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(timeout=30)
+        assert len(won) == 1 and len(lost) == creators - 1
+        assert store.get("log/7") == b"%d" % won[0] * 1000
+
+    def test_lists_are_sorted_and_of_folders_not_of_prefixes(self, store: ObjectStore) -> None:
+        for path in ("shared/b", "shared/a", "shared2/c", "chk-1/_metadata", "log/00000000000000000002", "shared/d/e"):
+            store.put(path, [b"x"])
+        assert store.list("shared") == ["shared/a", "shared/b", "shared/d/e"]
+        assert store.list("shar") == []
+        assert store.list("nothing") == []
+        assert store.list("chk-1") == ["chk-1/_metadata"]
+        assert len(store.list("")) == 6
+
+    def test_delete_removes_exactly_one_object_and_may_be_repeated(self, store: ObjectStore) -> None:
+        store.put("shared/a", [b"x"])
+        store.put("shared/ab", [b"x"])
+        store.delete("shared/a")
+        store.delete("shared/a")
+        store.delete("never/there")
+        assert store.list("") == ["shared/ab"]
+        store.delete("shared/ab")
+        assert store.list("") == []
+        store.put("shared/a", [b"again"])
+        assert store.get("shared/a") == b"again"
+
+    def test_writers_and_deleters_of_one_folder_do_not_hinder_each_other(self, store: ObjectStore) -> None:
+        failures: list[BaseException] = []
+
+        def work(number: int) -> None:
+            try:
+                for i in range(30):
+                    path = f"chk-1/deep/{number}-{i}"
+                    store.put(path, [b"x"])
+                    assert store.get(path) == b"x"
+                    store.delete(path)
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(timeout=60)
+        assert not failures
+        assert store.list("") == []
+
+    @pytest.mark.parametrize("path", ["", "/a", "a/", "a//b", "../a", "a/../b", ".", "a/.hidden", "a\0b"])
+    def test_paths_that_lead_elsewhere_are_refused(self, store: ObjectStore, path: str) -> None:
+        with pytest.raises(ValueError, match="not a path"):
+            store.put(path, [b"x"])
+        with pytest.raises(ValueError, match="not a path"):
+            store.create(path, b"x")
+
+    def test_the_probe_passes_and_leaves_nothing_behind(self, store: ObjectStore) -> None:
+        probe(store)
+        probe(store)
+        assert store.list("") == []
