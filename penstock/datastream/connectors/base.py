@@ -4,6 +4,8 @@ A source's splits are handed out by an enumerator in the JobMaster and read by r
 bytes (JSON, so that it can be read in a checkpoint's metadata), and says where in it to go on.
 """
 
+
+
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
@@ -98,8 +100,10 @@ class SinkError(Exception):
 class WriterContext:
     """`incarnation` differs for every generation of every driver: part of the names of pending files.
 
-    `emit` sends lines to the driver's terminal (print sink); `checkpointing` tells whether commits will come with
-    checkpoints or only once at the end.
+    `emit` takes a list of lines without line ends, for the driver's terminal (print sink); `checkpointing` tells
+    whether commits will come with checkpoints or only once at the end. `generation` is (fence, counter), which grows
+    with every attempt of the job `job_id`; `job_id` is "" where no fence in a log keeps an older driver of the same
+    job from publishing (then nothing that an older attempt left behind is ever removed).
     """
 
     subtask: int
@@ -110,6 +114,8 @@ class WriterContext:
     checkpointing: bool
     input_type: TypeInformation | None
     emit: Any
+    job_id: str = ""
+    generation: tuple[int, int] = (0, 0)
 
 
 class SinkWriter(ABC):

@@ -1,0 +1,96 @@
+"""Rows that the program holds already, as a stream."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Iterable
+
+import pyarrow as pa
+
+from penstock.common.scalar_types import PICKLED
+from penstock.common.typeinfo import RowTypeError, TypeInformation
+from penstock.datastream.connectors.base import (
+    NotReady,
+    ReaderContext,
+    Source,
+    SourceError,
+    SourceReader,
+    SplitEnumerator,
+)
+from penstock.datastream.connectors.splits import FixedSplitEnumerator, decode_split, encode_split
+
+_ROWS_ENCODED_AT_ONCE = 4096
+
+
+class CollectionSource(Source):
+    """The rows of a collection, in their order. One split: only one subtask reads, whatever the parallelism.
+
+    :param rows: any iterable; it is read once, here, and travels in the pickled source.
+    :param type_info: the type of the rows; None makes an untyped stream (rows are pickles).
+    """
+
+    def __init__(self, rows: Iterable[Any], type_info: TypeInformation | None = None) -> None:
+        self._rows = list(rows)
+        self._type_info = type_info
+
+    @property
+    def produced_type(self) -> TypeInformation | None:
+        return self._type_info
+
+    def validate(self) -> None:
+        for first in range(0, len(self._rows), _ROWS_ENCODED_AT_ONCE):
+            self._encode(first)
+
+    def create_enumerator(self, parallelism: int, restored: bytes | None) -> SplitEnumerator:
+        if restored is not None:
+            return FixedSplitEnumerator.restored(restored)
+        return FixedSplitEnumerator([encode_split({"offset": 0})])
+
+    def create_reader(self, context: ReaderContext) -> SourceReader:
+        return _CollectionReader(self)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def _encode(self, first: int) -> pa.RecordBatch:
+        """The rows from `first`, at most as many as are encoded at once."""
+        rows = self._rows[first : first + _ROWS_ENCODED_AT_ONCE]
+        row_type = self._type_info or PICKLED
+        try:
+            return pa.RecordBatch.from_arrays(row_type.encode(rows), schema=row_type.schema)
+        except RowTypeError as error:
+            place = f"row {first + error.row_index} of the collection"
+            raise SourceError(f"{re.sub(r'^row [0-9]+', place, str(error))}. Correct the row, or its type.") from error
+
+
+class _CollectionReader(SourceReader):
+    def __init__(self, source: CollectionSource) -> None:
+        self._source = source
+        self._offset: int | None = None
+        self._encoded: pa.RecordBatch | None = None
+        self._encoded_first = 0
+        self._no_more = False
+
+    def add_splits(self, splits: list[bytes]) -> None:
+        for split in splits:
+            self._offset = decode_split(split)["offset"]
+            self._encoded = None
+
+    def no_more_splits(self) -> None:
+        self._no_more = True
+
+    def read(self, rows_max: int) -> pa.RecordBatch | NotReady | None:
+        if self._offset is None or self._offset >= len(self._source):
+            self._offset = None
+            return None if self._no_more else NotReady(None)
+        if self._encoded is None or self._offset >= self._encoded_first + self._encoded.num_rows:
+            self._encoded_first = self._offset
+            self._encoded = self._source._encode(self._offset)
+        batch = self._encoded.slice(self._offset - self._encoded_first, rows_max)
+        self._offset += batch.num_rows
+        return batch
+
+    def snapshot(self) -> list[bytes]:
+        if self._offset is None or self._offset >= len(self._source):
+            return []
+        return [encode_split({"offset": self._offset})]

@@ -1,0 +1,201 @@
+"""Parquet: how its files are read and written."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import BinaryIO, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.common.arrow_types import UnsupportedColumn, conform, row_type_of
+from penstock.common.composite_types import RowType
+from penstock.common.typeinfo import TypeInformation
+from penstock.datastream.connectors.base import SinkError, SourceError
+from penstock.datastream.connectors.file_formats import (
+    FileReadFormat,
+    FileShape,
+    FileWriteFormat,
+    OpenFile,
+    PartWriter,
+)
+
+_ROWS_READ_AHEAD = 8192
+_ROW_GROUP_BYTES = 32 << 20
+_PENDING_BATCHES_MAX = 256
+
+
+class ParquetColumnarRowInputFormat(FileReadFormat):
+    """Reads Parquet files, in columns.
+
+    :param columns: the names of the columns to read, in this order; None reads all.
+    """
+
+    def __init__(self, columns: Sequence[str] | None = None) -> None:
+        self._columns = None if columns is None else list(columns)
+
+    def inspect(self, path: str) -> FileShape:
+        with contextlib.closing(_opened(path)) as file:
+            return FileShape(self._row_type(path, file), file.metadata.num_row_groups)
+
+    def open(self, path: str, row_type: TypeInformation) -> OpenFile:
+        file = _opened(path)
+        try:
+            raise_on_difference(path, self._row_type(path, file), row_type)
+        except SourceError:
+            file.close()
+            raise
+        return _OpenParquet(path, file, row_type.schema)
+
+    def _row_type(self, path: str, file: pq.ParquetFile) -> RowType:
+        schema = file.schema_arrow
+        if self._columns is not None:
+            for name in self._columns:
+                if name not in schema.names:
+                    raise SourceError(f"{path} has no column {name!r}; it has {', '.join(schema.names)}")
+            schema = pa.schema([schema.field(name) for name in self._columns])
+        try:
+            return row_type_of(schema)
+        except UnsupportedColumn as error:
+            raise SourceError(f"{path}: {error}. Leave it out by naming the columns to read: columns=[...].") from error
+
+
+def raise_on_difference(path: str, found: TypeInformation, expected: TypeInformation) -> None:
+    """Columns are compared by name, so that their order does not matter. Raises `SourceError` with all differences."""
+    if found == expected:
+        return
+    here, there = found.schema, expected.schema
+    differences = [f"column {name!r} is missing" for name in there.names if name not in here.names]
+    differences += [f"column {name!r} is not expected" for name in here.names if name not in there.names]
+    differences += [
+        f"column {name!r} is {here.field(name).type}, not {there.field(name).type}"
+        for name in here.names
+        if name in there.names and here.field(name).type != there.field(name).type
+    ]
+    if differences:
+        raise SourceError(
+            f"{path} has another schema than the first file: {'; '.join(differences)}. "
+            "Read files of different schemas with a source each."
+        )
+
+
+def _opened(path: str) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(path)
+    except FileNotFoundError:
+        raise SourceError(f"{path} is missing")
+    except pa.ArrowException as error:
+        raise SourceError(f"{path} is not a Parquet file, or is truncated: {_first_line(error)}") from error
+    except OSError as error:
+        raise SourceError(f"{path} cannot be opened as a Parquet file: {_first_line(error)}") from error
+
+
+class _OpenParquet(OpenFile):
+    def __init__(self, path: str, file: pq.ParquetFile, schema: pa.Schema) -> None:
+        self._path = path
+        self._file = file
+        self._schema = schema
+
+    @property
+    def groups(self) -> int:
+        return self._file.metadata.num_row_groups
+
+    def batches(self, group: int, skip_rows: int) -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in self._file.iter_batches(
+                _ROWS_READ_AHEAD, row_groups=[group], columns=self._schema.names, use_threads=False
+            ):
+                if skip_rows >= batch.num_rows:
+                    skip_rows -= batch.num_rows
+                    continue
+                yield conform(batch.slice(skip_rows), self._schema)
+                skip_rows = 0
+        except UnsupportedColumn as error:
+            raise SourceError(f"{self._path}, row group {group}: {error}") from error
+        except (pa.ArrowException, OSError) as error:
+            raise SourceError(
+                f"{self._path}, row group {group} cannot be read, the file is damaged: {_first_line(error)}"
+            ) from error
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+class ParquetBulkWriters:
+    """Names of PyFlink's `ParquetBulkWriters`."""
+
+    @staticmethod
+    def for_row_type(row_type: TypeInformation | None = None, compression: str = "snappy") -> ParquetWriteFormat:
+        """
+        :param row_type: the type of the rows; None takes that of the stream.
+        :param compression: "snappy", "zstd", "gzip", "lz4" or "none".
+        """
+        return ParquetWriteFormat(row_type, compression)
+
+
+class ParquetWriteFormat(FileWriteFormat):
+    """Writes Parquet with a column per field of the stream's type."""
+
+    default_suffix = ".parquet"
+
+    def __init__(self, row_type: TypeInformation | None = None, compression: str = "snappy") -> None:
+        known = ("snappy", "zstd", "gzip", "lz4", "none")
+        if compression not in known:
+            raise ValueError(f"compression {compression!r} is none of {', '.join(known)}")
+        self._row_type = row_type
+        self._compression = compression
+
+    def validate(self, input_type: TypeInformation | None) -> None:
+        if input_type is None:
+            raise SinkError(
+                "a stream without a declared type cannot be written as Parquet: its rows have no columns. "
+                "Declare the type of the operator before the sink (output_type=Types.ROW_NAMED([...], [...]))."
+            )
+        if self._row_type is not None and self._row_type.schema != input_type.schema:
+            raise SinkError(
+                f"the Parquet writer is declared for {self._row_type}, but the stream's rows are {input_type}"
+            )
+
+    def start(self, file: BinaryIO, input_type: TypeInformation | None) -> PartWriter:
+        self.validate(input_type)
+        assert input_type is not None
+        return _ParquetPart(file, input_type.schema, self._compression)
+
+
+class _ParquetPart(PartWriter):
+    """Gathers rows to row groups: a row group per batch would make files of mostly footers."""
+
+    def __init__(self, file: BinaryIO, schema: pa.Schema, compression: str) -> None:
+        self._file = file
+        self._schema = schema
+        self._writer = pq.ParquetWriter(file, schema, compression=compression)
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_bytes = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._pending.append(batch.select(self._schema.names))
+        self._pending_bytes += batch.nbytes
+        if self._pending_bytes >= _ROW_GROUP_BYTES:
+            self._write_row_group()
+        elif len(self._pending) >= _PENDING_BATCHES_MAX:
+            # Many small slices of large batches would keep the large ones alive.
+            self._pending = [pa.concat_batches(self._pending)]
+
+    @property
+    def written_bytes(self) -> int:
+        return self._file.tell() + self._pending_bytes
+
+    def finish(self) -> None:
+        self._write_row_group()
+        self._writer.close()
+
+    def _write_row_group(self) -> None:
+        if self._pending:
+            self._writer.write_table(pa.Table.from_batches(self._pending, self._schema))
+            self._pending = []
+            self._pending_bytes = 0

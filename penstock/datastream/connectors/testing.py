@@ -1,0 +1,301 @@
+"""A kit that runs any source or sink under the interruptions that it must survive.
+
+A source is read with snapshot, loss and restore at every pause: after every read a snapshot is taken, some more is
+read, everything is thrown away as a killed process throws it away, and new readers go on from the snapshot. Every row
+must come exactly once, whatever `rows_max` is.
+
+A sink is written over several checkpoints, and its writers and committer are killed at every point between writing
+and the second commit of the same thing. What can be read at the end must be what was written, exactly once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Callable, Iterable, Sequence
+
+import cloudpickle
+import pyarrow as pa
+
+from penstock.common.scalar_types import PICKLED
+from penstock.common.typeinfo import TypeInformation
+from penstock.datastream.connectors.base import (
+    NotReady,
+    ReaderContext,
+    Sink,
+    SinkWriter,
+    Source,
+    SourceReader,
+    WriterContext,
+)
+
+_IDLE_ROUNDS_MAX = 100_000
+
+
+@dataclass
+class SourceSnapshot:
+    """What a checkpoint keeps of a source: the enumerator's state, and the splits of every reader."""
+
+    enumerator: bytes
+    readers: list[list[bytes]]
+
+
+class SourceRun:
+    """One attempt to read a source, with all its readers in one thread that takes them in turns.
+
+    The source is pickled for every reader, as it is for a slot.
+    """
+
+    def __init__(self, source: Source, parallelism: int = 1, restored: SourceSnapshot | None = None) -> None:
+        self._row_type = source.produced_type or PICKLED
+        self._enumerator = source.create_enumerator(parallelism, restored.enumerator if restored else None)
+        pickled = cloudpickle.dumps(source)
+        self._readers: list[SourceReader] = []
+        for subtask in range(parallelism):
+            reader = cloudpickle.loads(pickled).create_reader(ReaderContext(subtask, parallelism, "source"))
+            if restored is not None and restored.readers[subtask]:
+                reader.add_splits(list(restored.readers[subtask]))
+            self._readers.append(reader)
+        self._running = set(range(parallelism))
+        self._turn = 0
+
+    def read(self, rows_max: int) -> tuple[int, list[Any]] | None:
+        """The rows of the next batch and the subtask that read them; None at the end of all input."""
+        for _ in range(_IDLE_ROUNDS_MAX):
+            if not self._running:
+                return None
+            subtask = self._turn
+            self._turn = (self._turn + 1) % len(self._readers)
+            if subtask not in self._running:
+                continue
+            batch = self._readers[subtask].read(rows_max)
+            if batch is None:
+                self._running.discard(subtask)
+            elif isinstance(batch, NotReady):
+                if batch.wait_ms is None:
+                    self._ask_for_splits(subtask)
+            else:
+                assert 1 <= batch.num_rows <= rows_max, f"read({rows_max}) returned {batch.num_rows} rows"
+                names = self._row_type.schema.names
+                assert batch.schema.names[: len(names)] == names, f"columns {batch.schema.names} for {self._row_type}"
+                return subtask, self._row_type.decode(batch)
+        raise AssertionError(f"no reader returned a row or its end in {_IDLE_ROUNDS_MAX} calls")
+
+    def snapshot(self) -> SourceSnapshot:
+        return SourceSnapshot(self._enumerator.snapshot(), [reader.snapshot() for reader in self._readers])
+
+    def close(self) -> None:
+        for reader in self._readers:
+            reader.close()
+
+    def _ask_for_splits(self, subtask: int) -> None:
+        splits = self._enumerator.next_splits(subtask)
+        if splits is None:
+            self._readers[subtask].no_more_splits()
+        elif splits:
+            self._readers[subtask].add_splits(splits)
+
+
+def read_all(source: Source, parallelism: int = 1, rows_max: int = 1000) -> list[Any]:
+    """All rows of a bounded source, undisturbed."""
+    run, rows = SourceRun(source, parallelism), []
+    try:
+        while (found := run.read(rows_max)) is not None:
+            rows += found[1]
+    finally:
+        run.close()
+    return rows
+
+
+def verify_source(
+    source: Source,
+    expected: Sequence[Any],
+    parallelism: int = 1,
+    rows_max: Iterable[int] = (1, 3, 1000),
+    reads_lost: Iterable[int] = (0, 1, 4),
+) -> None:
+    """Raises AssertionError unless every row of a bounded source comes exactly once through a restore at every pause,
+    for each `rows_max` and each number of reads that a kill takes back; in the order of `expected` at parallelism 1.
+    """
+    source.validate()
+    for limit in rows_max:
+        for lost in reads_lost:
+            rows = _read_with_restores(source, parallelism, limit, lost)
+            label = f"parallelism {parallelism}, rows_max {limit}, {lost} reads lost per restore"
+            if parallelism == 1:
+                assert rows == list(expected), f"{label}: {_first_difference(rows, list(expected))}"
+            _assert_same_rows(rows, expected, label)
+
+
+def _read_with_restores(source: Source, parallelism: int, rows_max: int, reads_lost: int) -> list[Any]:
+    rows: list[Any] = []
+    run = SourceRun(source, parallelism)
+    while True:
+        found = run.read(rows_max)
+        if found is None:
+            run.close()
+            return rows
+        rows += found[1]
+        snapshot = run.snapshot()
+        for _ in range(reads_lost):
+            if run.read(rows_max) is None:
+                break
+        run.close()
+        run = SourceRun(source, parallelism, snapshot)
+
+
+class Kill(Enum):
+    """When the processes of a sink's writers and committer end without warning."""
+
+    WRITING = "after some rows, before the next barrier"
+    PREPARED = "after prepare_commit, before the log entry: the checkpoint never was"
+    LOGGED = "after the log entry, before any commit"
+    COMMITTING = "after the first of several commits"
+    COMMITTED = "after the commit, which recovery repeats"
+
+
+@dataclass
+class SinkRun:
+    """Writers, committer and a log in one thread. `batches[n]` is written between checkpoints n and n + 1, dealt out
+    to the subtasks in turns. Every kill starts the next generation from the newest checkpoint of the log."""
+
+    sink: Sink
+    batches: Sequence[pa.RecordBatch]
+    input_type: TypeInformation | None
+    parallelism: int = 1
+    checkpointing: bool = True
+    job_id: str = "job"
+    lines: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._generation = 0
+        self._next_batch = 0
+        self._writer_states: list[list[bytes]] = [[] for _ in range(self.parallelism)]
+        self._restored_batch = 0
+        self._checkpoint_id = 0
+        self._newest: list[bytes] = []
+        self._dead: list[SinkWriter] = []
+        self.sink.validate(self.input_type)
+        self._start()
+
+    def checkpoint(self, kill: Kill | None = None) -> None:
+        """Writes the next batch and takes a checkpoint, with one kill at the given point."""
+        if self._next_batch < len(self.batches):
+            self._write(self.batches[self._next_batch])
+            self._next_batch += 1
+        if kill is Kill.WRITING:
+            self._restart()
+            return
+        self._checkpoint_id += 1
+        committables = [c for w in self._writers for c in w.prepare_commit(self._checkpoint_id)]
+        states = [writer.snapshot() for writer in self._writers]
+        if kill is Kill.PREPARED:
+            self._restart()
+            return
+        self._newest, self._writer_states, self._restored_batch = committables, states, self._next_batch
+        if kill is Kill.LOGGED:
+            self._restart()
+            return
+        if kill is Kill.COMMITTING:
+            self._commit(committables[:1])
+            self._restart()
+            return
+        self._commit(committables)
+        if kill is Kill.COMMITTED:
+            self._restart()
+
+    def finish(self) -> None:
+        """Writes what is left, takes the final checkpoint, and ends as a job does."""
+        if self.checkpointing:
+            while self._next_batch < len(self.batches):
+                self.checkpoint()
+        else:
+            for batch in self.batches[self._next_batch :]:
+                self._write(batch)
+            self._next_batch = len(self.batches)
+        for writer in self._writers:
+            writer.finish()
+        self.checkpoint()
+        for writer in self._writers:
+            writer.close()
+
+    def _start(self) -> None:
+        self._generation += 1
+        sink = cloudpickle.loads(cloudpickle.dumps(self.sink))
+        self._committer = self.sink.create_committer()
+        self._writers = [
+            sink.create_writer(self._context(subtask), self._writer_states[subtask])
+            for subtask in range(self.parallelism)
+        ]
+
+    def _restart(self) -> None:
+        # Kept from the garbage collector: a killed process does not close its files.
+        self._dead += self._writers
+        self._next_batch = self._restored_batch
+        self._start()
+        self._commit(self._newest)
+
+    def _commit(self, committables: list[bytes]) -> None:
+        if self._committer is not None:
+            self._committer.commit(committables)
+
+    def _write(self, batch: pa.RecordBatch) -> None:
+        for subtask, writer in enumerate(self._writers):
+            part = batch.take(pa.array(range(subtask, batch.num_rows, self.parallelism), pa.int64()))
+            if part.num_rows:
+                writer.write(part)
+
+    def _context(self, subtask: int) -> WriterContext:
+        return WriterContext(
+            subtask=subtask,
+            parallelism=self.parallelism,
+            operator_name="sink",
+            operator_uid="0123456789abcdef0123456789abcdef",
+            incarnation=f"test.{self._generation}",
+            checkpointing=self.checkpointing,
+            input_type=self.input_type,
+            emit=self.lines.extend,
+            job_id=self.job_id,
+            generation=(1, self._generation),
+        )
+
+
+def verify_sink(
+    make_sink: Callable[[], tuple[Sink, Callable[[], Sequence[Any]]]],
+    rows: Sequence[Sequence[Any]],
+    input_type: TypeInformation | None,
+    parallelism: int = 1,
+) -> None:
+    """Raises AssertionError unless an exactly-once sink shows every row once, through every kill at every checkpoint.
+
+    :param make_sink: a new sink each time, and a function that reads what it has made visible.
+    :param rows: what is written between two checkpoints, for each of them.
+    """
+    row_type = input_type or PICKLED
+    batches = [pa.RecordBatch.from_arrays(row_type.encode(part), schema=row_type.schema) for part in rows]
+    written = [row for part in rows for row in part]
+    for kill in (None, *Kill):
+        for at in range(len(batches)) if kill else (0,):
+            sink, visible = make_sink()
+            run = SinkRun(sink, batches, input_type, parallelism)
+            for checkpoint in range(len(batches)):
+                run.checkpoint(kill if checkpoint == at else None)
+            run.finish()
+            label = f"parallelism {parallelism}, killed {kill.value} at checkpoint {at}" if kill else "undisturbed"
+            _assert_same_rows(visible(), written, label)
+
+
+def _assert_same_rows(found: Sequence[Any], expected: Sequence[Any], label: str) -> None:
+    missing = Counter(map(repr, expected)) - Counter(map(repr, found))
+    extra = Counter(map(repr, found)) - Counter(map(repr, expected))
+    assert not missing and not extra, (
+        f"{label}: {missing.total()} rows missing {list(missing)[:3]}, {extra.total()} rows too many {list(extra)[:3]}"
+    )
+
+
+def _first_difference(found: list[Any], expected: list[Any]) -> str:
+    for index, (here, there) in enumerate(zip(found, expected, strict=False)):
+        if here != there:
+            return f"row {index} is {here!r}, not {there!r}"
+    return f"{len(found)} rows, not {len(expected)}"

@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import datetime
+import decimal
+import os
+
+import cloudpickle
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.common.types import Types
+from penstock.datastream.connectors.base import SourceError
+from penstock.datastream.connectors.file_system import (
+    FileEnumeratorProvider,
+    FileSource,
+    ParquetColumnarRowInputFormat,
+)
+from penstock.datastream.connectors.testing import SourceRun, read_all, verify_source
+
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
+
+
+def write(path, ids, row_group_size=4, schema=SCHEMA):
+    table = pa.table({"id": list(ids), "name": [f"n{i}" for i in ids]}, schema=schema)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    pq.write_table(table, path, row_group_size=row_group_size)
+    return str(path)
+
+
+def ids(rows):
+    return [row.id for row in rows]
+
+
+@pytest.fixture
+def directory(tmp_path):
+    for number in range(3):
+        write(tmp_path / "in" / f"{number}.parquet", range(number * 10, number * 10 + 10))
+    return str(tmp_path / "in")
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+@pytest.mark.parametrize("split_groups", [False, True])
+def test_rows_come_once_through_restores(directory, parallelism, split_groups):
+    builder = FileSource.for_bulk_file_format(ParquetColumnarRowInputFormat(), directory)
+    if split_groups:
+        builder.set_file_enumerator(FileEnumeratorProvider.default_splittable_file_enumerator())
+    source = builder.build()
+    rows = read_all(source)
+    assert ids(rows) == list(range(30))
+    verify_source(source, rows, parallelism, rows_max=(3, 1000), reads_lost=(0, 2))
+
+
+def test_a_named_row_per_line_of_the_table(directory):
+    source = FileSource.for_parquet(directory)
+    assert source.produced_type == Types.ROW_NAMED(["id", "name"], [Types.LONG(), Types.STRING()])
+    assert read_all(source)[3].as_dict() == {"id": 3, "name": "n3"}
+
+
+def test_order_is_as_given_then_by_name(directory, tmp_path):
+    single = write(tmp_path / "z" / "single.parquet", [100])
+    pattern = os.path.join(directory, "[12].parquet")
+    assert ids(read_all(FileSource.for_parquet(single, pattern))) == [100, *range(10, 30)]
+    assert ids(read_all(FileSource.for_parquet(pattern, "file://" + single))) == [*range(10, 30), 100]
+
+
+def test_hidden_names_and_directories_are_left_out(directory, tmp_path):
+    write(tmp_path / "in" / "_temporary" / "0.parquet", [1000])
+    write(tmp_path / "in" / ".pending.parquet", [1001])
+    write(tmp_path / "in" / "deeper" / "0.parquet", [50])
+    assert sorted(ids(read_all(FileSource.for_parquet(directory)))) == [*range(30), 50]
+
+
+def test_one_subtask_reads_several_files_and_empty_ones(tmp_path):
+    write(tmp_path / "in" / "0.parquet", [])
+    write(tmp_path / "in" / "1.parquet", [1, 2])
+    write(tmp_path / "in" / "2.parquet", [])
+    source = FileSource.for_parquet(str(tmp_path / "in"))
+    verify_source(source, read_all(source))
+    assert ids(read_all(source, parallelism=4)) == [1, 2]
+
+
+def test_columns_can_be_chosen(directory):
+    source = FileSource.for_parquet(directory, columns=["name"])
+    assert source.produced_type == Types.ROW_NAMED(["name"], [Types.STRING()])
+    assert read_all(source)[0].as_dict() == {"name": "n0"}
+
+
+def test_columns_of_all_kinds_arrive_as_python_values(tmp_path):
+    values = {
+        "small": pa.array([1, None], pa.uint8()),
+        "unsigned": pa.array([2**40, 0], pa.uint64()),
+        "category": pa.array(["a", "b"]).dictionary_encode(),
+        "price": pa.array([decimal.Decimal("1.50"), None], pa.decimal128(10, 2)),
+        "at": pa.array([datetime.datetime(2013, 1, 1, 5), None], pa.timestamp("ms", tz="UTC")),
+        "day": pa.array([datetime.date(2013, 1, 1), None], pa.date32()),
+        "tags": pa.array([["x", "y"], None], pa.list_(pa.string())),
+        "inner": pa.array([{"a": 1}, None], pa.struct([("a", pa.int32())])),
+    }
+    path = str(tmp_path / "kinds.parquet")
+    pq.write_table(pa.table(values), path)
+    first, second = read_all(FileSource.for_parquet(path))
+    assert (first.small, first.unsigned, first.category, first.price) == (1, 2**40, "a", decimal.Decimal("1.50"))
+    assert (first.at, first.day) == (datetime.datetime(2013, 1, 1, 5), datetime.date(2013, 1, 1))
+    assert (first.tags, first.inner.a) == (["x", "y"], 1)
+    assert (second.small, second.price, second.at, second.tags, second.inner) == (None, None, None, None, None)
+
+
+class TestBadInputIsNamedBeforeTheJobStarts:
+    def test_a_missing_file(self, tmp_path):
+        with pytest.raises(SourceError, match=r"none\.parquet is missing"):
+            FileSource.for_parquet(str(tmp_path / "none.parquet")).validate()
+
+    def test_a_pattern_without_a_match(self, tmp_path):
+        with pytest.raises(SourceError, match=r"no file matches .*\*\.parquet"):
+            FileSource.for_parquet(str(tmp_path / "*.parquet")).validate()
+
+    def test_an_empty_directory(self, tmp_path):
+        with pytest.raises(SourceError, match="no files in directory"):
+            FileSource.for_parquet(str(tmp_path)).validate()
+
+    def test_a_truncated_file(self, directory):
+        path = os.path.join(directory, "1.parquet")
+        os.truncate(path, os.path.getsize(path) - 6)
+        with pytest.raises(SourceError, match=r"1\.parquet is not a Parquet file, or is truncated"):
+            FileSource.for_parquet(directory).validate()
+
+    def test_something_else_than_parquet(self, directory, tmp_path):
+        (tmp_path / "in" / "notes.txt").write_text("hello, this is text")
+        with pytest.raises(SourceError, match=r"notes\.txt is not a Parquet file"):
+            FileSource.for_parquet(directory).validate()
+
+    def test_another_schema(self, directory, tmp_path):
+        other = pa.schema([("id", pa.string()), ("extra", pa.int8())])
+        pq.write_table(pa.table({"id": ["1"], "extra": [1]}, schema=other), tmp_path / "in" / "9.parquet")
+        with pytest.raises(SourceError) as caught:
+            FileSource.for_parquet(directory).validate()
+        for part in ("9.parquet", "'name' is missing", "'extra' is not expected", "'id' is string, not int64"):
+            assert part in str(caught.value)
+
+    def test_a_column_that_is_not_there(self, directory):
+        with pytest.raises(SourceError, match="no column 'nmae'; it has id, name"):
+            FileSource.for_parquet(directory, columns=["nmae"]).validate()
+
+    def test_a_column_that_no_type_holds(self, tmp_path):
+        path = str(tmp_path / "null.parquet")
+        pq.write_table(pa.table({"nothing": pa.nulls(2)}), path)
+        with pytest.raises(SourceError, match=r"null\.parquet.*'nothing'.*columns="):
+            FileSource.for_parquet(path).validate()
+
+    def test_other_file_systems(self):
+        with pytest.raises(ValueError, match="s3:"):
+            FileSource.for_parquet("s3://bucket/key")
+
+
+class TestWhatChangesWhileTheJobRuns:
+    @pytest.fixture
+    def stopped(self, directory):
+        """A source that was snapshotted in its second file."""
+        source = FileSource.for_parquet(directory)
+        run = SourceRun(source)
+        read = []
+        while len(read) < 13:
+            read += ids(run.read(3)[1])
+        snapshot = run.snapshot()
+        run.close()
+        return source, snapshot, read
+
+    def test_a_file_of_another_size(self, stopped, directory):
+        source, snapshot, _ = stopped
+        write(os.path.join(directory, "1.parquet"), range(500))
+        with pytest.raises(SourceError, match=r"1\.parquet has changed .* its size was \d+ bytes and is \d+"):
+            SourceRun(source, restored=snapshot).read(10)
+
+    def test_a_file_written_again_with_the_same_size(self, stopped, directory):
+        source, snapshot, _ = stopped
+        path = os.path.join(directory, "1.parquet")
+        os.utime(path, ns=(0, os.stat(path).st_mtime_ns + 1))
+        with pytest.raises(SourceError, match=r"1\.parquet has changed .* time of modification"):
+            SourceRun(source, restored=snapshot).read(10)
+
+    def test_a_file_that_is_gone(self, stopped, directory):
+        source, snapshot, _ = stopped
+        pickled = cloudpickle.loads(cloudpickle.dumps(source))
+        os.unlink(os.path.join(directory, "1.parquet"))
+        with pytest.raises(SourceError, match=r"1\.parquet cannot be read: No such file"):
+            SourceRun(pickled, restored=snapshot).read(10)
+
+    def test_a_file_that_is_read_already_may_go(self, stopped, directory):
+        source, snapshot, read = stopped
+        pickled = cloudpickle.loads(cloudpickle.dumps(source))
+        os.unlink(os.path.join(directory, "0.parquet"))
+        run = SourceRun(pickled, restored=snapshot)
+        while (found := run.read(100)) is not None:
+            read += ids(found[1])
+        assert read == list(range(30))
+
+    def test_damage_inside_a_file_is_named_with_its_row_group(self, tmp_path):
+        path = write(tmp_path / "in" / "0.parquet", range(5000), row_group_size=1000)
+        source = FileSource.for_parquet(path)
+        source.validate()
+        group = pq.ParquetFile(path).metadata.row_group(2).column(0)
+        start = group.dictionary_page_offset or group.data_page_offset
+        stat = os.stat(path)
+        with open(path, "r+b") as file:
+            file.seek(start)
+            file.write(b"\xff" * 64)
+        os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+        with pytest.raises(SourceError, match=r"0\.parquet, row group 2 cannot be read"):
+            read_all(source)
+
+
+def test_a_column_whose_values_do_not_fit_is_named(tmp_path):
+    path = str(tmp_path / "big.parquet")
+    pq.write_table(pa.table({"n": pa.array([1, 2**64 - 1], pa.uint64())}), path)
+    with pytest.raises(SourceError, match=r"big\.parquet, row group 0: column 'n' does not fit int64"):
+        read_all(FileSource.for_parquet(path))
