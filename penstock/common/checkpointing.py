@@ -1,0 +1,32 @@
+"""The words that checkpoint options are written in."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class CheckpointingMode(Enum):
+    """AT_LEAST_ONCE is accepted, and runs as EXACTLY_ONCE, which promises more."""
+
+    EXACTLY_ONCE = 0
+    AT_LEAST_ONCE = 1
+
+
+class ExternalizedCheckpointRetention(Enum):
+    """What is left of a job's checkpoints when it has ended."""
+
+    DELETE_ON_CANCELLATION = 0
+    RETAIN_ON_CANCELLATION = 1
+    NO_EXTERNALIZED_CHECKPOINTS = 2
+
+
+class RecoveryClaimMode(Enum):
+    NO_CLAIM = 0
+    CLAIM = 1
+    LEGACY = 2
+
+
+class RuntimeExecutionMode(Enum):
+    STREAMING = 0
+    BATCH = 1
+    AUTOMATIC = 2

@@ -1,0 +1,121 @@
+"""Options from outside the program: files in `$PENSTOCK_CONF_DIR`, and `-D` of the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Iterator, Mapping
+
+import yaml
+
+from penstock.common.configuration import Configuration
+from penstock.common.options.option import OptionError
+from penstock.common.options.registry import DEPRECATED, OPTIONS, check_key
+
+CONF_DIR_VARIABLE = "PENSTOCK_CONF_DIR"
+DYNAMIC_OPTIONS_VARIABLE = "PENSTOCK_DYNAMIC_OPTIONS"
+"""A JSON object of options that count before files: how `penstock run -D` hands them to the program."""
+
+_FILE_NAMES = ("config.yaml", "config.yml", "flink-conf.yaml", "flink-conf.yml")
+
+
+class ConfigurationError(OptionError):
+    """A file or variable with options that cannot be used; the message names it, the line and the key."""
+
+
+def load_configuration(environ: Mapping[str, str] | None = None) -> Configuration:
+    """What files and `-D` say. Raises `ConfigurationError`."""
+    environ = os.environ if environ is None else environ
+    configuration = Configuration()
+    directory = environ.get(CONF_DIR_VARIABLE)
+    if directory:
+        file = _configuration_file(Path(directory))
+        if file is not None:
+            configuration.add_all(read_configuration_file(file))
+    if environ.get(DYNAMIC_OPTIONS_VARIABLE):
+        configuration.add_all(_dynamic_options(environ[DYNAMIC_OPTIONS_VARIABLE]))
+    return configuration
+
+
+def parse_dynamic_option(text: str) -> tuple[str, str]:
+    """`key=value` of `-D`, checked. Raises `ConfigurationError`."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ConfigurationError(f"-D {text}: write it as -D key=value")
+    _checked(Configuration(), key.strip(), value.strip(), f"-D {key.strip()}: ")
+    return key.strip(), value.strip()
+
+
+def _configuration_file(directory: Path) -> Path | None:
+    if not directory.is_dir():
+        raise ConfigurationError(f"{CONF_DIR_VARIABLE} names {directory}, which is no directory")
+    found = [directory / name for name in _FILE_NAMES if (directory / name).is_file()]
+    if len(found) > 1:
+        raise ConfigurationError(f"{directory} holds {' and '.join(f.name for f in found)}; keep one of them")
+    return found[0] if found else None
+
+
+def read_configuration_file(file: Path) -> Configuration:
+    """A YAML file of nested or dotted keys. Raises `ConfigurationError` with file, line and key."""
+    try:
+        root = yaml.compose(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        raise ConfigurationError(f"{file}{line}: this is no YAML: {getattr(error, 'problem', None) or error}") from None
+    configuration = Configuration()
+    if root is None:
+        return configuration
+    if not isinstance(root, yaml.MappingNode):
+        raise ConfigurationError(f"{file}, line {root.start_mark.line + 1}: expected 'key: value' pairs")
+    lines: dict[str, int] = {}
+    entries = list(_flat(file, root, ""))
+    # A key that is written in its present form counts before the same option's old form, wherever they stand.
+    for key, value, line in sorted(entries, key=lambda e: e[0] not in DEPRECATED):
+        if key in lines:
+            raise ConfigurationError(f"{file}, line {line}: {key} stands in line {lines[key]} already", key)
+        lines[key] = line
+        if value is not None:
+            _checked(configuration, key, value, f"{file}, line {line}: ")
+    return configuration
+
+
+def _flat(file: Path, node: Any, prefix: str) -> Iterator[tuple[str, Any, int]]:
+    for key_node, value_node in node.value:
+        line = key_node.start_mark.line + 1
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise ConfigurationError(f"{file}, line {line}: a key is a word, optionally with dots")
+        key = prefix + key_node.value
+        # Some keys of Flink begin another one: `state.backend: hashmap` beside `state.backend.type`.
+        if isinstance(value_node, yaml.MappingNode):
+            if OPTIONS.get(key) is not None and OPTIONS[key].type.name == "map":
+                yield key, {k.value: v.value for k, v in value_node.value}, line
+            else:
+                yield from _flat(file, value_node, key + ".")
+        elif isinstance(value_node, yaml.SequenceNode):
+            yield key, [item.value for item in value_node.value], line
+        else:
+            empty = value_node.tag == "tag:yaml.org,2002:null"
+            yield key, None if empty else value_node.value, line
+
+
+def _checked(configuration: Configuration, key: str, value: Any, where: str) -> None:
+    try:
+        check_key(key)
+        configuration.set(key, value)
+    except OptionError as error:
+        raise ConfigurationError(f"{where}{error}", key) from None
+
+
+def _dynamic_options(text: str) -> Configuration:
+    try:
+        options = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigurationError(f"{DYNAMIC_OPTIONS_VARIABLE} is no JSON object: {error}") from None
+    if not isinstance(options, dict):
+        raise ConfigurationError(f"{DYNAMIC_OPTIONS_VARIABLE} is no JSON object of keys and values")
+    configuration = Configuration()
+    for key, value in options.items():
+        _checked(configuration, key, value, f"-D {key}: ")
+    return configuration

@@ -1,0 +1,40 @@
+"""Every option that Penstock knows: Flink's keys, types, units and defaults, and a few of its own."""
+
+from penstock.common.options.checkpointing import CheckpointingOptions, StateBackendOptions, StateRecoveryOptions
+from penstock.common.options.cluster import (
+    DeploymentOptions,
+    HeartbeatOptions,
+    JobManagerOptions,
+    NetworkOptions,
+    SlotOptions,
+    TaskManagerOptions,
+    WebOptions,
+)
+from penstock.common.options.job import ExecutionOptions, ParallelismOptions, PipelineOptions, PythonOptions
+from penstock.common.options.option import ConfigOption, OptionError
+from penstock.common.options.penstock import PenstockOptions
+from penstock.common.options.registry import OPTIONS, option_table
+from penstock.common.options.restart import RestartStrategyOptions
+
+__all__ = [
+    "CheckpointingOptions",
+    "ConfigOption",
+    "DeploymentOptions",
+    "ExecutionOptions",
+    "HeartbeatOptions",
+    "JobManagerOptions",
+    "NetworkOptions",
+    "OPTIONS",
+    "OptionError",
+    "ParallelismOptions",
+    "PenstockOptions",
+    "PipelineOptions",
+    "PythonOptions",
+    "RestartStrategyOptions",
+    "SlotOptions",
+    "StateBackendOptions",
+    "StateRecoveryOptions",
+    "TaskManagerOptions",
+    "WebOptions",
+    "option_table",
+]

@@ -1,0 +1,134 @@
+"""Checkpoints, state backends, and where a job resumes from."""
+
+from __future__ import annotations
+
+from penstock.common.checkpointing import CheckpointingMode, ExternalizedCheckpointRetention, RecoveryClaimMode
+from penstock.common.options.option import (
+    BOOLEAN,
+    DURATION,
+    INTEGER,
+    MEMORY,
+    STRING,
+    ConfigOption,
+    at_least,
+    choice,
+    enumeration,
+    not_negative,
+    positive,
+)
+from penstock.common.time import Duration
+
+
+def _one_for_now(value: int) -> str | None:
+    return None if value == 1 else "one checkpoint at a time is all this release can do; concurrent ones come later"
+
+
+class CheckpointingOptions:
+    CHECKPOINTING_INTERVAL = ConfigOption(
+        "execution.checkpointing.interval", DURATION, None,
+        "How often a checkpoint is triggered. Not set: no checkpoints.",
+        check=at_least(Duration.of_millis(10), "10 ms"),
+    )  # fmt: skip
+    CHECKPOINTING_CONSISTENCY_MODE = ConfigOption(
+        "execution.checkpointing.mode", enumeration(CheckpointingMode), CheckpointingMode.EXACTLY_ONCE,
+        "AT_LEAST_ONCE runs as EXACTLY_ONCE, which promises more and costs no more here.",
+    )  # fmt: skip
+    CHECKPOINTING_TIMEOUT = ConfigOption(
+        "execution.checkpointing.timeout", DURATION, Duration.of_minutes(10),
+        "A checkpoint that has not completed by then is given up.", check=at_least(Duration.of_millis(10), "10 ms"),
+    )  # fmt: skip
+    MIN_PAUSE_BETWEEN_CHECKPOINTS = ConfigOption(
+        "execution.checkpointing.min-pause", DURATION, Duration(0),
+        "The least time between the end of one checkpoint and the trigger of the next periodic one.",
+    )  # fmt: skip
+    MAX_CONCURRENT_CHECKPOINTS = ConfigOption(
+        "execution.checkpointing.max-concurrent-checkpoints", INTEGER, 1,
+        "How many checkpoints may be under way at once. Only 1 for now.", check=_one_for_now,
+    )  # fmt: skip
+    TOLERABLE_FAILURE_NUMBER = ConfigOption(
+        "execution.checkpointing.tolerable-failed-checkpoints", INTEGER, 0,
+        "How many checkpoints in a row may fail before the job fails over.", check=not_negative,
+    )  # fmt: skip
+    EXTERNALIZED_CHECKPOINT_RETENTION = ConfigOption(
+        "execution.checkpointing.externalized-checkpoint-retention", enumeration(ExternalizedCheckpointRetention),
+        ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS,
+        "What of a job's checkpoints survives its end.",
+        deprecated_keys=("execution.checkpointing.externalized-checkpoint",),
+    )  # fmt: skip
+    ENABLE_UNALIGNED = ConfigOption(
+        "execution.checkpointing.unaligned.enabled", BOOLEAN, False,
+        "Barriers overtake data, which is written with the checkpoint, so that backpressure does not delay it.",
+        deprecated_keys=("execution.checkpointing.unaligned",),
+    )  # fmt: skip
+    FORCE_UNALIGNED = ConfigOption(
+        "execution.checkpointing.unaligned.forced", BOOLEAN, False,
+        "Accepted and not needed: every kind of edge goes unaligned here.",
+    )  # fmt: skip
+    ALIGNED_CHECKPOINT_TIMEOUT = ConfigOption(
+        "execution.checkpointing.aligned-checkpoint-timeout", DURATION, Duration(0),
+        "With unaligned checkpoints: how long after its trigger an aligned checkpoint turns unaligned. 0: at once.",
+        deprecated_keys=("execution.checkpointing.alignment-timeout",),
+    )  # fmt: skip
+    MAX_RETAINED_CHECKPOINTS = ConfigOption(
+        "execution.checkpointing.num-retained", INTEGER, 1, "How many completed checkpoints are kept.",
+        deprecated_keys=("state.checkpoints.num-retained",), check=positive,
+    )  # fmt: skip
+    CHECKPOINT_STORAGE = ConfigOption(
+        "execution.checkpointing.storage", choice("jobmanager", "filesystem"), None,
+        "filesystem: below execution.checkpointing.dir. jobmanager: in the driver's memory, gone with it. "
+        "Not set: filesystem where a directory is given.",
+        deprecated_keys=("state.checkpoint-storage",),
+    )  # fmt: skip
+    CHECKPOINTS_DIRECTORY = ConfigOption(
+        "execution.checkpointing.dir", STRING, None,
+        "The directory (a local path or file:// URI) in which each job has one of its own for its checkpoints.",
+        deprecated_keys=("state.checkpoints.dir", "state.backend.fs.checkpointdir"),
+    )  # fmt: skip
+    SAVEPOINT_DIRECTORY = ConfigOption(
+        "execution.checkpointing.savepoint-dir", STRING, None, "Where savepoints are written to.",
+        deprecated_keys=("state.savepoints.dir", "savepoints.state.backend.fs.dir"),
+    )  # fmt: skip
+    CHECKPOINTS_AFTER_TASKS_FINISH = ConfigOption(
+        "execution.checkpointing.checkpoints-after-tasks-finish", BOOLEAN, True,
+        "Accepted and always on: finished subtasks never stop checkpoints.",
+        deprecated_keys=("execution.checkpointing.checkpoints-after-tasks-finish.enabled",),
+        check=lambda value: None if value else "checkpoints go on after subtasks have finished; leave it out",
+    )  # fmt: skip
+    JOBMANAGER_STORAGE_MAX_SIZE = ConfigOption(
+        "penstock.checkpoint-storage.jobmanager.max-size", MEMORY, 5 * 1024**2,
+        "The largest object that storage in the driver's memory takes, as Flink's JobManagerCheckpointStorage.",
+        check=positive,
+    )  # fmt: skip
+    STORAGE_FSYNC = ConfigOption(
+        "penstock.checkpoint-storage.fsync", BOOLEAN, True,
+        "Whether files and directories are synced to disk before a checkpoint counts. Off saves about 2 ms per "
+        "checkpoint, and a power failure may take it.",
+    )  # fmt: skip
+
+
+class StateRecoveryOptions:
+    SAVEPOINT_PATH = ConfigOption(
+        "execution.state-recovery.path", STRING, None,
+        "A job's directory (or 'latest'): that job is resumed. A chk-<n> in it: a new job starts from it.",
+        deprecated_keys=("execution.savepoint.path",),
+    )  # fmt: skip
+    RESTORE_MODE = ConfigOption(
+        "execution.state-recovery.claim-mode", enumeration(RecoveryClaimMode), RecoveryClaimMode.NO_CLAIM,
+        "NO_CLAIM leaves the checkpoint that a new job starts from alone; CLAIM makes it the new job's own.",
+        deprecated_keys=("execution.savepoint-restore-mode",),
+        check=lambda mode: "LEGACY is gone; write NO_CLAIM or CLAIM" if mode is RecoveryClaimMode.LEGACY else None,
+    )  # fmt: skip
+    SAVEPOINT_IGNORE_UNCLAIMED_STATE = ConfigOption(
+        "execution.state-recovery.ignore-unclaimed-state", BOOLEAN, False,
+        "Whether state of operators that the program does not have any more may be dropped.",
+        deprecated_keys=("execution.savepoint.ignore-unclaimed-state",),
+    )  # fmt: skip
+
+
+class StateBackendOptions:
+    STATE_BACKEND = ConfigOption(
+        "state.backend.type",
+        choice("hashmap", aliases={"filesystem": "hashmap", "jobmanager": "hashmap"}), "hashmap",
+        "Where keyed state lives while the job runs. Only hashmap (the slot's memory) for now.",
+        deprecated_keys=("state.backend",),
+    )  # fmt: skip

@@ -1,0 +1,101 @@
+"""Where a job runs, and how its processes find and watch each other."""
+
+from __future__ import annotations
+
+from penstock.common.options.option import (
+    DURATION,
+    INTEGER,
+    MEMORY,
+    PORTS,
+    STRING,
+    ConfigOption,
+    not_negative,
+    positive,
+)
+from penstock.common.time import Duration
+
+ANY_PORT = (range(0, 1),)
+
+
+class DeploymentOptions:
+    TARGET = ConfigOption("execution.target", STRING, "spark", "Which executor runs the job.")
+
+
+class SlotOptions:
+    SLOT_REQUEST_TIMEOUT = ConfigOption(
+        "slot.request.timeout", DURATION, Duration.of_seconds(300),
+        "How long the job waits for its slots; then it fails and says how many were missing.", check=positive,
+    )  # fmt: skip
+
+
+class HeartbeatOptions:
+    HEARTBEAT_INTERVAL = ConfigOption(
+        "heartbeat.interval", DURATION, Duration.of_seconds(10),
+        "How often slots and driver assure each other that they live.", check=positive,
+    )  # fmt: skip
+    HEARTBEAT_TIMEOUT = ConfigOption(
+        "heartbeat.timeout", DURATION, Duration.of_seconds(50),
+        "After this long without a sign of life the other end counts as lost.", check=positive,
+    )  # fmt: skip
+
+
+class JobManagerOptions:
+    BIND_HOST = ConfigOption(
+        "jobmanager.bind-host", STRING, None,
+        "The address that the driver listens on. Not set: the one that slots are told, jobmanager.rpc.address.",
+    )  # fmt: skip
+    ADDRESS = ConfigOption(
+        "jobmanager.rpc.address", STRING, None,
+        "The driver's address as slots see it. Not set: Spark's driver host.",
+    )  # fmt: skip
+    PORT = ConfigOption(
+        "jobmanager.rpc.port", PORTS, None, "The driver's port as slots see it. Not set: the one it listens on."
+    )
+    RPC_BIND_PORT = ConfigOption(
+        "jobmanager.rpc.bind-port", PORTS, ANY_PORT,
+        "The ports that the driver may listen on, e.g. 50100-50200. 0: any free one.",
+    )  # fmt: skip
+
+
+class TaskManagerOptions:
+    BIND_HOST = ConfigOption(
+        "taskmanager.bind-host", STRING, None,
+        "The address that slots listen on for each other. Not set: the one that others are told, taskmanager.host.",
+    )  # fmt: skip
+    HOST = ConfigOption(
+        "taskmanager.host", STRING, None,
+        "A slot's address as other slots see it. Not set: the one by which it reaches the driver.",
+    )  # fmt: skip
+    RPC_PORT = ConfigOption(
+        "taskmanager.rpc.port", PORTS, ANY_PORT,
+        "Accepted; slots call the driver, and listen only on taskmanager.data.bind-port.",
+    )  # fmt: skip
+    DATA_PORT = ConfigOption(
+        "taskmanager.data.port", PORTS, None, "A slot's data port as others see it. Not set: the one it listens on."
+    )
+    DATA_BIND_PORT = ConfigOption(
+        "taskmanager.data.bind-port", PORTS, ANY_PORT,
+        "The ports that slots may listen on for data, e.g. 50300-50400. 0: any free one.",
+    )  # fmt: skip
+
+
+class NetworkOptions:
+    WINDOW_BYTES = ConfigOption(
+        "penstock.network.window-bytes", MEMORY, 256 * 1024,
+        "How many bytes may be on their way to one input gate: the bound of in-flight data that a consumer grants.",
+        check=positive,
+    )  # fmt: skip
+    OUTPUT_QUEUE_BYTES = ConfigOption(
+        "penstock.network.output-queue-bytes", MEMORY, 256 * 1024,
+        "How many bytes may wait in a subtask's output queues before it takes no more input.", check=positive,
+    )  # fmt: skip
+    OVERDRAFT_BYTES_MAX = ConfigOption(
+        "penstock.network.overdraft-bytes-max", MEMORY, 8 * 1024**2,
+        "How far beyond its output queue a generator is drained when a barrier is waiting.", check=not_negative,
+    )  # fmt: skip
+
+
+class WebOptions:
+    CHECKPOINTS_HISTORY_SIZE = ConfigOption(
+        "web.checkpoints.history", INTEGER, 10, "How many checkpoints a job's report remembers.", check=positive
+    )

@@ -1,0 +1,93 @@
+"""What a job is called, how wide it runs and how its operators are put together."""
+
+from __future__ import annotations
+
+import re
+
+from penstock.common.checkpointing import RuntimeExecutionMode
+from penstock.common.options.option import (
+    BOOLEAN,
+    DURATION,
+    INTEGER,
+    MAPPING,
+    STRING,
+    STRINGS,
+    ConfigOption,
+    enumeration,
+    positive,
+)
+from penstock.common.time import Duration
+
+MAX_PARALLELISM_LIMIT = 32768
+"""Flink's upper bound of key groups."""
+
+
+def _job_id(text: str) -> str | None:
+    return None if re.fullmatch(r"[0-9a-f]{32}", text) else "a job id is 32 hex digits (0-9, a-f)"
+
+
+def _max_parallelism(value: int) -> str | None:
+    if value == -1 or 0 < value <= MAX_PARALLELISM_LIMIT:
+        return None
+    return f"it lies between 1 and {MAX_PARALLELISM_LIMIT}, or is -1 (derived from the parallelism)"
+
+
+class ParallelismOptions:
+    DEFAULT_PARALLELISM = ConfigOption(
+        "parallelism.default", INTEGER, 1, "How many subtasks an operator has where the program does not say it.",
+        check=positive,
+    )  # fmt: skip
+
+
+class PipelineOptions:
+    NAME = ConfigOption("pipeline.name", STRING, None, "The job's name, where execute() is given none.")
+    FIXED_JOB_ID = ConfigOption(
+        "pipeline.job-id", STRING, None, "The job's id: 32 hex digits. Not set: a random one.",
+        deprecated_keys=("$internal.pipeline.job-id",), check=_job_id,
+    )  # fmt: skip
+    MAX_PARALLELISM = ConfigOption(
+        "pipeline.max-parallelism", INTEGER, -1,
+        "The number of key groups, which bounds the parallelism for ever. -1: derived from the parallelism.",
+        check=_max_parallelism,
+    )  # fmt: skip
+    OBJECT_REUSE = ConfigOption(
+        "pipeline.object-reuse", BOOLEAN, False,
+        "Whether operators of a chain are handed the same objects. Off: what a function yields may be changed by it "
+        "afterwards.",
+    )  # fmt: skip
+    OPERATOR_CHAINING = ConfigOption(
+        "pipeline.operator-chaining.enabled", BOOLEAN, True,
+        "Whether operators that can run in one subtask do.", deprecated_keys=("pipeline.operator-chaining",),
+    )  # fmt: skip
+    GLOBAL_JOB_PARAMETERS = ConfigOption(
+        "pipeline.global-job-parameters", MAPPING, None,
+        "Parameters (key:value,...) that functions read by RuntimeContext.get_job_parameter.",
+    )  # fmt: skip
+
+
+class ExecutionOptions:
+    RUNTIME_MODE = ConfigOption(
+        "execution.runtime-mode", enumeration(RuntimeExecutionMode), RuntimeExecutionMode.STREAMING,
+        "STREAMING. Bounded input ends a streaming job, so there is no other mode.",
+        check=lambda mode: None if mode is not RuntimeExecutionMode.BATCH else
+        "there is no batch mode; a streaming job over bounded input ends by itself",
+    )  # fmt: skip
+    BUFFER_TIMEOUT_ENABLED = ConfigOption(
+        "execution.buffer-timeout.enabled", BOOLEAN, True,
+        "Off: batches leave only when they are full.",
+    )  # fmt: skip
+    BUFFER_TIMEOUT = ConfigOption(
+        "execution.buffer-timeout.interval", DURATION, Duration.of_millis(100),
+        "The longest time that a row waits for its batch to fill. 0: a batch leaves after every slice.",
+        deprecated_keys=("execution.buffer-timeout",),
+    )  # fmt: skip
+    TASK_CANCELLATION_TIMEOUT = ConfigOption(
+        "task.cancellation.timeout", DURATION, Duration.of_seconds(180),
+        "How long user code may take to return when its job fails over or ends, before its process is ended.",
+    )  # fmt: skip
+
+
+class PythonOptions:
+    PYTHON_FILES = ConfigOption(
+        "python.files", STRINGS, (), "Python files, packages (directories) and zip files that slots can import.",
+    )  # fmt: skip

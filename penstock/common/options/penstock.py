@@ -1,0 +1,18 @@
+"""Options that Flink does not have."""
+
+from __future__ import annotations
+
+from penstock.common.options.option import BOOLEAN, DURATION, ConfigOption, positive
+from penstock.common.time import Duration
+
+
+class PenstockOptions:
+    SLICE_TARGET = ConfigOption(
+        "penstock.slice.target", DURATION, Duration.of_millis(2),
+        "How long a chain may work before it looks at its mailbox: what a barrier waits for at most, but for one row.",
+        check=positive,
+    )  # fmt: skip
+    PARKING_ENABLED = ConfigOption(
+        "penstock.parking.enabled", BOOLEAN, True,
+        "Whether a slot's subtasks rest for a moment (20 ms at most) while its captured data is written.",
+    )  # fmt: skip

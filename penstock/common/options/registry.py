@@ -1,0 +1,58 @@
+"""All options by key, and what is to be said about keys that are none: old, foreign or unknown."""
+
+from __future__ import annotations
+
+import difflib
+import textwrap
+from typing import Any
+
+from penstock.common.options.checkpointing import CheckpointingOptions, StateBackendOptions, StateRecoveryOptions
+from penstock.common.options.cluster import (
+    DeploymentOptions,
+    HeartbeatOptions,
+    JobManagerOptions,
+    NetworkOptions,
+    SlotOptions,
+    TaskManagerOptions,
+    WebOptions,
+)
+from penstock.common.options.foreign import FOREIGN_KEYS, is_foreign
+from penstock.common.options.job import ExecutionOptions, ParallelismOptions, PipelineOptions, PythonOptions
+from penstock.common.options.option import ConfigOption, OptionError
+from penstock.common.options.penstock import PenstockOptions
+from penstock.common.options.restart import RestartStrategyOptions
+
+_GROUPS: tuple[type, ...] = (
+    DeploymentOptions, ParallelismOptions, PipelineOptions, ExecutionOptions, PythonOptions, CheckpointingOptions,
+    StateRecoveryOptions, StateBackendOptions, RestartStrategyOptions, SlotOptions, HeartbeatOptions,
+    JobManagerOptions, TaskManagerOptions, NetworkOptions, WebOptions, PenstockOptions,
+)  # fmt: skip
+
+OPTIONS: dict[str, ConfigOption[Any]] = {
+    option.key: option for group in _GROUPS for option in vars(group).values() if isinstance(option, ConfigOption)
+}
+"""By key, in the order in which the groups tell of them."""
+
+DEPRECATED: dict[str, str] = {old: option.key for option in OPTIONS.values() for old in option.deprecated_keys}
+"""Old key -> the key that has taken its place."""
+
+
+def check_key(key: str, where: str = "") -> None:
+    """Raises `OptionError` for a key that neither Penstock nor Flink knows. `where` is put before the message."""
+    if key in OPTIONS or key in DEPRECATED or is_foreign(key):
+        return
+    near = difflib.get_close_matches(key, [*OPTIONS, *DEPRECATED], n=1, cutoff=0.6)
+    near = near or difflib.get_close_matches(key, FOREIGN_KEYS, n=1, cutoff=0.8)
+    hint = f"; did you mean {near[0]}?" if near else "; `option_table()` in penstock.common.options lists all there are"
+    raise OptionError(f"{where}there is no option {key}{hint}", key)
+
+
+def option_table() -> str:
+    """All options as text: key, type, default and what they are for."""
+    lines: list[str] = []
+    for option in OPTIONS.values():
+        lines.append(f"{option.key}  ({option.type.name}; default: {option.default_text})")
+        lines.extend(textwrap.wrap(option.description, 108, initial_indent="    ", subsequent_indent="    "))
+        if option.deprecated_keys:
+            lines.append(f"    formerly {', '.join(option.deprecated_keys)}")
+    return "\n".join(lines)
