@@ -23,6 +23,8 @@ class Fence(LogEntry, frozen=True, tag=True):
     wall_ms: int
     host: str
     pid: int
+    restored_from: str | None = None
+    """The checkpoint of another job that this job started from: what it restores as long as it has none of its own."""
 
 
 class CheckpointEntry(LogEntry, frozen=True, tag=True):
@@ -41,3 +43,11 @@ class CheckpointEntry(LogEntry, frozen=True, tag=True):
     metadata_crc: int
     retained: list[str]
     is_final: bool = False
+
+
+class Ended(LogEntry, frozen=True, tag=True):
+    """The driver has ended the job: `state` is FINISHED, CANCELED or FAILED. Whatever `retained` does not name may be
+    deleted; a later driver that takes over finds only what it names."""
+
+    state: str
+    retained: list[str]

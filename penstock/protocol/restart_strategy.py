@@ -37,7 +37,8 @@ class NoRestart:
 
     def describe(self) -> str:
         return (
-            "no restarts are configured (restart-strategy.type is 'none', which is also the default without checkpointing)"
+            "no restarts are configured (restart-strategy.type is 'none', "
+            "which is also the default without checkpointing)"
         )
 
 

@@ -1,0 +1,407 @@
+"""Section 11 of the protocol: each schedule that breaks a log without its rules, and a model of drivers that race."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.protocol.elements import Generation
+from penstock.protocol.log_entries import CheckpointEntry, Ended, Fence
+from penstock.protocol.publication import (
+    CheckpointUnreadable,
+    Fenced,
+    LogRefused,
+    NewCheckpoint,
+    NotPublished,
+    OutcomeUnknown,
+    Publication,
+    Published,
+    Retained,
+    Subsumed,
+    TakenOver,
+)
+from penstock.protocol.sweep import StoredFile, orphans
+
+sys.path.insert(0, str(Path(__file__).parent))
+from log_store import Conversing, LogStore, metadata, path_of, run
+
+
+def new(
+    store: LogStore, checkpoint_id: int, incarnation: str = "a", *segments: str, is_final: bool = False
+) -> NewCheckpoint:
+    content = metadata(checkpoint_id, incarnation, segments, is_final=is_final)
+    data = f"{checkpoint_id}-{incarnation}".encode()
+    store.by_data[data] = content
+    return NewCheckpoint(content, path_of(checkpoint_id), data, 7)
+
+
+def owner(store: LogStore, incarnation: str = "a", *, resume: bool = False, retained_max: int = 1) -> Publication:
+    publication = Publication(incarnation, retained_max, host="host", pid=11)
+    run(publication.take_over(resume=resume), store)
+    return publication
+
+
+def checkpoints(store: LogStore) -> list[tuple[str, int]]:
+    return [
+        (e.incarnation, e.checkpoint_id) for _, e in sorted(store.entries.items()) if isinstance(e, CheckpointEntry)
+    ]
+
+
+# ---- taking over ------------------------------------------------------------------------------------------------
+
+
+def test_a_fresh_start_fences_an_empty_log() -> None:
+    store = LogStore()
+    taken = run(Publication("a", 1).take_over(resume=False), store)
+    assert taken == TakenOver(0, None, None, None, None, 1)
+    assert isinstance(store.entries[0], Fence)
+
+
+def test_a_fresh_start_into_a_directory_with_a_log_is_refused() -> None:
+    store = LogStore()
+    owner(store)
+    with pytest.raises(LogRefused, match=r"execution\.state-recovery\.path"):
+        owner(store, "b")
+    assert len(store.entries) == 1, "and leaves no fence"
+
+
+def test_of_two_fresh_starts_at_once_one_is_refused() -> None:
+    store = LogStore()
+    first = Conversing(Publication("a", 1).take_over(resume=False))
+    first.step(store)
+    owner(store, "b")
+    while not first.is_done:
+        first.step(store)
+    assert isinstance(first.error, LogRefused)
+    assert [e.incarnation for e in store.entries.values()] == ["b"]
+
+
+def test_a_store_that_ignores_conditions_is_refused() -> None:
+    with pytest.raises(LogRefused, match="create-if-absent"):
+        owner(LogStore(ignores_conditions=True))
+
+
+def test_the_fence_is_first_the_newest_checkpoint_below_it_second() -> None:
+    """[A driver reads 'newest is 1', the old one publishes 2, the driver restores 1: both go on from it.]"""
+    store = LogStore()
+    old = owner(store)
+    run(old.publish(new(store, 1)), store)
+    successor = Publication("b", 1)
+    taking = Conversing(successor.take_over(resume=True))
+    taking.step(store)
+    run(old.publish(new(store, 2)), store)
+    while not taking.is_done:
+        taking.step(store)
+    assert taking.result.newest.checkpoint_id == 2
+    assert taking.result.next_checkpoint_id == 3
+    assert successor.newest_id == 2
+
+
+def test_create_if_absent_of_a_checkpoint_is_no_fence() -> None:
+    """[A paused driver publishes 13 after another has restored 12.]"""
+    store = LogStore()
+    paused = owner(store)
+    run(paused.publish(new(store, 12)), store)
+    successor = owner(store, "b", resume=True)
+    with pytest.raises(Fenced, match="process 11 on host"):
+        run(paused.publish(new(store, 13)), store)
+    with pytest.raises(Fenced):
+        run(paused.publish(new(store, 14)), store)
+    with pytest.raises(Fenced):
+        run(paused.end("CANCELED", keep=False), store)
+    assert isinstance(run(successor.publish(new(store, 14, "b")), store), Published)
+    assert checkpoints(store) == [("a", 12), ("b", 14)]
+
+
+def test_an_id_that_another_driver_has_used_for_its_metadata_is_not_written_over() -> None:
+    store = LogStore()
+    paused = owner(store)
+    successor = owner(store, "b", resume=True)
+    assert isinstance(run(successor.publish(new(store, 1, "b")), store), Published)
+    outcome = run(paused.publish(new(store, 1, "a")), store)
+    assert isinstance(outcome, NotPublished) and "another driver" in outcome.detail
+    assert store.metadata[path_of(1)].incarnation == "b"
+
+
+def test_ids_are_above_everything_that_was_ever_written() -> None:
+    store = LogStore()
+    crashed = owner(store)
+    run(crashed.publish(new(store, 4)), store)
+    half = Conversing(crashed.publish(new(store, 9)))
+    half.step(store)
+    taken = run(Publication("b", 1).take_over(resume=True), store)
+    assert taken.newest.checkpoint_id == 4 and taken.next_checkpoint_id == 10
+
+
+def test_a_lost_reply_to_the_fence_costs_nothing() -> None:
+    store = LogStore()
+    taken = run(Publication("a", 1).take_over(resume=False), store, "", "lost")
+    assert taken.fence == 0 and len(store.entries) == 1
+
+
+def test_metadata_that_is_missing_is_asked_for_again_and_then_named() -> None:
+    store = LogStore()
+    run(owner(store).publish(new(store, 3)), store)
+    taken = Conversing(Publication("b", 1).take_over(resume=True))
+    kept = store.metadata.pop(path_of(3))
+    for _ in range(6):
+        taken.step(store)
+    store.metadata[path_of(3)] = kept
+    while not taken.is_done:
+        taken.step(store)
+    assert taken.result.newest.checkpoint_id == 3
+    del store.metadata[path_of(3)]
+    with pytest.raises(CheckpointUnreadable, match=r"chk-3/_metadata does not exist"):
+        owner(store, "c", resume=True)
+
+
+def test_a_damaged_newest_checkpoint_is_refused_by_name_and_never_skipped() -> None:
+    store = LogStore()
+    publication = owner(store, retained_max=2)
+    run(publication.publish(new(store, 1)), store)
+    run(publication.publish(new(store, 2)), store)
+    store.damaged[path_of(2)] = "chk-2/_metadata: checksum differs"
+    with pytest.raises(CheckpointUnreadable) as failure:
+        owner(store, "b", resume=True)
+    assert "chk-2/_metadata: checksum differs" in str(failure.value)
+    assert path_of(1) in str(failure.value) and "put out again" in str(failure.value)
+
+
+def test_what_an_ended_job_did_not_keep_is_not_looked_for() -> None:
+    store = LogStore()
+    publication = owner(store)
+    run(publication.publish(new(store, 1)), store)
+    store.delete(run(publication.end("CANCELED", keep=False), store))
+    taken = run(Publication("b", 1).take_over(resume=True), store)
+    assert taken.newest is None and isinstance(taken.ended, Ended) and taken.next_checkpoint_id == 2
+
+
+def test_what_an_ended_job_kept_is_restored() -> None:
+    store = LogStore()
+    publication = owner(store)
+    run(publication.publish(new(store, 1)), store)
+    assert run(publication.end("CANCELED", keep=True), store) == ()
+    taken = run(Publication("b", 1).take_over(resume=True), store)
+    assert taken.newest is not None and taken.ended is not None and taken.ended.state == "CANCELED"
+
+
+def test_where_a_job_without_a_checkpoint_of_its_own_started_from_is_remembered() -> None:
+    store = LogStore()
+    run(Publication("a", 1).take_over(resume=False, restored_from="/old/chk-5"), store)
+    assert run(Publication("b", 1).take_over(resume=True), store).restored_from == "/old/chk-5"
+
+
+# ---- publishing -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", ["lost", "refused"])
+def test_the_reply_is_lost_and_the_retry_is_refused(fault: str) -> None:
+    """[The winner takes the refusal for a loss, and deletes its own checkpoint.]"""
+    store = LogStore()
+    publication = owner(store)
+    outcome = run(publication.publish(new(store, 1)), store, "", fault)
+    assert isinstance(outcome, Published) and outcome.deletable == ()
+    assert checkpoints(store) == [("a", 1)]
+    assert isinstance(run(publication.publish(new(store, 2)), store), Published)
+
+
+@pytest.mark.parametrize("fault", ["lost", "refused"])
+def test_a_lost_reply_to_the_metadata(fault: str) -> None:
+    store = LogStore()
+    assert isinstance(run(owner(store).publish(new(store, 1)), store, fault), Published)
+
+
+def test_metadata_that_cannot_be_written_means_not_published_and_the_next_may_go() -> None:
+    store = LogStore()
+    publication = owner(store)
+    outcome = run(publication.publish(new(store, 1)), store, "refused", "refused")
+    assert isinstance(outcome, NotPublished) and path_of(1) in outcome.detail
+    assert checkpoints(store) == []
+    assert isinstance(run(publication.publish(new(store, 2)), store), Published)
+
+
+def test_unknown_is_asked_again_and_never_taken_for_an_answer() -> None:
+    store = LogStore()
+    publication = owner(store)
+    with pytest.raises(OutcomeUnknown, match="Everything was kept"):
+        run(publication.publish(new(store, 1)), store, "", *["refused"] * 1000)
+    assert path_of(1) in store.metadata
+
+
+def test_an_attempt_that_is_applied_late_finds_its_position_taken() -> None:
+    store = LogStore()
+    old = owner(store)
+    attempt = Conversing(old.publish(new(store, 1)))
+    attempt.step(store)
+    attempt.step(store, "late")
+    successor = owner(store, "b", resume=True)
+    store.apply_late()
+    while not attempt.is_done:
+        attempt.step(store)
+    assert isinstance(attempt.error, Fenced)
+    assert checkpoints(store) == [] and successor.newest_id == 0
+    assert path_of(1) in store.metadata, "the loser deletes nothing"
+
+
+def test_an_id_below_the_newest_is_subsumed() -> None:
+    store = LogStore()
+    publication = owner(store)
+    run(publication.publish(new(store, 5)), store)
+    assert run(publication.publish(new(store, 4)), store) == Subsumed()
+    assert checkpoints(store) == [("a", 5)]
+
+
+def test_retained_and_deletable() -> None:
+    store = LogStore()
+    publication = owner(store, retained_max=2)
+    outcomes = [
+        run(publication.publish(new(store, 1, "a", "s1")), store),
+        run(publication.publish(new(store, 2, "a", "s1", "s2")), store),
+        run(publication.publish(new(store, 3, "a", "s2", "s3")), store),
+        run(publication.publish(new(store, 4, "a", "s4")), store),
+    ]
+    assert [o.deletable for o in outcomes] == [(), (), (path_of(1),), (path_of(2), "s1")]
+    assert outcomes[3].entry.retained == [path_of(3), path_of(4)]
+    successor = Publication("b", 2)
+    run(successor.take_over(resume=True), store)
+    assert [r.segments for r in successor.retained] == [{"s2", "s3"}, {"s4"}]
+    assert run(successor.end("CANCELED", keep=False), store) == (path_of(3), path_of(4), "s2", "s3", "s4")
+
+
+def test_an_older_retained_checkpoint_that_is_damaged_costs_only_its_segments_name() -> None:
+    store = LogStore()
+    publication = owner(store, retained_max=2)
+    run(publication.publish(new(store, 1, "a", "s1")), store)
+    run(publication.publish(new(store, 2, "a", "s1", "s2")), store)
+    store.damaged[path_of(1)] = "cut short"
+    successor = Publication("b", 2)
+    run(successor.take_over(resume=True), store)
+    outcome = run(successor.publish(new(store, 3, "b", "s3")), store)
+    assert outcome.deletable == (path_of(1),), "what it named is unknown, the sweep finds it"
+
+
+def test_the_final_checkpoint_says_so() -> None:
+    store = LogStore()
+    run(owner(store).publish(new(store, 1, is_final=True)), store)
+    taken = run(Publication("b", 1).take_over(resume=True), store)
+    assert taken.newest.is_final
+
+
+# ---- the sweep --------------------------------------------------------------------------------------------------
+
+
+def test_the_sweep_takes_only_what_is_older_and_named_by_nobody() -> None:
+    files = [
+        StoredFile("shared/old-orphan", generation=Generation(0, 1)),
+        StoredFile("shared/old-named", generation=Generation(0, 1)),
+        StoredFile("shared/older-driver", generation=Generation(0, 9)),
+        StoredFile("shared/in-use", generation=Generation(2, 1)),
+        StoredFile("shared/running", generation=Generation(2, 2)),
+        StoredFile("shared/younger-driver", generation=Generation(3, 1)),
+        StoredFile("chk-1/_metadata", checkpoint_id=1),
+        StoredFile("chk-2/_metadata", checkpoint_id=2),
+        StoredFile("chk-3/_metadata", checkpoint_id=3),
+        StoredFile("strange"),
+    ]
+    retained = [Retained(2, "chk-2/_metadata", frozenset({"shared/old-named"}))]
+    assert orphans(files, retained, 2, Generation(2, 2), frozenset({"shared/in-use"})) == [
+        "chk-1/_metadata",
+        "shared/old-orphan",
+        "shared/older-driver",
+    ]
+
+
+def test_nothing_is_swept_while_it_is_unknown_what_a_retained_checkpoint_names() -> None:
+    files = [StoredFile("shared/old", generation=Generation(0, 1))]
+    assert orphans(files, [Retained(-1, "chk-1/_metadata", None)], 5, Generation(2, 2)) == []
+
+
+# ---- drivers that race ------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Driver:
+    """Takes over, then publishes one checkpoint after the other, each derived from the one before."""
+
+    name: str
+    store: LogStore
+    publication: Publication = field(init=False)
+    talk: Conversing | None = None
+    restored: int = 0
+    next_id: int = 0
+    is_owner: bool = False
+    is_dead: bool = False
+    committed: list[int] = field(default_factory=list)
+
+    def step(self, fault: str) -> None:
+        if self.is_dead:
+            return
+        if self.talk is None:
+            if not self.is_owner:
+                self.publication = Publication(self.name, 1)
+                self.talk = Conversing(self.publication.take_over(resume=self.name != "d0"))
+            else:
+                self.next_id += 1
+                self.talk = Conversing(self.publication.publish(new(self.store, self.next_id, self.name)))
+        if not self.talk.is_done:
+            self.talk.step(self.store, fault)
+        if self.talk.is_done:
+            self._finish(self.talk)
+            self.talk = None
+
+    def _finish(self, talk: Conversing) -> None:
+        result: Any = talk.result
+        if talk.error is not None:
+            assert isinstance(talk.error, (Fenced, LogRefused, OutcomeUnknown, CheckpointUnreadable)), talk.error
+            assert not isinstance(talk.error, CheckpointUnreadable), "the newest checkpoint below a fence is never gone"
+            self.is_dead = True
+        elif isinstance(result, TakenOver):
+            self.is_owner = True
+            self.restored = 0 if result.newest is None else result.newest.checkpoint_id
+            self.next_id = result.next_checkpoint_id - 1
+        elif isinstance(result, Published):
+            self.committed.append(result.entry.checkpoint_id)
+            self.store.delete(result.deletable)
+
+
+FAULTS = ["", "", "", "", "", "", "", "", "", "", "", "", "lost", "refused", "late", "flush", "kill"]
+STEPS = st.lists(st.tuples(st.integers(0, 2), st.sampled_from(FAULTS)), min_size=60, max_size=120)
+
+
+@settings(max_examples=300, deadline=None)
+@given(STEPS)
+def test_two_drivers_never_commit_different_histories(steps: list[tuple[int, str]]) -> None:
+    store = LogStore()
+    drivers = [Driver(f"d{i}", store) for i in range(3)]
+    for who, fault in steps:
+        if fault == "flush":
+            store.apply_late()
+        elif fault == "kill":
+            drivers[who].is_dead = True
+        else:
+            drivers[who].step(fault)
+    assert sorted(store.entries) == list(range(len(store.entries))), "dense"
+    history = [e for _, e in sorted(store.entries.items())]
+    owner_name, newest = "", 0
+    for entry in history:
+        if isinstance(entry, Fence):
+            owner_name = entry.incarnation
+            driver = drivers[int(owner_name[1:])]
+            assert not driver.is_owner or driver.restored == newest, "it goes on from what stands below its fence"
+        elif isinstance(entry, CheckpointEntry):
+            assert entry.incarnation == owner_name, "nobody publishes after a foreign fence"
+            assert entry.checkpoint_id > newest
+            newest = entry.checkpoint_id
+    for driver in drivers:
+        logged = [e.checkpoint_id for e in history if isinstance(e, CheckpointEntry) and e.incarnation == driver.name]
+        assert driver.committed == logged[: len(driver.committed)], "what is committed stands in the log, in its order"
+    if newest:
+        assert store.metadata[path_of(newest)].incarnation == next(
+            e.incarnation for e in reversed(history) if isinstance(e, CheckpointEntry)
+        )
