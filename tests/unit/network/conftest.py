@@ -17,13 +17,13 @@ WAIT_S = 20.0
 class Slot:
     """An endpoint whose callbacks end up in one queue."""
 
-    def __init__(self, loop: IoLoop, slot: int, process: str | None = None, port: int = 0, **options: Any) -> None:
+    def __init__(self, loop: IoLoop, slot: int, process: str | None = None, **options: Any) -> None:
         self.events: queue.SimpleQueue = queue.SimpleQueue()
         self.slot = slot
         self.process = process or f"process-{slot}"
         self.endpoint = Endpoint(
             loop,
-            listen("127.0.0.1", str(port), "taskmanager.data.port"),
+            listen("127.0.0.1", (range(1),), "taskmanager.data.bind-port", "taskmanager.bind-host"),
             options.pop("job_id", "job"),
             options.pop("secret", SECRET),
             slot,

@@ -11,7 +11,7 @@ from penstock.network.control_client import ControlClient
 from penstock.network.control_codec import MessageError, MessageOutbox, downward_decoder, upward_decoder
 from penstock.network.control_server import ControlServer
 from penstock.network.handshake import Identity
-from penstock.network.listening import PortError, listen, parse_port_range
+from penstock.network.listening import PortError, listen
 from penstock.protocol.elements import Barrier, Generation, SubtaskId
 from penstock.protocol.messages import (
     Deploy,
@@ -76,7 +76,7 @@ class Driver:
         self.events: queue.SimpleQueue = queue.SimpleQueue()
         self.server = ControlServer(
             loop,
-            listen("127.0.0.1", "0", "jobmanager.rpc.port"),
+            listen("127.0.0.1", (range(1),), "jobmanager.rpc.bind-port", "jobmanager.bind-host"),
             "job",
             secret,
             lambda process, message: self.events.put(("message", process, message)),
@@ -173,23 +173,26 @@ def test_a_client_without_a_driver_gives_up_in_time(loop):
 def test_the_first_free_port_of_a_range_is_taken():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with listen("127.0.0.1", f"{port}-{min(port + 50, 65535)}", "taskmanager.data.port") as found:
+        ranges = (range(port, port + 1), range(port, min(port + 50, 65536)))
+        with listen("127.0.0.1", ranges, "taskmanager.data.bind-port", "taskmanager.bind-host") as found:
             assert port < found.getsockname()[1] <= port + 50
 
 
 def test_a_port_that_is_taken_is_named_with_its_option():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(PortError, match=f"taskmanager.data.port: port {port} is taken.* or 0 for any"):
-            listen("127.0.0.1", str(port), "taskmanager.data.port")
+        with pytest.raises(PortError, match=f"data.bind-port: port {port} cannot be used .*in use.* or 0 for any"):
+            listen("127.0.0.1", (range(port, port + 1),), "taskmanager.data.bind-port", "taskmanager.bind-host")
 
 
-@pytest.mark.parametrize("ports", ["", "a", "5-", "9-3", "70000", "1-70000", "-5"])
-def test_what_is_not_a_range_is_refused_by_name(ports):
-    with pytest.raises(PortError, match="jobmanager.rpc.port"):
-        parse_port_range(ports, "jobmanager.rpc.port")
+def test_ranges_that_are_taken_are_named():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(PortError, match=f"none of the ports {port},{port} can be used"):
+            listen("127.0.0.1", (range(port, port + 1),) * 2, "jobmanager.rpc.bind-port", "jobmanager.bind-host")
 
 
-def test_a_bind_host_that_is_not_ours_is_named():
-    with pytest.raises(PortError, match=r'"192.0.2.1"'):
-        listen("192.0.2.1", "0", "taskmanager.data.port")
+@pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
+def test_a_bind_host_that_is_not_ours_is_named(host):
+    with pytest.raises(PortError, match=f'taskmanager.bind-host: .*"{host}"'):
+        listen(host, (range(1),), "taskmanager.data.bind-port", "taskmanager.bind-host")
