@@ -13,6 +13,7 @@ help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.installed ## make .venv and install everything into it (done by the other commands, too)
+	@:
 
 $(VENV)/.installed: pyproject.toml tools/make_venv.sh
 	@tools/make_venv.sh
