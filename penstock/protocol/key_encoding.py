@@ -86,6 +86,8 @@ def _way_out(value: Any) -> str:
         return "use the enum member's name or value in the key selector"
     if hasattr(value, "__dataclass_fields__"):
         return "use dataclasses.astuple(...) in the key selector"
+    if hasattr(value, "to_tuple"):
+        return "use .to_tuple() in the key selector"
     if isinstance(value, (datetime, date, time)):
         return "use a plain datetime.datetime, datetime.date or datetime.time in the key selector"
     return ("keys are made of int, float, bool, str, bytes, Decimal, date, datetime, time, timedelta, UUID, and "

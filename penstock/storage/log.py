@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from penstock.protocol.log_entries import CheckpointEntry, Fence
+from penstock.protocol.log_entries import CheckpointEntry, Ended, Fence
 from penstock.storage.layout import LOG_FOLDER, LogName, log_path, parse
 from penstock.storage.sealed import DamagedObject, seal, unseal
 from penstock.storage.store import ObjectExists, ObjectMissing, ObjectStore
@@ -12,7 +12,7 @@ from penstock.storage.store import ObjectExists, ObjectMissing, ObjectStore
 KIND = "log-entry"
 FORMAT_VERSION = 1
 
-Entry = Fence | CheckpointEntry
+Entry = Fence | CheckpointEntry | Ended
 _DECODER: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
 
 

@@ -31,7 +31,7 @@ class SegmentBuilder:
     """Collects what goes into a segment, by reference: parts must not change until it is written."""
 
     def __init__(self) -> None:
-        self._parts: list[memoryview] = []
+        self.parts: list[memoryview] = []
         self.length_bytes = 0
 
     def add(self, parts: Sequence[bytes | memoryview]) -> Range:
@@ -41,13 +41,13 @@ class SegmentBuilder:
         for part in parts:
             view = memoryview(part).cast("B")
             crc = zlib.crc32(view, crc)
-            self._parts.append(view)
+            self.parts.append(view)
             self.length_bytes += view.nbytes
         return Range(offset, self.length_bytes - offset, crc)
 
     def write(self, store: ObjectStore, path: str) -> Segment:
         """Puts the segment; durable when it returns. Raises `StoreError`."""
-        store.put(path, self._parts)
+        store.put(path, self.parts)
         return Segment(path, self.length_bytes)
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.protocol.elements import EndOfData, Generation, Watermark
-from penstock.protocol.log_entries import CheckpointEntry, Fence
+from penstock.protocol.log_entries import CheckpointEntry, Ended, Fence
 from penstock.protocol.snapshot import (
     Capture,
     Committable,
@@ -184,7 +184,7 @@ def test_a_store_that_does_not_answer_says_nothing_about_the_range() -> None:
 
 def test_the_log_is_read_in_order_from_any_position() -> None:
     store = MemoryStore()
-    entries = [Fence(0, "ab12", 5, "host", 77), checkpoint(1, 1), checkpoint(2, 3), Fence(3, "cd34", 6, "host", 78)]
+    entries = [Fence(0, "ab12", 5, "host", 77), checkpoint(1, 1), checkpoint(2, 3), Ended(3, "ab12", "FINISHED", [])]
     assert read_log(store) == [] and log_length(store) == 0 and newest_checkpoint(store, 0) is None
     for entry in entries:
         assert append(store, entry) == entry
