@@ -1,0 +1,51 @@
+"""What programs import as they would from `pyflink.common`."""
+
+from penstock.common.checkpointing import RuntimeExecutionMode
+from penstock.common.completable_future import CompletableFuture
+from penstock.common.configuration import Configuration, OptionWarning
+from penstock.common.execution_config import ExecutionConfig
+from penstock.common.job_execution import JobExecutionError, JobExecutionResult, JobStatus
+from penstock.common.job_id import JobID
+from penstock.common.options.option import ConfigOption, OptionError
+from penstock.common.restart_strategy import RestartStrategies
+from penstock.common.row import Row, RowKind
+from penstock.common.serialization import (
+    DeserializationSchema,
+    Encoder,
+    SerializationSchema,
+    SimpleStringEncoder,
+    SimpleStringSchema,
+)
+from penstock.common.time import Duration, Time
+from penstock.common.typeinfo import RowTypeError, TypeInformation
+from penstock.common.types import Types
+from penstock.common.watermark_strategy import TimestampAssigner, WatermarkStrategy
+
+__all__ = [
+    "CompletableFuture",
+    "ConfigOption",
+    "Configuration",
+    "DeserializationSchema",
+    "Duration",
+    "Encoder",
+    "ExecutionConfig",
+    "JobExecutionError",
+    "JobExecutionResult",
+    "JobID",
+    "JobStatus",
+    "OptionError",
+    "OptionWarning",
+    "RestartStrategies",
+    "Row",
+    "RowKind",
+    "RowTypeError",
+    "RuntimeExecutionMode",
+    "SerializationSchema",
+    "SimpleStringEncoder",
+    "SimpleStringSchema",
+    "Time",
+    "TimestampAssigner",
+    "TypeInformation",
+    "Types",
+    "WatermarkStrategy",
+]

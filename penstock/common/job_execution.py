@@ -1,0 +1,82 @@
+"""What becomes of a job: its status, its result, or the error that ended it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from penstock.common.job_id import JobID
+
+
+class JobStatus(Enum):
+    """Flink's states of a job."""
+
+    INITIALIZING = 0
+    CREATED = 1
+    RUNNING = 2
+    FAILING = 3
+    FAILED = 4
+    CANCELLING = 5
+    CANCELED = 6
+    FINISHED = 7
+    RESTARTING = 8
+    SUSPENDED = 9
+    RECONCILING = 10
+
+    def is_globally_terminal_state(self) -> bool:
+        return self in (JobStatus.FAILED, JobStatus.CANCELED, JobStatus.FINISHED)
+
+    def is_terminal_state(self) -> bool:
+        return self.is_globally_terminal_state() or self is JobStatus.SUSPENDED
+
+
+class JobExecutionError(Exception):
+    """A job ended without finishing. The message begins with the user's traceback where there is one.
+
+    `status`: FAILED or CANCELED. `job_id`, `operator`: None where unknown. `checkpoint_path`: what it can be resumed
+    from, if a checkpoint was retained.
+    """
+
+    def __init__(
+        self, message: str, *, status: JobStatus = JobStatus.FAILED, job_id: JobID | None = None,
+        operator: str | None = None, traceback: str | None = None, checkpoint_path: str | None = None,
+    ) -> None:  # fmt: skip
+        text = f"{traceback.rstrip()}\n\n{message}" if traceback else message
+        if checkpoint_path:
+            text += f"\nResume from: {checkpoint_path}"
+        super().__init__(text)
+        self.status = status
+        self.job_id = job_id
+        self.operator = operator
+        self.traceback = traceback
+        self.checkpoint_path = checkpoint_path
+
+
+@dataclass(frozen=True)
+class JobExecutionResult:
+    """`net_runtime_ms`: from submission to end. `accumulators`: results by name."""
+
+    job_id: JobID
+    net_runtime_ms: int
+    accumulators: dict[str, Any] = field(default_factory=dict)
+
+    def get_job_id(self) -> JobID:
+        return self.job_id
+
+    def get_net_runtime(self) -> int:
+        """In milliseconds."""
+        return self.net_runtime_ms
+
+    def get_accumulator_result(self, accumulator_name: str) -> Any:
+        return self.accumulators[accumulator_name]
+
+    def get_all_accumulator_results(self) -> dict[str, Any]:
+        return dict(self.accumulators)
+
+    def is_job_execution_result(self) -> bool:
+        return True
+
+    def __str__(self) -> str:
+        return (f"Program execution finished\nJob with JobID {self.job_id} has finished.\n"
+                f"Job Runtime: {self.net_runtime_ms} ms")

@@ -1,0 +1,26 @@
+"""JobID: 128 bits as 32 hex digits."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class JobID:
+    hex: str
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[0-9a-f]{32}", self.hex):
+            raise ValueError(f"a job id is 32 hex digits (0-9, a-f), got {self.hex!r}")
+
+    @classmethod
+    def generate(cls) -> JobID:
+        return cls(secrets.token_hex(16))
+
+    def to_bytes(self) -> bytes:
+        return bytes.fromhex(self.hex)
+
+    def __str__(self) -> str:
+        return self.hex
