@@ -39,8 +39,7 @@ from measuring import (
 from penstock.common import Types, WatermarkStrategy
 from penstock.datastream import JobClient, KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
 from penstock.datastream.connectors.datagen import BatchGeneratorSource
-from penstock.datastream.connectors.file_system import FileSink
-from penstock.datastream.formats.parquet import ParquetBulkWriters
+from penstock.datastream.connectors.file_system import FileSink, ParquetBulkWriters
 from penstock.datastream.state import ValueStateDescriptor
 from sinks import Moment, TracedSink, moments
 

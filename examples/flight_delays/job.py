@@ -17,8 +17,12 @@ import pyarrow.parquet as pq
 from flights import FlightFiles, prepare
 from penstock.common import Row, Types, WatermarkStrategy
 from penstock.datastream import KeyedProcessFunction, MapFunction, RuntimeContext, StreamExecutionEnvironment
-from penstock.datastream.connectors.file_system import FileSink, FileSource
-from penstock.datastream.formats.parquet import ParquetBulkWriters, ParquetColumnarRowInputFormat
+from penstock.datastream.connectors.file_system import (
+    FileSink,
+    FileSource,
+    ParquetBulkWriters,
+    ParquetColumnarRowInputFormat,
+)
 from penstock.datastream.state import MapStateDescriptor, ValueStateDescriptor
 
 NO_WEATHER, FAIR, RAIN, FOG, WIND = range(5)
@@ -27,13 +31,11 @@ FOG_VISIBILITY = 30  # 1/10 mile
 WIND_SPEED = 200  # 1/10 mph
 DELAYED_MINUTES = 15
 
+Totals = tuple[int, ...]
+
 LONG = Types.LONG()
 STRING = Types.STRING()
 
-FLIGHT = Types.ROW_NAMED(
-    ["flight_id", "event_time_ms", "carrier", "hour", "origin", "tailnum", "hour_ms", "dep_delay", "arr_delay"],
-    [LONG, LONG, STRING, LONG, STRING, STRING, LONG, LONG, LONG],
-)
 JOINED = Types.ROW_NAMED(
     ["flight_id", "carrier", "hour", "dep_delay", "arr_delay", "seats", "weather"],
     [LONG, STRING, LONG, LONG, LONG, LONG, LONG],
@@ -100,7 +102,7 @@ class DelayStatistics(KeyedProcessFunction):
         yield Row(flight.flight_id, flight.carrier, flight.hour, flight.seats, flight.weather, *totals, *by_weather)
 
 
-def advance(before: tuple[int, ...] | None, dep_delay: int | None, arr_delay: int | None, seats: int) -> tuple[int, ...]:
+def advance(before: Totals | None, dep_delay: int | None, arr_delay: int | None, seats: int) -> Totals:
     """(flights, *TOTALS) with one flight more. A cancelled flight has no departure delay and moves no extreme."""
     flights, cancelled, delayed, dep_sum, dep_min, dep_max, arr_sum, seats_sum = before or (0, 0, 0, 0, 0, 0, 0, 0)
     departed_before = flights - cancelled
@@ -116,10 +118,10 @@ def advance(before: tuple[int, ...] | None, dep_delay: int | None, arr_delay: in
 
 def declare(env: StreamExecutionEnvironment, files: FlightFiles, output: Path, pause_us: int) -> None:
     """Adds the whole job to the environment; it runs with `env.execute(...)`."""
-    source = FileSource.for_bulk_file_format(ParquetColumnarRowInputFormat(FLIGHT), str(files.flights)).build()
+    source = FileSource.for_bulk_file_format(ParquetColumnarRowInputFormat(), str(files.flights)).build()
     sink = FileSink.for_bulk_format(str(output), ParquetBulkWriters.for_row_type(STATISTICS)).build()
     (
-        env.from_source(source, WatermarkStrategy.no_watermarks(), "flights", type_info=FLIGHT)
+        env.from_source(source, WatermarkStrategy.no_watermarks(), "flights")
         .map(JoinPlaneAndWeather(str(files.planes), str(files.weather)), output_type=JOINED)
         .name("plane and weather")
         .key_by(lambda flight: (flight.carrier, flight.hour), key_type=Types.TUPLE([STRING, LONG]))
