@@ -59,6 +59,12 @@ class ControlClient:
         if link is not None:
             link.send(message)
 
+    @property
+    def queued_bytes(self) -> int:
+        """What has been sent but has not left this process."""
+        link = self._link
+        return 0 if link is None else link.queued_bytes
+
     def close(self) -> None:
         """What was sent before still leaves."""
         self._loop.call_soon(self._finish)

@@ -34,6 +34,8 @@ FINISH_TIMEOUT_S = 1.0
 
 
 class LinkOutbox(Protocol):
+    queued_bytes: int
+
     def __bool__(self) -> bool: ...
     def put(self, item: Any) -> None: ...
     def gather(self) -> list[memoryview]: ...
@@ -103,6 +105,10 @@ class Link:
                 return
             self._writes_left_to_loop = True
         self._loop.call_soon(self._watch)
+
+    @property
+    def queued_bytes(self) -> int:
+        return self._outbox.queued_bytes
 
     # ---- in the I/O thread
 

@@ -1,0 +1,1 @@
+"""Spark as our substrate: the only package that imports pyspark."""

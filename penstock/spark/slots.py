@@ -1,0 +1,233 @@
+"""Slots on Spark: each is a Spark job of its own with one task, kept running by a thread of the driver.
+
+A keeper submits its slot's job again whenever it ends, until it is told not to. So neither `spark.task.maxFailures` nor
+speculation nor another slot's end matters. The task never returns: when it is told to leave, its process ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Any, Callable
+
+from pyspark import InheritableThread
+
+from penstock.spark.session import Substrate
+
+log = logging.getLogger(__name__)
+
+
+# A slot that was there before and does not come back: its executor may be excluded, which a new job is told anew.
+WATCHDOG_MS = 8_000
+_PAUSE_S_MAX = 5.0
+_JOIN_S = 5.0
+
+
+class SlotKeeper:
+    """Keeps one slot's Spark job running. `run` is called in the Spark task with the slot's arguments."""
+
+    def __init__(
+        self,
+        substrate: Substrate,
+        slot: int,
+        job_id: str,
+        body: Callable[[int], Callable[[Any], Any]],
+        on_ended: Callable[[int, int, str], None],
+    ) -> None:
+        self._substrate = substrate
+        self._slot = slot
+        self._job_id = job_id
+        self._body = body
+        self._on_ended = on_ended
+        self._wanted = True
+        self._lock = threading.Lock()
+        self._woken = threading.Event()
+        self.submission = 0
+        self.registered = 0
+        """The newest submission that has registered."""
+        self.submitted_at_s = 0.0
+        self._fruitless = 0
+        self._thread = InheritableThread(target=self._keep, name=f"penstock-keeper-{slot}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def on_registered(self, submission: int) -> None:
+        with self._lock:
+            self.registered = max(self.registered, submission)
+            self._fruitless = 0
+
+    @property
+    def is_overdue(self) -> bool:
+        """It was there before, and its newest submission has not registered for too long."""
+        return (
+            0 < self.registered < self.submission
+            and (time.monotonic() - self.submitted_at_s) * 1000 > WATCHDOG_MS
+        )
+
+    def resubmit(self) -> None:
+        """Cancels the running job; the keeper submits the next one."""
+        self._cancel(self.submission)
+
+    def stop(self) -> None:
+        """Cancels the job and lets the keeper end."""
+        self._wanted = False
+        self._woken.set()
+        self._cancel(self.submission)
+
+    def join(self) -> None:
+        """After `stop`. Cancels once more while the keeper lives: a job submitted just then was not there to cancel."""
+        deadline = time.monotonic() + _JOIN_S
+        while self._thread.is_alive() and time.monotonic() < deadline:
+            self._thread.join(0.2)
+            if self._thread.is_alive():
+                self._cancel(self.submission)
+
+    def _tag(self, submission: int) -> str:
+        return f"penstock-{self._job_id}-slot-{self._slot}-{submission}"
+
+    def _cancel(self, submission: int) -> None:
+        try:
+            self._substrate.context.cancelJobsWithTag(self._tag(submission))
+        except Exception as error:  # the session may be gone, and the job with it
+            log.debug("cannot cancel slot %d: %s", self._slot, error)
+
+    def _keep(self) -> None:
+        while self._wanted:
+            with self._lock:
+                self.submission += 1
+                submission = self.submission
+                self.submitted_at_s = time.monotonic()
+                self._fruitless += 1
+                pause_s = min(0.05 * 2 ** (self._fruitless - 2), _PAUSE_S_MAX) if self._fruitless > 2 else 0.0
+            if pause_s and self._woken.wait(pause_s):
+                return
+            detail = self._run_job(submission)
+            if self._wanted:
+                self._on_ended(self._slot, submission, detail)
+
+    def _run_job(self, submission: int) -> str:
+        """Blocks while the slot lives. Why it ended."""
+        context = self._substrate.context
+        tag = self._tag(submission)
+        context.addJobTag(tag)
+        try:
+            context.setLocalProperty("spark.job.description", f"penstock slot {self._slot}")
+            if not self._wanted:
+                return "it was told to stop"
+            run_task(self._substrate, self._slot, self._body(submission))
+            return "its task returned"
+        except Exception as error:
+            return _cause(error)
+        finally:
+            try:
+                context.removeJobTag(tag)
+            except Exception as error:
+                log.debug("the session is gone: %s", error)
+
+
+class SparkSlots:
+    """Implements `penstock.runtime.ports.SlotSubmitter` with a keeper per slot.
+
+    `body(slot, submission)` gives what the Spark task calls (with its iterator, which it ignores); it is pickled.
+    `on_ended(slot, submission, detail)` is called in a keeper's thread when a slot's job has ended and is about to be
+    submitted again.
+    """
+
+    def __init__(
+        self,
+        substrate: Substrate,
+        job_id: str,
+        body: Callable[[int, int], Callable[[Any], Any]],
+        on_ended: Callable[[int, int, str], None] = lambda slot, submission, detail: None,
+    ) -> None:
+        self._substrate = substrate
+        self._job_id = job_id
+        self._body = body
+        self._on_ended = on_ended
+        self._keepers: dict[int, SlotKeeper] = {}
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._watchdog: threading.Thread | None = None
+
+    def submit(self, slot: int) -> None:
+        with self._lock:
+            if self._closed.is_set() or slot in self._keepers:
+                return
+            keeper = SlotKeeper(
+                self._substrate, slot, self._job_id, lambda submission: self._body(slot, submission), self._on_ended
+            )
+            self._keepers[slot] = keeper
+            if self._watchdog is None:
+                self._watchdog = threading.Thread(target=self._watch, name="penstock-slot-watchdog", daemon=True)
+                self._watchdog.start()
+        keeper.start()
+
+    def resubmit(self, slot: int) -> None:
+        keeper = self._keepers.get(slot)
+        if keeper is not None:
+            keeper.resubmit()
+
+    def on_registered(self, slot: int, submission: int) -> None:
+        keeper = self._keepers.get(slot)
+        if keeper is not None:
+            keeper.on_registered(submission)
+
+    def submissions(self) -> dict[int, int]:
+        """How often each slot has been submitted."""
+        return {slot: keeper.submission for slot, keeper in self._keepers.items()}
+
+    def cancel_all(self) -> None:
+        """Cancels every slot's job and submits none again."""
+        with self._lock:
+            self._closed.set()
+            keepers = list(self._keepers.values())
+        for keeper in keepers:
+            keeper.stop()
+
+    def join(self) -> None:
+        """Waits (some seconds at most) until the keepers have ended. After `cancel_all`."""
+        for keeper in self._keepers.values():
+            keeper.join()
+
+    def _watch(self) -> None:
+        while not self._closed.wait(1.0):
+            for slot, keeper in list(self._keepers.items()):
+                if keeper.is_overdue:
+                    log.warning("slot %d has not come back after %d s; submitting it anew", slot, WATCHDOG_MS // 1000)
+                    keeper.submitted_at_s = time.monotonic()
+                    keeper.resubmit()
+
+
+def run_task(substrate: Substrate, slot: int, body: Callable[[Any], Any]) -> None:
+    """Runs a Spark job with one task that calls `body`; returns or raises as the job does."""
+    if _kills_idle_workers(substrate):
+        _run_sql_task(substrate, slot, body)
+    else:
+        substrate.context.parallelize([slot], 1).mapPartitions(body).collect()
+
+
+def _kills_idle_workers(substrate: Substrate) -> bool:
+    """Whether Spark ends a Python worker that yields nothing. For tasks of RDDs nobody but the session can change
+    that; for SQL tasks a session of its own can."""
+    conf = substrate.context.getConf()
+    idle_s = conf.get("spark.python.worker.idleTimeoutSeconds", "0") or "0"
+    return idle_s not in ("0", "0s") and (conf.get("spark.python.worker.killOnIdleTimeout") or "").lower() == "true"
+
+
+def _run_sql_task(substrate: Substrate, slot: int, body: Callable[[Any], Any]) -> None:
+    session = substrate.spark.newSession()
+    session.conf.set("spark.sql.execution.pyspark.udf.idleTimeoutSeconds", "0")
+    session.range(slot, slot + 1, 1, 1).mapInArrow(body, "id long").collect()
+
+
+def _cause(error: Exception) -> str:
+    """The Python traceback inside Spark's error, or its first line."""
+    text = str(error)
+    start = text.find("Traceback (most recent call last)")
+    if start < 0:
+        lines = [line for line in text.splitlines() if line.strip()]
+        return lines[0] if lines else type(error).__name__
+    end = text.find("\n\tat ", start)
+    return text[start : end if end > 0 else start + 4000].rstrip()

@@ -1,0 +1,79 @@
+"""How our code and the modules beside the user's program reach the slots."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+import penstock
+from penstock.spark.session import Substrate
+
+
+def search_path(substrate: Substrate) -> tuple[str, ...]:
+    """Folders that a slot adds to its module search path: on this machine all of the driver's."""
+    if not substrate.is_local:
+        return ()
+    return tuple(str(Path(entry or ".").absolute()) for entry in sys.path)
+
+
+def ship_modules(substrate: Substrate) -> list[str]:
+    """Gives executors elsewhere our own package and the modules that the program has imported from its own folder.
+
+    Returns the names of the user's modules. Executors on this machine read the files themselves (`search_path`).
+    """
+    if substrate.is_local:
+        return []
+    own = Path(penstock.__file__).parent
+    folder = Path(tempfile.mkdtemp(prefix="penstock-modules-"))
+    archive = folder / "penstock_own.zip"
+    _zip(archive, own.parent, _python_files(own))
+    substrate.context.addPyFile(str(archive))
+    program = program_folder()
+    if program is None:
+        return []
+    found = modules_below(program)
+    if found:
+        files = [file for name in found for file in _files_of(program, name)]
+        archive = folder / "penstock_program.zip"
+        _zip(archive, program, files)
+        substrate.context.addPyFile(str(archive))
+    return found
+
+
+def program_folder() -> Path | None:
+    """The folder of the user's program; None in an interactive session."""
+    main = sys.modules.get("__main__")
+    file = getattr(main, "__file__", None)
+    return Path(file).absolute().parent if file else None
+
+
+def modules_below(folder: Path) -> list[str]:
+    """Names of the top-level modules and packages in `folder` that have been imported, sorted."""
+    found = set()
+    for name, module in list(sys.modules.items()):
+        top = name.partition(".")[0]
+        file = getattr(module, "__file__", None)
+        if top in ("__main__", "penstock") or not file:
+            continue
+        path = Path(file).absolute()
+        if path.parent == folder or (folder in path.parents and (folder / top).is_dir()):
+            found.add(top)
+    return sorted(found)
+
+
+def _files_of(folder: Path, name: str) -> list[Path]:
+    package = folder / name
+    return _python_files(package) if package.is_dir() else [folder / f"{name}.py"]
+
+
+def _python_files(folder: Path) -> list[Path]:
+    return [f for f in folder.rglob("*") if f.is_file() and f.suffix != ".pyc"]
+
+
+def _zip(archive: Path, root: Path, files: list[Path]) -> None:
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as out:
+        for file in sorted(files):
+            if file.exists():
+                out.write(file, file.relative_to(root))

@@ -1,0 +1,212 @@
+"""Slots on a real Spark: registering, dying, coming back, leaving. `local[n]` allows one attempt per task, so each
+return is a submission of the keeper."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from penstock.network.control_server import ControlServer
+from penstock.network.io_loop import IoLoop
+from penstock.network.listening import listen
+from penstock.protocol.elements import Generation
+from penstock.protocol.messages import Cancel, Deploy, Leave, Left, Peer, Printed, ReachedEndOfData, Register
+from penstock.spark.session import SessionError, open_session
+from penstock.spark.slot_task import SlotArguments, slot_task
+from penstock.spark.slots import SparkSlots
+from penstock.spark.submission import search_path
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
+
+SLOTS = 2
+WAIT_S = 60.0
+G = Generation(1, 0)
+
+
+@pytest.fixture(scope="module")
+def substrate():
+    substrate = open_session("test of slots", SLOTS)
+    yield substrate
+    substrate.stop()
+
+
+class Driver:
+    """Hears slots; submits them with the tiny body."""
+
+    def __init__(self, substrate, entry="slot_body:main"):
+        self.events: queue.SimpleQueue = queue.SimpleQueue()
+        self.loop = IoLoop("test-driver-io")
+        self.loop.start()
+        secret = b"the secret"
+        self.server = ControlServer(
+            self.loop,
+            listen("127.0.0.1", (range(1),), "jobmanager.rpc.bind-port", "jobmanager.bind-host"),
+            "job",
+            secret,
+            lambda process, message: self.events.put((process, message)),
+            lambda process, detail: self.events.put((process, detail)),
+            silence_timeout_ms=50_000,
+        )
+        paths = (*search_path(substrate), str(Path(__file__).parent))
+
+        def body(slot, submission):
+            return slot_task(
+                SlotArguments(
+                    "127.0.0.1", self.server.port, secret, "job", slot, submission, search_path=paths, entry=entry
+                )
+            )
+
+        self.slots = SparkSlots(substrate, "job", body, lambda *ended: self.events.put(("ended", ended)))
+        self.alive: dict[int, Register] = {}
+
+    def next(self, kind, where=lambda message: True):
+        """The next event of this kind; others are dropped."""
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            process, message = self.events.get(timeout=max(0.0, deadline - time.monotonic()))
+            if isinstance(message, kind) and where(message):
+                if isinstance(message, Register):
+                    self.slots.on_registered(message.slot, message.submission)
+                    self.alive[message.slot] = message
+                return process, message
+
+    def start(self, count=SLOTS):
+        for slot in range(count):
+            self.slots.submit(slot)
+        while len(self.alive) < count:
+            self.next(Register)
+        return self
+
+    def stop(self):
+        for register in self.alive.values():
+            self.server.send(register.process, Leave("the test is over"))
+        self.slots.cancel_all()
+        self.server.stop()
+        self.slots.join()
+        self.loop.stop()
+
+
+@pytest.fixture
+def driver(substrate):
+    driver = Driver(substrate).start()
+    yield driver
+    driver.stop()
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+def wait_gone(pids, limit_s=10.0):
+    deadline = time.monotonic() + limit_s
+    pause = threading.Event()
+    while left := [pid for pid in pids if is_alive(pid)]:
+        assert time.monotonic() < deadline, f"processes {left} live on"
+        pause.wait(0.02)
+
+
+def test_slots_register_from_processes_of_their_own(driver):
+    registered = driver.alive
+    assert sorted(registered) == [0, 1]
+    assert len({r.pid for r in registered.values()} | {os.getpid()}) == 3
+    assert {r.host for r in registered.values()} == {"127.0.0.1"}
+    assert {r.submission for r in registered.values()} == {1}
+
+
+def test_a_killed_slot_is_submitted_again_and_its_neighbour_never_notices(driver):
+    before = dict(driver.alive)
+    for time_killed in range(3):
+        started = time.monotonic()
+        os.kill(driver.alive[0].pid, signal.SIGKILL)
+        _, again = driver.next(Register)
+        assert time.monotonic() - started < 5.0
+        assert (again.slot, again.submission) == (0, time_killed + 2)
+    assert is_alive(before[1].pid)
+    assert driver.slots.submissions() == {0: 4, 1: 1}
+    driver.server.send(before[1].process, Cancel(G))
+    assert driver.next(Left)[1].slot == 1
+
+
+def test_a_slot_that_does_not_answer_is_replaced(driver):
+    stuck = driver.alive[1]
+    os.kill(stuck.pid, signal.SIGSTOP)
+    driver.slots.resubmit(1)
+    _, again = driver.next(Register)
+    assert (again.slot, again.submission) == (1, 2)
+    assert again.pid != stuck.pid
+    wait_gone([stuck.pid])
+
+
+def test_slots_connect_to_each_other_and_prints_arrive_with_their_subtask(driver):
+    peers = [Peer(r.slot, r.host, r.data_port, r.process) for r in driver.alive.values()]
+    for register in driver.alive.values():
+        driver.server.send(register.process, Deploy(G, register.slot, peers, b"", None))
+    connected = {driver.next(ReachedEndOfData)[1].slot for _ in driver.alive}
+    assert connected == {0, 1}
+    driver.server.send(driver.alive[1].process, Cancel(G))
+    assert driver.next(Printed)[1] == Printed(1, 1, ["slot 1 prints"])
+
+
+def test_leaving_ends_the_processes_and_nothing_is_submitted_again(substrate):
+    driver = Driver(substrate).start()
+    pids = [r.pid for r in driver.alive.values()]
+    driver.stop()
+    wait_gone(pids, limit_s=2.0)
+    assert driver.slots.submissions() == {0: 1, 1: 1}
+    assert not any(t.name.startswith("penstock-keeper") for t in threading.enumerate())
+    assert substrate.context.parallelize([1], 1).map(lambda _: sys.getswitchinterval()).collect() == [0.005]
+
+
+def test_slots_that_are_cancelled_without_a_word_are_gone_too(substrate):
+    driver = Driver(substrate).start()
+    pids = [r.pid for r in driver.alive.values()]
+    driver.slots.cancel_all()
+    driver.slots.join()
+    wait_gone(pids, limit_s=15.0)
+    driver.server.stop()
+    driver.loop.stop()
+
+
+def test_a_slot_that_loses_its_driver_ends(substrate):
+    driver = Driver(substrate).start()
+    pids = [r.pid for r in driver.alive.values()]
+    driver.server.stop()
+    wait_gone(pids)
+    driver.slots.cancel_all()
+    driver.slots.join()
+    driver.loop.stop()
+
+
+def test_a_slot_that_cannot_start_says_why(substrate):
+    driver = Driver(substrate, entry="slot_body:fails")
+    driver.slots.submit(0)
+    _, (slot, submission, detail) = driver.next(tuple)
+    assert (slot, submission) == (0, 1)
+    assert "ValueError: slot 0 cannot start" in detail
+    driver.stop()
+
+
+def test_a_slot_without_our_code_says_what_to_install(substrate):
+    driver = Driver(substrate, entry="penstock_missing.slot:main")
+    driver.slots.submit(0)
+    _, (_, _, detail) = driver.next(tuple)
+    assert "lacks penstock_missing: install penstock there" in detail
+    driver.stop()
+
+
+def test_a_local_session_with_too_few_places_is_refused_with_the_numbers(substrate):
+    places = substrate.task_places()
+    assert places == max(os.cpu_count(), SLOTS + 2)
+    substrate.check_places(places)
+    with pytest.raises(SessionError, match=rf"needs {places + 1} slots, .* runs {places} tasks at once"):
+        substrate.check_places(places + 1)
