@@ -25,6 +25,8 @@ from penstock.datastream import JobClient
 from penstock.runtime.report import JobReport
 
 START_LIMIT_S = 120.0
+END_LIMIT_MS = 30_000.0
+ENDED = ("FINISHED", "FAILED", "CANCELED")
 POLL_S = 0.05
 RSS_SAMPLE_AFTER_S = 60.0
 KEYS = 10_007
@@ -61,20 +63,6 @@ def parse_arguments(arguments: Sequence[str], defaults: dict[str, str]) -> Argum
             sys.exit(f"cannot read {argument!r}: arguments are KEY=VALUE, of {known} or any option key")
         (options if "." in key else values)[key] = value
     return Arguments(values, options)
-
-
-def start_spark(slots: int) -> SparkSession:
-    """Python workers fork from a daemon that must find this folder's modules, hence nothing special: functions of the
-    main program travel by value."""
-    spark = (
-        SparkSession.builder.master(f"local[{max(os.cpu_count() or 1, slots + 2)}]")
-        .appName("penstock benchmark")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
 
 
 def configured(defaults: dict[str, str], options: dict[str, str]) -> Configuration:
@@ -119,13 +107,13 @@ def wait_until(what: str, client: JobClient, ready: Callable[[JobReport], bool],
     deadline = time.monotonic() + limit_s
     while True:
         report = client.report()
-        if ready(report):
+        if report is not None and ready(report):
             return report
-        if report.state in ("FINISHED", "FAILED", "CANCELED"):
-            client.get_job_execution_result().result()
+        if report is not None and report.state in ENDED:
+            client.wait(END_LIMIT_MS)
             sys.exit(f"the job is {report.state} before {what}")
         if time.monotonic() > deadline:
-            sys.exit(f"no {what} within {limit_s:g} s; the job is {report.state}")
+            sys.exit(f"no {what} within {limit_s:g} s; the job is {report.state if report else 'not there'}")
         time.sleep(POLL_S)
 
 

@@ -19,16 +19,17 @@ from pathlib import Path
 from typing import Any
 
 from measuring import (
+    END_LIMIT_MS,
     START_LIMIT_S,
     Arguments,
     configured,
     median_interval,
     parse_arguments,
     print_result,
-    start_spark,
     wait_until,
 )
 from penstock.datastream import JobClient, StreamExecutionEnvironment
+from penstock.spark.session import open_session
 from pressure import declare
 from sinks import CountingSink, rows_counted
 
@@ -76,7 +77,7 @@ def measure(args: Arguments) -> dict[str, Any]:
         "execution.checkpointing.interval": "10 h",
         "execution.checkpointing.dir": (home / "checkpoints").as_uri(),
     }
-    spark = start_spark(args.whole("parallelism"))
+    substrate = open_session("penstock benchmark", args.whole("parallelism"))
     try:
         env = StreamExecutionEnvironment.get_execution_environment(configured(defaults, args.options))
         declare(env, sleep_us=0, busy=False, sink=CountingSink(counts))
@@ -86,9 +87,9 @@ def measure(args: Arguments) -> dict[str, Any]:
         before = client.report().completed
         pairs = measure_pairs(client, counts, args)
         report = client.report()
-        client.cancel().result()
+        client.cancel().result(END_LIMIT_MS / 1000)
     finally:
-        spark.stop()
+        substrate.stop()
         shutil.rmtree(home, ignore_errors=True)
     ratios = [on / off for on, off in pairs]
     low, high = median_interval(ratios)

@@ -19,6 +19,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from measuring import (
+    END_LIMIT_MS,
+    ENDED,
     POLL_S,
     PRESSURE_ROW,
     RSS_SAMPLE_AFTER_S,
@@ -31,7 +33,6 @@ from measuring import (
     print_result,
     quantile,
     rss_bytes,
-    start_spark,
     wait_until,
 )
 from penstock.common import Types, WatermarkStrategy
@@ -41,6 +42,7 @@ from penstock.datastream.connectors.datagen import BatchGeneratorSource
 from penstock.datastream.connectors.discard import DiscardingSink
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.runtime.report import CheckpointReport, JobReport
+from penstock.spark.session import open_session
 
 DEFAULTS = {"seconds": "45", "sleep_us": "1000", "parallelism": "2", "busy": "false"}
 COUNT = Types.TUPLE([Types.LONG(), Types.LONG()])
@@ -94,8 +96,8 @@ class Watch:
         started = time.monotonic()
         while True:
             report = client.report()
-            if report.state == "FAILED":
-                client.get_job_execution_result().result()
+            if report.state in ENDED:
+                client.wait(END_LIMIT_MS)
             self.checkpoints.update({c.checkpoint_id: c for c in report.checkpoints if c.status == "completed"})
             elapsed = time.monotonic() - started
             if elapsed >= RSS_SAMPLE_AFTER_S and "driver_rss_bytes_1min" not in self.memory:
@@ -121,17 +123,17 @@ def measure(args: Arguments) -> dict[str, Any]:
         "execution.checkpointing.dir": checkpoints_dir.as_uri(),
         "web.checkpoints.history": "1000",
     }
-    spark = start_spark(parallelism)
+    substrate = open_session("penstock benchmark", parallelism)
     try:
         env = StreamExecutionEnvironment.get_execution_environment(configured(defaults, args.options))
         declare(env, args.whole("sleep_us"), args.flag("busy"), DiscardingSink())
         client = env.execute_async("pressure")
         wait_until("running job", client, lambda r: r.state == "RUNNING", START_LIMIT_S)
-        watch = Watch(spark)
+        watch = Watch(substrate.spark)
         report = watch.follow(client, seconds)
-        client.cancel().result()
+        client.cancel().result(END_LIMIT_MS / 1000)
     finally:
-        spark.stop()
+        substrate.stop()
         shutil.rmtree(checkpoints_dir, ignore_errors=True)
     done = list(watch.checkpoints.values())
     durations = [c.duration_ms for c in done if c.duration_ms is not None]

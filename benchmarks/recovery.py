@@ -33,7 +33,6 @@ from measuring import (
     parse_arguments,
     print_result,
     quantile,
-    start_spark,
     wait_until,
 )
 from penstock.common import Types, WatermarkStrategy
@@ -41,6 +40,7 @@ from penstock.datastream import JobClient, KeyedProcessFunction, RuntimeContext,
 from penstock.datastream.connectors.datagen import BatchGeneratorSource
 from penstock.datastream.connectors.file_system import FileSink, ParquetBulkWriters
 from penstock.datastream.state import ValueStateDescriptor
+from penstock.spark.session import open_session
 from sinks import Moment, TracedSink, moments
 
 DEFAULTS = {"seconds": "60", "kills": "10", "rows_per_s": "20000", "parallelism": "2"}
@@ -132,7 +132,7 @@ def measure(args: Arguments) -> dict[str, Any]:
         "restart-strategy.fixed-delay.attempts": "1000000",
         "restart-strategy.fixed-delay.delay": "0 ms",
     }
-    spark = start_spark(args.whole("parallelism"))
+    substrate = open_session("penstock benchmark", args.whole("parallelism"))
     recovered: list[float] = []
     committed: list[float] = []
     try:
@@ -150,7 +150,7 @@ def measure(args: Arguments) -> dict[str, Any]:
         report = wait_until("end of input", client, lambda r: r.state == "FINISHED", FINISH_LIMIT_S)
         exact = is_exact(output, rows)
     finally:
-        spark.stop()
+        substrate.stop()
         shutil.rmtree(home, ignore_errors=True)
     return {
         "peer": "penstock",

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
-from pyspark.sql import SparkSession
 from rich.console import Console
 
 import job
@@ -25,6 +24,8 @@ from flights import FlightFiles, prepare
 from live_view import LiveView
 from penstock.common import Configuration
 from penstock.datastream import JobClient, StreamExecutionEnvironment
+from penstock.runtime.report import JobReport
+from penstock.spark.session import open_session
 from recording import Recording, RunPlan
 from report import duration_chart, terminal_table, write_html, write_json
 from verify import verify
@@ -34,6 +35,8 @@ ALIGNED_TIMEOUT_MS = 200
 POLL_S = 0.1
 START_LIMIT_S = 120
 RUN_LIMIT_S = 600
+END_LIMIT_MS = 30_000.0
+ENDED = ("FINISHED", "FAILED", "CANCELED")
 
 UNALIGNED = {"execution.checkpointing.unaligned.enabled": "true"}
 TIMEOUT = {"execution.checkpointing.aligned-checkpoint-timeout": f"{ALIGNED_TIMEOUT_MS} ms"}
@@ -57,20 +60,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--parallelism", type=int, default=2)
     parser.add_argument("--only", action="append", help="the name of a run; may be given again (default: all four)")
     return parser.parse_args(arguments)
-
-
-def session(parallelism: int) -> SparkSession:
-    places = max(os.cpu_count() or 1, parallelism + 2)
-    spark = (
-        SparkSession.builder.master(f"local[{places}]")
-        .appName("penstock demo")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "4")
-        .config("spark.driver.host", "127.0.0.1")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
 
 
 def configuration(plan: RunPlan, home: Path, parallelism: int) -> Configuration:
@@ -110,24 +99,30 @@ def follow(client: JobClient, recording: Recording, view: LiveView, rows: int) -
     running = False
     while True:
         report = client.report()
-        if report.state == "RUNNING" and not running:
-            running = True
-            recording.started, recording.started_wall_ms = time.monotonic(), time.time() * 1000
-            deadline = time.monotonic() + RUN_LIMIT_S
-        recording.take(report)
-        view.show(report)
-        if report.state in ("FINISHED", "FAILED", "CANCELED"):
-            break
-        share = recording.plan.kill_after_share
-        if share is not None and recording.killed_wall_ms is None and report.vertices:
-            if report.vertices[-1].rows_in >= share * rows and report.completed:
+        if report is not None:
+            if report.state == "RUNNING" and not running:
+                running = True
+                recording.begin()
+                deadline = time.monotonic() + RUN_LIMIT_S
+            recording.take(report)
+            view.show(report)
+            if report.state in ENDED:
+                break
+            if is_due_for_kill(recording, report, rows):
                 recording.killed_wall_ms = time.time() * 1000
                 os.kill(report.slot_pids[-1], signal.SIGKILL)
                 view.note(f"[bold red]SIGKILL[/] of slot {len(report.slot_pids) - 1}'s process {report.slot_pids[-1]}")
         if time.monotonic() > deadline:
-            raise DemoFailure(f"{recording.plan.name}: the job is {report.state} and has not ended in time")
+            raise DemoFailure(f"{recording.plan.name}: the job is {report.state if report else 'not there'}, too late")
         time.sleep(POLL_S)
-    client.get_job_execution_result().result()
+    client.wait(END_LIMIT_MS)
+
+
+def is_due_for_kill(recording: Recording, report: JobReport, rows: int) -> bool:
+    share = recording.plan.kill_after_share
+    if share is None or recording.killed_wall_ms is not None or not report.vertices or not report.completed:
+        return False
+    return report.vertices[-1].rows_in >= share * rows
 
 
 def tell_of_kill(recording: Recording, summary: dict[str, Any]) -> list[str]:
@@ -150,14 +145,14 @@ def main(arguments: list[str]) -> int:
     files = prepare((args.dir / "data").resolve(), args.rows)
     console.print(f"{files.rows:,} flights in event-time order")
     console.print("starting Spark …")
-    spark = session(args.parallelism)
+    substrate = open_session("penstock demo", args.parallelism)
     recordings: list[Recording] = []
     runs: list[dict[str, Any]] = []
     failures: list[str] = []
     try:
         for plan in plans:
             recording, output = run(plan, files, args, console)
-            verdict = verify(spark, files, output)
+            verdict = verify(substrate.spark, files, output)
             summary = recording.summary(verdict.rows, verdict.exact)
             problems = [*verdict.differences, *tell_of_kill(recording, summary)]
             failures += [f"{plan.name}: {problem}" for problem in problems]
@@ -166,7 +161,7 @@ def main(arguments: list[str]) -> int:
             result = "[green]exact[/]" if verdict.exact else "[bold red]not exact[/]"
             console.print(f"{verdict.rows:,} rows, {summary['seconds']:.0f} s, compared with Spark's batch: {result}")
     finally:
-        spark.stop()
+        substrate.stop()
     about = {
         "penstock": penstock.__version__,
         "pyspark": pyspark.__version__,

@@ -34,6 +34,10 @@ class Recording:
     killed_wall_ms: float | None = None
     seconds: float = 0.0
 
+    def begin(self) -> None:
+        """The job runs: from now on its time counts."""
+        self.started, self.started_wall_ms = time.monotonic(), time.time() * 1000
+
     def take(self, report: JobReport) -> None:
         self.last = report
         self.seconds = time.monotonic() - self.started

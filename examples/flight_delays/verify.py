@@ -30,6 +30,7 @@ class Verdict:
 def verify(spark: SparkSession, files: FlightFiles, output: Path) -> Verdict:
     """Three claims: each flight came out exactly once, with the right plane and weather; the running totals of a key
     count 1, 2, 3, … without gap or repetition; the last ones are the batch's."""
+    spark.conf.set("spark.sql.shuffle.partitions", "4")
     written = spark.read.option("recursiveFileLookup", "true").parquet(str(output)).cache()
     joined = batch_join(spark, files).cache()
     try:

@@ -186,7 +186,7 @@ def test_only_what_is_declared_is_imported() -> None:
 
 
 def test_benchmarks_and_examples_import_what_a_user_can() -> None:
-    public = ("penstock.common", "penstock.datastream", "penstock.runtime.report")
+    public = ("penstock.common", "penstock.datastream", "penstock.runtime.report", "penstock.spark.session")
     violations = [
         i
         for path in python_files("benchmarks", "examples")
