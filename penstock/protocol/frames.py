@@ -16,6 +16,10 @@ FRAME_OVERHEAD_BYTES = 512
 """What a data frame is charged beside its own bytes, so that many small ones are bounded, too."""
 
 
+JOINED_FLUSH_BYTES = 16 * 1024
+"""A channel's queue leaves at this size, even while its producer is busy making more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Data:
     """Rows [first, first + rows). `payload` is an Arrow IPC record-batch message (bytes-like) between processes, and

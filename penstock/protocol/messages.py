@@ -168,13 +168,15 @@ class StandBy(Message):
 
 class Deploy(Message):
     """Build this generation's subtasks, connect to peers, restore. `plan` is a cloudpickled
-    `penstock.runtime.deployment.DeploymentPlan`; `restore` an encoded `Metadata`, or None."""
+    `penstock.runtime.deployment.DeploymentPlan`; `restore` an encoded `Metadata`, or None. `restore_root`: the job
+    directory that its segments lie in, where that is another than the job's own."""
 
     generation: Generation
     slot: int
     peers: list[Peer]
     plan: bytes
     restore: bytes | None
+    restore_root: str | None = None
 
 
 class Restore(Message):

@@ -60,3 +60,29 @@ class DataLinks(Protocol):
         never an aligned barrier of their channel."""
 
     def disconnect(self) -> None: ...
+
+
+class Runner(Protocol):
+    """Something with steps: a subtask or a slot's snapshot writer."""
+
+    name: str
+    subtask: int | None
+
+    def step(self) -> float | None:
+        """Does a piece of work; returns after how many ms to call again: 0 at once, None when `wait` says so."""
+
+    def wait(self, timeout_ms: float | None) -> None:
+        """Until there is mail, or for that long at most."""
+
+    @property
+    def done(self) -> bool: ...
+
+
+class Driver(Protocol):
+    """Drives runners: a thread each in a slot, one scheduler for all in the simulation."""
+
+    def start(self, runner: Runner) -> None: ...
+
+    def when_done(self, runners: list[Runner], timeout_ms: float, done: Callable[[], None]) -> None:
+        """Calls `done` once all have ended. If one has not within the time, its process ends hard: user code that
+        does not return must not go on writing beside the next generation."""

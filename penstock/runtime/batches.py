@@ -1,0 +1,84 @@
+"""Rows on their way: Arrow batches with reserved columns, and the IPC messages that they travel as."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Sequence
+
+import pyarrow as pa
+
+from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN, TypeInformation
+from penstock.common.types import PICKLED
+from penstock.graph.job_graph import Edge
+from penstock.graph.logical import Partitioner, PartitionerKind
+from penstock.protocol.channel import CapturedRows
+
+DeclaredKey = Literal["long", "string", "canonical"]
+
+KEY_ARROW_TYPES: dict[DeclaredKey, pa.DataType] = {"long": pa.int64(), "string": pa.string(), "canonical": pa.binary()}
+
+
+def row_type(declared: TypeInformation | None) -> TypeInformation:
+    """A stream without a declared type is one binary column of pickles."""
+    return PICKLED if declared is None else declared
+
+
+def declared_key(partitioner: Partitioner) -> DeclaredKey:
+    """How the key column of a keyed edge is encoded. Equal keys have equal hashes in all of the encodings."""
+    key_type = partitioner.key_type
+    if partitioner.kind is PartitionerKind.HASH and key_type is not None and len(key_type.schema) == 1:
+        arrow_type = key_type.schema.field(0).type
+        if pa.types.is_int64(arrow_type):
+            return "long"
+        if pa.types.is_string(arrow_type):
+            return "string"
+    return "canonical"
+
+
+def wire_schema(edge: Edge) -> pa.Schema:
+    """The columns of a batch on this edge: the row's, and what the consumer needs of its key."""
+    schema = row_type(edge.type).schema
+    if edge.partitioner.kind in (PartitionerKind.HASH, PartitionerKind.CUSTOM):
+        schema = schema.append(pa.field(KEY_COLUMN, KEY_ARROW_TYPES[declared_key(edge.partitioner)]))
+    if edge.partitioner.kind is PartitionerKind.HASH:
+        schema = schema.append(pa.field(KEY_GROUP_COLUMN, pa.uint16()))
+    return schema
+
+
+def as_batch(payload: Any, schema: pa.Schema) -> pa.RecordBatch:
+    """`payload` is a batch by reference, or an Arrow IPC message."""
+    if isinstance(payload, pa.RecordBatch):
+        return payload
+    return pa.ipc.read_record_batch(pa.py_buffer(payload), schema)
+
+
+def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def as_messages(captured: Sequence[CapturedRows], schema: pa.Schema) -> list[tuple[int, int, Any]]:
+    """(first, rows, Arrow IPC message) of captured rows: received messages as they are, the rest encoded, with
+    neighbours joined."""
+    messages: list[tuple[int, int, Any]] = []
+    run: list[pa.RecordBatch] = []
+    run_first = run_rows = 0
+
+    def close_run() -> None:
+        if run:
+            messages.append((run_first, run_rows, joined(run).serialize()))
+            run.clear()
+
+    for first, rows, skip, payload in captured:
+        whole_message = not isinstance(payload, pa.RecordBatch)
+        batch = as_batch(payload, schema)
+        if whole_message and rows == batch.num_rows:
+            close_run()
+            messages.append((first, rows, payload))
+            continue
+        if run and run_first + run_rows != first:
+            close_run()
+        if not run:
+            run_first, run_rows = first, 0
+        run.append(batch.slice(skip, rows))
+        run_rows += rows
+    close_run()
+    return messages

@@ -1,0 +1,185 @@
+"""All input channels of a subtask: what to take next, and what recovered data comes before.
+
+Channels take turns by bytes (deficit round robin, Shreedhar and Varghese 1995), recovered layers first.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN
+from penstock.graph.job_graph import Edge
+from penstock.protocol.channel import InputChannel
+from penstock.protocol.elements import ChannelId, InBandEvent
+from penstock.protocol.frames import AlignedBarrier, CreditLimit, Data
+from penstock.protocol.keys import KeyDecoder
+from penstock.runtime.batches import as_batch, declared_key, row_type, wire_schema
+from penstock.runtime.layers import Layer, RecoveredRows
+
+_QUANTUM_BYTES = 32 * 1024
+
+
+class _Head(Protocol):
+    """An `InputChannel` or a `Layer`: where applied rows are counted."""
+
+    applied: int
+
+    def apply_rows(self, rows: int) -> None: ...
+
+
+class OpenBatch:
+    """The batch at the head of a channel or layer, decoded once however many slices it is taken in."""
+
+    __slots__ = ("batch", "edge", "origin", "start", "size_bytes", "_rows", "_keys", "_key_groups", "_decoder")
+
+    def __init__(self, batch: pa.RecordBatch, edge: Edge, origin: _Head, size_bytes: int, decoder: KeyDecoder) -> None:
+        self.batch = batch
+        self.edge = edge
+        self.origin = origin
+        self.start = 0
+        self.size_bytes = size_bytes
+        self._rows: list[Any] | None = None
+        self._keys: list[Any] | None = None
+        self._key_groups: list[int] | None = None
+        self._decoder = decoder
+
+    @property
+    def rows(self) -> list[Any]:
+        if self._rows is None:
+            self._rows = row_type(self.edge.type).decode(self.batch)
+        return self._rows
+
+    @property
+    def keys(self) -> list[Any]:
+        if self._keys is None:
+            values = self.batch.column(KEY_COLUMN).to_pylist()
+            canonical = declared_key(self.edge.partitioner) == "canonical"
+            self._keys = self._decoder.decode(values) if canonical else values
+        return self._keys
+
+    @property
+    def key_groups(self) -> list[int]:
+        if self._key_groups is None:
+            self._key_groups = self.batch.column(KEY_GROUP_COLUMN).to_pylist()
+        return self._key_groups
+
+    @property
+    def remaining(self) -> int:
+        return self.batch.num_rows - self.start
+
+    def applied(self, rows: int) -> None:
+        self.start += rows
+        self.origin.apply_rows(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class GateEvent:
+    """An in-band event was reached. `recovered`: it comes from a layer, so an end of data ends only that."""
+
+    channel: int
+    event: InBandEvent
+    recovered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GateBarrier:
+    channel: int
+    frame: AlignedBarrier
+
+
+class InputGate:
+    def __init__(self, edges: list[Edge], subtask: int, window_bytes: int) -> None:
+        self.channels: list[InputChannel] = []
+        self.edge_of: list[Edge] = []
+        self.index_of: dict[ChannelId, int] = {}
+        ids = [ChannelId(e.index, p, subtask) for e in edges for p in e.producers_of(subtask)]
+        edge_of = {e.index: e for e in edges}
+        share = max(window_bytes // max(len(ids), 1), 1)
+        for channel in ids:
+            self.index_of[channel] = len(self.channels)
+            self.channels.append(InputChannel(channel, share))
+            self.edge_of.append(edge_of[channel.edge])
+        self._schemas = [wire_schema(e) for e in self.edge_of]
+        self._open: dict[int, OpenBatch] = {}
+        self._open_layer: OpenBatch | None = None
+        self._deficit_bytes = [0] * len(self.channels)
+        self._turn = 0
+        self._decoder = KeyDecoder()
+        self.layers: deque[Layer] = deque()
+
+    @property
+    def queued_bytes(self) -> int:
+        return sum(c.queued_bytes for c in self.channels)
+
+    def schema_of(self, channel: int) -> pa.Schema:
+        return self._schemas[channel]
+
+    def poll(self) -> OpenBatch | GateEvent | GateBarrier | None:
+        """What comes next. A batch stays the next one until all its rows are applied; events and barriers are taken
+        with this call. None: nothing has come, or all that has is behind a barrier."""
+        while self.layers:
+            layer = self.layers[0]
+            if layer.read:
+                self.layers.popleft()
+                self._open_layer = None
+                continue
+            return self._poll_layer(layer)
+        count = len(self.channels)
+        for _ in range(count):
+            index = self._turn
+            channel = self.channels[index]
+            head = channel.head()
+            if head is None:
+                self._deficit_bytes[index] = 0
+                self._turn = (index + 1) % count
+                continue
+            if isinstance(head, Data):
+                return self._poll_rows(index, channel, head)
+            if isinstance(head, AlignedBarrier):
+                channel.pass_barrier()
+                return GateBarrier(index, head)
+            return GateEvent(index, channel.apply_event(), recovered=False)
+        return None
+
+    def _poll_layer(self, layer: Layer) -> OpenBatch | GateEvent:
+        head = layer.head()
+        if not isinstance(head, RecoveredRows):
+            return GateEvent(layer.channel, layer.apply_event(), recovered=True)
+        current = self._open_layer
+        if current is None or current.origin is not layer or not current.remaining:
+            batch = as_batch(head.payload, self._schemas[layer.channel])
+            current = OpenBatch(batch, self.edge_of[layer.channel], layer, batch.nbytes, self._decoder)
+            current.start = layer.head_skip
+            self._open_layer = current
+        return current
+
+    def _poll_rows(self, index: int, channel: InputChannel, head: Data) -> OpenBatch:
+        current = self._open.get(index)
+        if current is None or not current.remaining:
+            batch = as_batch(head.payload, self._schemas[index])
+            current = self._open[index] = OpenBatch(batch, self.edge_of[index], channel, head.size_bytes, self._decoder)
+        return current
+
+    def applied(self, batch: OpenBatch, rows: int) -> None:
+        """`rows` rows of the polled batch have been applied: counts them, and passes the turn on after a quantum."""
+        batch.applied(rows)
+        if isinstance(batch.origin, Layer):
+            return
+        index = self._turn
+        self._deficit_bytes[index] -= batch.size_bytes * rows // max(batch.batch.num_rows, 1)
+        if self._deficit_bytes[index] < 0:
+            self._turn = (index + 1) % len(self.channels)
+            self._deficit_bytes[self._turn] += _QUANTUM_BYTES
+
+    def credit_due(self) -> list[CreditLimit]:
+        """The limits to send to producers now."""
+        due = []
+        for channel in self.channels:
+            limit_bytes = channel.credit_due()
+            if limit_bytes is not None:
+                due.append(CreditLimit(channel.id, limit_bytes))
+        return due

@@ -1,0 +1,1 @@
+"""What runs inside a chain: row functions, and the ends that read and write batches."""

@@ -1,0 +1,162 @@
+"""The output edges of a subtask: queue, send while there is credit, let barriers pass.
+
+Outputs never block in the middle of a slice: what a slice puts out is queued in full, and the next slice starts when
+there is room again.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import pyarrow as pa
+
+from penstock.graph.job_graph import Edge
+from penstock.protocol.channel import Captured, OutputChannel
+from penstock.protocol.elements import Barrier, ChannelId, InBandEvent
+from penstock.protocol.frames import (
+    FRAME_OVERHEAD_BYTES,
+    JOINED_FLUSH_BYTES,
+    CancelBarrier,
+    Data,
+    Frame,
+)
+from penstock.runtime.batches import joined, row_type
+from penstock.runtime.routing import Router
+
+Send = Callable[[int, Frame], None]
+"""(slot, frame): by reference to a subtask of our own slot, over a connection to any other."""
+
+
+class ResultPartition:
+    """One output edge. `slot` is our own; subtask i of every vertex lives in slot i."""
+
+    def __init__(
+        self, edge: Edge, producer: int, router: Router, slot: int, send: Send,
+        queue_bytes_max: int, initial_credit_bytes: list[int], buffer_timeout_ms: float,
+    ) -> None:  # fmt: skip
+        self.edge = edge
+        self.router = router
+        self._type = row_type(edge.type)
+        self._slot = slot
+        self._send = send
+        self._queue_bytes_max = queue_bytes_max
+        self._buffer_timeout_ms = buffer_timeout_ms
+        self.channels = [
+            OutputChannel(ChannelId(edge.index, producer, consumer), credit)
+            for consumer, credit in zip(edge.consumers_of(producer), initial_credit_bytes, strict=True)
+        ]
+        self.position_of = {c.id: i for i, c in enumerate(self.channels)}
+        self._oldest_ms: list[float | None] = [None] * len(self.channels)
+        self.bytes_out = 0
+
+    @property
+    def queued_bytes(self) -> int:
+        return sum(c.queued_bytes for c in self.channels)
+
+    @property
+    def has_room(self) -> bool:
+        return self.queued_bytes < self._queue_bytes_max
+
+    @property
+    def emitted(self) -> list[int]:
+        return [c.emitted for c in self.channels]
+
+    def emit(self, batch: pa.RecordBatch, rows: list[Any] | None, now_ms: float) -> None:
+        """Queues all rows of a batch. `rows`: the same as Python objects, if they are at hand."""
+        if rows is None and self.router.needs_rows:
+            rows = self._type.decode(batch)
+        for position, part in self.router.route(batch, rows):
+            self.channels[position].enqueue_rows(part.num_rows, part.nbytes + FRAME_OVERHEAD_BYTES, part)
+            if self._oldest_ms[position] is None:
+                self._oldest_ms[position] = now_ms
+
+    def emit_event(self, event: InBandEvent) -> None:
+        for channel in self.channels:
+            channel.enqueue_event(event)
+            self._drain(channel)
+
+    def flush(self, now_ms: float, idle: bool) -> float | None:
+        """Sends what may leave: all there is when the subtask is idle, else what is large or old enough. Returns
+        when to call again at the latest."""
+        next_ms: float | None = None
+        for position, channel in enumerate(self.channels):
+            oldest_ms = self._oldest_ms[position]
+            if oldest_ms is None:
+                continue
+            due_ms = oldest_ms + self._buffer_timeout_ms
+            if idle or now_ms >= due_ms or channel.queued_bytes >= JOINED_FLUSH_BYTES:
+                self._drain(channel)
+            if not channel.queue:
+                self._oldest_ms[position] = None
+            elif now_ms < due_ms and (next_ms is None or due_ms < next_ms):
+                next_ms = due_ms
+        return next_ms
+
+    def grant(self, channel: ChannelId, limit_bytes: int) -> None:
+        """Credit has come: what waits for it leaves."""
+        output = self.channels[self.position_of[channel]]
+        output.grant(limit_bytes)
+        if output.queue:
+            self._drain(output)
+
+    def _drain(self, channel: OutputChannel) -> None:
+        consumer_slot = channel.id.consumer
+        while (frame := channel.pop()) is not None:
+            if isinstance(frame, Data):
+                batch = joined(frame.payload)
+                self.bytes_out += frame.size_bytes
+                payload = batch if consumer_slot == self._slot else batch.serialize()
+                frame = Data(frame.channel, frame.first, frame.rows, frame.size_bytes, payload)
+            self._send(consumer_slot, frame)
+
+    # ---- barriers -----------------------------------------------------------------------------------------------
+
+    def send_aligned(self, barrier: Barrier) -> None:
+        """The barrier in its place on every channel; it leaves at once where nothing waits before it."""
+        for channel in self.channels:
+            channel.enqueue_barrier(barrier)
+            self._drain(channel)
+
+    def holds_barrier(self, checkpoint_id: int) -> bool:
+        return any(c.holds_barrier(checkpoint_id) for c in self.channels)
+
+    def send_urgent(self, barrier: Barrier) -> tuple[list[tuple[int, int, Captured]], list[int]]:
+        """The barrier ahead of everything. Returns ((checkpoint, consumer, captured) for it and every older barrier
+        that it turned, ids of purely aligned checkpoints that cannot go on)."""
+        captured: list[tuple[int, int, Captured]] = []
+        refused: list[int] = []
+        for channel in self.channels:
+            self._carry_out(channel, channel.overtake(barrier), captured, refused)
+        return captured, refused
+
+    def turn(self, checkpoint_id: int) -> tuple[list[tuple[int, int, Captured]], list[int]]:
+        """The alignment timeout has passed: barriers that still wait here become urgent. As `send_urgent`."""
+        captured: list[tuple[int, int, Captured]] = []
+        refused: list[int] = []
+        for channel in self.channels:
+            self._carry_out(channel, channel.turn(checkpoint_id), captured, refused)
+        return captured, refused
+
+    def _carry_out(
+        self, channel: OutputChannel, overtaken: list[Any],
+        captured: list[tuple[int, int, Captured]], refused: list[int],
+    ) -> None:  # fmt: skip
+        for turned in overtaken:
+            checkpoint_id = turned.barrier.checkpoint_id
+            if turned.frame is None:
+                refused.append(checkpoint_id)
+                self._send(channel.id.consumer, CancelBarrier(channel.id, checkpoint_id))
+                continue
+            self._send(channel.id.consumer, turned.frame)
+            captured.append((checkpoint_id, channel.id.consumer, turned.captured))
+
+    def cancel(self, checkpoint_id: int) -> None:
+        """Tells every consumer that our barrier will not come, unless it has left already."""
+        for channel in self.channels:
+            channel.drop_barrier(checkpoint_id)
+            self._send(channel.id.consumer, CancelBarrier(channel.id, checkpoint_id))
+
+    def drop_barrier(self, checkpoint_id: int) -> None:
+        """The coordinator ended the checkpoint; consumers hear it from the coordinator, too."""
+        for channel in self.channels:
+            channel.drop_barrier(checkpoint_id)

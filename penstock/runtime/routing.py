@@ -1,0 +1,179 @@
+"""Which consumers a batch of rows goes to: partitioners, vectorised."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Callable
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.graph.job_graph import Edge
+from penstock.graph.logical import PartitionerKind
+from penstock.protocol.keys import KeyEncoder, UnsupportedKey
+from penstock.runtime.batches import KEY_ARROW_TYPES, declared_key, row_type, wire_schema
+from penstock.runtime.failures import OperatorFailure
+
+Routed = list[tuple[int, pa.RecordBatch]]
+"""(position among the edge's consumers, rows)"""
+
+
+class Router(ABC):
+    """One per output edge and producer. Called by its subtask alone."""
+
+    needs_rows = False
+    """Whether `route` looks at the rows as Python objects."""
+
+    @abstractmethod
+    def route(self, batch: pa.RecordBatch, rows: list[Any] | None) -> Routed: ...
+
+
+class _One(Router):
+    def route(self, batch: pa.RecordBatch, rows: list[Any] | None) -> Routed:
+        return [(0, batch)]
+
+
+class _All(Router):
+    def __init__(self, consumers: int) -> None:
+        self._consumers = consumers
+
+    def route(self, batch: pa.RecordBatch, rows: list[Any] | None) -> Routed:
+        return [(c, batch) for c in range(self._consumers)]
+
+
+class _InTurn(Router):
+    """Even shares, in runs of neighbouring rows; the next batch goes on where this one ended."""
+
+    def __init__(self, consumers: int, first: int) -> None:
+        self._consumers = consumers
+        self._next = first % consumers
+
+    def route(self, batch: pa.RecordBatch, rows: list[Any] | None) -> Routed:
+        count, consumers = batch.num_rows, self._consumers
+        routed: Routed = []
+        start = 0
+        for nth in range(min(count, consumers)):
+            end = count * (nth + 1) // min(count, consumers)
+            routed.append(((self._next + nth) % consumers, batch.slice(start, end - start)))
+            start = end
+        self._next = (self._next + len(routed)) % consumers
+        return routed
+
+
+class _Scattered(Router):
+    """Uniformly at random, by a generator of its own so that user code that seeds `random` does not steer it."""
+
+    def __init__(self, consumers: int, seed: int) -> None:
+        self._consumers = consumers
+        self._random = np.random.default_rng(seed)
+
+    def route(self, batch: pa.RecordBatch, rows: list[Any] | None) -> Routed:
+        targets = self._random.integers(0, self._consumers, batch.num_rows)
+        return split_by_target(batch, targets, self._consumers)
+
+
+def split_by_target(batch: pa.RecordBatch, targets: np.ndarray, consumers: int) -> Routed:
+    """Sorts by target once (a stable sort of small integers is a radix sort), takes once, slices."""
+    if batch.num_rows == 1:
+        return [(int(targets[0]), batch)]
+    narrow = targets.astype(np.uint8 if consumers <= 256 else np.uint16, copy=False)
+    counts = np.bincount(narrow, minlength=consumers)
+    busiest = int(counts.argmax())
+    if counts[busiest] == batch.num_rows:
+        return [(busiest, batch)]
+    taken = batch.take(pa.array(np.argsort(narrow, kind="stable")))
+    ends = np.cumsum(counts)
+    return [(int(c), taken.slice(int(ends[c] - counts[c]), int(counts[c]))) for c in np.flatnonzero(counts)]
+
+
+class _ByKey(Router):
+    needs_rows = True
+
+    def __init__(self, edge: Edge, max_parallelism: int, operator: str) -> None:
+        partitioner = edge.partitioner
+        assert partitioner.key_selector is not None
+        self._select: Callable[[Any], Any] = partitioner.key_selector
+        self._declared = declared_key(partitioner)
+        self._encoder = KeyEncoder(self._declared, max_parallelism)
+        self._arrow_type = KEY_ARROW_TYPES[self._declared]
+        self._schema = wire_schema(edge)
+        self._max_parallelism = max_parallelism
+        self._parallelism = edge.target_parallelism
+        self._operator = operator
+
+    def route(self, batch: pa.RecordBatch, rows: list[Any] | None) -> Routed:
+        assert rows is not None
+        select = self._select
+        try:
+            keys = [select(row) for row in rows]
+        except Exception as error:
+            raise OperatorFailure(f"{self._operator} (its key selector)", error) from error
+        try:
+            values, key_groups = self._encoder.encode(keys)
+        except UnsupportedKey as error:
+            row = rows[error.row_index] if error.row_index is not None else "?"
+            message = f"key_by after operator '{self._operator}': {error}; the row was {row!r:.200}"
+            raise OperatorFailure(self._operator, UnsupportedKey(message), ours=True) from error
+        arrays = [*batch.columns, pa.array(values, self._arrow_type), pa.array(key_groups)]
+        keyed = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        targets = key_groups.astype(np.uint32) * self._parallelism // self._max_parallelism
+        return split_by_target(keyed, targets, self._parallelism)
+
+
+class _Custom(Router):
+    needs_rows = True
+
+    def __init__(self, edge: Edge, max_parallelism: int, operator: str) -> None:
+        partitioner = edge.partitioner
+        assert partitioner.key_selector is not None and partitioner.custom is not None
+        self._select = partitioner.key_selector
+        self._partition = partitioner.custom
+        self._encoder = KeyEncoder("canonical", max_parallelism)
+        self._schema = wire_schema(edge)
+        self._parallelism = edge.target_parallelism
+        self._operator = operator
+
+    def route(self, batch: pa.RecordBatch, rows: list[Any] | None) -> Routed:
+        assert rows is not None
+        count = self._parallelism
+        try:
+            keys = [self._select(row) for row in rows]
+            targets = [self._partition(key, count) for key in keys]
+        except Exception as error:
+            raise OperatorFailure(f"{self._operator} (its custom partitioner)", error) from error
+        for key, target in zip(keys, targets):
+            if not isinstance(target, (int, np.integer)) or not 0 <= target < count:
+                message = (
+                    f"partition_custom after operator '{self._operator}': the partitioner returned {target!r} "
+                    f"for the key {key!r:.80}; it must be an int in [0, {count})"
+                )
+                raise OperatorFailure(self._operator, ValueError(message), ours=True)
+        try:
+            values, _ = self._encoder.encode(keys)
+        except UnsupportedKey as error:
+            raise OperatorFailure(self._operator, error, ours=True) from error
+        arrays = [*batch.columns, pa.array(values, pa.binary())]
+        return split_by_target(pa.RecordBatch.from_arrays(arrays, schema=self._schema), np.array(targets), count)
+
+
+def create_router(edge: Edge, producer: int, target_max_parallelism: int, operator: str, seed: int) -> Router:
+    """`operator` is the producer's name, for messages."""
+    consumers = len(edge.consumers_of(producer))
+    match edge.partitioner.kind:
+        case PartitionerKind.HASH:
+            return _ByKey(edge, target_max_parallelism, operator)
+        case PartitionerKind.CUSTOM:
+            return _Custom(edge, target_max_parallelism, operator)
+        case PartitionerKind.BROADCAST:
+            return _All(consumers)
+        case PartitionerKind.GLOBAL:
+            return _One()
+        case PartitionerKind.SHUFFLE if consumers > 1:
+            return _Scattered(consumers, seed)
+        case _ if consumers > 1:
+            return _InTurn(consumers, producer)
+        case _:
+            return _One()
+
+
+__all__ = ["Router", "Routed", "create_router", "split_by_target", "row_type"]

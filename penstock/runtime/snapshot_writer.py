@@ -1,0 +1,214 @@
+"""Writes what a slot's subtasks captured: one segment per checkpoint, then one acknowledgement for all of them.
+
+It is an actor with a mailbox of its own. Keyed state is encoded as soon as the snapshot is taken, because the stream
+pays for it until then; the segment is written when the last subtask's windows have closed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Callable
+
+from penstock.protocol import failure_reasons
+from penstock.protocol.channel import Captured
+from penstock.protocol.elements import Generation, SubtaskId
+from penstock.protocol.messages import Decline, Message, SlotAck
+from penstock.protocol.snapshot import (
+    Capture,
+    InputCut,
+    LayerCut,
+    NumberedEvent,
+    OutputCut,
+    Piece,
+    StateRange,
+    SubtaskSnapshot,
+)
+from penstock.runtime.batches import as_messages, wire_schema
+from penstock.runtime.mailbox import Mailbox
+from penstock.runtime.ports import Clock
+from penstock.runtime.snapshots import CapturedChannel, SubtaskCapture
+from penstock.storage.segments import SegmentBuilder
+from penstock.storage.store import ObjectStore, StoreError
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A snapshot was taken: its state can be encoded while its windows are still open."""
+
+    capture: SubtaskCapture
+
+
+@dataclass(frozen=True)
+class Closed:
+    """All windows of a snapshot are closed: it can be written."""
+
+    capture: SubtaskCapture
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A checkpoint is over: what is left of it is dropped."""
+
+    checkpoint_id: int
+
+
+class EncodeFailure(Exception):
+    """A value in keyed state cannot be encoded."""
+
+
+@dataclass
+class _SlotCheckpoint:
+    taken: dict[SubtaskId, SubtaskCapture] = field(default_factory=dict)
+    closed: dict[SubtaskId, SubtaskCapture] = field(default_factory=dict)
+
+
+class SnapshotWriter:
+    """`subtasks`: how many of this slot take part. `new_segment_path(checkpoint id)` is unique. `written(checkpoint
+    id)` is called when captured data need not be held back for any more."""
+
+    def __init__(
+        self, generation: Generation, slot: int, subtasks: int, store: ObjectStore | None,
+        new_segment_path: Callable[[int], str], send: Callable[[Message], None],
+        written: Callable[[int], None], clock: Clock,
+    ) -> None:  # fmt: skip
+        self._generation = generation
+        self._slot = slot
+        self._subtasks = subtasks
+        self._store = store
+        self._new_segment_path = new_segment_path
+        self._send = send
+        self._written = written
+        self._clock = clock
+        self._checkpoints: dict[int, _SlotCheckpoint] = {}
+        self._ended_upto: set[int] = set()
+        self.mailbox = Mailbox()
+
+    def step(self) -> bool:
+        """Handles one item of mail; False where there was none."""
+        if not self.mailbox:
+            return False
+        item = self.mailbox.take()
+        match item:
+            case Taken(capture):
+                self._take(capture)
+            case Closed(capture):
+                self._close(capture)
+            case Ended(checkpoint_id):
+                self._drop(checkpoint_id)
+        return True
+
+    def _take(self, capture: SubtaskCapture) -> None:
+        if capture.checkpoint_id in self._ended_upto:
+            self._discard(capture)
+            return
+        checkpoint = self._checkpoints.setdefault(capture.checkpoint_id, _SlotCheckpoint())
+        checkpoint.taken[capture.subtask] = capture
+        if capture.state is None:
+            return
+        try:
+            capture.encoded = list(capture.state.encode())
+        except Exception as error:  # whatever a user's object does when it is pickled
+            self._decline(capture, failure_reasons.ASYNC_EXCEPTION, f"keyed state cannot be written: {error}")
+
+    def _close(self, capture: SubtaskCapture) -> None:
+        checkpoint = self._checkpoints.get(capture.checkpoint_id)
+        if checkpoint is None:
+            return
+        checkpoint.closed[capture.subtask] = capture
+        if len(checkpoint.closed) < self._subtasks:
+            return
+        try:
+            ack = self._write(capture.checkpoint_id, list(checkpoint.closed.values()))
+        except StoreError as error:
+            self._decline(capture, failure_reasons.IO_EXCEPTION, str(error))
+            return
+        del self._checkpoints[capture.checkpoint_id]
+        self._remember(capture.checkpoint_id)
+        self._send(ack)
+        self._written(capture.checkpoint_id)
+
+    def _write(self, checkpoint_id: int, captures: list[SubtaskCapture]) -> SlotAck:
+        builder = SegmentBuilder()
+        snapshots = [self._encode(builder, c) for c in sorted(captures, key=lambda c: c.subtask)]
+        segment = None
+        if builder.length_bytes and self._store is not None:
+            segment = builder.write(self._store, self._new_segment_path(checkpoint_id))
+        return SlotAck(self._generation, self._slot, checkpoint_id, segment, snapshots)
+
+    def _encode(self, builder: SegmentBuilder, capture: SubtaskCapture) -> SubtaskSnapshot:
+        keyed = []
+        for encoded in capture.encoded:
+            offset, length_bytes, crc = builder.add(encoded.parts)
+            keyed.append(StateRange(encoded.operator, encoded.name, 0, offset, length_bytes, crc, encoded.entries))
+        state_bytes = builder.length_bytes
+        before = builder.length_bytes
+        inputs = _by_edge(builder, capture.inputs)
+        outputs = _by_edge(builder, capture.outputs)
+        layers = []
+        for unread in capture.layers:
+            layer = unread.layer
+            schema = wire_schema(layer.live_edge)
+            pieces, events = _pieces(builder, unread.captured, schema)
+            layers.append(
+                LayerCut(
+                    layer.edge, layer.producer, layer.consumer, unread.first, layer.end, pieces, events
+                )  # fmt: skip
+            )
+        return SubtaskSnapshot(
+            vertex=capture.subtask.vertex,
+            subtask=capture.subtask.subtask,
+            inputs=[InputCut(edge.name, applied, inputs.get(edge.name, [])) for edge, applied in capture.applied],
+            outputs=[OutputCut(edge.name, emitted, outputs.get(edge.name, [])) for edge, emitted in capture.emitted],
+            layers=layers,
+            keyed=keyed,
+            schemas=capture.state.schemas if capture.state is not None else [],
+            parts=capture.parts,
+            committables=capture.committables,
+            watermark_ms=capture.watermark_ms,
+            finished=capture.finished,
+            unaligned=capture.unaligned or any(c.captured for c in capture.outputs),
+            persisted_bytes=builder.length_bytes - before,
+            state_bytes=state_bytes if not keyed else sum(k.length_bytes for k in keyed),
+            start_delay_ms=capture.start_delay_ms,
+            alignment_ms=capture.alignment_ms,
+            sync_ms=capture.sync_ms,
+            async_ms=self._clock.monotonic_ms() - capture.taken_ms,
+        )
+
+    def _decline(self, capture: SubtaskCapture, reason: str, detail: str) -> None:
+        self._drop(capture.checkpoint_id)
+        self._send(Decline(self._generation, self._slot, capture.checkpoint_id, capture.subtask, reason, detail))
+
+    def _drop(self, checkpoint_id: int) -> None:
+        self._remember(checkpoint_id)
+        checkpoint = self._checkpoints.pop(checkpoint_id, None)
+        for capture in checkpoint.taken.values() if checkpoint else ():
+            self._discard(capture)
+        self._written(checkpoint_id)
+
+    @staticmethod
+    def _discard(capture: SubtaskCapture) -> None:
+        if capture.state is not None:
+            capture.state.discard()
+
+    def _remember(self, checkpoint_id: int) -> None:
+        self._ended_upto.add(checkpoint_id)
+        if len(self._ended_upto) > 64:
+            self._ended_upto.remove(min(self._ended_upto))
+
+
+def _by_edge(builder: SegmentBuilder, channels: list[CapturedChannel]) -> dict[str, list[Capture]]:
+    found: dict[str, list[Capture]] = {}
+    for channel in channels:
+        if channel.captured:
+            pieces, events = _pieces(builder, channel.captured, wire_schema(channel.edge))
+            found.setdefault(channel.edge.name, []).append(Capture(channel.peer, pieces, events))
+    return found
+
+
+def _pieces(builder: SegmentBuilder, captured: Captured, schema) -> tuple[list[Piece], list[NumberedEvent]]:
+    pieces = []
+    for first, rows, message in as_messages(captured.rows, schema):
+        offset, length_bytes, crc = builder.add([message])
+        pieces.append(Piece(first, rows, 0, offset, length_bytes, crc))
+    return pieces, [NumberedEvent(number, event) for number, event in captured.events]

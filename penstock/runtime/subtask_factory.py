@@ -1,0 +1,138 @@
+"""Builds the subtasks of a slot from the plan of a generation, and restores them."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Callable
+
+from penstock.datastream.connectors.base import ReaderContext, WriterContext
+from penstock.graph.job_graph import Edge, Operator, Vertex
+from penstock.graph.logical import OperatorKind
+from penstock.protocol.elements import Generation, SubtaskId
+from penstock.protocol.frames import Frame
+from penstock.protocol.keys import key_group_range
+from penstock.protocol.messages import Message, Printed
+from penstock.protocol.snapshot import Metadata
+from penstock.runtime.deployment import DeploymentPlan
+from penstock.runtime.failures import OperatorFailure
+from penstock.runtime.input_gate import InputGate
+from penstock.runtime.operators.chain import Chain
+from penstock.runtime.operators.row_functions import create_row_operator
+from penstock.runtime.operators.runtime_context import SubtaskRuntimeContext
+from penstock.runtime.ports import Clock
+from penstock.runtime.restore import SubtaskRestore
+from penstock.runtime.result_partition import ResultPartition
+from penstock.runtime.routing import create_router
+from penstock.runtime.snapshot_writer import Closed, Ended, SnapshotWriter, Taken
+from penstock.runtime.subtask import Subtask
+from penstock.runtime.subtask_checkpoints import SubtaskCheckpoints
+from penstock.runtime.subtask_settings import SubtaskSettings
+from penstock.state.hash_map import HashMapStateBackend
+from penstock.storage.store import ObjectStore
+
+_STATEFUL = (OperatorKind.KEYED_PROCESS, OperatorKind.REDUCE)
+_ENDS = (OperatorKind.SOURCE, OperatorKind.SINK)
+
+
+class SubtaskFactory:
+    """`send_frame(slot, frame)` and `send(message)` drop what a revoked generation sends."""
+
+    def __init__(
+        self, plan: DeploymentPlan, generation: Generation, slot: int, clock: Clock, writer: SnapshotWriter,
+        send_frame: Callable[[int, Frame], None], send: Callable[[Message], None],
+        decline: Callable[[SubtaskId, int, str], None],
+    ) -> None:  # fmt: skip
+        self._plan = plan
+        self._generation = generation
+        self._slot = slot
+        self._clock = clock
+        self._writer = writer
+        self._send_frame = send_frame
+        self._send = send
+        self._decline = decline
+        self._settings = SubtaskSettings.of(plan.configuration)
+
+    def build(self, vertex: Vertex) -> Subtask:
+        """The slot's subtask of a vertex, ready to receive frames; `open` makes it ready to work."""
+        graph, index = self._plan.graph, self._slot
+        gate = InputGate(list(graph.inputs_of(vertex.index)), index, self._settings.window_bytes)
+        partitions = [self._partition(edge, vertex) for edge in graph.outputs_of(vertex.index)]
+        subtask = Subtask(
+            SubtaskId(vertex.index, index), vertex, self._generation, self._slot, self._settings, self._clock, gate,
+            partitions, self._send_frame, self._send,
+            key_group_range(vertex.max_parallelism, vertex.parallelism, index),
+        )  # fmt: skip
+        mail = self._writer.mailbox
+        subtask.checkpoints = SubtaskCheckpoints(
+            subtask.id, subtask, gate, partitions, self._clock,
+            taken=lambda capture: mail.post(Taken(capture)),
+            closed=lambda capture: mail.post(Closed(capture)),
+            ended=lambda checkpoint_id: mail.post(Ended(checkpoint_id)),
+            declined=lambda checkpoint_id, reason: self._decline(subtask.id, checkpoint_id, reason),
+        )  # fmt: skip
+        return subtask
+
+    def _partition(self, edge: Edge, vertex: Vertex) -> ResultPartition:
+        target = self._plan.graph.vertices[edge.target]
+        operator = vertex.operators[-1].name
+        seed = zlib.crc32(f"{edge.name}/{self._slot}/{self._generation}".encode())
+        router = create_router(edge, self._slot, target.max_parallelism, operator, seed)
+        credits = [self._initial_credit(target, consumer) for consumer in edge.consumers_of(self._slot)]
+        return ResultPartition(
+            edge, self._slot, router, self._slot, self._send_frame, self._settings.output_queue_bytes, credits,
+            self._settings.buffer_timeout_ms,
+        )  # fmt: skip
+
+    def _initial_credit(self, target: Vertex, consumer: int) -> int:
+        """The consumer's window, which it divides evenly among its channels."""
+        channels = sum(len(e.producers_of(consumer)) for e in self._plan.graph.inputs_of(target.index))
+        return max(self._settings.window_bytes // max(channels, 1), 1)
+
+    def open(self, subtask: Subtask, metadata: Metadata | None, store: ObjectStore | None) -> None:
+        """In the subtask's thread: reads what it had, then opens user code. Raises `OperatorFailure`."""
+        vertex = subtask.vertex
+        restore = SubtaskRestore(self._plan, subtask, metadata, store)
+        backend = None
+        if any(o.kind in _STATEFUL for o in vertex.operators):
+            backend = HashMapStateBackend(vertex.max_parallelism)
+            restore.keyed_state(backend)
+        subtask.backend = backend
+        context = SubtaskRuntimeContext(vertex, subtask.id.subtask, self._plan, backend, self._generation.counter)
+        functions = [
+            create_row_operator(o, context.for_operator(o)) for o in vertex.operators if o.kind not in _ENDS
+        ]
+        subtask.chain = Chain(
+            vertex, functions, subtask.emit, subtask.has_room, subtask.may_overdraw,
+            backend.set_current_key if backend is not None else None, self._settings.object_reuse,
+            self._clock.monotonic_ms,
+        )  # fmt: skip
+        self._open_ends(subtask, vertex, restore)
+        subtask.chain.open()
+        restore.in_flight()
+
+    def _open_ends(self, subtask: Subtask, vertex: Vertex, restore: SubtaskRestore) -> None:
+        head, tail = vertex.operators[0], vertex.operators[-1]
+        index = subtask.id.subtask
+        if head.kind is OperatorKind.SOURCE and not restore.was_finished:
+            reader = self._guarded(
+                head, lambda: head.function.create_reader(ReaderContext(index, vertex.parallelism, head.name))
+            )
+            if splits := restore.part(head.uid, "splits"):
+                self._guarded(head, lambda: reader.add_splits(splits))
+            subtask.reader = reader
+        if tail.kind is OperatorKind.SINK:
+            context = WriterContext(
+                subtask=index, parallelism=vertex.parallelism, operator_name=tail.name, operator_uid=tail.uid,
+                incarnation=f"{self._plan.incarnation}{self._generation.counter}",
+                checkpointing=self._plan.checkpointing, input_type=tail.input_type,
+                emit=lambda lines: self._send(Printed(self._slot, index, list(lines))),
+            )  # fmt: skip
+            items = restore.part(tail.uid, "writer")
+            subtask.writer = self._guarded(tail, lambda: tail.function.create_writer(context, items))
+
+    @staticmethod
+    def _guarded(operator: Operator, call):  # type: ignore[no-untyped-def]
+        try:
+            return call()
+        except Exception as error:
+            raise OperatorFailure(operator.name, error) from error
