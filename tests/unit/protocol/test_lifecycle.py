@@ -1,0 +1,364 @@
+"""The life of a job: rendezvous, phases, losses in each of them, speculative copies, restarts and ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.protocol.elements import Generation
+from penstock.protocol.lifecycle import Lifecycle, LifecycleSettings, Phase
+from penstock.protocol.lifecycle_effects import (
+    CancelGeneration,
+    CloseLink,
+    Deploy,
+    Dismiss,
+    FailureCause,
+    GenerationEnded,
+    Prepare,
+    Restarting,
+    ResubmitSlot,
+    SlotsGone,
+    StartRestore,
+    StartRun,
+    SubmitSlot,
+    TellStandBy,
+)
+from penstock.protocol.messages import Register
+from penstock.protocol.restart_strategy import ExponentialDelay, FixedDelay, NoRestart, RestartStrategy
+
+G1, G2 = Generation(0, 1), Generation(0, 2)
+
+
+def register(slot: int, process: str, submission: int = 1, attempt: int = 0) -> Register:
+    return Register(slot, submission, attempt, process, 100, "host", 5000, "3.11", "0")
+
+
+def lifecycle(strategy: RestartStrategy | None = None, **settings: Any) -> Lifecycle:
+    return Lifecycle(LifecycleSettings(slots=2, **settings), strategy or ExponentialDelay(), lambda: 0.0)
+
+
+def gathered(strategy: RestartStrategy | None = None, **settings: Any) -> Lifecycle:
+    life = lifecycle(strategy, **settings)
+    life.start(0.0)
+    life.on_prepared(0, 0.0)
+    life.on_register(register(0, "p0"), 1.0)
+    return life
+
+
+def deployed(strategy: RestartStrategy | None = None, **settings: Any) -> Lifecycle:
+    life = gathered(strategy, **settings)
+    life.on_register(register(1, "p1"), 2.0)
+    assert life.phase is Phase.CONNECTING
+    return life
+
+
+def running(strategy: RestartStrategy | None = None, **settings: Any) -> Lifecycle:
+    life = deployed(strategy, **settings)
+    run(life, G1, 3.0)
+    return life
+
+
+def run(life: Lifecycle, generation: Generation, now_ms: float) -> None:
+    for member in life.roster.members():
+        life.on_connected(member.process, generation, now_ms)
+    for member in life.roster.members():
+        life.on_restored(member.process, generation, now_ms)
+    assert life.phase is Phase.RUNNING
+
+
+def of(kind: type, effects: list[Any]) -> list[Any]:
+    return [e for e in effects if isinstance(e, kind)]
+
+
+# ---- the way to running -----------------------------------------------------------------------------------------
+
+
+def test_phases_are_counted_per_slot_process() -> None:
+    life = lifecycle()
+    assert life.start(0.0) == [Prepare(), SubmitSlot(0), SubmitSlot(1)]
+    assert life.on_register(register(0, "p0"), 1.0) == []
+    assert life.on_register(register(1, "p1"), 2.0) == []
+    (deploy,) = life.on_prepared(0, 3.0)
+    assert deploy == Deploy(G1, (register(0, "p0"), register(1, "p1")))
+    assert life.on_connected("p0", G1, 4.0) == []
+    assert life.on_connected("p0", G1, 4.0) == [], "said twice counts once"
+    assert life.on_restored("p0", G1, 4.0) == [], "not its turn"
+    assert life.on_connected("p1", G1, 5.0) == [StartRestore(G1)]
+    assert life.on_restored("p1", G1, 6.0) == []
+    assert life.on_restored("p0", G1, 7.0) == [StartRun(G1)]
+    assert life.state == "RUNNING"
+
+
+def test_messages_of_an_old_generation_do_not_count() -> None:
+    life = deployed()
+    assert life.on_connected("p0", Generation(0, 0), 3.0) == []
+    life.on_connected("p1", G1, 3.0)
+    assert life.phase is Phase.CONNECTING
+
+
+def test_a_generation_starts_with_the_fence_of_the_driver() -> None:
+    life = lifecycle()
+    life.start(0.0)
+    life.on_register(register(0, "p0"), 1.0)
+    life.on_register(register(1, "p1"), 1.0)
+    (deploy,) = life.on_prepared(7, 2.0)
+    assert deploy.generation == Generation(7, 1) > Generation(6, 99)
+
+
+def test_too_few_slots_fail_the_job_and_say_what_to_change() -> None:
+    life = gathered(slot_request_timeout_ms=1000.0)
+    assert life.next_deadline_ms() == 1000.0
+    effects = life.on_time(1000.0)
+    assert of(Dismiss, effects)
+    (gone,) = life.on_link_lost("p0", "", 1001.0)
+    assert gone.state == "FAILED"
+    for word in ("needs 2 slot(s)", "1 registered within 1 s", "missing: 1", "parallelism", "slot.request.timeout"):
+        assert word in gone.error
+
+
+def test_too_few_slots_after_it_has_run_is_a_failure_like_others() -> None:
+    life = running(slot_request_timeout_ms=1000.0, heartbeat_timeout_ms=1e9)
+    life.on_link_lost("p1", "", 10.0)
+    life.on_left("p0", G1, 11.0)
+    life.on_prepared(0, 11.0)
+    (restarting,) = of(Restarting, life.on_time(1010.0))
+    assert "registered within" in restarting.cause.summary and restarting.failures == 2
+
+
+# ---- who is slot 1 ----------------------------------------------------------------------------------------------
+
+
+def test_a_speculative_copy_stands_by_and_takes_over_when_the_first_is_lost() -> None:
+    """[A copy that returns makes Spark kill the good one; one that replaces it restarts the job again and again.]"""
+    life = running()
+    assert life.on_register(register(1, "copy", attempt=1), 5.0) == [TellStandBy("copy")]
+    assert life.phase is Phase.RUNNING
+    effects = life.on_link_lost("p1", "connection reset", 6.0)
+    assert of(GenerationEnded, effects) == [GenerationEnded(G1, "slot 1 was lost: connection reset")]
+    life.on_left("p0", G1, 7.0)
+    (deploy,) = life.on_prepared(0, 7.0)
+    assert [m.process for m in deploy.members] == ["p0", "copy"]
+
+
+def test_within_a_submission_it_is_who_came_first_not_the_lower_attempt() -> None:
+    life = gathered()
+    life.on_register(register(1, "second", attempt=1), 2.0)
+    assert life.on_register(register(1, "first", attempt=0), 3.0) == [TellStandBy("first")]
+    assert life.phase is Phase.CONNECTING
+
+
+def test_the_loss_of_one_that_stands_by_is_no_failure() -> None:
+    life = running()
+    life.on_register(register(1, "copy", attempt=1), 5.0)
+    assert life.on_link_lost("copy", "", 6.0) == []
+    assert life.phase is Phase.RUNNING and life.failures == 0
+
+
+def test_the_newest_submission_plays_the_slot_and_older_ones_are_dismissed() -> None:
+    life = running()
+    life.on_register(register(1, "copy", attempt=1), 5.0)
+    effects = life.on_register(register(1, "new", submission=2), 6.0)
+    assert {d.process for d in of(Dismiss, effects)} == {"p1", "copy"}
+    assert of(GenerationEnded, effects)
+    assert of(Dismiss, life.on_register(register(1, "late", submission=1, attempt=2), 7.0))
+    life.on_left("p0", G1, 8.0)
+    (deploy,) = life.on_prepared(0, 8.0)
+    assert [m.process for m in deploy.members] == ["p0", "new"]
+
+
+def test_a_process_of_a_slot_that_the_job_does_not_have_is_dismissed() -> None:
+    (dismiss,) = gathered().on_register(register(7, "p7"), 2.0)
+    assert isinstance(dismiss, Dismiss) and "slots 0 to 1" in dismiss.message
+
+
+# ---- losses -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("phase", [Phase.CONNECTING, Phase.RESTORING, Phase.RUNNING])
+def test_a_loss_in_any_phase_starts_the_next_generation_at_once(phase: Phase) -> None:
+    life = deployed()
+    if phase is not Phase.CONNECTING:
+        life.on_connected("p0", G1, 3.0)
+        life.on_connected("p1", G1, 3.0)
+    if phase is Phase.RUNNING:
+        life.on_restored("p0", G1, 3.0)
+        life.on_restored("p1", G1, 3.0)
+    assert life.phase is phase
+    effects = life.on_link_lost("p1", "", 10.0)
+    assert of(Restarting, effects)[0].delay_ms == 0.0
+    assert of(CancelGeneration, effects) == [CancelGeneration(G1, "p0")]
+    assert effects[-1] == Prepare()
+    assert life.on_prepared(0, 10.0) == []
+    assert life.on_register(register(1, "p1b", submission=2), 11.0) == [], "the survivor has not let go yet"
+    (deploy,) = life.on_left("p0", G1, 12.0)
+    assert deploy == Deploy(G2, (register(0, "p0"), register(1, "p1b", submission=2)))
+    run(life, G2, 13.0)
+    assert life.state == "RUNNING"
+
+
+def test_a_loss_while_slots_gather_is_no_failure() -> None:
+    life = running(FixedDelay(1, 0.0))
+    life.on_link_lost("p0", "", 10.0)
+    life.on_link_lost("p1", "", 10.0)
+    assert life.failures == 1 and life.restarts == 1
+    life.on_prepared(0, 10.0)
+    life.on_register(register(0, "p0b", 2), 11.0)
+    assert of(Deploy, life.on_register(register(1, "p1b", 2), 11.0))
+
+
+def test_the_delay_of_the_restart_strategy_is_kept() -> None:
+    life = running(FixedDelay(1, 500.0))
+    life.on_link_lost("p1", "", 10.0)
+    life.on_left("p0", G1, 11.0)
+    life.on_prepared(0, 11.0)
+    life.on_register(register(1, "p1b", 2), 12.0)
+    assert life.next_deadline_ms() == 510.0
+    assert life.on_time(509.0) == []
+    assert of(Deploy, life.on_time(510.0))
+
+
+def test_no_deadline_lies_in_the_past_while_survivors_let_go() -> None:
+    life = running()
+    life.on_link_lost("p1", "", 10.0)
+    life.on_prepared(0, 10.0)
+    life.on_register(register(1, "p1b", 2), 11.0)
+    life.on_time(11.0)
+    deadline_ms = life.next_deadline_ms()
+    assert deadline_ms is not None and deadline_ms > 11.0
+
+
+def test_nothing_is_deployed_before_it_is_known_what_to_restore() -> None:
+    life = running()
+    life.on_link_lost("p1", "", 10.0)
+    life.on_left("p0", G1, 11.0)
+    assert life.on_register(register(1, "p1b", 2), 12.0) == []
+    assert of(Deploy, life.on_prepared(0, 13.0))
+
+
+def test_a_silent_slot_is_lost_and_submitted_again() -> None:
+    life = running(heartbeat_timeout_ms=100.0)
+    life.on_heard("p0", 50.0)
+    assert life.next_deadline_ms() == 102.0
+    effects = life.on_time(102.0)
+    assert of(CloseLink, effects) == [CloseLink("p1")]
+    assert of(ResubmitSlot, effects) == [ResubmitSlot(1)]
+    assert "heartbeat.timeout" in of(GenerationEnded, effects)[0].cause
+
+
+def test_a_slot_that_does_not_let_go_is_submitted_again() -> None:
+    life = running(cancellation_timeout_ms=100.0, heartbeat_timeout_ms=1e9)
+    life.on_link_lost("p1", "", 10.0)
+    life.on_prepared(0, 10.0)
+    life.on_register(register(1, "p1b", 2), 11.0)
+    effects = life.on_time(110.0)
+    assert effects == [CloseLink("p0"), ResubmitSlot(0)]
+    assert life.failures == 1
+    assert of(Deploy, life.on_register(register(0, "p0b", 2), 120.0))
+
+
+def test_a_slot_that_does_not_come_back_is_submitted_again() -> None:
+    life = running(heartbeat_timeout_ms=1000.0)
+    life.on_link_lost("p1", "", 10.0)
+    life.on_left("p0", G1, 11.0)
+    life.on_prepared(0, 11.0)
+    assert of(ResubmitSlot, life.on_time(1009.0)) == []
+    assert life.on_time(1010.0) == [ResubmitSlot(1)]
+    assert life.on_time(1011.0) == []
+
+
+def test_a_slot_that_leaves_by_itself_is_lost() -> None:
+    life = running()
+    assert "has left" in of(GenerationEnded, life.on_left("p1", G1, 10.0))[0].cause
+
+
+def test_slots_that_cannot_reach_each_other_are_named() -> None:
+    life = deployed(heartbeat_timeout_ms=100.0)
+    life.on_connected("p0", G1, 50.0)
+    life.on_heard("p0", 90.0)
+    life.on_heard("p1", 90.0)
+    (ended,) = of(GenerationEnded, life.on_time(102.0))
+    assert "1 (host:5000)" in ended.cause and "taskmanager.data.bind-port" in ended.cause
+
+
+# ---- failures of the job ----------------------------------------------------------------------------------------
+
+
+def test_an_error_of_user_code_restarts_the_job_and_is_told_with_its_count() -> None:
+    life = running()
+    cause = FailureCause("map failed", "Traceback ...\nZeroDivisionError")
+    effects = life.on_failure(G1, cause, 10.0)
+    assert of(Restarting, effects) == [Restarting(cause, 1, 0.0)]
+    assert {c.process for c in of(CancelGeneration, effects)} == {"p0", "p1"}
+    assert life.on_failure(G1, cause, 11.0) == [], "what fails because of it does not count"
+
+
+def test_exhausted_restarts_fail_the_job_with_the_users_traceback_first() -> None:
+    life = running(NoRestart())
+    life.on_failure(G1, FailureCause("map failed", "Traceback ...\nZeroDivisionError"), 10.0)
+    life.on_link_lost("p0", "", 11.0)
+    (gone,) = life.on_link_lost("p1", "", 12.0)
+    assert gone.state == "FAILED" and life.state == "FAILED"
+    assert gone.error.startswith("Traceback ...\nZeroDivisionError\nmap failed")
+    assert "first failure" in gone.error and "restart-strategy.type" in gone.error
+
+
+def test_what_a_restart_cannot_mend_is_not_restarted() -> None:
+    life = running()
+    effects = life.on_failure(G1, FailureCause("does not fit", restartable=False), 10.0)
+    assert life.state == "FAILING" and not of(Restarting, effects)
+
+
+def test_lost_slots_of_a_job_that_gets_on_restart_at_once_every_time() -> None:
+    life = running()
+    for i in range(5):
+        life.on_checkpoint_completed()
+        (restarting,) = of(Restarting, life.on_link_lost(f"p1{'b' * i}", "", 10.0 + i))
+        assert restarting.delay_ms == 0.0
+        generation = Generation(0, i + 1)
+        life.on_left("p0", generation, 10.0 + i)
+        life.on_prepared(0, 10.0 + i)
+        life.on_register(register(1, f"p1{'b' * (i + 1)}", i + 2), 10.0 + i)
+        run(life, Generation(0, i + 2), 10.0 + i)
+
+
+# ---- ends -------------------------------------------------------------------------------------------------------
+
+
+def test_cancel_tells_every_process_to_leave_and_waits_for_it() -> None:
+    life = running()
+    life.on_register(register(1, "copy", attempt=1), 5.0)
+    effects = life.cancel(10.0)
+    assert {d.process for d in of(Dismiss, effects)} == {"p0", "p1", "copy"}
+    assert life.state == "CANCELLING"
+    assert life.on_link_lost("p0", "", 11.0) == life.on_left("p1", G1, 11.0) == []
+    assert life.on_link_lost("copy", "", 12.0) == [SlotsGone("CANCELED", None)]
+    assert life.state == "CANCELED" and life.next_deadline_ms() is None
+
+
+def test_slots_that_do_not_leave_are_not_waited_for_for_ever() -> None:
+    life = running(leave_timeout_ms=100.0)
+    life.finish(10.0)
+    assert life.next_deadline_ms() == 110.0
+    assert life.on_time(110.0) == [SlotsGone("FINISHED", None)]
+
+
+def test_who_comes_after_the_end_is_dismissed() -> None:
+    life = running()
+    life.cancel(10.0)
+    assert of(Dismiss, life.on_register(register(0, "late", 3), 11.0))
+
+
+def test_once_the_final_checkpoint_is_there_losses_do_not_matter() -> None:
+    life = running()
+    life.on_finishing()
+    assert life.on_link_lost("p1", "", 10.0) == []
+    assert life.on_failure(G1, FailureCause("close() failed"), 11.0) == []
+    life.finish(12.0)
+    assert life.on_link_lost("p0", "", 13.0) == [SlotsGone("FINISHED", None)]
+
+
+def test_cancel_before_any_slot_has_come() -> None:
+    life = lifecycle()
+    life.start(0.0)
+    assert life.cancel(1.0) == [SlotsGone("CANCELED", None)]
