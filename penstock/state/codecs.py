@@ -1,0 +1,142 @@
+"""Entries of a state as Arrow batches: the columns of the values' type, the keys in their canonical encoding, and the
+key groups, so that a restore at another parallelism takes its share without decoding the rest.
+
+A run of batches is one Arrow IPC stream, which says in its schema's metadata how the state was declared.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any, Callable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.common.composite_types import ListType, MapType
+from penstock.common.scalar_types import PICKLED
+from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN, TypeInformation
+from penstock.protocol.key_encoding import INT64_MAX, INT64_MIN, UnsupportedKey, encode
+from penstock.protocol.keys import KeyDecoder
+from penstock.protocol.snapshot import StateSchema
+from penstock.state.backend import StateError
+from penstock.state.tables import independent
+
+_STRING_HEADER = struct.Struct("<cI")
+_SCHEMA_METADATA = b"penstock.state"
+
+Entry = tuple[Any, int, Any]
+"""(key, key group, value)"""
+
+
+@dataclass(frozen=True)
+class StateCodec:
+    """How a state's values are stored and kept. `copy_value`: see `StateTable`; None where values cannot change.
+    `changeable`: whether what a handle hands out can be changed by the user."""
+
+    kind: str
+    type: TypeInformation
+    copy_value: Callable[[Any], Any] | None
+    changeable: bool
+
+    @property
+    def name(self) -> str:
+        return str(self.type)
+
+
+def codec_of(descriptor: Any) -> StateCodec:
+    """Of a descriptor of `penstock.datastream.state`. None for a type stands for pickles."""
+    kind = descriptor.kind
+    value_type = descriptor.type_info or PICKLED
+    changeable = value_type.freeze is not None
+    if kind == "list":
+        return StateCodec(kind, ListType(value_type), independent if changeable else list, changeable)
+    if kind == "map":
+        map_type = MapType(descriptor.key_type_info or PICKLED, value_type)
+        return StateCodec(kind, map_type, independent if changeable else dict, changeable)
+    if kind in ("value", "reducing", "aggregating"):
+        return StateCodec(kind, value_type, independent if changeable else None, changeable)
+    raise StateError(f"state '{descriptor.name}' is of an unknown kind: {kind!r}")
+
+
+def stream_schema(schema: StateSchema, type: TypeInformation) -> pa.Schema:
+    fields = [*type.schema, pa.field(KEY_COLUMN, pa.binary()), pa.field(KEY_GROUP_COLUMN, pa.uint16())]
+    return pa.schema(fields, metadata={_SCHEMA_METADATA: f"{schema.kind} {schema.codec}".encode()})
+
+
+def encode_batch(
+    codec: StateCodec, schema: pa.Schema, keys: list[Any], groups: list[int], values: list[Any]
+) -> pa.RecordBatch:
+    """Raises `RowTypeError` for a value that does not fit, `UnsupportedKey` for a key."""
+    arrays = [*codec.type.encode(values), encode_keys(keys), pa.array(np.array(groups, dtype=np.uint16))]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def encode_keys(keys: list[Any]) -> pa.Array:
+    """`penstock.protocol.keys.encode` of each, as a binary column: integers at once, strings with little ado."""
+    kinds = set(map(type, keys))
+    if kinds == {int} and min(keys) >= INT64_MIN and max(keys) <= INT64_MAX:
+        return _encoded_integers(np.array(keys, dtype="<i8"))
+    if kinds == {str}:
+        pack, data = _STRING_HEADER.pack, []
+        for key in keys:
+            text = key.encode("utf-8", "surrogatepass")
+            data.append(pack(b"s", len(text)) + text)
+        return pa.array(data, pa.binary())
+    return pa.array(list(map(encode, keys)), pa.binary())
+
+
+def _encoded_integers(keys: np.ndarray[Any, Any]) -> pa.Array:
+    width = 9
+    data = np.empty((len(keys), width), dtype=np.uint8)
+    data[:, 0] = ord("i")
+    data[:, 1:] = keys.view(np.uint8).reshape(-1, 8)
+    offsets = np.arange(0, (len(keys) + 1) * width, width, dtype=np.int32)
+    return pa.Array.from_buffers(pa.binary(), len(keys), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def described_failure(error: Exception, described: str, keys: list[Any]) -> StateError:
+    """What to tell the user when a batch cannot be encoded: the state, the key, and why."""
+    index = getattr(error, "row_index", None)
+    key = f" of key {keys[index]!r:.80}" if index is not None and not isinstance(error, UnsupportedKey) else ""
+    return StateError(f"{described}: an entry{key} cannot be written: {error}")
+
+
+def write_stream(schema: pa.Schema, batches: list[pa.RecordBatch]) -> memoryview:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return memoryview(sink.getvalue()).cast("B")
+
+
+@dataclass(frozen=True)
+class RestoredRun:
+    """What one stream holds for the key groups that were asked for. `declared`: "<kind> <codec>"."""
+
+    declared: str
+    schema: pa.Schema
+    batches: list[pa.RecordBatch]
+
+
+def read_stream(data: bytes, key_groups: range) -> RestoredRun:
+    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+        schema = reader.schema
+        batches = [kept for batch in reader if (kept := _of_key_groups(batch, key_groups)).num_rows]
+    return RestoredRun((schema.metadata or {}).get(_SCHEMA_METADATA, b"").decode(), schema, batches)
+
+
+def _of_key_groups(batch: pa.RecordBatch, key_groups: range) -> pa.RecordBatch:
+    groups = batch.column(KEY_GROUP_COLUMN)
+    least, most = pc.min(groups).as_py(), pc.max(groups).as_py()
+    if least is None or (least in key_groups and most in key_groups):
+        return batch
+    numbers = groups.to_numpy()
+    return batch.filter(pa.array((numbers >= key_groups.start) & (numbers < key_groups.stop)))
+
+
+def decode_batch(batch: pa.RecordBatch, type: TypeInformation, decoder: KeyDecoder) -> Iterator[Entry]:
+    keys = decoder.decode(batch.column(KEY_COLUMN).to_pylist())
+    groups = batch.column(KEY_GROUP_COLUMN).to_pylist()
+    return zip(keys, groups, type.decode(batch), strict=True)

@@ -1,0 +1,230 @@
+"""The hash-map backend (Flink's `hashmap`): state as Python objects in memory, written in full by every checkpoint."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any, Iterator, Mapping
+
+import pyarrow as pa
+
+from penstock.protocol.keys import KeyDecoder
+from penstock.protocol.snapshot import StateSchema
+from penstock.state.backend import EncodedState, StateError, StateSchemaError
+from penstock.state.codecs import (
+    RestoredRun,
+    StateCodec,
+    codec_of,
+    decode_batch,
+    described_failure,
+    encode_batch,
+    read_stream,
+    stream_schema,
+    write_stream,
+)
+from penstock.state.handles import (
+    AggregatingHandle,
+    CurrentKey,
+    Handle,
+    ListHandle,
+    MapHandle,
+    ReducingHandle,
+    ValueHandle,
+)
+from penstock.state.tables import StateTable, TableSnapshot
+
+ENTRIES_PER_BATCH = 2048
+"""The writer encodes as many at a time; between two batches it holds nothing that the stream waits for."""
+
+BYTES_PER_RANGE = 16 * 1024 * 1024
+"""From about this size on a range is closed and the next one begun, so that a restore reads in bounded pieces."""
+
+StateName = tuple[str, str]
+"""(operator's uid, state's name)"""
+
+
+class HashMapStateBackend:
+    """Keyed state of one subtask. `operator_names` (uid -> name) are for messages."""
+
+    def __init__(self, max_parallelism: int, operator_names: Mapping[str, str] | None = None) -> None:
+        self._max_parallelism = max_parallelism
+        self._operator_names = operator_names or {}
+        self._at = CurrentKey()
+        self._tables: dict[StateName, StateTable] = {}
+        self._codecs: dict[StateName, StateCodec] = {}
+        self._handles: dict[StateName, Handle] = {}
+        self._restored_schemas: dict[StateName, StateSchema] = {}
+        self._restored: dict[StateName, list[RestoredRun]] = {}
+
+    def set_current_key(self, key: Any, key_group: int) -> None:
+        at = self._at
+        at.key = key
+        at.key_group = key_group
+
+    def current_key(self) -> Any:
+        return self._at.key
+
+    def state(self, operator: str, descriptor: Any) -> Any:
+        """Raises `StateSchemaError` where the state was declared otherwise before."""
+        name = (operator, descriptor.name)
+        codec = codec_of(descriptor)
+        declared = StateSchema(operator, descriptor.name, codec.kind, codec.name)
+        table = self._tables.get(name)
+        if table is not None:
+            self._check(table.schema, declared, "in the same program")
+            return self._handles[name]
+        if name in self._restored_schemas:
+            self._check(self._restored_schemas[name], declared, "in the checkpoint that is being restored")
+        table = StateTable(declared, self._max_parallelism, codec.copy_value, self._described(name))
+        self._fill(table, codec, self._restored.pop(name, []))
+        self._restored_schemas.pop(name, None)
+        self._tables[name] = table
+        self._codecs[name] = codec
+        self._handles[name] = handle = _handle(descriptor, table, self._at, codec.changeable)
+        return handle
+
+    def snapshot(self) -> HashMapSnapshot:
+        tables = [(self._codecs[name], table.snapshot(), self._described(name)) for name, table in self._tables.items()]
+        return HashMapSnapshot(tables, dict(self._restored_schemas), dict(self._restored))
+
+    def restore_schema(self, schema: StateSchema) -> None:
+        self._restored_schemas[schema.operator, schema.name] = schema
+
+    def restore(self, operator: str, name: str, data: bytes, key_groups: range) -> None:
+        if (operator, name) in self._tables:
+            raise StateError(f"{self._described((operator, name))} is restored after it was asked for")
+        run = read_stream(data, key_groups)
+        kind, _, codec = run.declared.partition(" ")
+        self._restored_schemas.setdefault((operator, name), StateSchema(operator, name, kind, codec))
+        self._restored.setdefault((operator, name), []).append(run)
+
+    def revoke(self) -> None:
+        for handle in self._handles.values():
+            handle.revoke()
+
+    def _described(self, name: StateName) -> str:
+        operator, state = name
+        return f"state '{state}' of operator '{self._operator_names.get(operator, operator)}'"
+
+    def _check(self, old: StateSchema, new: StateSchema, where: str) -> None:
+        if (old.kind, old.codec) != (new.kind, new.codec):
+            raise StateSchemaError(
+                f"{self._described((new.operator, new.name))} is declared as {new.kind} state of {new.codec}, but "
+                f"{where} it is {old.kind} state of {old.codec}: declare it as before, or give the new state another "
+                "name"
+            )
+
+    @staticmethod
+    def _fill(table: StateTable, codec: StateCodec, runs: list[RestoredRun]) -> None:
+        decoder = KeyDecoder()
+        buckets = table.buckets
+        for run in runs:
+            for batch in run.batches:
+                for key, key_group, value in decode_batch(batch, codec.type, decoder):
+                    buckets[key_group][key] = value
+
+
+def _handle(descriptor: Any, table: StateTable, at: CurrentKey, changeable: bool) -> Handle:
+    match table.schema.kind:
+        case "value":
+            return ValueHandle(table, at, changeable)
+        case "list":
+            return ListHandle(table, at, changeable)
+        case "map":
+            return MapHandle(table, at, changeable)
+        case "reducing":
+            return ReducingHandle(table, at, changeable, descriptor.get_reduce_function())
+        case _:
+            return AggregatingHandle(table, at, changeable, descriptor.get_agg_function())
+
+
+class HashMapSnapshot:
+    """State that was restored and has not been asked for yet is written again as it was."""
+
+    def __init__(
+        self,
+        tables: list[tuple[StateCodec, TableSnapshot, str]],
+        untouched_schemas: dict[StateName, StateSchema],
+        untouched: dict[StateName, list[RestoredRun]],
+    ) -> None:
+        self.schemas = [table.schema for _, table, _ in tables] + list(untouched_schemas.values())
+        self._tables = tables
+        self._untouched = untouched
+        self._discarded = False
+
+    def encode(self) -> Iterator[EncodedState]:
+        try:
+            for (operator, name), runs in self._untouched.items():
+                for run in runs:
+                    if entries := sum(batch.num_rows for batch in run.batches):
+                        yield EncodedState(operator, name, entries, [write_stream(run.schema, run.batches)])
+            for codec, table, described in self._tables:
+                yield from self._encode_table(codec, table, described)
+        except Exception:
+            # What was given up may change under our hands.
+            if not self._discarded:
+                raise
+        finally:
+            self._release()
+
+    def discard(self) -> None:
+        self._discarded = True
+        self._release()
+
+    def _release(self) -> None:
+        for _, table, _ in self._tables:
+            table.release_all()
+
+    def _encode_table(self, codec: StateCodec, table: TableSnapshot, described: str) -> Iterator[EncodedState]:
+        schema = stream_schema(table.schema, codec.type)
+        batches: list[pa.RecordBatch] = []
+        size_bytes = 0
+        for batch in self._batches(codec, table, schema, described):
+            batches.append(batch)
+            size_bytes += batch.nbytes
+            if size_bytes >= BYTES_PER_RANGE:
+                yield self._range(table, schema, batches)
+                batches, size_bytes = [], 0
+        if batches and not self._discarded:
+            yield self._range(table, schema, batches)
+
+    @staticmethod
+    def _range(table: TableSnapshot, schema: pa.Schema, batches: list[pa.RecordBatch]) -> EncodedState:
+        entries = sum(batch.num_rows for batch in batches)
+        return EncodedState(table.schema.operator, table.schema.name, entries, [write_stream(schema, batches)])
+
+    def _batches(
+        self, codec: StateCodec, table: TableSnapshot, schema: pa.Schema, described: str
+    ) -> Iterator[pa.RecordBatch]:
+        """Small buckets share a batch, large ones fill several. A bucket is let go of once it is encoded."""
+        keys: list[Any] = []
+        groups: list[int] = []
+        values: list[Any] = []
+        encoded: list[int] = []
+
+        def flush() -> pa.RecordBatch:
+            try:
+                batch = encode_batch(codec, schema, keys, groups, values)
+            except Exception as error:  # whatever a user's object does when it is pickled
+                raise described_failure(error, described, keys) from error
+            for key_group in encoded:
+                table.release(key_group)
+            for taken in (keys, groups, values, encoded):
+                taken.clear()
+            return batch
+
+        for key_group in range(len(table)):
+            bucket = table.bucket(key_group)
+            if not bucket:
+                continue
+            entries = iter(bucket.items())
+            while taken := list(islice(entries, ENTRIES_PER_BATCH - len(keys))):
+                if self._discarded:
+                    return
+                keys += [key for key, _ in taken]
+                values += [value for _, value in taken]
+                groups += [key_group] * len(taken)
+                if len(keys) == ENTRIES_PER_BATCH:
+                    yield flush()
+            encoded.append(key_group)
+        if keys and not self._discarded:
+            yield flush()
