@@ -24,11 +24,11 @@ demo: setup ## the main job: an overload on real data, four times, verified; wri
 
 test: lint ## lint, types and all tests
 	@echo "== unit tests, properties and simulation ($(JOBS) at a time)"
-	@$(PY) -m pytest -q -n $(JOBS) --dist loadfile tests/unit tests/properties tests/simulation
+	@$(PY) -m pytest -q -n $(JOBS) --dist loadfile tests --ignore=tests/spark --ignore=tests/chaos
 	@echo "== simulation, seeds $(SEEDS)"
 	@$(PY) -m penstock.simulation --seeds $(SEEDS)
 	@echo "== tests on a real Spark, with kills"
-	@$(PY) -m pytest -q tests/spark tests/chaos
+	@$(PY) -m pytest -q $(wildcard tests/spark tests/chaos)
 
 lint: setup ## ruff, and mypy over the public packages
 	@echo "== ruff"

@@ -1,0 +1,58 @@
+"""What a newcomer relies on before any of our code runs: commands, entry points, links."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def test_make_help_lists_every_command_and_is_the_default() -> None:
+    (phony,) = re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+    shown = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert {line.split()[1] for line in shown.splitlines()} == set(phony.split())
+
+
+def test_continuous_integration_calls_the_readmes_test_command() -> None:
+    script = ROOT / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    assert "make test" in script.read_text(encoding="utf-8")
+    assert "make test" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "target",
+    [*PROJECT["project"]["scripts"].values(), *PROJECT["project"]["entry-points"]["penstock.executors"].values()],
+)
+def test_entry_points_lead_somewhere(target: str) -> None:
+    module, _, attribute = target.partition(":")
+    loaded = __import__(module, fromlist=[attribute])
+    assert callable(getattr(loaded, attribute))
+
+
+@pytest.mark.parametrize("document", ["README.md", "ARCHITECTURE.md", "benchmarks/RESULTS.md"])
+def test_links_lead_to_files(document: str) -> None:
+    path = ROOT / document
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text(encoding="utf-8"))
+    missing = [link for link in links if "://" not in link and not (path.parent / link).exists()]
+    assert not missing, f"{document} links to {missing}"
+
+
+def test_the_readmes_programs_compile() -> None:
+    programs = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)
+    assert programs
+    for program in programs:
+        compile(program, "README.md", "exec")
+
+
+def test_the_licence_is_whole() -> None:
+    text = (ROOT / "LICENSE").read_text(encoding="utf-8")
+    assert "Apache License" in text and "END OF TERMS AND CONDITIONS" in text
+    assert PROJECT["project"]["license"]["text"] == "Apache-2.0"
