@@ -15,6 +15,7 @@ from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN
 from penstock.graph.job_graph import Edge
 from penstock.protocol.channel import InputChannel
 from penstock.protocol.elements import ChannelId, InBandEvent
+from penstock.protocol.flow_control import BoundSizer
 from penstock.protocol.frames import AlignedBarrier, CreditLimit, Data
 from penstock.protocol.keys import KeyDecoder
 from penstock.runtime.batches import as_batch, declared_key, row_type, wire_schema
@@ -29,6 +30,11 @@ class _Head(Protocol):
     applied: int
 
     def apply_rows(self, rows: int) -> None: ...
+
+
+def channel_share(window_bytes: int, channels: int) -> int:
+    """What of a gate's window each of its channels has."""
+    return max(window_bytes // max(channels, 1), 1)
 
 
 class OpenBatch:
@@ -92,13 +98,14 @@ class GateBarrier:
 
 
 class InputGate:
-    def __init__(self, edges: list[Edge], subtask: int, window_bytes: int) -> None:
+    def __init__(self, edges: list[Edge], subtask: int, sizer: BoundSizer) -> None:
         self.channels: list[InputChannel] = []
         self.edge_of: list[Edge] = []
         self.index_of: dict[ChannelId, int] = {}
         ids = [ChannelId(e.index, p, subtask) for e in edges for p in e.producers_of(subtask)]
         edge_of = {e.index: e for e in edges}
-        share = max(window_bytes // max(len(ids), 1), 1)
+        self._sizer = sizer
+        share = channel_share(sizer.bound_bytes, len(ids))
         for channel in ids:
             self.index_of[channel] = len(self.channels)
             self.channels.append(InputChannel(channel, share))
@@ -108,6 +115,7 @@ class InputGate:
         self._open_layer: OpenBatch | None = None
         self._deficit_bytes = [0] * len(self.channels)
         self._turn = 0
+        self._consumed_bytes = 0
         self._decoder = KeyDecoder()
         self.layers: deque[Layer] = deque()
 
@@ -170,10 +178,19 @@ class InputGate:
         if isinstance(batch.origin, Layer):
             return
         index = self._turn
-        self._deficit_bytes[index] -= batch.size_bytes * rows // max(batch.batch.num_rows, 1)
+        size_bytes = batch.size_bytes * rows // max(batch.batch.num_rows, 1)
+        self._consumed_bytes += size_bytes
+        self._deficit_bytes[index] -= size_bytes
         if self._deficit_bytes[index] < 0:
             self._turn = (index + 1) % len(self.channels)
             self._deficit_bytes[self._turn] += _QUANTUM_BYTES
+
+    def resize(self, now_ms: float) -> None:
+        """Fits the windows to what has been consumed since the last call."""
+        if self._sizer.update(self._consumed_bytes, now_ms):
+            share = channel_share(self._sizer.bound_bytes, len(self.channels))
+            for channel in self.channels:
+                channel.window_bytes = share
 
     def credit_due(self) -> list[CreditLimit]:
         """The limits to send to producers now."""

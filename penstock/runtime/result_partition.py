@@ -13,6 +13,7 @@ import pyarrow as pa
 from penstock.graph.job_graph import Edge
 from penstock.protocol.channel import Captured, OutputChannel
 from penstock.protocol.elements import Barrier, ChannelId, InBandEvent
+from penstock.protocol.flow_control import BoundSizer
 from penstock.protocol.frames import (
     FRAME_OVERHEAD_BYTES,
     JOINED_FLUSH_BYTES,
@@ -32,14 +33,14 @@ class ResultPartition:
 
     def __init__(
         self, edge: Edge, producer: int, router: Router, slot: int, send: Send,
-        queue_bytes_max: int, initial_credit_bytes: list[int], buffer_timeout_ms: float,
+        sizer: BoundSizer, initial_credit_bytes: list[int], buffer_timeout_ms: float,
     ) -> None:  # fmt: skip
         self.edge = edge
         self.router = router
         self._type = row_type(edge.type)
         self._slot = slot
         self._send = send
-        self._queue_bytes_max = queue_bytes_max
+        self._sizer = sizer
         self._buffer_timeout_ms = buffer_timeout_ms
         self.channels = [
             OutputChannel(ChannelId(edge.index, producer, consumer), credit)
@@ -55,7 +56,15 @@ class ResultPartition:
 
     @property
     def has_room(self) -> bool:
-        return self.queued_bytes < self._queue_bytes_max
+        return self.queued_bytes < self._sizer.bound_bytes
+
+    @property
+    def room_bytes(self) -> int:
+        return self._sizer.bound_bytes - self.queued_bytes
+
+    def resize(self, now_ms: float) -> None:
+        """Fits the queue's bound to what has left since the last call."""
+        self._sizer.update(self.bytes_out, now_ms)
 
     @property
     def emitted(self) -> list[int]:

@@ -106,6 +106,7 @@ class Subtask:
         self._parked_until_ms = 0.0
         self._parked_for: int | None = None
         self._emitted_bytes = 0
+        self._resize_at_ms = 0.0
         self.rows_in = self.rows_out = self.bytes_in = self.overdraft_bytes = 0
 
     # ---- the step -----------------------------------------------------------------------------------------------
@@ -115,6 +116,8 @@ class Subtask:
         deadline_ms = self.checkpoints.next_deadline_ms()
         if deadline_ms is not None and now_ms >= deadline_ms:
             self.checkpoints.on_time(now_ms)
+        if now_ms >= self._resize_at_ms:
+            self._resize(now_ms)
         if self._parked(now_ms):
             return StepResult(False, self._parked_until_ms - now_ms, False)
         ready_in_ms = self._work(now_ms)
@@ -178,6 +181,12 @@ class Subtask:
         if self._parked_for is not None and self._parked_for <= checkpoint_id:
             self._parked_for = None
 
+    def _resize(self, now_ms: float) -> None:
+        self._resize_at_ms = now_ms + max(self._settings.bound_target_ms, 1.0)
+        self.gate.resize(now_ms)
+        for partition in self.partitions:
+            partition.resize(now_ms)
+
     def _flush(self, now_ms: float, idle: bool) -> float | None:
         next_ms: float | None = None
         for partition in self.partitions:
@@ -196,8 +205,7 @@ class Subtask:
         return all(p.queued_bytes < self._settings.overdraft_bytes_max for p in self.partitions)
 
     def _room_bytes(self) -> int:
-        left = [self._settings.output_queue_bytes - p.queued_bytes for p in self.partitions]
-        return min(left, default=1 << 30)
+        return min((p.room_bytes for p in self.partitions), default=1 << 30)
 
     def _work(self, now_ms: float) -> float | None:
         """One piece of work. Returns 0 after it, else in how many ms there may be some (None: only after mail)."""

@@ -15,7 +15,7 @@ from penstock.protocol.messages import Message, Printed
 from penstock.protocol.snapshot import Metadata
 from penstock.runtime.deployment import DeploymentPlan
 from penstock.runtime.failures import OperatorFailure
-from penstock.runtime.input_gate import InputGate
+from penstock.runtime.input_gate import InputGate, channel_share
 from penstock.runtime.operators.chain import Chain
 from penstock.runtime.operators.row_functions import create_row_operator
 from penstock.runtime.operators.runtime_context import SubtaskRuntimeContext
@@ -55,7 +55,7 @@ class SubtaskFactory:
     def build(self, vertex: Vertex) -> Subtask:
         """The slot's subtask of a vertex, ready to receive frames; `open` makes it ready to work."""
         graph, index = self._plan.graph, self._slot
-        gate = InputGate(list(graph.inputs_of(vertex.index)), index, self._settings.window_bytes)
+        gate = InputGate(list(graph.inputs_of(vertex.index)), index, self._settings.window_sizer())
         partitions = [self._partition(edge, vertex) for edge in graph.outputs_of(vertex.index)]
         subtask = Subtask(
             SubtaskId(vertex.index, index), vertex, self._generation, self._slot, self._settings, self._clock, gate,
@@ -79,14 +79,14 @@ class SubtaskFactory:
         router = create_router(edge, self._slot, target.max_parallelism, operator, seed)
         credits = [self._initial_credit(target, consumer) for consumer in edge.consumers_of(self._slot)]
         return ResultPartition(
-            edge, self._slot, router, self._slot, self._send_frame, self._settings.output_queue_bytes, credits,
+            edge, self._slot, router, self._slot, self._send_frame, self._settings.output_queue_sizer(), credits,
             self._settings.buffer_timeout_ms,
         )  # fmt: skip
 
     def _initial_credit(self, target: Vertex, consumer: int) -> int:
-        """The consumer's window, which it divides evenly among its channels."""
+        """A channel's share of the consumer's window, as both ends know it before anything is said."""
         channels = sum(len(e.producers_of(consumer)) for e in self._plan.graph.inputs_of(target.index))
-        return max(self._settings.window_bytes // max(channels, 1), 1)
+        return channel_share(self._settings.window_sizer().bound_bytes, channels)
 
     def open(self, subtask: Subtask, metadata: Metadata | None, store: ObjectStore | None) -> None:
         """In the subtask's thread: reads what it had, then opens user code. Raises `OperatorFailure`."""

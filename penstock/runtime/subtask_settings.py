@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from penstock.common.configuration import Configuration
 from penstock.common.options import ExecutionOptions, NetworkOptions, PenstockOptions, PipelineOptions
+from penstock.protocol.flow_control import BoundSizer
 
 _PARKING_MS_MAX = 20.0
 _NEVER_MS = 1e15
@@ -17,11 +18,21 @@ class SubtaskSettings:
 
     window_bytes: int
     output_queue_bytes: int
+    bound_bytes_min: int
+    bound_target_ms: float
     overdraft_bytes_max: int
     buffer_timeout_ms: float
     slice_ms: float
     parking_ms_max: float
     object_reuse: bool
+
+    def window_sizer(self) -> BoundSizer:
+        """For the window of one input gate."""
+        return BoundSizer(self.bound_bytes_min, self.window_bytes, self.bound_target_ms)
+
+    def output_queue_sizer(self) -> BoundSizer:
+        """For the queues of one output edge."""
+        return BoundSizer(self.bound_bytes_min, self.output_queue_bytes, self.bound_target_ms)
 
     @staticmethod
     def of(configuration: Configuration) -> SubtaskSettings:
@@ -30,6 +41,8 @@ class SubtaskSettings:
         return SubtaskSettings(
             window_bytes=configuration.get(NetworkOptions.WINDOW_BYTES),
             output_queue_bytes=queue_bytes,
+            bound_bytes_min=configuration.get(NetworkOptions.BOUND_BYTES_MIN),
+            bound_target_ms=configuration.get(NetworkOptions.BOUND_TARGET).ms,
             overdraft_bytes_max=queue_bytes + configuration.get(NetworkOptions.OVERDRAFT_BYTES_MAX),
             buffer_timeout_ms=configuration.get(ExecutionOptions.BUFFER_TIMEOUT).ms if buffered else _NEVER_MS,
             slice_ms=configuration.get(PenstockOptions.SLICE_TARGET).ms,

@@ -80,14 +80,22 @@ class TaskManagerOptions:
 
 
 class NetworkOptions:
+    BOUND_TARGET = ConfigOption(
+        "penstock.network.bound-target", DURATION, Duration.of_millis(25),
+        "Windows and output queues are sized to what is consumed in this time, between their least and greatest "
+        "size. 0: always the greatest.",
+    )  # fmt: skip
+    BOUND_BYTES_MIN = ConfigOption(
+        "penstock.network.bound-bytes-min", MEMORY, 16 * 1024,
+        "The least size of a gate's window and of an output queue.", check=positive,
+    )  # fmt: skip
     WINDOW_BYTES = ConfigOption(
-        "penstock.network.window-bytes", MEMORY, 256 * 1024,
-        "How many bytes may be on their way to one input gate: the bound of in-flight data that a consumer grants.",
-        check=positive,
+        "penstock.network.window-bytes", MEMORY, 1024 * 1024,
+        "How many bytes at most may be on their way to one input gate: what a consumer grants.", check=positive,
     )  # fmt: skip
     OUTPUT_QUEUE_BYTES = ConfigOption(
-        "penstock.network.output-queue-bytes", MEMORY, 256 * 1024,
-        "How many bytes may wait in a subtask's output queues before it takes no more input.", check=positive,
+        "penstock.network.output-queue-bytes", MEMORY, 1024 * 1024,
+        "How many bytes at most may wait in a subtask's output queues before it takes no more input.", check=positive,
     )  # fmt: skip
     OVERDRAFT_BYTES_MAX = ConfigOption(
         "penstock.network.overdraft-bytes-max", MEMORY, 8 * 1024**2,

@@ -1,0 +1,43 @@
+"""How large a window or an output queue should be: what is consumed in a short time, and no more.
+
+What waits in front of a slow consumer helps nobody: it is written to every unaligned checkpoint, and an aligned
+barrier waits behind it. So a bound follows the measured rate: bytes per ms times a target time (Flink calls the idea
+buffer debloating). It rises at once, because a window that is too small throttles the stream and hides its true rate,
+and falls slowly, because a pause is not yet a slow consumer.
+"""
+
+from __future__ import annotations
+
+_FALL = 0.2
+_RISE_MAX = 4.0
+
+
+class BoundSizer:
+    """`target_ms` 0 keeps the bound at `bytes_max`. `update` is called with a counter of all bytes consumed so far."""
+
+    __slots__ = ("_bytes_min", "_bytes_max", "_target_ms", "_counted", "_since_ms", "bound_bytes")
+
+    def __init__(self, bytes_min: int, bytes_max: int, target_ms: float) -> None:
+        self._bytes_min = min(bytes_min, bytes_max)
+        self._bytes_max = bytes_max
+        self._target_ms = target_ms
+        self._counted = 0
+        self._since_ms: float | None = None
+        self.bound_bytes = bytes_max if target_ms <= 0 else self._bytes_min
+
+    def update(self, consumed_bytes: int, now_ms: float) -> bool:
+        """Returns whether the bound has changed. Call it at steady intervals, of the target time or so."""
+        if self._target_ms <= 0:
+            return False
+        if self._since_ms is None or now_ms <= self._since_ms:
+            self._since_ms, self._counted = now_ms, consumed_bytes
+            return False
+        rate = (consumed_bytes - self._counted) / (now_ms - self._since_ms)
+        self._since_ms, self._counted = now_ms, consumed_bytes
+        wanted = min(rate * self._target_ms, self.bound_bytes * _RISE_MAX)
+        if wanted < self.bound_bytes:
+            wanted = self.bound_bytes + _FALL * (wanted - self.bound_bytes)
+        bound = int(min(max(wanted, self._bytes_min), self._bytes_max))
+        changed = bound != self.bound_bytes
+        self.bound_bytes = bound
+        return changed
