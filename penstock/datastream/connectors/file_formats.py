@@ -64,6 +64,10 @@ class PartWriter(ABC):
     def finish(self) -> None:
         """Writes everything that is buffered and the file's end. The caller makes it durable, and closes it."""
 
+    @abstractmethod
+    def abandon(self) -> None:
+        """Lets go of everything, in place of `finish`. The caller removes the file."""
+
 
 class FileWriteFormat(ABC):
     """How one kind of file is written. Pickled with the sink."""

@@ -79,7 +79,7 @@ class FileSource(Source):
         """
         :param columns: the names of the columns to read; None reads all.
         """
-        return FileSource(ParquetColumnarRowInputFormat(columns), paths)
+        return FileSource(ParquetColumnarRowInputFormat(columns=columns), paths)
 
     @staticmethod
     def for_bulk_file_format(bulk_format: FileReadFormat, *paths: str) -> FileSourceBuilder:

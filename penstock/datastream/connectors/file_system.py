@@ -1,5 +1,6 @@
-"""Files as sources and sinks: everything that PyFlink has in this module, and Parquet's formats."""
+"""Files as sources and sinks: what PyFlink has in this module, and Parquet's formats."""
 
+from penstock.datastream.connectors.file_sink import FileSink, OutputFileConfig, RollingPolicy
 from penstock.datastream.connectors.file_source import FileEnumeratorProvider, FileSource, FileSourceBuilder
 from penstock.datastream.connectors.parquet import ParquetBulkWriters, ParquetColumnarRowInputFormat
 
@@ -7,6 +8,9 @@ __all__ = [
     "FileSource",
     "FileSourceBuilder",
     "FileEnumeratorProvider",
+    "FileSink",
+    "OutputFileConfig",
+    "RollingPolicy",
     "ParquetColumnarRowInputFormat",
     "ParquetBulkWriters",
 ]

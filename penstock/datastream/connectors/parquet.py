@@ -29,15 +29,23 @@ _PENDING_BATCHES_MAX = 256
 class ParquetColumnarRowInputFormat(FileReadFormat):
     """Reads Parquet files, in columns.
 
-    :param columns: the names of the columns to read, in this order; None reads all.
+    :param row_type: the columns to read and their types, as named rows; None takes those of the first file. Further
+        columns of a file are not read.
+    :param columns: for short, only the names of the columns to read; their types are those of the first file.
     """
 
-    def __init__(self, columns: Sequence[str] | None = None) -> None:
-        self._columns = None if columns is None else list(columns)
+    def __init__(self, row_type: TypeInformation | None = None, *, columns: Sequence[str] | None = None) -> None:
+        if row_type is not None and columns is not None:
+            raise ValueError("give row_type or columns, not both")
+        self._declared = row_type
+        self._columns = list(row_type.schema.names) if row_type is not None else columns and list(columns)
 
     def inspect(self, path: str) -> FileShape:
         with contextlib.closing(_opened(path)) as file:
-            return FileShape(self._row_type(path, file), file.metadata.num_row_groups)
+            found = self._row_type(path, file)
+            if self._declared is not None:
+                raise_on_difference(path, found, self._declared, "the declared row type")
+            return FileShape(self._declared or found, file.metadata.num_row_groups)
 
     def open(self, path: str, row_type: TypeInformation) -> OpenFile:
         file = _opened(path)
@@ -50,7 +58,7 @@ class ParquetColumnarRowInputFormat(FileReadFormat):
 
     def _row_type(self, path: str, file: pq.ParquetFile) -> RowType:
         schema = file.schema_arrow
-        if self._columns is not None:
+        if self._columns:
             for name in self._columns:
                 if name not in schema.names:
                     raise SourceError(f"{path} has no column {name!r}; it has {', '.join(schema.names)}")
@@ -61,7 +69,9 @@ class ParquetColumnarRowInputFormat(FileReadFormat):
             raise SourceError(f"{path}: {error}. Leave it out by naming the columns to read: columns=[...].") from error
 
 
-def raise_on_difference(path: str, found: TypeInformation, expected: TypeInformation) -> None:
+def raise_on_difference(
+    path: str, found: TypeInformation, expected: TypeInformation, expected_of: str = "the first file"
+) -> None:
     """Columns are compared by name, so that their order does not matter. Raises `SourceError` with all differences."""
     if found == expected:
         return
@@ -75,8 +85,8 @@ def raise_on_difference(path: str, found: TypeInformation, expected: TypeInforma
     ]
     if differences:
         raise SourceError(
-            f"{path} has another schema than the first file: {'; '.join(differences)}. "
-            "Read files of different schemas with a source each."
+            f"{path} has another schema than {expected_of}: {'; '.join(differences)}. "
+            "Files of different schemas need a source each."
         )
 
 
@@ -193,6 +203,11 @@ class _ParquetPart(PartWriter):
     def finish(self) -> None:
         self._write_row_group()
         self._writer.close()
+
+    def abandon(self) -> None:
+        self._pending = []
+        with contextlib.suppress(pa.ArrowException, OSError):
+            self._writer.close()
 
     def _write_row_group(self) -> None:
         if self._pending:

@@ -175,12 +175,14 @@ class SinkRun:
         self._restored_batch = 0
         self._checkpoint_id = 0
         self._newest: list[bytes] = []
+        self._unconfirmed: list[bytes] = []
         self._dead: list[SinkWriter] = []
         self.sink.validate(self.input_type)
         self._start()
 
-    def checkpoint(self, kill: Kill | None = None) -> None:
-        """Writes the next batch and takes a checkpoint, with one kill at the given point."""
+    def checkpoint(self, kill: Kill | None = None, *, is_given_up: bool = False) -> None:
+        """Writes the next batch and takes a checkpoint, with one kill at the given point. Committables of one that
+        is given up while the job goes on ride along in the next."""
         if self._next_batch < len(self.batches):
             self._write(self.batches[self._next_batch])
             self._next_batch += 1
@@ -188,10 +190,14 @@ class SinkRun:
             self._restart()
             return
         self._checkpoint_id += 1
-        committables = [c for w in self._writers for c in w.prepare_commit(self._checkpoint_id)]
+        prepared = [c for w in self._writers for c in w.prepare_commit(self._checkpoint_id)]
+        committables = self._unconfirmed + prepared
         states = [writer.snapshot() for writer in self._writers]
         if kill is Kill.PREPARED:
             self._restart()
+            return
+        self._unconfirmed = committables if is_given_up else []
+        if is_given_up:
             return
         self._newest, self._writer_states, self._restored_batch = committables, states, self._next_batch
         if kill is Kill.LOGGED:
@@ -233,6 +239,7 @@ class SinkRun:
         # Kept from the garbage collector: a killed process does not close its files.
         self._dead += self._writers
         self._next_batch = self._restored_batch
+        self._unconfirmed = []
         self._start()
         self._commit(self._newest)
 
@@ -267,7 +274,8 @@ def verify_sink(
     input_type: TypeInformation | None,
     parallelism: int = 1,
 ) -> None:
-    """Raises AssertionError unless an exactly-once sink shows every row once, through every kill at every checkpoint.
+    """Raises AssertionError unless an exactly-once sink shows every row once, through every kill at, and
+    the loss of, every checkpoint.
 
     :param make_sink: a new sink each time, and a function that reads what it has made visible.
     :param rows: what is written between two checkpoints, for each of them.
@@ -275,6 +283,13 @@ def verify_sink(
     row_type = input_type or PICKLED
     batches = [pa.RecordBatch.from_arrays(row_type.encode(part), schema=row_type.schema) for part in rows]
     written = [row for part in rows for row in part]
+    for at in range(len(batches)):
+        sink, visible = make_sink()
+        run = SinkRun(sink, batches, input_type, parallelism)
+        for checkpoint in range(len(batches)):
+            run.checkpoint(is_given_up=checkpoint == at)
+        run.finish()
+        _assert_same_rows(visible(), written, f"parallelism {parallelism}, checkpoint {at} given up")
     for kill in (None, *Kill):
         for at in range(len(batches)) if kill else (0,):
             sink, visible = make_sink()

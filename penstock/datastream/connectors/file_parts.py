@@ -1,0 +1,202 @@
+"""The life of a part file, and what its names say.
+
+    in progress  .<owner>-<subtask>of<parallelism>-g<fence>.<counter>-<incarnation>-<number>.inprogress
+    pending      the same, ending in .pending: durable, and awaits its commit
+    visible      <prefix>-<uid>-<subtask>-<checkpoint>-<number>-<incarnation><suffix>
+
+All three lie in the sink's directory, so that each step is one atomic rename. Readers such as Spark leave out names
+that begin with a dot. The final name is fixed when the part becomes pending, and stands in the committable, so that a
+commit can be repeated: pending gone and final there means that it was done.
+
+What a killed attempt leaves behind is removed by the writers of later generations of the same job, by these rules:
+
+- Only files of the same owner (a hash of job id and operator uid) and of an older generation are touched. An older
+  generation has been revoked: whatever it still does is refused, so none of its files can newly become part of a
+  checkpoint. A writer of an old generation that wakes up late removes nothing of a younger one.
+- A file in progress is in no checkpoint, ever: it is removed.
+- A pending file is in a checkpoint, or was prepared for one that never was. A writer's state names those that its
+  predecessor had prepared and not yet seen committed. The newest checkpoint of a job is what its newest generation
+  starts from, so pending files of that predecessor which its state does not name are in no checkpoint: they are
+  removed. Without such a state, or at another parallelism, pending files stay.
+- A job that is started from another job's checkpoint has an id of its own, and touches nothing of the other's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+
+from penstock.datastream.connectors.base import Committer, SinkError, WriterContext
+
+_HIDDEN_NAME = re.compile(r"\.([0-9a-f]{24})-(\d+)of(\d+)-g(-?\d+)\.(-?\d+)-.+-\d+\.(inprogress|pending)")
+
+
+@dataclass(frozen=True)
+class PartNames:
+    """Names of the parts of one writer."""
+
+    context: WriterContext
+    prefix: str
+    suffix: str
+
+    @property
+    def owner(self) -> str:
+        identity = json.dumps([self.context.job_id, self.context.operator_uid])
+        return hashlib.blake2b(identity.encode(), digest_size=12).hexdigest()
+
+    def in_progress(self, number: int) -> str:
+        c = self.context
+        fence, counter = c.generation
+        return (
+            f".{self.owner}-{c.subtask}of{c.parallelism}-g{fence}.{counter}-{self._incarnation}-{number}.inprogress"
+        )
+
+    def pending(self, number: int) -> str:
+        return self.in_progress(number).removesuffix(".inprogress") + ".pending"
+
+    def final(self, number: int, checkpoint_id: int) -> str:
+        c = self.context
+        return (
+            f"{self.prefix}-{c.operator_uid[:8]}-{c.subtask}-{checkpoint_id:06}-{number:04}-{self._incarnation}"
+            f"{self.suffix}"
+        )
+
+    @property
+    def _incarnation(self) -> str:
+        return re.sub(r"[^A-Za-z0-9]+", "_", self.context.incarnation)
+
+
+@dataclass(frozen=True)
+class FileCommittable:
+    """A durable file of `size` bytes that is to be renamed from `pending` to `final`, both in `directory`."""
+
+    directory: str
+    pending: str
+    final: str
+    size: int
+
+    def encode(self) -> bytes:
+        return json.dumps(asdict(self), sort_keys=True).encode()
+
+    @staticmethod
+    def decode(data: bytes) -> FileCommittable:
+        return FileCommittable(**json.loads(data))
+
+    @property
+    def pending_path(self) -> str:
+        return os.path.join(self.directory, self.pending)
+
+    @property
+    def final_path(self) -> str:
+        return os.path.join(self.directory, self.final)
+
+
+class FileCommitter(Committer):
+    """Makes pending files visible. Every call may be repeated, and may be cut off anywhere."""
+
+    def commit(self, committables: list[bytes]) -> None:
+        parts = [FileCommittable.decode(data) for data in committables]
+        for part in parts:
+            with naming(part.final_path, "committed"):
+                _commit(part)
+        for directory in sorted({part.directory for part in parts}):
+            with naming(directory, "synchronized"):
+                synchronize_directory(directory)
+
+
+def _commit(part: FileCommittable) -> None:
+    if _is_committed(part):
+        return
+    pending_size = _size(part.pending_path)
+    if pending_size is not None and pending_size != part.size:
+        raise SinkError(
+            f"{part.pending_path} has {pending_size} bytes, but {part.size} were written for its checkpoint: it was "
+            f"changed from outside, so it does not become {part.final}. Restore the file, or start from another "
+            "checkpoint."
+        )
+    try:
+        os.rename(part.pending_path, part.final_path)
+    except FileNotFoundError:
+        # Another committer of the same checkpoint may just have done it.
+        if not _is_committed(part):
+            raise SinkError(
+                f"rows of a completed checkpoint are lost: neither {part.pending_path}, which held them, nor "
+                f"{part.final_path}, which it was to become, exists. Were files removed from {part.directory}, or is "
+                "it not shared by all machines? If the rows have been taken from there on purpose, put an empty file "
+                f"of {part.size} bytes in the final file's place (truncate -s) and remove it afterwards."
+            )
+
+
+def _is_committed(part: FileCommittable) -> bool:
+    size = _size(part.final_path)
+    if size is None:
+        return False
+    if size != part.size:
+        raise SinkError(
+            f"{part.final_path} has {size} bytes, but {part.size} were written for its checkpoint: it was changed "
+            "from outside. Move it away if its rows are not needed, or start from another checkpoint."
+        )
+    return True
+
+
+def _size(path: str) -> int | None:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return None
+
+
+def remove_leftovers(
+    directory: str, names: PartNames, predecessors: set[tuple[int, int]], awaiting: Iterable[str]
+) -> None:
+    """Removes what older generations left behind (see the rules above).
+
+    :param predecessors: (subtask, parallelism) of the writers whose state this writer was restored from.
+    :param awaiting: paths of the pending files that those states name.
+    """
+    context, kept = names.context, {os.path.basename(path) for path in awaiting}
+    if not context.job_id:
+        return
+    for name in os.listdir(directory):
+        match = _HIDDEN_NAME.fullmatch(name)
+        if match is None or match[1] != names.owner:
+            continue
+        subtask, parallelism = int(match[2]), int(match[3])
+        if (int(match[4]), int(match[5])) >= tuple(context.generation):
+            continue
+        if match[6] == "inprogress":
+            is_leftover = subtask % context.parallelism == context.subtask
+        else:
+            is_leftover = (subtask, parallelism) in predecessors and name not in kept
+        if is_leftover:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(directory, name))
+
+
+def synchronize_directory(path: str) -> None:
+    """Makes the names in a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def naming(path: str, done: str) -> Iterator[None]:
+    """Turns an error of the file system or of a format into a `SinkError` that names the file."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        cause = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
+        raise SinkError(
+            f"{path} cannot be {done}: {cause}. The directory of a file sink must exist, be writable and have space, "
+            "on the driver and in every slot."
+        ) from error

@@ -1,0 +1,298 @@
+from __future__ import annotations
+
+import json
+import os
+import resource
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.common import Encoder, Types
+from penstock.datastream.connectors.base import SinkError
+from penstock.datastream.connectors.file_parts import FileCommittable, FileCommitter
+from penstock.datastream.connectors.file_system import FileSink, OutputFileConfig, ParquetBulkWriters, RollingPolicy
+from penstock.datastream.connectors.testing import Kill, SinkRun, verify_sink
+
+PAIR = Types.TUPLE([Types.LONG(), Types.STRING()])
+
+
+def pairs(first, count=10):
+    return [(i, f"n{i}") for i in range(first, first + count)]
+
+
+def batch(rows, row_type=PAIR):
+    return pa.RecordBatch.from_arrays(row_type.encode(rows), schema=row_type.schema)
+
+
+def visible_names(directory):
+    return sorted(name for name in os.listdir(directory) if not name.startswith((".", "_")))
+
+
+def hidden_names(directory):
+    return sorted(name for name in os.listdir(directory) if name.startswith("."))
+
+
+def read_parquet(directory):
+    names = visible_names(directory)
+    return [row for n in names for row in PAIR.decode(pq.read_table(os.path.join(directory, n)).to_batches()[0])]
+
+
+def read_lines(directory):
+    found = []
+    for name in visible_names(directory):
+        with open(os.path.join(directory, name), encoding="utf-8") as file:
+            found += file.read().splitlines()
+    return found
+
+
+@pytest.fixture
+def directories(tmp_path):
+    made = []
+
+    def make():
+        made.append(str(tmp_path / f"out{len(made)}"))
+        return made[-1]
+
+    return make
+
+
+class TestExactlyOnce:
+    @pytest.mark.parametrize("parallelism", [1, 3])
+    def test_parquet(self, directories, parallelism):
+        def make_sink():
+            directory = directories()
+            return FileSink.for_parquet(directory), lambda: read_parquet(directory)
+
+        verify_sink(make_sink, [pairs(0), pairs(10), pairs(20, 1), pairs(21)], PAIR, parallelism)
+
+    def test_rows_of_text(self, directories):
+        def make_sink():
+            directory = directories()
+            sink = FileSink.for_row_format(directory, Encoder.simple_string_encoder()).build()
+            return sink, lambda: read_lines(directory)
+
+        verify_sink(make_sink, [["a", "b"], ["c", "ü"], ["e"]], Types.STRING(), 2)
+
+    def test_parts_of_limited_size(self, directories):
+        def make_sink():
+            directory = directories()
+            builder = FileSink.for_row_format(directory, Encoder.simple_string_encoder())
+            sink = builder.with_rolling_policy(RollingPolicy.default_rolling_policy(part_size=1)).build()
+            return sink, lambda: read_lines(directory)
+
+        verify_sink(make_sink, [["a"], ["b"], ["c"]], Types.STRING())
+
+    def test_without_checkpointing_all_becomes_visible_at_the_end(self, tmp_path):
+        run = SinkRun(FileSink.for_parquet(str(tmp_path)), [batch(pairs(0)), batch(pairs(10))], PAIR, 2, False)
+        assert visible_names(tmp_path) == []
+        run.finish()
+        assert sorted(read_parquet(tmp_path)) == pairs(0, 20)
+        assert hidden_names(tmp_path) == []
+
+
+def test_names_say_operator_subtask_and_checkpoint_and_sort_in_order_of_writing(tmp_path):
+    run = SinkRun(FileSink.for_parquet(str(tmp_path)), [batch(pairs(0)), batch(pairs(10))], PAIR)
+    run.finish()
+    assert visible_names(tmp_path) == [
+        "part-01234567-0-000001-0000-test_1.parquet",
+        "part-01234567-0-000002-0001-test_1.parquet",
+    ]
+    assert read_parquet(tmp_path) == pairs(0, 20)
+
+
+def test_prefix_and_suffix(tmp_path):
+    config = OutputFileConfig.builder().with_part_prefix("flights").with_part_suffix(".txt").build()
+    sink = FileSink.for_row_format(str(tmp_path), Encoder.simple_string_encoder())
+    SinkRun(sink.with_output_file_config(config).build(), [batch(pairs(0, 1))], PAIR).finish()
+    (name,) = visible_names(tmp_path)
+    assert name.startswith("flights-") and name.endswith(".txt")
+    assert (tmp_path / name).read_text() == "(0, 'n0')\n"
+
+
+@pytest.mark.parametrize("prefix", ["", ".part", "_part", "a/b"])
+def test_a_prefix_that_hides_the_files_is_refused(prefix):
+    with pytest.raises(ValueError, match="prefix"):
+        OutputFileConfig(prefix)
+
+
+def test_a_checkpoint_without_rows_makes_no_file(tmp_path):
+    run = SinkRun(FileSink.for_parquet(str(tmp_path)), [], PAIR)
+    run.checkpoint()
+    run.finish()
+    assert os.listdir(tmp_path) == []
+
+
+def test_untyped_rows_are_written_as_text(tmp_path):
+    sink = FileSink.for_row_format(str(tmp_path), Encoder.simple_string_encoder()).build()
+    untyped = Types.PICKLED_BYTE_ARRAY()
+    SinkRun(sink, [batch([1, ("a", 2)], untyped)], None).finish()
+    assert read_lines(tmp_path) == ["1", "('a', 2)"]
+
+
+def test_reserved_columns_are_not_written(tmp_path):
+    rows = batch(pairs(0, 2)).append_column("__timestamp__", pa.array([1, 2]))
+    SinkRun(FileSink.for_parquet(str(tmp_path)), [rows], PAIR).finish()
+    assert pq.read_table(tmp_path).column_names == ["f0", "f1"]
+
+
+def test_many_small_batches_become_one_row_group(tmp_path):
+    batches = [batch([row]) for row in pairs(0, 1000)]
+    SinkRun(FileSink.for_parquet(str(tmp_path)), batches, PAIR, checkpointing=False).finish()
+    (name,) = visible_names(tmp_path)
+    assert pq.ParquetFile(tmp_path / name).metadata.num_row_groups == 1
+    assert read_parquet(tmp_path) == pairs(0, 1000)
+
+
+class TestCommits:
+    @pytest.fixture
+    def pending(self, tmp_path):
+        (tmp_path / ".x.pending").write_bytes(b"12345")
+        return FileCommittable(str(tmp_path), ".x.pending", "x", 5)
+
+    def test_a_commit_may_be_repeated(self, pending):
+        for _ in range(3):
+            FileCommitter().commit([pending.encode()])
+        assert os.listdir(pending.directory) == ["x"]
+
+    def test_neither_there(self, pending):
+        os.unlink(pending.pending_path)
+        with pytest.raises(SinkError, match=r"neither .*/\.x\.pending.* nor .*/x.* exists"):
+            FileCommitter().commit([pending.encode()])
+
+    def test_a_final_file_that_was_changed(self, pending):
+        FileCommitter().commit([pending.encode()])
+        with open(pending.final_path, "ab") as file:
+            file.write(b"more")
+        with pytest.raises(SinkError, match=r"/x has 9 bytes, but 5 were written"):
+            FileCommitter().commit([pending.encode()])
+
+    def test_a_pending_file_that_was_cut(self, pending):
+        os.truncate(pending.pending_path, 2)
+        with pytest.raises(SinkError, match=r"\.x\.pending has 2 bytes, but 5 were written"):
+            FileCommitter().commit([pending.encode()])
+        assert os.listdir(pending.directory) == [".x.pending"]
+
+    def test_a_directory_that_is_gone(self, pending):
+        os.unlink(pending.pending_path)
+        os.rmdir(pending.directory)
+        with pytest.raises(SinkError, match="neither"):
+            FileCommitter().commit([pending.encode()])
+
+
+class TestLeftovers:
+    def run(self, tmp_path, checkpoints=3, **options):
+        batches = [batch(pairs(10 * n)) for n in range(checkpoints)]
+        return SinkRun(FileSink.for_parquet(str(tmp_path)), batches, PAIR, **options)
+
+    @pytest.mark.parametrize("parallelism", [1, 2])
+    @pytest.mark.parametrize("kill", Kill)
+    def test_nothing_is_left_once_there_was_a_checkpoint(self, tmp_path, kill, parallelism):
+        run = self.run(tmp_path, parallelism=parallelism)
+        run.checkpoint()
+        run.checkpoint(kill)
+        run.checkpoint(kill)
+        run.finish()
+        assert sorted(read_parquet(tmp_path)) == pairs(0, 30)
+        assert hidden_names(tmp_path) == []
+
+    def test_files_in_progress_are_removed_without_a_checkpoint_too(self, tmp_path):
+        run = self.run(tmp_path)
+        run.checkpoint(Kill.WRITING)
+        assert hidden_names(tmp_path) == []
+
+    def test_pending_files_of_the_checkpoint_that_is_restored_stay(self, tmp_path):
+        run = self.run(tmp_path)
+        run.checkpoint()
+        run._commit = lambda committables: None
+        run.checkpoint(Kill.LOGGED)
+        assert [name for name in hidden_names(tmp_path) if name.endswith(".pending")]
+
+    def test_another_job_touches_nothing_of_this_one(self, tmp_path):
+        run = self.run(tmp_path)
+        run.checkpoint()
+        run.checkpoint(Kill.PREPARED)
+        left = TestLeftovers.prepared_by(tmp_path, run, generation=2)
+        other = self.run(tmp_path, job_id="other")
+        other._generation = 10
+        other._writer_states = run._writer_states
+        other._start()
+        assert left <= set(hidden_names(tmp_path))
+
+    def test_an_old_generation_that_wakes_up_late_touches_nothing_of_a_younger_one(self, tmp_path):
+        run = self.run(tmp_path)
+        run.checkpoint()
+        states = run._writer_states
+        run._restart()
+        younger = TestLeftovers.prepared_by(tmp_path, run, generation=2)
+        late = self.run(tmp_path)
+        late._generation, late._writer_states = 0, states
+        late._start()
+        assert younger <= set(hidden_names(tmp_path))
+
+    def test_without_a_fence_nothing_is_removed(self, tmp_path):
+        run = self.run(tmp_path, job_id="")
+        run.checkpoint()
+        run.checkpoint(Kill.PREPARED)
+        run.checkpoint(Kill.WRITING)
+        assert len(hidden_names(tmp_path)) == 2
+
+    @staticmethod
+    def prepared_by(tmp_path, run, generation):
+        """Pending files of the given generation, which nobody commits."""
+        run._write(batch(pairs(90)))
+        for writer in run._writers:
+            writer.prepare_commit(99)
+        found = {name for name in hidden_names(tmp_path) if f"-g1.{generation}-" in name}
+        assert found
+        return found
+
+    def test_a_writer_that_is_closed_takes_what_it_did_not_prepare_with_it(self, tmp_path):
+        run = self.run(tmp_path)
+        run._write(batch(pairs(0)))
+        assert len(hidden_names(tmp_path)) == 1
+        for writer in run._writers:
+            writer.close()
+        assert hidden_names(tmp_path) == []
+
+    def test_the_state_of_a_writer_stays_small(self, tmp_path):
+        batches = [batch(pairs(n)) for n in range(50)]
+        run = SinkRun(FileSink.for_parquet(str(tmp_path)), batches, PAIR)
+        for _ in range(50):
+            run.checkpoint()
+        (state,) = run._writers[0].snapshot()
+        assert json.loads(state)["awaiting"] == []
+
+
+class TestBadOutputIsNamed:
+    def test_an_untyped_stream_as_parquet(self, tmp_path):
+        with pytest.raises(SinkError, match=r"without a declared type .*output_type="):
+            FileSink.for_parquet(str(tmp_path)).validate(None)
+
+    def test_another_type_than_the_writers(self, tmp_path):
+        sink = FileSink.for_bulk_format(str(tmp_path), ParquetBulkWriters.for_row_type(PAIR)).build()
+        with pytest.raises(SinkError, match=r"declared for TUPLE\(LONG, STRING\), but the stream's rows are LONG"):
+            sink.validate(Types.LONG())
+
+    def test_a_path_that_is_a_file(self, tmp_path):
+        path = tmp_path / "out"
+        path.write_text("")
+        with pytest.raises(SinkError, match="out cannot be written to"):
+            FileSink.for_parquet(str(path)).validate(PAIR)
+
+    def test_no_more_space_is_named_with_the_file(self, tmp_path):
+        run = SinkRun(FileSink.for_parquet(str(tmp_path)), [], PAIR)
+        run._write(batch(pairs(0)))
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+        try:
+            with pytest.raises(SinkError, match=r"\.inprogress cannot be written: File too large"):
+                run._writers[0].prepare_commit(1)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        run._writers[0].close()
+        assert os.listdir(tmp_path) == []
+
+    def test_an_encoder_is_needed(self, tmp_path):
+        with pytest.raises(TypeError, match="Encoder"):
+            FileSink.for_row_format(str(tmp_path), "utf-8")
