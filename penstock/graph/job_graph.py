@@ -52,7 +52,8 @@ class Edge:
     """`name` is stable over restarts: "<producer operator uid>-<consumer operator uid>-<input>-<ordinal>".
 
     `type` is the type of the rows (None: pickles). `input_index` is the consumer's logical input (0; two-input
-    operators have 1, too); a union is several edges with one input index.
+    operators have 1, too); a union is several edges with one input index. `buffer_timeout_ms`: how long its rows wait
+    for a fuller batch where the producer says it itself (-1: until it is full); None: what the job says.
     """
 
     index: int
@@ -64,6 +65,7 @@ class Edge:
     type: TypeInformation | None
     source_parallelism: int
     target_parallelism: int
+    buffer_timeout_ms: int | None = None
 
     def consumers_of(self, producer: int) -> range:
         """The consumer subtasks that the given producer has a channel to."""

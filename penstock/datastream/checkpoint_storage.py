@@ -1,0 +1,49 @@
+"""Where checkpoints are written to, as PyFlink's classes say it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.common.configuration import Configuration
+from penstock.common.options import CheckpointingOptions as Options
+
+
+class CheckpointStorage:
+    def apply_to(self, configuration: Configuration) -> None:
+        raise NotImplementedError
+
+
+class JobManagerCheckpointStorage(CheckpointStorage):
+    """In the driver's memory; `max_state_size` is the largest object in bytes. Gone when the driver is."""
+
+    DEFAULT_MAX_STATE_SIZE = 5 * 1024 * 1024
+
+    def __init__(self, checkpoint_path: str | None = None, max_state_size: int | None = None) -> None:
+        if checkpoint_path is not None:
+            raise ValueError("JobManagerCheckpointStorage keeps everything in memory and takes no path; for a directory "
+                             "use FileSystemCheckpointStorage(path)")
+        self._max_state_size_bytes = max_state_size
+
+    def get_max_state_size(self) -> int:
+        return self._max_state_size_bytes or self.DEFAULT_MAX_STATE_SIZE
+
+    def apply_to(self, configuration: Configuration) -> None:
+        configuration.set(Options.CHECKPOINT_STORAGE, "jobmanager")
+        if self._max_state_size_bytes is not None:
+            configuration.set(Options.JOBMANAGER_STORAGE_MAX_SIZE, self._max_state_size_bytes)
+
+
+class FileSystemCheckpointStorage(CheckpointStorage):
+    """In files below `checkpoint_path`, a local path or file:// URI."""
+
+    def __init__(self, checkpoint_path: str | Path) -> None:
+        if not str(checkpoint_path):
+            raise ValueError("FileSystemCheckpointStorage needs a directory")
+        self._checkpoint_path = str(checkpoint_path)
+
+    def get_checkpoint_path(self) -> str:
+        return self._checkpoint_path
+
+    def apply_to(self, configuration: Configuration) -> None:
+        configuration.set(Options.CHECKPOINT_STORAGE, "filesystem")
+        configuration.set(Options.CHECKPOINTS_DIRECTORY, self._checkpoint_path)

@@ -1,0 +1,66 @@
+"""From a declared graph to a running job: build it, check it, and hand it to the executor of `execution.target`."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import Any, Callable, Protocol
+
+from penstock.common.configuration import Configuration
+from penstock.common.options import DeploymentOptions, OptionError
+from penstock.datastream.job_client import JobClient
+from penstock.graph.job_graph import JobGraph
+from penstock.graph.logical import OperatorKind
+
+ENTRY_POINT_GROUP = "penstock.executors"
+
+# An installed package says this itself; a source tree on the path does not.
+_BUILT_IN = {"spark": "penstock.spark.executor:SparkExecutor"}
+
+_registered: dict[str, Callable[[], Executor]] = {}
+
+
+class Executor(Protocol):
+    """Runs job graphs. Made without arguments, once per submission."""
+
+    def submit(self, graph: JobGraph, configuration: Configuration) -> JobClient:
+        """Starts the job and returns. Raises what can be known before it starts."""
+
+
+def register_executor(name: str, factory: Callable[[], Executor]) -> None:
+    """Makes `execution.target = name` known in this process. It counts before installed ones."""
+    _registered[name] = factory
+
+
+def unregister_executor(name: str) -> None:
+    _registered.pop(name, None)
+
+
+def find_executor(name: str) -> Executor:
+    """Raises `OptionError`, which lists the executors there are."""
+    if name in _registered:
+        return _registered[name]()
+    installed = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
+    if name in installed:
+        return _made(installed[name].load())
+    if name in _BUILT_IN:
+        module_name, _, attribute = _BUILT_IN[name].partition(":")
+        return _made(getattr(__import__(module_name, fromlist=[attribute]), attribute))
+    known = ", ".join(sorted({*_registered, *installed, *_BUILT_IN}))
+    raise OptionError(
+        f"{DeploymentOptions.TARGET.key}: there is no executor {name!r}; there are: {known}", DeploymentOptions.TARGET.key
+    )
+
+
+def _made(factory: Callable[[], Any]) -> Executor:
+    executor: Executor = factory()
+    return executor
+
+
+def check_connectors(graph: JobGraph) -> None:
+    """Asks every source and sink what can be known before the job starts; their errors name file or row."""
+    for vertex in graph.vertices:
+        for operator in vertex.operators:
+            if operator.kind is OperatorKind.SOURCE:
+                operator.function.validate()
+            elif operator.kind is OperatorKind.SINK:
+                operator.function.validate(operator.input_type)

@@ -1,0 +1,5 @@
+"""ExternalizedCheckpointRetention, where PyFlink has it."""
+
+from penstock.common.checkpointing import ExternalizedCheckpointRetention
+
+__all__ = ["ExternalizedCheckpointRetention"]

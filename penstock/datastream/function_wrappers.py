@@ -1,0 +1,143 @@
+"""Plain callables as functions, and functions on keyed streams as keyed process functions.
+
+A wrapper holds the callable under its method's name as an attribute of its own, so that calling it costs no frame.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Iterable, TypeVar
+
+from penstock.datastream.functions import (
+    FilterFunction,
+    FlatMapFunction,
+    Function,
+    KeyedProcessFunction,
+    KeySelector,
+    MapFunction,
+    Partitioner,
+    ReduceFunction,
+    RuntimeContext,
+)
+
+F = TypeVar("F", bound=Function)
+
+
+class _Wrapper:
+    """`wrapped`: what the user gave; errors about it name that."""
+
+    wrapped: Callable[..., Any]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({function_name(self.wrapped)})"
+
+
+class CallableMap(_Wrapper, MapFunction):
+    def __init__(self, wrapped: Callable[[Any], Any]) -> None:
+        self.wrapped = wrapped
+        self.map = wrapped  # type: ignore[method-assign]
+
+    def map(self, value: Any) -> Any:
+        return self.wrapped(value)
+
+
+class CallableFlatMap(_Wrapper, FlatMapFunction):
+    def __init__(self, wrapped: Callable[[Any], Iterable[Any] | None]) -> None:
+        self.wrapped = wrapped
+        self.flat_map = wrapped  # type: ignore[method-assign]
+
+    def flat_map(self, value: Any) -> Iterable[Any] | None:
+        return self.wrapped(value)  # type: ignore[no-any-return]
+
+
+class CallableFilter(_Wrapper, FilterFunction):
+    def __init__(self, wrapped: Callable[[Any], bool]) -> None:
+        self.wrapped = wrapped
+        self.filter = wrapped  # type: ignore[method-assign]
+
+    def filter(self, value: Any) -> bool:
+        return self.wrapped(value)  # type: ignore[no-any-return]
+
+
+class CallableReduce(_Wrapper, ReduceFunction):
+    def __init__(self, wrapped: Callable[[Any, Any], Any]) -> None:
+        self.wrapped = wrapped
+        self.reduce = wrapped  # type: ignore[method-assign]
+
+    def reduce(self, value1: Any, value2: Any) -> Any:
+        return self.wrapped(value1, value2)
+
+
+class KeyedAdapter(KeyedProcessFunction):
+    """A map, flat map or filter function on a keyed stream: it may use keyed state, as in PyFlink."""
+
+    def __init__(self, wrapped: Function) -> None:
+        self.wrapped = wrapped
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.wrapped.open(runtime_context)
+
+    def close(self) -> None:
+        self.wrapped.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.wrapped!r})"
+
+
+class KeyedMap(KeyedAdapter):
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
+        return (self.wrapped.map(value),)  # type: ignore[attr-defined]
+
+
+class KeyedFlatMap(KeyedAdapter):
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any] | None:
+        return self.wrapped.flat_map(value)  # type: ignore[attr-defined,no-any-return]
+
+
+class KeyedFilter(KeyedAdapter):
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any] | None:
+        return (value,) if self.wrapped.filter(value) else None  # type: ignore[attr-defined]
+
+
+def as_function(given: Any, kind: type[F], wrap: Callable[[Any], F], method: str) -> F:
+    """`given` as a function of this kind. Raises TypeError, naming the stream's method, for anything else."""
+    if isinstance(given, kind):
+        return given
+    if isinstance(given, type) and issubclass(given, Function):
+        raise TypeError(f"{method}() was given the class {given.__name__}; give it an object: {given.__name__}()")
+    if isinstance(given, Function):
+        raise TypeError(f"{method}() takes a {kind.__name__} or a callable, got a {type(given).__name__}, which is a "
+                        f"{base_name(given)}")
+    if callable(given):
+        return wrap(given)
+    raise TypeError(f"{method}() takes a {kind.__name__} or a callable, got {given!r} ({type(given).__name__})")
+
+
+def selector_of(given: Any, method: str) -> Callable[[Any], Any]:
+    """row -> key, from a KeySelector or a callable."""
+    if isinstance(given, KeySelector):
+        return given.get_key
+    if callable(given) and not isinstance(given, (type, Function)):
+        return given  # type: ignore[no-any-return]
+    hint = f"; for a column, write lambda row: row[{given!r}]" if isinstance(given, (int, str)) else ""
+    raise TypeError(f"{method}() takes a key selector, a KeySelector or a callable of one row, got {given!r}{hint}")
+
+
+def partitioner_of(given: Any) -> Callable[[Any, int], int]:
+    """(key, number of partitions) -> partition, from a Partitioner or a callable."""
+    if isinstance(given, Partitioner):
+        return given.partition
+    if callable(given) and not isinstance(given, (type, Function)):
+        return given  # type: ignore[no-any-return]
+    raise TypeError(f"partition_custom() takes a Partitioner or a callable (key, partitions) -> partition, got {given!r}")
+
+
+def base_name(function: Function) -> str:
+    """The name of the kind of function that this is: MapFunction, ..."""
+    for base in type(function).__mro__:
+        if base.__module__ == Function.__module__:
+            return base.__name__
+    return type(function).__name__
+
+
+def function_name(function: Any) -> str:
+    return getattr(function, "__qualname__", None) or type(function).__name__

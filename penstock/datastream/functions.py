@@ -1,0 +1,184 @@
+"""What users implement: map, flat map, filter, reduce and process functions, and what they are given."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Iterable
+
+from penstock.datastream.state import (
+    AggregatingState,
+    AggregatingStateDescriptor,
+    ListState,
+    ListStateDescriptor,
+    MapState,
+    MapStateDescriptor,
+    ReducingState,
+    ReducingStateDescriptor,
+    ValueState,
+    ValueStateDescriptor,
+)
+
+
+class KeyedStateStore(ABC):
+    """Keyed state by descriptor; only where the stream is keyed. The same descriptor gives the same handle."""
+
+    @abstractmethod
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]: ...
+
+    @abstractmethod
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]: ...
+
+    @abstractmethod
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]: ...
+
+    @abstractmethod
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]: ...
+
+    @abstractmethod
+    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]: ...
+
+
+class RuntimeContext(KeyedStateStore):
+    """What `open()` is given. Every subtask has its own."""
+
+    @abstractmethod
+    def get_task_name(self) -> str: ...
+
+    @abstractmethod
+    def get_number_of_parallel_subtasks(self) -> int: ...
+
+    @abstractmethod
+    def get_max_number_of_parallel_subtasks(self) -> int: ...
+
+    @abstractmethod
+    def get_index_of_this_subtask(self) -> int:
+        """From 0."""
+
+    @abstractmethod
+    def get_attempt_number(self) -> int:
+        """From 0; grows with every restart."""
+
+    @abstractmethod
+    def get_task_name_with_subtasks(self) -> str:
+        """For example "Map (3/6)"."""
+
+    @abstractmethod
+    def get_job_parameter(self, key: str, default_value: str) -> str:
+        """One of `ExecutionConfig.set_global_job_parameters`."""
+
+
+class Function(ABC):  # noqa: B024
+    """Base of all functions. They are pickled, and every subtask has a copy of its own."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Before the first row, in the slot: the place for state handles, connections and tables."""
+
+    def close(self) -> None:
+        """After the last row, and after a failure."""
+
+
+class MapFunction(Function):
+    @abstractmethod
+    def map(self, value: Any) -> Any: ...
+
+
+class FlatMapFunction(Function):
+    @abstractmethod
+    def flat_map(self, value: Any) -> Iterable[Any] | None:
+        """A generator, any other iterable, or None for no rows."""
+
+
+class FilterFunction(Function):
+    @abstractmethod
+    def filter(self, value: Any) -> bool:
+        """Whether the row stays."""
+
+
+class ReduceFunction(Function):
+    @abstractmethod
+    def reduce(self, value1: Any, value2: Any) -> Any:
+        """What both values become. Associative."""
+
+
+class AggregateFunction(Function):
+    @abstractmethod
+    def create_accumulator(self) -> Any: ...
+
+    @abstractmethod
+    def add(self, value: Any, accumulator: Any) -> Any:
+        """The accumulator with the value in it."""
+
+    @abstractmethod
+    def get_result(self, accumulator: Any) -> Any: ...
+
+    def merge(self, acc_a: Any, acc_b: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__}.merge is needed here")
+
+
+class KeySelector(Function):
+    @abstractmethod
+    def get_key(self, value: Any) -> Any:
+        """The key of a row; never None."""
+
+
+class NullByteKeySelector(KeySelector):
+    """One key for all rows."""
+
+    def get_key(self, value: Any) -> Any:
+        return 0
+
+
+class Partitioner(Function):
+    @abstractmethod
+    def partition(self, key: Any, num_partitions: int) -> int:
+        """From 0 to num_partitions - 1."""
+
+
+class TimerService(ABC):
+    @abstractmethod
+    def current_processing_time(self) -> int:
+        """Milliseconds since the epoch."""
+
+
+class ProcessFunction(Function):
+    class Context(ABC):
+        """Of the row being processed."""
+
+        @abstractmethod
+        def timestamp(self) -> int | None:
+            """The row's event time in ms; None where the stream has none."""
+
+        @abstractmethod
+        def timer_service(self) -> TimerService:
+            """Timers come with a later release; until then the error says so."""
+
+    @abstractmethod
+    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterable[Any] | None:
+        """A generator, any other iterable, or None for no rows."""
+
+
+class KeyedProcessFunction(Function):
+    class Context(ABC):
+        """Of the row being processed."""
+
+        @abstractmethod
+        def get_current_key(self) -> Any: ...
+
+        @abstractmethod
+        def timestamp(self) -> int | None:
+            """The row's event time in ms; None where the stream has none."""
+
+        @abstractmethod
+        def timer_service(self) -> TimerService:
+            """Timers come with a later release; until then the error says so."""
+
+    class OnTimerContext(Context):
+        pass
+
+    @abstractmethod
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any] | None:
+        """A generator, any other iterable, or None for no rows."""
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[Any] | None:
+        """Timers come with a later release."""
+        return None

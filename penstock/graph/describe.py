@@ -1,0 +1,60 @@
+"""A job graph that prints itself: as text for people, as JSON for programs."""
+
+from __future__ import annotations
+
+import json
+
+from penstock.graph.job_graph import Edge, JobGraph, Vertex
+
+
+def describe(graph: JobGraph) -> str:
+    """Vertices with their chains, parallelism and the edges that come in, a few lines for each."""
+    lines = [f"Job '{graph.name}': {_count(len(graph.vertices), 'vertex', 'vertices')}, "
+             f"{_count(len(graph.edges), 'edge', 'edges')}, {_count(graph.slots, 'slot', 'slots')}"]
+    for vertex in graph.vertices:
+        lines.append("")
+        lines.append(f"[{vertex.index}] {vertex.name}")
+        keyed = ", keyed" if vertex.keyed else ""
+        lines.append(f"    parallelism {vertex.parallelism} (max {vertex.max_parallelism}{keyed})")
+        for edge in graph.inputs_of(vertex.index):
+            source = graph.vertices[edge.source]
+            lines.append(f"    <- {edge.partitioner.kind.value} from [{source.index}] {source.operators[-1].name}: "
+                         f"{_type_text(edge)}, {_channels(edge)}")
+        for operator in vertex.operators:
+            uid = f"uid '{operator.user_uid}'" if operator.user_uid else f"id {operator.uid}"
+            lines.append(f"    {operator.name} ({uid})")
+    return "\n".join(lines)
+
+
+def execution_plan(graph: JobGraph) -> str:
+    """JSON: a list `nodes`, each with id, contents, parallelism and its predecessors."""
+    nodes = [_plan_node(graph, vertex) for vertex in graph.vertices]
+    return json.dumps({"name": graph.name, "nodes": nodes}, indent=2)
+
+
+def _plan_node(graph: JobGraph, vertex: Vertex) -> dict[str, object]:
+    return {
+        "id": vertex.index,
+        "uid": vertex.uid,
+        "contents": vertex.name,
+        "parallelism": vertex.parallelism,
+        "max_parallelism": vertex.max_parallelism,
+        "operators": [{"id": o.uid, "name": o.name, "type": o.kind.value} for o in vertex.operators],
+        "predecessors": [
+            {"id": e.source, "ship_strategy": e.partitioner.kind.value.upper(), "edge": e.name}
+            for e in graph.inputs_of(vertex.index)
+        ],
+    }
+
+
+def _type_text(edge: Edge) -> str:
+    return "untyped" if edge.type is None else str(edge.type)
+
+
+def _channels(edge: Edge) -> str:
+    channels = sum(len(edge.consumers_of(p)) for p in range(edge.source_parallelism))
+    return _count(channels, "channel", "channels")
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
