@@ -109,7 +109,7 @@ class _OpenParquet(OpenFile):
 
     @property
     def groups(self) -> int:
-        return self._file.metadata.num_row_groups
+        return int(self._file.metadata.num_row_groups)
 
     def batches(self, group: int, skip_rows: int) -> Iterator[pa.RecordBatch]:
         try:
