@@ -1,0 +1,54 @@
+"""Running a user's program as its main module, and what of its errors the user should see."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import sys
+import traceback
+from pathlib import Path
+
+from penstock.common.configuration_sources import DYNAMIC_OPTIONS_VARIABLE
+from penstock.common.job_execution import JobExecutionError
+from penstock.common.options import OptionError
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+
+def run_program(program: Path, arguments: list[str], options: dict[str, str]) -> int:
+    """Runs `program` in this process; returns its exit code. Its own `sys.exit` counts."""
+    os.environ[DYNAMIC_OPTIONS_VARIABLE] = json.dumps(options)
+    program = program.absolute()
+    sys.argv = [str(program), *arguments]
+    sys.path.insert(0, str(program.parent))
+    try:
+        runpy.run_path(str(program), run_name="__main__")
+    except SystemExit as stop:
+        if stop.code is None or isinstance(stop.code, int):
+            return stop.code or 0
+        print(stop.code, file=sys.stderr)
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        print("penstock: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except JobExecutionError as error:
+        print(str(error), file=sys.stderr)
+        return EXIT_FAILED
+    except OptionError as error:
+        print(f"penstock: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except Exception as error:
+        print(_own_traceback(error, program), file=sys.stderr, end="")
+        return EXIT_FAILED
+    return 0
+
+
+def _own_traceback(error: BaseException, program: Path) -> str:
+    """The traceback from the program's first line on: how it was started is of no interest."""
+    shown = error.__traceback__
+    while shown is not None and shown.tb_frame.f_code.co_filename != str(program):
+        shown = shown.tb_next
+    return "".join(traceback.format_exception(type(error), error, shown or error.__traceback__))

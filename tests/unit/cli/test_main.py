@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from penstock.cli.main import app
+from penstock.protocol.log_entries import CheckpointEntry, Ended, Fence
+from penstock.protocol.snapshot import FORMAT_VERSION, Metadata, Segment, SubtaskSnapshot, VertexShape
+from penstock.storage.layout import metadata_path
+from penstock.storage.log import append
+from penstock.storage.metadata import encode_metadata, metadata_crc
+from penstock.storage.opening import open_store
+
+ROOT = Path(__file__).parents[3]
+
+
+def penstock(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "penstock.cli.main", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=60, check=False)
+
+
+@pytest.fixture
+def program(tmp_path):
+    def write(text: str) -> str:
+        file = tmp_path / "job.py"
+        file.write_text(text)
+        return str(file)
+
+    return write
+
+
+def test_the_program_is_main_and_sees_its_folder_its_arguments_and_the_options(program, tmp_path):
+    (tmp_path / "beside.py").write_text("WORD = 'beside'")
+    file = program(
+        "import json, os, sys, beside\n"
+        "assert __name__ == '__main__'\n"
+        "options = json.loads(os.environ['PENSTOCK_DYNAMIC_OPTIONS'])\n"
+        "print(json.dumps([beside.WORD, sys.argv[1:], options]))\n"
+    )
+    done = penstock(
+        "run", "-p", "3", "-D", "execution.checkpointing.interval=1 s", "-s", "jobs/x", "-c", "claim", file, "-p", "a b"
+    )
+    assert done.stderr == ""
+    word, arguments, options = json.loads(done.stdout)
+    assert (word, arguments) == ("beside", ["-p", "a b"])
+    assert options == {
+        "parallelism.default": "3",
+        "execution.checkpointing.interval": "1 s",
+        "execution.state-recovery.path": str(ROOT / "jobs/x"),
+        "execution.state-recovery.claim-mode": "claim",
+    }
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["-D", "execution.checkpointing.intervall=1s"], "did you mean execution.checkpointing.interval"),
+        (["-D", "execution.checkpointing.interval"], "key=value"),
+        (["-D", "execution.checkpointing.interval=fast"], "execution.checkpointing.interval"),
+        (["-c", "maybe"], "claim-mode"),
+    ],
+)
+def test_wrong_options_are_usage_errors(program, arguments, says):
+    done = penstock("run", *arguments, program("print('never')"))
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_program_that_is_not_there_is_a_usage_error():
+    done = penstock("run", "no/such/job.py")
+    assert (done.returncode, done.stderr) == (2, "penstock: there is no program no/such/job.py\n")
+
+
+def test_an_error_of_the_program_is_shown_from_its_own_first_line(program):
+    done = penstock("run", program("def f():\n    raise ValueError('mine')\nf()\n"))
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "ValueError: mine"
+    assert "runpy" not in done.stderr
+    assert "penstock" not in done.stderr
+
+
+def test_a_failed_job_shows_the_users_traceback_first_and_then_one_line(program):
+    done = penstock(
+        "run",
+        program(
+            "from penstock.common.job_execution import JobExecutionError\n"
+            "raise JobExecutionError('job x failed', traceback='Traceback: theirs', checkpoint_path='/c/chk-3')\n"
+        ),
+    )
+    assert done.returncode == 1
+    assert done.stderr.split("\n") == ["Traceback: theirs", "", "job x failed", "Resume from: /c/chk-3", ""]
+
+
+@pytest.mark.parametrize(
+    ("text", "code"), [("import sys; sys.exit(7)", 7), ("raise SystemExit", 0), ("raise KeyboardInterrupt", 130)]
+)
+def test_exit_codes(program, text, code):
+    assert penstock("run", program(text)).returncode == code
+
+
+def test_help_imports_nothing_heavy():
+    check = (
+        "import sys; from penstock.cli.main import app; "
+        "sys.exit(bool({'pyspark', 'pyarrow', 'numpy'} & {m.partition('.')[0] for m in sys.modules}))"
+    )
+    done = subprocess.run([sys.executable, "-c", check], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False)
+    assert done.returncode == 0
+
+
+def test_options_are_listed():
+    listed = CliRunner().invoke(app, ["options"]).output
+    assert "execution.checkpointing.interval" in listed
+
+
+@pytest.fixture
+def job(tmp_path):
+    """A job's directory with a log of one checkpoint that was kept when the job was cancelled."""
+    folder = tmp_path / "checkpoints" / ("ab" * 16)
+    store = open_store(str(folder), create_root=True)
+    snapshot = SubtaskSnapshot(0, 0, [], [], [], [], [], [], [], unaligned=True, persisted_bytes=2048, state_bytes=10)
+    segment = Segment("shared/g0-0_inc_s0_c4_rnd", 3000)
+    shape = VertexShape(0, "source -> map", ["0" * 32], ["source"], 1, 128)
+    metadata = Metadata(
+        FORMAT_VERSION, "ab" * 16, "my job", 4, 0, 0, "inc", 0, False, [shape], [], [segment], [snapshot], [], []
+    )
+    data = encode_metadata(metadata)
+    store.create(metadata_path(4), data)
+    append(store, Fence(0, "inc", 0, "host", 4711))
+    append(store, CheckpointEntry(1, "inc", 0, 0, 4, metadata_path(4), metadata_crc(data), [metadata_path(4)]))
+    append(store, Ended(2, "inc", "CANCELED", [metadata_path(4)]))
+    return folder
+
+
+def test_list_shows_jobs_with_their_newest_checkpoint(job):
+    result = CliRunner().invoke(app, ["list", str(job.parent)])
+    assert result.exit_code == 0, result.output
+    assert job.name in result.output
+    for word in ("my job", "CANCELED", "chk-4"):
+        assert word in result.output
+
+
+def test_info_of_a_job_shows_its_log_and_what_is_retained(job):
+    output = CliRunner().invoke(app, ["info", str(job)]).output
+    for text in ("process 4711 on host", "checkpoint 4 of generation 0.0", "ended: CANCELED", "unaligned", "2.0 KiB"):
+        assert text in output
+
+
+def test_info_of_a_checkpoint_shows_vertices_and_misses_a_segment(job):
+    output = CliRunner().invoke(app, ["info", str(job / "chk-4")]).output
+    for text in ("checkpoint 4 of job " + "ab" * 16, "source -> map", "shared/g0-0_inc_s0_c4_rnd", "MISSING"):
+        assert text in output
+
+
+def test_a_damaged_job_is_listed_as_such_and_a_folder_that_is_none_is_refused(job, tmp_path):
+    (job / "chk-4" / "_metadata").write_bytes(b"penstock?")
+    runner = CliRunner()
+    assert "unreadable" in runner.invoke(app, ["list", str(job.parent)]).output
+    assert "unreadable" in runner.invoke(app, ["info", str(job)]).output
+    refused = runner.invoke(app, ["info", str(tmp_path)])
+    assert refused.exit_code == 2
+    assert "is no job's directory" in refused.output
