@@ -1,0 +1,1 @@
+"""Formats of files, in PyFlink's modules."""

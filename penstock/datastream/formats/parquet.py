@@ -1,0 +1,5 @@
+"""Parquet, where PyFlink has it."""
+
+from penstock.datastream.connectors.parquet import ParquetBulkWriters, ParquetColumnarRowInputFormat
+
+__all__ = ["ParquetColumnarRowInputFormat", "ParquetBulkWriters"]
