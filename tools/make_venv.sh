@@ -7,18 +7,24 @@ say() { printf '== %s\n' "$*"; }
 fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
 suits() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
+has_ensurepip() { "$1" -c 'import ensurepip, venv' >/dev/null 2>&1; }
 
 find_python() {
+  without=
   for candidate in ${PYTHON:-} python3 python3.13 python3.12 python3.11 python; do
-    if command -v "$candidate" >/dev/null 2>&1 && suits "$candidate"; then echo "$candidate"; return; fi
+    if command -v "$candidate" >/dev/null 2>&1 && suits "$candidate"; then
+      if has_ensurepip "$candidate"; then echo "$candidate"; return; fi
+      without=${without:-$candidate}
+    fi
   done
-  fail "no Python 3.11 or later on the PATH. Install one, or name it: make setup PYTHON=/path/to/python3"
+  [ -n "$without" ] || fail "no Python 3.11 or later on the PATH. Install one, or name it: make setup PYTHON=/path/to/python3"
+  echo "$without"
 }
 
 # Debian and Ubuntu split ensurepip off into a package of its own; then any pip, virtualenv or uv on the machine will do.
 make_venv() {
   python=$1
-  if "$python" -c 'import ensurepip, venv' >/dev/null 2>&1; then "$python" -m venv "$venv"; return; fi
+  if has_ensurepip "$python"; then "$python" -m venv "$venv"; return; fi
   if command -v uv >/dev/null 2>&1; then uv venv --seed --python "$python" "$venv"; return; fi
   if "$python" -c 'import virtualenv' >/dev/null 2>&1; then "$python" -m virtualenv -q "$venv"; return; fi
   if "$python" -c 'import venv, pip' >/dev/null 2>&1; then
