@@ -180,7 +180,8 @@ class BarrierHandler:
             return [Block(channel, barrier.checkpoint_id), *self._turn_if_due(alignment, now_ms)]
         effects: list[Effect] = self._decline_older(barrier.checkpoint_id)
         released = [Unblock(c, barrier.checkpoint_id) for c in sorted(alignment.reached - {channel})]
-        return [*effects, self._snapshot(alignment, False, now_ms), *released, *self._finish_if_complete(alignment, now_ms)]
+        effects.append(self._snapshot(alignment, False, now_ms))
+        return [*effects, *released, *self._finish_if_complete(alignment, now_ms)]
 
     def on_urgent_barrier(self, channel: int, barrier: Barrier, handed: int, now_ms: float) -> list[Effect]:
         """An unaligned barrier: forces unaligned whatever the local clock says."""

@@ -314,7 +314,7 @@ class InputChannel:
     def open_window(self, checkpoint_id: int, until: int | None) -> bool:
         """Starts to capture from `applied` on; returns whether the window is closed already."""
         if until is not None and until < self.applied:
-            raise ProtocolError(f"channel {self.id}: checkpoint {checkpoint_id} ends at {until}, applied {self.applied}")
+            raise ProtocolError(f"channel {self.id}: checkpoint {checkpoint_id} ends at {until} before {self.applied}")
         window = Window(checkpoint_id, self.applied, until)
         for element in self.queue:
             if not isinstance(element, AlignedBarrier):
@@ -326,7 +326,7 @@ class InputChannel:
         """The barrier has come: now it is known where the window ends. Returns whether it is closed."""
         window = self.windows[checkpoint_id]
         if until < window.start:
-            raise ProtocolError(f"channel {self.id}: checkpoint {checkpoint_id} ends at {until}, applied {window.start}")
+            raise ProtocolError(f"channel {self.id}: checkpoint {checkpoint_id} ends at {until} before {window.start}")
         window.until = until
         window.captured.trim(until)
         return self.received >= until

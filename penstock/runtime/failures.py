@@ -6,19 +6,21 @@ import os
 import traceback
 
 import penstock
+from penstock.datastream.connectors.base import SinkError, SourceError
+from penstock.state.backend import StateError
 
 _OURS = os.path.dirname(os.path.abspath(penstock.__file__)) + os.sep
 
 
 class OperatorFailure(Exception):
-    """An operator raised. `ours`: we found the fault (a row of the wrong type, a key of None): the message says it
-    all, and there is no traceback of the user's to show."""
+    """An operator raised. `ours`: we found the fault (a row of the wrong type, a key of None, a damaged file): the
+    message says it all, and there is no traceback of the user's to show."""
 
     def __init__(self, operator: str, error: BaseException, ours: bool = False) -> None:
         super().__init__(f"operator '{operator}': {type(error).__name__}: {error}")
         self.operator = operator
         self.error = error
-        self.ours = ours
+        self.ours = ours or isinstance(error, (SourceError, SinkError, StateError))
 
     def user_traceback(self) -> str:
         """The traceback from the first line of the user's code on; of ours alone where there is none."""

@@ -282,7 +282,9 @@ class Slot:
         """Nobody tells us what to do any more: nothing of ours may go on."""
         self._revoke()
 
-    def close(self) -> None:
-        """Lets go of everything. The process ends after this."""
+    def close(self, done: Callable[[], None] = lambda: None) -> None:
+        """Lets go of everything; `done` once no thread of a generation runs any more. The process ends after this."""
         self._revoke()
         self.links.disconnect()
+        runners, self._letting_go = self._letting_go, []
+        self._driver.when_done(runners, self._cancellation_timeout_ms, done)

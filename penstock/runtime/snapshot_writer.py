@@ -149,11 +149,8 @@ class SnapshotWriter:
             layer = unread.layer
             schema = wire_schema(layer.live_edge)
             pieces, events = _pieces(builder, unread.captured, schema)
-            layers.append(
-                LayerCut(
-                    layer.edge, layer.producer, layer.consumer, unread.first, layer.end, pieces, events
-                )  # fmt: skip
-            )
+            ends = (layer.edge, layer.producer, layer.consumer)
+            layers.append(LayerCut(*ends, unread.first, layer.end, pieces, events))
         return SubtaskSnapshot(
             vertex=capture.subtask.vertex,
             subtask=capture.subtask.subtask,

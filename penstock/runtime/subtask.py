@@ -219,13 +219,15 @@ class Subtask:
             return 0 if self.has_room() or not self.chain.unfinished else None
         if self.finished or not self.has_room():
             return None
-        if self.reader is not None:
-            return self._read(now_ms)
+        if self.vertex.is_source:
+            return self._read()
         worked = self._take_input(now_ms)
         return 0 if worked else None
 
-    def _read(self, now_ms: float) -> float | None:
-        assert self.reader is not None
+    def _read(self) -> float | None:
+        if self.reader is None:
+            self._finish()  # restored from a snapshot that was taken after the end of its data
+            return 0
         started_ms = self._clock.monotonic_ms()
         try:
             got = self.reader.read(self._budget.rows(self._room_bytes()))

@@ -32,7 +32,9 @@ class Slice:
     """Input rows on their way through a chain. `taken` rows have entered; all but the last of them, and that one too
     once `finished`, are through."""
 
-    __slots__ = ("rows", "keys", "key_groups", "start", "end", "taken", "deadline_ms", "stopped", "pulled", "finished", "whole")
+    __slots__ = (
+        "rows", "keys", "key_groups", "start", "end", "taken", "deadline_ms", "stopped", "pulled", "finished", "whole",
+    )  # fmt: skip
 
     def __init__(
         self, rows: Sequence[Any], keys: Sequence[Any] | None, key_groups: Sequence[int] | None,
@@ -56,9 +58,10 @@ class Slice:
 
 
 class Chain:
-    """`emit` queues output rows; `functions` are the vertex's row functions, head first (none for a bare source or
-    sink: then batches pass untouched). `set_key` is called with (key, key group) before each row of a keyed head. `has_room`: whether the outputs take
-    more; `may_overdraw`: whether they do while a barrier waits for the rest of a row's output."""
+    """`functions` are the vertex's row functions, head first (none for a bare source or sink: then batches pass
+    untouched). `emit` queues output rows. `has_room`: whether the outputs take more; `may_overdraw`: whether they do
+    while a barrier waits for the rest of a row's output. `set_key` is called with (key, key group) before each row of
+    a keyed head."""
 
     def __init__(
         self, vertex: Vertex, functions: list[RowOperator], emit: Emit, has_room: HasRoom,
