@@ -6,6 +6,7 @@ before the slot has registered is raised, so that it can be read in the driver; 
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
@@ -13,7 +14,6 @@ import platform
 import queue
 import secrets
 import sys
-import threading
 from typing import Any, Callable, NoReturn
 
 from pyspark import TaskContext
@@ -24,7 +24,8 @@ from penstock.network.endpoint import Endpoint
 from penstock.network.handshake import Identity
 from penstock.network.io_loop import IoLoop
 from penstock.network.listening import listen
-from penstock.protocol.messages import Leave, Message, Printed, Register
+from penstock.protocol.elements import Generation
+from penstock.protocol.messages import Leave, Left, Message, Printed, Register
 from penstock.spark.printed_stream import PrintedStream
 from penstock.spark.slot_task import SlotArguments
 from penstock.spark.system_clock import SystemClock
@@ -35,20 +36,20 @@ log = logging.getLogger(__name__)
 SWITCH_INTERVAL_S = 0.0005
 # Rows become tuples by the thousand: with the default (700) the collector runs several times per batch.
 GC_THRESHOLDS = (100_000, 20, 50)
-_CLOSE_S_MAX = 5.0
 _CANCEL_S_MAX = 3.0
+NO_GENERATION = Generation(0, 0)
 
 
 def main(arguments: SlotArguments) -> NoReturn:
     """The entry of a real slot."""
-    from penstock.runtime.slot import Slot
+    from penstock.runtime.threads import start_slot
 
-    SlotProcess(arguments, Slot).run()
+    SlotProcess(arguments, start_slot).run()
 
 
 class SlotProcess:
     """`make_slot(slot=, process=, clock=, master=, links=, heartbeat_interval_ms=)` builds what handles messages and
-    frames; it has the methods of `penstock.runtime.slot.Slot`."""
+    frames: it has the methods of `penstock.runtime.slot.Slot`, and they are called by the I/O thread."""
 
     def __init__(self, arguments: SlotArguments, make_slot: Callable[..., Any]) -> None:
         self._arguments = arguments
@@ -56,6 +57,7 @@ class SlotProcess:
         self._process = secrets.token_hex(8)
         self._ends: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
         self._slot: Any = None
+        self._leaving = False
         self._loop = IoLoop("penstock-io")
 
     def run(self) -> NoReturn:
@@ -69,26 +71,30 @@ class SlotProcess:
         self._tune(client)
         client.send(self._registration(endpoint))
         kind, detail = self._ends.get()
-        guard = threading.Timer(_CLOSE_S_MAX, os._exit, (1,))
-        guard.daemon = True
-        guard.start()
-        if kind == "lost":
-            print(f"penstock: slot {self._arguments.slot} ends: {detail}", file=sys.__stderr__, flush=True)
-            self._slot.on_master_lost(detail)
-        self._slot.close()
-        endpoint.close()
-        if kind == "leave":
+        if kind == "closed":
+            client.send(Left(NO_GENERATION, self._arguments.slot))
             self._wait_for_driver()
-        os._exit(1 if kind == "lost" else 0)
+        elif not self._leaving:
+            print(f"penstock: slot {self._arguments.slot} ends: {detail}", file=sys.__stderr__, flush=True)
+        os._exit(0 if self._leaving else 1)
 
     def _wait_for_driver(self) -> None:
         """Until the driver, having cancelled the Spark job, closes the connection: Spark must know before it sees
         the process gone, or it reports a crash."""
-        try:
-            while self._ends.get(timeout=_CANCEL_S_MAX)[0] != "lost":
-                pass
-        except queue.Empty:
-            pass
+        with contextlib.suppress(queue.Empty):
+            self._ends.get(timeout=_CANCEL_S_MAX)
+
+    def _on_message(self, message: Message) -> None:
+        if isinstance(message, Leave):
+            self._leaving = True
+            self._slot.close(lambda: self._ends.put(("closed", message.message)))
+        else:
+            self._slot.on_message(message)
+
+    def _on_master_lost(self, detail: str) -> None:
+        if self._slot is not None:
+            self._slot.on_master_lost(detail)
+        self._ends.put(("lost", detail))
 
     def _connect(self) -> tuple[ControlClient, Endpoint]:
         arguments = self._arguments
@@ -99,7 +105,7 @@ class SlotProcess:
             Identity(arguments.job_id, arguments.slot, self._process),
             arguments.secret,
             self._on_message,
-            lambda detail: self._ends.put(("lost", detail)),
+            self._on_master_lost,
             arguments.heartbeat_timeout_ms,
         )
         seen_by_driver = client.wait_connected()
@@ -133,12 +139,6 @@ class SlotProcess:
             heartbeat_interval_ms=arguments.heartbeat_interval_ms,
         )
         return client, endpoint
-
-    def _on_message(self, message: Message) -> None:
-        if isinstance(message, Leave):
-            self._ends.put(("leave", message.message))
-        else:
-            self._slot.on_message(message)
 
     def _registration(self, endpoint: Endpoint) -> Register:
         context = TaskContext.get()

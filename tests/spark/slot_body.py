@@ -34,8 +34,8 @@ class TinySlot:
     def on_master_lost(self, detail):
         pass
 
-    def close(self):
-        pass
+    def close(self, done):
+        done()
 
 
 def main(arguments):
