@@ -24,6 +24,8 @@ from penstock.protocol.frames import (
 from penstock.runtime.batches import joined, row_type
 from penstock.runtime.routing import Router
 
+_ROOM_SHARE_MIN = 4
+
 Send = Callable[[int, Frame], None]
 """(slot, frame): by reference to a subtask of our own slot, over a connection to any other."""
 
@@ -56,7 +58,8 @@ class ResultPartition:
 
     @property
     def has_room(self) -> bool:
-        return self.queued_bytes < self._sizer.bound_bytes
+        """Whether the next slice may start. Not for the last few bytes: slices of a row or two would be the result."""
+        return self.room_bytes >= self._sizer.bound_bytes // _ROOM_SHARE_MIN
 
     @property
     def room_bytes(self) -> int:
