@@ -328,6 +328,8 @@ class Publication:
             answer = yield ReadEntry(sequence)
             if isinstance(answer, LogEntry):
                 return answer
+            if isinstance(answer, Damaged):
+                break
             yield Wait(_wait_ms(attempt))
         raise OutcomeUnknown(f"entry {sequence} of the job's log cannot be read: {_detail(answer)}")
 

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.protocol.elements import Generation
 from penstock.protocol.log_entries import CheckpointEntry, Ended, Fence
 from penstock.protocol.publication import (
     CheckpointUnreadable,
@@ -22,11 +21,9 @@ from penstock.protocol.publication import (
     OutcomeUnknown,
     Publication,
     Published,
-    Retained,
     Subsumed,
     TakenOver,
 )
-from penstock.protocol.sweep import StoredFile, orphans
 
 sys.path.insert(0, str(Path(__file__).parent))
 from log_store import Conversing, LogStore, metadata, path_of, run
@@ -291,35 +288,6 @@ def test_the_final_checkpoint_says_so() -> None:
     run(owner(store).publish(new(store, 1, is_final=True)), store)
     taken = run(Publication("b", 1).take_over(resume=True), store)
     assert taken.newest.is_final
-
-
-# ---- the sweep --------------------------------------------------------------------------------------------------
-
-
-def test_the_sweep_takes_only_what_is_older_and_named_by_nobody() -> None:
-    files = [
-        StoredFile("shared/old-orphan", generation=Generation(0, 1)),
-        StoredFile("shared/old-named", generation=Generation(0, 1)),
-        StoredFile("shared/older-driver", generation=Generation(0, 9)),
-        StoredFile("shared/in-use", generation=Generation(2, 1)),
-        StoredFile("shared/running", generation=Generation(2, 2)),
-        StoredFile("shared/younger-driver", generation=Generation(3, 1)),
-        StoredFile("chk-1/_metadata", checkpoint_id=1),
-        StoredFile("chk-2/_metadata", checkpoint_id=2),
-        StoredFile("chk-3/_metadata", checkpoint_id=3),
-        StoredFile("strange"),
-    ]
-    retained = [Retained(2, "chk-2/_metadata", frozenset({"shared/old-named"}))]
-    assert orphans(files, retained, 2, Generation(2, 2), frozenset({"shared/in-use"})) == [
-        "chk-1/_metadata",
-        "shared/old-orphan",
-        "shared/older-driver",
-    ]
-
-
-def test_nothing_is_swept_while_it_is_unknown_what_a_retained_checkpoint_names() -> None:
-    files = [StoredFile("shared/old", generation=Generation(0, 1))]
-    assert orphans(files, [Retained(-1, "chk-1/_metadata", None)], 5, Generation(2, 2)) == []
 
 
 # ---- drivers that race ------------------------------------------------------------------------------------------
