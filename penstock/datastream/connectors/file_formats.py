@@ -10,6 +10,7 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from penstock.common.typeinfo import TypeInformation
+from penstock.datastream.connectors.base import SourceError
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,27 @@ class FileReadFormat(ABC):
     @abstractmethod
     def open(self, path: str, row_type: TypeInformation) -> OpenFile:
         """`row_type` is that of the first file. Raises `SourceError` where this one has another."""
+
+
+def raise_on_difference(
+    path: str, found: TypeInformation, expected: TypeInformation, expected_of: str = "the first file"
+) -> None:
+    """Columns are compared by name, so that their order does not matter. Raises `SourceError` with all differences."""
+    if found == expected:
+        return
+    here, there = found.schema, expected.schema
+    differences = [f"column {name!r} is missing" for name in there.names if name not in here.names]
+    differences += [f"column {name!r} is not expected" for name in here.names if name not in there.names]
+    differences += [
+        f"column {name!r} is {here.field(name).type}, not {there.field(name).type}"
+        for name in here.names
+        if name in there.names and here.field(name).type != there.field(name).type
+    ]
+    if differences:
+        raise SourceError(
+            f"{path} has another schema than {expected_of}: {'; '.join(differences)}. "
+            "Files of different schemas need a source each."
+        )
 
 
 class PartWriter(ABC):

@@ -25,8 +25,8 @@ from penstock.datastream.connectors.base import (
     SourceReader,
     SplitEnumerator,
 )
-from penstock.datastream.connectors.file_formats import FileReadFormat, OpenFile
-from penstock.datastream.connectors.parquet import ParquetColumnarRowInputFormat, raise_on_difference
+from penstock.datastream.connectors.file_formats import FileReadFormat, OpenFile, raise_on_difference
+from penstock.datastream.connectors.parquet import ParquetColumnarRowInputFormat
 from penstock.datastream.connectors.splits import FixedSplitEnumerator, decode_split, encode_split
 
 

@@ -19,6 +19,7 @@ from penstock.datastream.connectors.file_formats import (
     FileWriteFormat,
     OpenFile,
     PartWriter,
+    raise_on_difference,
 )
 
 _ROWS_READ_AHEAD = 8192
@@ -67,27 +68,6 @@ class ParquetColumnarRowInputFormat(FileReadFormat):
             return row_type_of(schema)
         except UnsupportedColumn as error:
             raise SourceError(f"{path}: {error}. Leave it out by naming the columns to read: columns=[...].") from error
-
-
-def raise_on_difference(
-    path: str, found: TypeInformation, expected: TypeInformation, expected_of: str = "the first file"
-) -> None:
-    """Columns are compared by name, so that their order does not matter. Raises `SourceError` with all differences."""
-    if found == expected:
-        return
-    here, there = found.schema, expected.schema
-    differences = [f"column {name!r} is missing" for name in there.names if name not in here.names]
-    differences += [f"column {name!r} is not expected" for name in here.names if name not in there.names]
-    differences += [
-        f"column {name!r} is {here.field(name).type}, not {there.field(name).type}"
-        for name in here.names
-        if name in there.names and here.field(name).type != there.field(name).type
-    ]
-    if differences:
-        raise SourceError(
-            f"{path} has another schema than {expected_of}: {'; '.join(differences)}. "
-            "Files of different schemas need a source each."
-        )
 
 
 def _opened(path: str) -> pq.ParquetFile:

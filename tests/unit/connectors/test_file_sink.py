@@ -3,10 +3,16 @@ from __future__ import annotations
 import json
 import os
 import resource
+import signal
+import subprocess
+import sys
+import tempfile
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from penstock.common import Encoder, Types
 from penstock.datastream.connectors.base import SinkError
@@ -89,6 +95,50 @@ class TestExactlyOnce:
         run.finish()
         assert sorted(read_parquet(tmp_path)) == pairs(0, 20)
         assert hidden_names(tmp_path) == []
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    steps=st.lists(st.sampled_from([None, "given up", *Kill]), max_size=8),
+    rows=st.lists(st.integers(0, 7), max_size=6),
+    parallelism=st.integers(1, 3),
+)
+def test_whatever_happens_rows_are_visible_once_and_nothing_is_left(steps, rows, parallelism):
+    batches = [batch(pairs(100 * n, count)) for n, count in enumerate(rows)]
+    with tempfile.TemporaryDirectory() as directory:
+        run = SinkRun(FileSink.for_parquet(directory), batches, PAIR, parallelism)
+        run.checkpoint()
+        for step in steps:
+            run.checkpoint(step if isinstance(step, Kill) else None, is_given_up=step == "given up")
+        run.finish()
+        assert sorted(read_parquet(directory)) == [row for n, count in enumerate(rows) for row in pairs(100 * n, count)]
+        # What was pending when the last generation started is gone; it has lost nothing itself.
+        assert hidden_names(directory) == []
+
+
+def test_what_is_pending_survives_sigkill(tmp_path):
+    program = f"""
+import os, signal, sys
+import pyarrow as pa
+from penstock.common import Types
+from penstock.datastream.connectors.file_system import FileSink
+from penstock.datastream.connectors.testing import SinkRun
+
+row_type = Types.TUPLE([Types.LONG(), Types.STRING()])
+batch = pa.RecordBatch.from_arrays(row_type.encode([(i, f"n{{i}}") for i in range(10)]), schema=row_type.schema)
+run = SinkRun(FileSink.for_parquet({str(tmp_path)!r}), [], row_type)
+run._write(batch)
+(committable,) = run._writers[0].prepare_commit(1)
+run._write(batch)
+sys.stdout.write(committable.decode())
+sys.stdout.flush()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    killed = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    FileCommitter().commit([killed.stdout])
+    assert read_parquet(tmp_path) == pairs(0)
+    assert [name for name in hidden_names(tmp_path) if not name.endswith(".inprogress")] == []
 
 
 def test_names_say_operator_subtask_and_checkpoint_and_sort_in_order_of_writing(tmp_path):
