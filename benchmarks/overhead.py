@@ -1,6 +1,6 @@
 """What a checkpoint each second costs in throughput.
 
-    overhead.py [seconds=600] [block_s=5] [precision=0.01] [parallelism=2] [any.option=...]
+    overhead.py [seconds=600] [block_s=5] [precision=0.01] [warm_up_s=15] [parallelism=2] [any.option=...]
 
 One run of the pressure pipeline without its pause. Blocks with a checkpoint each second and blocks with none take
 turns (on, off, off, on, …), so that warm-up and drift fall on both. Each neighbouring pair gives a ratio; the run
@@ -33,9 +33,8 @@ from penstock.spark.session import open_session
 from pressure import declare
 from sinks import CountingSink, rows_counted
 
-DEFAULTS = {"seconds": "600", "block_s": "5", "precision": "0.01", "parallelism": "2"}
+DEFAULTS = {"seconds": "600", "block_s": "5", "precision": "0.01", "warm_up_s": "15", "parallelism": "2"}
 CHECKPOINT_EACH_S = 1.0
-WARM_UP_S = 15.0
 PAIRS_MIN = 8
 
 
@@ -83,7 +82,7 @@ def measure(args: Arguments) -> dict[str, Any]:
         declare(env, sleep_us=0, busy=False, sink=CountingSink(counts))
         client = env.execute_async("overhead")
         wait_until("first rows", client, lambda r: rows_counted(counts) > 0, START_LIMIT_S)
-        time.sleep(WARM_UP_S)
+        time.sleep(args.number("warm_up_s"))
         before = client.report().completed
         pairs = measure_pairs(client, counts, args)
         report = client.report()
