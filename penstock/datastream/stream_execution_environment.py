@@ -33,6 +33,7 @@ from penstock.datastream.data_stream import (
 from penstock.datastream.execution import check_connectors, find_executor
 from penstock.datastream.job_client import JobClient
 from penstock.datastream.state_backend import StateBackend
+from penstock.graph import pickling
 from penstock.graph.builder import build_job_graph
 from penstock.graph.describe import execution_plan
 from penstock.graph.job_graph import JobGraph
@@ -218,6 +219,7 @@ class StreamExecutionEnvironment:
         _validate(self._configuration)
         graph = self.get_job_graph(job_name)
         check_connectors(graph)
+        pickling.dumps(graph)
         executor = find_executor(self._configuration.get(DeploymentOptions.TARGET))
         client = executor.submit(graph, self._configuration.copy())
         self._graph = LogicalGraph()

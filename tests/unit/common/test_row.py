@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from penstock.common import Row, RowKind
+
+
+def test_rows_are_made_as_in_pyflink():
+    assert Row(1, "a")[1] == "a"
+    named = Row(id=1, name="a")
+    assert (named.id, named["name"], named[0], len(named), list(named)) == (1, "a", 1, 2, [1, "a"])
+    person = Row("name", "age")
+    assert person("Alice", 11).age == 11
+    assert person("Alice", 11).as_dict() == {"name": "Alice", "age": 11}
+    assert Row.of_kind(RowKind.UPDATE_AFTER, 1).get_row_kind() is RowKind.UPDATE_AFTER
+    assert str(RowKind.DELETE) == "-D"
+    assert 1 in named and "x" not in named
+    assert repr(named) == "Row(id=1, name='a')" and repr(Row(1)) == "<Row(1)>"
+
+
+def test_fields_can_be_changed():
+    row = Row(id=1, name="a")
+    row.id = 2
+    row["name"] = "b"
+    row[0] += 1
+    assert row == Row(id=3, name="b")
+    row.set_field_names(["x", "y"])
+    assert row.x == 3
+
+
+def test_equality_and_hash():
+    assert Row(1, 2) == Row(1, 2) == Row(a=1, b=2) and hash(Row(1, 2)) == hash(Row(a=1, b=2))
+    assert Row(a=1, b=2) != Row(b=1, a=2)
+    assert Row(1) != Row.of_kind(RowKind.DELETE, 1)
+    assert Row(1) != (1,)
+
+
+def test_rows_are_pickled_whole():
+    row = Row.of_kind(RowKind.DELETE, a=1, b=[Row(2)])
+    copy = pickle.loads(pickle.dumps(row))
+    assert copy == row and copy.a == 1 and copy.get_row_kind() is RowKind.DELETE
+    assert Row(a=Row(b=1)).as_dict(True) == {"a": {"b": 1}}
+
+
+@pytest.mark.parametrize(
+    "wrong, error, says",
+    [
+        (lambda: Row(1, a=2), ValueError, "args and kwargs"),
+        (lambda: Row(a=1).b, AttributeError, "no field 'b' in this Row \\(a\\)"),
+        (lambda: Row(1)["a"], KeyError, "it has no field names"),
+        (lambda: setattr(Row(a=1), "b", 2), AttributeError, "no field 'b'"),
+        (lambda: Row("a")(1, 2), ValueError, "expected 1 values"),
+        (lambda: Row(1)(2), TypeError, "field names"),
+        (lambda: Row(1).as_dict(), TypeError, "without field names"),
+        (lambda: Row(1).set_field_names(["a", "b"]), ValueError, "2 names for 1 fields"),
+    ],
+)
+def test_what_cannot_be(wrong, error, says):
+    with pytest.raises(error, match=says):
+        wrong()
