@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any, Callable, Protocol
 
 from penstock.protocol.messages import Message
+from penstock.runtime.mailbox import Mailbox
 
 
 class Clock(Protocol):
@@ -67,6 +68,7 @@ class Runner(Protocol):
 
     name: str
     subtask: int | None
+    mailbox: Mailbox
 
     def step(self) -> float | None:
         """Does a piece of work; returns after how many ms to call again: 0 at once, None when `wait` says so."""

@@ -22,6 +22,7 @@ class SubtaskRunner:
         restore: Callable[[], None], restored: Callable[[], None], send: Callable[[Message], None],
     ) -> None:  # fmt: skip
         self.subtask_object = subtask
+        self.mailbox = subtask.mailbox
         self.name = f"{subtask.vertex.name} ({subtask.id.subtask + 1}/{subtask.vertex.parallelism})"
         self.subtask: int | None = subtask.id.subtask
         self._generation = generation
@@ -130,6 +131,7 @@ class WriterRunner:
     def __init__(self, writer: SnapshotWriter, failed: Callable[[BaseException], None]) -> None:
         self.name = "snapshot writer"
         self._writer = writer
+        self.mailbox = writer.mailbox
         self._failed = failed
         self.done = False
         self._revoked = False

@@ -1,0 +1,1 @@
+"""A whole cluster in one thread from one seed: the real protocol, JobMaster and runtime in a world that misbehaves."""

@@ -1,0 +1,90 @@
+"""Drives the runners of one process: the seed says whose step is next and how long each waits for its turn."""
+
+from __future__ import annotations
+
+from typing import Callable
+
+from penstock.runtime.ports import Runner
+from penstock.simulation.world import Process, World
+
+
+class _Driven:
+    __slots__ = ("runner", "pace_ms", "turn", "is_waiting")
+
+    def __init__(self, runner: Runner, pace_ms: float) -> None:
+        self.runner = runner
+        self.pace_ms = pace_ms
+        self.turn = 0
+        self.is_waiting = False
+
+
+class ScheduledRunners:
+    """Implements `penstock.runtime.ports.Driver`. `kill`: ends the process hard."""
+
+    def __init__(self, world: World, process: Process, pace_ms: float, kill: Callable[[str], None]) -> None:
+        self._world = world
+        self._process = process
+        self._pace_ms = pace_ms
+        self._kill = kill
+        self._driven: dict[int, _Driven] = {}
+        self._waiting: list[_Driven] = []
+        self._joins: list[tuple[list[Runner], Callable[[], None]]] = []
+        process.after_event = self.look_for_mail
+
+    def start(self, runner: Runner) -> None:
+        slowness = self._world.random.choice((0.1, 1.0, 1.0, 1.0, 10.0))
+        driven = _Driven(runner, self._pace_ms * slowness)
+        self._driven[id(runner)] = driven
+        self._give_turn(driven, 0.0)
+
+    def _give_turn(self, driven: _Driven, delay_ms: float) -> None:
+        driven.turn += 1
+        delay_ms += self._world.chance() * driven.pace_ms
+        self._world.after(delay_ms, self._process, self._step, driven, driven.turn)
+
+    def _step(self, driven: _Driven, turn: int) -> None:
+        if turn != driven.turn:
+            return
+        if driven.is_waiting:
+            driven.is_waiting = False
+            self._waiting.remove(driven)
+        runner = driven.runner
+        runner.mailbox.take_ring()
+        wait_ms = runner.step()
+        world = self._world
+        if world.trace is not None:
+            world.tell(self._process.name, f"step {runner.name} -> {'mail' if wait_ms is None else f'{wait_ms:g} ms'}")
+        if runner.done:
+            del self._driven[id(runner)]
+            self._look_at_joins()
+        elif wait_ms == 0:
+            self._give_turn(driven, 0.0)
+        else:
+            driven.is_waiting = True
+            self._waiting.append(driven)
+            if wait_ms is not None:
+                self._give_turn(driven, wait_ms)
+
+    def look_for_mail(self) -> None:
+        """After each event of the process: whoever has been rung for gets a turn."""
+        if self._waiting:
+            for driven in [d for d in self._waiting if d.runner.mailbox.take_ring()]:
+                driven.is_waiting = False
+                self._waiting.remove(driven)
+                self._give_turn(driven, 0.0)
+
+    def when_done(self, runners: list[Runner], timeout_ms: float, done: Callable[[], None]) -> None:
+        join = (list(runners), done)
+        self._joins.append(join)
+        self._world.after(timeout_ms, self._process, self._give_up, join)
+        self._look_at_joins()
+
+    def _look_at_joins(self) -> None:
+        for join in [j for j in self._joins if all(r.done for r in j[0])]:
+            self._joins.remove(join)
+            self._world.after(self._world.chance() * self._pace_ms, self._process, join[1])
+
+    def _give_up(self, join: tuple[list[Runner], Callable[[], None]]) -> None:
+        if join in self._joins:
+            late = ", ".join(r.name for r in join[0] if not r.done)
+            self._kill(f"{late} did not return within task.cancellation.timeout")

@@ -1,0 +1,104 @@
+"""One clock, one queue of events, one source of chance.
+
+Everything that would happen in a thread, on a wire or in a store happens here as an event, at a time that the seed
+says. Events of a process that was killed never happen; those of one that is paused happen when it wakes.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from dataclasses import dataclass, field
+from typing import Any, Callable
+
+
+class Violation(Exception):
+    """A checker found what must not be."""
+
+
+class Process:
+    """An operating-system process: its events end with it. `after_event` is called after each of them."""
+
+    __slots__ = ("name", "is_alive", "paused_until_ms", "after_event", "wall_skew_ms")
+
+    def __init__(self, name: str, wall_skew_ms: int = 0) -> None:
+        self.name = name
+        self.is_alive = True
+        self.paused_until_ms = 0.0
+        self.after_event: Callable[[], None] | None = None
+        self.wall_skew_ms = wall_skew_ms
+
+
+@dataclass
+class World:
+    """`trace` None: no trace is kept, which is faster. Times are milliseconds since the world began."""
+
+    seed: int
+    trace: list[str] | None = None
+    now_ms: float = 0.0
+    events: int = 0
+    violations: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+        self.uniform = self.random.uniform
+        self.chance = self.random.random
+        self._queue: list[tuple[float, int, Process | None, Callable[..., Any], tuple[Any, ...]]] = []
+        self._order = 0
+
+    # ---- time ---------------------------------------------------------------------------------------------------
+
+    def after(self, delay_ms: float, process: Process | None, action: Callable[..., Any], *arguments: Any) -> None:
+        """Calls `action` in `process` (None: outside of all) after that time."""
+        self._order += 1
+        heapq.heappush(self._queue, (self.now_ms + delay_ms, self._order, process, action, arguments))
+
+    def pass_time(self, elapsed_ms: float) -> None:
+        """Whoever runs now is busy for that long. Nobody else gets a turn meanwhile, as if the others were starved."""
+        self.now_ms += elapsed_ms
+
+    def step(self) -> bool:
+        """Lets the next event happen. False: there is none."""
+        queue = self._queue
+        if not queue:
+            return False
+        at_ms, order, process, action, arguments = heapq.heappop(queue)
+        if process is not None:
+            if not process.is_alive:
+                return True
+            if process.paused_until_ms > at_ms:
+                heapq.heappush(queue, (process.paused_until_ms, order, process, action, arguments))
+                return True
+        if at_ms > self.now_ms:
+            self.now_ms = at_ms
+        self.events += 1
+        action(*arguments)
+        if process is not None and process.after_event is not None and process.is_alive:
+            process.after_event()
+        return True
+
+    # ---- what is seen -------------------------------------------------------------------------------------------
+
+    def tell(self, who: str, what: str) -> None:
+        """A line of the trace. Ask `trace is not None` first where the line is costly to make."""
+        if self.trace is not None:
+            self.trace.append(f"{self.now_ms:10.3f} {who:<12} {what}")
+
+    def violate(self, what: str) -> None:
+        self.violations.append(what)
+        self.tell("CHECK", what)
+
+
+class ProcessClock:
+    """A process's view of the time. Its monotonic clock starts anywhere; its wall clock is wrong."""
+
+    def __init__(self, world: World, process: Process, monotonic_offset_ms: float) -> None:
+        self._world = world
+        self._process = process
+        self._offset_ms = monotonic_offset_ms
+
+    def monotonic_ms(self) -> float:
+        return self._world.now_ms + self._offset_ms
+
+    def wall_ms(self) -> int:
+        return 1_700_000_000_000 + int(self._world.now_ms) + self._process.wall_skew_ms
