@@ -201,9 +201,9 @@ class Slot:
             case Trigger(generation):
                 if deployment := self._of(generation):
                     deployment.trigger(message)
-            case CheckpointEnded(generation, checkpoint_id):
+            case CheckpointEnded(generation, checkpoint_id, aborted):
                 if deployment := self._of(generation):
-                    deployment.post(CheckpointOver(checkpoint_id))
+                    deployment.post(CheckpointOver(checkpoint_id, aborted))
             case SplitsAssigned(generation, subtask, splits, no_more):
                 if deployment := self._of(generation):
                     deployment.post_to(SubtaskId(*subtask), Splits(splits, no_more))

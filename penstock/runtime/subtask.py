@@ -41,7 +41,10 @@ class Triggered:
 
 @dataclass(frozen=True)
 class CheckpointOver:
+    """`aborted` False: it is canonical."""
+
     checkpoint_id: int
+    aborted: bool
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,7 @@ class Subtask:
         self._running = False
         self._splits_requested = False
         self.finished = False
+        self._unpublished: list[tuple[int, Committable]] = []
         self._parked_until_ms = 0.0
         self._parked_for: int | None = None
         self._emitted_bytes = 0
@@ -151,8 +155,10 @@ class Subtask:
                     checkpoints.on_cancel(gate.index_of[channel], checkpoint_id)
                 case Triggered(barrier):
                     checkpoints.on_trigger(barrier)
-                case CheckpointOver(checkpoint_id):
+                case CheckpointOver(checkpoint_id, aborted):
                     checkpoints.on_ended(checkpoint_id)
+                    if not aborted:
+                        self._unpublished = [c for c in self._unpublished if c[0] > checkpoint_id]
                     self._unpark(checkpoint_id)
                 case Unpark(checkpoint_id):
                     self._unpark(checkpoint_id)
@@ -376,13 +382,17 @@ class Subtask:
         return True
 
     def prepare_commit(self, checkpoint_id: int) -> list[Committable]:
+        """What has been written since the last call, and what was prepared for checkpoints that were given up: the
+        next one that is published commits it."""
         if self.writer is None:
             return []
         operator = self.vertex.operators[-1]
         try:
-            return [Committable(operator.uid, data) for data in self.writer.prepare_commit(checkpoint_id)]
+            prepared = self.writer.prepare_commit(checkpoint_id)
         except Exception as error:
             raise OperatorFailure(operator.name, error) from error
+        self._unpublished += [(checkpoint_id, Committable(operator.uid, data)) for data in prepared]
+        return [committable for _, committable in self._unpublished]
 
     def operator_parts(self) -> list[OperatorPart]:
         parts = []
