@@ -15,7 +15,8 @@ _WAIT_S_MAX = 5.0
 
 
 class PrintedStream(io.TextIOBase):
-    """What threads of a subtask write goes to `send(subtask, lines, is_error)`; all else to `original`."""
+    """What threads of a subtask write goes to `send(subtask, lines, is_error)`, with the subtask's number (from 1, as
+    in Flink) before each line; all else goes to `original`."""
 
     def __init__(
         self,
@@ -48,7 +49,7 @@ class PrintedStream(io.TextIOBase):
         self._line.begun = rest
         if lines:
             self._wait_for_room()
-            self._send(subtask, lines, self._is_error)
+            self._send(subtask, [f"{subtask + 1}> {line}" for line in lines], self._is_error)
         return len(text)
 
     def flush(self) -> None:

@@ -129,7 +129,7 @@ def test_a_killed_slot_is_submitted_again_and_its_neighbour_never_notices(driver
         started = time.monotonic()
         os.kill(driver.alive[0].pid, signal.SIGKILL)
         _, again = driver.next(Register)
-        assert time.monotonic() - started < 5.0
+        assert time.monotonic() - started < 15.0  # half a second on a quiet machine
         assert (again.slot, again.submission) == (0, time_killed + 2)
     assert is_alive(before[1].pid)
     assert driver.slots.submissions() == {0: 4, 1: 1}
@@ -154,7 +154,7 @@ def test_slots_connect_to_each_other_and_prints_arrive_with_their_subtask(driver
     connected = {driver.next(ReachedEndOfData)[1].slot for _ in driver.alive}
     assert connected == {0, 1}
     driver.server.send(driver.alive[1].process, Cancel(G))
-    assert driver.next(Printed)[1] == Printed(1, 1, ["slot 1 prints"])
+    assert driver.next(Printed)[1] == Printed(1, 1, ["2> slot 1 prints"])
 
 
 def test_leaving_ends_the_processes_and_nothing_is_submitted_again(substrate):

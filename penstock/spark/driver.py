@@ -1,0 +1,98 @@
+"""The driver's loop: one thread in which everything that concerns the JobMaster happens, in order."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from typing import Any, Callable, Protocol
+
+from penstock.runtime.ports import Clock
+
+log = logging.getLogger(__name__)
+
+
+class TimedMachine(Protocol):
+    def next_deadline_ms(self) -> float | None: ...
+    def on_time(self) -> Any: ...
+
+
+class DriverLoop:
+    """`post(call)` from any thread; calls run one after the other, and the machine hears of time when it is due.
+
+    An error that escapes a call is a bug of ours: `on_error` is told, once per error, and the loop goes on.
+    """
+
+    def __init__(self, clock: Clock, on_error: Callable[[Exception], None]) -> None:
+        self._clock = clock
+        self._on_error = on_error
+        self._calls: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
+        self._machine: TimedMachine | None = None
+        self._thread = threading.Thread(target=self._run, name="penstock-driver", daemon=True)
+
+    def start(self, machine: TimedMachine) -> None:
+        self._machine = machine
+        self._thread.start()
+
+    def post(self, call: Callable[[], Any]) -> None:
+        self._calls.put(call)
+
+    def stop(self) -> None:
+        """Ends the loop after what has been posted. Does not wait."""
+        self._calls.put(None)
+
+    def join(self, timeout_s: float) -> None:
+        if threading.current_thread() is not self._thread and self._thread.ident is not None:
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        assert self._machine is not None
+        while True:
+            try:
+                call = self._calls.get(timeout=self._wait_s())
+            except queue.Empty:
+                call = self._machine.on_time
+            if call is None:
+                return
+            try:
+                call()
+                deadline_ms = self._machine.next_deadline_ms()
+                if deadline_ms is not None and deadline_ms <= self._clock.monotonic_ms():
+                    self._machine.on_time()
+            except Exception as error:
+                log.exception("an error of Penstock's own in the driver")
+                self._on_error(error)
+
+    def _wait_s(self) -> float | None:
+        assert self._machine is not None
+        deadline_ms = self._machine.next_deadline_ms()
+        return None if deadline_ms is None else max(0.0, deadline_ms - self._clock.monotonic_ms()) / 1000
+
+
+class OrderedWork:
+    """Implements `penstock.runtime.ports.BlockingWork` with one thread; results come back into the driver's loop."""
+
+    def __init__(self, loop: DriverLoop) -> None:
+        self._loop = loop
+        self._queue: queue.SimpleQueue[tuple[str, Callable[[], Any], Callable[[Any], None]] | None] = (
+            queue.SimpleQueue()
+        )
+        self._thread = threading.Thread(target=self._run, name="penstock-work", daemon=True)
+        self._thread.start()
+
+    def submit(self, name: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        self._queue.put((name, work, done))
+
+    def stop(self) -> None:
+        """Ends the thread after what has been submitted. Does not wait."""
+        self._queue.put(None)
+
+    def _run(self) -> None:
+        while (item := self._queue.get()) is not None:
+            name, work, done = item
+            try:
+                result = work()
+            except Exception as error:
+                log.debug("%s: %s", name, error)
+                result = error
+            self._loop.post(lambda done=done, result=result: done(result))  # type: ignore[misc]

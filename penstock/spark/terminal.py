@@ -1,0 +1,108 @@
+"""The user's terminal: lines of the job, and below them one line of progress that is written over."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import threading
+import time
+from typing import Callable, TextIO
+
+from penstock.runtime.report import JobReport
+
+_INTERVAL_S = 0.5
+
+
+class Terminal:
+    """From any thread. Without a terminal behind `sys.stderr` there is no progress line."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._shown = ""
+
+    @property
+    def is_interactive(self) -> bool:
+        return sys.stderr.isatty()
+
+    def print_lines(self, lines: list[str], is_error: bool = False) -> None:
+        stream = sys.stderr if is_error else sys.stdout
+        with self._lock:
+            shown = self._shown
+            self._erase()
+            self._write(stream, "\n".join(lines) + "\n")
+            self._show(shown)
+
+    def tell(self, text: str) -> None:
+        """A line about the job itself."""
+        self.print_lines([f"penstock: {text}"], is_error=True)
+
+    def show(self, text: str) -> None:
+        """Replaces the line of progress; "" removes it."""
+        if self.is_interactive:
+            with self._lock:
+                self._erase()
+                self._show(text)
+
+    def _erase(self) -> None:
+        if self._shown:
+            self._write(sys.stderr, "\r\x1b[K")
+            self._shown = ""
+
+    def _show(self, text: str) -> None:
+        if text:
+            self._shown = text[: shutil.get_terminal_size().columns - 1]
+            self._write(sys.stderr, self._shown)
+
+    @staticmethod
+    def _write(stream: TextIO, text: str) -> None:
+        with contextlib.suppress(OSError, ValueError):  # a closed pipe must not end the job
+            stream.write(text)
+            stream.flush()
+
+
+class Progress:
+    """Shows a report's essence twice a second, from a thread of its own, until `stop`."""
+
+    def __init__(self, terminal: Terminal, report: Callable[[], JobReport | None]) -> None:
+        self._terminal = terminal
+        self._report = report
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="penstock-progress", daemon=True)
+
+    def start(self) -> None:
+        if self._terminal.is_interactive:
+            self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if self._thread.ident is not None and threading.current_thread() is not self._thread:
+            self._thread.join(2.0)
+        self._terminal.show("")
+
+    def _run(self) -> None:
+        while not self._stopped.wait(_INTERVAL_S):
+            report = self._report()
+            if report is not None:
+                self._terminal.show(progress_line(report, time.time() * 1000))
+
+
+def progress_line(report: JobReport, now_wall_ms: float) -> str:
+    """`[job] RUNNING  12,345 rows/s  checkpoint 17: 12 ms, 0.4 s ago`."""
+    parts = [f"[{report.job_name}] {report.state}"]
+    if report.slots_registered < report.slots_needed:
+        parts.append(f"{report.slots_registered} of {report.slots_needed} slots")
+    rows_per_s = max((max(v.rows_in_per_s, v.rows_out_per_s) for v in report.vertices), default=0.0)
+    parts.append(f"{rows_per_s:,.0f} rows/s")
+    completed = [c for c in report.checkpoints if c.status == "completed"]
+    if completed:
+        newest = completed[-1]
+        kind = "unaligned" if newest.unaligned else "aligned"
+        duration = "" if newest.duration_ms is None else f" {newest.duration_ms:,.0f} ms"
+        age_s = max(0.0, (now_wall_ms - newest.trigger_wall_ms) / 1000)
+        parts.append(f"checkpoint {newest.checkpoint_id}: {kind}{duration}, {age_s:.0f} s ago")
+    if report.failed:
+        parts.append(f"{report.failed} failed")
+    if report.restarts:
+        parts.append(f"{report.restarts} restarts")
+    return "  ".join(parts)
