@@ -6,6 +6,7 @@ are full. In the last case its generator is kept, and nothing else of the subtas
 
 from __future__ import annotations
 
+import math
 from itertools import islice
 from typing import Any, Callable, Iterator, Sequence
 
@@ -30,7 +31,7 @@ HasRoom = Callable[[], bool]
 
 class Slice:
     """Input rows on their way through a chain. `taken` rows have entered; all but the last of them, and that one too
-    once `finished`, are through."""
+    once `finished`, are through. A `whole` slice ends neither early nor at its deadline: a reader counts its rows."""
 
     __slots__ = (
         "rows", "keys", "key_groups", "start", "end", "taken", "deadline_ms", "stopped", "pulled", "finished", "whole",
@@ -46,14 +47,14 @@ class Slice:
         self.start = start
         self.end = end
         self.taken = 0
-        self.deadline_ms = deadline_ms
+        self.deadline_ms = math.inf if whole else deadline_ms
         self.stopped = False
         self.pulled: Iterator[Any] | None = None
         self.finished = False
         self.whole = whole
 
     def stop(self) -> None:
-        """No further input row enters, but for a `whole` slice: a source's reader counts its rows as read."""
+        """No further input row enters, but for a `whole` slice."""
         self.stopped = not self.whole
 
 
