@@ -140,7 +140,8 @@ def _write_tuple(value: tuple[Any, ...] | list[Any]) -> bytes:
 
 
 def _write_set(value: frozenset[Any] | set[Any]) -> bytes:
-    return _LENGTH.pack(b"z", len(value)) + b"".join(sorted(map(_encode, value)))
+    items = sorted(set(map(_encode, value)))  # several NaNs in a Python set are one here
+    return _LENGTH.pack(b"z", len(items)) + b"".join(items)
 
 
 def _write_date(value: date) -> bytes:

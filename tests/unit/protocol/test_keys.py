@@ -36,6 +36,7 @@ scalars = st.one_of(
     st.integers(),
     st.booleans(),
     st.floats(),
+    st.sampled_from([math.nan, -math.nan, math.inf, -0.0, 1e300, 2.0**63]),
     st.decimals(allow_nan=False, allow_infinity=False, places=3),
     st.text(),
     st.binary(),
@@ -54,10 +55,16 @@ keys = composites.filter(lambda key: key is not None)
 
 
 def same(left: object, right: object) -> bool:
-    """Equality under which NaN is itself."""
-    if isinstance(left, tuple) and isinstance(right, tuple):
-        return len(left) == len(right) and all(map(same, left, right))
-    return left == right or (left != left and right != right)
+    """Equality under which all NaNs are one."""
+    return with_one_nan(left) == with_one_nan(right)
+
+
+def with_one_nan(key: object) -> object:
+    if isinstance(key, tuple):
+        return tuple(map(with_one_nan, key))
+    if isinstance(key, frozenset):
+        return frozenset(map(with_one_nan, key))
+    return "the only NaN" if key != key else key
 
 
 @pytest.mark.parametrize(
@@ -75,6 +82,7 @@ def same(left: object, right: object) -> bool:
         (b"a", bytearray(b"a"), np.bytes_(b"a")),
         ((1, "a"), [True, "a"], namedtuple("P", "x y")(1.0, "a")),
         ({1, 2}, frozenset({2.0, True})),
+        ({math.nan, float("nan")}, {float("nan")}),
         (datetime(2020, 1, 1, tzinfo=UTC), datetime(2020, 1, 1, 2, tzinfo=timezone(timedelta(hours=2)))),
         (datetime(2020, 1, 1), datetime(2020, 1, 1, fold=1)),
     ],
