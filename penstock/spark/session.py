@@ -1,4 +1,8 @@
-"""The Spark session that slots run in: the user's active one whatever its settings are, else one of our own."""
+"""The Spark that slots run in: the user's active one whatever its settings are, else one of our own.
+
+Ours is a SparkContext without a session: slots need no SQL, and it is there in half the time. It stays for the
+process's life, so that a program's next job finds it; a session that the user makes later joins it.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,8 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from penstock.spark.java import ensure_java
@@ -27,18 +30,17 @@ class SessionError(Exception):
 
 @dataclass(frozen=True)
 class Substrate:
-    """A session and what of it concerns slots. `is_local`: executors are on this machine, as in `local[n]` and
+    """A context and what of it concerns slots. `is_local`: executors are on this machine, as in `local[n]` and
     `local-cluster[...]`. `driver_host`: where executors reach this process."""
 
-    spark: SparkSession
-    is_own: bool
+    context: SparkContext
     master: str
     is_local: bool
     driver_host: str
 
-    @property
-    def context(self) -> SparkContext:
-        return self.spark.sparkContext
+    def new_session(self) -> SparkSession:
+        """A session of this context whose settings are its own."""
+        return SparkSession(self.context).newSession()
 
     def task_places(self) -> int | None:
         """How many tasks the session runs at once as it is now; None where Spark does not tell."""
@@ -50,9 +52,11 @@ class Substrate:
             return None
 
     def check_places(self, slots: int) -> None:
-        """Raises `SessionError` where waiting cannot help: a local session never gets more places."""
+        """Raises `SessionError` where waiting cannot help: `local[n]` never gets more places."""
+        if self.master != "local" and not self.master.startswith("local["):
+            return
         places = self.task_places()
-        if self.is_local and places is not None and places < slots:
+        if places is not None and places < slots:
             raise SessionError(
                 f"the job needs {slots} slots, but this Spark session (master {self.master}) runs {places} tasks at "
                 f"once: start it with local[{slots + 2}], or lower the parallelism to {places}"
@@ -67,35 +71,45 @@ class Substrate:
             f"or lower the parallelism from {slots}"
         )
 
-    def stop(self) -> None:
-        """Ends a session of our own; leaves the user's alone."""
-        if self.is_own:
-            self.spark.stop()
+
+def is_running() -> bool:
+    """Whether there is a Spark already, so that `open_session` takes no time."""
+    return SparkContext._active_spark_context is not None
 
 
 def open_session(job_name: str, slots: int) -> Substrate:
-    """The active session, or a new one. Takes some seconds for a new one. Raises `JavaMissing`, `SessionError`."""
-    active = SparkSession.getActiveSession() or SparkSession._instantiatedSession
-    if active is None and SparkContext._active_spark_context is not None:
-        active = SparkSession(SparkContext._active_spark_context)
-    is_own = active is None
-    spark = active if active is not None else _start(job_name, slots)
-    if not hasattr(spark, "_jsparkSession"):
-        raise SessionError("slots need a classic Spark session; this one is a Spark Connect session")
-    context = spark.sparkContext
+    """The active context, or a new one, which takes some seconds. Raises `JavaMissing`, `SessionError`."""
+    global _own
+    if SparkContext._active_spark_context is None and (active := SparkSession.getActiveSession()) is not None:
+        raise SessionError(f"slots need a classic Spark session; the active one is a {type(active).__module__}")
+    if _is_too_small(slots):
+        SparkContext._active_spark_context.stop()  # type: ignore[union-attr]
+    context = SparkContext._active_spark_context
+    if context is None:
+        context = _start(job_name, slots)
+        _own = context
     master = context.master
     is_local = master.startswith("local")
     if is_local:
         _use_our_python(context)
     _check_worker_memory(context)
     host = LOOPBACK if is_local else context.getConf().get("spark.driver.host") or LOOPBACK
-    return Substrate(spark, is_own, master, is_local, host)
+    return Substrate(context, master, is_local, host)
 
 
-def _start(job_name: str, slots: int) -> SparkSession:
-    builder: Any = SparkSession.builder.appName(job_name)
+_own: SparkContext | None = None
+
+
+def _is_too_small(slots: int) -> bool:
+    """Whether the active context is ours, from an earlier job, and has too few task places for this one."""
+    active = SparkContext._active_spark_context
+    return active is not None and active is _own and active.defaultParallelism < slots
+
+
+def _start(job_name: str, slots: int) -> SparkContext:
+    conf = SparkConf().setAppName(job_name)
     if "PYSPARK_GATEWAY_PORT" in os.environ:
-        return builder.getOrCreate()  # under spark-submit: its settings, and its Java runs already
+        return SparkContext(conf=conf)  # under spark-submit: its settings, and its Java runs already
     ensure_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
@@ -106,11 +120,8 @@ def _start(job_name: str, slots: int) -> SparkSession:
         "spark.driver.host": LOOPBACK,
         "spark.driver.bindAddress": LOOPBACK,
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
-        "spark.sql.session.timeZone": "UTC",
     }
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+    return SparkContext(conf=conf.setAll(list(settings.items())))
 
 
 def _use_our_python(context: SparkContext) -> None:

@@ -217,7 +217,7 @@ def _kills_idle_workers(substrate: Substrate) -> bool:
 
 
 def _run_sql_task(substrate: Substrate, slot: int, body: Callable[[Any], Any]) -> None:
-    session = substrate.spark.newSession()
+    session = substrate.new_session()
     session.conf.set("spark.sql.execution.pyspark.udf.idleTimeoutSeconds", "0")
     session.range(slot, slot + 1, 1, 1).mapInArrow(body, "id long").collect()
 

@@ -86,7 +86,7 @@ def test_spark_runs_on_the_java_from_pypi_alone(tmp_path):
     program = (
         "from penstock.spark.session import open_session\n"
         "substrate = open_session('x', 1)\n"
-        "jvm = substrate.spark._jvm.java.lang.System\n"
+        "jvm = substrate.context._jvm.java.lang.System\n"
         "print(jvm.getProperty('java.home'))\n"
         "print(substrate.context.parallelize([1, 2], 2).map(lambda x: x * 2).collect())\n"
     )

@@ -34,7 +34,7 @@ G = Generation(1, 0)
 def substrate():
     substrate = open_session("test of slots", SLOTS)
     yield substrate
-    substrate.stop()
+    substrate.context.stop()
 
 
 class Driver:
