@@ -13,7 +13,6 @@ from penstock.common.columns import (
     ENCODING_ERRORS,
     ColumnType,
     RefusedValue,
-    first_refused,
     reason,
     shown,
     whole,
@@ -40,7 +39,9 @@ class _FieldsType(ColumnType):
             if name in RESERVED_COLUMNS:
                 raise ValueError(f"the field name {name!r} is reserved for Penstock's own columns; choose another")
             if not isinstance(field_type, ColumnType):
-                raise TypeError(f"the type of field {name!r} is made by Types, e.g. Types.LONG(); got {shown(field_type)}")
+                raise TypeError(
+                    f"the type of field {name!r} is made by Types, e.g. Types.LONG(); got {shown(field_type)}"
+                )
         if len(set(self.field_names)) != len(self.field_names):
             raise ValueError(f"field names repeat: {', '.join(self.field_names)}")
 

@@ -7,7 +7,7 @@ What the program sets counts before `-D key=value` of the command line, and that
 from __future__ import annotations
 
 import warnings
-from typing import Any, Iterable, Mapping, TypeVar, overload
+from typing import AbstractSet, Any, Callable, Iterable, Mapping, TypeVar, overload
 
 from penstock.common.options.foreign import is_foreign
 from penstock.common.options.option import BOOLEAN, FLOATING, INTEGER, ConfigOption, OptionError
@@ -92,7 +92,7 @@ class Configuration:
     def set_float(self, key: str, value: float) -> Configuration:
         return self.set(key, value)
 
-    def _typed(self, key: str, parse: Any, default: Any) -> Any:
+    def _typed(self, key: str, parse: Callable[[str], T], default: T) -> T:
         text = self._texts.get(DEPRECATED.get(key, key))
         if text is None:
             return default
@@ -101,8 +101,8 @@ class Configuration:
         except ValueError as error:
             raise OptionError(f"{key}: {error}", key) from None
 
-    def key_set(self) -> set[str]:
-        return set(self._texts)
+    def key_set(self) -> AbstractSet[str]:
+        return frozenset(self._texts)
 
     def contains_key(self, key: str) -> bool:
         return DEPRECATED.get(key, key) in self._texts

@@ -62,20 +62,21 @@ def read_configuration_file(file: Path) -> Configuration:
         root = yaml.compose(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
-        raise ConfigurationError(f"{file}{line}: this is no YAML: {getattr(error, 'problem', None) or error}") from None
+        where = f", line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or error
+        raise ConfigurationError(f"{file}{where}: this is no YAML: {problem}") from None
     configuration = Configuration()
     if root is None:
         return configuration
     if not isinstance(root, yaml.MappingNode):
         raise ConfigurationError(f"{file}, line {root.start_mark.line + 1}: expected 'key: value' pairs")
-    lines: dict[str, int] = {}
+    line_of: dict[str, int] = {}
     entries = list(_flat(file, root, ""))
     # A key that is written in its present form counts before the same option's old form, wherever they stand.
     for key, value, line in sorted(entries, key=lambda e: e[0] not in DEPRECATED):
-        if key in lines:
-            raise ConfigurationError(f"{file}, line {line}: {key} stands in line {lines[key]} already", key)
-        lines[key] = line
+        if key in line_of:
+            raise ConfigurationError(f"{file}, line {line}: {key} stands in line {line_of[key]} already", key)
+        line_of[key] = line
         if value is not None:
             _checked(configuration, key, value, f"{file}, line {line}: ")
     return configuration

@@ -38,7 +38,8 @@ class BasicType(ColumnType):
         return pa.array(values, self.arrow)
 
     def decode_column(self, array: pa.Array) -> list[Any]:
-        return array.to_pylist()
+        values: list[Any] = array.to_pylist()
+        return values
 
     def __str__(self) -> str:
         return self.name
@@ -136,7 +137,7 @@ def _pickled(value: Any) -> bytes:
         return pickle.dumps(value, 5)
     except (pickle.PicklingError, AttributeError, TypeError):
         # Classes and functions of the user's main program exist in a slot only by value.
-        return cloudpickle.dumps(value, 5)
+        return bytes(cloudpickle.dumps(value, 5))
 
 
 @dataclass(frozen=True)

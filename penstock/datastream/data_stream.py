@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Callable, NoReturn
 
 from penstock.common.options.job import MAX_PARALLELISM_LIMIT
@@ -81,7 +82,9 @@ class _NodeSettings:
         node = self._node_for("set_parallelism")
         check_parallelism(parallelism, node.name)
         if node.options.get("non_parallel") and parallelism != 1:
-            raise ValueError(f"operator {node.name!r} runs in one subtask only; it cannot have parallelism {parallelism}")
+            raise ValueError(
+                f"operator {node.name!r} runs in one subtask only; it cannot have parallelism {parallelism}"
+            )
         if node.max_parallelism is not None and parallelism > node.max_parallelism:
             raise ValueError(f"operator {node.name!r}: parallelism {parallelism} is more than its max parallelism "
                              f"{node.max_parallelism}")
@@ -110,8 +113,9 @@ class _NodeSettings:
     def slot_sharing_group(self, slot_sharing_group: str) -> Any:
         """Only "default": one subtask of every operator shares a slot."""
         if slot_sharing_group != "default":
+            operator = self._node_for("slot_sharing_group").name
             raise NotImplementedError(
-                f"slot_sharing_group({slot_sharing_group!r}) of operator {self._node_for('slot_sharing_group').name!r}: "
+                f"slot_sharing_group({slot_sharing_group!r}) of operator {operator!r}: "
                 "all operators share their slots (one subtask of each); leave it out, or say 'default'"
             )
         return self
@@ -171,7 +175,9 @@ class DataStream(_NodeSettings):
 
     # ---- operators -----------------------------------------------------------------------------------------------
 
-    def _then(self, kind: OperatorKind, name: str, function: Any, output_type: TypeInformation | None) -> DataStream:
+    def _then(
+        self, kind: OperatorKind, name: str, function: Any, output_type: TypeInformation | None
+    ) -> SingleOutputStreamOperator:
         check_type(output_type, name)
         node = self._environment._add_node(kind, name, function, list(self._inputs), output_type)
         return SingleOutputStreamOperator(self._environment, [Input(node)], output_type)
@@ -273,7 +279,9 @@ class DataStream(_NodeSettings):
     def sink_to(self, sink: Any) -> DataStreamSink:
         """`sink`: a `penstock.datastream.connectors.Sink`."""
         if isinstance(sink, type) or not callable(getattr(sink, "create_writer", None)):
-            raise TypeError(f"sink_to() takes a Sink, e.g. FileSink.for_row_format(path, encoder).build(); got {sink!r}")
+            raise TypeError(
+                f"sink_to() takes a Sink, e.g. FileSink.for_row_format(path, encoder).build(); got {sink!r}"
+            )
         node = self._environment._add_node(
             OperatorKind.SINK, f"Sink: {type(sink).__name__}", sink, list(self._inputs), self._type
         )
@@ -304,7 +312,7 @@ class DataStream(_NodeSettings):
         if limit is None:
             return rows
         with rows:
-            return [row for row, _ in zip(rows, range(limit))]
+            return list(islice(rows, limit))
 
     def assign_timestamps_and_watermarks(self, watermark_strategy: Any) -> DataStream:
         refusal = watermark_strategy.refusal()

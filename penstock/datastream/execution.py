@@ -46,9 +46,8 @@ def find_executor(name: str) -> Executor:
         module_name, _, attribute = _BUILT_IN[name].partition(":")
         return _made(getattr(__import__(module_name, fromlist=[attribute]), attribute))
     known = ", ".join(sorted({*_registered, *installed, *_BUILT_IN}))
-    raise OptionError(
-        f"{DeploymentOptions.TARGET.key}: there is no executor {name!r}; there are: {known}", DeploymentOptions.TARGET.key
-    )
+    key = DeploymentOptions.TARGET.key
+    raise OptionError(f"{key}: there is no executor {name!r}; there are: {known}", key)
 
 
 def _made(factory: Callable[[], Any]) -> Executor:

@@ -5,7 +5,7 @@ A wrapper holds the callable under its method's name as an attribute of its own,
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, TypeVar
+from typing import Any, Callable, Iterable
 
 from penstock.datastream.functions import (
     FilterFunction,
@@ -18,8 +18,6 @@ from penstock.datastream.functions import (
     ReduceFunction,
     RuntimeContext,
 )
-
-F = TypeVar("F", bound=Function)
 
 
 class _Wrapper:
@@ -34,7 +32,7 @@ class _Wrapper:
 class CallableMap(_Wrapper, MapFunction):
     def __init__(self, wrapped: Callable[[Any], Any]) -> None:
         self.wrapped = wrapped
-        self.map = wrapped  # type: ignore[method-assign]
+        self.map = wrapped  # type: ignore[method-assign,assignment]
 
     def map(self, value: Any) -> Any:
         return self.wrapped(value)
@@ -43,7 +41,7 @@ class CallableMap(_Wrapper, MapFunction):
 class CallableFlatMap(_Wrapper, FlatMapFunction):
     def __init__(self, wrapped: Callable[[Any], Iterable[Any] | None]) -> None:
         self.wrapped = wrapped
-        self.flat_map = wrapped  # type: ignore[method-assign]
+        self.flat_map = wrapped  # type: ignore[method-assign,assignment]
 
     def flat_map(self, value: Any) -> Iterable[Any] | None:
         return self.wrapped(value)  # type: ignore[no-any-return]
@@ -52,7 +50,7 @@ class CallableFlatMap(_Wrapper, FlatMapFunction):
 class CallableFilter(_Wrapper, FilterFunction):
     def __init__(self, wrapped: Callable[[Any], bool]) -> None:
         self.wrapped = wrapped
-        self.filter = wrapped  # type: ignore[method-assign]
+        self.filter = wrapped  # type: ignore[method-assign,assignment]
 
     def filter(self, value: Any) -> bool:
         return self.wrapped(value)  # type: ignore[no-any-return]
@@ -61,7 +59,7 @@ class CallableFilter(_Wrapper, FilterFunction):
 class CallableReduce(_Wrapper, ReduceFunction):
     def __init__(self, wrapped: Callable[[Any, Any], Any]) -> None:
         self.wrapped = wrapped
-        self.reduce = wrapped  # type: ignore[method-assign]
+        self.reduce = wrapped  # type: ignore[method-assign,assignment]
 
     def reduce(self, value1: Any, value2: Any) -> Any:
         return self.wrapped(value1, value2)
@@ -98,7 +96,7 @@ class KeyedFilter(KeyedAdapter):
         return (value,) if self.wrapped.filter(value) else None  # type: ignore[attr-defined]
 
 
-def as_function(given: Any, kind: type[F], wrap: Callable[[Any], F], method: str) -> F:
+def as_function(given: Any, kind: type, wrap: Callable[[Any], Any], method: str) -> Any:
     """`given` as a function of this kind. Raises TypeError, naming the stream's method, for anything else."""
     if isinstance(given, kind):
         return given
@@ -128,7 +126,9 @@ def partitioner_of(given: Any) -> Callable[[Any, int], int]:
         return given.partition
     if callable(given) and not isinstance(given, (type, Function)):
         return given  # type: ignore[no-any-return]
-    raise TypeError(f"partition_custom() takes a Partitioner or a callable (key, partitions) -> partition, got {given!r}")
+    raise TypeError(
+        f"partition_custom() takes a Partitioner or a callable (key, partitions) -> partition, got {given!r}"
+    )
 
 
 def base_name(function: Function) -> str:

@@ -111,7 +111,7 @@ class MapState(State, Generic[K, V]):
         return iter(self.keys())
 
 
-class StateDescriptor(ABC):
+class StateDescriptor:
     """A state's name, which is unique within its operator, and the type of its values (None: pickles).
 
     `kind`: value, list, map, reducing or aggregating, as it stands in a checkpoint's metadata.
@@ -161,7 +161,8 @@ class MapStateDescriptor(StateDescriptor):
         self, name: str, key_type_info: TypeInformation | None = None, value_type_info: TypeInformation | None = None
     ) -> None:
         if isinstance(key_type_info, MapType) and value_type_info is None:
-            key_type_info, value_type_info = key_type_info.key_type, key_type_info.value_type
+            entries = key_type_info
+            key_type_info, value_type_info = entries.key_type, entries.value_type
         super().__init__(name, value_type_info)
         if key_type_info is not None and not isinstance(key_type_info, TypeInformation):
             raise TypeError(f"the key type of state {name!r} is made by Types, got {key_type_info!r}")
@@ -180,7 +181,7 @@ class ReducingStateDescriptor(StateDescriptor):
         if not callable(reduce):
             raise TypeError(f"state {name!r} needs a ReduceFunction or a callable, got {reduce_function!r}")
         self.reduce_function = reduce_function
-        self._reduce = reduce
+        self._reduce: Callable[[Any, Any], Any] = reduce
 
     def get_reduce_function(self) -> Callable[[Any, Any], Any]:
         """(value, value) -> value."""

@@ -32,7 +32,9 @@ def vertex_shapes(graph: JobGraph) -> list[VertexShape]:
 
 
 def edge_shapes(graph: JobGraph) -> list[EdgeShape]:
-    return [EdgeShape(e.name, e.source, e.target, e.partitioner.kind.value, e.partitioner.pointwise) for e in graph.edges]
+    return [
+        EdgeShape(e.name, e.source, e.target, e.partitioner.kind.value, e.partitioner.pointwise) for e in graph.edges
+    ]
 
 
 def check(
@@ -57,8 +59,8 @@ def _check_vertex(
     gone = [names[uid] for uid in old.operators if uid in vanished]
     if gone and not may_vanish:
         problems.append(
-            f"vertex '{old.name}': the program has no operator {_quoted(gone)} any more (give operators a uid() so that "
-            "they are found again, or drop their state with execution.state-recovery.ignore-unclaimed-state=true)"
+            f"vertex '{old.name}': the program has no operator {_quoted(gone)} any more (give operators a uid() so "
+            "that they are found again, or drop their state with execution.state-recovery.ignore-unclaimed-state=true)"
         )
     staying = [uid for uid in old.operators if uid not in vanished]
     if not staying:
@@ -66,8 +68,8 @@ def _check_vertex(
     found = {operators_now[uid].index: operators_now[uid] for uid in staying}
     if len(found) > 1 or [o.uid for o in next(iter(found.values())).operators if o.uid in staying] != staying:
         problems.append(
-            f"vertex '{old.name}': its operators are chained in another way now ({_quoted(v.name for v in found.values())});"
-            " restoring across changed chains comes with a later release"
+            f"vertex '{old.name}': its operators are chained in another way now "
+            f"({_quoted(v.name for v in found.values())}); restoring across changed chains comes with a later release"
         )
         return
     now = next(iter(found.values()))
@@ -78,8 +80,8 @@ def _check_vertex(
         )
     if now.max_parallelism != old.max_parallelism:
         problems.append(
-            f"vertex '{old.name}' had max parallelism {old.max_parallelism}, now {now.max_parallelism}, and its state is "
-            f"split by it for ever; set it to {old.max_parallelism} (set_max_parallelism or pipeline.max-parallelism)"
+            f"vertex '{old.name}' had max parallelism {old.max_parallelism}, now {now.max_parallelism}, and its state "
+            f"is split by it for ever; set it to {old.max_parallelism} (pipeline.max-parallelism)"
         )
 
 
@@ -99,8 +101,8 @@ def _check_edges(
             problems.append(f"{label} is gone, and the checkpoint may hold rows that were on it")
         elif now.partitioner.kind.value != old.partitioner:
             problems.append(
-                f"{label} was partitioned by {old.partitioner}, now by {now.partitioner.kind.value}; restoring across a "
-                "changed partitioning comes with a later release"
+                f"{label} was partitioned by {old.partitioner}, now by {now.partitioner.kind.value}; restoring across "
+                "a changed partitioning comes with a later release"
             )
 
 

@@ -29,7 +29,7 @@ def dumps(shipped: Any) -> bytes:
 
     Raises `UnpicklableFunction`."""
     try:
-        return cloudpickle.dumps(shipped, protocol=5)
+        return bytes(cloudpickle.dumps(shipped, protocol=5))
     except PICKLING_ERRORS as error:
         graph = shipped if isinstance(shipped, JobGraph) else getattr(shipped, "graph", None)
         if isinstance(graph, JobGraph):

@@ -24,7 +24,7 @@ def _one_for_now(value: int) -> str | None:
 
 
 class CheckpointingOptions:
-    CHECKPOINTING_INTERVAL = ConfigOption(
+    CHECKPOINTING_INTERVAL: ConfigOption[Duration | None] = ConfigOption(
         "execution.checkpointing.interval", DURATION, None,
         "How often a checkpoint is triggered. Not set: no checkpoints.",
         check=at_least(Duration.of_millis(10), "10 ms"),
@@ -73,18 +73,18 @@ class CheckpointingOptions:
         "execution.checkpointing.num-retained", INTEGER, 1, "How many completed checkpoints are kept.",
         deprecated_keys=("state.checkpoints.num-retained",), check=positive,
     )  # fmt: skip
-    CHECKPOINT_STORAGE = ConfigOption(
+    CHECKPOINT_STORAGE: ConfigOption[str | None] = ConfigOption(
         "execution.checkpointing.storage", choice("jobmanager", "filesystem"), None,
         "filesystem: below execution.checkpointing.dir. jobmanager: in the driver's memory, gone with it. "
         "Not set: filesystem where a directory is given.",
         deprecated_keys=("state.checkpoint-storage",),
     )  # fmt: skip
-    CHECKPOINTS_DIRECTORY = ConfigOption(
+    CHECKPOINTS_DIRECTORY: ConfigOption[str | None] = ConfigOption(
         "execution.checkpointing.dir", STRING, None,
         "The directory (a local path or file:// URI) in which each job has one of its own for its checkpoints.",
         deprecated_keys=("state.checkpoints.dir", "state.backend.fs.checkpointdir"),
     )  # fmt: skip
-    SAVEPOINT_DIRECTORY = ConfigOption(
+    SAVEPOINT_DIRECTORY: ConfigOption[str | None] = ConfigOption(
         "execution.checkpointing.savepoint-dir", STRING, None, "Where savepoints are written to.",
         deprecated_keys=("state.savepoints.dir", "savepoints.state.backend.fs.dir"),
     )  # fmt: skip
@@ -107,7 +107,7 @@ class CheckpointingOptions:
 
 
 class StateRecoveryOptions:
-    SAVEPOINT_PATH = ConfigOption(
+    SAVEPOINT_PATH: ConfigOption[str | None] = ConfigOption(
         "execution.state-recovery.path", STRING, None,
         "A job's directory (or 'latest'): that job is resumed. A chk-<n> in it: a new job starts from it.",
         deprecated_keys=("execution.savepoint.path",),

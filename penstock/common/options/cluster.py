@@ -14,7 +14,7 @@ from penstock.common.options.option import (
 )
 from penstock.common.time import Duration
 
-ANY_PORT = (range(0, 1),)
+ANY_PORT = (range(1),)
 
 
 class DeploymentOptions:
@@ -40,15 +40,15 @@ class HeartbeatOptions:
 
 
 class JobManagerOptions:
-    BIND_HOST = ConfigOption(
+    BIND_HOST: ConfigOption[str | None] = ConfigOption(
         "jobmanager.bind-host", STRING, None,
         "The address that the driver listens on. Not set: the one that slots are told, jobmanager.rpc.address.",
     )  # fmt: skip
-    ADDRESS = ConfigOption(
+    ADDRESS: ConfigOption[str | None] = ConfigOption(
         "jobmanager.rpc.address", STRING, None,
         "The driver's address as slots see it. Not set: Spark's driver host.",
     )  # fmt: skip
-    PORT = ConfigOption(
+    PORT: ConfigOption[tuple[range, ...] | None] = ConfigOption(
         "jobmanager.rpc.port", PORTS, None, "The driver's port as slots see it. Not set: the one it listens on."
     )
     RPC_BIND_PORT = ConfigOption(
@@ -58,11 +58,11 @@ class JobManagerOptions:
 
 
 class TaskManagerOptions:
-    BIND_HOST = ConfigOption(
+    BIND_HOST: ConfigOption[str | None] = ConfigOption(
         "taskmanager.bind-host", STRING, None,
         "The address that slots listen on for each other. Not set: the one that others are told, taskmanager.host.",
     )  # fmt: skip
-    HOST = ConfigOption(
+    HOST: ConfigOption[str | None] = ConfigOption(
         "taskmanager.host", STRING, None,
         "A slot's address as other slots see it. Not set: the one by which it reaches the driver.",
     )  # fmt: skip
@@ -70,7 +70,7 @@ class TaskManagerOptions:
         "taskmanager.rpc.port", PORTS, ANY_PORT,
         "Accepted; slots call the driver, and listen only on taskmanager.data.bind-port.",
     )  # fmt: skip
-    DATA_PORT = ConfigOption(
+    DATA_PORT: ConfigOption[tuple[range, ...] | None] = ConfigOption(
         "taskmanager.data.port", PORTS, None, "A slot's data port as others see it. Not set: the one it listens on."
     )
     DATA_BIND_PORT = ConfigOption(

@@ -21,57 +21,64 @@ FOREIGN_PREFIXES = (
     "web.access-control-allow-origin", "heartbeat.rpc-",
 )  # fmt: skip
 
-FOREIGN_KEYS = frozenset("""
-execution.attached execution.shutdown-on-attached-exit execution.job-listeners execution.submit-failed-job-on-application-error
-execution.allow-client-job-configurations execution.program-config.enabled execution.program-config.wildcards
-execution.checkpointing.interval-during-backlog execution.checkpointing.create-subdir execution.checkpointing.incremental
-execution.checkpointing.snapshot-compression execution.checkpointing.data-inline-threshold
-execution.checkpointing.write-buffer-size execution.checkpointing.cleaner.parallel-mode
-execution.checkpointing.unaligned.max-subtasks-per-channel-state-file
-execution.checkpointing.unaligned.interruptible-timers.enabled
+_KEYS = """
+deployment.target execution.allow-client-job-configurations execution.attached
+execution.checkpointing.cleaner.parallel-mode execution.checkpointing.create-subdir
+execution.checkpointing.data-inline-threshold execution.checkpointing.during-recovery.enabled
+execution.checkpointing.incremental execution.checkpointing.interval-during-backlog
+execution.checkpointing.snapshot-compression
 execution.checkpointing.unaligned.interruptible-timers.emit-intermediate-watermarks
-execution.checkpointing.unaligned.recover-output-on-downstream.enabled execution.checkpointing.during-recovery.enabled
+execution.checkpointing.unaligned.interruptible-timers.enabled
+execution.checkpointing.unaligned.max-subtasks-per-channel-state-file
+execution.checkpointing.unaligned.recover-output-on-downstream.enabled execution.checkpointing.write-buffer-size
+execution.job-listeners execution.program-config.enabled execution.program-config.wildcards
+execution.shutdown-on-attached-exit execution.state-recovery.approximate-local-recovery
 execution.state-recovery.from-local execution.state-recovery.without-channel-state.checkpoint-id
-execution.state-recovery.approximate-local-recovery
-state.backend.incremental state.backend.local-recovery state.backend.fs.memory-threshold
-state.backend.fs.write-buffer-size state.storage.fs.memory-threshold state.storage.fs.write-buffer-size
-state.checkpoints.create-subdir state.checkpoint.cleaner.parallel-mode state.backend.async
-pipeline.auto-watermark-interval pipeline.auto-generate-uids pipeline.auto-type-registration pipeline.cached-files
-pipeline.classpaths pipeline.closure-cleaner-level pipeline.default-kryo-serializers pipeline.force-avro
-pipeline.force-kryo pipeline.force-kryo-avro pipeline.generic-types pipeline.jars pipeline.jobvertex-parallelism-overrides
+execution.submit-failed-job-on-application-error job.autoscaler.enabled jobmanager.bind-policy
+jobmanager.execution.attempts-history-size jobmanager.execution.failover-strategy jobmanager.failure-enrichers
+jobmanager.future-pool.size jobmanager.heap.mb jobmanager.heap.size jobmanager.io-pool.size
+jobmanager.partition.hybrid.partition-data-consume-constraint jobmanager.partition.release-during-job-execution
+jobmanager.resource-id jobmanager.retrieve-taskmanager-hostname jobmanager.scheduler
+jobmanager.web.checkpoints.history parallelism.max pipeline.auto-generate-uids pipeline.auto-type-registration
+pipeline.auto-watermark-interval pipeline.cached-files pipeline.classpaths pipeline.closure-cleaner-level
+pipeline.default-kryo-serializers pipeline.force-avro pipeline.force-kryo pipeline.force-kryo-avro
+pipeline.generic-types pipeline.jars pipeline.jobvertex-parallelism-overrides
 pipeline.operator-chaining.chain-operators-with-different-max-parallelism pipeline.registered-kryo-types
 pipeline.registered-pojo-types pipeline.serialization-config pipeline.sources.pause-until-first-checkpoint
-pipeline.vertex-description-include-index-prefix pipeline.vertex-description-mode pipeline.vertex-name-include-index-prefix
-pipeline.watermark-alignment.allow-unaligned-source-splits pipeline.watermark-alignment.buffer-size
-python.archives python.client.executable python.executable python.execution-mode python.map-state.iterate-response-batch-size
-python.map-state.read-cache-size python.map-state.write-cache-size python.metric.enabled python.operator-chaining.enabled
-python.profile.enabled python.pythonpath python.requirements python.state.cache-size python.systemenv.enabled
-jobmanager.bind-policy jobmanager.execution.attempts-history-size jobmanager.execution.failover-strategy
-jobmanager.failure-enrichers jobmanager.future-pool.size jobmanager.io-pool.size jobmanager.partition.hybrid.partition-data-consume-constraint
-jobmanager.partition.release-during-job-execution jobmanager.resource-id jobmanager.retrieve-taskmanager-hostname
-jobmanager.scheduler jobmanager.web.checkpoints.history jobmanager.heap.size jobmanager.heap.mb taskmanager.heap.size taskmanager.heap.mb
-taskmanager.numberOfTaskSlots taskmanager.cpu.cores taskmanager.data.ssl.enabled taskmanager.exit-on-fatal-akka-error
-taskmanager.host.bind-policy taskmanager.jvm-exit-on-oom taskmanager.registration.timeout taskmanager.resource-id
-taskmanager.rpc.bind-port taskmanager.runtime.hashjoin-bloom-filters taskmanager.runtime.large-record-handler
-taskmanager.runtime.max-fan taskmanager.runtime.sort-spilling-threshold taskmanager.slot.timeout
-taskmanager.system-out.mode taskmanager.system-out.log.cache-upload-interval taskmanager.system-out.log.thread-name.enabled
-taskmanager.network.batch-shuffle.compression.enabled taskmanager.network.bind-policy taskmanager.network.blocking-shuffle.compression.enabled
+pipeline.vertex-description-include-index-prefix pipeline.vertex-description-mode
+pipeline.vertex-name-include-index-prefix pipeline.watermark-alignment.allow-unaligned-source-splits
+pipeline.watermark-alignment.buffer-size python.archives python.client.executable python.executable
+python.execution-mode python.map-state.iterate-response-batch-size python.map-state.read-cache-size
+python.map-state.write-cache-size python.metric.enabled python.operator-chaining.enabled python.profile.enabled
+python.pythonpath python.requirements python.state.cache-size python.systemenv.enabled slot.idle.timeout
+state.backend.async state.backend.fs.memory-threshold state.backend.fs.write-buffer-size state.backend.incremental
+state.backend.local-recovery state.checkpoint.cleaner.parallel-mode state.checkpoints.create-subdir
+state.schema-evolution.enabled state.storage.fs.memory-threshold state.storage.fs.write-buffer-size
+task.cancellation.interval task.cancellation.timers.timeout task.checkpoint.alignment.max-size taskmanager.cpu.cores
+taskmanager.data.ssl.enabled taskmanager.exit-on-fatal-akka-error taskmanager.heap.mb taskmanager.heap.size
+taskmanager.host.bind-policy taskmanager.jvm-exit-on-oom taskmanager.network.batch-shuffle.compression.enabled
+taskmanager.network.bind-policy taskmanager.network.blocking-shuffle.compression.enabled
 taskmanager.network.blocking-shuffle.type taskmanager.network.compression.codec taskmanager.network.detailed-metrics
 taskmanager.network.max-num-tcp-connections taskmanager.network.memory.buffer-debloat.enabled
 taskmanager.network.memory.buffer-debloat.period taskmanager.network.memory.buffer-debloat.samples
 taskmanager.network.memory.buffer-debloat.target taskmanager.network.memory.buffer-debloat.threshold-percentages
-taskmanager.network.memory.buffers-per-channel taskmanager.network.memory.exclusive-buffers-request-timeout-ms
-taskmanager.network.memory.buffers-request-timeout taskmanager.network.memory.floating-buffers-per-gate
+taskmanager.network.memory.buffers-per-channel taskmanager.network.memory.buffers-request-timeout
+taskmanager.network.memory.exclusive-buffers-request-timeout-ms taskmanager.network.memory.floating-buffers-per-gate
 taskmanager.network.memory.fraction taskmanager.network.memory.max taskmanager.network.memory.max-buffers-per-channel
 taskmanager.network.memory.max-overdraft-buffers-per-gate taskmanager.network.memory.min
 taskmanager.network.memory.read-buffer.required-per-gate.max taskmanager.network.numberOfBuffers
-taskmanager.network.partition-request-timeout taskmanager.network.request-backoff.initial taskmanager.network.request-backoff.max
-taskmanager.network.retries taskmanager.network.tcp-connection.enable-reuse-across-jobs
-task.cancellation.interval task.cancellation.timers.timeout task.checkpoint.alignment.max-size
-slot.idle.timeout web.address web.port web.history web.backpressure.refresh-interval
-web.exception-history-size web.refresh-interval web.checkpoints.subtask-history web.max-history-size parallelism.max
-state.schema-evolution.enabled job.autoscaler.enabled deployment.target
-""".split())  # fmt: skip
+taskmanager.network.partition-request-timeout taskmanager.network.request-backoff.initial
+taskmanager.network.request-backoff.max taskmanager.network.retries
+taskmanager.network.tcp-connection.enable-reuse-across-jobs taskmanager.numberOfTaskSlots
+taskmanager.registration.timeout taskmanager.resource-id taskmanager.rpc.bind-port
+taskmanager.runtime.hashjoin-bloom-filters taskmanager.runtime.large-record-handler taskmanager.runtime.max-fan
+taskmanager.runtime.sort-spilling-threshold taskmanager.slot.timeout taskmanager.system-out.log.cache-upload-interval
+taskmanager.system-out.log.thread-name.enabled taskmanager.system-out.mode web.address
+web.backpressure.refresh-interval web.checkpoints.subtask-history web.exception-history-size web.history
+web.max-history-size web.port web.refresh-interval
+"""
+
+FOREIGN_KEYS = frozenset(_KEYS.split())
 
 
 def is_foreign(key: str) -> bool:

@@ -40,8 +40,10 @@ class ParallelismOptions:
 
 
 class PipelineOptions:
-    NAME = ConfigOption("pipeline.name", STRING, None, "The job's name, where execute() is given none.")
-    FIXED_JOB_ID = ConfigOption(
+    NAME: ConfigOption[str | None] = ConfigOption(
+        "pipeline.name", STRING, None, "The job's name, where execute() is given none."
+    )
+    FIXED_JOB_ID: ConfigOption[str | None] = ConfigOption(
         "pipeline.job-id", STRING, None, "The job's id: 32 hex digits. Not set: a random one.",
         deprecated_keys=("$internal.pipeline.job-id",), check=_job_id,
     )  # fmt: skip
@@ -59,7 +61,7 @@ class PipelineOptions:
         "pipeline.operator-chaining.enabled", BOOLEAN, True,
         "Whether operators that can run in one subtask do.", deprecated_keys=("pipeline.operator-chaining",),
     )  # fmt: skip
-    GLOBAL_JOB_PARAMETERS = ConfigOption(
+    GLOBAL_JOB_PARAMETERS: ConfigOption[dict[str, str] | None] = ConfigOption(
         "pipeline.global-job-parameters", MAPPING, None,
         "Parameters (key:value,...) that functions read by RuntimeContext.get_job_parameter.",
     )  # fmt: skip
@@ -88,6 +90,6 @@ class ExecutionOptions:
 
 
 class PythonOptions:
-    PYTHON_FILES = ConfigOption(
+    PYTHON_FILES: ConfigOption[tuple[str, ...]] = ConfigOption(
         "python.files", STRINGS, (), "Python files, packages (directories) and zip files that slots can import.",
     )  # fmt: skip

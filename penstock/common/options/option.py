@@ -34,7 +34,7 @@ class ConfigOption(Generic[T]):
     """`default` None: not set. `check` returns why a parsed value is refused, or None."""
 
     key: str
-    type: OptionType[T]
+    type: OptionType[Any]
     default: T
     description: str
     deprecated_keys: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class ConfigOption(Generic[T]):
     def parse(self, text: str) -> T:
         """Raises `OptionError`, which names the key."""
         try:
-            value = self.type.parse(text.strip())
+            value: T = self.type.parse(text.strip())
         except ValueError as error:
             raise OptionError(f"{self.key}: {error}", self.key) from None
         refused = self.check(value) if self.check else None

@@ -28,7 +28,7 @@ _ATTEMPTS = OptionType("integer or 'infinite'", _attempts, lambda v: "infinite" 
 
 
 class RestartStrategyOptions:
-    RESTART_STRATEGY = ConfigOption(
+    RESTART_STRATEGY: ConfigOption[str | None] = ConfigOption(
         "restart-strategy.type",
         choice(
             "none", "fixed-delay", "failure-rate", "exponential-delay",

@@ -103,7 +103,7 @@ def test_values_may_be_typed_or_text():
 
 @pytest.mark.parametrize(
     "text, ports",
-    [("0", (range(0, 1),)), ("50100-50102", (range(50100, 50103),)), ("1, 5-6", (range(1, 2), range(5, 7)))],
+    [("0", (range(1),)), ("50100-50102", (range(50100, 50103),)), ("1, 5-6", (range(1, 2), range(5, 7)))],
 )
 def test_port_ranges(text, ports):
     configuration = Configuration({"jobmanager.rpc.bind-port": text})
@@ -255,7 +255,7 @@ pipeline.global-job-parameters: 'a:1,b:x'
 @pytest.mark.parametrize(
     "text, line, says",
     [
-        ("parallelism.default: 2\nexecution:\n  checkpointing:\n    interval: soon\n", 4, "interval: 'soon' is no duration"),
+        ("parallelism.default: 2\nexecution:\n  checkpointing:\n    interval: soon\n", 4, "'soon' is no duration"),
         ("parallelism.default: 2\nexecution.checkpointing.intervall: 1 s\n", 2, "did you mean"),
         ("a: [1\n", 2, "this is no YAML"),
         ("- a\n- b\n", 1, "expected 'key: value' pairs"),
@@ -311,7 +311,8 @@ def test_two_files_are_one_too_many(tmp_path):
 
 def test_dynamic_options_of_the_command_line():
     assert parse_dynamic_option("pipeline.name=a = b") == ("pipeline.name", "a = b")
-    for text, says in (("novalue", "write it as -D key=value"), ("=1", "write it as"), ("paralelism.default=1", "mean")):
+    wrong = {"novalue": "write it as -D key=value", "=1": "write it as", "paralelism.default=1": "did you mean"}
+    for text, says in wrong.items():
         with pytest.raises(ConfigurationError, match=says):
             parse_dynamic_option(text)
 

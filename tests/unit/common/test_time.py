@@ -10,7 +10,8 @@ from penstock.common.time import Duration, Time
 @pytest.mark.parametrize(
     "text, nanoseconds",
     [("500 ms", 500 * 10**6), ("500ms", 500 * 10**6), ("10 min", 600 * 10**9), ("1 d", 86400 * 10**9), ("7", 7 * 10**6),
-     ("2 hours", 7200 * 10**9), ("3 S", 3 * 10**9), ("5 µs", 5000), ("9 nanos", 9), ("0", 0), (" 1 minute ", 60 * 10**9)],
+     ("2 hours", 7200 * 10**9), ("3 S", 3 * 10**9), ("5 µs", 5000), ("9 nanos", 9), ("0", 0),
+     (" 1 minute ", 60 * 10**9)],
 )  # fmt: skip
 def test_flink_writes_durations_like_this(text, nanoseconds):
     duration = Duration.parse(text)

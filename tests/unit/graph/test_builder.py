@@ -45,7 +45,8 @@ def names(graph):
 
 
 def edges(graph):
-    return [(graph.vertices[e.source].name, graph.vertices[e.target].name, e.partitioner.kind.value) for e in graph.edges]
+    name = [v.name for v in graph.vertices]
+    return [(name[e.source], name[e.target], e.partitioner.kind.value) for e in graph.edges]
 
 
 def test_a_line_of_equals_is_one_chain():
@@ -230,7 +231,11 @@ def test_ids_are_the_same_for_ever():
     found = ids(diamond())
     assert {k: found[k] for k in GOLDEN} == GOLDEN
     assert uid_of("word-count") == "4d4bf17a5fb9038e0d9fc7d0dbf6d5d6"
-    assert found == GOLDEN | {"right": "2db11b985a4e6b97085ff3fb95a59553", "joined": "ebe41948a7aee712b8df3703e7757f8a", "sink": "d334c8f4df6bb19aca9c7095ca5f3aa2"}
+    assert found == GOLDEN | {
+        "right": "2db11b985a4e6b97085ff3fb95a59553",
+        "joined": "ebe41948a7aee712b8df3703e7757f8a",
+        "sink": "d334c8f4df6bb19aca9c7095ca5f3aa2",
+    }
 
 
 def test_ids_do_not_depend_on_parallelism_chaining_or_what_is_added_elsewhere():
@@ -272,7 +277,8 @@ def test_edge_names_are_made_of_ids():
 @pytest.mark.parametrize("kind", [PartitionerKind.RESCALE, PartitionerKind.REBALANCE, PartitionerKind.HASH])
 def test_both_ends_agree_on_who_is_connected(sources, targets, kind):
     p = Program()
-    p.add("map", inputs=[Input(p.source(parallelism=sources), Partitioner(kind, key_selector=abs))], parallelism=targets)
+    source = p.source(parallelism=sources)
+    p.add("map", inputs=[Input(source, Partitioner(kind, key_selector=abs))], parallelism=targets)
     edge = p.build().edges[0]
     pairs = {(a, b) for a in range(sources) for b in edge.consumers_of(a)}
     assert pairs == {(a, b) for b in range(targets) for a in edge.producers_of(b)}

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import pytest
+
+from penstock.common import Types
+from penstock.datastream.functions import AggregateFunction, ReduceFunction
+from penstock.datastream.state import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
+
+
+class Average(AggregateFunction):
+    def create_accumulator(self):
+        return 0, 0
+
+    def add(self, value, accumulator):
+        return accumulator[0] + value, accumulator[1] + 1
+
+    def get_result(self, accumulator):
+        return accumulator[0] / accumulator[1]
+
+
+def test_descriptors_carry_name_kind_and_type():
+    assert [d.kind for d in (ValueStateDescriptor("v"), ListStateDescriptor("l"), MapStateDescriptor("m"),
+                             ReducingStateDescriptor("r", max), AggregatingStateDescriptor("a", Average()))] == [
+        "value", "list", "map", "reducing", "aggregating"]  # fmt: skip
+    value = ValueStateDescriptor("v", Types.LONG())
+    assert (value.get_name(), value.type_info) == ("v", Types.LONG())
+    entries = MapStateDescriptor("m", Types.STRING(), Types.LONG())
+    assert (entries.key_type_info, entries.value_type_info) == (Types.STRING(), Types.LONG())
+    assert ListStateDescriptor("l", Types.LIST(Types.LONG())).type_info == Types.LONG()
+    assert ListStateDescriptor("l", Types.BASIC_ARRAY(Types.LONG())).type_info == Types.BASIC_ARRAY(Types.LONG())
+
+
+def test_a_reduce_function_may_be_a_callable():
+    class Larger(ReduceFunction):
+        def reduce(self, value1, value2):
+            return max(value1, value2)
+
+    assert ReducingStateDescriptor("r", Larger()).get_reduce_function()(1, 2) == 2
+    assert ReducingStateDescriptor("r", lambda a, b: a + b).get_reduce_function()(1, 2) == 3
+
+
+@pytest.mark.parametrize(
+    "make, says",
+    [
+        (lambda: ValueStateDescriptor(""), "non-empty string"),
+        (lambda: ValueStateDescriptor("v", int), "the type of state 'v' is made by Types"),
+        (lambda: MapStateDescriptor("m", str, Types.LONG()), "key type of state 'm'"),
+        (lambda: ReducingStateDescriptor("r", 3), "state 'r' needs a ReduceFunction"),
+        (lambda: AggregatingStateDescriptor("a", lambda a, b: a), "state 'a' needs an AggregateFunction"),
+    ],
+)
+def test_descriptors_that_cannot_be(make, says):
+    with pytest.raises(TypeError, match=says):
+        make()
