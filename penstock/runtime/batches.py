@@ -7,7 +7,7 @@ from typing import Any, Literal, Sequence
 import pyarrow as pa
 
 from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN, TypeInformation
-from penstock.common.types import PICKLED
+from penstock.common.types import PICKLED, Types
 from penstock.graph.job_graph import Edge
 from penstock.graph.logical import Partitioner, PartitionerKind
 from penstock.protocol.channel import CapturedRows
@@ -24,13 +24,10 @@ def row_type(declared: TypeInformation | None) -> TypeInformation:
 
 def declared_key(partitioner: Partitioner) -> DeclaredKey:
     """How the key column of a keyed edge is encoded. Equal keys have equal hashes in all of the encodings."""
-    key_type = partitioner.key_type
-    if partitioner.kind is PartitionerKind.HASH and key_type is not None and len(key_type.schema) == 1:
-        arrow_type = key_type.schema.field(0).type
-        if pa.types.is_int64(arrow_type):
-            return "long"
-        if pa.types.is_string(arrow_type):
-            return "string"
+    if partitioner.kind is PartitionerKind.HASH and partitioner.key_type == Types.LONG():
+        return "long"
+    if partitioner.kind is PartitionerKind.HASH and partitioner.key_type == Types.STRING():
+        return "string"
     return "canonical"
 
 

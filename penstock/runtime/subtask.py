@@ -426,6 +426,8 @@ class Subtask:
         try:
             self.chain.close()
         finally:
+            if self.backend is not None:
+                self.backend.revoke()
             if self.reader is not None:
                 self.reader.close()
             if self.writer is not None:

@@ -94,7 +94,7 @@ class SubtaskFactory:
         restore = SubtaskRestore(self._plan, subtask, metadata, store)
         backend = None
         if any(o.kind in _STATEFUL for o in vertex.operators):
-            backend = HashMapStateBackend(vertex.max_parallelism)
+            backend = HashMapStateBackend(vertex.max_parallelism, {o.uid: o.name for o in vertex.operators})
             restore.keyed_state(backend)
         subtask.backend = backend
         context = SubtaskRuntimeContext(vertex, subtask.id.subtask, self._plan, backend, self._generation.counter)

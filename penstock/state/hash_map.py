@@ -216,15 +216,20 @@ class HashMapSnapshot:
             bucket = table.bucket(key_group)
             if not bucket:
                 continue
-            entries = iter(bucket.items())
-            while taken := list(islice(entries, ENTRIES_PER_BATCH - len(keys))):
-                if self._discarded:
-                    return
-                keys += [key for key, _ in taken]
-                values += [value for _, value in taken]
-                groups += [key_group] * len(taken)
-                if len(keys) == ENTRIES_PER_BATCH:
-                    yield flush()
+            if len(keys) + len(bucket) < ENTRIES_PER_BATCH:
+                keys.extend(bucket)
+                values.extend(bucket.values())
+                groups += [key_group] * len(bucket)
+            else:
+                entries = iter(bucket.items())
+                while taken := list(islice(entries, ENTRIES_PER_BATCH - len(keys))):
+                    if self._discarded:
+                        return
+                    keys += [key for key, _ in taken]
+                    values += [value for _, value in taken]
+                    groups += [key_group] * len(taken)
+                    if len(keys) == ENTRIES_PER_BATCH:
+                        yield flush()
             encoded.append(key_group)
         if keys and not self._discarded:
             yield flush()
