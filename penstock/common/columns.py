@@ -7,6 +7,7 @@ column per field, so no Python object per row is made beside the values themselv
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import cached_property
 from typing import Any, Sequence
 
 import pyarrow as pa
@@ -35,7 +36,7 @@ class ColumnType(TypeInformation):
     @abstractmethod
     def decode_column(self, array: pa.Array) -> list[Any]: ...
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         return pa.schema([(VALUE_COLUMN, self.arrow_type)])
 

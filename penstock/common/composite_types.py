@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import Any, Callable, Sequence
 
@@ -52,11 +53,11 @@ class _FieldsType(ColumnType):
     def _from_tuples(self, values: list[tuple[Any, ...]]) -> list[Any]:
         raise NotImplementedError
 
-    @property
+    @cached_property
     def arrow_type(self) -> pa.DataType:
         return pa.struct([(n, t.arrow_type) for n, t in zip(self.field_names, self.field_types)])
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         return pa.schema([(n, t.arrow_type) for n, t in zip(self.field_names, self.field_types)])
 
@@ -180,7 +181,13 @@ class RowType(_FieldsType):
         self._check_fields()
 
     def _as_tuples(self, values: Sequence[Any]) -> Sequence[tuple[Any, ...]]:
-        return [self._as_tuple(v) for v in values]
+        names = self.field_names
+        return [
+            tuple(v._values)
+            if type(v) is Row and v._row_kind is RowKind.INSERT and (v._fields is None or v._fields == names)
+            else self._as_tuple(v)
+            for v in values
+        ]
 
     def _as_tuple(self, row: Any) -> tuple[Any, ...]:
         if isinstance(row, tuple):

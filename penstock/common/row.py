@@ -29,12 +29,15 @@ class Row:
     _row_kind: RowKind
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        if args and kwargs:
+        if not kwargs:
+            _set_fields(self, None)
+            _set_values(self, [*args])
+        elif not args:
+            _set_fields(self, tuple(kwargs))
+            _set_values(self, [*kwargs.values()])
+        else:
             raise ValueError("Can not use both args and kwargs to create Row")
-        set_ = object.__setattr__
-        set_(self, "_fields", tuple(kwargs) if kwargs else None)
-        set_(self, "_values", list(kwargs.values()) if kwargs else list(args))
-        set_(self, "_row_kind", RowKind.INSERT)
+        _set_row_kind(self, _INSERT)
 
     @classmethod
     def of_kind(cls, row_kind: RowKind, *args: Any, **kwargs: Any) -> Row:
@@ -45,10 +48,9 @@ class Row:
     @classmethod
     def of_fields(cls, names: tuple[str, ...] | None, values: Any) -> Row:
         row = cls.__new__(cls)
-        set_ = object.__setattr__
-        set_(row, "_fields", names)
-        set_(row, "_values", list(values))
-        set_(row, "_row_kind", RowKind.INSERT)
+        _set_fields(row, names)
+        _set_values(row, [*values])
+        _set_row_kind(row, _INSERT)
         return row
 
     def __call__(self, *args: Any) -> Row:
@@ -64,7 +66,7 @@ class Row:
         return self._row_kind
 
     def set_row_kind(self, row_kind: RowKind) -> None:
-        object.__setattr__(self, "_row_kind", row_kind)
+        _set_row_kind(self, row_kind)
 
     def get_field_names(self) -> tuple[str, ...] | None:
         return self._fields
@@ -72,7 +74,7 @@ class Row:
     def set_field_names(self, field_names: list[str] | tuple[str, ...]) -> None:
         if len(field_names) != len(self._values):
             raise ValueError(f"{len(field_names)} names for {len(self._values)} fields")
-        object.__setattr__(self, "_fields", tuple(field_names))
+        _set_fields(self, tuple(field_names))
 
     def to_tuple(self) -> tuple[Any, ...]:
         return tuple(self._values)
@@ -96,8 +98,11 @@ class Row:
         try:
             return (self._fields or ()).index(name)
         except ValueError:
-            known = ", ".join(self._fields) if self._fields else "it has no field names"
-            raise KeyError(f"no field {name!r} in this Row ({known})") from None
+            raise KeyError(self._missing(name)) from None
+
+    def _missing(self, name: str) -> str:
+        known = ", ".join(self._fields) if self._fields else "it has no field names"
+        return f"no field {name!r} in this Row ({known})"
 
     def __getitem__(self, item: int | slice | str) -> Any:
         return self._values[self._index(item) if isinstance(item, str) else item]
@@ -106,12 +111,12 @@ class Row:
         self._values[self._index(item) if isinstance(item, str) else item] = value
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name in Row.__slots__:
-            raise AttributeError(name)
         try:
-            return self._values[self._index(name)]
-        except KeyError as error:
-            raise AttributeError(error.args[0]) from None
+            return self._values[self._fields.index(name)]  # type: ignore[union-attr]
+        except (ValueError, AttributeError):
+            if name.startswith("_"):
+                raise AttributeError(name) from None
+            raise AttributeError(self._missing(name)) from None
 
     def __setattr__(self, name: str, value: Any) -> None:
         try:
@@ -145,6 +150,13 @@ class Row:
         if self._fields:
             return f"Row({', '.join(f'{n}={v!r}' for n, v in zip(self._fields, self._values))})"
         return f"<Row({', '.join(map(repr, self._values))})>"
+
+
+# Slots are set by their descriptors: a Row's own __setattr__ sets fields, and a stream makes many Rows.
+_set_fields = vars(Row)["_fields"].__set__
+_set_values = vars(Row)["_values"].__set__
+_set_row_kind = vars(Row)["_row_kind"].__set__
+_INSERT = RowKind.INSERT
 
 
 def _restored(fields: tuple[str, ...] | None, values: tuple[Any, ...], kind: RowKind) -> Row:

@@ -27,11 +27,19 @@ from penstock.datastream.functions import (
     RuntimeContext,
 )
 from penstock.datastream.job_client import JobClient
+from penstock.datastream.state import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
 from penstock.datastream.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend, StateBackend
 from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
 
 __all__ = [
     "AggregateFunction",
+    "AggregatingStateDescriptor",
     "CheckpointConfig",
     "CheckpointStorage",
     "CheckpointingMode",
@@ -51,14 +59,18 @@ __all__ = [
     "KeySelector",
     "KeyedProcessFunction",
     "KeyedStream",
+    "ListStateDescriptor",
     "MapFunction",
+    "MapStateDescriptor",
     "Partitioner",
     "ProcessFunction",
     "ReduceFunction",
+    "ReducingStateDescriptor",
     "RuntimeContext",
     "RuntimeExecutionMode",
     "SingleOutputStreamOperator",
     "StateBackend",
     "StreamExecutionEnvironment",
+    "ValueStateDescriptor",
     "register_executor",
 ]
