@@ -223,12 +223,14 @@ class Subtask:
             if self.chain.unfinished and self.has_room() and self.chain.resume(drain=False):
                 self._account()
             return 0 if self.has_room() or not self.chain.unfinished else None
-        if self.finished or not self.has_room():
+        if self.finished:
+            # Only barriers come now, and they need no room.
+            return 0 if self._take_input(now_ms) else None
+        if not self.has_room():
             return None
         if self.vertex.is_source:
             return self._read()
-        worked = self._take_input(now_ms)
-        return 0 if worked else None
+        return 0 if self._take_input(now_ms) else None
 
     def _read(self) -> float | None:
         if self.reader is None:

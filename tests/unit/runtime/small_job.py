@@ -1,0 +1,293 @@
+"""A whole job's subtasks in one thread: real subtasks, gates, partitions, chains and snapshot writers, over a store in
+memory, wires that hold frames back, and a clock that only moves when it is told to. No JobMaster: the test triggers.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import deque
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Callable, Iterable
+
+import pyarrow as pa
+
+from penstock.common.configuration import Configuration
+from penstock.datastream import StreamExecutionEnvironment
+from penstock.datastream.connectors.base import Sink, SinkWriter, SplitEnumerator, WriterContext
+from penstock.graph.job_graph import JobGraph
+from penstock.graph.logical import OperatorKind
+from penstock.protocol.coordinator import PublishCheckpoint
+from penstock.protocol.elements import Barrier, Generation, SubtaskId
+from penstock.protocol.frames import AlignedBarrier, CreditLimit, Data, Frame
+from penstock.protocol.messages import Decline, Message, ReachedEndOfData, SlotAck, SplitsRequested
+from penstock.protocol.snapshot import EnumeratorState, Metadata
+from penstock.runtime.batches import row_type
+from penstock.runtime.deployment import DeploymentPlan
+from penstock.runtime.job_master_assembly import assemble
+from penstock.runtime.snapshot_writer import SnapshotWriter
+from penstock.runtime.subtask import CheckpointOver, Released, Splits, Subtask, Triggered
+from penstock.runtime.subtask_factory import SubtaskFactory
+from penstock.storage.memory import MemoryStore
+
+
+class ManualClock:
+    def __init__(self) -> None:
+        self.now_ms = 1_000.0
+
+    def monotonic_ms(self) -> float:
+        return self.now_ms
+
+    def wall_ms(self) -> int:
+        return int(self.now_ms)
+
+
+class Wire:
+    """From one slot to another. Urgent frames pass what has not left yet, but no aligned barrier of their channel."""
+
+    def __init__(self) -> None:
+        self._frames: list[Frame] = []
+
+    def put(self, frame: Frame) -> None:
+        place = len(self._frames)
+        if frame.urgent:
+            ahead = [
+                i for i, f in enumerate(self._frames)
+                if f.urgent or (isinstance(f, AlignedBarrier) and f.channel == frame.channel)
+            ]  # fmt: skip
+            place = ahead[-1] + 1 if ahead else 0
+        self._frames.insert(place, frame)
+
+    def take(self) -> Frame:
+        return self._frames.pop(0)
+
+    def __bool__(self) -> bool:
+        return bool(self._frames)
+
+
+class CommittedRows(Sink):
+    """Rows become visible in `committed` when the checkpoint that holds them is completed by the test."""
+
+    def create_writer(self, context: WriterContext, restored: list[bytes]) -> SinkWriter:
+        return _RowsWriter(row_type(context.input_type))
+
+
+class _RowsWriter(SinkWriter):
+    def __init__(self, type_of_rows: Any) -> None:
+        self._type = type_of_rows
+        self._rows: list[Any] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._rows += self._type.decode(batch)
+
+    def prepare_commit(self, checkpoint_id: int) -> list[bytes]:
+        rows, self._rows = self._rows, []
+        return [pickle.dumps(rows)] if rows else []
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class Completed:
+    """A checkpoint, and what a restore needs beside the store."""
+
+    metadata: Metadata
+    committed: list[Any]
+
+
+@dataclass
+class SmallJob:
+    """`order`: None lets everything run in turns; a Random picks who is next."""
+
+    graph: JobGraph
+    configuration: Configuration = field(default_factory=Configuration)
+    store: MemoryStore = field(default_factory=MemoryStore)
+    clock: ManualClock = field(default_factory=ManualClock)
+    restored: Metadata | None = None
+    generation: Generation = field(default_factory=lambda: Generation(1, 0))
+    order: Random | None = None
+
+    def __post_init__(self) -> None:
+        plan = DeploymentPlan("job", self.graph, self.configuration, "inc", "memory", True)
+        self.messages: list[Message] = []
+        self.acks: dict[int, dict[int, SlotAck]] = {}
+        self.declines: list[Decline] = []
+        self.at_end: set[SubtaskId] = set()
+        self.wires: dict[tuple[int, int], Wire] = {}
+        self.subtasks: dict[SubtaskId, Subtask] = {}
+        self.writers: list[SnapshotWriter] = []
+        self.barriers: dict[int, Barrier] = {}
+        self._factories = [self._factory(plan, slot) for slot in range(self.graph.slots)]
+        self._snapshots: dict[int, list[EnumeratorState]] = {}
+        self._enumerators = self._create_enumerators()
+        self._waiting: deque[SubtaskId] = deque()
+        for subtask in self.subtasks.values():
+            self._factories[subtask.id.subtask].open(subtask, self.restored, self.store)
+        for subtask in self.subtasks.values():
+            subtask.mailbox.post(Released())
+
+    def _factory(self, plan: DeploymentPlan, slot: int) -> SubtaskFactory:
+        vertices = [v for v in self.graph.vertices if slot < v.parallelism]
+        count = iter(range(1_000_000))
+        writer = SnapshotWriter(
+            self.generation, slot, len(vertices), self.store,
+            lambda checkpoint_id: f"shared/{self.generation.counter}-{slot}-{checkpoint_id}-{next(count)}",
+            self._on_message, lambda checkpoint_id: None, self.clock,
+        )  # fmt: skip
+        self.writers.append(writer)
+        factory = SubtaskFactory(
+            plan, self.generation, slot, self.clock, writer, lambda to, frame: self._send(slot, to, frame),
+            self._on_message,
+            lambda subtask, checkpoint_id, reason: self._on_message(
+                Decline(self.generation, slot, checkpoint_id, subtask, reason)
+            ),
+        )  # fmt: skip
+        for vertex in vertices:
+            self.subtasks[SubtaskId(vertex.index, slot)] = factory.build(vertex)
+        return factory
+
+    def _create_enumerators(self) -> dict[int, SplitEnumerator]:
+        kept = {e.operator: e.data for e in self.restored.enumerators} if self.restored else {}
+        return {
+            v.index: v.operators[0].function.create_enumerator(v.parallelism, kept.get(v.operators[0].uid))
+            for v in self.graph.vertices
+            if v.is_source
+        }
+
+    # ---- what leaves --------------------------------------------------------------------------------------------
+
+    def _send(self, slot: int, to: int, frame: Frame) -> None:
+        if slot == to:
+            self._deliver(frame)
+        else:
+            if isinstance(frame, Data):
+                payload = memoryview(frame.payload).tobytes()
+                frame = Data(frame.channel, frame.first, frame.rows, frame.size_bytes, payload)
+            self.wires.setdefault((slot, to), Wire()).put(frame)
+
+    def _deliver(self, frame: Frame) -> None:
+        edge = self.graph.edges[frame.channel.edge]
+        if isinstance(frame, CreditLimit):
+            to = SubtaskId(edge.source, frame.channel.producer)
+        else:
+            to = SubtaskId(edge.target, frame.channel.consumer)
+        self.subtasks[to].mailbox.post(frame)
+
+    def _on_message(self, message: Message) -> None:
+        self.messages.append(message)
+        match message:
+            case SlotAck():
+                self.acks.setdefault(message.checkpoint_id, {})[message.slot] = message
+            case Decline():
+                self.declines.append(message)
+            case ReachedEndOfData(subtask=subtask):
+                self.at_end.add(SubtaskId(*subtask))
+            case SplitsRequested(subtask=subtask):
+                self._waiting.append(SubtaskId(*subtask))
+
+    # ---- what the JobMaster does --------------------------------------------------------------------------------
+
+    def hand_out_splits(self) -> bool:
+        if not self._waiting:
+            return False
+        subtask = self._waiting.popleft()
+        found = self._enumerators[subtask.vertex].next_splits(subtask.subtask)
+        self.subtasks[subtask].mailbox.post(Splits(found or [], found is None))
+        return True
+
+    def trigger(self, checkpoint_id: int, alignment_timeout_ms: int | None) -> None:
+        """Splits are handed out and on their way before the trigger, as on the real connection."""
+        barrier = self.barriers[checkpoint_id] = Barrier(checkpoint_id, alignment_timeout_ms)
+        self._snapshots[checkpoint_id] = [
+            EnumeratorState(self.graph.vertices[v].operators[0].uid, e.snapshot()) for v, e in self._enumerators.items()
+        ]
+        for subtask in self.subtasks.values():
+            if subtask.vertex.is_source:
+                subtask.mailbox.post(Triggered(barrier))
+
+    def end(self, checkpoint_id: int, aborted: bool) -> None:
+        for subtask in self.subtasks.values():
+            subtask.mailbox.post(CheckpointOver(checkpoint_id, aborted))
+
+    def is_acknowledged(self, checkpoint_id: int) -> bool:
+        return len(self.acks.get(checkpoint_id, {})) == self.graph.slots
+
+    def complete(self, checkpoint_id: int) -> Completed:
+        """Writes the metadata: raises `NotCovered` where something in flight was not stored."""
+        acks = tuple(ack for _, ack in sorted(self.acks[checkpoint_id].items()))
+        publish = PublishCheckpoint(self.barriers[checkpoint_id], self.generation, acks, 0.0, False)
+        made = assemble(self.graph, "job", "job", "inc", publish, 0, self._snapshots[checkpoint_id], [])
+        rows = [r for s in made.metadata.subtasks for c in s.committables for r in pickle.loads(c.data)]
+        self.end(checkpoint_id, aborted=False)
+        return Completed(made.metadata, rows)
+
+    # ---- time and turns -----------------------------------------------------------------------------------------
+
+    def once(self) -> bool:
+        """Everybody's turn, in order or as `order` says. False: nobody did anything."""
+        turns: list[Callable[[], bool]] = [self.hand_out_splits]
+        turns += [lambda w=w: w.step() for w in self.writers]
+        turns += [lambda w=w: self._carry(w) for w in list(self.wires.values())]
+        turns += [lambda s=s: self._step(s) for s in self.subtasks.values()]
+        if self.order is not None:
+            turns = [turn for turn in turns if self.order.random() < 0.6]
+        did = [turn() for turn in turns]
+        return any(did) or (self.order is not None and self._has_work())
+
+    def _carry(self, wire: Wire) -> bool:
+        carried = bool(wire)
+        while wire:
+            self._deliver(wire.take())
+            if self.order is not None and self.order.random() < 0.3:
+                break
+        return carried
+
+    def _step(self, subtask: Subtask) -> bool:
+        mail = bool(subtask.mailbox)
+        result = subtask.step(self.clock.now_ms)
+        self.clock.now_ms += 0.01
+        return result.worked or mail or result.wait_ms == 0
+
+    def _has_work(self) -> bool:
+        return (
+            bool(self._waiting)
+            or any(self.wires.values())
+            or any(w.mailbox for w in self.writers)
+            or any(s.mailbox or s.step(self.clock.now_ms).wait_ms == 0 for s in self.subtasks.values())
+        )
+
+    def run(self, turns: int = 1_000_000, until: Callable[[], bool] = lambda: False) -> None:
+        """Until nobody has anything to do, or `until` holds. Fails where that takes too long."""
+        for _ in range(turns):
+            if until() or not self.once():
+                return
+        if turns == 1_000_000:
+            raise AssertionError("the job never comes to rest")
+
+    def rest(self, for_ms: float = 1_000.0) -> None:
+        """Runs until nothing happens any more, with timers going off in between."""
+        end_ms = self.clock.now_ms + for_ms
+        self.run()
+        while self.clock.now_ms < end_ms:
+            self.clock.now_ms += 25.0
+            self.run()
+
+    @property
+    def all_at_end(self) -> bool:
+        return len(self.at_end) == len(self.subtasks)
+
+    def close(self) -> None:
+        for subtask in self.subtasks.values():
+            subtask.close()
+
+
+def graph_of(build: Callable[[StreamExecutionEnvironment], Any], parallelism: int = 1, **options: Any) -> JobGraph:
+    configuration = Configuration(options)
+    env = StreamExecutionEnvironment.get_execution_environment(configuration)
+    env.set_parallelism(parallelism)
+    build(env)
+    return env.get_job_graph("job")
+
+
+def sinks(job: SmallJob) -> Iterable[Subtask]:
+    return (s for s in job.subtasks.values() if s.vertex.operators[-1].kind is OperatorKind.SINK)

@@ -1,0 +1,149 @@
+"""Whole jobs without a JobMaster: checkpoints at any moment, aligned, timed out and unaligned, with rows in flight at
+every place where rows can be; and a restore of each goes on as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, Callable
+
+import pytest
+
+from penstock.common.configuration import Configuration
+from penstock.common.types import Types
+from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.datastream import FlatMapFunction, KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
+from penstock.datastream.connectors.number_seq import NumberSequenceSource
+from penstock.datastream.state import ValueStateDescriptor
+from penstock.protocol.coverage import verify
+from penstock.protocol.elements import Generation
+from tests.unit.runtime.small_job import CommittedRows, Completed, SmallJob, graph_of
+
+ROWS = 400
+SMALL = {
+    "penstock.network.window-bytes": "6 kb",
+    "penstock.network.output-queue-bytes": "6 kb",
+    "penstock.network.overdraft-bytes-max": "2 kb",
+    "penstock.network.bound-bytes-min": "2 kb",
+    "penstock.parking.enabled": "false",
+}
+
+
+class RunningSum(KeyedProcessFunction):
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.sum = runtime_context.get_state(ValueStateDescriptor("sum", Types.LONG()))
+
+    def process_element(self, value: int, ctx: Any) -> Any:
+        total = (self.sum.value() or 0) + value
+        self.sum.update(total)
+        yield (ctx.get_current_key(), value, total)
+
+
+class Several(FlatMapFunction):
+    def flat_map(self, value: int) -> Any:
+        for i in range(value % 4):
+            yield value * 10 + i
+
+
+def sums_of(rows: list[int]) -> list[tuple[int, int, int]]:
+    totals: dict[int, int] = {}
+    made = []
+    for row in rows:
+        totals[row % 5] = totals.get(row % 5, 0) + row
+        made.append((row % 5, row, totals[row % 5]))
+    return made
+
+
+def keyed(env: StreamExecutionEnvironment) -> None:
+    stream = env.from_collection(list(range(ROWS)), Types.LONG()).flat_map(Several(), Types.LONG()).set_parallelism(1)
+    stream.key_by(lambda x: x % 5, Types.LONG()).process(RunningSum()).sink_to(CommittedRows())
+
+
+def through(edge: str) -> Callable[[StreamExecutionEnvironment], None]:
+    def build(env: StreamExecutionEnvironment) -> None:
+        env.disable_operator_chaining()
+        stream = env.from_source(NumberSequenceSource(0, ROWS - 1), WatermarkStrategy.no_watermarks(), "numbers")
+        first = getattr(stream, edge)().map(lambda x: x, Types.LONG())
+        getattr(first, edge)().flat_map(Several(), Types.LONG()).sink_to(CommittedRows())
+
+    return build
+
+
+def expanded() -> list[int]:
+    return [row * 10 + i for row in range(ROWS) for i in range(row % 4)]
+
+
+def finish(job: SmallJob, checkpoint_id: int) -> list[Any]:
+    """Runs to the end of data, and takes a last checkpoint, which is what commits."""
+    job.rest()
+    assert job.all_at_end
+    job.trigger(checkpoint_id, None)
+    job.rest()
+    assert job.is_acknowledged(checkpoint_id), "finished subtasks answer barriers, too"
+    return job.complete(checkpoint_id).committed
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_job_runs_to_its_end_and_its_final_checkpoint_is_aligned(parallelism: int) -> None:
+    job = SmallJob(graph_of(keyed, parallelism), Configuration(SMALL))
+    rows = finish(job, 1)
+    assert sorted(rows) == sorted(sums_of(expanded()))
+    job.close()
+
+
+TIMEOUTS = {"aligned": None, "timeout of 1 ms": 1, "unaligned": 0}
+
+
+def run_with_checkpoint(job: SmallJob, turns: int, timeout_ms: int | None) -> Completed:
+    """Triggers after some turns; the job goes no further than the checkpoint's completion."""
+    job.run(turns)
+    job.trigger(1, timeout_ms)
+    for _ in range(200):
+        job.run(40, until=lambda: job.is_acknowledged(1))
+        if job.is_acknowledged(1):
+            break
+        job.clock.now_ms += 1.0
+    assert job.is_acknowledged(1), "a checkpoint is never stuck"
+    assert not job.declines
+    return job.complete(1)
+
+
+@pytest.mark.parametrize("mode", TIMEOUTS)
+@pytest.mark.parametrize("seed", range(6))
+def test_keyed_state_and_rows_in_flight_come_back_exactly(mode: str, seed: int) -> None:
+    random = Random(seed)
+    graph = graph_of(keyed, 2)
+    first = SmallJob(graph, Configuration(SMALL), order=random)
+    done = run_with_checkpoint(first, random.randrange(5, 60), TIMEOUTS[mode])
+    assert verify(graph.edges, done.metadata.subtasks) == []
+    first.close()
+    after = SmallJob(
+        graph_of(keyed, 2), Configuration(SMALL), store=first.store, restored=done.metadata,
+        generation=Generation(1, 1), order=random,
+    )  # fmt: skip
+    rows = done.committed + finish(after, 2)
+    for key in range(5):
+        assert [r for r in rows if r[0] == key] == [r for r in sums_of(expanded()) if r[0] == key], f"key {key}"
+    after.close()
+
+
+@pytest.mark.parametrize("edge", ["forward", "rebalance", "rescale", "shuffle", "global_", "broadcast"])
+@pytest.mark.parametrize("mode", TIMEOUTS)
+def test_every_kind_of_edge_comes_back_from_a_chain_of_restores(edge: str, mode: str) -> None:
+    """Three restores in a row, each from a checkpoint that was taken a few turns after the one before: recovered
+    layers are still unread in it."""
+    random = Random(f"{edge} {mode}")
+    job = SmallJob(graph_of(through(edge), 2), Configuration(SMALL), order=random)
+    rows: list[Any] = []
+    for nth in range(3):
+        done = run_with_checkpoint(job, random.randrange(3, 30), TIMEOUTS[mode])
+        rows += done.committed
+        job.close()
+        job = SmallJob(
+            graph_of(through(edge), 2), Configuration(SMALL), store=job.store, restored=done.metadata,
+            generation=Generation(1, nth + 1), order=random,
+        )  # fmt: skip
+    rows += finish(job, 9)
+    copies = 4 if edge == "broadcast" else 1
+    assert sorted(rows) == sorted(expanded() * copies)
+    job.close()
