@@ -126,7 +126,8 @@ class Configuration:
     # ---- checks ------------------------------------------------------------------------------------------------
 
     def validate(self) -> None:
-        """Reads every value once. Warns of old keys, and (one warning for all) of keys that have no effect here.
+        """Reads every value once. Warns of old keys, and (one warning for all) of keys that have no effect here, at the
+        line of the program that called the environment.
 
         Raises `OptionError` for an unknown key or an impossible value."""
         foreign = []
@@ -137,11 +138,11 @@ class Configuration:
             elif is_foreign(key):
                 foreign.append(key)
         for old, new in self._old_keys.items():
-            warnings.warn(f"the option {old} is now called {new}", OptionWarning, stacklevel=3)
+            warnings.warn(f"the option {old} is now called {new}", OptionWarning, stacklevel=4)
         self._old_keys.clear()
         if foreign:
             warnings.warn(
-                f"options of Flink that have no effect here: {', '.join(sorted(foreign))}", OptionWarning, stacklevel=3
+                f"options of Flink that have no effect here: {', '.join(sorted(foreign))}", OptionWarning, stacklevel=4
             )
 
     def copy(self) -> Configuration:

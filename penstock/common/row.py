@@ -111,6 +111,8 @@ class Row:
         self._values[self._index(item) if isinstance(item, str) else item] = value
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_fields":  # a Row that is being made has none yet
+            raise AttributeError(name)
         try:
             return self._values[self._fields.index(name)]  # type: ignore[union-attr]
         except (ValueError, AttributeError):

@@ -16,6 +16,15 @@ KEY_GROUP_COLUMN = "__key_group__"
 RESERVED_COLUMNS = (TIMESTAMP_COLUMN, KEY_COLUMN, KEY_GROUP_COLUMN)
 
 
+def __getattr__(name: str) -> Any:
+    """PyFlink has `Types` in this module; ours are built on it, so they are found when they are asked for."""
+    if name == "Types":
+        from penstock.common.types import Types
+
+        return Types
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 class RowTypeError(TypeError):
     """A row does not fit its declared type. `row_index` is its place in the encoded list; `field` a name or None."""
 

@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from typing import Any, Callable, Generic, Iterable, Iterator, TypeVar
 
 from penstock.common.typeinfo import TypeInformation
-from penstock.common.types import ListType, MapType
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -142,13 +141,11 @@ class ValueStateDescriptor(StateDescriptor):
 
 
 class ListStateDescriptor(StateDescriptor):
-    """`elem_type_info`: the type of one element; a list type (Types.LIST) stands for lists of its elements."""
+    """`elem_type_info`: the type of one element."""
 
     kind = "list"
 
     def __init__(self, name: str, elem_type_info: TypeInformation | None = None) -> None:
-        if isinstance(elem_type_info, ListType) and elem_type_info.label == "LIST":
-            elem_type_info = elem_type_info.element_type
         super().__init__(name, elem_type_info)
 
 
@@ -160,9 +157,6 @@ class MapStateDescriptor(StateDescriptor):
     def __init__(
         self, name: str, key_type_info: TypeInformation | None = None, value_type_info: TypeInformation | None = None
     ) -> None:
-        if isinstance(key_type_info, MapType) and value_type_info is None:
-            entries = key_type_info
-            key_type_info, value_type_info = entries.key_type, entries.value_type
         super().__init__(name, value_type_info)
         if key_type_info is not None and not isinstance(key_type_info, TypeInformation):
             raise TypeError(f"the key type of state {name!r} is made by Types, got {key_type_info!r}")

@@ -32,8 +32,7 @@ def test_descriptors_carry_name_kind_and_type():
     assert (value.get_name(), value.type_info) == ("v", Types.LONG())
     entries = MapStateDescriptor("m", Types.STRING(), Types.LONG())
     assert (entries.key_type_info, entries.value_type_info) == (Types.STRING(), Types.LONG())
-    assert ListStateDescriptor("l", Types.LIST(Types.LONG())).type_info == Types.LONG()
-    assert ListStateDescriptor("l", Types.BASIC_ARRAY(Types.LONG())).type_info == Types.BASIC_ARRAY(Types.LONG())
+    assert ListStateDescriptor("l", Types.LIST(Types.LONG())).type_info == Types.LIST(Types.LONG())
 
 
 def test_a_reduce_function_may_be_a_callable():

@@ -1,0 +1,44 @@
+"""Names stand where a PyFlink program imports them from."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+PYFLINK = {
+    "common": "CompletableFuture Configuration Duration Encoder ExecutionConfig JobExecutionResult JobID JobStatus "
+    "RestartStrategies Row RowKind SimpleStringSchema Time TypeInformation Types WatermarkStrategy",
+    "common.typeinfo": "Types TypeInformation",
+    "common.types": "Types",
+    "common.watermark_strategy": "WatermarkStrategy TimestampAssigner",
+    "common.serialization": "Encoder SimpleStringSchema SerializationSchema DeserializationSchema",
+    "common.configuration": "Configuration",
+    "common.time": "Duration Time",
+    "common.restart_strategy": "RestartStrategies",
+    "common.job_id": "JobID",
+    "datastream": "AggregateFunction CheckpointConfig CheckpointingMode DataStream DataStreamSink "
+    "ExternalizedCheckpointRetention FilterFunction FlatMapFunction Function HashMapStateBackend KeyedProcessFunction "
+    "KeyedStream KeySelector MapFunction Partitioner ProcessFunction ReduceFunction RuntimeContext "
+    "RuntimeExecutionMode StreamExecutionEnvironment FileSystemCheckpointStorage JobManagerCheckpointStorage",
+    "datastream.functions": "MapFunction FlatMapFunction FilterFunction KeyedProcessFunction ProcessFunction "
+    "ReduceFunction AggregateFunction KeySelector Partitioner RuntimeContext NullByteKeySelector",
+    "datastream.state": "ValueState ValueStateDescriptor ListState ListStateDescriptor MapState MapStateDescriptor "
+    "ReducingState ReducingStateDescriptor AggregatingState AggregatingStateDescriptor",
+    "datastream.checkpoint_config": "CheckpointConfig ExternalizedCheckpointCleanup",
+    "datastream.checkpointing_mode": "CheckpointingMode",
+    "datastream.externalized_checkpoint_retention": "ExternalizedCheckpointRetention",
+    "datastream.state_backend": "HashMapStateBackend StateBackend",
+    "datastream.checkpoint_storage": "FileSystemCheckpointStorage JobManagerCheckpointStorage",
+}
+
+
+@pytest.mark.parametrize("module", PYFLINK)
+def test_names_are_found(module):
+    found = importlib.import_module(f"penstock.{module}")
+    assert [name for name in PYFLINK[module].split() if not hasattr(found, name)] == []
+
+
+def test_an_unknown_name_is_an_error_as_ever():
+    with pytest.raises(ImportError, match="cannot import name 'Type'"):
+        from penstock.common.typeinfo import Type  # noqa: F401
