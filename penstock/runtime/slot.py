@@ -11,7 +11,7 @@ from typing import Any, Callable
 
 import cloudpickle
 
-from penstock.common.options import CheckpointingOptions, PipelineOptions
+from penstock.common.options import CheckpointingOptions, ExecutionOptions
 from penstock.protocol.elements import Generation, SubtaskId
 from penstock.protocol.frames import CreditLimit, Frame
 from penstock.protocol.messages import (
@@ -249,7 +249,7 @@ class Slot:
     def _revoke(self) -> None:
         deployment, self._deployment = self._deployment, None
         if deployment is not None:
-            timeout = deployment.plan.configuration.get(PipelineOptions.TASK_CANCELLATION_TIMEOUT)
+            timeout = deployment.plan.configuration.get(ExecutionOptions.TASK_CANCELLATION_TIMEOUT)
             self._cancellation_timeout_ms = timeout.ms
             deployment.revoke()
             self._letting_go += [*deployment.runners, deployment.writer_runner]

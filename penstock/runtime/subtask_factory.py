@@ -26,7 +26,7 @@ from penstock.runtime.routing import create_router
 from penstock.runtime.snapshot_writer import Closed, Ended, SnapshotWriter, Taken
 from penstock.runtime.subtask import Subtask
 from penstock.runtime.subtask_checkpoints import SubtaskCheckpoints
-from penstock.runtime.subtask_settings import SubtaskSettings
+from penstock.runtime.subtask_settings import NEVER_MS, SubtaskSettings
 from penstock.state.hash_map import HashMapStateBackend
 from penstock.storage.store import ObjectStore
 
@@ -78,9 +78,12 @@ class SubtaskFactory:
         seed = zlib.crc32(f"{edge.name}/{self._slot}/{self._generation}".encode())
         router = create_router(edge, self._slot, target.max_parallelism, operator, seed)
         credits = [self._initial_credit(target, consumer) for consumer in edge.consumers_of(self._slot)]
+        buffer_timeout_ms = self._settings.buffer_timeout_ms
+        if edge.buffer_timeout_ms is not None:
+            buffer_timeout_ms = edge.buffer_timeout_ms if edge.buffer_timeout_ms >= 0 else NEVER_MS
         return ResultPartition(
             edge, self._slot, router, self._slot, self._send_frame, self._settings.output_queue_sizer(), credits,
-            self._settings.buffer_timeout_ms,
+            buffer_timeout_ms,
         )  # fmt: skip
 
     def _initial_credit(self, target: Vertex, consumer: int) -> int:

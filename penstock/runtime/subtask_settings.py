@@ -9,7 +9,7 @@ from penstock.common.options import ExecutionOptions, NetworkOptions, PenstockOp
 from penstock.protocol.flow_control import BoundSizer
 
 _PARKING_MS_MAX = 20.0
-_NEVER_MS = 1e15
+NEVER_MS = 1e15
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class SubtaskSettings:
             bound_bytes_min=configuration.get(NetworkOptions.BOUND_BYTES_MIN),
             bound_target_ms=configuration.get(NetworkOptions.BOUND_TARGET).ms,
             overdraft_bytes_max=queue_bytes + configuration.get(NetworkOptions.OVERDRAFT_BYTES_MAX),
-            buffer_timeout_ms=configuration.get(ExecutionOptions.BUFFER_TIMEOUT).ms if buffered else _NEVER_MS,
+            buffer_timeout_ms=configuration.get(ExecutionOptions.BUFFER_TIMEOUT).ms if buffered else NEVER_MS,
             slice_ms=configuration.get(PenstockOptions.SLICE_TARGET).ms,
             parking_ms_max=_PARKING_MS_MAX if configuration.get(PenstockOptions.PARKING_ENABLED) else 0.0,
             object_reuse=configuration.get(PipelineOptions.OBJECT_REUSE),
