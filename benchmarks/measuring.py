@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from penstock.common import Configuration, Types
 from penstock.datastream import JobClient
@@ -126,8 +126,8 @@ def rss_bytes(pid: int | str = "self") -> int | None:
     return resident_pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def jvm_rss_bytes(spark: SparkSession) -> int | None:
-    process = getattr(spark.sparkContext._gateway, "proc", None)
+def jvm_rss_bytes(spark: SparkContext) -> int | None:
+    process = getattr(spark._gateway, "proc", None)
     return rss_bytes(process.pid) if process else None
 
 

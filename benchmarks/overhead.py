@@ -76,7 +76,7 @@ def measure(args: Arguments) -> dict[str, Any]:
         "execution.checkpointing.interval": "10 h",
         "execution.checkpointing.dir": (home / "checkpoints").as_uri(),
     }
-    substrate = open_session("penstock benchmark", args.whole("parallelism"))
+    spark = open_session("penstock benchmark", args.whole("parallelism")).context
     try:
         env = StreamExecutionEnvironment.get_execution_environment(configured(defaults, args.options))
         declare(env, sleep_us=0, busy=False, sink=CountingSink(counts))
@@ -88,7 +88,7 @@ def measure(args: Arguments) -> dict[str, Any]:
         report = client.report()
         client.cancel().result(END_LIMIT_MS / 1000)
     finally:
-        substrate.stop()
+        spark.stop()
         shutil.rmtree(home, ignore_errors=True)
     ratios = [on / off for on, off in pairs]
     low, high = median_interval(ratios)

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from measuring import (
     END_LIMIT_MS,
@@ -87,7 +87,7 @@ def declare(env: StreamExecutionEnvironment, sleep_us: int, busy: bool, sink: Si
 class Watch:
     """Follows a job for some seconds and keeps what its report forgets."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkContext) -> None:
         self._spark = spark
         self.checkpoints: dict[int, CheckpointReport] = {}
         self.memory: dict[str, Any] = {}
@@ -123,17 +123,17 @@ def measure(args: Arguments) -> dict[str, Any]:
         "execution.checkpointing.dir": checkpoints_dir.as_uri(),
         "web.checkpoints.history": "1000",
     }
-    substrate = open_session("penstock benchmark", parallelism)
+    spark = open_session("penstock benchmark", parallelism).context
     try:
         env = StreamExecutionEnvironment.get_execution_environment(configured(defaults, args.options))
         declare(env, args.whole("sleep_us"), args.flag("busy"), DiscardingSink())
         client = env.execute_async("pressure")
         wait_until("running job", client, lambda r: r.state == "RUNNING", START_LIMIT_S)
-        watch = Watch(substrate.spark)
+        watch = Watch(spark)
         report = watch.follow(client, seconds)
         client.cancel().result(END_LIMIT_MS / 1000)
     finally:
-        substrate.stop()
+        spark.stop()
         shutil.rmtree(checkpoints_dir, ignore_errors=True)
     done = list(watch.checkpoints.values())
     durations = [c.duration_ms for c in done if c.duration_ms is not None]

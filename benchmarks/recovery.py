@@ -132,7 +132,7 @@ def measure(args: Arguments) -> dict[str, Any]:
         "restart-strategy.fixed-delay.attempts": "1000000",
         "restart-strategy.fixed-delay.delay": "0 ms",
     }
-    substrate = open_session("penstock benchmark", args.whole("parallelism"))
+    spark = open_session("penstock benchmark", args.whole("parallelism")).context
     recovered: list[float] = []
     committed: list[float] = []
     try:
@@ -150,7 +150,7 @@ def measure(args: Arguments) -> dict[str, Any]:
         report = wait_until("end of input", client, lambda r: r.state == "FINISHED", FINISH_LIMIT_S)
         exact = is_exact(output, rows)
     finally:
-        substrate.stop()
+        spark.stop()
         shutil.rmtree(home, ignore_errors=True)
     return {
         "peer": "penstock",

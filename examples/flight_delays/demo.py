@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
+from pyspark.sql import SparkSession
 from rich.console import Console
 
 import job
@@ -145,14 +146,15 @@ def main(arguments: list[str]) -> int:
     files = prepare((args.dir / "data").resolve(), args.rows)
     console.print(f"{files.rows:,} flights in event-time order")
     console.print("starting Spark …")
-    substrate = open_session("penstock demo", args.parallelism)
+    open_session("penstock demo", args.parallelism)
+    spark = SparkSession.builder.getOrCreate()
     recordings: list[Recording] = []
     runs: list[dict[str, Any]] = []
     failures: list[str] = []
     try:
         for plan in plans:
             recording, output = run(plan, files, args, console)
-            verdict = verify(substrate.spark, files, output)
+            verdict = verify(spark, files, output)
             summary = recording.summary(verdict.rows, verdict.exact)
             problems = [*verdict.differences, *tell_of_kill(recording, summary)]
             failures += [f"{plan.name}: {problem}" for problem in problems]
@@ -161,7 +163,7 @@ def main(arguments: list[str]) -> int:
             result = "[green]exact[/]" if verdict.exact else "[bold red]not exact[/]"
             console.print(f"{verdict.rows:,} rows, {summary['seconds']:.0f} s, compared with Spark's batch: {result}")
     finally:
-        substrate.stop()
+        spark.stop()
     about = {
         "penstock": penstock.__version__,
         "pyspark": pyspark.__version__,

@@ -24,9 +24,10 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    substrate = open_session("verification", 2)
-    yield substrate.spark
-    substrate.stop()
+    open_session("verification", 2)
+    session = SparkSession.builder.getOrCreate()
+    yield session
+    session.stop()
 
 
 @pytest.fixture(scope="module")
