@@ -25,20 +25,13 @@ def ship_modules(substrate: Substrate) -> list[str]:
     """
     if substrate.is_local:
         return []
-    own = Path(penstock.__file__).parent
     folder = Path(tempfile.mkdtemp(prefix="penstock-modules-"))
-    archive = folder / "penstock_own.zip"
-    _zip(archive, own.parent, _python_files(own))
-    substrate.context.addPyFile(str(archive))
+    own = archive_modules(folder / "penstock_own.zip", Path(penstock.__file__).parent.parent, ["penstock"])
+    substrate.context.addPyFile(str(own))
     program = program_folder()
-    if program is None:
-        return []
-    found = modules_below(program)
-    if found:
-        files = [file for name in found for file in _files_of(program, name)]
-        archive = folder / "penstock_program.zip"
-        _zip(archive, program, files)
-        substrate.context.addPyFile(str(archive))
+    found = [] if program is None else modules_below(program)
+    if program is not None and found:
+        substrate.context.addPyFile(str(archive_modules(folder / "penstock_program.zip", program, found)))
     return found
 
 
@@ -63,17 +56,13 @@ def modules_below(folder: Path) -> list[str]:
     return sorted(found)
 
 
-def _files_of(folder: Path, name: str) -> list[Path]:
-    package = folder / name
-    return _python_files(package) if package.is_dir() else [folder / f"{name}.py"]
-
-
-def _python_files(folder: Path) -> list[Path]:
-    return [f for f in folder.rglob("*") if f.is_file() and f.suffix != ".pyc"]
-
-
-def _zip(archive: Path, root: Path, files: list[Path]) -> None:
+def archive_modules(archive: Path, folder: Path, names: list[str]) -> Path:
+    """A zip file that Python imports `names` from: modules and packages in `folder`, with packages' data files."""
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as out:
-        for file in sorted(files):
-            if file.exists():
-                out.write(file, file.relative_to(root))
+        for name in names:
+            package = folder / name
+            files = package.rglob("*") if package.is_dir() else [folder / f"{name}.py"]
+            for file in sorted(files):
+                if file.is_file() and "__pycache__" not in file.parts:
+                    out.write(file, file.relative_to(folder))
+    return archive

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from penstock.runtime.context import set_current
+from penstock.runtime.report import CheckpointReport, JobReport, VertexReport
+from penstock.spark.printed_stream import PrintedStream
+from penstock.spark.terminal import Terminal, progress_line
+
+
+class Screen(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_lines_are_printed_above_the_line_of_progress(monkeypatch):
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(sys, "stdout", screen)
+    terminal = Terminal()
+    terminal.show("running")
+    terminal.print_lines(["1> a", "1> b"])
+    terminal.show("")
+    assert screen.getvalue() == "running\r\x1b[K1> a\n1> b\nrunning\r\x1b[K"
+
+
+def test_without_a_terminal_there_is_no_progress(monkeypatch):
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    terminal = Terminal()
+    terminal.show("running")
+    terminal.tell("2 of 2 slots registered")
+    assert stream.getvalue() == "penstock: 2 of 2 slots registered\n"
+
+
+def test_a_closed_pipe_does_not_end_the_job(monkeypatch):
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr(sys, "stdout", closed)
+    Terminal().print_lines(["lost"])
+
+
+def test_the_line_of_progress():
+    checkpoint = CheckpointReport(17, "completed", 10_000, 12.4, 15.0, True, 0, 0, 0, 0, None)
+    open_one = CheckpointReport(18, "in_progress", 11_000, None, None, True, 0, 0, 0, 0, None)
+    vertices = (VertexReport("source", 2, 0, 5, 0.0, 12345.6, 0.0, 0.0), VertexReport("sink", 2, 5, 0, 7, 0, 0, 0))
+    report = JobReport("id", "job", "RUNNING", 1, 2, vertices, (checkpoint, open_one), 17, 1, (), 2, 2)
+    line = "[job] RUNNING  12,346 rows/s  checkpoint 17: unaligned 12 ms, 3 s ago  1 failed  2 restarts"
+    assert progress_line(report, 13_000) == line
+
+
+@pytest.fixture
+def printed():
+    sent, original = [], io.StringIO()
+    stream = PrintedStream(original, lambda *message: sent.append(message), lambda: 0, is_error=False)
+    yield stream, sent, original
+    set_current(None)
+
+
+def test_whole_lines_of_a_subtask_are_sent_with_its_number(printed):
+    stream, sent, original = printed
+    set_current(2)
+    print("a", "b", file=stream)
+    print("begun ", end="", file=stream)
+    assert sent == [(2, ["3> a b"], False)]
+    print("ended\nand more", file=stream)
+    assert [line for _, lines, _ in sent[1:] for line in lines] == ["3> begun ended", "3> and more"]
+    assert original.getvalue() == ""
+
+
+def test_other_threads_write_where_they_always_did(printed):
+    stream, sent, original = printed
+    print("ours", file=stream)
+    assert (sent, original.getvalue()) == ([], "ours\n")
