@@ -116,6 +116,14 @@ class Lifecycle:
         return self._generation
 
     @property
+    def has_run(self) -> bool:
+        return self._has_run
+
+    @property
+    def is_finishing(self) -> bool:
+        return self._is_finishing
+
+    @property
     def is_over(self) -> bool:
         return self.phase in (Phase.ENDING, Phase.ENDED)
 
@@ -167,6 +175,8 @@ class Lifecycle:
 
     def _deploy_if_ready(self, now_ms: float) -> list[Effect]:
         if self.phase is not Phase.GATHERING or not self._prepared or now_ms < self._restart_at_ms:
+            return []
+        if self._is_finishing:
             return []
         members = self.roster.members()
         if len(members) < self.settings.slots or not self._all_free():
@@ -312,6 +322,8 @@ class Lifecycle:
             return None
         if self.phase is Phase.ENDING:
             return self._leave_by_ms
+        if self._is_finishing:
+            return None
         deadlines = [t + self.settings.heartbeat_timeout_ms for t in self._missing_since_ms.values()]
         for player in self._players.values():
             if player.part is not Part.FREE:
@@ -333,6 +345,8 @@ class Lifecycle:
         if self.phase is Phase.ENDING:
             gone = self._leave_by_ms is not None and self._leave_by_ms <= now_ms
             return self._end_if_gone(force=True) if gone else []
+        if self._is_finishing:
+            return []
         effects: list[Effect] = []
         for member in self.roster.members():
             effects += self._check(member, now_ms)

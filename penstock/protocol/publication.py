@@ -76,7 +76,8 @@ class Retained:
 @dataclass(frozen=True)
 class TakenOver:
     """`newest` is the canonical checkpoint to restore, with its metadata; None: the job has none. `ended`: how an
-    earlier driver ended the job, if the log says so after the newest checkpoint. `restored_from`: see `Fence`."""
+    earlier driver ended the job, if the log says so after the newest checkpoint. `restored_from`: see `Fence`.
+    `had_checkpoints`: there is one in the log, whether it was kept or not."""
 
     fence: int
     newest: CheckpointEntry | None
@@ -84,6 +85,7 @@ class TakenOver:
     ended: Ended | None
     restored_from: str | None
     next_checkpoint_id: int
+    had_checkpoints: bool = False
 
 
 @dataclass(frozen=True)
@@ -196,7 +198,10 @@ class Publication:
             yield from self._adopt(kept, newest, metadata)
         known: list[int] = yield from self._ask_until_known(ListMetadata())
         next_id = max([self.newest_id, *known]) + 1
-        return TakenOver(fence.sequence, newest if metadata else None, metadata, ended, restored_from, next_id)
+        restorable = newest if metadata is not None else None
+        return TakenOver(
+            fence.sequence, restorable, metadata, ended, restored_from, next_id, had_checkpoints=newest is not None
+        )
 
     def _read_newest(self, newest: CheckpointEntry) -> Conversation[Metadata]:
         answer: Any = None
@@ -208,17 +213,7 @@ class Publication:
                 break
             yield Wait(_wait_ms(attempt))
         what = answer.detail if isinstance(answer, (Damaged, Unknown)) else f"{newest.path} does not exist"
-        older = [path for path in newest.retained if path != newest.path]
-        way_out = (
-            f"An older one is retained: start from it by its explicit path with -s ({', '.join(older)}); rows that "
-            "were put out after it will be put out again."
-            if older
-            else "No older checkpoint is retained (execution.checkpointing.num-retained keeps more)."
-        )
-        raise CheckpointUnreadable(
-            f"checkpoint {newest.checkpoint_id}, the newest of this job, cannot be restored: {what}. It is not skipped "
-            f"by itself, because its output may be committed. {way_out}"
-        )
+        raise CheckpointUnreadable(unrestorable(newest.checkpoint_id, what, newest.path, newest.retained))
 
     def _adopt(self, kept: list[str], newest: CheckpointEntry, metadata: Metadata | None) -> Conversation[None]:
         for path in kept:
@@ -352,8 +347,23 @@ class Publication:
         )
 
 
+def unrestorable(checkpoint_id: int, detail: str, path: str, retained: list[str]) -> str:
+    """The message for a job whose newest checkpoint, with its metadata at `path`, is damaged."""
+    older = [other for other in retained if other != path]
+    way_out = (
+        f"An older one is retained: start from it by its explicit path with -s ({', '.join(older)}); rows that "
+        "were put out after it will be put out again."
+        if older
+        else "No older checkpoint is retained (execution.checkpointing.num-retained keeps more)."
+    )
+    return (
+        f"checkpoint {checkpoint_id}, the newest of this job, cannot be restored: {detail}. It is not skipped "
+        f"by itself, because its output may be committed. {way_out}"
+    )
+
+
 def _wait_ms(attempt: int) -> float:
-    return min(WAIT_FIRST_MS * 2**attempt, WAIT_MAX_MS)
+    return min(WAIT_FIRST_MS * float(2**attempt), WAIT_MAX_MS)
 
 
 def _detail(answer: Any) -> str:

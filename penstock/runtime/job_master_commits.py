@@ -1,0 +1,129 @@
+"""Commits what two-phase sinks prepared: after the log entry, in the log's order, never on the JobMaster's loop.
+
+A commit that failed stays at the head of the queue, rides along in the metadata of later checkpoints, and is tried
+again when the job restarts; nothing overtakes it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.datastream.connectors.base import Committer
+from penstock.graph.job_graph import JobGraph, Operator
+from penstock.graph.logical import OperatorKind
+from penstock.protocol.snapshot import Committable
+from penstock.runtime.failures import describe
+from penstock.runtime.ports import BlockingWork
+
+
+@dataclass(frozen=True)
+class CommitFailed:
+    """`summary` names the sink; `traceback` is where its committer raised."""
+
+    summary: str
+    traceback: str
+
+
+@dataclass
+class _Batch:
+    committables: list[Committable]
+    confirmed: Callable[[], None]
+
+
+def _nothing() -> None:
+    pass
+
+
+class CommitQueue:
+    """`failed` is called once for each failed attempt; `retry` makes the next one."""
+
+    def __init__(self, graph: JobGraph, work: BlockingWork, failed: Callable[[CommitFailed], None]) -> None:
+        self._sinks: dict[str, Operator] = {
+            operator.uid: operator
+            for vertex in graph.vertices
+            for operator in vertex.operators
+            if operator.kind is OperatorKind.SINK
+        }
+        self._committers: dict[str, Committer] = {}
+        self._work = work
+        self._failed = failed
+        self._batches: deque[_Batch] = deque()
+        self._is_committing = False
+        self._is_stuck = False
+        self._when_settled: list[Callable[[], None]] = []
+
+    @property
+    def unconfirmed(self) -> list[Committable]:
+        return [c for batch in self._batches for c in batch.committables]
+
+    @property
+    def has_committing_sinks(self) -> bool:
+        return any(self._committer(uid) is not None for uid in self._sinks)
+
+    def add(self, committables: Sequence[Committable], confirmed: Callable[[], None] = _nothing) -> None:
+        """To be called in the log's order. `confirmed` is called when these and all before them are committed."""
+        self._batches.append(_Batch(list(committables), confirmed))
+        self._go_on()
+
+    def retry(self) -> None:
+        self._is_stuck = False
+        self._go_on()
+
+    def when_settled(self, action: Callable[[], None]) -> None:
+        """When all are confirmed, or one has failed."""
+        if not self._is_committing:
+            action()
+        else:
+            self._when_settled.append(action)
+
+    def _go_on(self) -> None:
+        while self._batches and not self._batches[0].committables and not self._is_committing:
+            self._batches.popleft().confirmed()
+        if self._batches and not self._is_committing and not self._is_stuck:
+            self._is_committing = True
+            committables = list(self._batches[0].committables)
+            self._work.submit("commit", lambda: self._commit(committables), self._done)
+
+    def _commit(self, committables: list[Committable]) -> CommitFailed | None:
+        """Not in the loop's thread. One call per sink, each with all its committables in order."""
+        by_sink: dict[str, list[bytes]] = {}
+        for committable in committables:
+            by_sink.setdefault(committable.operator, []).append(committable.data)
+        for uid, data in by_sink.items():
+            sink = self._sinks.get(uid)
+            name = uid if sink is None else sink.name
+            try:
+                committer = self._committer(uid)
+                if committer is None:
+                    raise LookupError("the program has no such sink that commits any more, but its output waits")
+                committer.commit(data)
+            except Exception as error:
+                summary = f"sink '{name}' could not commit its output: {type(error).__name__}: {error}"
+                return CommitFailed(summary, describe(error))
+        return None
+
+    def _committer(self, uid: str) -> Committer | None:
+        if uid not in self._committers and uid in self._sinks:
+            committer = self._sinks[uid].function.create_committer()
+            if committer is not None:
+                self._committers[uid] = committer
+        return self._committers.get(uid)
+
+    def _done(self, outcome: Any) -> None:
+        self._is_committing = False
+        if isinstance(outcome, Exception):
+            outcome = CommitFailed(f"a commit failed: {outcome}", describe(outcome))
+        if outcome is None:
+            batch = self._batches.popleft()
+            batch.confirmed()
+            self._go_on()
+        else:
+            self._is_stuck = True
+            self._failed(outcome)
+        if not self._is_committing:
+            actions, self._when_settled = self._when_settled, []
+            for action in actions:
+                action()

@@ -1,0 +1,136 @@
+"""The end of a job, once its slots are gone: commits and log come to rest, then what is not kept is deleted.
+
+Nothing is deleted before a log entry has proved that the job is still ours. Everything is kept where the job never ran
+in this driver, where it was given up because of its storage, and where output is still waiting to be committed. The
+log itself always stays: it keeps the id of an ended job from being used again.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from penstock.protocol.lifecycle import Lifecycle
+from penstock.protocol.publication import PublicationError
+from penstock.runtime.console import Console
+from penstock.runtime.job_identity import JobIdentity
+from penstock.runtime.job_master_commits import CommitFailed, CommitQueue
+from penstock.runtime.job_master_store import JobStore
+from penstock.runtime.job_outcome import JobOutcome
+from penstock.runtime.job_settings import JobSettings
+from penstock.runtime.ports import BlockingWork, Clock, SlotSubmitter
+
+FINAL_COMMIT_ATTEMPTS_MAX = 5
+FINAL_COMMIT_PAUSE_MS = 1000.0
+STORAGE_TIMEOUT_MS = 30_000.0
+
+
+class Master(Protocol):
+    identity: JobIdentity
+    settings: JobSettings
+    store: JobStore
+    commits: CommitQueue
+    lifecycle: Lifecycle
+    slots: SlotSubmitter
+    work: BlockingWork
+    clock: Clock
+    console: Console
+
+    def close_all_links(self) -> None: ...
+
+    def abandon(self, error: str) -> None: ...
+
+    def finished_with(self, outcome: JobOutcome) -> None: ...
+
+
+class Ending:
+    def __init__(self, master: Master) -> None:
+        self._master = master
+        self._verdict: tuple[str, str | None] | None = None
+        self._give_up_at_ms: float | None = None
+        self._retry_commit_at_ms: float | None = None
+        self._commit_failures = 0
+        self.keep_everything = False
+        self.started_ms = 0.0
+
+    def next_deadline_ms(self) -> float | None:
+        return min((t for t in (self._give_up_at_ms, self._retry_commit_at_ms) if t is not None), default=None)
+
+    def on_time(self, now_ms: float) -> None:
+        if self._retry_commit_at_ms is not None and self._retry_commit_at_ms <= now_ms:
+            self._retry_commit_at_ms = None
+            self._master.commits.retry()
+        if self._give_up_at_ms is not None and self._give_up_at_ms <= now_ms:
+            self._master.console.warning(
+                f"the checkpoint storage did not answer within {STORAGE_TIMEOUT_MS / 1000:g} s after the job's end; "
+                "everything was kept"
+            )
+            self._end(keeps=True)
+
+    def commit_failed(self, failed: CommitFailed) -> None:
+        """The last commits, which need no slot any more: tried again, and at last left to a later driver."""
+        self._commit_failures += 1
+        if self._commit_failures < FINAL_COMMIT_ATTEMPTS_MAX:
+            self._master.console.warning(f"{failed.summary}; trying again")
+            self._retry_commit_at_ms = self._master.clock.monotonic_ms() + FINAL_COMMIT_PAUSE_MS
+            return
+        directory = self._master.identity.directory
+        way_out = f" Resume from {directory} to commit it." if directory is not None else ""
+        self._master.abandon(
+            f"{failed.traceback.rstrip()}\n{failed.summary}\nAll rows have been processed, but the last output is not "
+            f"committed after {self._commit_failures} attempts.{way_out}"
+        )
+
+    # ---- after the last slot ------------------------------------------------------------------------------------
+
+    def begin(self, state: str, error: str | None) -> None:
+        """Every slot has left, or was given up."""
+        master = self._master
+        self._verdict = (state, error)
+        self._give_up_at_ms = master.clock.monotonic_ms() + STORAGE_TIMEOUT_MS
+        master.slots.cancel_all()
+        master.close_all_links()
+        conversations = master.store.conversations
+        if conversations is None:
+            self._when_published()
+        else:
+            conversations.when_idle(self._when_published)
+
+    def _when_published(self) -> None:
+        self._master.commits.when_settled(self._end_log)
+
+    def _end_log(self) -> None:
+        if self._verdict is None:
+            return
+        store, state = self._master.store, self._verdict[0]
+        publication, conversations = store.publication, store.conversations
+        if publication is None or conversations is None or publication.fence is None or not store.is_owner:
+            self._end(keeps=False)
+            return
+        if self.keep_everything or not self._ran:
+            self._end(keeps=True)
+            return
+        keeps = self._master.settings.keeps_checkpoints(state) or bool(self._master.commits.unconfirmed)
+        conversations.begin(publication.end(state, keeps), lambda result: self._log_ended(result, keeps))
+
+    @property
+    def _ran(self) -> bool:
+        return self._master.lifecycle.has_run or self._master.lifecycle.is_finishing
+
+    def _log_ended(self, result: PublicationError | tuple[str, ...], keeps: bool) -> None:
+        if isinstance(result, PublicationError):
+            self._master.store.is_owner = False
+            self._master.console.warning(str(result))
+            self._end(keeps=False)
+            return
+        self._master.store.delete(result)
+        self._master.work.submit("end", lambda: None, lambda _: self._end(keeps))
+
+    def _end(self, keeps: bool) -> None:
+        if self._verdict is None:
+            return
+        (state, error), self._verdict = self._verdict, None
+        self._give_up_at_ms = None
+        master = self._master
+        resumable = keeps and master.identity.directory is not None and bool(master.store.retained_paths)
+        runtime_ms = master.clock.monotonic_ms() - self.started_ms
+        master.finished_with(JobOutcome(state, error, master.identity.directory if resumable else None, runtime_ms))

@@ -1,0 +1,101 @@
+"""Puts together what can be seen of a job: a new immutable `JobReport` for every change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.graph.job_graph import JobGraph
+from penstock.protocol.lifecycle import Lifecycle
+from penstock.protocol.messages import SlotStatus, SubtaskStatus
+from penstock.runtime.job_master_history import CheckpointHistory, RecoveryHistory
+from penstock.runtime.report import JobReport, VertexReport
+
+
+@dataclass
+class _SubtaskView:
+    """The newest status of a subtask, and its rates since the one before."""
+
+    status: SubtaskStatus
+    at_ms: float
+    rows_in_per_s: float = 0.0
+    rows_out_per_s: float = 0.0
+
+
+class Reporter:
+    def __init__(self, graph: JobGraph, job_id: str, lifecycle: Lifecycle, checkpoints: CheckpointHistory) -> None:
+        self._graph = graph
+        self._job_id = job_id
+        self._lifecycle = lifecycle
+        self._checkpoints = checkpoints
+        self.recoveries = RecoveryHistory()
+        self._subtasks: dict[tuple[int, int], _SubtaskView] = {}
+        self._rows_before: dict[int, tuple[int, int]] = {}
+        self._rss_bytes: dict[int, int] = {}
+        self.counter = 0
+
+    def on_status(self, status: SlotStatus, now_ms: float) -> None:
+        self._rss_bytes[status.slot] = status.rss_bytes
+        for subtask in status.subtasks:
+            key = (subtask.vertex, subtask.subtask)
+            view = _SubtaskView(subtask, now_ms)
+            known = self._subtasks.get(key)
+            elapsed_s = 0.0 if known is None else (now_ms - known.at_ms) / 1000
+            if known is not None and elapsed_s > 0:
+                view.rows_in_per_s = max(0, subtask.rows_in - known.status.rows_in) / elapsed_s
+                view.rows_out_per_s = max(0, subtask.rows_out - known.status.rows_out) / elapsed_s
+            self._subtasks[key] = view
+
+    def on_generation_ended(self) -> None:
+        """Counters start from 0 with each generation; what was counted stays in the sums."""
+        for vertex in self._graph.vertices:
+            rows_in, rows_out = self._rows(vertex.index)
+            self._rows_before[vertex.index] = (rows_in, rows_out)
+        self._subtasks.clear()
+
+    def _rows(self, vertex: int) -> tuple[int, int]:
+        rows_in, rows_out = self._rows_before.get(vertex, (0, 0))
+        for view in self._of(vertex):
+            rows_in += view.status.rows_in
+            rows_out += view.status.rows_out
+        return rows_in, rows_out
+
+    def _of(self, vertex: int) -> list[_SubtaskView]:
+        return [view for (v, _), view in self._subtasks.items() if v == vertex]
+
+    def build(self) -> JobReport:
+        life, checkpoints = self._lifecycle, self._checkpoints
+        slots = range(life.settings.slots)
+        members = [life.roster.member(slot) for slot in slots]
+        return JobReport(
+            self._job_id,
+            self._graph.name,
+            life.state,
+            self.counter,
+            life.restarts,
+            tuple(self._vertex(v.index) for v in self._graph.vertices),
+            checkpoints.reports,
+            checkpoints.completed,
+            checkpoints.failed,
+            self.recoveries.reports,
+            life.settings.slots,
+            life.roster.registered,
+            tuple(self._rss_bytes.get(slot, 0) for slot in slots),
+            tuple(0 if m is None else m.pid for m in members),
+            checkpoints.latest_path,
+        )
+
+    def _vertex(self, index: int) -> VertexReport:
+        vertex = self._graph.vertices[index]
+        rows_in, rows_out = self._rows(index)
+        views = self._of(index)
+        count = max(len(views), 1)
+        return VertexReport(
+            vertex.name,
+            vertex.parallelism,
+            rows_in,
+            rows_out,
+            sum(v.rows_in_per_s for v in views),
+            sum(v.rows_out_per_s for v in views),
+            sum(v.status.busy_share for v in views) / count,
+            sum(v.status.backpressured_share for v in views) / count,
+        )

@@ -1,0 +1,70 @@
+"""What a generation is restored from, and whether it is all there. These functions block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.common.options import StateRecoveryOptions
+from penstock.protocol.publication import unrestorable
+from penstock.protocol.snapshot import Metadata
+from penstock.runtime.job_identity import CheckpointToStartFrom, OpenStore, RestoreSourceError
+from penstock.storage.layout import metadata_path
+from penstock.storage.metadata import encode_metadata, read_metadata
+from penstock.storage.opening import probe
+from penstock.storage.sealed import DamagedObject, NewerFormat
+from penstock.storage.store import ObjectMissing, ObjectStore, RangeMissing, StoreError
+
+DAMAGE = (DamagedObject, ObjectMissing, RangeMissing)
+"""What no restart mends: the names of these errors in a slot's failure to restore end the job."""
+
+
+@dataclass(frozen=True)
+class RestorePoint:
+    """`data` is the encoded metadata, as slots get it. `root` is the directory that its segments lie in, if that is
+    not the job's own."""
+
+    metadata: Metadata
+    data: bytes
+    root: str | None = None
+
+
+def open_own(open_store: OpenStore, directory: str) -> ObjectStore:
+    """The job's directory, created if need be, and proved to be writable. Raises `StoreError`."""
+    store = open_store(directory, True)
+    probe(store)
+    return store
+
+
+def read_start(open_store: OpenStore, start: CheckpointToStartFrom) -> RestorePoint:
+    """A checkpoint of another job, complete. Raises `RestoreSourceError`."""
+    try:
+        store = open_store(start.directory, False)
+        metadata = read_metadata(store, metadata_path(start.checkpoint_id))
+        check_segments(store, metadata)
+    except StoreError as error:
+        raise RestoreSourceError(
+            f"{StateRecoveryOptions.SAVEPOINT_PATH.key}: checkpoint {start.path} cannot be restored: {error}"
+        ) from None
+    return RestorePoint(metadata, encode_metadata(metadata), start.directory)
+
+
+def check_segments(store: ObjectStore, metadata: Metadata) -> None:
+    """Whether every file that the checkpoint names is there in its full length; the content is checked while it is
+    read. Raises `DamagedObject`, `ObjectMissing`, `StoreError`."""
+    for segment in metadata.segments:
+        size = store.size(segment.path)
+        if size != segment.length_bytes:
+            raise DamagedObject(f"{segment.path} has {size} bytes, but was written with {segment.length_bytes}")
+
+
+def damage(store: ObjectStore, metadata: Metadata, retained: list[str]) -> str | None:
+    """Why the job's own newest checkpoint cannot be restored and never will be; None where it can.
+
+    Raises `StoreError` where it cannot be said now."""
+    try:
+        read_metadata(store, metadata_path(metadata.checkpoint_id))
+        check_segments(store, metadata)
+    except (*DAMAGE, NewerFormat) as error:
+        path = metadata_path(metadata.checkpoint_id)
+        return unrestorable(metadata.checkpoint_id, str(error), path, retained)
+    return None

@@ -1,0 +1,172 @@
+"""A job's directory as the JobMaster uses it: its log, what is deleted when, the sweep, and storage in memory.
+
+Deleting is always of exact names and in the background. Once another driver owns the job, nothing is deleted any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from penstock.protocol.elements import Generation
+from penstock.protocol.messages import StoreReply, StoreRequest
+from penstock.protocol.publication import Publication
+from penstock.runtime.job_identity import JobIdentity, OpenStore
+from penstock.runtime.job_master_log import LogConversations
+from penstock.runtime.job_master_restore import RestorePoint, open_own
+from penstock.runtime.job_settings import JobSettings
+from penstock.runtime.ports import BlockingWork, Clock
+from penstock.storage.layout import metadata_path, orphans
+from penstock.storage.memory import MemoryStore
+from penstock.storage.store import ObjectStore, StoreError
+
+
+class JobStore:
+    """`store`, `publication` and `conversations` are None until `opened`, and for a job without checkpoints."""
+
+    def __init__(
+        self,
+        settings: JobSettings,
+        identity: JobIdentity,
+        incarnation: str,
+        clock: Clock,
+        work: BlockingWork,
+        open_store: OpenStore,
+        host: str,
+        pid: int,
+        warn: Callable[[str], None],
+    ) -> None:
+        self._settings = settings
+        self._identity = identity
+        self._work = work
+        self._clock = clock
+        self._open_store = open_store
+        self._warn = warn
+        self._memory: MemoryStore | None = None
+        self.store: ObjectStore | None = None
+        self.publication: Publication | None = None
+        self.conversations: LogConversations | None = None
+        if settings.checkpointing:
+            self.publication = Publication(incarnation, settings.retained_max, clock.wall_ms(), host, pid)
+        self.is_owner = True
+        self._claimed: tuple[str, list[str]] | None = None
+        self._sweep: tuple[float, Generation] | None = None
+
+    @property
+    def fence(self) -> int:
+        publication = self.publication
+        return 0 if publication is None or publication.fence is None else publication.fence
+
+    @property
+    def retained_paths(self) -> list[str]:
+        return [] if self.publication is None else [r.path for r in self.publication.retained]
+
+    # ---- opening ------------------------------------------------------------------------------------------------
+
+    def open(self, opened: Callable[[], None], failed: Callable[[str], None]) -> None:
+        """Only for a job with checkpoints."""
+
+        def done(result: Any) -> None:
+            if isinstance(result, Exception):
+                failed(str(result))
+                return
+            self.store = result
+            self.conversations = LogConversations(result, self._work, self._clock)
+            opened()
+
+        directory = self._identity.directory
+        if directory is None:
+            self._memory = MemoryStore()
+            done(self._memory)
+        else:
+            self._work.submit("open storage", lambda: open_own(self._open_store, directory), done)
+
+    # ---- deleting -----------------------------------------------------------------------------------------------
+
+    def delete(self, paths: Sequence[str]) -> None:
+        store = self.store
+        if store is not None and paths and self.is_owner:
+            self._work.submit("delete", lambda: _delete(store, paths), self._deleted)
+
+    def _deleted(self, result: Any) -> None:
+        if isinstance(result, Exception):
+            self._warn(f"files that are not needed any more could not be deleted: {result}")
+
+    def claim(self, point: RestorePoint) -> None:
+        """The checkpoint that this job started from is its own now: deleted when it is subsumed."""
+        assert point.root is not None
+        paths = [metadata_path(point.metadata.checkpoint_id), *(s.path for s in point.metadata.segments)]
+        self._claimed = (point.root, paths)
+
+    def on_published(self, deletable: Sequence[str]) -> None:
+        self.delete(deletable)
+        publication, claimed = self.publication, self._claimed
+        if claimed is not None and publication is not None and len(publication.retained) >= publication.retained_max:
+            self._claimed = None
+            root, paths = claimed
+            self._work.submit("delete", lambda: _delete(self._open_store(root, False), paths), self._deleted)
+
+    # ---- the sweep ----------------------------------------------------------------------------------------------
+
+    def plan_sweep(self, running: Generation, now_ms: float) -> None:
+        """What older generations left behind goes after the grace time."""
+        if self._sweep is None and self.store is not None:
+            self._sweep = (now_ms + self._settings.sweep_grace_ms, running)
+
+    def next_deadline_ms(self) -> float | None:
+        deadlines = [None if self._sweep is None else self._sweep[0]]
+        if self.conversations is not None:
+            deadlines.append(self.conversations.next_deadline_ms())
+        return min((d for d in deadlines if d is not None), default=None)
+
+    def on_time(self, now_ms: float) -> None:
+        if self.conversations is not None:
+            self.conversations.on_time(now_ms)
+        if self._sweep is not None and self._sweep[0] <= now_ms:
+            _, running = self._sweep
+            self._sweep = None
+            self._begin_sweep(running)
+
+    def _begin_sweep(self, running: Generation) -> None:
+        """Between the checkpoints' publications: what is retained must not change while it is looked at."""
+        store, publication, conversations = self.store, self.publication, self.conversations
+        if store is None or publication is None or conversations is None or not self.is_owner:
+            return
+
+        def listed(result: Any) -> None:
+            if isinstance(result, Exception):
+                self._warn(f"the job's directory could not be swept: {result}")
+                return
+            if any(r.segments is None for r in publication.retained):
+                return
+            named = {path for r in publication.retained for path in (r.path, *(r.segments or ()))}
+            self.delete(orphans(result, named, running, publication.newest_id))
+
+        conversations.when_idle(lambda: self._work.submit("sweep", lambda: store.list(""), listed))
+
+    # ---- storage in the driver's memory -------------------------------------------------------------------------
+
+    def serve(self, request: StoreRequest) -> StoreReply:
+        memory = self._memory
+        if memory is None:
+            return StoreReply(request.request, None, "checkpoints of this job are not stored in the driver's memory")
+        try:
+            if request.data is None:
+                length_bytes = None if request.length_bytes < 0 else request.length_bytes
+                return StoreReply(request.request, memory.get(request.path, request.offset, length_bytes))
+            limit = self._settings.object_bytes_max
+            if len(request.data) > limit:
+                raise StoreError(
+                    f"{request.path} has {len(request.data)} bytes, more than the {limit} that storage in the driver's "
+                    "memory takes at once: store checkpoints in files (execution.checkpointing.dir), or raise "
+                    "penstock.checkpoint-storage.jobmanager.max-size"
+                )
+            memory.put(request.path, [request.data])
+            return StoreReply(request.request, b"")
+        except StoreError as error:
+            return StoreReply(request.request, None, str(error))
+
+
+def _delete(store: ObjectStore, paths: Sequence[str]) -> None:
+    for path in paths:
+        store.delete(path)

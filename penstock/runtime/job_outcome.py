@@ -1,0 +1,16 @@
+"""How a job ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class JobOutcome:
+    """`state`: FINISHED, CANCELED or FAILED. `error` begins with the user's traceback where there is one.
+    `resume_from`: the job's directory, if a checkpoint is retained in it. `runtime_ms` from start to end."""
+
+    state: str
+    error: str | None
+    resume_from: str | None
+    runtime_ms: float
