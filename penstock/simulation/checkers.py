@@ -1,0 +1,266 @@
+"""What must hold, whatever has happened. Checkers stand apart from the assertions in the code, and see only what can
+be seen from outside: objects in the store, messages, output."""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.common.types import Types
+from penstock.datastream.state import ListStateDescriptor, ValueStateDescriptor
+from penstock.graph.job_graph import Edge, Operator, Vertex
+from penstock.graph.logical import OperatorKind
+from penstock.protocol.coverage import verify
+from penstock.protocol.keys import KeyEncoder
+from penstock.protocol.log_entries import CheckpointEntry, Fence
+from penstock.protocol.messages import Decline, Message, SlotAck
+from penstock.protocol.snapshot import Metadata, Piece
+from penstock.runtime.batches import as_batch, declared_key, wire_schema
+from penstock.simulation.output import Output, Row
+from penstock.simulation.store import SharedObjects
+from penstock.simulation.workload import Expected, Workload
+from penstock.simulation.world import World
+from penstock.state.hash_map import HashMapStateBackend
+from penstock.storage.layout import LogName, MetadataName, SegmentName, parse
+from penstock.storage.log import decode_entry
+from penstock.storage.metadata import decode_metadata
+
+
+class AnswerChecker:
+    """Every checkpoint that is offered to a subtask ends there in one acknowledgement or one decline, never in two."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._declined: set[tuple[Any, ...]] = set()
+        self._acknowledged: dict[tuple[Any, ...], SlotAck] = {}
+        self.declines: Counter[str] = Counter()
+
+    def on_sent(self, process: str, message: Message) -> None:
+        if isinstance(message, Decline):
+            key = (tuple(message.generation), message.checkpoint_id, tuple(message.subtask))
+            what = f"checkpoint {message.checkpoint_id}, subtask {tuple(message.subtask)}"
+            self.declines[message.reason] += 1
+            if key in self._declined:
+                self._world.violate(f"{what}: declined twice")
+            self._declined.add(key)
+            ack = self._acknowledged.get((tuple(message.generation), message.checkpoint_id, message.slot))
+            if ack is not None:
+                self._world.violate(f"{what}: declined ({message.reason}) after its acknowledgement")
+        elif isinstance(message, SlotAck):
+            generation = tuple(message.generation)
+            slot_key = (generation, message.checkpoint_id, message.slot)
+            before = self._acknowledged.setdefault(slot_key, message)
+            if before is not message and before.segment != message.segment:
+                self._world.violate(f"checkpoint {message.checkpoint_id}: slot {message.slot} wrote two segments")
+            for s in message.subtasks:
+                if (generation, message.checkpoint_id, (s.vertex, s.subtask)) in self._declined:
+                    self._world.violate(
+                        f"checkpoint {message.checkpoint_id}, subtask {(s.vertex, s.subtask)}: acknowledged after its decline"
+                    )
+
+
+@dataclass
+class LogChecker:
+    """One dense log that never forks, fences that are respected, checkpoints that can be restored."""
+
+    world: World
+    workload: Workload
+    shared: SharedObjects
+    directory: str
+    entries: list[Any] = field(default_factory=list)
+    published: int = 0
+    unaligned: int = 0
+    inflight_rows: int = 0
+    layers: int = 0
+    final: Metadata | None = None
+    committable: set[bytes] = field(default_factory=set)
+    """What some published checkpoint says is to be committed."""
+    _owner: str | None = None
+    _newest_id: int = 0
+
+    def on_created(self, name: str, data: bytes) -> None:
+        path = name.removeprefix(f"{self.directory}/")
+        found = parse(path)
+        if isinstance(found, LogName):
+            self._on_entry(found.sequence, decode_entry(data, path))
+
+    def _on_entry(self, sequence: int, entry: Any) -> None:
+        if sequence != len(self.entries):
+            self.world.violate(f"log entry {sequence} follows {len(self.entries) - 1}")
+        self.entries.append(entry)
+        if isinstance(entry, Fence):
+            self._owner = entry.incarnation
+            return
+        if entry.incarnation != self._owner:
+            self.world.violate(f"log entry {sequence} is by {entry.incarnation}, but {self._owner} has put its fence")
+        if isinstance(entry, CheckpointEntry):
+            if entry.checkpoint_id <= self._newest_id:
+                self.world.violate(f"checkpoint {entry.checkpoint_id} published after {self._newest_id}")
+            self._newest_id = entry.checkpoint_id
+            self._check_metadata(entry)
+
+    def _object(self, path: str) -> bytes | None:
+        return self.shared.objects.get(f"{self.directory}/{path}")
+
+    def _check_metadata(self, entry: CheckpointEntry) -> None:
+        data = self._object(entry.path)
+        if data is None:
+            self.world.violate(f"checkpoint {entry.checkpoint_id} is in the log, but {entry.path} is missing")
+            return
+        metadata = decode_metadata(data, entry.path)
+        self.published += 1
+        graph, what = self.workload.graph, f"checkpoint {entry.checkpoint_id}"
+        for violation in verify(graph.edges, metadata.subtasks):
+            self.world.violate(f"{what}: {violation}")
+        expected = {(v.index, s) for v in graph.vertices for s in range(v.parallelism)}
+        if {(s.vertex, s.subtask) for s in metadata.subtasks} != expected:
+            self.world.violate(f"{what}: not a snapshot of each subtask")
+        segments = [self._object(s.path) for s in metadata.segments]
+        for segment, content in zip(metadata.segments, segments):
+            if content is None or len(content) != segment.length_bytes:
+                self.world.violate(f"{what}: segment {segment.path} is missing or truncated")
+                return
+        edges = {e.name: e for e in graph.edges}
+        for snapshot in metadata.subtasks:
+            self.unaligned += snapshot.unaligned
+            self.layers += len(snapshot.layers)
+            for cut in (*snapshot.inputs, *snapshot.outputs):
+                for capture in cut.captures:
+                    for piece in capture.pieces:
+                        self._check_piece(what, edges[cut.edge], piece, segments)
+            for layer in snapshot.layers:
+                for piece in layer.pieces:
+                    self._check_piece(what, edges[layer.edge], piece, segments)
+            for state in snapshot.keyed:
+                self._check_range(f"{what}: state {state.name}", segments, state)
+            self.committable.update(c.data for c in snapshot.committables)
+        self.committable.update(c.data for c in metadata.unconfirmed_commits)
+        if metadata.is_final:
+            self._check_final_state(metadata, segments)
+            self.final = metadata
+
+    def _check_range(self, what: str, segments: list[bytes | None], place: Any) -> bytes:
+        content = segments[place.segment] or b""
+        data = content[place.offset : place.offset + place.length_bytes]
+        if zlib.crc32(data) != place.crc:
+            self.world.violate(f"{what}: checksum of {place.length_bytes} bytes at {place.offset} does not match")
+        return data
+
+    def _check_piece(self, what: str, edge: Edge, piece: Piece, segments: list[bytes | None]) -> None:
+        data = self._check_range(f"{what}: {edge.name}", segments, piece)
+        self.inflight_rows += piece.rows
+        if as_batch(data, wire_schema(edge)).num_rows != piece.rows:
+            self.world.violate(f"{what}: a piece of {edge.name} says {piece.rows} rows and holds others")
+
+    # ---- state --------------------------------------------------------------------------------------------------
+
+    def _check_final_state(self, metadata: Metadata, segments: list[bytes | None]) -> None:
+        for vertex in self.workload.graph.vertices:
+            for operator in vertex.operators:
+                expected = self.workload.counted.get(operator.user_uid or "")
+                if expected is not None and operator.kind is OperatorKind.KEYED_PROCESS:
+                    self._check_counts(metadata, segments, vertex, operator, expected)
+
+    def _check_counts(
+        self, metadata: Metadata, segments: list[bytes | None], vertex: Vertex, operator: Operator, expected: Expected
+    ) -> None:
+        backend = HashMapStateBackend(vertex.max_parallelism)
+        groups = range(vertex.max_parallelism)
+        for snapshot in metadata.subtasks:
+            for schema in snapshot.schemas:
+                if schema.operator == operator.uid:
+                    backend.restore_schema(schema)
+        for snapshot in metadata.subtasks:
+            for state in snapshot.keyed:
+                if state.operator == operator.uid:
+                    data = self._check_range(f"state {state.name}", segments, state)
+                    backend.restore(state.operator, state.name, data, groups)
+        names = backend.state(operator.uid, ListStateDescriptor("names"))
+        count = backend.state(operator.uid, ValueStateDescriptor("count", Types.LONG()))
+        edge = next(e for e in self.workload.graph.edges if e.target == vertex.index)
+        select = edge.partitioner.key_selector
+        assert select is not None
+        rows: dict[Any, list[tuple[int, int, int]]] = defaultdict(list)
+        for row in expected.rows:
+            rows[select(row)].append((row[0], row[1], row[3]))
+        keys = list(rows)
+        if not keys:
+            return
+        encoder = KeyEncoder(declared_key(edge.partitioner), vertex.max_parallelism)
+        for key, group in zip(keys, encoder.encode(keys)[1]):
+            backend.set_current_key(key, int(group))
+            found = sorted(map(tuple, names.get() or []))
+            if found != sorted(rows[key]) or count.value() != len(rows[key]):
+                self.world.violate(
+                    f"final state of {operator.name}, key {key!r}: {len(found)} rows (counted {count.value()}), "
+                    f"expected {len(rows[key])}"
+                )
+
+    # ---- files --------------------------------------------------------------------------------------------------
+
+    def check_orphans(self) -> None:
+        """After the job's end and its sweep: everything that is left is named by something that is retained."""
+        newest = next((e for e in reversed(self.entries) if not isinstance(e, Fence)), None)
+        retained = set(newest.retained) if newest is not None else set()
+        named = set(retained)
+        for path in retained:
+            data = self._object(path)
+            if data is not None:
+                named.update(s.path for s in decode_metadata(data, path).segments)
+        skip = len(self.directory) + 1
+        for name in sorted(self.shared.objects):
+            if not name.startswith(f"{self.directory}/"):
+                continue
+            path = name[skip:]
+            if isinstance(parse(path), (SegmentName, MetadataName)) and path not in named:
+                self.world.violate(f"orphan after the sweep: {path}")
+
+
+def check_output(world: World, output: Output, workload: Workload) -> None:
+    """Every row's effect exactly once, in the order of its split and key where nothing has scattered it."""
+    for sink, expected in workload.sinks.items():
+        rows: list[Row] = [tuple(row) for part in output.of(sink) for row in part.rows]  # type: ignore[misc]
+        names = Counter(row[:4] for row in rows)
+        wanted = Counter(row[:4] for row in expected.rows)
+        if names != wanted:
+            lost, twice = wanted - names, names - wanted
+            world.violate(
+                f"{sink}: {sum(lost.values())} rows lost {_some(lost)}, {sum(twice.values())} too many {_some(twice)}"
+            )
+        elif expected.counts:
+            _check_counted(world, sink, rows)
+        if expected.ordered:
+            _check_order(world, sink, output)
+
+
+def _some(rows: Counter[Any]) -> str:
+    return str(sorted(rows)[:3])
+
+
+def _check_counted(world: World, sink: str, rows: list[Row]) -> None:
+    counts = Counter((row[2], row[4]) for row in rows)
+    repeated = [key for key, times in counts.items() if times > 1]
+    if repeated:
+        world.violate(f"{sink}: (key, count) {sorted(repeated)[:3]} of different rows: state was lost or used twice")
+
+
+def _check_order(world: World, sink: str, output: Output) -> None:
+    last: dict[tuple[int, int, int], tuple[int, int]] = {}
+    for part in output.of(sink):
+        for split, number, key, copy, _ in part.rows:
+            place = (part.subtask, split, key)
+            before = last.get(place)
+            if before is not None and before >= (number, copy):
+                world.violate(f"{sink}/{part.subtask}: split {split} key {key}: {(number, copy)} after {before}")
+                return
+            last[place] = (number, copy)
+
+
+def check_end(world: World, output: Output, workload: Workload, log: LogChecker | None) -> None:
+    check_output(world, output, workload)
+    if log is not None:
+        if log.final is None:
+            world.violate("the job has finished without a final checkpoint in its log")
+        log.check_orphans()

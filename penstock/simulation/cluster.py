@@ -1,0 +1,369 @@
+"""One run: a workload, drivers and their slots, faults, and the checkers that watch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from penstock.common.configuration import Configuration
+from penstock.protocol.messages import Message, Restored, SubtaskFailed
+from penstock.runtime.job_outcome import JobOutcome
+from penstock.simulation import surroundings
+from penstock.simulation.checkers import AnswerChecker, LogChecker, check_end
+from penstock.simulation.control_network import ControlNetwork
+from penstock.simulation.data_network import DataNetwork
+from penstock.simulation.driver import DriverProcess, DriverSurroundings
+from penstock.simulation.faults import FaultPlan
+from penstock.simulation.output import Output, Pending
+from penstock.simulation.slots import SlotKeeper, SlotProcess
+from penstock.simulation.store import FaultyStore, SharedObjects, StoreFaults
+from penstock.simulation.workload import Workload
+from penstock.simulation.world import Process, World
+
+JOB_ID = "5eed" * 8
+CHECKPOINT_ROOT = "/checkpoints"
+NO_FAULTS = StoreFaults()
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long things take, in ms: each is drawn anew from 0 to about so much."""
+
+    step_ms: float = 0.1
+    data_ms: float = 1.0
+    control_ms: float = 1.0
+    work_ms: float = 2.0
+    slot_start_ms: float = 50.0
+    bytes_share: float = 0.0
+    control_as_bytes: bool = False
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """A run that goes beyond has hung."""
+
+    events_max: int = 400_000
+    ms_max: float = 900_000.0
+
+
+@dataclass
+class Driver:
+    process: Process
+    host: DriverProcess
+    control: ControlNetwork
+    keeper: SlotKeeper
+
+
+@dataclass
+class Statistics:
+    """What a run has been through: tells whether faults and modes are really tried."""
+
+    drivers: int = 0
+    generations: int = 0
+    faults: list[str] = field(default_factory=list)
+
+
+class Cluster:
+    """Implements `penstock.simulation.surroundings.Surroundings`."""
+
+    def __init__(self, world: World, workload: Workload, faults: FaultPlan, pace: Pace, bounds: Bounds) -> None:
+        self.world = world
+        self.workload = workload
+        self.faults = faults
+        self.pace = pace
+        self.bounds = bounds
+        self.checkpointing = workload.configuration.get_string("execution.checkpointing.interval", "") != ""
+        self.shared = SharedObjects()
+        self.output = Output()
+        self.network = DataNetwork(world, pace.data_ms, pace.bytes_share)
+        self.answers = AnswerChecker(world)
+        self.statistics = Statistics()
+        self.directory = f"{CHECKPOINT_ROOT}/{JOB_ID}"
+        self.log: LogChecker | None = None
+        if self.checkpointing:
+            self.log = LogChecker(world, workload, self.shared, self.directory)
+            self.shared.on_created = self.log.on_created
+        self.drivers: list[Driver] = []
+        self.is_over = False
+        self.outcome: JobOutcome | None = None
+        self._faults_left = faults.count
+        self._faults_begun = False
+        self._store_faults = faults.store
+        self._failing_functions = 0
+        self._failing_commits = 0
+
+    # ---- running ------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        surroundings.enter(self)
+        try:
+            self.start_driver()
+            world, bounds = self.world, self.bounds
+            step = world.step
+            while not self.is_over and not world.violations:
+                if not step():
+                    world.violate("nothing will ever happen again, and the job has not ended")
+                elif world.events > bounds.events_max or world.now_ms > bounds.ms_max:
+                    world.violate(
+                        f"no end after {world.events} events and {world.now_ms / 1000:.0f} s: {self._where_it_hangs()}"
+                    )
+        finally:
+            surroundings.enter(None)
+        if not world.violations:
+            check_end(self.world, self.output, self.workload, self.log)
+
+    def _where_it_hangs(self) -> str:
+        if not self.drivers:
+            return "no driver"
+        master = self.drivers[-1].host.master
+        return f"{master.lifecycle.phase}, {master.report.state}, generation {master.lifecycle.generation}"
+
+    def start_driver(self) -> Driver:
+        """The first one, or one that resumes the job's directory."""
+        world, pace, faults = self.world, self.pace, self.faults
+        number = len(self.drivers)
+        process = Process(f"d{number}", world.random.randint(-10**9, 10**9))
+        control = ControlNetwork(world, process, pace.control_ms, pace.control_as_bytes)
+        control.on_sent = self._on_sent
+        keeper = SlotKeeper(
+            world, control, self.network, lambda slot: self._store(slot, self.directory), process.name, pace.step_ms,
+            pace.slot_start_ms, faults.speculation_share, faults.retry_share,
+        )  # fmt: skip
+        configuration = self.workload.configuration.copy()
+        if number:
+            configuration.set("execution.state-recovery.path", self.directory)
+        elif self.checkpointing:
+            configuration.set("pipeline.job-id", JOB_ID)
+        around = DriverSurroundings(control, keeper, self._store, pace.work_ms)
+        host = DriverProcess(
+            world, process, self.workload.graph, configuration, f"{world.random.getrandbits(32):08x}", around,
+            self._on_driver_ended, self._on_driver_raised,
+        )  # fmt: skip
+        driver = Driver(process, host, control, keeper)
+        self.drivers.append(driver)
+        self.statistics.drivers += 1
+        world.after(0.0, process, host.start)
+        return driver
+
+    def _store(self, process: Process, directory: str) -> FaultyStore:
+        return FaultyStore(self.world, process, self.shared, directory, lambda: self._store_faults)
+
+    # ---- what is told to us -------------------------------------------------------------------------------------
+
+    def _on_sent(self, process: str, message: Message) -> None:
+        self.answers.on_sent(process, message)
+        if isinstance(message, SubtaskFailed):
+            if "simulated" not in message.error:
+                self.world.violate(f"{process}: {message.operator} failed: {message.error}\n{message.traceback}")
+        elif isinstance(message, Restored) and not self._faults_begun:
+            self._faults_begun = True
+            self.statistics.generations += 1
+            self._plan_fault()
+
+    def _on_driver_raised(self, driver: DriverProcess, detail: str) -> None:
+        if "simulated store" in detail.splitlines()[-1] and not hasattr(driver, "master"):
+            # It could not even look into the directory; whoever started it tries again.
+            self._drop(next(d for d in self.drivers if d.host is driver), 0.0)
+            self.world.after(1000.0, None, self.start_driver)
+            return
+        self.world.violate(f"{driver.process.name} raised\n{detail}")
+
+    def _on_driver_ended(self, driver: DriverProcess, outcome: JobOutcome) -> None:
+        self.world.tell(driver.process.name, f"has ended: {outcome.state} {outcome.error or ''}")
+        current = self.drivers[-1]
+        if driver is not current.host:
+            if outcome.state == "FINISHED" and not self.is_over and not self._has_ended_in_log():
+                self.world.violate(f"{driver.process.name} says FINISHED, but another driver has taken over")
+            return
+        if outcome.state == "FINISHED":
+            self.is_over = True
+            self.outcome = outcome
+        elif outcome.state == "FAILED" and self._may_fail(outcome):
+            self._drop(current, 0.0)
+            self.world.after(self.world.chance() * 1000, None, self.start_driver)
+        else:
+            self.world.violate(f"the job ended {outcome.state}: {outcome.error}")
+
+    def _has_ended_in_log(self) -> bool:
+        return self.log is not None and self.log.final is not None
+
+    def _may_fail(self, outcome: JobOutcome) -> bool:
+        """A driver may give up where the store was out of order for long; the next one goes on."""
+        return self.checkpointing and not self.faults.is_calm and "store" in (outcome.error or "")
+
+    # ---- surroundings of user code ------------------------------------------------------------------------------
+
+    def pass_time(self, elapsed_ms: float) -> None:
+        self.world.pass_time(elapsed_ms)
+
+    def violate(self, what: str) -> None:
+        self.world.violate(what)
+
+    def fail_now(self) -> bool:
+        if self._failing_functions and self.world.chance() < 0.2:
+            self._failing_functions -= 1
+            return True
+        return False
+
+    def prepare(self, name: str, pending: Pending) -> None:
+        if name in self.output.pending:
+            self.world.violate(f"pending output {name} is written a second time")
+        self.output.pending[name] = pending
+
+    def commit(self, name: str) -> None:
+        if self.log is not None and name.encode() not in self.log.committable:
+            self.world.violate(f"{name} is committed, but no checkpoint in the log says so")
+        if name not in self.output.pending:
+            self.world.violate(f"{name} is committed, but was never prepared")
+        if self._failing_commits:
+            self._failing_commits -= 1
+            if self.world.chance() < 0.5:
+                raise OSError("simulated failure before a commit")
+            self._make_visible(name)
+            raise OSError("simulated failure after a commit")
+        self._make_visible(name)
+
+    def _make_visible(self, name: str) -> None:
+        if name in self.output.committed:
+            self.output.repeated += 1
+        else:
+            self.output.committed[name] = None
+            self.world.tell("output", f"committed {name}")
+
+    # ---- faults -------------------------------------------------------------------------------------------------
+
+    def _plan_fault(self) -> None:
+        if self._faults_left:
+            self._faults_left -= 1
+            self.world.after(self.world.uniform(0.1, 2.0) * self.faults.gap_ms, None, self._fault)
+
+    def _fault(self) -> None:
+        if self.is_over:
+            return
+        kind = self.world.random.choice(self.faults.kinds)
+        self.strike(kind)
+        self._plan_fault()
+
+    def strike(self, kind: str) -> None:
+        self.world.tell("FAULT", kind)
+        self.statistics.faults.append(kind)
+        getattr(self, f"fault_{kind}")()
+
+    def _some_slot(self) -> SlotProcess | None:
+        processes = [p for d in self.drivers if d.process.is_alive for p in d.keeper.processes]
+        return self.world.random.choice(processes) if processes else None
+
+    def fault_kill_slot(self) -> None:
+        if slot := self._some_slot():
+            slot.kill()
+
+    def fault_kill_two_slots(self) -> None:
+        self.fault_kill_slot()
+        self.world.after(self.world.chance() * 100, None, self.fault_kill_slot)
+
+    def fault_break_data_link(self) -> None:
+        slot = self._some_slot()
+        if slot is not None and slot.endpoint.links:
+            slot.endpoint.break_link(self.world.random.choice(sorted(slot.endpoint.links)))
+
+    def fault_break_control_link(self) -> None:
+        """The driver loses a slot that lives on, and notices later."""
+        if slot := self._some_slot():
+            slot.link.break_up()
+            slot.link.close_down(self.world.chance() * 5000)
+
+    def fault_pause_slot(self) -> None:
+        if slot := self._some_slot():
+            slot.process.paused_until_ms = self.world.now_ms + self.world.random.choice((10.0, 300.0, 8000.0))
+
+    def fault_kill_driver(self) -> None:
+        driver = self.drivers[-1]
+        if driver.process.is_alive and not driver.host.has_ended:
+            self._drop(driver, self.world.random.choice((1.0, 100.0, 5000.0)))
+            self.world.after(self.world.chance() * 1000, None, self.start_driver)
+
+    def _drop(self, driver: Driver, notice_ms: float) -> None:
+        """The driver's process is gone; its slots notice within that time."""
+        driver.process.is_alive = False
+        driver.keeper.end()
+        driver.control.end(notice_ms)
+
+    def fault_pause_driver(self) -> None:
+        """It stops, wakes up, and finds itself where it was."""
+        driver = self.drivers[-1]
+        driver.process.paused_until_ms = self.world.now_ms + self.world.random.choice((50.0, 2000.0))
+
+    def fault_take_over(self) -> None:
+        """Somebody resumes the job while its driver still lives: it is fenced, whether it sleeps or not."""
+        driver = self.drivers[-1]
+        if not driver.process.is_alive or driver.host.has_ended:
+            return
+        if self.world.chance() < 0.7:
+            driver.process.paused_until_ms = self.world.now_ms + self.world.uniform(1, 1000)
+        self.world.after(self.world.chance() * 50, None, self.start_driver)
+
+    def fault_store_outage(self) -> None:
+        self._store_faults = self.faults.outage
+        self.world.after(self.world.uniform(1, 400), None, self._end_outage)
+
+    def _end_outage(self) -> None:
+        self._store_faults = self.faults.store
+
+    def fault_user_failure(self) -> None:
+        self._failing_functions = self.world.random.randint(1, 2)
+
+    def fault_commit_failure(self) -> None:
+        self._failing_commits = self.world.random.randint(1, 3)
+
+
+def random_pace(random: Random) -> Pace:
+    return Pace(
+        step_ms=random.choice((0.05, 0.2, 2.0)),
+        data_ms=random.choice((0.2, 2.0, 20.0)),
+        control_ms=random.choice((0.2, 2.0, 20.0)),
+        work_ms=random.choice((0.5, 5.0, 50.0)),
+        slot_start_ms=random.choice((20.0, 400.0)),
+        bytes_share=random.choice((0.0, 0.0, 0.5, 1.0)),
+        control_as_bytes=random.random() < 0.2,
+    )
+
+
+def random_configuration(random: Random) -> Configuration:
+    """Options of the job: small windows, frequent checkpoints, every mode."""
+    options: dict[str, Any] = {
+        "heartbeat.timeout": "6 s",
+        "slot.request.timeout": "60 s",
+        "task.cancellation.timeout": "20 s",
+        "restart-strategy.type": "fixed-delay",
+        "restart-strategy.fixed-delay.attempts": 1_000_000,
+        "restart-strategy.fixed-delay.delay": random.choice(("0 ms", "100 ms")),
+        "penstock.network.window-bytes": random.choice((700, 2_000, 20_000)),
+        "penstock.network.output-queue-bytes": random.choice((700, 2_000, 20_000)),
+        "penstock.network.overdraft-bytes-max": random.choice((0, 2_000, 100_000)),
+        "penstock.network.bound-bytes-min": random.choice((600, 16_384)),
+        "penstock.network.bound-target": random.choice(("0 ms", "5 ms", "25 ms")),
+        "penstock.slice.target": random.choice(("1 ms", "5 ms")),
+        "penstock.parking.enabled": random.random() < 0.5,
+        "pipeline.object-reuse": random.random() < 0.2,
+        "execution.buffer-timeout.interval": random.choice(("0 ms", "5 ms", "100 ms")),
+    }
+    if random.random() < 0.06:
+        return Configuration(options)
+    mode = random.choice(("aligned", "timeout", "timeout", "unaligned", "unaligned"))
+    options |= {
+        "execution.checkpointing.interval": random.choice(("10 ms", "30 ms", "100 ms")),
+        "execution.checkpointing.min-pause": random.choice(("0 ms", "0 ms", "20 ms")),
+        "execution.checkpointing.timeout": random.choice(("60 s", "60 s", "200 ms", "50 ms")),
+        "execution.checkpointing.tolerable-failed-checkpoints": 1_000_000,
+        "execution.checkpointing.num-retained": random.choice((1, 1, 3)),
+        "execution.checkpointing.dir": CHECKPOINT_ROOT,
+        "execution.checkpointing.unaligned.enabled": mode != "aligned",
+        "execution.checkpointing.aligned-checkpoint-timeout": (
+            random.choice(("1 ms", "5 ms", "20 ms")) if mode == "timeout" else "0 ms"
+        ),
+        "penstock.checkpoint-storage.fsync": False,
+    }
+    return Configuration(options)
+
+

@@ -1,0 +1,168 @@
+"""A driver's process: the real JobMaster, its timer, and a thread beside it for what may block."""
+
+from __future__ import annotations
+
+import traceback
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Callable
+
+from penstock.common.configuration import Configuration
+from penstock.graph.job_graph import JobGraph
+from penstock.protocol.messages import Message
+from penstock.runtime.job_events import LinkLost, MessageReceived
+from penstock.runtime.job_identity import identify
+from penstock.runtime.job_master import JobMaster
+from penstock.runtime.job_master_ports import MasterPorts
+from penstock.runtime.job_outcome import JobOutcome
+from penstock.runtime.ports import SlotSubmitter
+from penstock.simulation.control_network import ControlNetwork
+from penstock.simulation.world import Process, ProcessClock, World
+from penstock.storage.store import ObjectStore
+
+
+class ScheduledWork:
+    """Implements `penstock.runtime.ports.BlockingWork`: one piece after the other. A piece is carried out at one
+    moment and reported at a later one, and the process may be gone in between."""
+
+    def __init__(self, world: World, process: Process, latency_ms: float) -> None:
+        self._world = world
+        self._process = process
+        self._latency_ms = latency_ms
+        self._waiting: deque[tuple[str, Callable[[], Any], Callable[[Any], None]]] = deque()
+        self._is_busy = False
+
+    def submit(self, name: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        self._waiting.append((name, work, done))
+        if not self._is_busy:
+            self._is_busy = True
+            self._later(self._carry_out)
+
+    def _later(self, action: Callable[..., None], *arguments: Any) -> None:
+        self._world.after(self._world.chance() * self._latency_ms, self._process, action, *arguments)
+
+    def _carry_out(self) -> None:
+        name, work, done = self._waiting.popleft()
+        self._world.tell(self._process.name, f"works on '{name}'")
+        try:
+            result = work()
+        except Exception as error:
+            result = error
+        self._later(self._report, done, result)
+
+    def _report(self, done: Callable[[Any], None], result: Any) -> None:
+        if self._waiting:
+            self._later(self._carry_out)
+        else:
+            self._is_busy = False
+        done(result)
+
+
+class TracedConsole:
+    """Implements `penstock.runtime.console.Console`."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self._world = world
+        self._name = name
+
+    def line(self, subtask: int, text: str, is_error: bool) -> None:
+        self._world.tell(self._name, f"{subtask + 1}> {text}")
+
+    def warning(self, text: str) -> None:
+        self._world.tell(self._name, f"warns: {text.splitlines()[-1]}")
+
+
+@dataclass(frozen=True)
+class DriverSurroundings:
+    """What a driver finds: where its slots come from and where objects lie."""
+
+    control: ControlNetwork
+    slots: SlotSubmitter
+    open_store: Callable[[Process, str], ObjectStore]
+    work_latency_ms: float
+
+
+class DriverProcess:
+    """`ended(driver, outcome)`: the JobMaster has come to its end. `crashed(driver, detail)`: it raised."""
+
+    def __init__(
+        self, world: World, process: Process, graph: JobGraph, configuration: Configuration, incarnation: str,
+        around: DriverSurroundings,
+        ended: Callable[[DriverProcess, JobOutcome], None], raised: Callable[[DriverProcess, str], None],
+    ) -> None:  # fmt: skip
+        self.world = world
+        self.process = process
+        self.incarnation = incarnation
+        self.control = around.control
+        self._graph = graph
+        self._configuration = configuration
+        self._around = around
+        self._ended = ended
+        self._raised = raised
+        self._timer = 0
+        self._timer_ms: float | None = None
+        self.has_ended = False
+        self.master: JobMaster
+        self.control.on_message = self._on_message
+        self.control.on_lost = self._on_lost
+
+    def start(self) -> None:
+        world, around = self.world, self._around
+        self._offset_ms = world.random.uniform(0, 1e9)
+        self._clock = ProcessClock(world, self.process, self._offset_ms)
+        ports = MasterPorts(
+            clock=self._clock,
+            links=self.control,
+            slots=around.slots,
+            work=ScheduledWork(world, self.process, around.work_latency_ms),
+            open_store=lambda directory, create: around.open_store(self.process, directory),
+            console=TracedConsole(world, self.process.name),
+            random=world.chance,
+        )
+        try:
+            identity = identify(
+                self._configuration, self._graph.name, lambda: f"{world.random.getrandbits(128):032x}", ports.open_store
+            )
+            self.master = JobMaster(self._graph, self._configuration, identity, self.incarnation, ports)
+            self.process.after_event = self._look
+            self.master.start()
+        except Exception:
+            self._raised(self, traceback.format_exc())
+            return
+        self._look()
+
+    def _guarded(self, action: Callable[..., None], *arguments: Any) -> None:
+        try:
+            action(*arguments)
+        except Exception:
+            self._raised(self, traceback.format_exc())
+
+    def _on_message(self, process: str, message: Message) -> None:
+        self._guarded(self.master.handle, MessageReceived(process, message))
+
+    def _on_lost(self, process: str, detail: str) -> None:
+        self.world.tell(self.process.name, f"lost {process}")
+        self._guarded(self.master.handle, LinkLost(process, detail))
+
+    def _look(self) -> None:
+        """After each event: is it over, and when is the next timer?"""
+        if self.has_ended:
+            return
+        outcome = self.master.outcome
+        if outcome is not None:
+            self.has_ended = True
+            self._ended(self, outcome)
+            return
+        deadline_ms = self.master.next_deadline_ms()
+        if deadline_ms == self._timer_ms:
+            return
+        self._timer_ms = deadline_ms
+        self._timer += 1
+        if deadline_ms is not None:
+            delay_ms = max(0.0, deadline_ms - self._clock.monotonic_ms())
+            self.world.after(delay_ms, self.process, self._on_time, self._timer)
+
+    def _on_time(self, timer: int) -> None:
+        if timer == self._timer and not self.has_ended:
+            self._timer_ms = None
+            self._guarded(self.master.on_time, self._clock.monotonic_ms())

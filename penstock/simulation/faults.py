@@ -1,0 +1,53 @@
+"""What goes wrong in a run, and when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from penstock.simulation.store import StoreFaults
+
+
+@dataclass(frozen=True)
+class FaultPlan:
+    """Faults begin when the job runs for the first time; the time between two of them is about `gap_ms`.
+
+    `kinds` are drawn from (names of `Cluster` methods that begin with `fault_`), `count` of them in all. `store` is
+    what the store does all the time, `outage` what it does while it has one. `*_share`: see `SlotKeeper`."""
+
+    kinds: tuple[str, ...] = ()
+    count: int = 0
+    gap_ms: float = 100.0
+    store: StoreFaults = StoreFaults()
+    outage: StoreFaults = StoreFaults()
+    speculation_share: float = 0.0
+    retry_share: float = 0.0
+
+    @property
+    def is_calm(self) -> bool:
+        return self.count == 0 and self.store == StoreFaults(late_ms=self.store.late_ms)
+
+
+ALL_KINDS = (
+    "kill_slot", "kill_slot", "kill_slot", "kill_two_slots", "break_data_link", "break_control_link", "pause_slot",
+    "kill_driver", "pause_driver", "take_over", "store_outage", "user_failure", "commit_failure",
+)  # fmt: skip
+WITHOUT_LOG = ("kill_slot", "break_data_link", "break_control_link", "pause_slot", "user_failure", "commit_failure")
+
+
+def random_faults(random: Random, checkpointing: bool) -> FaultPlan:
+    if random.random() < 0.15:
+        return FaultPlan(store=StoreFaults(late_ms=random.choice((0.0, 5.0))))
+    late_ms = random.choice((0.0, 0.0, 2.0, 20.0))
+    store = StoreFaults(late_ms=late_ms)
+    if random.random() < 0.3:
+        store = StoreFaults(refused=0.02, reply_lost=0.03, late_ms=late_ms)
+    return FaultPlan(
+        kinds=ALL_KINDS if checkpointing else WITHOUT_LOG,
+        count=random.randint(1, 5),
+        gap_ms=random.choice((10.0, 50.0, 200.0)),
+        store=store,
+        outage=StoreFaults(refused=0.4, reply_lost=0.3, late_ms=late_ms),
+        speculation_share=random.choice((0.0, 0.0, 0.4)),
+        retry_share=random.choice((0.0, 0.5)),
+    )

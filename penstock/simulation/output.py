@@ -1,0 +1,89 @@
+"""An exactly-once sink whose pending and committed output lies in the world, and what was committed when.
+
+Pending output is durable from `prepare_commit` on, and visible after the commit, as with `FileSink`.
+"""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.datastream.connectors.base import Committer, Sink, SinkWriter, WriterContext
+from penstock.runtime.batches import row_type
+from penstock.simulation import surroundings
+
+Row = tuple[int, int, int, int, int]
+
+
+@dataclass
+class Pending:
+    sink: str
+    subtask: int
+    rows: list[Row]
+
+
+@dataclass
+class Output:
+    """All output there is. `committed` holds names in the order of their first commit."""
+
+    pending: dict[str, Pending] = field(default_factory=dict)
+    committed: dict[str, None] = field(default_factory=dict)
+    repeated: int = 0
+
+    def of(self, sink: str) -> list[Pending]:
+        return [self.pending[name] for name in self.committed if self.pending[name].sink == sink]
+
+
+class WorldSink(Sink):
+    """`held_rows_max`: so many rows a writer keeps in its state instead of preparing them at each barrier."""
+
+    def __init__(self, name: str, held_rows_max: int) -> None:
+        self.name = name
+        self.held_rows_max = held_rows_max
+
+    def create_writer(self, context: WriterContext, restored: list[bytes]) -> SinkWriter:
+        return _Writer(self, context, restored)
+
+    def create_committer(self) -> Committer:
+        return _Committer()
+
+
+class _Writer(SinkWriter):
+    def __init__(self, sink: WorldSink, context: WriterContext, restored: list[bytes]) -> None:
+        self._sink = sink
+        self._context = context
+        self._type = row_type(context.input_type)
+        self._rows: list[Row] = [tuple(row) for part in restored for row in pickle.loads(part)]
+        self._is_finished = False
+        self._parts = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._rows += self._type.decode(batch)
+
+    def prepare_commit(self, checkpoint_id: int) -> list[bytes]:
+        if not self._rows or (len(self._rows) <= self._sink.held_rows_max and not self._is_finished):
+            return []
+        self._parts += 1
+        name = f"{self._sink.name}/{self._context.subtask}/{self._context.incarnation}/{checkpoint_id}-{self._parts}"
+        surroundings.current().prepare(name, Pending(self._sink.name, self._context.subtask, self._rows))
+        self._rows = []
+        return [name.encode()]
+
+    def snapshot(self) -> list[bytes]:
+        return [pickle.dumps(self._rows)] if self._rows else []
+
+    def finish(self) -> None:
+        self._is_finished = True
+
+
+class _Committer(Committer):
+    def commit(self, committables: list[bytes]) -> None:
+        for name in committables:
+            surroundings.current().commit(name.decode())
+
+
+def as_row(value: Any) -> Row:
+    return tuple(value)  # type: ignore[return-value]

@@ -1,0 +1,68 @@
+"""A source of more splits than readers: readers hold several, take turns among them, and sometimes wait."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.common.typeinfo import TypeInformation
+from penstock.common.types import Types
+from penstock.datastream.connectors.base import NotReady, ReaderContext, Source, SourceReader, SplitEnumerator
+from penstock.datastream.connectors.splits import FixedSplitEnumerator, decode_split, encode_split
+
+
+class RangesSource(Source):
+    """`bounds[i]` to `bounds[i + 1]` (not included) is split i. After every `rest_every` rows a reader rests."""
+
+    def __init__(self, bounds: list[int], rest_every: int, rest_ms: float) -> None:
+        self.bounds = bounds
+        self.rest_every = rest_every
+        self.rest_ms = rest_ms
+
+    @property
+    def produced_type(self) -> TypeInformation:
+        return Types.LONG()
+
+    def create_enumerator(self, parallelism: int, restored: bytes | None) -> SplitEnumerator:
+        if restored is not None:
+            return FixedSplitEnumerator.restored(restored)
+        pairs = zip(self.bounds, self.bounds[1:])
+        return FixedSplitEnumerator([encode_split({"next": first, "end": end}) for first, end in pairs if first < end])
+
+    def create_reader(self, context: ReaderContext) -> SourceReader:
+        return _Reader(self)
+
+
+class _Reader(SourceReader):
+    def __init__(self, source: RangesSource) -> None:
+        self._source = source
+        self._splits: list[dict[str, int]] = []
+        self._no_more = False
+        self._asks_for_more = True
+        self._rows_until_rest = source.rest_every
+
+    def add_splits(self, splits: list[bytes]) -> None:
+        self._splits += map(decode_split, splits)
+        self._asks_for_more = len(self._splits) < 2
+
+    def no_more_splits(self) -> None:
+        self._no_more = True
+
+    def read(self, rows_max: int) -> pa.RecordBatch | NotReady | None:
+        if not self._splits or (self._asks_for_more and not self._no_more):
+            return None if self._no_more else NotReady(None)
+        if self._source.rest_every and self._rows_until_rest <= 0:
+            self._rows_until_rest = self._source.rest_every
+            return NotReady(self._source.rest_ms)
+        split = self._splits.pop(0)
+        first = split["next"]
+        end = min(first + rows_max, split["end"])
+        if end < split["end"]:
+            self._splits.append({"next": end, "end": split["end"]})
+        else:
+            self._asks_for_more = len(self._splits) < 2
+        self._rows_until_rest -= end - first
+        return pa.RecordBatch.from_arrays([pa.array(np.arange(first, end))], schema=Types.LONG().schema)
+
+    def snapshot(self) -> list[bytes]:
+        return [encode_split(split) for split in self._splits]

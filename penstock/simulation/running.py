@@ -1,0 +1,61 @@
+"""From a seed to a verdict."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass, field
+from random import Random
+
+from penstock.simulation.cluster import Bounds, Cluster, random_configuration, random_pace
+from penstock.simulation.faults import random_faults
+from penstock.simulation.workload import random_workload
+from penstock.simulation.world import World
+
+
+@dataclass
+class Verdict:
+    """`summary` describes the run in a line; `trace` is kept where it was asked for."""
+
+    seed: int
+    violations: list[str]
+    summary: str = ""
+    events: int = 0
+    trace: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    published: int = 0
+    unaligned: int = 0
+
+
+def build(seed: int, with_trace: bool = False) -> Cluster:
+    random = Random(seed)
+    configuration = random_configuration(random)
+    workload = random_workload(random, configuration)
+    world = World(random.getrandbits(64), [] if with_trace else None)
+    faults = random_faults(random, "execution.checkpointing.interval" in configuration.key_set())
+    return Cluster(world, workload, faults, random_pace(random), Bounds())
+
+
+def run_seed(seed: int, with_trace: bool = False) -> Verdict:
+    try:
+        cluster = build(seed, with_trace)
+    except Exception:
+        return Verdict(seed, [f"the run could not be set up\n{traceback.format_exc()}"])
+    return run_cluster(seed, cluster)
+
+
+def run_cluster(seed: int, cluster: Cluster) -> Verdict:
+    world = cluster.world
+    try:
+        cluster.run()
+    except Exception:
+        world.violate(f"raised\n{traceback.format_exc()}")
+    log, statistics = cluster.log, cluster.statistics
+    published = log.published if log else 0
+    summary = (
+        f"{cluster.workload.summary}; {world.events} events, {world.now_ms:.0f} ms, {statistics.drivers} drivers, "
+        f"{published} checkpoints, faults: {', '.join(statistics.faults) or 'none'}"
+    )
+    return Verdict(
+        seed, world.violations, summary, world.events, world.trace or [], statistics.faults, published,
+        log.unaligned if log else 0,
+    )  # fmt: skip

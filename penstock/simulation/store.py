@@ -1,0 +1,119 @@
+"""The object store of a world, and how each process sees it: with faults.
+
+`SharedObjects` is what is on disk, and outlives every process. `FaultyStore` is one process's client: calls fail, are
+carried out and reported as failed, or answer late. Without faults it passes the conformance suite of stores.
+"""
+
+from __future__ import annotations
+
+import builtins
+import threading
+from dataclasses import dataclass
+from typing import Callable, Sequence
+
+from penstock.simulation.world import Process, World
+from penstock.storage.store import ObjectExists, ObjectMissing, RangeMissing, StoreError, checked
+
+
+class SharedObjects:
+    """Every object there is. `on_created(path, data)` is told of each, `on_deleted(path)` of each deletion."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.lock = threading.Lock()
+        self.on_created: Callable[[str, bytes], None] = lambda path, data: None
+        self.on_deleted: Callable[[str], None] = lambda path: None
+
+
+@dataclass(frozen=True)
+class StoreFaults:
+    """Shares of calls: `refused` are not carried out, `reply_lost` are, and both report a failure. Each call takes up
+    to `late_ms` before it answers."""
+
+    refused: float = 0.0
+    reply_lost: float = 0.0
+    late_ms: float = 0.0
+
+
+class FaultyStore:
+    """Implements `penstock.storage.store.ObjectStore`. `faults()` is asked at each call; `root` is the folder of
+    `shared` that this store sees."""
+
+    def __init__(
+        self, world: World, process: Process, shared: SharedObjects, root: str, faults: Callable[[], StoreFaults]
+    ) -> None:
+        self._world = world
+        self._process = process
+        self._shared = shared
+        self._root = f"{root}/"
+        self._faults = faults
+
+    def _call(self, what: str, path: str, changes: bool) -> bool:
+        """Passes time; raises where the call is refused; returns whether its reply is lost."""
+        faults = self._faults()
+        world = self._world
+        if faults.late_ms:
+            world.pass_time(world.chance() * faults.late_ms)
+        drawn = world.chance()
+        if world.trace is not None:
+            world.tell(self._process.name, f"store {what} {path}")
+        if drawn < faults.refused:
+            world.tell(self._process.name, "  refused")
+            raise StoreError(f"{path}: the simulated store refuses")
+        return changes and drawn < faults.refused + faults.reply_lost
+
+    def _lose_reply(self, path: str) -> None:
+        self._world.tell(self._process.name, "  carried out, reply lost")
+        raise StoreError(f"{path}: the simulated store's reply is lost")
+
+    def put(self, path: str, parts: Sequence[bytes | memoryview]) -> None:
+        self.create(path, b"".join(bytes(memoryview(part).cast("B")) for part in parts))
+
+    def create(self, path: str, data: bytes) -> None:
+        name = self._root + checked(path)
+        is_lost = self._call("create", path, changes=True)
+        with self._shared.lock:
+            is_new = name not in self._shared.objects
+            if is_new:
+                self._shared.objects[name] = bytes(data)
+        if is_new:
+            self._shared.on_created(name, data)
+        elif not is_lost:
+            raise ObjectExists(f"{path} exists already")
+        if is_lost:
+            self._lose_reply(path)
+
+    def get(self, path: str, offset: int = 0, length_bytes: int | None = None) -> bytes:
+        self._call("get", path, changes=False)
+        data = self._object(path)
+        if length_bytes is None:
+            length_bytes = max(0, len(data) - offset)
+        if offset + length_bytes > len(data):
+            raise RangeMissing(f"{path} has {len(data)} bytes, and not those at {offset}..{offset + length_bytes}")
+        return data[offset : offset + length_bytes]
+
+    def size(self, path: str) -> int:
+        self._call("size", path, changes=False)
+        return len(self._object(path))
+
+    def list(self, prefix: str) -> builtins.list[str]:
+        self._call("list", prefix, changes=False)
+        below = f"{self._root}{prefix}/" if prefix else self._root
+        skip = len(self._root)
+        with self._shared.lock:
+            return sorted(name[skip:] for name in self._shared.objects if name.startswith(below))
+
+    def delete(self, path: str) -> None:
+        is_lost = self._call("delete", path, changes=True)
+        with self._shared.lock:
+            was_there = self._shared.objects.pop(self._root + path, None) is not None
+        if was_there:
+            self._shared.on_deleted(self._root + path)
+        if is_lost:
+            self._lose_reply(path)
+
+    def _object(self, path: str) -> bytes:
+        data = self._shared.objects.get(self._root + path)
+        if data is None:
+            raise ObjectMissing(f"{path} does not exist")
+        return data

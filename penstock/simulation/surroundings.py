@@ -1,0 +1,40 @@
+"""What user code of the simulated job reaches of the world around it.
+
+Functions, sinks and committers are unpickled afresh for every generation, so they cannot hold the world; they ask
+here for it. One world runs at a time in a process.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from penstock.simulation.output import Pending
+
+
+class Surroundings(Protocol):
+    def pass_time(self, elapsed_ms: float) -> None:
+        """The caller is busy for that long."""
+
+    def violate(self, what: str) -> None: ...
+
+    def fail_now(self) -> bool:
+        """Whether a user function should raise here."""
+
+    def prepare(self, name: str, pending: Pending) -> None: ...
+
+    def commit(self, name: str) -> None:
+        """Makes prepared output visible; raises where a fault says so."""
+
+
+_current: Surroundings | None = None
+
+
+def enter(surroundings: Surroundings | None) -> None:
+    global _current
+    _current = surroundings
+
+
+def current() -> Surroundings:
+    assert _current is not None, "user code of a simulated job runs in a simulation only"
+    return _current
