@@ -19,7 +19,7 @@ from penstock.graph.job_graph import JobGraph
 from penstock.graph.logical import OperatorKind
 from penstock.protocol.coordinator import PublishCheckpoint
 from penstock.protocol.elements import Barrier, Generation, SubtaskId
-from penstock.protocol.frames import AlignedBarrier, CreditLimit, Data, Frame
+from penstock.protocol.frames import CreditLimit, Data, Frame
 from penstock.protocol.messages import Decline, Message, ReachedEndOfData, SlotAck, SplitsRequested
 from penstock.protocol.snapshot import EnumeratorState, Metadata
 from penstock.runtime.batches import row_type
@@ -29,6 +29,7 @@ from penstock.runtime.snapshot_writer import SnapshotWriter
 from penstock.runtime.subtask import CheckpointOver, Released, Splits, Subtask, Triggered
 from penstock.runtime.subtask_factory import SubtaskFactory
 from penstock.storage.memory import MemoryStore
+from tests.unit.protocol.wire import Wire
 
 
 class ManualClock:
@@ -40,29 +41,6 @@ class ManualClock:
 
     def wall_ms(self) -> int:
         return int(self.now_ms)
-
-
-class Wire:
-    """From one slot to another. Urgent frames pass what has not left yet, but no aligned barrier of their channel."""
-
-    def __init__(self) -> None:
-        self._frames: list[Frame] = []
-
-    def put(self, frame: Frame) -> None:
-        place = len(self._frames)
-        if frame.urgent:
-            ahead = [
-                i for i, f in enumerate(self._frames)
-                if f.urgent or (isinstance(f, AlignedBarrier) and f.channel == frame.channel)
-            ]  # fmt: skip
-            place = ahead[-1] + 1 if ahead else 0
-        self._frames.insert(place, frame)
-
-    def take(self) -> Frame:
-        return self._frames.pop(0)
-
-    def __bool__(self) -> bool:
-        return bool(self._frames)
 
 
 class CommittedRows(Sink):
