@@ -14,7 +14,9 @@ log = logging.getLogger(__name__)
 
 class TimedMachine(Protocol):
     def next_deadline_ms(self) -> float | None: ...
-    def on_time(self) -> Any: ...
+    def on_time(self, now_ms: float) -> Any: ...
+    def settle(self) -> Any:
+        """Called after each call and each `on_time`."""
 
 
 class DriverLoop:
@@ -50,15 +52,16 @@ class DriverLoop:
         while True:
             try:
                 call = self._calls.get(timeout=self._wait_s())
+                if call is None:
+                    return
             except queue.Empty:
-                call = self._machine.on_time
-            if call is None:
-                return
+                call = _nothing
             try:
                 call()
-                deadline_ms = self._machine.next_deadline_ms()
-                if deadline_ms is not None and deadline_ms <= self._clock.monotonic_ms():
-                    self._machine.on_time()
+                deadline_ms, now_ms = self._machine.next_deadline_ms(), self._clock.monotonic_ms()
+                if deadline_ms is not None and deadline_ms <= now_ms:
+                    self._machine.on_time(now_ms)
+                self._machine.settle()
             except Exception as error:
                 log.exception("an error of Penstock's own in the driver")
                 self._on_error(error)
@@ -67,6 +70,10 @@ class DriverLoop:
         assert self._machine is not None
         deadline_ms = self._machine.next_deadline_ms()
         return None if deadline_ms is None else max(0.0, deadline_ms - self._clock.monotonic_ms()) / 1000
+
+
+def _nothing() -> None:
+    """What is called when only time has passed."""
 
 
 class OrderedWork:

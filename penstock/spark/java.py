@@ -42,7 +42,7 @@ def ensure_java() -> Path | None:
 
 def find_java() -> tuple[Path | None, list[str]]:
     """(JAVA_HOME or None for the `java` in PATH, what was refused and why). Raises `JavaMissing`."""
-    refused = []
+    refused: list[str] = []
     named = os.environ.get("JAVA_HOME")
     if named:
         version = _version_of(Path(named) / "bin" / "java", Path(named) / "release")

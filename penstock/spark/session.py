@@ -88,7 +88,7 @@ def open_session(job_name: str, slots: int) -> Substrate:
     if context is None:
         context = _start(job_name, slots)
         _own = context
-    master = context.master
+    master = context.master or ""
     is_local = master.startswith("local")
     if is_local:
         _use_our_python(context)

@@ -136,7 +136,7 @@ class SlotProcess:
             clock=SystemClock(),
             master=client,
             links=endpoint,
-            heartbeat_interval_ms=arguments.heartbeat_interval_ms,
+            heartbeat_interval_ms=arguments.status_interval_ms,
         )
         return client, endpoint
 

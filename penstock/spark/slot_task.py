@@ -20,7 +20,7 @@ class SlotArguments:
     advertised_host: str | None = None
     bind_ports: tuple[tuple[int, int], ...] = ((0, 0),)
     advertised_port: int | None = None
-    heartbeat_interval_ms: int = 10_000
+    status_interval_ms: int = 500
     heartbeat_timeout_ms: int = 50_000
     search_path: tuple[str, ...] = ()
     entry: str = field(default="penstock.spark.slot_main:main")

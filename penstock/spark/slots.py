@@ -105,7 +105,7 @@ class SlotKeeper:
                 return
             detail = self._run_job(submission)
             if self._wanted:
-                self._on_ended(self._slot, submission, detail)
+                self._on_ended(self._slot, 0 if self.registered == submission else self._fruitless, detail)
 
     def _run_job(self, submission: int) -> str:
         """Blocks while the slot lives. Why it ended."""
@@ -131,8 +131,8 @@ class SparkSlots:
     """Implements `penstock.runtime.ports.SlotSubmitter` with a keeper per slot.
 
     `body(slot, submission)` gives what the Spark task calls (with its iterator, which it ignores); it is pickled.
-    `on_ended(slot, submission, detail)` is called in a keeper's thread when a slot's job has ended and is about to be
-    submitted again.
+    `on_ended(slot, fruitless, detail)` is called in a keeper's thread when a slot's job has ended and is about to be
+    submitted again; `fruitless` counts the submissions in a row, up to this one, that have not registered.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class SparkSlots:
         substrate: Substrate,
         job_id: str,
         body: Callable[[int, int], Callable[[Any], Any]],
-        on_ended: Callable[[int, int, str], None] = lambda slot, submission, detail: None,
+        on_ended: Callable[[int, int, str], None] = lambda slot, fruitless, detail: None,
     ) -> None:
         self._substrate = substrate
         self._job_id = job_id

@@ -8,23 +8,30 @@ import zipfile
 from pathlib import Path
 
 import penstock
+from penstock.common.configuration import Configuration
+from penstock.common.options import PythonOptions
 from penstock.spark.session import Substrate
 
 
-def search_path(substrate: Substrate) -> tuple[str, ...]:
-    """Folders that a slot adds to its module search path: on this machine all of the driver's."""
+def search_path(substrate: Substrate, configuration: Configuration) -> tuple[str, ...]:
+    """Folders and archives that a slot adds to its module search path: on this machine all of the driver's, and what
+    `python.files` names."""
     if not substrate.is_local:
         return ()
-    return tuple(str(Path(entry or ".").absolute()) for entry in sys.path)
+    files = [Path(file) for file in configuration.get(PythonOptions.PYTHON_FILES)]
+    named = [file.parent if file.suffix == ".py" else file for file in files]
+    return tuple(str(Path(entry or ".").absolute()) for entry in (*named, *sys.path))
 
 
-def ship_modules(substrate: Substrate) -> list[str]:
+def ship_modules(substrate: Substrate, configuration: Configuration) -> list[str]:
     """Gives executors elsewhere our own package and the modules that the program has imported from its own folder.
 
     Returns the names of the user's modules. Executors on this machine read the files themselves (`search_path`).
     """
     if substrate.is_local:
         return []
+    for file in configuration.get(PythonOptions.PYTHON_FILES):
+        substrate.context.addPyFile(str(file))
     folder = Path(tempfile.mkdtemp(prefix="penstock-modules-"))
     own = archive_modules(folder / "penstock_own.zip", Path(penstock.__file__).parent.parent, ["penstock"])
     substrate.context.addPyFile(str(own))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.common.configuration import Configuration
 from penstock.network.control_server import ControlServer
 from penstock.network.io_loop import IoLoop
 from penstock.network.listening import listen
@@ -54,7 +55,7 @@ class Driver:
             lambda process, detail: self.events.put((process, detail)),
             silence_timeout_ms=50_000,
         )
-        paths = (*search_path(substrate), str(Path(__file__).parent))
+        paths = (*search_path(substrate, Configuration()), str(Path(__file__).parent))
 
         def body(slot, submission):
             return slot_task(
@@ -190,8 +191,8 @@ def test_a_slot_that_loses_its_driver_ends(substrate):
 def test_a_slot_that_cannot_start_says_why(substrate):
     driver = Driver(substrate, entry="slot_body:fails")
     driver.slots.submit(0)
-    _, (slot, submission, detail) = driver.next(tuple)
-    assert (slot, submission) == (0, 1)
+    _, (slot, fruitless, detail) = driver.next(tuple)
+    assert (slot, fruitless) == (0, 1)
     assert "ValueError: slot 0 cannot start" in detail
     driver.stop()
 

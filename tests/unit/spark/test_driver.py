@@ -23,7 +23,10 @@ class Machine:
     def next_deadline_ms(self):
         return self.deadlines[0] if self.deadlines else None
 
-    def on_time(self):
+    def settle(self):
+        pass
+
+    def on_time(self, now_ms):
         if self.deadlines and self.deadlines[0] <= self.clock.monotonic_ms():
             self.events.put(("due", self.deadlines.pop(0)))
 

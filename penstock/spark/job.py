@@ -1,0 +1,226 @@
+"""One job in this driver: its JobMaster, the loop that drives it, its connections and its slots."""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+import secrets
+import socket
+import threading
+from typing import Any, Callable, Iterator
+
+from penstock.common.configuration import Configuration
+from penstock.common.job_id import JobID
+from penstock.common.options import CheckpointingOptions, HeartbeatOptions, JobManagerOptions, TaskManagerOptions
+from penstock.graph.job_graph import JobGraph
+from penstock.network.control_server import ControlServer
+from penstock.network.io_loop import IoLoop
+from penstock.network.listening import listen
+from penstock.protocol.messages import Message, Register
+from penstock.runtime.job_events import CancelRequested, Event, LinkLost, MessageReceived
+from penstock.runtime.job_identity import JobIdentity, OpenStore
+from penstock.runtime.job_master import JobMaster
+from penstock.runtime.job_master_ports import MasterPorts
+from penstock.runtime.job_outcome import JobOutcome
+from penstock.spark.driver import DriverLoop, OrderedWork
+from penstock.spark.job_client import SparkJobClient
+from penstock.spark.session import LOOPBACK, Substrate
+from penstock.spark.slot_task import SlotArguments, slot_task
+from penstock.spark.slots import SparkSlots
+from penstock.spark.submission import search_path
+from penstock.spark.system_clock import SystemClock
+from penstock.spark.terminal import Progress, Terminal
+from penstock.storage.opening import open_store
+
+# A slot that ends this often in a row without having registered will not come.
+FRUITLESS_MAX = 4
+# When a user begins to wonder why nothing happens.
+WAITING_ADVICE_S = 15.0
+# Statuses are what a user watches the job by, beside being the heartbeat.
+STATUS_INTERVAL_MS_MAX = 500
+
+
+def driver_store(configuration: Configuration) -> OpenStore:
+    """How the driver opens directories; slots open them without creating them."""
+    fsync = configuration.get(CheckpointingOptions.STORAGE_FSYNC)
+    return lambda directory, create: open_store(directory, fsync=fsync, create_root=create)
+
+
+class TerminalConsole:
+    """Implements `penstock.runtime.console.Console`. Lines come from slots with their subtask's number already: a
+    slot knows which ones have it from the print sink."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+
+    def line(self, subtask: int, text: str, is_error: bool) -> None:
+        self._terminal.print_lines([text], is_error)
+
+    def warning(self, text: str) -> None:
+        self._terminal.tell(text)
+
+
+class SparkJob:
+    """Everything that concerns the JobMaster happens in the driver's loop. `start` is called once."""
+
+    def __init__(
+        self,
+        graph: JobGraph,
+        configuration: Configuration,
+        identity: JobIdentity,
+        substrate: Substrate,
+        terminal: Terminal,
+    ) -> None:
+        self._configuration = configuration
+        self._substrate = substrate
+        self._terminal = terminal
+        self._identity = identity
+        self._slots_needed = graph.slots
+        self._secret = secrets.token_bytes(32)
+        self._clock = SystemClock()
+        self._loop = DriverLoop(self._clock, self._on_own_error)
+        self._io = IoLoop("penstock-io")
+        self._server = self._listen()
+        self._slots = SparkSlots(substrate, identity.job_id, self._body, self._on_slot_ended)
+        self._work = OrderedWork(self._loop)
+        self._own_errors = 0
+        self._is_ended = False
+        self._master = JobMaster(
+            graph,
+            configuration,
+            identity,
+            secrets.token_hex(6),
+            MasterPorts(
+                self._clock,
+                self._server,
+                self._slots,
+                self._work,
+                driver_store(configuration),
+                TerminalConsole(terminal),
+                random.random,
+                socket.gethostname(),
+                os.getpid(),
+            ),
+        )
+        self._progress = Progress(terminal, lambda: self._master.report)
+        self._client = SparkJobClient(
+            JobID(identity.job_id),
+            lambda: self._master.report,
+            lambda: self._loop.post(functools.partial(self._handle, CancelRequested())),
+        )
+
+    def start(self) -> SparkJobClient:
+        self._io.start()
+        self._master.start()
+        self._loop.start(self)
+        self._progress.start()
+        advice = threading.Timer(WAITING_ADVICE_S, self._advise)
+        advice.daemon = True
+        advice.start()
+        return self._client
+
+    # ---- slots ---------------------------------------------------------------------------------------------------
+
+    def _listen(self) -> ControlServer:
+        get = self._configuration.get
+        advertised = get(JobManagerOptions.ADDRESS)
+        everywhere = LOOPBACK if self._substrate.driver_host == LOOPBACK else "0.0.0.0"
+        listening = listen(
+            get(JobManagerOptions.BIND_HOST) or advertised or everywhere,
+            get(JobManagerOptions.RPC_BIND_PORT),
+            JobManagerOptions.RPC_BIND_PORT.key,
+            JobManagerOptions.BIND_HOST.key,
+        )
+        return ControlServer(
+            self._io,
+            listening,
+            self._identity.job_id,
+            self._secret,
+            on_message=self._on_message,
+            on_lost=lambda process, detail: self._post(LinkLost(process, detail)),
+            silence_timeout_ms=int(get(HeartbeatOptions.HEARTBEAT_TIMEOUT).ms),
+        )
+
+    def _body(self, slot: int, submission: int) -> Callable[[Any], Iterator[Any]]:
+        get = self._configuration.get
+        advertised_ports = get(JobManagerOptions.PORT)
+        return slot_task(
+            SlotArguments(
+                driver_host=get(JobManagerOptions.ADDRESS) or self._substrate.driver_host,
+                driver_port=advertised_ports[0][0] if advertised_ports else self._server.port,
+                secret=self._secret,
+                job_id=self._identity.job_id,
+                slot=slot,
+                submission=submission,
+                bind_host=get(TaskManagerOptions.BIND_HOST),
+                advertised_host=get(TaskManagerOptions.HOST),
+                bind_ports=tuple((r[0], r[-1]) for r in get(TaskManagerOptions.DATA_BIND_PORT)),
+                advertised_port=(get(TaskManagerOptions.DATA_PORT) or ((None,),))[0][0],
+                status_interval_ms=min(int(get(HeartbeatOptions.HEARTBEAT_INTERVAL).ms), STATUS_INTERVAL_MS_MAX),
+                heartbeat_timeout_ms=int(get(HeartbeatOptions.HEARTBEAT_TIMEOUT).ms),
+                search_path=search_path(self._substrate, self._configuration),
+            )
+        )
+
+    def _on_message(self, process: str, message: Message) -> None:
+        if isinstance(message, Register):
+            self._slots.on_registered(message.slot, message.submission)
+        self._post(MessageReceived(process, message))
+
+    def _on_slot_ended(self, slot: int, fruitless: int, detail: str) -> None:
+        if fruitless >= FRUITLESS_MAX:
+            text = f"slot {slot} could not be started {fruitless} times in a row: {detail}"
+            self._loop.post(lambda: self._master.abandon(text))
+
+    def _advise(self) -> None:
+        report = self._master.report
+        if not self._is_ended and report.slots_registered < report.slots_needed:
+            self._terminal.tell(
+                f"waiting for slots: {report.slots_registered} of {report.slots_needed} have registered; "
+                f"{self._substrate.advice(self._slots_needed)}"
+            )
+
+    # ---- the driver's loop ---------------------------------------------------------------------------------------
+
+    def _post(self, event: Event) -> None:
+        self._loop.post(functools.partial(self._handle, event))
+
+    def _handle(self, event: Event) -> None:
+        if not self._is_ended:
+            self._master.handle(event)
+
+    def next_deadline_ms(self) -> float | None:
+        return None if self._is_ended else self._master.next_deadline_ms()
+
+    def on_time(self, now_ms: float) -> None:
+        self._master.on_time(now_ms)
+
+    def settle(self) -> None:
+        """After each call: whether the job has ended by it."""
+        outcome = self._master.outcome
+        if outcome is not None:
+            self._end(outcome)
+
+    def _on_own_error(self, error: Exception) -> None:
+        self._own_errors += 1
+        text = f"an error of Penstock's own in the driver: {type(error).__name__}: {error}"
+        if self._own_errors == 1:
+            self._loop.post(lambda: self._master.abandon(text))
+        else:
+            self._end(JobOutcome("FAILED", text, self._identity.directory, 0.0))
+
+    def _end(self, outcome: JobOutcome) -> None:
+        if not self._is_ended:
+            self._is_ended = True
+            threading.Thread(target=self._let_go, args=(outcome,), name="penstock-end", daemon=True).start()
+
+    def _let_go(self, outcome: JobOutcome) -> None:
+        self._slots.cancel_all()
+        self._server.stop()
+        self._slots.join()
+        self._io.stop()
+        self._work.stop()
+        self._loop.stop()
+        self._progress.stop()
+        self._client.on_ended(outcome)

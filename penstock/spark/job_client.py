@@ -1,0 +1,93 @@
+"""A job on Spark, as the program that submitted it sees it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from types import FrameType
+from typing import Any, Callable
+
+from penstock.common.completable_future import CompletableFuture
+from penstock.common.job_execution import JobExecutionError, JobExecutionResult, JobStatus
+from penstock.common.job_id import JobID
+from penstock.datastream.job_client import JobClient
+from penstock.runtime.job_outcome import JobOutcome
+from penstock.runtime.report import JobReport
+
+CANCEL_TIMEOUT_S = 60.0
+
+
+class SparkJobClient(JobClient):
+    """`report` and `cancel` may be called from any thread; `on_ended` is called by the driver, once."""
+
+    def __init__(self, job_id: JobID, report: Callable[[], JobReport], cancel: Callable[[], None]) -> None:
+        self._job_id = job_id
+        self._report = report
+        self._cancel = cancel
+        self._ended: CompletableFuture[JobExecutionResult] = CompletableFuture()
+        self._cancelled: CompletableFuture[None] = CompletableFuture()
+        self._resume_from: str | None = None
+
+    def get_job_id(self) -> JobID:
+        return self._job_id
+
+    def get_job_status(self) -> CompletableFuture[JobStatus]:
+        return CompletableFuture.completed(JobStatus[self._report().state])
+
+    def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
+        return self._ended
+
+    def report(self) -> JobReport:
+        return self._report()
+
+    def cancel(self) -> CompletableFuture[None]:
+        self._cancel()
+        return self._cancelled
+
+    def on_ended(self, outcome: JobOutcome) -> None:
+        self._resume_from = outcome.resume_from
+        if outcome.state == "FINISHED":
+            self._ended.set_result(JobExecutionResult(self._job_id, int(outcome.runtime_ms)))
+        else:
+            message = outcome.error or f"Job {self._job_id} was cancelled."
+            status = JobStatus[outcome.state]
+            self._ended.set_exception(
+                JobExecutionError(message, status=status, job_id=self._job_id, checkpoint_path=outcome.resume_from)
+            )
+        self._cancelled.set_result(None)
+
+    def wait(self, timeout_ms: float | None = None) -> JobExecutionResult:
+        """As `JobClient.wait`. Ctrl-C cancels the job, waits for its slots to go, tells from where it can be resumed,
+        and goes on as KeyboardInterrupt."""
+        with _OwnInterrupt():
+            try:
+                return super().wait(timeout_ms)
+            except KeyboardInterrupt:
+                print("penstock: interrupted; cancelling the job", file=sys.stderr)
+                try:
+                    self.cancel().result(CANCEL_TIMEOUT_S)
+                except TimeoutError:
+                    print(f"penstock: the job did not end within {CANCEL_TIMEOUT_S:.0f} s", file=sys.stderr)
+                if self._resume_from is not None:
+                    print(f"penstock: resume it with -s {self._resume_from}", file=sys.stderr)
+                raise
+
+
+class _OwnInterrupt:
+    """While a job is waited for, Ctrl-C is ours: PySpark's handler would cancel the slots' Spark jobs first, and the
+    job would end without a word from its slots."""
+
+    def __enter__(self) -> None:
+        self._before: Any = None
+        self._is_main = threading.current_thread() is threading.main_thread()
+        if self._is_main:
+            self._before = signal.signal(signal.SIGINT, self._interrupt)
+
+    def __exit__(self, *_error: object) -> None:
+        if self._is_main and self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+    @staticmethod
+    def _interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
