@@ -23,7 +23,7 @@ CHANNEL = ChannelId(0, 0, 0)
 def elements_of(captured: Captured) -> list[tuple[int, Any]]:
     found = [(n, event) for n, event in captured.events]
     for first, rows, skip, payload in captured.rows:
-        assert 0 <= skip and skip + rows <= len(payload), "rows that the payload does not have"
+        assert skip >= 0 and skip + rows <= len(payload), "rows that the payload does not have"
         found += [(first + i, payload[skip + i]) for i in range(rows)]
     return found
 
