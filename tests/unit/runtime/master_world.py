@@ -1,0 +1,365 @@
+"""A JobMaster over small worlds: a clock that is set by hand, work that is done when the test says so, stores in memory
+by directory, and slots that answer as real ones do, unless the test wants otherwise."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.common.configuration import Configuration
+from penstock.datastream.connectors.base import (
+    Committer,
+    ReaderContext,
+    Sink,
+    SinkWriter,
+    Source,
+    SourceReader,
+    SplitEnumerator,
+    WriterContext,
+)
+from penstock.graph.job_graph import Edge, JobGraph, Operator, Vertex
+from penstock.graph.logical import OperatorKind, Partitioner, PartitionerKind
+from penstock.protocol.elements import Generation, SubtaskId
+from penstock.protocol.messages import (
+    Cancel,
+    Connected,
+    Deploy,
+    Leave,
+    Left,
+    Message,
+    ReachedEndOfData,
+    Register,
+    Restore,
+    Restored,
+    Run,
+    SlotAck,
+    Trigger,
+)
+from penstock.protocol.snapshot import Committable, InputCut, OutputCut, Segment, SubtaskSnapshot
+from penstock.runtime.job_events import LinkLost, MessageReceived
+from penstock.runtime.job_identity import JobIdentity
+from penstock.runtime.job_master import JobMaster
+from penstock.runtime.job_master_ports import MasterPorts
+from penstock.storage.layout import segment_path
+from penstock.storage.memory import MemoryStore
+from penstock.storage.store import ObjectStore, StoreError
+
+JOB_ID = "0" * 31 + "1"
+DIRECTORY = f"/checkpoints/{JOB_ID}"
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}.0"
+
+
+class ManualClock:
+    def __init__(self) -> None:
+        self.now_ms = 0.0
+
+    def monotonic_ms(self) -> float:
+        return self.now_ms
+
+    def wall_ms(self) -> int:
+        return 1_000_000 + int(self.now_ms)
+
+
+class QueuedWork:
+    """Does its work when `run` is called; `is_paused` leaves it waiting."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[tuple[str, Callable[[], Any], Callable[[Any], None]]] = deque()
+        self.is_paused = False
+
+    def submit(self, name: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        self.waiting.append((name, work, done))
+
+    def run_one(self) -> bool:
+        if not self.waiting:
+            return False
+        _, work, done = self.waiting.popleft()
+        try:
+            result = work()
+        except Exception as error:
+            result = error
+        done(result)
+        return True
+
+
+class RecordedConsole:
+    def __init__(self) -> None:
+        self.lines: list[tuple[int, str, bool]] = []
+        self.warnings: list[str] = []
+
+    def line(self, subtask: int, text: str, is_error: bool) -> None:
+        self.lines.append((subtask, text, is_error))
+
+    def warning(self, text: str) -> None:
+        self.warnings.append(text)
+
+
+class Directories:
+    """Stores by directory. `broken` makes every call of one fail."""
+
+    def __init__(self) -> None:
+        self.stores: dict[str, MemoryStore] = {}
+
+    def open(self, directory: str, create: bool) -> ObjectStore:
+        if directory not in self.stores:
+            if not create:
+                raise StoreError(f"checkpoint directory {directory} does not exist here")
+            self.stores[directory] = MemoryStore()
+        return self.stores[directory]
+
+
+class CountedSplits(SplitEnumerator):
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def next_splits(self, subtask: int) -> list[bytes] | None:
+        if self.left == 0:
+            return None
+        self.left -= 1
+        return [b"%d" % self.left]
+
+    def return_splits(self, splits: list[bytes]) -> None:
+        self.left += len(splits)
+
+    def snapshot(self) -> bytes:
+        return b"%d" % self.left
+
+
+class TwoSplits(Source):
+    @property
+    def produced_type(self) -> None:
+        return None
+
+    def create_enumerator(self, parallelism: int, restored: bytes | None) -> SplitEnumerator:
+        return CountedSplits(2 if restored is None else int(restored))
+
+    def create_reader(self, context: ReaderContext) -> SourceReader:
+        raise NotImplementedError("slots are played here")
+
+
+COMMITTED: list[bytes] = []
+FAILING_COMMITS = [0]
+
+
+class ListCommitter(Committer):
+    def commit(self, committables: list[bytes]) -> None:
+        if FAILING_COMMITS[0] > 0:
+            FAILING_COMMITS[0] -= 1
+            raise OSError("target is full")
+        COMMITTED.extend(c for c in committables if c not in COMMITTED)
+
+
+class CommittedList(Sink):
+    def create_writer(self, context: WriterContext, restored: list[bytes]) -> SinkWriter:
+        raise NotImplementedError("slots are played here")
+
+    def create_committer(self) -> Committer:
+        return ListCommitter()
+
+
+def two_vertices(parallelism: int = 2, name: str = "job") -> JobGraph:
+    source = Operator("a" * 32, "numbers", OperatorKind.SOURCE, TwoSplits(), None, None)
+    sink = Operator("b" * 32, "list", OperatorKind.SINK, CommittedList(), None, None)
+    vertices = (
+        Vertex(0, "numbers", parallelism, 128, (source,)),
+        Vertex(1, "list", parallelism, 128, (sink,)),
+    )
+    partitioner = Partitioner(PartitionerKind.REBALANCE)
+    edge = Edge(0, "a-b-0-0", 0, 1, 0, partitioner, None, parallelism, parallelism)
+    return JobGraph(name, vertices, (edge,))
+
+
+@dataclass
+class PlayedSlot:
+    """A slot's process. `answers`: the kinds of messages that it answers."""
+
+    index: int
+    process: str
+    submission: int
+    inbox: list[Message] = field(default_factory=list)
+    generation: Generation | None = None
+    is_alive: bool = True
+    is_finished: bool = False
+
+
+class World:
+    """`slots[i]` is the process that was submitted last for slot i."""
+
+    def __init__(
+        self,
+        options: dict[str, str] | None = None,
+        *,
+        graph: JobGraph | None = None,
+        directories: Directories | None = None,
+        resume: bool = False,
+        incarnation: str = "one",
+        identity: JobIdentity | None = None,
+        autostart: bool = True,
+    ) -> None:
+        settings = {"execution.checkpointing.interval": "100 ms", "execution.checkpointing.num-retained": "2"}
+        settings.update(options or {})
+        settings = {k: v for k, v in settings.items() if v}
+        self.clock = ManualClock()
+        self.work = QueuedWork()
+        self.console = RecordedConsole()
+        self.directories = directories or Directories()
+        self.slots: dict[int, PlayedSlot] = {}
+        self.submissions: dict[int, int] = {}
+        self.cancelled = False
+        self.muted: set[type] = set()
+        self.seen: dict[int, list[Message]] = {}
+        self.incarnation = incarnation
+        self.graph = graph or two_vertices()
+        self.master = JobMaster(
+            self.graph,
+            Configuration(settings),
+            identity or JobIdentity(JOB_ID, DIRECTORY, resume=resume),
+            incarnation,
+            MasterPorts(
+                self.clock, self, self, self.work, self.directories.open, self.console, lambda: 0.5, "host", 7
+            ),
+        )
+        self.master.start()
+        if autostart:
+            self.settle()
+
+    # ---- ports --------------------------------------------------------------------------------------------------
+
+    def submit(self, slot: int) -> None:
+        self.submissions[slot] = self.submissions.get(slot, 0) + 1
+        submission = self.submissions[slot]
+        played = PlayedSlot(slot, f"{self.incarnation}-{slot}-{submission}", submission)
+        self.slots[slot] = played
+
+    def resubmit(self, slot: int) -> None:
+        self.slots[slot].is_alive = False
+        self.submit(slot)
+        self.register(slot)
+
+    def cancel_all(self) -> None:
+        self.cancelled = True
+
+    def send(self, process: str, message: Message) -> None:
+        for slot in self.slots.values():
+            if slot.process == process and slot.is_alive:
+                slot.inbox.append(message)
+
+    def close(self, process: str) -> None:
+        for slot in self.slots.values():
+            if slot.process == process:
+                slot.is_alive = False
+
+    # ---- what slots do ------------------------------------------------------------------------------------------
+
+    def say(self, slot: int, message: Message) -> None:
+        self.master.handle(MessageReceived(self.slots[slot].process, message))
+
+    def register(self, slot: int) -> None:
+        played = self.slots[slot]
+        self.say(slot, Register(slot, played.submission, 0, played.process, 100 + slot, "host", 5000, PYTHON, "0"))
+
+    def register_all(self) -> None:
+        for slot in self.slots:
+            self.register(slot)
+
+    def kill(self, slot: int) -> None:
+        """SIGKILL; the slot's Spark job is submitted again, and its process registers with the next `settle`."""
+        played = self.slots[slot]
+        played.is_alive = False
+        self.submit(slot)
+        self.master.handle(LinkLost(played.process, "connection reset"))
+
+    def settle(self) -> None:
+        """Until nobody has anything to do at this moment."""
+        busy = True
+        while busy:
+            busy = False
+            while not self.work.is_paused and self.work.run_one():
+                busy = True
+            for slot in list(self.slots.values()):
+                if slot.is_alive and self.master.lifecycle.roster.plays(slot.process) is None and not slot.inbox:
+                    if Register not in self.muted and not self.master.lifecycle.is_over:
+                        self.register(slot.index)
+                        busy = True
+                while slot.inbox:
+                    busy = True
+                    self._answer(slot, slot.inbox.pop(0))
+
+    def _answer(self, slot: PlayedSlot, message: Message) -> None:
+        self.seen.setdefault(slot.index, []).append(message)
+        if type(message) in self.muted:
+            return
+        match message:
+            case Deploy(generation):
+                slot.generation = generation
+                slot.is_finished = False
+                self.say(slot.index, Connected(generation, slot.index))
+            case Restore(generation):
+                self.say(slot.index, Restored(generation, slot.index))
+            case Trigger(generation, barrier) if generation == slot.generation:
+                self.say(slot.index, self.ack(slot.index, barrier.checkpoint_id))
+            case Cancel(generation):
+                slot.generation = None
+                self.say(slot.index, Left(generation, slot.index))
+            case Leave():
+                slot.generation = None
+                self.say(slot.index, Left(Generation(0, 0), slot.index))
+            case Run():
+                pass
+
+    def ack(self, slot: int, checkpoint_id: int) -> SlotAck:
+        """With an empty channel everywhere, a segment in the store, and one committable of the sink."""
+        played = self.slots[slot]
+        generation = played.generation or Generation(0, 1)
+        parallelism = self.graph.slots
+        path = segment_path(generation, self.incarnation, slot, checkpoint_id, f"r{slot}")
+        if self.master.settings.checkpointing:
+            store = self.master.store.store
+            assert store is not None
+            if path not in store.list("shared"):
+                store.put(path, [b"segment"])
+        zeros = [0] * parallelism
+        finished = played.is_finished
+        source = SubtaskSnapshot(
+            0, slot, [], [OutputCut("a-b-0-0", zeros, [])], [], [], [], [], [], finished=finished, state_bytes=3
+        )
+        committable = Committable("b" * 32, b"%d-%d" % (checkpoint_id, slot))
+        sink = SubtaskSnapshot(
+            1, slot, [InputCut("a-b-0-0", zeros, [])], [], [], [], [], [], [committable], finished=finished
+        )
+        segment = Segment(path, len(b"segment")) if self.master.settings.checkpointing else None
+        return SlotAck(generation, slot, checkpoint_id, segment, [source, sink])
+
+    def reach_end_of_data(self) -> None:
+        for slot in self.slots.values():
+            slot.is_finished = True
+        for slot in list(self.slots.values()):
+            for vertex in range(2):
+                assert slot.generation is not None
+                self.say(slot.index, ReachedEndOfData(slot.generation, slot.index, SubtaskId(vertex, slot.index)))
+        self.settle()
+
+    # ---- time ---------------------------------------------------------------------------------------------------
+
+    def at(self, now_ms: float) -> None:
+        """Lets time pass, with everything that is due on the way."""
+        while True:
+            deadline_ms = self.master.next_deadline_ms()
+            if deadline_ms is None or deadline_ms > now_ms:
+                break
+            self.clock.now_ms = max(deadline_ms, self.clock.now_ms)
+            self.master.on_time(self.clock.now_ms)
+            self.settle()
+        self.clock.now_ms = now_ms
+        self.master.on_time(now_ms)
+        self.settle()
+
+    @property
+    def store(self) -> MemoryStore:
+        return self.directories.stores[DIRECTORY]
+
+    def reports(self) -> dict[int, str]:
+        return {c.checkpoint_id: c.status for c in self.master.report.checkpoints}
