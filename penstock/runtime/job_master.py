@@ -142,6 +142,8 @@ class JobMaster:
 
     def next_deadline_ms(self) -> float | None:
         """When `on_time` is to be called, at the latest; None: only after an event."""
+        if self.outcome is not None:
+            return None
         sources = self.checkpoints.sources
         deadlines = [
             self.lifecycle.next_deadline_ms(),
@@ -152,7 +154,10 @@ class JobMaster:
         ]
         return min((d for d in deadlines if d is not None), default=None)
 
-    def on_time(self, now_ms: float) -> None:
+    def on_time(self, now_ms: float | None = None) -> None:
+        """`now_ms` of the clock port; None: ask it."""
+        if now_ms is None:
+            now_ms = self.clock.monotonic_ms()
         self._live(self.lifecycle.on_time(now_ms))
         self.checkpoints.carry_out(self.coordinator.on_time(now_ms))
         self.store.on_time(now_ms)

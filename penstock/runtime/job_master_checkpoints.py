@@ -175,6 +175,9 @@ class Checkpoints:
         self._tell(metadata.checkpoint_id, aborted=False)
         own = committables_of(metadata)[len(metadata.unconfirmed_commits) :]
         self._commits.add(own, self._master.committed_all if metadata.is_final else _nothing)
+        if metadata.is_final:
+            # An older commit may have failed while this one was published: no restart will try it again.
+            self._commits.retry()
         self._store.on_published(deletable)
         self.carry_out(self._coordinator.on_published(metadata.checkpoint_id, metadata.is_final, now_ms))
 

@@ -123,7 +123,7 @@ class Ending:
             self._end(keeps=False)
             return
         self._master.store.delete(result)
-        self._master.work.submit("end", lambda: None, lambda _: self._end(keeps))
+        self._master.store.sweep_at_end(lambda: self._end(keeps))
 
     def _end(self, keeps: bool) -> None:
         if self._verdict is None:

@@ -51,6 +51,7 @@ class JobStore:
         self.is_owner = True
         self._claimed: tuple[str, list[str]] | None = None
         self._sweep: tuple[float, Generation] | None = None
+        self._next_sweep: Generation | None = None
 
     @property
     def fence(self) -> int:
@@ -109,9 +110,14 @@ class JobStore:
     # ---- the sweep ----------------------------------------------------------------------------------------------
 
     def plan_sweep(self, running: Generation, now_ms: float) -> None:
-        """What older generations left behind goes after the grace time."""
-        if self._sweep is None and self.store is not None:
+        """What generations older than `running` left behind goes after the grace time. A job that restarts all the
+        time must not put off the sweep for ever, so one that is planned stays, and the next follows it."""
+        if self.store is None:
+            return
+        if self._sweep is None:
             self._sweep = (now_ms + self._settings.sweep_grace_ms, running)
+        else:
+            self._next_sweep = running
 
     def next_deadline_ms(self) -> float | None:
         deadlines = [None if self._sweep is None else self._sweep[0]]
@@ -124,8 +130,22 @@ class JobStore:
             self.conversations.on_time(now_ms)
         if self._sweep is not None and self._sweep[0] <= now_ms:
             _, running = self._sweep
-            self._sweep = None
+            following, self._next_sweep, self._sweep = self._next_sweep, None, None
+            if following is not None:
+                self.plan_sweep(following, now_ms)
             self._begin_sweep(running)
+
+    def sweep_at_end(self, swept: Callable[[], None]) -> None:
+        """The job has ended, and its slots are gone: what they left of this generation, too, goes at once."""
+        self._sweep = self._next_sweep = None
+        self._begin_sweep(Generation(self.fence + 1, 0))
+        conversations = self.conversations
+        assert conversations is not None
+        conversations.when_idle(lambda: self._after_all_work(swept))
+
+    def _after_all_work(self, done: Callable[[], None]) -> None:
+        """Once what has been handed out, and what that hands out in turn, is done: a sweep lists, then deletes."""
+        self._work.submit("end", lambda: None, lambda _: self._work.submit("end", lambda: None, lambda _: done()))
 
     def _begin_sweep(self, running: Generation) -> None:
         """Between the checkpoints' publications: what is retained must not change while it is looked at."""
