@@ -56,7 +56,7 @@ class NumberPerKey(KeyedProcessFunction):
 def build(env: StreamExecutionEnvironment, output: str, rows: int, rows_per_second: float, parallelism: int) -> None:
     env.set_parallelism(parallelism)
     numbers = env.from_source(
-        DataGeneratorSource(lambda i: i, rows, rows_per_second, Types.LONG()),
+        DataGeneratorSource(lambda i: i, rows, type_info=Types.LONG(), rows_per_second=rows_per_second),
         WatermarkStrategy.no_watermarks(), "numbers", Types.LONG(),
     )  # fmt: skip
     edges = {
