@@ -19,6 +19,7 @@ from penstock.protocol.coordinator import (
     Effect,
     FailJob,
     PublishCheckpoint,
+    StillPublishing,
     TriggerCheckpoint,
 )
 from penstock.protocol.elements import Generation
@@ -33,6 +34,7 @@ from penstock.protocol.publication import (
     Subsumed,
 )
 from penstock.protocol.snapshot import EnumeratorState
+from penstock.runtime.console import Console
 from penstock.runtime.job_identity import JobIdentity
 from penstock.runtime.job_master_assembly import NotCovered, assemble, committables_of
 from penstock.runtime.job_master_commits import CommitQueue
@@ -44,6 +46,8 @@ from penstock.runtime.ports import Clock
 
 class Master(Protocol):
     """What the parts of the JobMaster ask of the whole."""
+
+    console: Console
 
     def broadcast(self, message: Message) -> None:
         """To all slots of the running generation."""
@@ -104,6 +108,11 @@ class Checkpoints:
                     self._store.delete(paths)
                 case FailJob(message):
                     self._master.fail(FailureCause(message))
+                case StillPublishing(checkpoint_id, waited_ms):
+                    self._master.console.warning(
+                        f"checkpoint {checkpoint_id} was triggered {waited_ms / 1000:.0f} s ago, and the checkpoint "
+                        "storage has not said yet whether it is published; no other one is taken meanwhile"
+                    )
 
     def _tell(self, checkpoint_id: int, aborted: bool) -> None:
         if self.generation is not None:

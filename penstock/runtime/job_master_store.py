@@ -6,6 +6,7 @@ Deleting is always of exact names and in the background. Once another driver own
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from penstock.protocol.elements import Generation
@@ -16,8 +17,9 @@ from penstock.runtime.job_master_log import LogConversations
 from penstock.runtime.job_master_restore import RestorePoint, open_own
 from penstock.runtime.job_settings import JobSettings
 from penstock.runtime.ports import BlockingWork, Clock
-from penstock.storage.layout import metadata_path, orphans
+from penstock.storage.layout import MetadataName, metadata_path, orphans, parse
 from penstock.storage.memory import MemoryStore
+from penstock.storage.metadata import read_metadata
 from penstock.storage.store import ObjectStore, StoreError
 
 
@@ -159,10 +161,15 @@ class JobStore:
                 return
             if any(r.segments is None for r in publication.retained):
                 return
+            paths, unpublished = result
             named = {path for r in publication.retained for path in (r.path, *(r.segments or ()))}
-            self.delete(orphans(result, named, running, publication.newest_id))
+            found = orphans(paths, named, running, publication.newest_id)
+            self.delete([*found, *(path for path in unpublished if path not in named)])
 
-        conversations.when_idle(lambda: self._work.submit("sweep", lambda: store.list(""), listed))
+        def look() -> tuple[list[str], list[str]]:
+            return _look_around(store, publication.newest_id, running)
+
+        conversations.when_idle(lambda: self._work.submit("sweep", look, listed))
 
     # ---- storage in the driver's memory -------------------------------------------------------------------------
 
@@ -187,6 +194,31 @@ class JobStore:
             return StoreReply(request.request, None, str(error))
 
 
-def _delete(store: ObjectStore, paths: Sequence[str]) -> None:
+def _look_around(store: ObjectStore, newest_id: int, running: Generation) -> tuple[list[str], list[str]]:
+    """All objects of the job, and those of them that are metadata with a number above the newest published one, and
+    of an older generation than `running`: a fenced driver wrote it before it found that it had lost the log."""
+    paths = store.list("")
+    unpublished = []
     for path in paths:
-        store.delete(path)
+        name = parse(path)
+        if isinstance(name, MetadataName) and name.checkpoint_id > newest_id:
+            with suppress(StoreError):
+                metadata = read_metadata(store, path)
+                if Generation(metadata.fence, metadata.counter) < running:
+                    unpublished.append(path)
+    return paths, unpublished
+
+
+def _delete(store: ObjectStore, paths: Sequence[str]) -> None:
+    """Goes on with the others where one cannot be deleted, and tries again once; raises for the first that stays."""
+    failed: StoreError | None = None
+    for path in paths:
+        try:
+            try:
+                store.delete(path)
+            except StoreError:
+                store.delete(path)
+        except StoreError as error:
+            failed = failed or error
+    if failed is not None:
+        raise failed

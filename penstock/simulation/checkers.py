@@ -14,7 +14,7 @@ from penstock.graph.job_graph import Edge, Operator, Vertex
 from penstock.graph.logical import OperatorKind
 from penstock.protocol.coverage import verify
 from penstock.protocol.keys import KeyEncoder
-from penstock.protocol.log_entries import CheckpointEntry, Fence
+from penstock.protocol.log_entries import CheckpointEntry, Ended, Fence
 from penstock.protocol.messages import Decline, Message, SlotAck
 from penstock.protocol.snapshot import Metadata, Piece
 from penstock.runtime.batches import as_batch, declared_key, wire_schema
@@ -77,24 +77,31 @@ class LogChecker:
     final: Metadata | None = None
     committable: set[bytes] = field(default_factory=set)
     """What some published checkpoint says is to be committed."""
-    _owner: str | None = None
+    owner: str | None = None
+    """The incarnation of the driver whose fence is the newest."""
     _newest_id: int = 0
+    _failures_at_end: int | None = None
+    _late: set[str] = field(default_factory=set)
 
     def on_created(self, name: str, data: bytes) -> None:
         path = name.removeprefix(f"{self.directory}/")
         found = parse(path)
         if isinstance(found, LogName):
             self._on_entry(found.sequence, decode_entry(data, path))
+        elif self._failures_at_end is not None:
+            self._late.add(name)
 
     def _on_entry(self, sequence: int, entry: Any) -> None:
         if sequence != len(self.entries):
             self.world.violate(f"log entry {sequence} follows {len(self.entries) - 1}")
         self.entries.append(entry)
         if isinstance(entry, Fence):
-            self._owner = entry.incarnation
+            self.owner = entry.incarnation
             return
-        if entry.incarnation != self._owner:
-            self.world.violate(f"log entry {sequence} is by {entry.incarnation}, but {self._owner} has put its fence")
+        if entry.incarnation != self.owner:
+            self.world.violate(f"log entry {sequence} is by {entry.incarnation}, but {self.owner} has put its fence")
+        if isinstance(entry, Ended):
+            self._failures_at_end = self.shared.failures
         if isinstance(entry, CheckpointEntry):
             if entry.checkpoint_id <= self._newest_id:
                 self.world.violate(f"checkpoint {entry.checkpoint_id} published after {self._newest_id}")
@@ -201,7 +208,10 @@ class LogChecker:
     # ---- files --------------------------------------------------------------------------------------------------
 
     def check_orphans(self) -> None:
-        """After the job's end and its sweep: everything that is left is named by something that is retained."""
+        """After the job's end and its sweep: everything that is left is named by something that is retained. Said
+        only where the store has worked since, and of what no slot that was given up has written later."""
+        if self.shared.failures != self._failures_at_end:
+            return
         newest = next((e for e in reversed(self.entries) if not isinstance(e, Fence)), None)
         retained = set(newest.retained) if newest is not None else set()
         named = set(retained)
@@ -214,7 +224,9 @@ class LogChecker:
             if not name.startswith(f"{self.directory}/"):
                 continue
             path = name[skip:]
-            if isinstance(parse(path), (SegmentName, MetadataName)) and path not in named:
+            if path in named or name in self._late:
+                continue
+            if isinstance(parse(path), (SegmentName, MetadataName)):
                 self.world.violate(f"orphan after the sweep: {path}")
 
 
@@ -258,9 +270,10 @@ def _check_order(world: World, sink: str, output: Output) -> None:
             last[place] = (number, copy)
 
 
-def check_end(world: World, output: Output, workload: Workload, log: LogChecker | None) -> None:
+def check_end(world: World, output: Output, workload: Workload, log: LogChecker | None, is_swept: bool) -> None:
     check_output(world, output, workload)
     if log is not None:
         if log.final is None:
             world.violate("the job has finished without a final checkpoint in its log")
-        log.check_orphans()
+        elif is_swept:
+            log.check_orphans()

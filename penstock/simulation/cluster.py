@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 from penstock.common.configuration import Configuration
+from penstock.protocol.log_entries import Ended
 from penstock.protocol.messages import Message, Restored, SubtaskFailed
 from penstock.runtime.job_outcome import JobOutcome
 from penstock.simulation import surroundings
@@ -86,7 +87,7 @@ class Cluster:
             self.shared.on_created = self.log.on_created
         self.drivers: list[Driver] = []
         self.is_over = False
-        self.outcome: JobOutcome | None = None
+        self.is_left_unswept = False
         self._faults_left = faults.count
         self._faults_begun = False
         self._store_faults = faults.store
@@ -111,7 +112,7 @@ class Cluster:
         finally:
             surroundings.enter(None)
         if not world.violations:
-            check_end(self.world, self.output, self.workload, self.log)
+            check_end(self.world, self.output, self.workload, self.log, is_swept=not self.is_left_unswept)
 
     def _where_it_hangs(self) -> str:
         if not self.drivers:
@@ -131,7 +132,7 @@ class Cluster:
             pace.slot_start_ms, faults.speculation_share, faults.retry_share,
         )  # fmt: skip
         configuration = self.workload.configuration.copy()
-        if number:
+        if self.log is not None and self.log.entries:
             configuration.set("execution.state-recovery.path", self.directory)
         elif self.checkpointing:
             configuration.set("pipeline.job-id", JOB_ID)
@@ -144,6 +145,7 @@ class Cluster:
         self.drivers.append(driver)
         self.statistics.drivers += 1
         world.after(0.0, process, host.start)
+        world.tell(process.name, f"starts, after {len(self.log.entries) if self.log else 0} log entries")
         return driver
 
     def _store(self, process: Process, directory: str) -> FaultyStore:
@@ -171,26 +173,32 @@ class Cluster:
 
     def _on_driver_ended(self, driver: DriverProcess, outcome: JobOutcome) -> None:
         self.world.tell(driver.process.name, f"has ended: {outcome.state} {outcome.error or ''}")
-        current = self.drivers[-1]
-        if driver is not current.host:
-            if outcome.state == "FINISHED" and not self.is_over and not self._has_ended_in_log():
-                self.world.violate(f"{driver.process.name} says FINISHED, but another driver has taken over")
-            return
+        error = outcome.error or ""
         if outcome.state == "FINISHED":
             self.is_over = True
-            self.outcome = outcome
-        elif outcome.state == "FAILED" and self._may_fail(outcome):
-            self._drop(current, 0.0)
-            self.world.after(self.world.chance() * 1000, None, self.start_driver)
+        elif "has ended (FINISHED)" in error and self._is_ended_in_log():
+            # The driver that ended it was killed before it had deleted what is not needed any more.
+            self.is_over = self.is_left_unswept = True
+        elif "taken over" in error and self._has_lost_the_log(driver):
+            if not any(d.process.is_alive and not d.host.has_ended for d in self.drivers):
+                self._start_driver_soon()
+        elif outcome.state == "FAILED" and self._may_fail(error):
+            self._start_driver_soon()
         else:
-            self.world.violate(f"the job ended {outcome.state}: {outcome.error}")
+            self.world.violate(f"{driver.process.name} ended {outcome.state}: {error}")
 
-    def _has_ended_in_log(self) -> bool:
-        return self.log is not None and self.log.final is not None
+    def _start_driver_soon(self) -> None:
+        self.world.after(self.world.chance() * 1000, None, self.start_driver)
 
-    def _may_fail(self, outcome: JobOutcome) -> bool:
+    def _has_lost_the_log(self, driver: DriverProcess) -> bool:
+        return self.log is not None and self.log.owner != driver.incarnation
+
+    def _is_ended_in_log(self) -> bool:
+        return self.log is not None and any(isinstance(e, Ended) and e.state == "FINISHED" for e in self.log.entries)
+
+    def _may_fail(self, error: str) -> bool:
         """A driver may give up where the store was out of order for long; the next one goes on."""
-        return self.checkpointing and not self.faults.is_calm and "store" in (outcome.error or "")
+        return self.checkpointing and not self.faults.is_calm and "store" in error
 
     # ---- surroundings of user code ------------------------------------------------------------------------------
 
@@ -281,7 +289,7 @@ class Cluster:
         driver = self.drivers[-1]
         if driver.process.is_alive and not driver.host.has_ended:
             self._drop(driver, self.world.random.choice((1.0, 100.0, 5000.0)))
-            self.world.after(self.world.chance() * 1000, None, self.start_driver)
+            self._start_driver_soon()
 
     def _drop(self, driver: Driver, notice_ms: float) -> None:
         """The driver's process is gone; its slots notice within that time."""
@@ -329,8 +337,10 @@ def random_pace(random: Random) -> Pace:
     )
 
 
-def random_configuration(random: Random) -> Configuration:
+def random_configuration(random: Random, pace: Pace) -> Configuration:
     """Options of the job: small windows, frequent checkpoints, every mode."""
+    # Short enough to expire now and then, long enough for a checkpoint that nothing disturbs.
+    short_ms = int(30 * (pace.data_ms + pace.control_ms + pace.work_ms + pace.step_ms * 10)) + 400
     options: dict[str, Any] = {
         "heartbeat.timeout": "6 s",
         "slot.request.timeout": "60 s",
@@ -354,7 +364,7 @@ def random_configuration(random: Random) -> Configuration:
     options |= {
         "execution.checkpointing.interval": random.choice(("10 ms", "30 ms", "100 ms")),
         "execution.checkpointing.min-pause": random.choice(("0 ms", "0 ms", "20 ms")),
-        "execution.checkpointing.timeout": random.choice(("60 s", "60 s", "200 ms", "50 ms")),
+        "execution.checkpointing.timeout": random.choice(("60 s", "60 s", f"{short_ms} ms")),
         "execution.checkpointing.tolerable-failed-checkpoints": 1_000_000,
         "execution.checkpointing.num-retained": random.choice((1, 1, 3)),
         "execution.checkpointing.dir": CHECKPOINT_ROOT,

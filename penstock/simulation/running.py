@@ -28,11 +28,12 @@ class Verdict:
 
 def build(seed: int, with_trace: bool = False) -> Cluster:
     random = Random(seed)
-    configuration = random_configuration(random)
+    pace = random_pace(random)
+    configuration = random_configuration(random, pace)
     workload = random_workload(random, configuration)
     world = World(random.getrandbits(64), [] if with_trace else None)
     faults = random_faults(random, "execution.checkpointing.interval" in configuration.key_set())
-    return Cluster(world, workload, faults, random_pace(random), Bounds())
+    return Cluster(world, workload, faults, pace, Bounds())
 
 
 def run_seed(seed: int, with_trace: bool = False) -> Verdict:

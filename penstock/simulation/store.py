@@ -16,11 +16,13 @@ from penstock.storage.store import ObjectExists, ObjectMissing, RangeMissing, St
 
 
 class SharedObjects:
-    """Every object there is. `on_created(path, data)` is told of each, `on_deleted(path)` of each deletion."""
+    """Every object there is. `on_created(path, data)` is told of each, `on_deleted(path)` of each deletion.
+    `failures` counts calls that were reported as failed."""
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
         self.lock = threading.Lock()
+        self.failures = 0
         self.on_created: Callable[[str, bytes], None] = lambda path, data: None
         self.on_deleted: Callable[[str], None] = lambda path: None
 
@@ -58,11 +60,13 @@ class FaultyStore:
         if world.trace is not None:
             world.tell(self._process.name, f"store {what} {path}")
         if drawn < faults.refused:
+            self._shared.failures += 1
             world.tell(self._process.name, "  refused")
             raise StoreError(f"{path}: the simulated store refuses")
         return changes and drawn < faults.refused + faults.reply_lost
 
     def _lose_reply(self, path: str) -> None:
+        self._shared.failures += 1
         self._world.tell(self._process.name, "  carried out, reply lost")
         raise StoreError(f"{path}: the simulated store's reply is lost")
 
