@@ -92,7 +92,16 @@ class FailJob:
     message: str
 
 
-Effect = TriggerCheckpoint | PublishCheckpoint | CheckpointAborted | DiscardSegments | FailJob
+@dataclass(frozen=True)
+class StillPublishing:
+    """The storage has not said for the time of a whole checkpoint whether this one is in the log. It is waited for, and
+    no other is triggered meanwhile."""
+
+    checkpoint_id: int
+    waited_ms: float
+
+
+Effect = TriggerCheckpoint | PublishCheckpoint | CheckpointAborted | DiscardSegments | FailJob | StillPublishing
 
 
 @dataclass
@@ -189,13 +198,17 @@ class CheckpointCoordinator:
     # ---- time ---------------------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> float | None:
-        deadlines = [p.expires_ms for p in self._pending.values() if not p.is_publishing]
+        deadlines = [p.expires_ms for p in self._pending.values()]
         deadlines += [t for t in (self._next_trigger_ms, self._final_due_ms) if t is not None]
         return min(deadlines, default=None)
 
     def on_time(self, now_ms: float) -> list[Effect]:
         effects: list[Effect] = []
-        for pending in [p for p in self._pending.values() if not p.is_publishing and p.expires_ms <= now_ms]:
+        for pending in [p for p in self._pending.values() if p.expires_ms <= now_ms]:
+            if pending.is_publishing:
+                pending.expires_ms = now_ms + self.settings.timeout_ms
+                effects.append(StillPublishing(pending.barrier.checkpoint_id, now_ms - pending.triggered_ms))
+                continue
             missing = ", ".join(map(str, pending.missing))
             detail = f"not acknowledged within {self.settings.timeout_ms / 1000:g} s by slot(s) {missing}"
             effects += self._fail(pending, failure_reasons.EXPIRED, detail, now_ms)

@@ -331,9 +331,9 @@ class Lifecycle:
             if player.leave_by_ms is not None:
                 deadlines.append(player.leave_by_ms)
         if self.phase is Phase.GATHERING:
-            if self.roster.missing:
+            if self.roster.missing or not self._prepared:
                 deadlines.append(self._gather_by_ms)
-            elif self._prepared and self._all_free():
+            elif self._all_free():
                 deadlines.append(self._restart_at_ms)
         elif self.phase is Phase.CONNECTING:
             deadlines.append(self._connect_by_ms)
@@ -354,8 +354,11 @@ class Lifecycle:
             if now_ms - since_ms >= self.settings.heartbeat_timeout_ms:
                 self._missing_since_ms[slot] = now_ms
                 effects.append(ResubmitSlot(slot))
-        if self.phase is Phase.GATHERING and self.roster.missing and now_ms >= self._gather_by_ms:
-            effects += self._fail(FailureCause(self._too_few_slots(), restartable=self._has_run), now_ms)
+        if self.phase is Phase.GATHERING and now_ms >= self._gather_by_ms:
+            if self.roster.missing:
+                effects += self._fail(FailureCause(self._too_few_slots(), restartable=self._has_run), now_ms)
+            elif not self._prepared:
+                effects += self._fail(FailureCause(self._not_prepared(), restartable=self._has_run), now_ms)
         if self.phase is Phase.CONNECTING and now_ms >= self._connect_by_ms:
             effects += self._fail(FailureCause(self._not_connected(), slot_lost=True), now_ms)
         return effects + self._deploy_if_ready(now_ms)
@@ -382,6 +385,12 @@ class Lifecycle:
         return (
             f"slot(s) {late} did not connect to their peers within {self.settings.heartbeat_timeout_ms / 1000:g} s "
             "(heartbeat.timeout). Slots must reach each other: see taskmanager.host and taskmanager.data.bind-port"
+        )
+
+    def _not_prepared(self) -> str:
+        return (
+            "the checkpoint storage did not say what to restore within "
+            f"{self.settings.slot_request_timeout_ms / 1000:g} s (slot.request.timeout)"
         )
 
     def _too_few_slots(self) -> str:

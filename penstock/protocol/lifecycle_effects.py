@@ -96,11 +96,6 @@ class Restarting:
 
 
 @dataclass(frozen=True)
-class Warn:
-    text: str
-
-
-@dataclass(frozen=True)
 class SlotsGone:
     """The job is over and every slot has left, or was given up: `state` is FINISHED, CANCELED or FAILED."""
 
@@ -121,6 +116,5 @@ Effect = (
     | CancelGeneration
     | GenerationEnded
     | Restarting
-    | Warn
     | SlotsGone
 )

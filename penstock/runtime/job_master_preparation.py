@@ -18,6 +18,7 @@ from penstock.protocol.coordinator import CheckpointCoordinator
 from penstock.protocol.lifecycle import Lifecycle
 from penstock.protocol.lifecycle_effects import FailureCause
 from penstock.protocol.publication import PublicationError, TakenOver
+from penstock.runtime.console import Console
 from penstock.runtime.job_identity import CheckpointToStartFrom, JobIdentity, OpenStore
 from penstock.runtime.job_master_assembly import committables_of
 from penstock.runtime.job_master_commits import CommitQueue
@@ -39,6 +40,7 @@ class Master(Protocol):
     coordinator: CheckpointCoordinator
     lifecycle: Lifecycle
     work: BlockingWork
+    console: Console
     open_store: OpenStore
     restore_point: RestorePoint | None
 
@@ -109,6 +111,8 @@ class Preparation:
             if isinstance(result, Exception):
                 master.abandon(str(result))
                 return
+            if result.warning is not None:
+                master.console.warning(result.warning)
             if master.settings.claim:
                 master.store.claim(result)
             self._restore_first(result)

@@ -9,6 +9,7 @@ from penstock.protocol.publication import unrestorable
 from penstock.protocol.snapshot import Metadata
 from penstock.runtime.job_identity import CheckpointToStartFrom, OpenStore, RestoreSourceError
 from penstock.storage.layout import metadata_path
+from penstock.storage.log import log_length, newest_checkpoint
 from penstock.storage.metadata import encode_metadata, read_metadata
 from penstock.storage.opening import probe
 from penstock.storage.sealed import DamagedObject, NewerFormat
@@ -21,11 +22,12 @@ DAMAGE = (DamagedObject, ObjectMissing, RangeMissing)
 @dataclass(frozen=True)
 class RestorePoint:
     """`data` is the encoded metadata, as slots get it. `root` is the directory that its segments lie in, if that is
-    not the job's own."""
+    not the job's own. `warning`: what the user should know of it."""
 
     metadata: Metadata
     data: bytes
     root: str | None = None
+    warning: str | None = None
 
 
 def open_own(open_store: OpenStore, directory: str) -> ObjectStore:
@@ -41,11 +43,18 @@ def read_start(open_store: OpenStore, start: CheckpointToStartFrom) -> RestorePo
         store = open_store(start.directory, False)
         metadata = read_metadata(store, metadata_path(start.checkpoint_id))
         check_segments(store, metadata)
+        newest = newest_checkpoint(store, log_length(store))
     except StoreError as error:
         raise RestoreSourceError(
             f"{StateRecoveryOptions.SAVEPOINT_PATH.key}: checkpoint {start.path} cannot be restored: {error}"
         ) from None
-    return RestorePoint(metadata, encode_metadata(metadata), start.directory)
+    warning = None
+    if newest is not None and newest.checkpoint_id > metadata.checkpoint_id:
+        warning = (
+            f"starting from {start.path}, which is not the newest checkpoint of its job ({newest.checkpoint_id}): rows "
+            f"that were put out after checkpoint {metadata.checkpoint_id} are put out again"
+        )
+    return RestorePoint(metadata, encode_metadata(metadata), start.directory, warning)
 
 
 def check_segments(store: ObjectStore, metadata: Metadata) -> None:

@@ -16,6 +16,7 @@ from penstock.protocol.coordinator import (
     DiscardSegments,
     FailJob,
     PublishCheckpoint,
+    StillPublishing,
     TriggerCheckpoint,
 )
 from penstock.protocol.elements import Generation, SubtaskId
@@ -237,7 +238,8 @@ def test_what_is_being_published_cannot_be_given_up() -> None:
     coordinator = started(timeout_ms=50.0)
     coordinator.on_ack(ack(1, 0), 1.0)
     coordinator.on_ack(ack(1, 1), 2.0)
-    assert coordinator.on_time(60.0) == []
+    assert coordinator.on_time(60.0) == [StillPublishing(1, 60.0)], "the user is told, and nothing is given up"
+    assert coordinator.on_time(61.0) == []
     assert coordinator.on_decline(decline(1), 61.0) == []
     assert coordinator.on_stopped() == []
     assert coordinator.pending_ids == [1]

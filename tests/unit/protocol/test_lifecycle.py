@@ -126,6 +126,18 @@ def test_too_few_slots_after_it_has_run_is_a_failure_like_others() -> None:
     assert "registered within" in restarting.cause.summary and restarting.failures == 2
 
 
+def test_storage_that_does_not_answer_is_not_waited_for_for_ever() -> None:
+    life = lifecycle(slot_request_timeout_ms=1000.0)
+    life.start(0.0)
+    life.on_register(register(0, "p0"), 1.0)
+    life.on_register(register(1, "p1"), 1.0)
+    assert life.next_deadline_ms() == 1000.0
+    life.on_time(1000.0)
+    life.on_link_lost("p0", "", 1001.0)
+    (gone,) = life.on_link_lost("p1", "", 1001.0)
+    assert gone.state == "FAILED" and "checkpoint storage" in gone.error
+
+
 # ---- who is slot 1 ----------------------------------------------------------------------------------------------
 
 

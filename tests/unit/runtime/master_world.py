@@ -7,7 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.common.configuration import Configuration
 from penstock.datastream.connectors.base import (
@@ -23,6 +23,7 @@ from penstock.datastream.connectors.base import (
 from penstock.graph.job_graph import Edge, JobGraph, Operator, Vertex
 from penstock.graph.logical import OperatorKind, Partitioner, PartitionerKind
 from penstock.protocol.elements import Generation, SubtaskId
+from penstock.protocol.log_entries import CheckpointEntry
 from penstock.protocol.messages import (
     Cancel,
     Connected,
@@ -36,6 +37,8 @@ from penstock.protocol.messages import (
     Restored,
     Run,
     SlotAck,
+    SlotStatus,
+    SubtaskFailed,
     Trigger,
 )
 from penstock.protocol.snapshot import Committable, InputCut, OutputCut, Segment, SubtaskSnapshot
@@ -44,11 +47,14 @@ from penstock.runtime.job_identity import JobIdentity
 from penstock.runtime.job_master import JobMaster
 from penstock.runtime.job_master_ports import MasterPorts
 from penstock.storage.layout import segment_path
+from penstock.storage.log import read_log
 from penstock.storage.memory import MemoryStore
 from penstock.storage.store import ObjectStore, StoreError
 
 JOB_ID = "0" * 31 + "1"
 DIRECTORY = f"/checkpoints/{JOB_ID}"
+T = TypeVar("T")
+
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}.0"
 
 
@@ -98,7 +104,7 @@ class RecordedConsole:
 
 
 class Directories:
-    """Stores by directory. `broken` makes every call of one fail."""
+    """Stores by directory."""
 
     def __init__(self) -> None:
         self.stores: dict[str, MemoryStore] = {}
@@ -174,7 +180,7 @@ def two_vertices(parallelism: int = 2, name: str = "job") -> JobGraph:
 
 @dataclass
 class PlayedSlot:
-    """A slot's process. `answers`: the kinds of messages that it answers."""
+    """A slot's process."""
 
     index: int
     process: str
@@ -363,3 +369,28 @@ class World:
 
     def reports(self) -> dict[int, str]:
         return {c.checkpoint_id: c.status for c in self.master.report.checkpoints}
+
+
+def checkpoint_entries(world: World) -> list[int]:
+    """Ids of the checkpoints in the log."""
+    return [e.checkpoint_id for e in read_log(world.store) if isinstance(e, CheckpointEntry)]
+
+
+def failed(slot: int, generation: Generation, error: str = "ValueError: 7") -> SubtaskFailed:
+    return SubtaskFailed(generation, slot, SubtaskId(1, slot), "list", error, "Traceback: user line\n")
+
+
+def seen_by(world: World, slot: int, kind: type[T]) -> list[T]:
+    """Messages of that kind that the slot's processes have got."""
+    return [m for m in world.seen[slot] if isinstance(m, kind)]
+
+
+def beat(world: World) -> None:
+    for slot in world.slots.values():
+        assert slot.generation is not None
+        world.say(slot.index, SlotStatus(slot.generation, slot.index, [], 1))
+
+
+def reset_target() -> None:
+    COMMITTED.clear()
+    FAILING_COMMITS[0] = 0
