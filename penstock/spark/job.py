@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 import random
@@ -36,7 +37,7 @@ from penstock.storage.opening import open_store
 # A slot that ends this often in a row without having registered will not come.
 FRUITLESS_MAX = 4
 # When a user begins to wonder why nothing happens.
-WAITING_ADVICE_S = 15.0
+WAITING_ADVICE_S = 30.0
 # Statuses are what a user watches the job by, beside being the heartbeat.
 STATUS_INTERVAL_MS_MAX = 500
 
@@ -59,6 +60,22 @@ class TerminalConsole:
 
     def warning(self, text: str) -> None:
         self._terminal.tell(text)
+
+
+class _Links:
+    """Implements `penstock.runtime.ports.SlotLinks`. At the job's end links are closed once Spark knows that the slots
+    are cancelled (`SparkJob._let_go`): a slot whose link is closed is gone, which Spark would take for a crash."""
+
+    def __init__(self, server: ControlServer, is_over: Callable[[], bool]) -> None:
+        self._server = server
+        self._is_over = is_over
+
+    def send(self, process: str, message: Message) -> None:
+        self._server.send(process, message)
+
+    def close(self, process: str) -> None:
+        if not self._is_over():
+            self._server.close(process)
 
 
 class SparkJob:
@@ -93,7 +110,7 @@ class SparkJob:
             secrets.token_hex(6),
             MasterPorts(
                 self._clock,
-                self._server,
+                _Links(self._server, lambda: self._slots.is_closed),
                 self._slots,
                 self._work,
                 driver_store(configuration),
@@ -118,6 +135,8 @@ class SparkJob:
         advice = threading.Timer(WAITING_ADVICE_S, self._advise)
         advice.daemon = True
         advice.start()
+        # Not every program waits for its job, and Ctrl-C may find it anywhere.
+        atexit.register(self._client.leave)
         return self._client
 
     # ---- slots ---------------------------------------------------------------------------------------------------
@@ -175,7 +194,7 @@ class SparkJob:
 
     def _advise(self) -> None:
         report = self._master.report
-        if not self._is_ended and report.slots_registered < report.slots_needed:
+        if report.state == "CREATED" and report.slots_registered < report.slots_needed:
             self._terminal.tell(
                 f"waiting for slots: {report.slots_registered} of {report.slots_needed} have registered; "
                 f"{self._substrate.advice(self._slots_needed)}"
@@ -217,6 +236,7 @@ class SparkJob:
 
     def _let_go(self, outcome: JobOutcome) -> None:
         self._slots.cancel_all()
+        self._slots.wait_cancelled()
         self._server.stop()
         self._slots.join()
         self._io.stop()
@@ -224,3 +244,4 @@ class SparkJob:
         self._loop.stop()
         self._progress.stop()
         self._client.on_ended(outcome)
+        atexit.unregister(self._client.leave)

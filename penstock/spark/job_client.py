@@ -64,14 +64,21 @@ class SparkJobClient(JobClient):
             try:
                 return super().wait(timeout_ms)
             except KeyboardInterrupt:
-                print("penstock: interrupted; cancelling the job", file=sys.stderr)
-                try:
-                    self.cancel().result(CANCEL_TIMEOUT_S)
-                except TimeoutError:
-                    print(f"penstock: the job did not end within {CANCEL_TIMEOUT_S:.0f} s", file=sys.stderr)
-                if self._resume_from is not None:
-                    print(f"penstock: resume it with -s {self._resume_from}", file=sys.stderr)
+                self.leave()
                 raise
+
+    def leave(self) -> None:
+        """Cancels the job if it still runs, waits for it, and tells from where it can be resumed: nobody watches it
+        any more."""
+        if self._ended.done():
+            return
+        print(f"penstock: cancelling job {self._job_id}", file=sys.stderr)
+        try:
+            self.cancel().result(CANCEL_TIMEOUT_S)
+        except TimeoutError:
+            print(f"penstock: the job did not end within {CANCEL_TIMEOUT_S:.0f} s", file=sys.stderr)
+        if self._resume_from is not None:
+            print(f"penstock: resume it with -s {self._resume_from}", file=sys.stderr)
 
 
 class _OwnInterrupt:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -121,7 +123,11 @@ def _start(job_name: str, slots: int) -> SparkContext:
         "spark.driver.bindAddress": LOOPBACK,
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
     }
-    return SparkContext(conf=conf.setAll(list(settings.items())))
+    interrupt = signal.getsignal(signal.SIGINT)
+    context = SparkContext(conf=conf.setAll(list(settings.items())))
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, interrupt)  # PySpark's would cancel the slots before we can ask them to leave
+    return context
 
 
 def _use_our_python(context: SparkContext) -> None:

@@ -150,6 +150,7 @@ class SparkSlots:
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._watchdog: threading.Thread | None = None
+        self._cancelling: threading.Thread | None = None
 
     def submit(self, slot: int) -> None:
         with self._lock:
@@ -167,27 +168,44 @@ class SparkSlots:
     def resubmit(self, slot: int) -> None:
         keeper = self._keepers.get(slot)
         if keeper is not None:
-            keeper.resubmit()
+            # A call to the JVM takes as long as it takes; the driver's loop does not wait for it.
+            threading.Thread(target=keeper.resubmit, name=f"penstock-resubmit-{slot}", daemon=True).start()
 
     def on_registered(self, slot: int, submission: int) -> None:
         keeper = self._keepers.get(slot)
         if keeper is not None:
             keeper.on_registered(submission)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether `cancel_all` was called."""
+        return self._closed.is_set()
+
     def submissions(self) -> dict[int, int]:
         """How often each slot has been submitted."""
         return {slot: keeper.submission for slot, keeper in self._keepers.items()}
 
     def cancel_all(self) -> None:
-        """Cancels every slot's job and submits none again."""
+        """Cancels every slot's job, without waiting for it, and submits none again."""
         with self._lock:
+            if self._closed.is_set():
+                return
             self._closed.set()
-            keepers = list(self._keepers.values())
-        for keeper in keepers:
+            self._cancelling = threading.Thread(target=self._stop_all, name="penstock-cancel", daemon=True)
+        self._cancelling.start()
+
+    def _stop_all(self) -> None:
+        for keeper in self._keepers.values():
             keeper.stop()
+
+    def wait_cancelled(self) -> None:
+        """Until Spark knows of the cancellations (some seconds at most). After `cancel_all`."""
+        if self._cancelling is not None:
+            self._cancelling.join(_JOIN_S)
 
     def join(self) -> None:
         """Waits (some seconds at most) until the keepers have ended. After `cancel_all`."""
+        self.wait_cancelled()
         for keeper in self._keepers.values():
             keeper.join()
 

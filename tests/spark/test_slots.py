@@ -89,6 +89,7 @@ class Driver:
         for register in self.alive.values():
             self.server.send(register.process, Leave("the test is over"))
         self.slots.cancel_all()
+        self.slots.wait_cancelled()
         self.server.stop()
         self.slots.join()
         self.loop.stop()
