@@ -34,6 +34,7 @@ from verify import verify
 CHECKPOINT_INTERVAL_MS = 500
 ALIGNED_TIMEOUT_MS = 200
 POLL_S = 0.1
+LINE_WIDTH = 130  # where there is no terminal to ask
 START_LIMIT_S = 120
 RUN_LIMIT_S = 600
 END_LIMIT_MS = 30_000.0
@@ -69,6 +70,7 @@ def configuration(plan: RunPlan, home: Path, parallelism: int) -> Configuration:
         "execution.checkpointing.interval": f"{CHECKPOINT_INTERVAL_MS} ms",
         "execution.checkpointing.dir": (home / "checkpoints").resolve().as_uri(),
         "web.checkpoints.history": "1000",
+        "penstock.progress.enabled": "false",
         **plan.options,
     }
     result = Configuration()
@@ -138,6 +140,8 @@ def tell_of_kill(recording: Recording, summary: dict[str, Any]) -> list[str]:
 def main(arguments: list[str]) -> int:
     args = parse(arguments)
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=LINE_WIDTH)
     plans = [p for p in PLANS if not args.only or p.name in args.only]
     if not plans:
         raise DemoFailure(f"no such run; there are: {'; '.join(p.name for p in PLANS)}")

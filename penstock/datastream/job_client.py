@@ -22,6 +22,11 @@ class JobClient(ABC):
         """Ends the job without a savepoint. Done when it has ended and its slots are gone."""
 
     @abstractmethod
+    def trigger_checkpoint(self) -> None:
+        """Asks for a checkpoint now, beside the periodic ones (Flink's `POST /jobs/:id/checkpoints`). Returns at once;
+        `report()` tells what became of it. A job without checkpointing ignores it."""
+
+    @abstractmethod
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
         """Done when the job has ended; raises `JobExecutionError` where it did not finish."""
 

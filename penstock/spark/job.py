@@ -13,13 +13,19 @@ from typing import Any, Callable, Iterator
 
 from penstock.common.configuration import Configuration
 from penstock.common.job_id import JobID
-from penstock.common.options import CheckpointingOptions, HeartbeatOptions, JobManagerOptions, TaskManagerOptions
+from penstock.common.options import (
+    CheckpointingOptions,
+    HeartbeatOptions,
+    JobManagerOptions,
+    PenstockOptions,
+    TaskManagerOptions,
+)
 from penstock.graph.job_graph import JobGraph
 from penstock.network.control_server import ControlServer
 from penstock.network.io_loop import IoLoop
 from penstock.network.listening import listen
 from penstock.protocol.messages import Message, Register
-from penstock.runtime.job_events import CancelRequested, Event, LinkLost, MessageReceived
+from penstock.runtime.job_events import CancelRequested, CheckpointRequested, Event, LinkLost, MessageReceived
 from penstock.runtime.job_identity import JobIdentity, OpenStore
 from penstock.runtime.job_master import JobMaster
 from penstock.runtime.job_master_ports import MasterPorts
@@ -124,14 +130,16 @@ class SparkJob:
         self._client = SparkJobClient(
             JobID(identity.job_id),
             lambda: self._master.report,
-            lambda: self._loop.post(functools.partial(self._handle, CancelRequested())),
+            lambda: self._post(CancelRequested()),
+            lambda: self._post(CheckpointRequested()),
         )
 
     def start(self) -> SparkJobClient:
         self._io.start()
         self._master.start()
         self._loop.start(self)
-        self._progress.start()
+        if self._configuration.get(PenstockOptions.PROGRESS_ENABLED):
+            self._progress.start()
         advice = threading.Timer(WAITING_ADVICE_S, self._advise)
         advice.daemon = True
         advice.start()

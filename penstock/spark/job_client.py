@@ -21,10 +21,17 @@ CANCEL_TIMEOUT_S = 60.0
 class SparkJobClient(JobClient):
     """`report` and `cancel` may be called from any thread; `on_ended` is called by the driver, once."""
 
-    def __init__(self, job_id: JobID, report: Callable[[], JobReport], cancel: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        job_id: JobID,
+        report: Callable[[], JobReport],
+        cancel: Callable[[], None],
+        trigger_checkpoint: Callable[[], None],
+    ) -> None:
         self._job_id = job_id
         self._report = report
         self._cancel = cancel
+        self._trigger_checkpoint = trigger_checkpoint
         self._ended: CompletableFuture[JobExecutionResult] = CompletableFuture()
         self._cancelled: CompletableFuture[None] = CompletableFuture()
         self._resume_from: str | None = None
@@ -44,6 +51,9 @@ class SparkJobClient(JobClient):
     def cancel(self) -> CompletableFuture[None]:
         self._cancel()
         return self._cancelled
+
+    def trigger_checkpoint(self) -> None:
+        self._trigger_checkpoint()
 
     def on_ended(self, outcome: JobOutcome) -> None:
         self._resume_from = outcome.resume_from

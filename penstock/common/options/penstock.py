@@ -16,3 +16,7 @@ class PenstockOptions:
         "penstock.parking.enabled", BOOLEAN, True,
         "Whether a slot's subtasks rest for a moment (20 ms at most) while its captured data is written.",
     )  # fmt: skip
+    PROGRESS_ENABLED = ConfigOption(
+        "penstock.progress.enabled", BOOLEAN, True,
+        "Whether a terminal shows a line of progress while a job runs: rows per second and the newest checkpoint.",
+    )  # fmt: skip

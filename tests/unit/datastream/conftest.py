@@ -29,6 +29,9 @@ class FinishedJob(JobClient):
     def cancel(self) -> CompletableFuture[None]:
         return CompletableFuture.completed(None)
 
+    def trigger_checkpoint(self) -> None:
+        pass
+
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
         return self._result
 
