@@ -347,6 +347,7 @@ class Lifecycle:
             return self._end_if_gone(force=True) if gone else []
         if self._is_finishing:
             return []
+        self._excuse_own_pause(now_ms)
         effects: list[Effect] = []
         for member in self.roster.members():
             effects += self._check(member, now_ms)
@@ -362,6 +363,15 @@ class Lifecycle:
         if self.phase is Phase.CONNECTING and now_ms >= self._connect_by_ms:
             effects += self._fail(FailureCause(self._not_connected(), slot_lost=True), now_ms)
         return effects + self._deploy_if_ready(now_ms)
+
+    def _excuse_own_pause(self, now_ms: float) -> None:
+        """Who looks long after a deadline has slept itself (a suspended machine): what slots have said meanwhile waits
+        to be heard."""
+        timeout_ms = self.settings.heartbeat_timeout_ms
+        watched = [p for p in self._players.values() if p.part is not Part.FREE]
+        if watched and now_ms > min(p.heard_ms for p in watched) + 1.5 * timeout_ms:
+            for player in watched:
+                player.heard_ms = now_ms
 
     def _check(self, member: Register, now_ms: float) -> list[Effect]:
         """Gives up a process that has been silent, or has not let go, for too long."""

@@ -258,6 +258,13 @@ def test_a_silent_slot_is_lost_and_submitted_again() -> None:
     assert "heartbeat.timeout" in of(GenerationEnded, effects)[0].cause
 
 
+def test_a_driver_that_slept_itself_does_not_give_up_its_slots() -> None:
+    life = running(heartbeat_timeout_ms=100.0)
+    assert life.on_time(5000.0) == []
+    life.on_heard("p0", 5001.0)
+    assert of(CloseLink, life.on_time(5100.0)) == [CloseLink("p1")], "but who stays silent is lost"
+
+
 def test_a_slot_that_does_not_let_go_is_submitted_again() -> None:
     life = running(cancellation_timeout_ms=100.0, heartbeat_timeout_ms=1e9)
     life.on_link_lost("p1", "", 10.0)
