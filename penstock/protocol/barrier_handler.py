@@ -11,7 +11,8 @@ expired checkpoint and the next overlap on the wire, and later because checkpoin
     (gone)                all barriers are in, or it was declined, or the coordinator ended it
 
     event \\ state   WAITING                COLLECTING_ALIGNED          COLLECTING_UNALIGNED
-    reached         block; all in: snap    block; all in: snap         limit that channel's window
+    queued          remember its place     remember its place          take it out; limit that channel's window
+    reached         block; all in: snap    block; all in: snap         -
     urgent          turn                   turn                        limit that channel's window
     deadline        turn                   turn                        -
     cancel          decline                decline                     decline
@@ -33,6 +34,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from penstock.protocol import failure_reasons
+from penstock.protocol.channel import ProtocolError
 from penstock.protocol.elements import Barrier
 
 _ENDED_REMEMBERED = 64
@@ -123,6 +125,11 @@ class _Alignment:
     """channel -> the place of its barrier in our queue, not reached yet"""
     first_barrier_ms: float | None = None
 
+    def expect(self, channel: int) -> None:
+        """Raises `ProtocolError` where the barrier has come on this channel before."""
+        if channel in self.reached or channel in self.urgent or channel in self.queued:
+            raise ProtocolError(f"checkpoint {self.barrier.checkpoint_id}: a second barrier on input channel {channel}")
+
     @property
     def deadline_ms(self) -> float | None:
         timeout = self.barrier.alignment_timeout_ms
@@ -158,12 +165,12 @@ class BarrierHandler:
         alignment, effects = self._hear(barrier, now_ms)
         if alignment is None:
             return [*effects, TakeOut(channel, barrier.checkpoint_id)]
-        alignment.queued[channel] = position
+        alignment.expect(channel)
         if alignment.state is AlignmentState.COLLECTING_UNALIGNED:
-            del alignment.queued[channel]
             alignment.urgent[channel] = position
             effects += [TakeOut(channel, barrier.checkpoint_id), LimitWindow(channel, barrier.checkpoint_id, position)]
             return effects + self._finish_if_complete(alignment, now_ms)
+        alignment.queued[channel] = position
         return effects + self._turn_if_due(alignment, now_ms)
 
     def on_barrier_reached(self, channel: int, barrier: Barrier, now_ms: float) -> list[Effect]:
@@ -178,18 +185,16 @@ class BarrierHandler:
         alignment.state = AlignmentState.COLLECTING_ALIGNED
         if len(alignment.reached) < self._channels:
             return [Block(channel, barrier.checkpoint_id), *self._turn_if_due(alignment, now_ms)]
-        effects: list[Effect] = self._decline_older(barrier.checkpoint_id)
+        # No older alignment is left: its barriers stood before these, and those that were reached block their channels.
         released = [Unblock(c, barrier.checkpoint_id) for c in sorted(alignment.reached - {channel})]
-        effects.append(self._snapshot(alignment, False, now_ms))
-        return [*effects, *released, *self._finish_if_complete(alignment, now_ms)]
+        return [self._snapshot(alignment, False, now_ms), *released, *self._finish_if_complete(alignment, now_ms)]
 
     def on_urgent_barrier(self, channel: int, barrier: Barrier, handed: int, now_ms: float) -> list[Effect]:
         """An unaligned barrier: forces unaligned whatever the local clock says."""
         alignment, effects = self._hear(barrier, now_ms)
         if alignment is None:
             return effects
-        if channel in alignment.reached or channel in alignment.urgent:
-            raise ValueError(f"checkpoint {barrier.checkpoint_id}: a second barrier on input channel {channel}")
+        alignment.expect(channel)
         alignment.urgent[channel] = handed
         if alignment.first_barrier_ms is None:
             alignment.first_barrier_ms = now_ms
@@ -299,14 +304,6 @@ class BarrierHandler:
         self._remember(checkpoint_id)
         first = alignment.first_barrier_ms if alignment.first_barrier_ms is not None else now_ms
         return [AllBarriersIn(checkpoint_id, now_ms - first)]
-
-    def _decline_older(self, checkpoint_id: int) -> list[Effect]:
-        """An aligned snapshot is taken while older alignments are not finished: they are late from now on."""
-        effects: list[Effect] = []
-        for older_id in sorted(i for i in self._alignments if i < checkpoint_id):
-            if self._alignments[older_id].state is not AlignmentState.COLLECTING_UNALIGNED:
-                effects += self._decline(older_id, failure_reasons.DECLINED_SUBSUMED)
-        return effects
 
     def _decline(self, checkpoint_id: int, reason: str) -> list[Effect]:
         effects = self._release(checkpoint_id)

@@ -118,6 +118,7 @@ class BareSubtask:
     # ---- what arrives -------------------------------------------------------------------------------------------
 
     def receive(self, frame: Frame) -> None:
+        now_ms = self._clock.now_ms
         match frame:
             case Data() | Event():
                 index = self._index[frame.channel]
@@ -125,9 +126,9 @@ class BareSubtask:
                     self._window_closed(index, checkpoint_id)
             case AlignedBarrier(channel, position, barrier):
                 self.inputs[self._index[channel]].receive_barrier(frame)
-                self._carry_out(self.handler.on_barrier_queued(self._index[channel], barrier, position, self._clock.now_ms))
+                self._carry_out(self.handler.on_barrier_queued(self._index[channel], barrier, position, now_ms))
             case UrgentBarrier(channel, _, handed, barrier):
-                self._carry_out(self.handler.on_urgent_barrier(self._index[channel], barrier, handed, self._clock.now_ms))
+                self._carry_out(self.handler.on_urgent_barrier(self._index[channel], barrier, handed, now_ms))
             case CancelBarrier(channel, checkpoint_id):
                 self._carry_out(self.handler.on_cancel(self._index[channel], checkpoint_id))
             case CreditLimit(channel, limit_bytes):
