@@ -14,6 +14,9 @@ from penstock.protocol.channel import CapturedRows
 
 DeclaredKey = Literal["long", "string", "canonical"]
 
+_RETAINED_MAX = 8
+"""How many times its own size a waiting slice may keep alive."""
+
 KEY_ARROW_TYPES: dict[DeclaredKey, pa.DataType] = {"long": pa.int64(), "string": pa.string(), "canonical": pa.binary()}
 
 
@@ -50,6 +53,13 @@ def as_batch(payload: Any, schema: pa.Schema) -> pa.RecordBatch:
 
 def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def compact(batch: pa.RecordBatch, parent_bytes: int) -> pa.RecordBatch:
+    """A copy where `batch` is a small slice of a large parent, which it would keep alive as long as it waits."""
+    if batch.nbytes * _RETAINED_MAX >= parent_bytes:
+        return batch
+    return pa.ipc.read_record_batch(batch.serialize(), batch.schema)
 
 
 def as_messages(captured: Sequence[CapturedRows], schema: pa.Schema) -> list[tuple[int, int, Any]]:

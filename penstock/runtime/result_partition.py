@@ -21,7 +21,7 @@ from penstock.protocol.frames import (
     Data,
     Frame,
 )
-from penstock.runtime.batches import joined, row_type
+from penstock.runtime.batches import compact, joined, row_type
 from penstock.runtime.routing import Router
 
 _ROOM_SHARE_MIN = 4
@@ -77,7 +77,9 @@ class ResultPartition:
         """Queues all rows of a batch. `rows`: the same as Python objects, if they are at hand."""
         if rows is None and self.router.needs_rows:
             rows = self._type.decode(batch)
-        for position, part in self.router.route(batch, rows):
+        parent_bytes = batch.nbytes
+        for position, routed in self.router.route(batch, rows):
+            part = compact(routed, parent_bytes)
             self.channels[position].enqueue_rows(part.num_rows, part.nbytes + FRAME_OVERHEAD_BYTES, part)
             if self._oldest_ms[position] is None:
                 self._oldest_ms[position] = now_ms
