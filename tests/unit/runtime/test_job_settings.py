@@ -18,7 +18,8 @@ def test_the_default_restart_strategy_depends_on_checkpointing() -> None:
 def test_restart_strategies_by_option() -> None:
     fixed = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": "3"}
     assert restart_strategy(Configuration(fixed)) == FixedDelay(3, 1000.0)
-    assert restart_strategy(Configuration({"restart-strategy.type": "failure-rate"})) == FailureRate(1, 60_000.0, 1000.0)
+    rate = Configuration({"restart-strategy.type": "failure-rate"})
+    assert restart_strategy(rate) == FailureRate(1, 60_000.0, 1000.0)
     assert isinstance(restart_strategy(Configuration({**CHECKPOINTING, "restart-strategy.type": "off"})), NoRestart)
     limited = {"restart-strategy.type": "exponential-delay",
                "restart-strategy.exponential-delay.attempts-before-reset-backoff": "2"}  # fmt: skip
