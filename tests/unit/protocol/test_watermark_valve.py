@@ -1,0 +1,72 @@
+"""Event time of a subtask: the minimum over its channels, apart from those that are idle or have ended."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.protocol.elements import WATERMARK_MAX_MS, Active, EndOfData, Idle, InBandEvent, Watermark
+from penstock.protocol.watermark_valve import WatermarkValve
+
+W = Watermark
+EVENTS = {"i": Idle(), "a": Active(), "e": EndOfData()}
+
+
+def event(word: str) -> InBandEvent:
+    return EVENTS[word] if word in EVENTS else Watermark(WATERMARK_MAX_MS if word == "max" else int(word))
+
+
+@pytest.mark.parametrize(
+    ("channels", "script", "passed_on"),
+    [
+        (1, "0:5 0:5 0:3 0:9", [5, 9]),
+        (2, "0:5 1:3 1:4 1:8 0:6", [3, 4, 5, 6]),
+        (3, "0:5 1:5", []),
+        (2, "0:5 1:i", [5]),
+        (2, "1:i 0:5", [5]),
+        (2, "0:5 1:3 1:i 1:a 1:4 1:7 0:8", [3, 5, 7]),
+        (2, "0:i 1:i 0:9", []),
+        (2, "0:9 1:3 0:i 1:4", [3, 4]),
+        (2, "0:5 1:3 1:e 0:7", [3, 5, 7]),
+        (2, "0:5 1:6 0:e 1:e", [5, 6]),
+        (2, "0:max 0:e 1:4 1:max 1:e", [4, WATERMARK_MAX_MS]),
+        (2, "0:5 0:e 1:7 1:e", [7]),
+        (2, "0:i 0:e 1:max", [WATERMARK_MAX_MS]),
+    ],
+    ids=[
+        "one channel", "the minimum", "all must speak", "idle falls out", "idle first",
+        "active again holds back but never below what was said", "all idle say nothing", "idle with the larger one",
+        "ended falls out", "all ended", "the last one passes with the last", "nothing beyond what was said",
+        "idle and ended",
+    ],
+)  # fmt: skip
+def test_what_is_passed_on(channels: int, script: str, passed_on: list[int]) -> None:
+    valve = WatermarkValve(channels)
+    said = []
+    for word in script.split():
+        channel, what = word.split(":")
+        reached = valve.on_event(int(channel), event(what))
+        if reached is not None:
+            said.append(reached)
+            assert valve.emitted_ms == reached
+    assert said == passed_on
+
+
+def test_it_knows_when_all_channels_have_ended() -> None:
+    valve = WatermarkValve(2)
+    valve.on_event(0, EndOfData())
+    assert not valve.all_ended
+    valve.on_event(1, EndOfData())
+    assert valve.all_ended
+
+
+def test_a_restored_valve_goes_on_where_it_was() -> None:
+    valve = WatermarkValve(3)
+    for channel, what in ((0, W(5)), (1, W(8)), (2, Idle())):
+        valve.on_event(channel, what)
+    again = WatermarkValve(3, valve.emitted_ms)
+    again.restore(valve.snapshot())
+    assert again.on_event(0, W(5)) is None
+    assert again.on_event(0, W(9)) == valve.on_event(0, W(9)) == 8
+    assert again.on_event(2, Active()) is None and again.on_event(2, W(1)) is None, "never backwards"
+    assert again.on_event(1, W(20)) is None
+    assert again.on_event(2, W(30)) == 9
