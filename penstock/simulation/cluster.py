@@ -7,9 +7,10 @@ from random import Random
 from typing import Any
 
 from penstock.common.configuration import Configuration
+from penstock.common.options import CheckpointingOptions
 from penstock.protocol.log_entries import Ended
 from penstock.protocol.messages import Message, Restored, SubtaskFailed
-from penstock.runtime.job_outcome import JobOutcome
+from penstock.runtime.job_master.outcome import JobOutcome
 from penstock.simulation import surroundings
 from penstock.simulation.checkers import AnswerChecker, LogChecker, check_end
 from penstock.simulation.control_network import ControlNetwork
@@ -75,6 +76,7 @@ class Cluster:
         self.pace = pace
         self.bounds = bounds
         self.checkpointing = workload.configuration.get_string("execution.checkpointing.interval", "") != ""
+        self.checkpoint_timeout_ms = workload.configuration.get(CheckpointingOptions.CHECKPOINTING_TIMEOUT).ms
         self.shared = SharedObjects()
         self.output = Output()
         self.network = DataNetwork(world, pace.data_ms, pace.bytes_share)
@@ -139,7 +141,7 @@ class Cluster:
         around = DriverSurroundings(control, keeper, self._store, pace.work_ms)
         host = DriverProcess(
             world, process, self.workload.graph, configuration, f"{world.random.getrandbits(32):08x}", around,
-            self._on_driver_ended, self._on_driver_raised,
+            self._on_driver_ended, self._on_driver_raised, self._on_aborted,
         )  # fmt: skip
         driver = Driver(process, host, control, keeper)
         self.drivers.append(driver)
@@ -162,6 +164,12 @@ class Cluster:
             self._faults_begun = True
             self.statistics.generations += 1
             self._plan_fault()
+
+    def _on_aborted(self, reason: str, detail: str) -> None:
+        if "incomplete" in detail:
+            self.world.violate(f"a checkpoint cannot be published: {detail}")
+        elif self.faults.is_calm and self.checkpoint_timeout_ms >= 60_000:
+            self.world.violate(f"nothing has gone wrong, and a checkpoint was given up: {reason} {detail}")
 
     def _on_driver_raised(self, driver: DriverProcess, detail: str) -> None:
         if "simulated store" in detail.splitlines()[-1] and not hasattr(driver, "master"):

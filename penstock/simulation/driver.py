@@ -10,11 +10,11 @@ from typing import Any, Callable
 from penstock.common.configuration import Configuration
 from penstock.graph.job_graph import JobGraph
 from penstock.protocol.messages import Message
-from penstock.runtime.job_events import LinkLost, MessageReceived
-from penstock.runtime.job_identity import identify
-from penstock.runtime.job_master import JobMaster
-from penstock.runtime.job_master_ports import MasterPorts
-from penstock.runtime.job_outcome import JobOutcome
+from penstock.runtime.job_master.events import LinkLost, MessageReceived
+from penstock.runtime.job_master.identity import identify
+from penstock.runtime.job_master.job_master import JobMaster
+from penstock.runtime.job_master.outcome import JobOutcome
+from penstock.runtime.job_master.ports import MasterPorts
 from penstock.runtime.ports import SlotSubmitter
 from penstock.simulation.control_network import ControlNetwork
 from penstock.simulation.world import Process, ProcessClock, World
@@ -83,12 +83,14 @@ class DriverSurroundings:
 
 
 class DriverProcess:
-    """`ended(driver, outcome)`: the JobMaster has come to its end. `crashed(driver, detail)`: it raised."""
+    """`ended(driver, outcome)`: the JobMaster has come to its end. `raised(driver, detail)`: there is a bug
+    in it. `aborted(reason, detail)`: a checkpoint was given up."""
 
     def __init__(
         self, world: World, process: Process, graph: JobGraph, configuration: Configuration, incarnation: str,
         around: DriverSurroundings,
         ended: Callable[[DriverProcess, JobOutcome], None], raised: Callable[[DriverProcess, str], None],
+        aborted: Callable[[str, str], None],
     ) -> None:  # fmt: skip
         self.world = world
         self.process = process
@@ -99,6 +101,7 @@ class DriverProcess:
         self._around = around
         self._ended = ended
         self._raised = raised
+        self._aborted = aborted
         self._timer = 0
         self._timer_ms: float | None = None
         self.has_ended = False
@@ -124,12 +127,24 @@ class DriverProcess:
                 self._configuration, self._graph.name, lambda: f"{world.random.getrandbits(128):032x}", ports.open_store
             )
             self.master = JobMaster(self._graph, self._configuration, identity, self.incarnation, ports)
+            self._watch_aborts()
             self.process.after_event = self._look
             self.master.start()
         except Exception:
             self._raised(self, traceback.format_exc())
             return
         self._look()
+
+    def _watch_aborts(self) -> None:
+        history = self.master.history
+        aborted = history.aborted
+
+        def watched(checkpoint_id: int, reason: str, detail: str) -> None:
+            self.world.tell(self.process.name, f"checkpoint {checkpoint_id} aborted: {reason} {detail}")
+            self._aborted(reason, detail)
+            aborted(checkpoint_id, reason, detail)
+
+        history.aborted = watched  # type: ignore[method-assign]
 
     def _guarded(self, action: Callable[..., None], *arguments: Any) -> None:
         try:

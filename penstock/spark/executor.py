@@ -10,8 +10,8 @@ from penstock.common.options import CheckpointingOptions, StateRecoveryOptions
 from penstock.datastream.job_client import JobClient
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.pickling import dumps
-from penstock.runtime.job_identity import LATEST, identify
-from penstock.runtime.job_settings import JobSettings
+from penstock.runtime.job_master.identity import LATEST, identify
+from penstock.runtime.job_master.settings import JobSettings
 from penstock.spark.job import SparkJob, driver_store
 from penstock.spark.session import is_running, open_session
 from penstock.spark.submission import ship_modules

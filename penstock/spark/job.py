@@ -25,11 +25,11 @@ from penstock.network.control_server import ControlServer
 from penstock.network.io_loop import IoLoop
 from penstock.network.listening import listen
 from penstock.protocol.messages import Message, Register
-from penstock.runtime.job_events import CancelRequested, CheckpointRequested, Event, LinkLost, MessageReceived
-from penstock.runtime.job_identity import JobIdentity, OpenStore
-from penstock.runtime.job_master import JobMaster
-from penstock.runtime.job_master_ports import MasterPorts
-from penstock.runtime.job_outcome import JobOutcome
+from penstock.runtime.job_master.events import CancelRequested, CheckpointRequested, Event, LinkLost, MessageReceived
+from penstock.runtime.job_master.identity import JobIdentity, OpenStore
+from penstock.runtime.job_master.job_master import JobMaster
+from penstock.runtime.job_master.outcome import JobOutcome
+from penstock.runtime.job_master.ports import MasterPorts
 from penstock.spark.driver import DriverLoop, OrderedWork
 from penstock.spark.job_client import SparkJobClient
 from penstock.spark.session import LOOPBACK, Substrate
@@ -65,6 +65,10 @@ class TerminalConsole:
         self._terminal.print_lines([text], is_error)
 
     def warning(self, text: str) -> None:
+        """A traceback is the user's, and stands there as his program would have shown it."""
+        if text.startswith("Traceback"):
+            shown, _, text = text.rpartition("\n")
+            self._terminal.print_lines([shown], is_error=True)
         self._terminal.tell(text)
 
 

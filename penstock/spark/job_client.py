@@ -12,7 +12,7 @@ from penstock.common.completable_future import CompletableFuture
 from penstock.common.job_execution import JobExecutionError, JobExecutionResult, JobStatus
 from penstock.common.job_id import JobID
 from penstock.datastream.job_client import JobClient
-from penstock.runtime.job_outcome import JobOutcome
+from penstock.runtime.job_master.outcome import JobOutcome
 from penstock.runtime.report import JobReport
 
 CANCEL_TIMEOUT_S = 60.0

@@ -42,10 +42,10 @@ from penstock.protocol.messages import (
     Trigger,
 )
 from penstock.protocol.snapshot import Committable, InputCut, OutputCut, Segment, SubtaskSnapshot
-from penstock.runtime.job_events import LinkLost, MessageReceived
-from penstock.runtime.job_identity import JobIdentity
-from penstock.runtime.job_master import JobMaster
-from penstock.runtime.job_master_ports import MasterPorts
+from penstock.runtime.job_master.events import LinkLost, MessageReceived
+from penstock.runtime.job_master.identity import JobIdentity
+from penstock.runtime.job_master.job_master import JobMaster
+from penstock.runtime.job_master.ports import MasterPorts
 from penstock.storage.layout import segment_path
 from penstock.storage.log import read_log
 from penstock.storage.memory import MemoryStore

@@ -24,7 +24,7 @@ from penstock.protocol.messages import Decline, Message, ReachedEndOfData, SlotA
 from penstock.protocol.snapshot import EnumeratorState, Metadata
 from penstock.runtime.batches import row_type
 from penstock.runtime.deployment import DeploymentPlan
-from penstock.runtime.job_master_assembly import assemble
+from penstock.runtime.job_master.assembly import assemble
 from penstock.runtime.snapshot_writer import SnapshotWriter
 from penstock.runtime.subtask import CheckpointOver, Released, Splits, Subtask, Triggered
 from penstock.runtime.subtask_factory import SubtaskFactory

@@ -25,9 +25,9 @@ from penstock.protocol.messages import (
     SubtaskStatus,
     Trigger,
 )
-from penstock.runtime.job_events import CheckpointRequested
-from penstock.runtime.job_identity import JobIdentity
-from penstock.runtime.job_master_log import carry_out
+from penstock.runtime.job_master.events import CheckpointRequested
+from penstock.runtime.job_master.identity import JobIdentity
+from penstock.runtime.job_master.log import carry_out
 from penstock.storage.metadata import decode_metadata, read_metadata
 from tests.unit.runtime.master_world import (
     COMMITTED,

@@ -9,8 +9,8 @@ from penstock.protocol.log_entries import CheckpointEntry, Ended, Fence
 from penstock.protocol.messages import (
     Deploy,
 )
-from penstock.runtime.job_events import CancelRequested
-from penstock.runtime.job_identity import CheckpointToStartFrom, JobIdentity
+from penstock.runtime.job_master.events import CancelRequested
+from penstock.runtime.job_master.identity import CheckpointToStartFrom, JobIdentity
 from penstock.storage.log import read_log
 from tests.unit.runtime.master_world import (
     COMMITTED,

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.common.configuration import Configuration
 from penstock.protocol.restart_strategy import ExponentialDelay, FailureRate, FixedDelay, NoRestart
-from penstock.runtime.job_settings import JobSettings, restart_strategy
+from penstock.runtime.job_master.settings import JobSettings, restart_strategy
 
 CHECKPOINTING = {"execution.checkpointing.interval": "1 s"}
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.runtime.console import Console
-from penstock.runtime.job_identity import OpenStore
+from penstock.runtime.job_master.console import Console
+from penstock.runtime.job_master.identity import OpenStore
 from penstock.runtime.ports import BlockingWork, Clock, SlotLinks, SlotSubmitter
 
 

@@ -11,12 +11,12 @@ from typing import Protocol
 
 from penstock.protocol.lifecycle import Lifecycle
 from penstock.protocol.publication import PublicationError
-from penstock.runtime.console import Console
-from penstock.runtime.job_identity import JobIdentity
-from penstock.runtime.job_master_commits import CommitFailed, CommitQueue
-from penstock.runtime.job_master_store import JobStore
-from penstock.runtime.job_outcome import JobOutcome
-from penstock.runtime.job_settings import JobSettings
+from penstock.runtime.job_master.commits import CommitFailed, CommitQueue
+from penstock.runtime.job_master.console import Console
+from penstock.runtime.job_master.identity import JobIdentity
+from penstock.runtime.job_master.outcome import JobOutcome
+from penstock.runtime.job_master.settings import JobSettings
+from penstock.runtime.job_master.store import JobStore
 from penstock.runtime.ports import BlockingWork, Clock, SlotSubmitter
 
 FINAL_COMMIT_ATTEMPTS_MAX = 5
@@ -76,7 +76,7 @@ class Ending:
         directory = self._master.identity.directory
         way_out = f" Resume from {directory} to commit it." if directory is not None else ""
         self._master.abandon(
-            f"{failed.traceback.rstrip()}\n{failed.summary}\nAll rows have been processed, but the last output is not "
+            f"{failed.traceback}{failed.summary}\nAll rows have been processed, but the last output is not "
             f"committed after {self._commit_failures} attempts.{way_out}"
         )
 

@@ -34,13 +34,13 @@ from penstock.protocol.publication import (
     Subsumed,
 )
 from penstock.protocol.snapshot import EnumeratorState
-from penstock.runtime.console import Console
-from penstock.runtime.job_identity import JobIdentity
-from penstock.runtime.job_master_assembly import NotCovered, assemble, committables_of
-from penstock.runtime.job_master_commits import CommitQueue
-from penstock.runtime.job_master_history import CheckpointHistory
-from penstock.runtime.job_master_sources import EnumeratorFailed, SplitDistribution
-from penstock.runtime.job_master_store import JobStore
+from penstock.runtime.job_master.assembly import NotCovered, assemble, committables_of
+from penstock.runtime.job_master.commits import CommitQueue
+from penstock.runtime.job_master.console import Console
+from penstock.runtime.job_master.history import CheckpointHistory
+from penstock.runtime.job_master.identity import JobIdentity
+from penstock.runtime.job_master.sources import EnumeratorFailed, SplitDistribution
+from penstock.runtime.job_master.store import JobStore
 from penstock.runtime.ports import Clock
 
 

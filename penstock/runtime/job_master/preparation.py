@@ -18,13 +18,13 @@ from penstock.protocol.coordinator import CheckpointCoordinator
 from penstock.protocol.lifecycle import Lifecycle
 from penstock.protocol.lifecycle_effects import FailureCause
 from penstock.protocol.publication import PublicationError, TakenOver
-from penstock.runtime.console import Console
-from penstock.runtime.job_identity import CheckpointToStartFrom, JobIdentity, OpenStore
-from penstock.runtime.job_master_assembly import committables_of
-from penstock.runtime.job_master_commits import CommitQueue
-from penstock.runtime.job_master_restore import RestorePoint, damage, read_start
-from penstock.runtime.job_master_store import JobStore
-from penstock.runtime.job_settings import JobSettings
+from penstock.runtime.job_master.assembly import committables_of
+from penstock.runtime.job_master.commits import CommitQueue
+from penstock.runtime.job_master.console import Console
+from penstock.runtime.job_master.identity import CheckpointToStartFrom, JobIdentity, OpenStore
+from penstock.runtime.job_master.restore import RestorePoint, damage, read_start
+from penstock.runtime.job_master.settings import JobSettings
+from penstock.runtime.job_master.store import JobStore
 from penstock.runtime.ports import BlockingWork
 from penstock.storage.metadata import encode_metadata
 

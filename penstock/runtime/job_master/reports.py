@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from penstock.graph.job_graph import JobGraph
 from penstock.protocol.lifecycle import Lifecycle
 from penstock.protocol.messages import SlotStatus, SubtaskStatus
-from penstock.runtime.job_master_history import CheckpointHistory, RecoveryHistory
+from penstock.runtime.job_master.history import CheckpointHistory, RecoveryHistory
 from penstock.runtime.report import JobReport, VertexReport
 
 

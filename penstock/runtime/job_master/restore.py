@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from penstock.common.options import StateRecoveryOptions
 from penstock.protocol.publication import unrestorable
 from penstock.protocol.snapshot import Metadata
-from penstock.runtime.job_identity import CheckpointToStartFrom, OpenStore, RestoreSourceError
+from penstock.runtime.job_master.identity import CheckpointToStartFrom, OpenStore, RestoreSourceError
 from penstock.storage.layout import metadata_path
 from penstock.storage.log import log_length, newest_checkpoint
 from penstock.storage.metadata import encode_metadata, read_metadata

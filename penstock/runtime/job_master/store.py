@@ -12,10 +12,10 @@ from typing import Any
 from penstock.protocol.elements import Generation
 from penstock.protocol.messages import StoreReply, StoreRequest
 from penstock.protocol.publication import Publication
-from penstock.runtime.job_identity import JobIdentity, OpenStore
-from penstock.runtime.job_master_log import LogConversations
-from penstock.runtime.job_master_restore import RestorePoint, open_own
-from penstock.runtime.job_settings import JobSettings
+from penstock.runtime.job_master.identity import JobIdentity, OpenStore
+from penstock.runtime.job_master.log import LogConversations
+from penstock.runtime.job_master.restore import RestorePoint, open_own
+from penstock.runtime.job_master.settings import JobSettings
 from penstock.runtime.ports import BlockingWork, Clock
 from penstock.storage.layout import MetadataName, metadata_path, orphans, parse
 from penstock.storage.memory import MemoryStore

@@ -46,20 +46,20 @@ from penstock.protocol.messages import (
 from penstock.protocol.publication import NewCheckpoint
 from penstock.runtime.deployment import DeploymentPlan
 from penstock.runtime.failures import describe
-from penstock.runtime.job_events import CancelRequested, CheckpointRequested, Event, LinkLost, MessageReceived
-from penstock.runtime.job_identity import JobIdentity
-from penstock.runtime.job_master_checkpoints import Checkpoints
-from penstock.runtime.job_master_commits import CommitFailed, CommitQueue
-from penstock.runtime.job_master_ending import Ending
-from penstock.runtime.job_master_history import CheckpointHistory
-from penstock.runtime.job_master_ports import MasterPorts, RefreshingWork
-from penstock.runtime.job_master_preparation import Preparation
-from penstock.runtime.job_master_reports import Reporter
-from penstock.runtime.job_master_restore import DAMAGE, RestorePoint
-from penstock.runtime.job_master_sources import EnumeratorFailed, SplitDistribution
-from penstock.runtime.job_master_store import JobStore
-from penstock.runtime.job_outcome import JobOutcome
-from penstock.runtime.job_settings import JobSettings, restart_strategy
+from penstock.runtime.job_master.checkpoints import Checkpoints
+from penstock.runtime.job_master.commits import CommitFailed, CommitQueue
+from penstock.runtime.job_master.ending import Ending
+from penstock.runtime.job_master.events import CancelRequested, CheckpointRequested, Event, LinkLost, MessageReceived
+from penstock.runtime.job_master.history import CheckpointHistory
+from penstock.runtime.job_master.identity import JobIdentity
+from penstock.runtime.job_master.outcome import JobOutcome
+from penstock.runtime.job_master.ports import MasterPorts, RefreshingWork
+from penstock.runtime.job_master.preparation import Preparation
+from penstock.runtime.job_master.reports import Reporter
+from penstock.runtime.job_master.restore import DAMAGE, RestorePoint
+from penstock.runtime.job_master.settings import JobSettings, restart_strategy
+from penstock.runtime.job_master.sources import EnumeratorFailed, SplitDistribution
+from penstock.runtime.job_master.store import JobStore
 from penstock.runtime.ports import BlockingWork
 from penstock.runtime.report import JobReport
 
@@ -336,7 +336,7 @@ class JobMaster:
         when = "at once" if restarting.delay_ms <= 0 else f"in {restarting.delay_ms / 1000:.1f} s"
         self.console.warning(f"{cause.text()}\nFailure {restarting.failures} of this job; it restarts {when}.")
 
-    # ---- what the parts ask of the whole (`job_master_checkpoints.Master`) ----------------------------------------
+    # ---- what the parts ask of the whole (`checkpoints.Master`) ----------------------------------------
 
     def broadcast(self, message: Message) -> None:
         for member in self.lifecycle.roster.members():

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.common.configuration import Configuration
 from penstock.common.options import OptionError
-from penstock.runtime.job_identity import CheckpointToStartFrom, JobIdentity, RestoreSourceError, identify
+from penstock.runtime.job_master.identity import CheckpointToStartFrom, JobIdentity, RestoreSourceError, identify
 from tests.unit.runtime.master_world import DIRECTORY, JOB_ID, Directories, World, two_vertices
 
 OTHER = "f" * 32
