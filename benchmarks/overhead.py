@@ -10,6 +10,7 @@ memory that the sinks share with this process. Prints one line of JSON last.
 
 from __future__ import annotations
 
+import math
 import shutil
 import statistics
 import sys
@@ -102,8 +103,8 @@ def measure(args: Arguments) -> dict[str, Any]:
         "rows_per_s_with": round(statistics.median(on for on, _ in pairs)),
         "rows_per_s_without": round(statistics.median(off for _, off in pairs)),
         "ratio": round(statistics.median(ratios), 4),
-        "ratio_low": round(low, 4),
-        "ratio_high": round(high, 4),
+        "ratio_low": round(low, 4) if math.isfinite(low) else None,
+        "ratio_high": round(high, 4) if math.isfinite(high) else None,
     }
 
 

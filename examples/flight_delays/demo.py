@@ -139,9 +139,9 @@ def tell_of_kill(recording: Recording, summary: dict[str, Any]) -> list[str]:
 
 def main(arguments: list[str]) -> int:
     args = parse(arguments)
-    console = Console()
+    console = Console(highlight=False)
     if not console.is_terminal:
-        console = Console(width=LINE_WIDTH)
+        console = Console(width=LINE_WIDTH, highlight=False)
     plans = [p for p in PLANS if not args.only or p.name in args.only]
     if not plans:
         raise DemoFailure(f"no such run; there are: {'; '.join(p.name for p in PLANS)}")

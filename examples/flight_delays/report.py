@@ -47,7 +47,7 @@ HEADINGS = ("run", "checkpoints", "p50", "p90", "in flight p50", "restarts", "re
 
 
 def terminal_table(runs: list[dict[str, Any]]) -> Table:
-    table = Table(title="the same rows, four times", title_justify="left")
+    table = Table(title="the same rows each time", title_justify="left")
     for heading in HEADINGS:
         table.add_column(heading, justify="left" if heading == "run" else "right")
     for run in runs:
