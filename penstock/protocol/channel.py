@@ -193,7 +193,8 @@ class OutputChannel:
             return head
         if self.sent_bytes >= self.limit_bytes:
             return None
-        size_bytes, rows, payloads = 0, 0, []
+        size_bytes, rows = 0, 0
+        payloads: list[Any] = []
         while self.queue and isinstance(self.queue[0], Data):
             following = self.queue[0]
             if payloads and size_bytes + following.size_bytes > JOINED_FRAME_BYTES:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Iterable, Protocol, Sequence
 
-from penstock.protocol.snapshot import Capture, InputCut, OutputCut, SubtaskSnapshot
+from penstock.protocol.snapshot import Capture, InputCut, LayerCut, OutputCut, SubtaskSnapshot
 
 
 class EdgeTopology(Protocol):
@@ -21,51 +21,72 @@ class EdgeTopology(Protocol):
     def target(self) -> int: ...
     @property
     def source_parallelism(self) -> int: ...
+    @property
+    def target_parallelism(self) -> int: ...
     def consumers_of(self, producer: int) -> range: ...
     def producers_of(self, consumer: int) -> range: ...
 
 
+Interval = tuple[int, int]
+
+
 def verify(edges: Sequence[EdgeTopology], subtasks: Iterable[SubtaskSnapshot]) -> list[str]:
-    """One line per violation, naming the channel; an empty list if the cut is whole."""
+    """One line per violation, naming the channel; an empty list if the cut is whole. So are unread layers checked."""
     by_subtask = {(s.vertex, s.subtask): s for s in subtasks}
     violations: list[str] = []
     for edge in edges:
+        taken_by = {s: _Input(edge, s, by_subtask.get((edge.target, s))) for s in range(edge.target_parallelism)}
         for producer in range(edge.source_parallelism):
             sent = _output_cut(by_subtask.get((edge.source, producer)), edge.name)
+            sent_stored = _intervals(sent.captures) if sent is not None else {}
             for position, consumer in enumerate(edge.consumers_of(producer)):
                 where = f"channel {edge.name}[{producer} -> {consumer}]"
-                taken = _input_cut(by_subtask.get((edge.target, consumer)), edge.name)
-                if sent is None or taken is None:
+                taken = taken_by[consumer]
+                if sent is None or taken.cut is None:
                     violations.append(f"{where}: no snapshot of its {'producer' if sent is None else 'consumer'}")
                     continue
                 emitted = sent.emitted[position]
-                applied = taken.applied[producer - edge.producers_of(consumer).start]
+                applied = taken.cut.applied[producer - taken.first_producer]
                 if applied > emitted:
                     violations.append(f"{where}: {applied} elements applied, but only {emitted} emitted")
-                    continue
-                stored = _intervals(taken.captures, producer) + _intervals(sent.captures, consumer)
-                violations += _gaps(where, sorted(stored), applied, emitted)
+                elif applied < emitted:
+                    stored = taken.stored.get(producer, []) + sent_stored.get(consumer, [])
+                    violations += _gaps(where, sorted(stored), applied, emitted)
+    for snapshot in by_subtask.values():
+        for layer in snapshot.layers:
+            where = f"layer of channel {layer.edge}[{layer.producer} -> {layer.consumer}] at subtask "
+            where += f"{snapshot.subtask} of vertex {snapshot.vertex}"
+            violations += _gaps(where, sorted(_stored(layer)), layer.first, layer.end)
     return violations
+
+
+class _Input:
+    """One consumer's side of an edge."""
+
+    def __init__(self, edge: EdgeTopology, consumer: int, snapshot: SubtaskSnapshot | None) -> None:
+        cuts = snapshot.inputs if snapshot is not None else []
+        self.cut: InputCut | None = next((i for i in cuts if i.edge == edge.name), None)
+        self.first_producer = edge.producers_of(consumer).start
+        self.stored = _intervals(self.cut.captures) if self.cut is not None else {}
 
 
 def _output_cut(snapshot: SubtaskSnapshot | None, edge: str) -> OutputCut | None:
     return next((o for o in snapshot.outputs if o.edge == edge), None) if snapshot else None
 
 
-def _input_cut(snapshot: SubtaskSnapshot | None, edge: str) -> InputCut | None:
-    return next((i for i in snapshot.inputs if i.edge == edge), None) if snapshot else None
-
-
-def _intervals(captures: list[Capture], peer: int) -> list[tuple[int, int]]:
-    found = []
+def _intervals(captures: list[Capture]) -> dict[int, list[Interval]]:
+    """By the other end's subtask."""
+    found: dict[int, list[Interval]] = {}
     for capture in captures:
-        if capture.peer == peer:
-            found += [(p.first, p.first + p.rows) for p in capture.pieces]
-            found += [(e.number, e.number + 1) for e in capture.events]
+        found.setdefault(capture.peer, []).extend(_stored(capture))
     return found
 
 
-def _gaps(where: str, stored: list[tuple[int, int]], applied: int, emitted: int) -> list[str]:
+def _stored(of: Capture | LayerCut) -> list[Interval]:
+    return [(p.first, p.first + p.rows) for p in of.pieces] + [(e.number, e.number + 1) for e in of.events]
+
+
+def _gaps(where: str, stored: list[Interval], applied: int, emitted: int) -> list[str]:
     """Storing too much at either end is harmless, a restore trims; a gap or an overlap inside is not."""
     at = applied
     for first, end in stored:
