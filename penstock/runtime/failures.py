@@ -8,8 +8,13 @@ import traceback
 import penstock
 from penstock.datastream.connectors.base import SinkError, SourceError
 from penstock.state.backend import StateError
+from penstock.storage.store import StoreError
 
 _OURS = os.path.dirname(os.path.abspath(penstock.__file__)) + os.sep
+
+
+FAULTS = (SourceError, SinkError, StateError, StoreError)
+"""Errors by which we tell of a fault that we found: their messages say it all."""
 
 
 class OperatorFailure(Exception):
@@ -17,21 +22,23 @@ class OperatorFailure(Exception):
     message says it all, and there is no traceback of the user's to show."""
 
     def __init__(self, operator: str, error: BaseException, ours: bool = False) -> None:
-        super().__init__(f"operator '{operator}': {type(error).__name__}: {error}")
         self.operator = operator
         self.error = error
-        self.ours = ours or isinstance(error, (SourceError, SinkError, StateError))
+        self.ours = ours or isinstance(error, FAULTS)
+        said = str(error) if self.ours else f"{type(error).__name__}: {error}"
+        super().__init__(f"operator '{operator}': {said}")
 
     def user_traceback(self) -> str:
-        """The traceback from the first line of the user's code on; of ours alone where there is none."""
-        if self.ours:
-            return f"{type(self.error).__name__}: {self.error}\n"
-        frames = traceback.extract_tb(self.error.__traceback__)
-        first = next((i for i, f in enumerate(frames) if not os.path.abspath(f.filename).startswith(_OURS)), 0)
-        lines = ["Traceback (most recent call last):\n", *traceback.format_list(frames[first:])]
-        return "".join([*lines, *traceback.format_exception_only(self.error)])
+        """The traceback from the first line of the user's code on; "" where we found the fault."""
+        return "" if self.ours else describe(self.error)
 
 
 def describe(error: BaseException) -> str:
-    """A whole traceback as text, for failures that are not an operator's."""
-    return "".join(traceback.format_exception(error))
+    """A traceback from the first line of the user's code on, or a whole one where there is none of his; "" where we
+    found the fault."""
+    if isinstance(error, FAULTS):
+        return ""
+    shown = error.__traceback__
+    while shown is not None and os.path.abspath(shown.tb_frame.f_code.co_filename).startswith(_OURS):
+        shown = shown.tb_next
+    return "".join(traceback.format_exception(type(error), error, shown or error.__traceback__))

@@ -112,7 +112,7 @@ class _ByKey(Router):
             values, key_groups = self._encoder.encode(keys)
         except UnsupportedKey as error:
             row = rows[error.row_index] if error.row_index is not None else "?"
-            message = f"key_by after operator '{self._operator}': {error}; the row was {row!r:.200}"
+            message = f"key_by after it: {error}; the row was {row!r:.200}"
             raise OperatorFailure(self._operator, UnsupportedKey(message), ours=True) from error
         arrays = [*batch.columns, pa.array(values, self._arrow_type), pa.array(key_groups)]
         keyed = pa.RecordBatch.from_arrays(arrays, schema=self._schema)

@@ -241,11 +241,15 @@ def _run_sql_task(substrate: Substrate, slot: int, body: Callable[[Any], Any]) -
 
 
 def _cause(error: Exception) -> str:
-    """The Python traceback inside Spark's error, or its first line."""
+    """What the slot's Python raised, from inside Spark's error, or that error's first line. The frames are ours and
+    Spark's, which tells a user nothing."""
     text = str(error)
+    log.debug("%s", text)
     start = text.find("Traceback (most recent call last)")
-    if start < 0:
-        lines = [line for line in text.splitlines() if line.strip()]
-        return lines[0] if lines else type(error).__name__
     end = text.find("\n\tat ", start)
-    return text[start : end if end > 0 else start + 4000].rstrip()
+    lines = text[start : end if end > 0 else None].splitlines() if start >= 0 else text.splitlines()
+    if start >= 0:
+        last_frame = max(i for i, line in enumerate(lines) if line.startswith((" ", "Traceback")))
+        lines = lines[last_frame + 1 :]
+    said = [line for line in lines if line.strip()]
+    return "\n".join(said if start >= 0 else said[:1]) or type(error).__name__

@@ -7,6 +7,7 @@ are full. In the last case its generator is kept, and nothing else of the subtas
 from __future__ import annotations
 
 import math
+import re
 from itertools import islice
 from typing import Any, Callable, Iterator, Sequence
 
@@ -24,6 +25,8 @@ _PULLED_AT_ONCE = 256
 """Output rows between two looks at the outputs' room."""
 _ROWS_BETWEEN_CLOCKS = 16
 _KEYED = (OperatorKind.KEYED_PROCESS, OperatorKind.REDUCE)
+_PLACE_IN_BATCH = re.compile(r"^row [0-9]+")
+"""In an encoder's error; where batches end means nothing to a user."""
 
 Emit = Callable[[pa.RecordBatch, "list[Any] | None"], None]
 HasRoom = Callable[[], bool]
@@ -146,9 +149,10 @@ class Chain:
             arrays = self._output_type.encode(made)
         except RowTypeError as error:
             bad = made[error.row_index] if 0 <= error.row_index < len(made) else "?"
-            field = f", field '{error.field}'" if error.field else ""
-            message = f"{error} (operator '{self._output_operator}'{field}, row {bad!r:.200})"
-            raise OperatorFailure(self._output_operator, TypeError(message), ours=True) from error
+            told = _PLACE_IN_BATCH.sub("a row that it put out", str(error))
+            raise OperatorFailure(
+                self._output_operator, TypeError(f"{told}; the row was {bad!r:.200}"), ours=True
+            ) from error
         except Exception as error:
             raise OperatorFailure(self._output_operator, error) from error
         self._emit(pa.RecordBatch.from_arrays(arrays, schema=self._output_type.schema), made)
