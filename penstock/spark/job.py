@@ -131,6 +131,7 @@ class SparkJob:
             ),
         )
         self._progress = Progress(terminal, lambda: self._master.report)
+        self._advice = threading.Timer(WAITING_ADVICE_S, self._advise)
         self._client = SparkJobClient(
             JobID(identity.job_id),
             lambda: self._master.report,
@@ -144,9 +145,8 @@ class SparkJob:
         self._loop.start(self)
         if self._configuration.get(PenstockOptions.PROGRESS_ENABLED):
             self._progress.start()
-        advice = threading.Timer(WAITING_ADVICE_S, self._advise)
-        advice.daemon = True
-        advice.start()
+        self._advice.daemon = True
+        self._advice.start()
         # Not every program waits for its job, and Ctrl-C may find it anywhere.
         atexit.register(self._client.leave)
         return self._client
@@ -247,6 +247,7 @@ class SparkJob:
             threading.Thread(target=self._let_go, args=(outcome,), name="penstock-end", daemon=True).start()
 
     def _let_go(self, outcome: JobOutcome) -> None:
+        self._advice.cancel()
         self._slots.cancel_all()
         self._slots.wait_cancelled()
         self._server.stop()

@@ -13,11 +13,13 @@ import signal
 import sys
 import threading
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+import penstock
 from penstock.spark.java import ensure_java
 
 log = logging.getLogger(__name__)
@@ -121,13 +123,27 @@ def _start(job_name: str, slots: int) -> SparkContext:
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": LOOPBACK,
         "spark.driver.bindAddress": LOOPBACK,
+        "spark.python.daemon.module": "penstock.spark.slot_daemon",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
     }
+    source_tree = _source_tree()
+    if source_tree:
+        settings["spark.executorEnv.PYTHONPATH"] = source_tree
     interrupt = signal.getsignal(signal.SIGINT)
     context = SparkContext(conf=conf.setAll(list(settings.items())))
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, interrupt)  # PySpark's would cancel the slots before we can ask them to leave
     return context
+
+
+def _source_tree() -> str | None:
+    """The folder that we are imported from, if a new Python process would not find us there by itself."""
+    try:
+        version("penstock")
+        return None
+    except PackageNotFoundError:
+        folder = str(Path(penstock.__file__).parents[1])
+        return None if folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) else folder
 
 
 def _use_our_python(context: SparkContext) -> None:
