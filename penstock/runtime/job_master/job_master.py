@@ -348,6 +348,7 @@ class JobMaster:
     def abandon(self, error: str) -> None:
         self.ending.keep_everything = True
         self._live(self.lifecycle.abandon(error, self.clock.monotonic_ms()))
+        self.refresh()
 
     def prepared(self) -> None:
         """What the next generation restores is known."""

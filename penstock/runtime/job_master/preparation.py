@@ -21,6 +21,7 @@ from penstock.protocol.publication import PublicationError, TakenOver
 from penstock.runtime.job_master.assembly import committables_of
 from penstock.runtime.job_master.commits import CommitQueue
 from penstock.runtime.job_master.console import Console
+from penstock.runtime.job_master.ending import Ending
 from penstock.runtime.job_master.identity import CheckpointToStartFrom, JobIdentity, OpenStore
 from penstock.runtime.job_master.restore import RestorePoint, damage, read_start
 from penstock.runtime.job_master.settings import JobSettings
@@ -43,6 +44,7 @@ class Master(Protocol):
     console: Console
     open_store: OpenStore
     restore_point: RestorePoint | None
+    ending: Ending
 
     def prepared(self) -> None: ...
 
@@ -159,6 +161,7 @@ class Preparation:
         metadata, retained = point.metadata, master.store.retained_paths
 
         def done(result: Any) -> None:
+            master.ending.keep_everything = isinstance(result, Exception)
             if isinstance(result, Exception):
                 master.fail(FailureCause(f"checkpoint {metadata.checkpoint_id} cannot be looked at: {result}"))
             elif result is not None:
