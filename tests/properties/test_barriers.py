@@ -18,12 +18,12 @@ from penstock.protocol.frames import CreditLimit
 from tests.unit.protocol.bare_subtask import ROW_BYTES, BareSubtask, Part, SetClock
 from tests.unit.protocol.wire import Wire
 
-# (edge, producer, consumer); producers and consumers are names of subtasks.
+# (producer, consumer), by name, of each channel
 GRAPHS: dict[str, list[tuple[str, str]]] = {
     "line": [("source", "map"), ("map", "sink")],
     "two sources": [("a", "join"), ("b", "join"), ("join", "sink")],
     "diamond": [("s", "left"), ("s", "right"), ("left", "t"), ("right", "t")],
-    "all to all": [(s, t) for s in ("s0", "s1") for t in ("m0", "m1")] + [(m, t) for m in ("m0", "m1") for t in ("t0", "t1")],
+    "all to all": [(a, b) for by, to in (("s", "m"), ("m", "t")) for a in (by, by * 2) for b in (to, to * 2)],
 }  # fmt: skip
 
 
