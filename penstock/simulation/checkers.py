@@ -56,9 +56,8 @@ class AnswerChecker:
                 self._world.violate(f"checkpoint {message.checkpoint_id}: slot {message.slot} wrote two segments")
             for s in message.subtasks:
                 if (generation, message.checkpoint_id, (s.vertex, s.subtask)) in self._declined:
-                    self._world.violate(
-                        f"checkpoint {message.checkpoint_id}, subtask {(s.vertex, s.subtask)}: acknowledged after its decline"
-                    )
+                    what = f"checkpoint {message.checkpoint_id}, subtask {(s.vertex, s.subtask)}"
+                    self._world.violate(f"{what}: acknowledged after its decline")
 
 
 @dataclass
@@ -73,6 +72,9 @@ class LogChecker:
     published: int = 0
     unaligned: int = 0
     inflight_rows: int = 0
+    inflight_events: int = 0
+    finished_with_rows: int = 0
+    """Snapshots of subtasks after their end of data, with rows in their output queues."""
     layers: int = 0
     final: Metadata | None = None
     committable: set[bytes] = field(default_factory=set)
@@ -135,8 +137,11 @@ class LogChecker:
             self.layers += len(snapshot.layers)
             for cut in (*snapshot.inputs, *snapshot.outputs):
                 for capture in cut.captures:
+                    self.inflight_events += len(capture.events)
                     for piece in capture.pieces:
                         self._check_piece(what, edges[cut.edge], piece, segments)
+            if snapshot.finished and any(c.pieces for o in snapshot.outputs for c in o.captures):
+                self.finished_with_rows += 1
             for layer in snapshot.layers:
                 for piece in layer.pieces:
                     self._check_piece(what, edges[layer.edge], piece, segments)

@@ -75,7 +75,7 @@ class Cluster:
         self.faults = faults
         self.pace = pace
         self.bounds = bounds
-        self.checkpointing = workload.configuration.get_string("execution.checkpointing.interval", "") != ""
+        self.checkpointing = workload.configuration.get(CheckpointingOptions.CHECKPOINTING_INTERVAL) is not None
         self.checkpoint_timeout_ms = workload.configuration.get(CheckpointingOptions.CHECKPOINTING_TIMEOUT).ms
         self.shared = SharedObjects()
         self.output = Output()
@@ -93,6 +93,7 @@ class Cluster:
         self._faults_left = faults.count
         self._faults_begun = False
         self._store_faults = faults.store
+        self._next_store_fault: StoreFaults | None = None
         self._failing_functions = 0
         self._failing_commits = 0
 
@@ -151,7 +152,14 @@ class Cluster:
         return driver
 
     def _store(self, process: Process, directory: str) -> FaultyStore:
-        return FaultyStore(self.world, process, self.shared, directory, lambda: self._store_faults)
+        return FaultyStore(self.world, process, self.shared, directory, self._faults_of_call)
+
+    def _faults_of_call(self) -> StoreFaults:
+        once, self._next_store_fault = self._next_store_fault, None
+        return self._store_faults if once is None else once
+
+    def fail_next_store_call(self, is_carried_out: bool = False) -> None:
+        self._next_store_fault = StoreFaults(reply_lost=1.0) if is_carried_out else StoreFaults(refused=1.0)
 
     # ---- what is told to us -------------------------------------------------------------------------------------
 
@@ -168,7 +176,7 @@ class Cluster:
     def _on_aborted(self, reason: str, detail: str) -> None:
         if "incomplete" in detail:
             self.world.violate(f"a checkpoint cannot be published: {detail}")
-        elif self.faults.is_calm and self.checkpoint_timeout_ms >= 60_000:
+        elif self.faults.is_calm and self.world.observer is None and self.checkpoint_timeout_ms >= 60_000:
             self.world.violate(f"nothing has gone wrong, and a checkpoint was given up: {reason} {detail}")
 
     def _on_driver_raised(self, driver: DriverProcess, detail: str) -> None:
@@ -206,7 +214,8 @@ class Cluster:
 
     def _may_fail(self, error: str) -> bool:
         """A driver may give up where the store was out of order for long; the next one goes on."""
-        return self.checkpointing and not self.faults.is_calm and "store" in error
+        may = self.checkpointing and not (self.faults.is_calm and self.world.observer is None)
+        return may and "store" in error
 
     # ---- surroundings of user code ------------------------------------------------------------------------------
 
@@ -266,6 +275,12 @@ class Cluster:
         self.statistics.faults.append(kind)
         getattr(self, f"fault_{kind}")()
 
+    def strike_now(self, kind: str, duration_ms: float) -> None:
+        """A pause of the newest driver that begins with what it does right now."""
+        self.world.tell("FAULT", f"{kind} for {duration_ms:.0f} ms")
+        self.statistics.faults.append(kind)
+        self.drivers[-1].process.paused_until_ms = self.world.now_ms + duration_ms
+
     def _some_slot(self) -> SlotProcess | None:
         processes = [p for d in self.drivers if d.process.is_alive for p in d.keeper.processes]
         return self.world.random.choice(processes) if processes else None
@@ -298,6 +313,21 @@ class Cluster:
         if driver.process.is_alive and not driver.host.has_ended:
             self._drop(driver, self.world.random.choice((1.0, 100.0, 5000.0)))
             self._start_driver_soon()
+
+    def fault_kill_driver_unnoticed(self) -> None:
+        """Its slots hear nothing of it for seconds."""
+        driver = self.drivers[-1]
+        if driver.process.is_alive and not driver.host.has_ended:
+            self._drop(driver, 20_000.0)
+            self._start_driver_soon()
+
+    def fault_kill_slot_beside_a_stuck_one(self) -> None:
+        """One slot dies, and in another one a subtask's thread never comes back from user code."""
+        processes = [p for d in self.drivers if d.process.is_alive for p in d.keeper.processes]
+        if len(processes) > 1:
+            dying, stuck = self.world.random.sample(processes, 2)
+            stuck.get_stuck()
+            dying.kill()
 
     def _drop(self, driver: Driver, notice_ms: float) -> None:
         """The driver's process is gone; its slots notice within that time."""

@@ -1,4 +1,4 @@
-"""Connections between a driver and its slots: in order each way, delayed, and in some runs as bytes of the real codec."""
+"""Connections between a driver and its slots: in order each way, delayed, in some runs as bytes of the real codec."""
 
 from __future__ import annotations
 
@@ -37,7 +37,11 @@ class ControlLink:
         ends_ms = self._up_ends_ms
         if self.is_open and (ends_ms is None or self._network.world.now_ms < ends_ms):
             message = self._network.decoded(data, upward_decoder)
-            self._network.world.tell("driver", f"<- {self.process.name}: {short(message)}")
+            world = self._network.world
+            if world.trace is not None:
+                world.tell(self._network.driver.name, f"<- {self.process.name}: {short(message)}")
+            if world.observer is not None:
+                world.observer("up", self, message)
             self._network.on_message(self.process.name, message)
 
     def send_down(self, message: Message) -> None:
@@ -50,7 +54,9 @@ class ControlLink:
         if self.is_open:
             message = self._network.decoded(data, downward_decoder)
             if self._network.world.trace is not None:
-                self._network.world.tell(self.process.name, f"<- driver: {short(message)}")
+                self._network.world.tell(self.process.name, f"<- {self._network.driver.name}: {short(message)}")
+            if self._network.world.observer is not None:
+                self._network.world.observer("down", self, message)
             self.on_message(message)
 
     def break_up(self, driver_hears: bool = True) -> None:
@@ -139,7 +145,7 @@ def short(message: Message) -> str:
     fields = []
     for name in message.__struct_fields__:
         value = getattr(message, name)
-        if isinstance(value, tuple) or isinstance(value, (int, str, bool)) or value is None:
+        if value is None or isinstance(value, (tuple, int, str)):
             text = ".".join(map(str, value)) if isinstance(value, tuple) else str(value)
             fields.append(text if len(text) < 60 else f"{text[:57]}...")
         elif name == "barrier":

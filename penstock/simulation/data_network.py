@@ -185,6 +185,8 @@ class DataEndpoint:
             world = self._network.world
             if world.trace is not None:
                 world.tell(self.process.name, f"<- slot {peer}: {_short(frame)}")
+            if world.observer is not None:
+                world.observer("frame", self, frame)
             self.listener.on_frame(peer, frame)
 
     def _on_lost(self, peer: int, pipe: _Pipe) -> None:

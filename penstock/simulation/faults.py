@@ -7,6 +7,8 @@ from random import Random
 
 from penstock.simulation.store import StoreFaults
 
+NO_STORE_FAULTS = StoreFaults()
+
 
 @dataclass(frozen=True)
 class FaultPlan:
@@ -18,8 +20,8 @@ class FaultPlan:
     kinds: tuple[str, ...] = ()
     count: int = 0
     gap_ms: float = 100.0
-    store: StoreFaults = StoreFaults()
-    outage: StoreFaults = StoreFaults()
+    store: StoreFaults = NO_STORE_FAULTS
+    outage: StoreFaults = NO_STORE_FAULTS
     speculation_share: float = 0.0
     retry_share: float = 0.0
 

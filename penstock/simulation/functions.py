@@ -150,6 +150,26 @@ class Expand(_Busy, FlatMapFunction):
             yield (split, number, key, copy * COPIES_PER_FAN + i, count)
 
 
+class Recycle(_Busy, FlatMapFunction):
+    """`fan` rows for each, all of them one and the same list, which it changes between them."""
+
+    def __init__(self, fan: int, cost_ms: float) -> None:
+        super().__init__(cost_ms)
+        self.fan = fan
+        self._row: list[int] = [0] * 5
+
+    def flat_map(self, value: Row) -> Iterator[list[int]]:
+        self.work()
+        for made in self.made_of(value):
+            self._row[:] = made
+            yield self._row
+
+    def made_of(self, row: Row) -> Iterator[Row]:
+        split, number, key, copy, count = row
+        for i in range(self.fan):
+            yield (split, number, key, copy * COPIES_PER_FAN + i, count)
+
+
 class Count(_Busy, KeyedProcessFunction):
     """Numbers the rows of each key, and remembers them all in every kind of state there is.
 

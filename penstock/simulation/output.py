@@ -59,11 +59,15 @@ class _Writer(SinkWriter):
         self._rows: list[Row] = [tuple(row) for part in restored for row in pickle.loads(part)]
         self._is_finished = False
         self._parts = 0
+        self._newest_checkpoint = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._rows += self._type.decode(batch)
 
     def prepare_commit(self, checkpoint_id: int) -> list[bytes]:
+        if checkpoint_id <= self._newest_checkpoint:
+            surroundings.current().violate(f"snapshot of {checkpoint_id} after that of {self._newest_checkpoint}")
+        self._newest_checkpoint = checkpoint_id
         if not self._rows or (len(self._rows) <= self._sink.held_rows_max and not self._is_finished):
             return []
         self._parts += 1

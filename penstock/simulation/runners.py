@@ -9,13 +9,14 @@ from penstock.simulation.world import Process, World
 
 
 class _Driven:
-    __slots__ = ("runner", "pace_ms", "turn", "is_waiting")
+    __slots__ = ("runner", "pace_ms", "turn", "is_waiting", "is_stuck")
 
     def __init__(self, runner: Runner, pace_ms: float) -> None:
         self.runner = runner
         self.pace_ms = pace_ms
         self.turn = 0
         self.is_waiting = False
+        self.is_stuck = False
 
 
 class ScheduledRunners:
@@ -38,6 +39,8 @@ class ScheduledRunners:
         self._give_turn(driven, 0.0)
 
     def _give_turn(self, driven: _Driven, delay_ms: float) -> None:
+        if driven.is_stuck:
+            return
         driven.turn += 1
         delay_ms += self._world.chance() * driven.pace_ms
         self._world.after(delay_ms, self._process, self._step, driven, driven.turn)
@@ -64,6 +67,13 @@ class ScheduledRunners:
             self._waiting.append(driven)
             if wait_ms is not None:
                 self._give_turn(driven, wait_ms)
+
+    def stop_one(self) -> None:
+        """One of the runners never gets a turn again, as if its step did not return."""
+        driven = next(iter(self._driven.values()), None)
+        if driven is not None:
+            driven.turn += 1
+            driven.is_stuck = True
 
     def look_for_mail(self) -> None:
         """After each event of the process: whoever has been rung for gets a turn."""

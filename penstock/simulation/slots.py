@@ -37,9 +37,9 @@ class SlotProcess:
         self.link = control.connect(self.process)
         self.endpoint = network.endpoint(self.process, slot)
         clock = ProcessClock(world, self.process, world.random.uniform(0, 1e9))
-        driver = ScheduledRunners(world, self.process, pace_ms, self._exit_hard)
+        self._driver = ScheduledRunners(world, self.process, pace_ms, self._exit_hard)
         self.runtime = self.endpoint.listener = Slot(
-            slot, clock, self.link, self.endpoint, driver,
+            slot, clock, self.link, self.endpoint, self._driver,
             open_store=lambda root, fsync: open_store(self.process),
             new_random=lambda: f"{world.random.getrandbits(48):012x}",
         )  # fmt: skip
@@ -80,6 +80,10 @@ class SlotProcess:
         if self.process.is_alive:
             self.world.tell(self.process.name, "KILLED")
             self._end()
+
+    def get_stuck(self) -> None:
+        """The thread of one subtask does not come back."""
+        self._driver.stop_one()
 
     def _end(self) -> None:
         if self.process.is_alive:
@@ -138,7 +142,7 @@ class SlotKeeper:
             SlotProcess(
                 self._world, self._control, self._network, self._open_store, slot, submission, attempt, name,
                 self._pace_ms, self._on_ended,
-            )  # fmt: skip
+            )
         )
 
     def _on_ended(self, process: SlotProcess) -> None:

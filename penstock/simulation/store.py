@@ -52,13 +52,16 @@ class FaultyStore:
 
     def _call(self, what: str, path: str, changes: bool) -> bool:
         """Passes time; raises where the call is refused; returns whether its reply is lost."""
-        faults = self._faults()
         world = self._world
+        if world.observer is not None:
+            world.observer(what, self._process, path)
+        faults = self._faults()
         if faults.late_ms:
             world.pass_time(world.chance() * faults.late_ms)
         drawn = world.chance()
         if world.trace is not None:
-            world.tell(self._process.name, f"store {what} {path}")
+            # The probe's name is random, and means nothing.
+            world.tell(self._process.name, f"store {what} {'probe' if path.startswith('probe/') else path}")
         if drawn < faults.refused:
             self._shared.failures += 1
             world.tell(self._process.name, "  refused")

@@ -21,7 +21,8 @@ from penstock.simulation import functions as f
 from penstock.simulation.output import Row, WorldSink
 from penstock.simulation.ranges import RangesSource
 
-ROWS_MAX = 500
+ROWS_MAX = 400
+PARTITIONERS = ("rebalance", "rescale", "shuffle", "broadcast", "global", "custom", "forward")
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,9 @@ class Workload:
 
 
 @dataclass
-class _Stream:
+class Stream:
+    """A stream while it is declared."""
+
     stream: DataStream
     parallelism: int
     expected: Expected
@@ -57,17 +60,19 @@ class _Stream:
 class WorkloadShape:
     """Bounds of what `random_workload` draws. `steps`: operators between source and sink."""
 
-    rows_max: int = 160
+    rows_max: int = 120
     parallelism_max: int = 4
     sources_max: int = 2
     steps_max: int = 5
     cost_ms_max: float = 2.0
 
 
-class _Builder:
-    def __init__(self, random: Random, configuration: Configuration, shape: WorkloadShape) -> None:
+class WorkloadBuilder:
+    """Declares operators and what is expected of them. What is not said is drawn."""
+
+    def __init__(self, random: Random, configuration: Configuration, shape: WorkloadShape | None = None) -> None:
         self.random = random
-        self.shape = shape
+        self.shape = shape or WorkloadShape()
         self.environment = StreamExecutionEnvironment(configuration)
         self.configuration = configuration
         self.counted: dict[str, Expected] = {}
@@ -83,13 +88,13 @@ class _Builder:
     def cost_ms(self) -> float:
         return self.random.choice((0.02, 0.1, 0.5, self.shape.cost_ms_max))
 
-    def _finish(self, stream: DataStream, parallelism: int, expected: Expected, word: str, typed: bool) -> _Stream:
+    def _finish(self, stream: DataStream, parallelism: int, expected: Expected, word: str, typed: bool) -> Stream:
         self._names += 1
         stream.set_parallelism(parallelism).name(f"{self._names} {word}")
         if self.random.random() < 0.2:
             stream.start_new_chain()
         self.words.append(f"{word}/{parallelism}")
-        return _Stream(stream, parallelism, expected, typed)
+        return Stream(stream, parallelism, expected, typed)
 
     def _type(self) -> tuple[Any, bool]:
         typed = self.random.random() < 0.7
@@ -97,11 +102,14 @@ class _Builder:
 
     # ---- operators ----------------------------------------------------------------------------------------------
 
-    def source(self, number: int) -> _Stream:
-        parallelism = self.parallelism()
-        rows = self.random.randint(10, self.shape.rows_max)
+    def source(
+        self, number: int = 0, kind: str | None = None, rows: int | None = None, parallelism: int | None = None,
+        cost_ms: float | None = None, keys: int | None = None,
+    ) -> Stream:  # fmt: skip
         random = self.random
-        kind = random.choice(("sequence", "ranges", "collection"))
+        parallelism = parallelism or self.parallelism()
+        rows = rows or random.randint(10, self.shape.rows_max)
+        kind = kind or random.choice(("sequence", "ranges", "collection"))
         if kind == "sequence":
             bounds = [rows * part // parallelism for part in range(parallelism)]
             made = self.environment.from_source(
@@ -115,47 +123,52 @@ class _Builder:
             bounds, parallelism = [0], 1
             made = self.environment.from_collection(list(range(rows)), Types.LONG())
         made.set_parallelism(parallelism)
-        label = f.Label(number, bounds, random.choice((1, 3, 8)), self.cost_ms())
+        label = f.Label(
+            number, bounds, keys or random.choice((1, 3, 8)), self.cost_ms() if cost_ms is None else cost_ms
+        )
         expected = Expected(tuple(label.label(n) for n in range(rows)), ordered=True)
         row_type, typed = self._type()
         self.words.append(f"{kind} {rows}/{parallelism}")
         return self._finish(made.map(label, row_type), parallelism, expected, "label", typed)
 
-    def step(self, before: _Stream) -> _Stream:
+    def step(self, before: Stream) -> Stream:
         choices = [self.repartition, self.repartition, self.count, self.count, self.keep, self.expand, self.reduce]
         return self.random.choice(choices)(before)
 
-    def count(self, before: _Stream) -> _Stream:
+    def count(self, before: Stream, parallelism: int | None = None, cost_ms: float | None = None) -> Stream:
         name = f"count {len(self.counted)}"
         self.counted[name] = before.expected
-        function = f.Count(name, before.expected.ordered, self.cost_ms(), self.random.choice((0, 0, 0, 40)))
+        stalls_every = self.random.choice((0, 0, 0, 40)) if cost_ms is None else 0
+        cost_ms = self.cost_ms() if cost_ms is None else cost_ms
+        function = f.Count(name, before.expected.ordered, cost_ms, stalls_every)
         row_type, typed = self._type()
         after = self._keyed(before).process(function, row_type).uid(name)
         expected = replace(before.expected, counts=True)
-        return self._finish(after, self.parallelism(), expected, name, typed)
+        return self._finish(after, parallelism or self.parallelism(), expected, name, typed)
 
-    def reduce(self, before: _Stream) -> _Stream:
+    def reduce(self, before: Stream) -> Stream:
         row_type, typed = self._type()
         reset = before.stream.map(f.Reset(0.01), row_type).set_parallelism(before.parallelism)
         after = self._keyed(replace(before, stream=reset)).reduce(f.Follow(self.cost_ms()))
         expected = replace(before.expected, counts=True)
         return self._finish(after, self.parallelism(), expected, "reduce", typed)
 
-    def _keyed(self, before: _Stream) -> Any:
+    def _keyed(self, before: Stream) -> Any:
         selector, key_type = self.random.choice(
             ((f.key_of, Types.LONG()), (f.key_of, None), (f.key_text_of, Types.STRING()), (f.key_text_of, None))
         )
         return before.stream.key_by(selector, key_type)
 
-    def keep(self, before: _Stream) -> _Stream:
+    def keep(self, before: Stream) -> Stream:
         keep = f.Keep(self.random.randrange(100), self.cost_ms())
         rows = tuple(row for row in before.expected.rows if keep.keeps(row))
         after = before.stream.filter(keep)
         return self._finish(after, before.parallelism, replace(before.expected, rows=rows), "keep", before.typed)
 
-    def expand(self, before: _Stream) -> _Stream:
-        fan, burst = self.random.choice(((2, 3), (3, 60), (1, 40)))
-        expand = f.Expand(self.random.randrange(100), fan, burst, self.cost_ms())
+    def expand(self, before: Stream, fan: tuple[int, int] | None = None, cost_ms: float | None = None) -> Stream:
+        """`fan`: how many rows for most, and for some."""
+        usual, burst = fan or self.random.choice(((2, 3), (3, 60), (1, 40)))
+        expand = f.Expand(self.random.randrange(100), usual, burst, self.cost_ms() if cost_ms is None else cost_ms)
         rows = tuple(made for row in before.expected.rows for made in expand.expanded(row))
         if len(rows) > ROWS_MAX:
             return self.keep(before)
@@ -163,15 +176,19 @@ class _Builder:
         after = before.stream.flat_map(expand, row_type)
         return self._finish(after, before.parallelism, Expected(rows, before.expected.ordered), "expand", typed)
 
-    def repartition(self, before: _Stream) -> _Stream:
-        kind = self.random.choice(("rebalance", "rescale", "shuffle", "broadcast", "global", "custom", "forward"))
-        stream, expected, parallelism = before.stream, before.expected, self.parallelism()
+    def repartition(
+        self, before: Stream, kind: str | None = None, parallelism: int | None = None, cost_ms: float | None = None
+    ) -> Stream:
+        kind = kind or self.random.choice(PARTITIONERS)
+        parallelism = parallelism or self.parallelism()
+        cost_ms = self.cost_ms() if cost_ms is None else cost_ms
+        stream, expected = before.stream, before.expected
         row_type, typed = self._type()
         if kind == "broadcast" and len(expected.rows) * parallelism > ROWS_MAX:
             kind = "custom"
         if kind == "broadcast":
             rows = tuple(f.tagged(row, tag) for tag in range(parallelism) for row in expected.rows)
-            after = stream.broadcast().map(f.TagSubtask(self.cost_ms()), row_type)
+            after = stream.broadcast().map(f.TagSubtask(cost_ms), row_type)
             return self._finish(after, parallelism, Expected(rows, expected.ordered), kind, typed)
         if kind == "forward":
             parallelism = before.parallelism
@@ -183,11 +200,11 @@ class _Builder:
             "global": stream.global_, "forward": stream.forward,
             "custom": lambda: stream.partition_custom(f.modulo, f.key_of),
         }[kind]()  # fmt: skip
-        after = partitioned.map(f.Pass(self.cost_ms()), row_type)
+        after = partitioned.map(f.Pass(cost_ms), row_type)
         expected = replace(expected, ordered=expected.ordered and keeps_order)
         return self._finish(after, parallelism, expected, kind, typed)
 
-    def union(self, one: _Stream, other: _Stream) -> _Stream:
+    def union(self, one: Stream, other: Stream) -> Stream:
         """Of streams with a common ancestor, too: each is tagged first."""
         tagged = [self._tag(stream, branch) for branch, stream in enumerate((one, other))]
         rows = tagged[0].expected.rows + tagged[1].expected.rows
@@ -200,22 +217,22 @@ class _Builder:
         after = union.map(f.Pass(self.cost_ms()), row_type)
         return self._finish(after, parallelism, Expected(rows, ordered), "union", typed)
 
-    def _tag(self, before: _Stream, branch: int) -> _Stream:
+    def _tag(self, before: Stream, branch: int) -> Stream:
         expected = before.expected
         rows = tuple(f.tagged(row, branch) for row in expected.rows)
         after = before.stream.map(f.TagBranch(branch, 0.01), f.ROW_TYPE)
         return self._finish(after, before.parallelism, replace(expected, rows=rows), "tag", True)
 
-    def sink(self, before: _Stream) -> None:
+    def sink(self, before: Stream, parallelism: int | None = None) -> None:
         name = f"sink {len(self.sinks)}"
-        parallelism = self.parallelism()
+        parallelism = parallelism or self.parallelism()
         sink = WorldSink(name, self.random.choice((0, 0, 5)))
         before.stream.sink_to(sink).set_parallelism(parallelism).name(name).uid(name)
         keeps_order = parallelism == before.parallelism or parallelism == 1
         self.sinks[name] = replace(before.expected, ordered=before.expected.ordered and keeps_order)
         self.words.append(f"{name}/{parallelism}")
 
-    def build(self) -> Workload:
+    def random_steps(self) -> None:
         random = self.random
         streams = [self.source(i) for i in range(random.randint(1, self.shape.sources_max))]
         for _ in range(random.randint(1, self.shape.steps_max)):
@@ -237,12 +254,16 @@ class _Builder:
             self.sink(stream)
         if random.random() < 0.1:
             self.environment.disable_operator_chaining()
+
+    def build(self) -> Workload:
         graph = self.environment.get_job_graph("simulated")
         return Workload(graph, self.configuration, self.sinks, self.counted, ", ".join(self.words))
 
 
 def random_workload(random: Random, configuration: Configuration, shape: WorkloadShape | None = None) -> Workload:
-    return _Builder(random, configuration, shape or WorkloadShape()).build()
+    builder = WorkloadBuilder(random, configuration, shape or WorkloadShape())
+    builder.random_steps()
+    return builder.build()
 
 
-__all__ = ["Expected", "Workload", "WorkloadShape", "random_workload"]
+__all__ = ["Expected", "Workload", "WorkloadShape", "WorkloadBuilder", "random_workload"]

@@ -38,6 +38,9 @@ class World:
     now_ms: float = 0.0
     events: int = 0
     violations: list[str] = field(default_factory=list)
+    observer: Callable[..., None] | None = None
+    """What steers a scenario: called with (what, who, details...) for frames and messages as they arrive, and for
+    calls of a store before they are carried out."""
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)

@@ -1,0 +1,25 @@
+"""Named schedules: those that the protocol's rules tell of, and those that the simulation has found."""
+
+from __future__ import annotations
+
+import re
+
+from penstock.simulation.running import Verdict
+from penstock.simulation.scenarios import barriers, cut, finishing, publication, restoring, slots, state
+from penstock.simulation.scenarios.scenario import Scenario, run
+
+
+def _name(scenario: type[Scenario]) -> str:
+    """BarriersTurn -> barriers-turn"""
+    return re.sub(r"(?<!^)(?=[A-Z])", "-", scenario.__name__).lower()
+
+
+SCENARIOS: dict[str, type[Scenario]] = {
+    _name(scenario): scenario
+    for part in (cut, barriers, restoring, state, finishing, publication, slots)
+    for scenario in part.SCENARIOS
+}
+
+
+def run_scenario(name: str, seed: int = 0, with_trace: bool = False) -> Verdict:
+    return run(SCENARIOS[name], seed, with_trace)

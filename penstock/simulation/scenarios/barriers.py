@@ -1,0 +1,97 @@
+"""Section 2: barriers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.protocol.frames import AlignedBarrier, CancelBarrier, UrgentBarrier
+from penstock.protocol.messages import CheckpointEnded, SlotAck
+from penstock.simulation.cluster import Pace
+from penstock.simulation.faults import FaultPlan
+from penstock.simulation.scenarios.scenario import TIMEOUT, Scenario
+
+
+class NewerBarrierMeetsAnExpiredOne(Scenario):
+    """A newer checkpoint overtakes a queued aligned barrier: N is snapshotted after N+1, or always declined. One
+    checkpoint is triggered at a time, so N has expired by then; its barriers are still on the wire and in queues, and
+    ids are handled in growing order all the same (the sink's writer checks it)."""
+
+    section = 2
+    options = TIMEOUT | {
+        "execution.checkpointing.timeout": "40 ms",
+        "execution.checkpointing.aligned-checkpoint-timeout": "15 ms",
+    }
+    pace = Pace(data_ms=8.0, control_ms=0.5, work_ms=0.5)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._newest: dict[tuple[str, Any], int] = {}
+        self._expired: set[int] = set()
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        if what == "down" and isinstance(detail, CheckpointEnded) and detail.aborted:
+            self._expired.add(detail.checkpoint_id)
+            # The slots have made it through once: from here on there is time enough, or the job would never end.
+            if len(self._expired) >= 8:
+                for driver in self.cluster.drivers:
+                    coordinator = driver.host.master.coordinator
+                    coordinator.settings = type(coordinator.settings)(
+                        coordinator.settings.interval_ms, coordinator.settings.min_pause_ms, 60_000.0,
+                        coordinator.settings.concurrent_max, coordinator.settings.alignment_timeout_ms,
+                        coordinator.settings.tolerable_failures_max,
+                    )  # fmt: skip
+        elif what == "frame" and isinstance(detail, (AlignedBarrier, UrgentBarrier)):
+            self.count += detail.barrier.checkpoint_id in self._expired
+
+
+class BarriersTurnAtBothEnds(Scenario):
+    """The alignment timeout passes while an aligned barrier waits in an output queue, and while others wait in input
+    queues: each end turns its own, and a barrier is never seen twice."""
+
+    section = 2
+    options = TIMEOUT | {"penstock.network.window-bytes": 700}
+    pace = Pace(data_ms=1.0)
+    faults = FaultPlan(kinds=("kill_slot",), count=2, gap_ms=80.0)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._aligned: set[int] = set()
+        self._urgent: set[int] = set()
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        if what == "frame" and isinstance(detail, AlignedBarrier):
+            self._aligned.add(detail.barrier.checkpoint_id)
+        elif what == "frame" and isinstance(detail, UrgentBarrier):
+            self._urgent.add(detail.barrier.checkpoint_id)
+
+    def has_happened(self) -> bool:
+        return bool(self._aligned & self._urgent)
+
+
+class CancelOvertakesAlignedBarriers(Scenario):
+    """A checkpoint is declined in the middle (its writer's store fails): cancel frames pass rows and meet aligned
+    barriers of the same checkpoint. Each subtask answers once, and the next checkpoint works."""
+
+    section = 2
+    options = {"execution.checkpointing.timeout": "300 ms"}
+    pace = Pace(data_ms=5.0)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._acks = 0
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        # The first segments of the run cannot be written.
+        if what == "create" and detail.startswith("shared/") and self._acks < 3:
+            self._acks += 1
+            self.count += 1
+            self.cluster.fail_next_store_call()
+        if what == "up" and isinstance(detail, SlotAck):
+            self._acks += 1
+        if what == "frame" and isinstance(detail, CancelBarrier):
+            self.count += 1
+
+
+SCENARIOS: list[type[Scenario]] = [
+    NewerBarrierMeetsAnExpiredOne, BarriersTurnAtBothEnds, CancelOvertakesAlignedBarriers,
+]  # fmt: skip

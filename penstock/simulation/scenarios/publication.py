@@ -1,0 +1,96 @@
+"""Section 11: publication, commits, fencing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.simulation.cluster import Pace
+from penstock.simulation.faults import FaultPlan
+from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
+from penstock.storage.layout import METADATA_NAME
+
+
+class PausedDriverPublishesLate(Scenario):
+    """Create-if-absent of `chk-12` is no fence: a paused driver publishes 12 or 13 after another one has restored 11,
+    and both commit. It is paused between its metadata and its log entry, and again after its entry, before the
+    commit; it wakes up beside the driver that has taken over."""
+
+    section = 11
+    options = UNALIGNED
+    pace = Pace(work_ms=1.0)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        cluster = self.cluster
+        if what != "create" or who is not cluster.drivers[-1].process or self.count >= 3:
+            return
+        wanted = detail.endswith(METADATA_NAME) if self.count % 2 == 0 else detail.startswith("log/")
+        log = cluster.log
+        if wanted and log is not None and log.published >= 1 + self.count:
+            self.count += 1
+            cluster.strike_now("pause_driver", cluster.world.uniform(500, 4000))
+            cluster.world.after(1.0, None, cluster.start_driver)
+
+
+class ReplyOfTheLogIsLost(Scenario):
+    """The reply is lost, the retry is refused, and the winner deletes its own checkpoint. Every second creation in the
+    log, and some of the metadata's, is carried out and reported as failed; others fail without having been."""
+
+    section = 11
+    options = UNALIGNED
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        if what == "create" and (detail.startswith("log/") or detail.endswith(METADATA_NAME)):
+            drawn = self.cluster.world.chance()
+            if drawn < 0.6:
+                self.count += 1
+                self.cluster.fail_next_store_call(is_carried_out=drawn < 0.4)
+
+
+class DriverKilledBeforeCommit(Scenario):
+    """A committable in flight when the checkpoint completes is lost, or committed a checkpoint late. The driver dies
+    with the log entry applied and nothing told: the next one commits from the metadata, and commits nothing twice."""
+
+    section = 11
+    options = {"execution.checkpointing.interval": "20 ms"}
+    pace = Pace(work_ms=0.5)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        log = self.cluster.log
+        if what == "create" and detail.startswith("log/") and log is not None and self.count < 4:
+            if len(log.entries) % 3 == 2:
+                self.count += 1
+                self.cluster.world.after(0.0, None, self.cluster.strike, "kill_driver")
+
+
+class CommitFailsBeforeTheFinalCheckpoint(Scenario):
+    """The commit of a checkpoint fails while the final one is being published: the restart that it asks for does not
+    happen any more, and the last commits would wait for ever. (Found by seed 11.)"""
+
+    section = 11
+    options = {"execution.checkpointing.interval": "15 ms"}
+    pace = Pace(work_ms=30.0, data_ms=0.1, control_ms=0.1)
+    faults = FaultPlan(kinds=("commit_failure",), count=6, gap_ms=40.0)
+
+    def has_happened(self) -> bool:
+        return "commit_failure" in self.cluster.statistics.faults
+
+
+class TwoDriversTakeOverAtOnce(Scenario):
+    """Two drivers resume the same directory while the first one lives: whoever puts its fence last owns the job, the
+    others stop and delete nothing."""
+
+    section = 11
+    options = UNALIGNED
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        log = self.cluster.log
+        if what == "create" and detail.startswith("log/") and not self.count and log is not None and log.published:
+            self.count += 1
+            for delay_ms in (0.5, 0.5):
+                self.cluster.world.after(delay_ms, None, self.cluster.start_driver)
+
+
+SCENARIOS: list[type[Scenario]] = [
+    PausedDriverPublishesLate, ReplyOfTheLogIsLost, DriverKilledBeforeCommit, CommitFailsBeforeTheFinalCheckpoint,
+    TwoDriversTakeOverAtOnce,
+]  # fmt: skip

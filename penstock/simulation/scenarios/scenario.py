@@ -1,0 +1,82 @@
+"""What a named schedule consists of, and how it is run.
+
+A scenario declares a job, and steers what the seed would otherwise choose: it sees every frame, message and store call
+as it happens (`observe`), and may strike. It says at the end whether its schedule has come about; a run in which it has
+not proves nothing, and is a violation, too. Seeds vary everything that the scenario leaves open.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, ClassVar
+
+from penstock.common.configuration import Configuration
+from penstock.simulation.cluster import CHECKPOINT_ROOT, Bounds, Cluster, Pace
+from penstock.simulation.faults import FaultPlan
+from penstock.simulation.running import Verdict, run_cluster
+from penstock.simulation.workload import WorkloadBuilder
+from penstock.simulation.world import World
+
+OPTIONS: dict[str, Any] = {
+    "heartbeat.timeout": "6 s",
+    "slot.request.timeout": "60 s",
+    "task.cancellation.timeout": "20 s",
+    "restart-strategy.type": "fixed-delay",
+    "restart-strategy.fixed-delay.attempts": 1_000_000,
+    "restart-strategy.fixed-delay.delay": "0 ms",
+    "penstock.network.window-bytes": 2_000,
+    "penstock.network.output-queue-bytes": 2_000,
+    "penstock.network.bound-target": "0 ms",
+    "penstock.slice.target": "1 ms",
+    "execution.buffer-timeout.interval": "0 ms",
+    "execution.checkpointing.interval": "10 ms",
+    "execution.checkpointing.timeout": "60 s",
+    "execution.checkpointing.tolerable-failed-checkpoints": 1_000_000,
+    "execution.checkpointing.dir": CHECKPOINT_ROOT,
+    "penstock.checkpoint-storage.fsync": False,
+}
+UNALIGNED = {"execution.checkpointing.unaligned.enabled": True}
+TIMEOUT = UNALIGNED | {"execution.checkpointing.aligned-checkpoint-timeout": "2 ms"}
+
+
+class Scenario:
+    """One run of a schedule. The class's docstring tells the schedule; `section` is that of the protocol's rules."""
+
+    section: ClassVar[int]
+    options: ClassVar[dict[str, Any]] = {}
+    pace: ClassVar[Pace] = Pace()
+    faults: ClassVar[FaultPlan] = FaultPlan()
+
+    cluster: Cluster
+
+    def __init__(self) -> None:
+        self.count = 0
+        """How often the schedule has come about."""
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        """A keyed count behind a source, slower than that."""
+        slow = job.count(job.source(kind="sequence", rows=80, parallelism=2, cost_ms=0.1, keys=8), 3, cost_ms=1.0)
+        job.sink(slow, 2)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        """`what`: "frame" (who: a `DataEndpoint`), "up" and "down" (a `ControlLink`), or a store's method (a
+        `Process`; detail: the path)."""
+
+    def has_happened(self) -> bool:
+        return self.count > 0
+
+
+def run(scenario_class: type[Scenario], seed: int, with_trace: bool) -> Verdict:
+    random = Random(seed)
+    scenario = scenario_class()
+    options = {key: value for key, value in (OPTIONS | scenario.options).items() if value is not None}
+    job = WorkloadBuilder(random, Configuration(options))
+    scenario.declare(job)
+    world = World(random.getrandbits(64), [] if with_trace else None)
+    cluster = Cluster(world, job.build(), scenario.faults, scenario.pace, Bounds())
+    scenario.cluster = cluster
+    world.observer = scenario.observe
+    verdict = run_cluster(seed, cluster)
+    if not verdict.violations and not scenario.has_happened():
+        verdict.violations.append("the schedule has not come about")
+    return verdict

@@ -1,0 +1,91 @@
+"""Section 12: slots and generations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.protocol.messages import Deploy, PeerLost, StandBy
+from penstock.simulation.cluster import Pace
+from penstock.simulation.faults import FaultPlan
+from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
+
+
+class SpeculativeCopies(Scenario):
+    """A speculative copy that returns makes Spark kill the good one; one that replaces it restarts the job again and
+    again. Each slot has a copy, which stands by, and takes over only when the first one is lost."""
+
+    section = 12
+    options = UNALIGNED
+    pace = Pace(slot_start_ms=30.0)
+    faults = FaultPlan(kinds=("kill_slot",), count=3, gap_ms=100.0, speculation_share=1.0)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        self.count += isinstance(detail, StandBy)
+        for driver in self.cluster.drivers:
+            lifecycle = driver.host.master.lifecycle
+            if lifecycle.restarts > len(self.cluster.statistics.faults) * 2:
+                self.cluster.world.violate(
+                    f"{lifecycle.restarts} restarts after {len(self.cluster.statistics.faults)} kills"
+                )
+
+
+class SlotThatTheDriverGaveUpLivesOn(Scenario):
+    """The driver loses a slot whose process lives on: a new one plays it, and whatever the old one still sends or
+    writes carries an old generation, and counts for nothing."""
+
+    section = 12
+    options = UNALIGNED
+    faults = FaultPlan(kinds=("break_control_link",), count=3, gap_ms=80.0)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        """Counts new deployments while an older process of a slot is alive."""
+        if what == "down" and isinstance(detail, Deploy):
+            living = [p for d in self.cluster.drivers for p in d.keeper.processes if p.slot == detail.slot]
+            self.count += len(living) > 1
+
+
+class SlotsOutliveTheirDriver(Scenario):
+    """The driver is killed, and its slots do not notice for seconds: they go on beside those of the driver that has
+    resumed the job, in the same directory."""
+
+    section = 12
+    options = UNALIGNED
+    faults = FaultPlan(kinds=("kill_driver_unnoticed",), count=2, gap_ms=100.0)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        if what == "down" and isinstance(detail, Deploy):
+            others = [p for d in self.cluster.drivers[:-1] for p in d.keeper.processes]
+            self.count += len(self.cluster.drivers) > 1 and bool(others)
+
+
+class ConnectionsBreakWhileProcessesLive(Scenario):
+    """Data connections end in the middle of a generation though both processes live: each end says so, and one
+    generation follows, not one for each."""
+
+    section = 12
+    options = UNALIGNED
+    faults = FaultPlan(kinds=("break_data_link",), count=3, gap_ms=100.0)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        self.count += what == "up" and isinstance(detail, PeerLost)
+        restarts = self.cluster.drivers[-1].host.master.lifecycle.restarts
+        if restarts > len(self.cluster.statistics.faults):
+            self.cluster.world.violate(f"{restarts} restarts after {len(self.cluster.statistics.faults)} faults")
+
+
+class SlotHangsWhileItLetsGo(Scenario):
+    """User code does not return within task.cancellation.timeout: its process ends hard, and the job goes on with a
+    new one, instead of waiting for ever."""
+
+    section = 12
+    options = UNALIGNED | {"task.cancellation.timeout": "2 s", "heartbeat.timeout": "60 s"}
+    faults = FaultPlan(kinds=("kill_slot_beside_a_stuck_one",), count=1, gap_ms=60.0)
+
+    def has_happened(self) -> bool:
+        return self.cluster.world.now_ms > 2000 and bool(self.cluster.statistics.faults)
+
+
+SCENARIOS: list[type[Scenario]] = [
+    SpeculativeCopies, SlotThatTheDriverGaveUpLivesOn, SlotsOutliveTheirDriver, ConnectionsBreakWhileProcessesLive,
+    SlotHangsWhileItLetsGo,
+]  # fmt: skip

@@ -1,0 +1,106 @@
+"""Sections 7 and 8: slices, chains and outputs; state and user objects."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from penstock.protocol.frames import UrgentBarrier
+from penstock.runtime.snapshot_writer import Taken
+from penstock.simulation import functions as f
+from penstock.simulation.cluster import Pace
+from penstock.simulation.faults import FaultPlan
+from penstock.simulation.scenarios.scenario import TIMEOUT, UNALIGNED, Scenario
+from penstock.simulation.workload import Expected, WorkloadBuilder
+
+KILLS = FaultPlan(kinds=("kill_slot",), count=3, gap_ms=60.0)
+
+
+class OneListYieldedAgainAndAgain(Scenario):
+    """`acc.append(x); yield acc` over a slice: a hundred references to one list. Every row that is yielded is one
+    list, changed in place; between chained functions and until they are encoded they must not be the same."""
+
+    section = 7
+    options = UNALIGNED
+    faults = KILLS
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="sequence", rows=60, parallelism=2, cost_ms=0.1, keys=8)
+        recycle = f.Recycle(3, 0.2)
+        rows = tuple(made for row in source.expected.rows for made in recycle.made_of(row))
+        stream = source.stream.flat_map(recycle).set_parallelism(2)
+        stream = stream.map(f.Pass(0.01)).set_parallelism(2)
+        expected = Expected(rows, ordered=True)
+        job.sink(job.count(replace(source, stream=stream, expected=expected, typed=False), 3, cost_ms=0.5), 2)
+
+    def has_happened(self) -> bool:
+        return True
+
+
+class BarrierWaitsForAGenerator(Scenario):
+    """A function puts out far more for one row than the overdraft takes: the barrier waits for the rest of that row,
+    and nothing else of the subtask runs meanwhile; a snapshot never lies inside a row."""
+
+    section = 7
+    options = UNALIGNED | {"penstock.network.overdraft-bytes-max": 0, "penstock.network.output-queue-bytes": 900}
+    faults = KILLS
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="sequence", rows=30, parallelism=2, cost_ms=0.1, keys=8)
+        burst = job.expand(job.repartition(source, "rebalance", 2, cost_ms=0.1), (10, 60), cost_ms=0.2)
+        job.sink(job.count(burst, 2, cost_ms=1.0), 2)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        if what == "frame":
+            deployment = who.listener._deployment
+            self.count += any(r.subtask_object.checkpoints.waiting_for_row for r in deployment.runners)
+
+
+class ParkedBesideASlowNeighbour(Scenario):
+    """Parked until all is captured waits for remote user code. A subtask rests for 20 ms at the most after its
+    snapshot, whatever others do, and gets up when its slot's data is written."""
+
+    section = 7
+    options = UNALIGNED | {"penstock.parking.enabled": True}
+    pace = Pace(step_ms=0.5)
+    faults = KILLS
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="sequence", rows=40, parallelism=3, cost_ms=0.1, keys=8)
+        job.sink(job.count(source, 3, cost_ms=40.0), 2)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        for driver in self.cluster.drivers:
+            for slot in driver.keeper.processes:
+                deployment = slot.runtime._deployment
+                for runner in deployment.runners if deployment is not None else ():
+                    subtask = runner.subtask_object
+                    if subtask._parked_for is not None:
+                        self.count += 1
+                        left_ms = subtask._parked_until_ms - slot.runtime.clock.monotonic_ms()
+                        if left_ms > 20.0:
+                            self.cluster.world.violate(f"{subtask.id} is parked for {left_ms:.0f} ms")
+
+
+class StateChangedBehindTheBarrier(Scenario):
+    """`l = state.value(); l.append(x)` after the barrier changes what the asynchronous writer sees. The writer is slow
+    here, and every row changes its key's lists in place."""
+
+    section = 8
+    options = TIMEOUT | {"penstock.parking.enabled": False}
+    pace = Pace(step_ms=4.0)
+    faults = FaultPlan(kinds=("kill_slot",), count=5, gap_ms=120.0)
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="sequence", rows=100, parallelism=2, cost_ms=0.1, keys=3)
+        job.sink(job.count(source, 3, cost_ms=0.5), 2)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        if what == "frame" and not isinstance(detail, UrgentBarrier):
+            mail = who.listener._deployment.writer.mailbox._mail
+            self.count += any(isinstance(m, Taken) and m.capture.state is not None for m in mail)
+
+
+SCENARIOS: list[type[Scenario]] = [
+    OneListYieldedAgainAndAgain, BarrierWaitsForAGenerator, ParkedBesideASlowNeighbour, StateChangedBehindTheBarrier,
+]  # fmt: skip
