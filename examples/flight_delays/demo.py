@@ -57,8 +57,8 @@ class DemoFailure(Exception):
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--dir", type=Path, default=Path("build/demo"), help="where everything is written")
-    parser.add_argument("--rows", type=int, default=None, help="how many flights (default: all 336,776)")
-    parser.add_argument("--pause-us", type=int, default=70, help="how much slower each row is made, in microseconds")
+    parser.add_argument("--rows", type=int, default=50_000, help="how many of the 336,776 flights, the earliest first")
+    parser.add_argument("--pause-us", type=int, default=1000, help="how much slower each row is made, in microseconds")
     parser.add_argument("--parallelism", type=int, default=2)
     parser.add_argument("--only", action="append", help="the name of a run; may be given again (default: all four)")
     return parser.parse_args(arguments)
@@ -146,9 +146,9 @@ def main(arguments: list[str]) -> int:
     if not plans:
         raise DemoFailure(f"no such run; there are: {'; '.join(p.name for p in PLANS)}")
     args.dir.mkdir(parents=True, exist_ok=True)
-    console.print("preparing the flights of 2013 …", end=" ")
+    console.print("preparing the flights of 2013 …")
     files = prepare((args.dir / "data").resolve(), args.rows)
-    console.print(f"{files.rows:,} flights in event-time order")
+    console.print(f"{files.rows:,} flights in event-time order, each joined with its plane and the weather")
     console.print("starting Spark …")
     open_session("penstock demo", args.parallelism)
     spark = SparkSession.builder.getOrCreate()

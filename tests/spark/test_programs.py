@@ -47,7 +47,7 @@ def test_the_first_program_of_the_readme_says_what_it_should(tmp_path: Path) -> 
 
 def test_the_demo_is_exact_under_a_kill(tmp_path: Path) -> None:
     """Two of its four runs, over fewer rows."""
-    arguments = ("--rows", "30000", "--pause-us", "200", "--dir", tmp_path / "demo")
+    arguments = ("--rows", "12000", "--pause-us", "500", "--dir", tmp_path / "demo")
     chosen = ("--only", "aligned", "--only", "unaligned, killed")
     done = start(ROOT / "examples/flight_delays/demo.py", *arguments, *chosen, cwd=tmp_path)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
@@ -58,7 +58,7 @@ def test_the_demo_is_exact_under_a_kill(tmp_path: Path) -> None:
         "inflight_bytes_p50", "restarts", "recovery_ms", "rows", "exact",
     }  # fmt: skip
     assert fields <= calm.keys()
-    assert [(run["rows"], run["exact"]) for run in report["runs"]] == [(30_000, True), (30_000, True)]
+    assert [(run["rows"], run["exact"]) for run in report["runs"]] == [(12_000, True), (12_000, True)]
     assert (calm["restarts"], calm["recovery_ms"]) == (0, None)
     assert killed["restarts"] >= 1 and killed["recovery_ms"] > 0
     html = (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
