@@ -1,6 +1,6 @@
 """All input channels of a subtask: what to take next, and what recovered data comes before.
 
-Channels take turns by bytes (deficit round robin, Shreedhar and Varghese 1995), recovered layers first.
+Channels take turns by bytes (`penstock.runtime.turns`), recovered layers first.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ import pyarrow as pa
 
 from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN
 from penstock.graph.job_graph import Edge
-from penstock.protocol.channel import InputChannel
+from penstock.protocol.channel import InputChannel, ProtocolError
 from penstock.protocol.elements import ChannelId, InBandEvent
 from penstock.protocol.flow_control import BoundSizer
 from penstock.protocol.frames import AlignedBarrier, CreditLimit, Data
 from penstock.protocol.keys import KeyDecoder
 from penstock.runtime.batches import as_batch, declared_key, row_type, wire_schema
 from penstock.runtime.layers import Layer, RecoveredRows
-
-_QUANTUM_BYTES = 32 * 1024
+from penstock.runtime.turns import Turns
 
 
 class _Head(Protocol):
@@ -113,8 +112,7 @@ class InputGate:
         self._schemas = [wire_schema(e) for e in self.edge_of]
         self._open: dict[int, OpenBatch] = {}
         self._open_layer: OpenBatch | None = None
-        self._deficit_bytes = [0] * len(self.channels)
-        self._turn = 0
+        self._turns = Turns(len(self.channels))
         self._consumed_bytes = 0
         self._decoder = KeyDecoder()
         self.layers: deque[Layer] = deque()
@@ -123,9 +121,6 @@ class InputGate:
     def queued_bytes(self) -> int:
         return sum(c.queued_bytes for c in self.channels)
 
-    def schema_of(self, channel: int) -> pa.Schema:
-        return self._schemas[channel]
-
     def poll(self) -> OpenBatch | GateEvent | GateBarrier | None:
         """What comes next. A batch stays the next one until all its rows are applied; events and barriers are taken
         with this call. None: nothing has come, or all that has is behind a barrier."""
@@ -133,32 +128,29 @@ class InputGate:
             layer = self.layers[0]
             if layer.read:
                 self.layers.popleft()
-                self._open_layer = None
                 continue
             return self._poll_layer(layer)
-        count = len(self.channels)
-        for _ in range(count):
-            index = self._turn
-            channel = self.channels[index]
-            head = channel.head()
-            if head is None:
-                self._deficit_bytes[index] = 0
-                self._turn = (index + 1) % count
-                continue
-            if isinstance(head, Data):
-                return self._poll_rows(index, channel, head)
-            if isinstance(head, AlignedBarrier):
-                channel.pass_barrier()
-                return GateBarrier(index, head)
-            return GateEvent(index, channel.apply_event(), recovered=False)
-        return None
+        index = self._turns.next(self._waits)
+        if index is None:
+            return None
+        channel = self.channels[index]
+        head = channel.head()
+        if isinstance(head, Data):
+            return self._poll_rows(index, channel, head)
+        if isinstance(head, AlignedBarrier):
+            channel.pass_barrier()
+            return GateBarrier(index, head)
+        return GateEvent(index, channel.apply_event(), recovered=False)
+
+    def _waits(self, index: int) -> bool:
+        return self.channels[index].head() is not None
 
     def _poll_layer(self, layer: Layer) -> OpenBatch | GateEvent:
         head = layer.head()
         if not isinstance(head, RecoveredRows):
             return GateEvent(layer.channel, layer.apply_event(), recovered=True)
         current = self._open_layer
-        if current is None or current.origin is not layer or not current.remaining:
+        if current is None:
             batch = as_batch(head.payload, self._schemas[layer.channel])
             current = OpenBatch(batch, self.edge_of[layer.channel], layer, batch.nbytes, self._decoder)
             current.start = layer.head_skip
@@ -167,23 +159,30 @@ class InputGate:
 
     def _poll_rows(self, index: int, channel: InputChannel, head: Data) -> OpenBatch:
         current = self._open.get(index)
-        if current is None or not current.remaining:
+        if current is None:
             batch = as_batch(head.payload, self._schemas[index])
+            if batch.num_rows != head.rows:
+                found = f"a frame of {head.rows} rows holds a batch of {batch.num_rows}"
+                raise ProtocolError(f"channel {channel.id}: {found}")
             current = self._open[index] = OpenBatch(batch, self.edge_of[index], channel, head.size_bytes, self._decoder)
         return current
 
-    def applied(self, batch: OpenBatch, rows: int) -> None:
-        """`rows` rows of the polled batch have been applied: counts them, and passes the turn on after a quantum."""
+    def applied(self, batch: OpenBatch, rows: int) -> CreditLimit | None:
+        """`rows` rows of the polled batch have been applied. Returns the limit to tell its producer, if one is due."""
         batch.applied(rows)
-        if isinstance(batch.origin, Layer):
-            return
-        index = self._turn
+        channel = batch.origin
+        if not isinstance(channel, InputChannel):
+            if not batch.remaining:
+                self._open_layer = None
+            return None
+        index = self.index_of[channel.id]
+        if not batch.remaining:
+            del self._open[index]
         size_bytes = batch.size_bytes * rows // max(batch.batch.num_rows, 1)
         self._consumed_bytes += size_bytes
-        self._deficit_bytes[index] -= size_bytes
-        if self._deficit_bytes[index] < 0:
-            self._turn = (index + 1) % len(self.channels)
-            self._deficit_bytes[self._turn] += _QUANTUM_BYTES
+        self._turns.used(index, size_bytes)
+        limit_bytes = channel.credit_due()
+        return None if limit_bytes is None else CreditLimit(channel.id, limit_bytes)
 
     def resize(self, now_ms: float) -> None:
         """Fits the windows to what has been consumed since the last call."""
@@ -191,12 +190,3 @@ class InputGate:
             share = channel_share(self._sizer.bound_bytes, len(self.channels))
             for channel in self.channels:
                 channel.window_bytes = share
-
-    def credit_due(self) -> list[CreditLimit]:
-        """The limits to send to producers now."""
-        due = []
-        for channel in self.channels:
-            limit_bytes = channel.credit_due()
-            if limit_bytes is not None:
-                due.append(CreditLimit(channel.id, limit_bytes))
-        return due

@@ -23,7 +23,6 @@ from penstock.protocol.watermark_valve import WatermarkValve
 from penstock.runtime.batches import row_type
 from penstock.runtime.failures import OperatorFailure
 from penstock.runtime.input_gate import GateBarrier, GateEvent, InputGate, OpenBatch
-from penstock.runtime.layers import Layer
 from penstock.runtime.mailbox import Mailbox
 from penstock.runtime.operators.chain import Chain, Slice
 from penstock.runtime.ports import Clock
@@ -306,10 +305,9 @@ class Subtask:
         self._budget.measured(rows, self._clock.monotonic_ms() - started_ms, self._emitted_bytes - before)
         if origin is None:
             return
-        self.gate.applied(origin, rows)
-        if not isinstance(origin.origin, Layer):
-            for credit in self.gate.credit_due():
-                self._send_frame(credit.channel.producer, credit)
+        credit = self.gate.applied(origin, rows)
+        if credit is not None:
+            self._send_frame(credit.channel.producer, credit)
 
     def emit(self, batch: pa.RecordBatch, rows: list[Any] | None) -> None:
         """Output of the chain: to the sink's writer, or to all output edges."""

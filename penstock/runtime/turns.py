@@ -1,0 +1,49 @@
+"""Whose turn it is, by bytes: deficit round robin (Shreedhar and Varghese 1995), which may overdraw.
+
+A participant keeps its turn while it has something left of it. Who has used more than its share, because a row was
+larger than what was left, pays with its next turns, but only while somebody else waits: what nobody wants is free.
+"""
+
+from __future__ import annotations
+
+from typing import Callable
+
+QUANTUM_BYTES = 32 * 1024
+
+
+class Turns:
+    """Among participants 0 to `count` - 1."""
+
+    __slots__ = ("_left_bytes", "_turn")
+
+    def __init__(self, count: int) -> None:
+        self._left_bytes = [0] * count
+        self._turn = 0
+
+    def next(self, waits: Callable[[int], bool]) -> int | None:
+        """Who goes on; `waits(i)`: whether i has anything to do. None where nobody has."""
+        left, turn = self._left_bytes, self._turn
+        if left and left[turn] > 0 and waits(turn):
+            return turn
+        count = len(left)
+        waiting = []
+        for at in range(turn + 1, turn + 1 + count):
+            participant = at % count
+            if waits(participant):
+                waiting.append(participant)
+            else:
+                left[participant] = 0
+        if not waiting:
+            return None
+        rounds_nobody_can_go = min(-left[i] // QUANTUM_BYTES for i in waiting)
+        for participant in waiting:
+            left[participant] += rounds_nobody_can_go * QUANTUM_BYTES
+        for participant in waiting:
+            left[participant] += QUANTUM_BYTES
+            if left[participant] > 0:
+                self._turn = participant
+                break
+        return self._turn
+
+    def used(self, participant: int, size_bytes: int) -> None:
+        self._left_bytes[participant] -= size_bytes
