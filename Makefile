@@ -26,7 +26,7 @@ test: lint ## lint, types and all tests
 	@echo "== unit tests, properties and simulation ($(JOBS) at a time)"
 	@$(PY) -m pytest -q -n $(JOBS) --dist loadfile tests --ignore=tests/spark --ignore=tests/chaos
 	@echo "== simulation, seeds $(SEEDS)"
-	@$(PY) -m penstock.simulation --seeds $(SEEDS)
+	@$(PY) -m penstock.simulation --seeds $(SEEDS) -j $(JOBS)
 	@echo "== tests on a real Spark, with kills"
 	@$(PY) -m pytest -q $(wildcard tests/spark tests/chaos)
 
@@ -38,7 +38,7 @@ lint: setup ## ruff, and mypy over the public packages
 
 simulate: setup ## the simulated cluster; SEEDS=0:20000 for more
 	@echo "== simulation, seeds $(SEEDS)"
-	@$(PY) -m penstock.simulation --seeds $(SEEDS)
+	@$(PY) -m penstock.simulation --seeds $(SEEDS) -j $(JOBS)
 
 bench: setup ## our benchmarks beside their peers, in turns; writes benchmarks/RESULTS.md (needs a JDK)
 	@echo "== benchmarks: this takes about half an hour, and wants the machine for itself"
