@@ -111,8 +111,8 @@ class SlotKeeper:
         """Blocks while the slot lives. Why it ended."""
         context = self._substrate.context
         tag = self._tag(submission)
-        context.addJobTag(tag)
         try:
+            context.addJobTag(tag)
             context.setLocalProperty("spark.job.description", f"penstock slot {self._slot}")
             if not self._wanted:
                 return "it was told to stop"
@@ -245,11 +245,9 @@ def _cause(error: Exception) -> str:
     Spark's, which tells a user nothing."""
     text = str(error)
     log.debug("%s", text)
-    start = text.find("Traceback (most recent call last)")
-    end = text.find("\n\tat ", start)
-    lines = text[start : end if end > 0 else None].splitlines() if start >= 0 else text.splitlines()
-    if start >= 0:
-        last_frame = max(i for i, line in enumerate(lines) if line.startswith((" ", "Traceback")))
-        lines = lines[last_frame + 1 :]
-    said = [line for line in lines if line.strip()]
-    return "\n".join(said if start >= 0 else said[:1]) or type(error).__name__
+    _, traceback, rest = text.partition("Traceback (most recent call last)")
+    if not traceback:
+        return next((line for line in text.splitlines() if line.strip()), type(error).__name__)
+    raised = rest.partition("\n\tat ")[0].partition("\n SQLSTATE")[0].splitlines()
+    last_frame = max((i for i, line in enumerate(raised) if line.startswith("  ")), default=0)
+    return "\n".join(line for line in raised[last_frame + 1 :] if line.strip()) or type(error).__name__
