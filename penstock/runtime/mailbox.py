@@ -6,6 +6,9 @@ import threading
 from collections import deque
 from typing import Any
 
+_WAIT_S_MAX = 3600.0
+"""A lock cannot wait for ever by a number: some limits are options that mean "never"."""
+
 
 class Mailbox:
     """Many post, one owner takes. `post` never blocks; `wait` returns at once when there is mail.
@@ -46,4 +49,4 @@ class Mailbox:
         """Until it rings, or for that long at most. May return early without mail."""
         if self._mail:
             return
-        self._bell.acquire(timeout=-1 if timeout_ms is None else max(timeout_ms, 0.0) / 1000)
+        self._bell.acquire(timeout=-1 if timeout_ms is None else min(max(timeout_ms / 1000, 0.0), _WAIT_S_MAX))

@@ -81,10 +81,9 @@ class Chain:
         self.keyed = bool(functions) and functions[0].operator.kind in _KEYED
         self._output_type = row_type(functions[-1].operator.output_type) if functions else None
         self._output_operator = functions[-1].operator.name if functions else vertex.name
-        self._isolate_output = isolation(functions[-1].operator.output_type) if functions else None
-        self._isolate_between = [
-            None if object_reuse else isolation(f.operator.output_type) for f in functions[:-1]
-        ]  # fmt: skip
+        isolations = [isolation(f.operator.output_type, f.operator.name) for f in functions]
+        self._isolate_output = isolations[-1] if functions else None
+        self._isolate_between = [None if object_reuse else isolate for isolate in isolations[:-1]]
         self._unfinished: Slice | None = None
 
     @property
