@@ -11,7 +11,7 @@ from typing import Any, Callable
 import pyarrow as pa
 
 from penstock.graph.job_graph import Edge
-from penstock.protocol.channel import Captured, OutputChannel
+from penstock.protocol.channel import Captured, OutputChannel, Overtaken
 from penstock.protocol.elements import Barrier, ChannelId, InBandEvent
 from penstock.protocol.flow_control import BoundSizer
 from penstock.protocol.frames import (
@@ -28,6 +28,9 @@ _ROOM_SHARE_MIN = 4
 
 Send = Callable[[int, Frame], None]
 """(slot, frame): by reference to a subtask of our own slot, over a connection to any other."""
+
+Overtaking = tuple[int, int, Captured]
+"""(checkpoint, consumer, what its barrier overtook and we store)"""
 
 
 class ResultPartition:
@@ -50,11 +53,8 @@ class ResultPartition:
         ]
         self.position_of = {c.id: i for i, c in enumerate(self.channels)}
         self._oldest_ms: list[float | None] = [None] * len(self.channels)
+        self.queued_bytes = 0
         self.bytes_out = 0
-
-    @property
-    def queued_bytes(self) -> int:
-        return sum(c.queued_bytes for c in self.channels)
 
     @property
     def has_room(self) -> bool:
@@ -80,7 +80,9 @@ class ResultPartition:
         parent_bytes = batch.nbytes
         for position, routed in self.router.route(batch, rows):
             part = compact(routed, parent_bytes)
-            self.channels[position].enqueue_rows(part.num_rows, part.nbytes + FRAME_OVERHEAD_BYTES, part)
+            size_bytes = part.nbytes + FRAME_OVERHEAD_BYTES
+            self.channels[position].enqueue_rows(part.num_rows, size_bytes, part)
+            self.queued_bytes += size_bytes
             if self._oldest_ms[position] is None:
                 self._oldest_ms[position] = now_ms
 
@@ -91,7 +93,7 @@ class ResultPartition:
 
     def flush(self, now_ms: float, idle: bool) -> float | None:
         """Sends what may leave: all there is when the subtask is idle, else what is large or old enough. Returns
-        when to call again at the latest."""
+        when to call again at the latest (what then still waits, waits for credit)."""
         next_ms: float | None = None
         for position, channel in enumerate(self.channels):
             oldest_ms = self._oldest_ms[position]
@@ -100,9 +102,11 @@ class ResultPartition:
             due_ms = oldest_ms + self._buffer_timeout_ms
             if idle or now_ms >= due_ms or channel.queued_bytes >= JOINED_FLUSH_BYTES:
                 self._drain(channel)
-            if not channel.queue:
+                if not channel.queue:
+                    self._oldest_ms[position] = None
+            elif not channel.queue:
                 self._oldest_ms[position] = None
-            elif now_ms < due_ms and (next_ms is None or due_ms < next_ms):
+            elif next_ms is None or due_ms < next_ms:
                 next_ms = due_ms
         return next_ms
 
@@ -118,6 +122,7 @@ class ResultPartition:
         while (frame := channel.pop()) is not None:
             if isinstance(frame, Data):
                 batch = joined(frame.payload)
+                self.queued_bytes -= frame.size_bytes
                 self.bytes_out += frame.size_bytes
                 payload = batch if consumer_slot == self._slot else batch.serialize()
                 frame = Data(frame.channel, frame.first, frame.rows, frame.size_bytes, payload)
@@ -134,38 +139,27 @@ class ResultPartition:
     def holds_barrier(self, checkpoint_id: int) -> bool:
         return any(c.holds_barrier(checkpoint_id) for c in self.channels)
 
-    def send_urgent(self, barrier: Barrier) -> tuple[list[tuple[int, int, Captured]], list[int]]:
-        """The barrier ahead of everything. Returns ((checkpoint, consumer, captured) for it and every older barrier
-        that it turned, ids of purely aligned checkpoints that cannot go on)."""
-        captured: list[tuple[int, int, Captured]] = []
-        refused: list[int] = []
-        for channel in self.channels:
-            self._carry_out(channel, channel.overtake(barrier), captured, refused)
-        return captured, refused
+    def send_urgent(self, barrier: Barrier) -> list[Overtaking]:
+        """The barrier ahead of everything. Returns what it overtook, and what older barriers did that it turned."""
+        return [o for channel in self.channels for o in self._carry_out(channel, channel.overtake(barrier))]
 
-    def turn(self, checkpoint_id: int) -> tuple[list[tuple[int, int, Captured]], list[int]]:
+    def turn(self, checkpoint_id: int) -> list[Overtaking]:
         """The alignment timeout has passed: barriers that still wait here become urgent. As `send_urgent`."""
-        captured: list[tuple[int, int, Captured]] = []
-        refused: list[int] = []
-        for channel in self.channels:
-            self._carry_out(channel, channel.turn(checkpoint_id), captured, refused)
-        return captured, refused
+        return [o for channel in self.channels for o in self._carry_out(channel, channel.turn(checkpoint_id))]
 
-    def _carry_out(
-        self, channel: OutputChannel, overtaken: list[Any],
-        captured: list[tuple[int, int, Captured]], refused: list[int],
-    ) -> None:  # fmt: skip
-        for turned in overtaken:
-            checkpoint_id = turned.barrier.checkpoint_id
-            if turned.frame is None:
-                refused.append(checkpoint_id)
-                self._send(channel.id.consumer, CancelBarrier(channel.id, checkpoint_id))
+    def _carry_out(self, channel: OutputChannel, overtaken: list[Overtaken]) -> list[Overtaking]:
+        captured = []
+        for barrier, frame, elements in overtaken:
+            if frame is None:
+                # Our own part is acknowledged; the consumer, which would have to capture, declines.
+                self._send(channel.id.consumer, CancelBarrier(channel.id, barrier.checkpoint_id))
                 continue
-            self._send(channel.id.consumer, turned.frame)
-            captured.append((checkpoint_id, channel.id.consumer, turned.captured))
+            self._send(channel.id.consumer, frame)
+            captured.append((barrier.checkpoint_id, channel.id.consumer, elements))
+        return captured
 
     def cancel(self, checkpoint_id: int) -> None:
-        """Tells every consumer that our barrier will not come, unless it has left already."""
+        """Tells every consumer that the checkpoint fails; a barrier of it that still waits here does not leave."""
         for channel in self.channels:
             channel.drop_barrier(checkpoint_id)
             self._send(channel.id.consumer, CancelBarrier(channel.id, checkpoint_id))

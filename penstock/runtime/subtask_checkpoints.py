@@ -10,7 +10,6 @@ from collections import deque
 from typing import Callable, Protocol
 
 from penstock.graph.job_graph import Edge
-from penstock.protocol import failure_reasons
 from penstock.protocol.barrier_handler import (
     AllBarriersIn,
     BarrierHandler,
@@ -23,13 +22,12 @@ from penstock.protocol.barrier_handler import (
     TakeOut,
     Unblock,
 )
-from penstock.protocol.channel import Captured
 from penstock.protocol.elements import Barrier, SubtaskId
 from penstock.protocol.frames import AlignedBarrier, Data, Event, UrgentBarrier
 from penstock.protocol.snapshot import Committable, OperatorPart
 from penstock.runtime.input_gate import InputGate
 from penstock.runtime.ports import Clock
-from penstock.runtime.result_partition import ResultPartition
+from penstock.runtime.result_partition import Overtaking, ResultPartition
 from penstock.runtime.snapshots import CapturedChannel, CapturedLayer, SubtaskCapture
 from penstock.state.backend import StateSnapshot
 
@@ -110,7 +108,7 @@ class SubtaskCheckpoints:
         for checkpoint_id in [i for i, at_ms in self._output_deadlines.items() if at_ms <= now_ms]:
             del self._output_deadlines[checkpoint_id]
             for partition in self._partitions:
-                self._keep_overtaken(partition, *partition.turn(checkpoint_id))
+                self._keep_overtaken(partition, partition.turn(checkpoint_id))
         self.look_at_outputs()
 
     def next_deadline_ms(self) -> float | None:
@@ -204,7 +202,7 @@ class SubtaskCheckpoints:
     def _send_barrier(self, barrier: Barrier, unaligned: bool, capture: SubtaskCapture) -> None:
         if unaligned:
             for partition in self._partitions:
-                self._keep_overtaken(partition, *partition.send_urgent(barrier))
+                self._keep_overtaken(partition, partition.send_urgent(barrier))
             return
         for partition in self._partitions:
             partition.send_aligned(barrier)
@@ -214,16 +212,11 @@ class SubtaskCheckpoints:
                 left_ms = max(0.0, barrier.alignment_timeout_ms - barrier.age_ms)
                 self._output_deadlines[barrier.checkpoint_id] = self._clock.monotonic_ms() + left_ms
 
-    def _keep_overtaken(
-        self, partition: ResultPartition, captured: list[tuple[int, int, Captured]], refused: list[int]
-    ) -> None:
-        for checkpoint_id, consumer, elements in captured:
-            if elements and (capture := self._captures.get(checkpoint_id)):
+    def _keep_overtaken(self, partition: ResultPartition, overtaken: list[Overtaking]) -> None:
+        for checkpoint_id, consumer, elements in overtaken:
+            capture = self._captures.get(checkpoint_id)
+            if capture is not None and elements and not capture.barrier.commits_only:
                 capture.outputs.append(CapturedChannel(partition.edge, consumer, elements))
-        for checkpoint_id in refused:
-            if checkpoint_id in self._captures:
-                self._drop(checkpoint_id)
-                self._declined(checkpoint_id, failure_reasons.DECLINED_SUBSUMED)
 
     def _applied(self) -> list[tuple[Edge, list[int]]]:
         applied: dict[str, tuple[Edge, list[int]]] = {}

@@ -1,0 +1,235 @@
+"""Output queues: when rows leave, what waits for credit, and how barriers pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.common.types import Types
+from penstock.graph.job_graph import Edge
+from penstock.graph.logical import Partitioner, PartitionerKind
+from penstock.protocol.elements import Barrier, EndOfData
+from penstock.protocol.flow_control import BoundSizer
+from penstock.protocol.frames import (
+    FRAME_OVERHEAD_BYTES,
+    JOINED_FLUSH_BYTES,
+    AlignedBarrier,
+    CancelBarrier,
+    Data,
+    Event,
+    Frame,
+    UrgentBarrier,
+)
+from penstock.runtime.batches import as_batch
+from penstock.runtime.result_partition import ResultPartition
+from penstock.runtime.routing import create_router
+
+TIMEOUT_MS = 100.0
+QUEUE_BYTES = 100_000
+
+
+class Outputs:
+    """A partition of subtask 0 in slot 0, and what it sent."""
+
+    def __init__(
+        self, consumers: int = 1, kind: PartitionerKind = PartitionerKind.REBALANCE, credit_bytes: int = 1 << 30,
+        buffer_timeout_ms: float = TIMEOUT_MS,
+    ) -> None:  # fmt: skip
+        edge = Edge(0, "a-b-0-0", 0, 1, 0, Partitioner(kind), Types.LONG(), 1, consumers)
+        self.sent: list[tuple[int, Frame]] = []
+        self.partition = ResultPartition(
+            edge, 0, create_router(edge, 0, 128, "op", 0), 0, lambda slot, frame: self.sent.append((slot, frame)),
+            BoundSizer(QUEUE_BYTES, QUEUE_BYTES, 0), [credit_bytes] * consumers, buffer_timeout_ms,
+        )  # fmt: skip
+
+    def emit(self, rows: list[int], now_ms: float = 0.0) -> None:
+        batch = pa.RecordBatch.from_arrays(Types.LONG().encode(rows), schema=Types.LONG().schema)
+        self.partition.emit(batch, rows, now_ms)
+
+    def taken(self) -> list[Any]:
+        """What has been sent since the last look: rows as lists, other frames by the names of their classes."""
+        found = []
+        for slot, frame in self.sent:
+            if isinstance(frame, Data):
+                assert isinstance(frame.payload, pa.RecordBatch) == (slot == 0), "by reference in our own slot only"
+                batch = as_batch(frame.payload, Types.LONG().schema)
+                assert batch.num_rows == frame.rows
+                found.append(batch.column(0).to_pylist())
+            else:
+                found.append(type(frame).__name__)
+        self.sent.clear()
+        return found
+
+
+# ---- when rows leave ------------------------------------------------------------------------------------------------
+
+
+def test_rows_wait_for_more_until_their_time() -> None:
+    outputs = Outputs()
+    outputs.emit([1], 10.0)
+    outputs.emit([2, 3], 50.0)
+    assert outputs.partition.flush(60.0, idle=False) == 110.0, "counted from the oldest"
+    assert outputs.taken() == []
+    assert outputs.partition.flush(110.0, idle=False) is None
+    assert outputs.taken() == [[1, 2, 3]], "one frame"
+    outputs.emit([4], 200.0)
+    assert outputs.partition.flush(201.0, idle=False) == 300.0, "the clock starts anew"
+
+
+def test_rows_leave_at_once_when_there_is_nothing_else_to_do_or_when_they_are_many() -> None:
+    outputs = Outputs()
+    outputs.emit([1])
+    assert outputs.partition.flush(1.0, idle=True) is None
+    assert outputs.taken() == [[1]]
+    outputs.emit(list(range(JOINED_FLUSH_BYTES // 8)))
+    assert outputs.partition.flush(1.0, idle=False) is None
+    assert len(outputs.taken()) == 1
+
+
+def test_each_channel_has_its_own_time() -> None:
+    outputs = Outputs(2)
+    outputs.emit([1], 0.0)
+    outputs.emit([2], 40.0)
+    assert outputs.partition.flush(50.0, idle=False) == 100.0
+    assert outputs.partition.flush(100.0, idle=False) == 140.0
+    assert outputs.taken() == [[1]]
+
+
+def test_what_waits_for_credit_needs_no_timer() -> None:
+    """A subtask would wake up for nothing; and with the buffer timeout off, in 30,000 years."""
+    outputs = Outputs(credit_bytes=0)
+    outputs.emit([1])
+    assert outputs.partition.flush(10.0, idle=True) is None
+    assert outputs.partition.flush(500.0, idle=False) is None
+    never = Outputs(buffer_timeout_ms=1e15, credit_bytes=0)
+    never.emit([1])
+    assert never.partition.flush(10.0, idle=True) is None
+    assert outputs.taken() == never.taken() == []
+
+
+# ---- credit and room ------------------------------------------------------------------------------------------------
+
+
+def test_rows_wait_for_credit_and_leave_when_it_comes() -> None:
+    outputs = Outputs(credit_bytes=1)
+    for row in range(3):
+        outputs.emit([row] * 4_096)  # 32 KB: a frame of its own
+    outputs.partition.flush(0.0, idle=True)
+    assert [len(rows) for rows in outputs.taken()] == [4_096], "one frame while any credit is left"
+    channel = outputs.partition.channels[0]
+    outputs.partition.grant(channel.id, channel.sent_bytes + 1)
+    assert [len(rows) for rows in outputs.taken()] == [4_096]
+    outputs.partition.grant(channel.id, channel.sent_bytes)
+    assert outputs.taken() == []
+
+
+def test_room_is_what_the_queues_do_not_hold_and_less_than_a_quarter_is_none() -> None:
+    outputs = Outputs(consumers=2, credit_bytes=0)
+    partition = outputs.partition
+    assert partition.has_room and partition.room_bytes == QUEUE_BYTES
+    outputs.emit(list(range(8_000)))
+    expected = 2 * (4_000 * 8 + FRAME_OVERHEAD_BYTES)
+    assert partition.queued_bytes == expected == sum(c.queued_bytes for c in partition.channels)
+    assert partition.has_room
+    outputs.emit(list(range(2_000)))
+    assert not partition.has_room and partition.room_bytes > 0
+    outputs.emit(list(range(10_000)))
+    assert partition.room_bytes < 0, "a slice's output is queued in full"
+    for channel in partition.channels:
+        partition.grant(channel.id, 1 << 30)
+    assert partition.queued_bytes == 0 and partition.has_room
+    assert partition.bytes_out == sum(c.sent_bytes for c in partition.channels)
+
+
+def test_small_parts_of_a_large_batch_do_not_keep_it() -> None:
+    outputs = Outputs(consumers=50, credit_bytes=0)
+    outputs.emit(list(range(50_000)))
+    for channel in outputs.partition.channels:
+        (waiting,) = channel.queue
+        assert waiting.payload.get_total_buffer_size() <= 4 * waiting.size_bytes
+
+
+# ---- events and barriers --------------------------------------------------------------------------------------------
+
+
+def test_an_event_takes_the_rows_before_it_along() -> None:
+    outputs = Outputs(2)
+    outputs.emit([1])
+    outputs.partition.emit_event(EndOfData())
+    assert outputs.taken() == [[1], "Event", "Event"]
+
+
+def test_an_event_waits_behind_rows_without_credit() -> None:
+    outputs = Outputs(credit_bytes=0)
+    outputs.emit([1])
+    outputs.partition.emit_event(EndOfData())
+    assert outputs.taken() == []
+    outputs.partition.grant(outputs.partition.channels[0].id, 1 << 20)
+    assert outputs.taken() == [[1], "Event"]
+
+
+def test_an_aligned_barrier_leaves_at_once_with_the_rows_before_it() -> None:
+    outputs = Outputs(2)
+    outputs.emit([1, 2])
+    outputs.partition.send_aligned(Barrier(1, None))
+    assert outputs.taken() == [[1], "AlignedBarrier", [2], "AlignedBarrier"]
+    assert not outputs.partition.holds_barrier(1)
+
+
+def test_an_aligned_barrier_behind_rows_without_credit_turns_when_its_time_is_up() -> None:
+    outputs = Outputs(2, credit_bytes=0)
+    outputs.emit([1, 2, 3, 4])
+    outputs.partition.send_aligned(Barrier(1, 100))
+    outputs.emit([5, 6])
+    assert outputs.partition.holds_barrier(1)
+    captured = outputs.partition.turn(1)
+    assert [(i, consumer, [(r.first, r.rows) for r in c.rows]) for i, consumer, c in captured] == [
+        (1, 0, [(0, 2)]), (1, 1, [(0, 2)]),
+    ]  # fmt: skip
+    frames = [frame for _, frame in outputs.sent]
+    assert all(isinstance(f, UrgentBarrier) and (f.emitted, f.handed) == (2, 0) for f in frames)
+    assert not outputs.partition.holds_barrier(1) and outputs.partition.turn(1) == []
+
+
+def test_an_urgent_barrier_goes_to_everybody_at_once() -> None:
+    outputs = Outputs(3, PartitionerKind.BROADCAST, credit_bytes=0)
+    outputs.emit([1, 2])
+    captured = outputs.partition.send_urgent(Barrier(4, 0))
+    assert [(i, consumer) for i, consumer, _ in captured] == [(4, 0), (4, 1), (4, 2)]
+    assert outputs.taken() == ["UrgentBarrier"] * 3
+    assert outputs.partition.emitted == [2, 2, 2]
+
+
+def test_a_purely_aligned_barrier_that_is_overtaken_is_cancelled_where_it_waits() -> None:
+    outputs = Outputs(2, credit_bytes=0)
+    outputs.emit([1])
+    outputs.partition.send_aligned(Barrier(1, None))
+    assert outputs.taken() == ["AlignedBarrier"], "nothing waits before it on the second channel"
+    captured = outputs.partition.send_urgent(Barrier(2, 0))
+    assert [(i, consumer, bool(c)) for i, consumer, c in captured] == [(2, 0, True), (2, 1, False)]
+    assert outputs.taken() == ["CancelBarrier", "UrgentBarrier", "UrgentBarrier"]
+
+
+@pytest.mark.parametrize("sends", [True, False])
+def test_a_cancelled_barrier_leaves_the_queue(sends: bool) -> None:
+    outputs = Outputs(credit_bytes=0)
+    outputs.emit([1])
+    outputs.partition.send_aligned(Barrier(1, 100))
+    if sends:
+        outputs.partition.cancel(1)
+    else:
+        outputs.partition.drop_barrier(1)
+    assert not outputs.partition.holds_barrier(1)
+    assert outputs.taken() == (["CancelBarrier"] if sends else [])
+
+
+def test_frames_are_what_their_channels_say() -> None:
+    outputs = Outputs(2)
+    outputs.emit([1, 2])
+    outputs.partition.send_aligned(Barrier(1, None))
+    outputs.partition.cancel(2)
+    for slot, frame in outputs.sent:
+        assert isinstance(frame, (Data, Event, AlignedBarrier, CancelBarrier))
+        assert (frame.channel.producer, frame.channel.consumer) == (0, slot)
