@@ -6,16 +6,14 @@ import json
 import os
 import runpy
 import sys
-import traceback
 from pathlib import Path
 
 from penstock.common.configuration_sources import DYNAMIC_OPTIONS_VARIABLE
-from penstock.common.job_execution import JobExecutionError
+from penstock.common.last_words import EXIT_INTERRUPTED, last_words
 from penstock.common.options import OptionError
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
 
 
 def run_program(program: Path, arguments: list[str], options: dict[str, str]) -> int:
@@ -34,21 +32,10 @@ def run_program(program: Path, arguments: list[str], options: dict[str, str]) ->
     except KeyboardInterrupt:
         print("penstock: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
-    except JobExecutionError as error:
-        print(str(error), file=sys.stderr)
-        return EXIT_FAILED
     except OptionError as error:
         print(f"penstock: {error}", file=sys.stderr)
         return EXIT_USAGE
     except Exception as error:
-        print(_own_traceback(error, program), file=sys.stderr, end="")
+        print(last_words(error, str(program)), file=sys.stderr, end="")
         return EXIT_FAILED
     return 0
-
-
-def _own_traceback(error: BaseException, program: Path) -> str:
-    """The traceback from the program's first line on: how it was started is of no interest."""
-    shown = error.__traceback__
-    while shown is not None and shown.tb_frame.f_code.co_filename != str(program):
-        shown = shown.tb_next
-    return "".join(traceback.format_exception(type(error), error, shown or error.__traceback__))

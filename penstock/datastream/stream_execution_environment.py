@@ -11,6 +11,7 @@ from penstock.common.configuration import Configuration, OptionWarning
 from penstock.common.configuration_sources import load_configuration
 from penstock.common.execution_config import ExecutionConfig
 from penstock.common.job_execution import JobExecutionResult
+from penstock.common.last_words import install_last_words
 from penstock.common.options import (
     DeploymentOptions,
     ExecutionOptions,
@@ -216,6 +217,7 @@ class StreamExecutionEnvironment:
 
     def execute_async(self, job_name: str | None = None) -> JobClient:
         """Starts the job. What can be known before it starts is raised here."""
+        install_last_words()
         _validate(self._configuration)
         graph = self.get_job_graph(job_name)
         check_connectors(graph)

@@ -11,6 +11,7 @@ from penstock.datastream.job_client import JobClient
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.pickling import dumps
 from penstock.runtime.job_master.identity import LATEST, identify
+from penstock.runtime.job_master.restore import open_own
 from penstock.runtime.job_master.settings import JobSettings
 from penstock.spark.job import SparkJob, driver_store
 from penstock.spark.session import is_running, open_session
@@ -31,6 +32,8 @@ class SparkExecutor:
         JobSettings.from_configuration(configuration, graph.slots)
         dumps(graph)
         identity = identify(configuration, graph.name, lambda: JobID.generate().hex, driver_store(configuration))
+        if identity.directory is not None:
+            open_own(driver_store(configuration), identity.directory)
         terminal = Terminal()
         if not is_running():
             terminal.show("starting Spark …")

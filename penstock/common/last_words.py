@@ -1,0 +1,47 @@
+"""What a program that ends with an error says last: the user's own lines, and not how we came to call them.
+
+Python's own way would be to begin with our frames between `env.execute()` and the job that failed, and to die of
+SIGINT where Ctrl-C ended the program, although everything has been put away in order.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from types import TracebackType
+
+import penstock
+from penstock.common.job_execution import JobExecutionError
+
+EXIT_INTERRUPTED = 130
+_OURS = os.path.dirname(os.path.abspath(penstock.__file__)) + os.sep
+
+
+def last_words(error: BaseException, first_file: str = "") -> str:
+    """What to print of an error that ends the program, with its line end. Frames above the first one of `first_file`
+    are left out; so are ours at the end of a refusal, whose message says it all."""
+    if isinstance(error, JobExecutionError):
+        return f"{error}\n"
+    told = traceback.TracebackException.from_exception(error)
+    frames = list(told.stack)
+    begin = next((i for i, frame in enumerate(frames) if frame.filename == first_file), 0)
+    end = len(frames)
+    if type(error).__module__.startswith("penstock."):
+        told.__cause__ = told.__context__ = None
+        while end > begin and os.path.abspath(frames[end - 1].filename).startswith(_OURS):
+            end -= 1
+    told.stack = traceback.StackSummary.from_list(frames[begin:end] or frames)
+    return "".join(told.format())
+
+
+def install_last_words() -> None:
+    """For programs that are started with Python itself; an excepthook of the user's own stays."""
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = _say
+
+
+def _say(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if isinstance(error, KeyboardInterrupt):
+        raise SystemExit(EXIT_INTERRUPTED)
+    sys.stderr.write(last_words(error.with_traceback(trace)))
