@@ -18,6 +18,7 @@ from penstock.simulation.data_network import DataNetwork
 from penstock.simulation.driver import DriverProcess, DriverSurroundings
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.output import Output, Pending
+from penstock.simulation.scale import SMALL, Scale, random_scale, scaled
 from penstock.simulation.slots import SlotKeeper, SlotProcess
 from penstock.simulation.store import FaultyStore, SharedObjects, StoreFaults
 from penstock.simulation.workload import Workload
@@ -39,6 +40,7 @@ class Pace:
     slot_start_ms: float = 50.0
     bytes_share: float = 0.0
     control_as_bytes: bool = False
+    scale: Scale = SMALL
 
 
 @dataclass(frozen=True)
@@ -102,20 +104,26 @@ class Cluster:
     def run(self) -> None:
         surroundings.enter(self)
         try:
-            self.start_driver()
-            world, bounds = self.world, self.bounds
-            step = world.step
-            while not self.is_over and not world.violations:
-                if not step():
-                    world.violate("nothing will ever happen again, and the job has not ended")
-                elif world.events > bounds.events_max or world.now_ms > bounds.ms_max:
-                    world.violate(
-                        f"no end after {world.events} events and {world.now_ms / 1000:.0f} s: {self._where_it_hangs()}"
-                    )
+            with scaled(self.pace.scale):
+                self._run()
         finally:
             surroundings.enter(None)
-        if not world.violations:
-            check_end(self.world, self.output, self.workload, self.log, is_swept=not self.is_left_unswept)
+        if not self.world.violations:
+            check_end(
+                self.world, self.output, self.workload, self.log, is_swept=not self.is_left_unswept
+            )
+
+    def _run(self) -> None:
+        self.start_driver()
+        world, bounds = self.world, self.bounds
+        step = world.step
+        while not self.is_over and not world.violations:
+            if not step():
+                world.violate("nothing will ever happen again, and the job has not ended")
+            elif world.events > bounds.events_max or world.now_ms > bounds.ms_max:
+                world.violate(
+                    f"no end after {world.events} events and {world.now_ms / 1000:.0f} s: {self._where_it_hangs()}"
+                )
 
     def _where_it_hangs(self) -> str:
         if not self.drivers:
@@ -166,12 +174,17 @@ class Cluster:
     def _on_sent(self, process: str, message: Message) -> None:
         self.answers.on_sent(process, message)
         if isinstance(message, SubtaskFailed):
-            if "simulated" not in message.error:
+            if "simulated" not in message.error and not self._reads_what_the_owner_deleted(process, message.error):
                 self.world.violate(f"{process}: {message.operator} failed: {message.error}\n{message.traceback}")
         elif isinstance(message, Restored) and not self._faults_begun:
             self._faults_begun = True
             self.statistics.generations += 1
             self._plan_fault()
+
+    def _reads_what_the_owner_deleted(self, process: str, error: str) -> bool:
+        """A driver that has been fenced and does not know it yet restores what its successor needs no more."""
+        driver = next(d for d in self.drivers if process.startswith(d.process.name))
+        return self._has_lost_the_log(driver.host) and "is missing" in error
 
     def _on_aborted(self, reason: str, detail: str) -> None:
         if "incomplete" in detail:
@@ -195,7 +208,7 @@ class Cluster:
         elif "has ended (FINISHED)" in error and self._is_ended_in_log():
             # The driver that ended it was killed before it had deleted what is not needed any more.
             self.is_over = self.is_left_unswept = True
-        elif "taken over" in error and self._has_lost_the_log(driver):
+        elif outcome.state == "FAILED" and self._has_lost_the_log(driver):
             if not any(d.process.is_alive and not d.host.has_ended for d in self.drivers):
                 self._start_driver_soon()
         elif outcome.state == "FAILED" and self._may_fail(error):
@@ -372,6 +385,7 @@ def random_pace(random: Random) -> Pace:
         slot_start_ms=random.choice((20.0, 400.0)),
         bytes_share=random.choice((0.0, 0.0, 0.5, 1.0)),
         control_as_bytes=random.random() < 0.2,
+        scale=random_scale(random),
     )
 
 

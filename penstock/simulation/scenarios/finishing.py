@@ -17,11 +17,11 @@ class FinishedProducerWithQueuedRows(Scenario):
 
     section = 9
     options = UNALIGNED | {"penstock.network.window-bytes": 700, "penstock.network.output-queue-bytes": 20_000}
-    faults = FaultPlan(kinds=("kill_slot",), count=3, gap_ms=50.0)
+    faults = FaultPlan(kinds=("kill_slot",), count=3, gap_ms=150.0)
 
     def declare(self, job: WorkloadBuilder) -> None:
-        source = job.source(kind="sequence", rows=60, parallelism=2, cost_ms=0.01, keys=8)
-        job.sink(job.count(source, 2, cost_ms=3.0), 2)
+        source = job.source(kind="sequence", rows=120, parallelism=2, cost_ms=0.05, keys=8)
+        job.sink(job.count(source, 2, cost_ms=4.0), 2)
 
     def has_happened(self) -> bool:
         log = self.cluster.log

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.protocol.elements import WATERMARK_MAX_MS
-from penstock.protocol.messages import Run
+from penstock.protocol.messages import Deploy, Restore, Run
 from penstock.simulation.cluster import Pace
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
@@ -50,15 +50,15 @@ class RestoredWhileItIsRestored(Scenario):
     pace = Pace(control_ms=3.0)
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
-        log = self.cluster.log
-        assert log is not None
-        if what == "down" and self.count < 4 and log.published:
-            kind = type(detail).__name__
-            if kind == ("Deploy", "Restore", "Run", "Deploy")[self.count]:
-                self.count += 1
-                self.cluster.world.after(self.cluster.world.chance() * 4, None, self.cluster.strike, "kill_slot")
-        elif what == "down" and not self.count and isinstance(detail, Run):
-            self.cluster.world.after(150.0, None, self.cluster.strike, "kill_slot")
+        cluster, log = self.cluster, self.cluster.log
+        if what != "down" or log is None:
+            return
+        if not self.count and isinstance(detail, Run):
+            self.count = 1
+            cluster.world.after(100.0, None, cluster.strike, "kill_slot")
+        elif 1 <= self.count < 4 and log.published and isinstance(detail, (Deploy, Restore, Run)[self.count - 1]):
+            self.count += 1
+            cluster.world.after(cluster.world.chance() * 4, None, cluster.strike, "kill_slot")
 
     def has_happened(self) -> bool:
         return self.count == 4

@@ -1,0 +1,66 @@
+"""Sizes that a small job would never reach, made small: where slices, frames, batches and turns end.
+
+User functions and the protocol must not depend on such borders, so a run may move them.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Iterator
+
+from penstock.protocol import channel
+from penstock.runtime import result_partition, turns
+from penstock.runtime.operators import chain
+from penstock.state import hash_map
+
+
+@dataclass(frozen=True)
+class Scale:
+    """`pulled_at_once`: output rows of a chain between two looks at the room. `joined_*_bytes`: how much leaves as one
+    frame, and when it leaves while more is being made. `quantum_bytes`: a channel's turn at a gate."""
+
+    pulled_at_once: int = 256
+    rows_between_clocks: int = 16
+    joined_frame_bytes: int = 32 * 1024
+    joined_flush_bytes: int = 16 * 1024
+    quantum_bytes: int = 32 * 1024
+    state_entries_per_batch: int = 2048
+
+
+SMALL = Scale(4, 1, 1_200, 600, 600, 2)
+
+
+def random_scale(random: Random) -> Scale:
+    if random.random() < 0.3:
+        return Scale()
+    return Scale(
+        pulled_at_once=random.choice((1, 4, 16)),
+        rows_between_clocks=random.choice((1, 4)),
+        joined_frame_bytes=random.choice((1, 1_200, 4_000)),
+        joined_flush_bytes=random.choice((1, 600, 4_000)),
+        quantum_bytes=random.choice((1, 600, 4_000)),
+        state_entries_per_batch=random.choice((1, 2, 16)),
+    )
+
+
+@contextmanager
+def scaled(scale: Scale) -> Iterator[None]:
+    """The runtime of this process works with these sizes meanwhile."""
+    places: list[tuple[Any, str, int]] = [
+        (chain, "_PULLED_AT_ONCE", scale.pulled_at_once),
+        (chain, "_ROWS_BETWEEN_CLOCKS", scale.rows_between_clocks),
+        (channel, "JOINED_FRAME_BYTES", scale.joined_frame_bytes),
+        (result_partition, "JOINED_FLUSH_BYTES", scale.joined_flush_bytes),
+        (turns, "QUANTUM_BYTES", scale.quantum_bytes),
+        (hash_map, "ENTRIES_PER_BATCH", scale.state_entries_per_batch),
+    ]
+    before = [(module, name, getattr(module, name)) for module, name, _ in places]
+    try:
+        for module, name, value in places:
+            setattr(module, name, value)
+        yield
+    finally:
+        for module, name, value in before:
+            setattr(module, name, value)
