@@ -10,7 +10,7 @@ from typing import Any, Callable
 from penstock.network.control_codec import MessageOutbox, downward_decoder
 from penstock.network.handshake import NONCE_BYTES, DiallerHandshake, Identity
 from penstock.network.io_loop import IoLoop
-from penstock.network.link import Link, Loss, dial, resolve
+from penstock.network.link import HANDSHAKE_TIMEOUT_S, Link, Loss, dial, resolve
 from penstock.protocol.messages import Message
 
 _REDIAL_S = 0.1
@@ -40,6 +40,7 @@ class ControlClient:
         self._on_message = on_message
         self._on_lost = on_lost
         self._silence_timeout_ms = silence_timeout_ms
+        self._connect_timeout_s = connect_timeout_s
         self._deadline = time.monotonic() + connect_timeout_s
         self._link: Link | None = None
         self._over = threading.Event()  # connected, or given up
@@ -50,7 +51,7 @@ class ControlClient:
 
     def wait_connected(self) -> str | None:
         """Blocks until connected or given up. The address of this machine that the driver sees, or None."""
-        self._over.wait()
+        self._over.wait(self._connect_timeout_s + HANDSHAKE_TIMEOUT_S)
         return self._local_host
 
     def send(self, message: Message) -> None:

@@ -9,6 +9,7 @@ barrier.
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 from penstock.protocol.elements import Active, Barrier, ChannelId, EndOfData, Idle, InBandEvent, Watermark
 from penstock.protocol.frames import AlignedBarrier, CancelBarrier, CreditLimit, Data, Event, Frame, UrgentBarrier
@@ -159,7 +160,7 @@ class FrameDecoder:
         if start != _MAGIC[: len(start)]:
             raise FrameError(f"received {start!r} where a frame should start")
 
-    def _begin(self, fields: tuple, received: memoryview, at: int, end: int) -> Frame | None:
+    def _begin(self, fields: tuple[Any, ...], received: memoryview, at: int, end: int) -> Frame | None:
         """Starts a chunk. A data frame of one chunk that has been received whole is returned at once."""
         magic, version, kind, edge, producer, consumer, chunk, total, a, b, c = fields
         if magic != _MAGIC:

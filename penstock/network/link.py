@@ -148,7 +148,7 @@ class Link:
     @property
     def local_host(self) -> str:
         """The address of this machine that the other end sees."""
-        return self._sock.getsockname()[0]
+        return str(self._sock.getsockname()[0])
 
     @property
     def is_closed(self) -> bool:

@@ -8,6 +8,7 @@ import os
 import random
 import secrets
 import socket
+import sys
 import threading
 from typing import Any, Callable, Iterator
 
@@ -37,7 +38,7 @@ from penstock.spark.slot_task import SlotArguments, slot_task
 from penstock.spark.slots import SparkSlots
 from penstock.spark.submission import search_path
 from penstock.spark.system_clock import SystemClock
-from penstock.spark.terminal import Progress, Terminal
+from penstock.spark.terminal import Progress, Terminal, TerminalConsole
 from penstock.storage.opening import open_store
 
 # A slot that ends this often in a row without having registered will not come.
@@ -46,30 +47,13 @@ FRUITLESS_MAX = 4
 WAITING_ADVICE_S = 30.0
 # Statuses are what a user watches the job by, beside being the heartbeat.
 STATUS_INTERVAL_MS_MAX = 500
+SWITCH_INTERVAL_S = 0.0005
 
 
 def driver_store(configuration: Configuration) -> OpenStore:
     """How the driver opens directories; slots open them without creating them."""
     fsync = configuration.get(CheckpointingOptions.STORAGE_FSYNC)
     return lambda directory, create: open_store(directory, fsync=fsync, create_root=create)
-
-
-class TerminalConsole:
-    """Implements `penstock.runtime.console.Console`. Lines come from slots with their subtask's number already: a
-    slot knows which ones have it from the print sink."""
-
-    def __init__(self, terminal: Terminal) -> None:
-        self._terminal = terminal
-
-    def line(self, subtask: int, text: str, is_error: bool) -> None:
-        self._terminal.print_lines([text], is_error)
-
-    def warning(self, text: str) -> None:
-        """A traceback is the user's, and stands there as his program would have shown it."""
-        if text.startswith("Traceback"):
-            shown, _, text = text.rpartition("\n")
-            self._terminal.print_lines([shown], is_error=True)
-        self._terminal.tell(text)
 
 
 class _Links:
@@ -111,7 +95,9 @@ class SparkJob:
         self._server = self._listen()
         self._slots = SparkSlots(substrate, identity.job_id, self._body, self._on_slot_ended)
         self._work = OrderedWork(self._loop)
+        self._console = TerminalConsole(terminal)
         self._own_errors = 0
+        self._switch_interval_s = sys.getswitchinterval()
         self._is_ended = False
         self._master = JobMaster(
             graph,
@@ -124,7 +110,7 @@ class SparkJob:
                 self._slots,
                 self._work,
                 driver_store(configuration),
-                TerminalConsole(terminal),
+                self._console,
                 random.random,
                 socket.gethostname(),
                 os.getpid(),
@@ -140,6 +126,8 @@ class SparkJob:
         )
 
     def start(self) -> SparkJobClient:
+        # A program that is busy beside its job (with a display, with collected rows) would hold up every checkpoint.
+        sys.setswitchinterval(min(self._switch_interval_s, SWITCH_INTERVAL_S))
         self._io.start()
         self._master.start()
         self._loop.start(self)
@@ -156,10 +144,11 @@ class SparkJob:
     def _listen(self) -> ControlServer:
         get = self._configuration.get
         advertised = get(JobManagerOptions.ADDRESS)
+        ports: tuple[range, ...] = get(JobManagerOptions.RPC_BIND_PORT.key)
         everywhere = LOOPBACK if self._substrate.driver_host == LOOPBACK else "0.0.0.0"
         listening = listen(
             get(JobManagerOptions.BIND_HOST) or advertised or everywhere,
-            get(JobManagerOptions.RPC_BIND_PORT),
+            ports,
             JobManagerOptions.RPC_BIND_PORT.key,
             JobManagerOptions.BIND_HOST.key,
         )
@@ -256,5 +245,7 @@ class SparkJob:
         self._work.stop()
         self._loop.stop()
         self._progress.stop()
+        self._console.stop()
+        sys.setswitchinterval(self._switch_interval_s)
         self._client.on_ended(outcome)
         atexit.unregister(self._client.leave)

@@ -18,7 +18,7 @@ def search_path(substrate: Substrate, configuration: Configuration) -> tuple[str
     `python.files` names."""
     if not substrate.is_local:
         return ()
-    files = [Path(file) for file in configuration.get(PythonOptions.PYTHON_FILES)]
+    files = [Path(str(file)) for file in configuration.get(PythonOptions.PYTHON_FILES)]
     named = [file.parent if file.suffix == ".py" else file for file in files]
     return tuple(str(Path(entry or ".").absolute()) for entry in (*named, *sys.path))
 

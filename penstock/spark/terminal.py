@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import shutil
 import sys
 import threading
 import time
+from collections import deque
 from typing import Callable, TextIO
 
 from penstock.runtime.report import JobReport
 
+LINES_MAX = 100_000
 _INTERVAL_S = 0.5
+_LAST_LINES_S = 10.0
 
 
 class Terminal:
@@ -59,6 +63,57 @@ class Terminal:
         with contextlib.suppress(OSError, ValueError):  # a closed pipe must not end the job
             stream.write(text)
             stream.flush()
+
+
+class TerminalConsole:
+    """Implements `penstock.runtime.console.Console`. A thread of its own writes, so that a slow terminal holds up
+    neither the JobMaster nor the job; what it falls behind by more than `LINES_MAX` is dropped, and counted.
+
+    Lines come from slots with their subtask's number already: a slot knows which ones have it from the print sink.
+    """
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+        self._changed = threading.Condition()
+        self._lines: deque[tuple[str, bool]] = deque()
+        self._dropped = 0
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="penstock-print", daemon=True)
+        self._thread.start()
+
+    def line(self, subtask: int, text: str, is_error: bool) -> None:
+        self._put(text, is_error)
+
+    def warning(self, text: str) -> None:
+        self._put(f"penstock: {text}", True)
+
+    def stop(self) -> None:
+        """Writes what is left (for some seconds at most)."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify()
+        self._thread.join(_LAST_LINES_S)
+
+    def _put(self, text: str, is_error: bool) -> None:
+        with self._changed:
+            if len(self._lines) < LINES_MAX:
+                self._lines.append((text, is_error))
+            else:
+                self._dropped += 1
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._lines or self._stopped)
+                if not self._lines:
+                    return
+                lines, self._lines = self._lines, deque()
+                dropped, self._dropped = self._dropped, 0
+            for is_error, group in itertools.groupby(lines, key=lambda line: line[1]):
+                self._terminal.print_lines([text for text, _ in group], is_error)
+            if dropped:
+                self._terminal.tell(f"{dropped} lines were dropped: they came faster than they could be written")
 
 
 class Progress:

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import io
 import sys
+import threading
 
 import pytest
 
 from penstock.runtime.context import set_current
 from penstock.runtime.report import CheckpointReport, JobReport, VertexReport
 from penstock.spark.printed_stream import PrintedStream
-from penstock.spark.terminal import Terminal, progress_line
+from penstock.spark.terminal import LINES_MAX, Terminal, TerminalConsole, progress_line
 
 
 class Screen(io.StringIO):
@@ -41,6 +42,50 @@ def test_a_closed_pipe_does_not_end_the_job(monkeypatch):
     closed.close()
     monkeypatch.setattr(sys, "stdout", closed)
     Terminal().print_lines(["lost"])
+
+
+class SlowScreen(io.StringIO):
+    """Takes nothing until it is let go."""
+
+    def __init__(self):
+        super().__init__()
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def write(self, text):
+        self.begun.set()
+        assert self.go_on.wait(20)
+        return super().write(text)
+
+
+def test_a_slow_terminal_holds_up_nobody_and_what_is_dropped_is_counted(monkeypatch):
+    out, err = SlowScreen(), io.StringIO()
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+    console = TerminalConsole(Terminal())
+    console.line(0, "first", False)
+    assert out.begun.wait(20)
+    for number in range(LINES_MAX + 3):
+        console.line(0, str(number), False)
+    out.go_on.set()
+    console.warning("dropped, too")
+    console.stop()
+    assert out.getvalue().split("\n")[:-1] == ["first", *map(str, range(LINES_MAX))]
+    assert err.getvalue().splitlines()[-1] in (
+        "penstock: 4 lines were dropped: they came faster than they could be written",
+        "penstock: 3 lines were dropped: they came faster than they could be written",
+    )
+
+
+def test_lines_and_warnings_keep_their_order(monkeypatch):
+    screen = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setattr(sys, "stderr", screen)
+    console = TerminalConsole(Terminal())
+    console.line(0, "1> a", False)
+    console.warning("restarts")
+    console.line(1, "2> b", True)
+    console.stop()
+    assert screen.getvalue() == "1> a\npenstock: restarts\n2> b\n"
 
 
 def test_the_line_of_progress():
