@@ -91,7 +91,7 @@ def run(plan: RunPlan, files: FlightFiles, args: argparse.Namespace, console: Co
         try:
             follow(client, recording, view, files.rows)
         except BaseException:
-            client.cancel()
+            client.cancel().result(END_LIMIT_MS / 1000)
             raise
     return recording, output
 
