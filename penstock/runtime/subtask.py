@@ -71,6 +71,16 @@ class StepResult:
     backpressured: bool
 
 
+@dataclass(slots=True)
+class _RunningSlice:
+    """A slice inside the chain, from its first row until it is through."""
+
+    piece: Slice
+    origin: OpenBatch | None
+    emitted_before: int
+    busy_ms: float = 0.0
+
+
 class Subtask:
     """`writer` and `reader` are its chain's ends, where it has them; `checkpoints` is given after construction,
     because both need each other."""
@@ -101,7 +111,7 @@ class Subtask:
         self.reader: SourceReader | None = None
         self.source_type = row_type(vertex.operators[0].output_type)
         self._budget = SliceBudget(settings.slice_ms)
-        self._slice: tuple[Slice, OpenBatch | None, float, int] | None = None
+        self._running_slice: _RunningSlice | None = None
         self._running = False
         self._splits_requested = False
         self.finished = False
@@ -121,20 +131,24 @@ class Subtask:
             self.checkpoints.on_time(now_ms)
         if now_ms >= self._resize_at_ms:
             self._resize(now_ms)
+        self._park()
         if self._parked(now_ms):
             return StepResult(False, self._parked_until_ms - now_ms, False)
-        ready_in_ms = self._work(now_ms)
+        ready_in_ms = self._work()
         worked = ready_in_ms == 0
+        had_room = self.has_room()
         flush_at_ms = self._flush(self._clock.monotonic_ms(), idle=not worked)
         self.checkpoints.look_at_outputs()
         if worked:
             return StepResult(True, 0, False)
+        has_room = self.has_room()
+        if has_room and not had_room:
+            return StepResult(False, 0, False)
         now_ms = self._clock.monotonic_ms()
         waits = [at_ms - now_ms for at_ms in (flush_at_ms, self.checkpoints.next_deadline_ms()) if at_ms is not None]
         if ready_in_ms is not None:
             waits.append(ready_in_ms)
-        backpressured = self._running and not self.has_room()
-        return StepResult(False, max(0.0, min(waits)) if waits else None, backpressured)
+        return StepResult(False, max(0.0, min(waits)) if waits else None, self._running and not has_room)
 
     def _take_mail(self) -> None:
         gate, checkpoints = self.gate, self.checkpoints
@@ -165,17 +179,19 @@ class Subtask:
                     self._take_splits(splits, no_more)
                 case Released():
                     self._running = True
-        taken = checkpoints.snapshot_taken
-        if taken is not None:
-            checkpoints.snapshot_taken = None
-            self._parked_for = taken
-            self._parked_until_ms = self._clock.monotonic_ms() + self._settings.parking_ms_max
 
     def _partition_of(self, edge: int) -> ResultPartition:
         return next(p for p in self.partitions if p.edge.index == edge)
 
-    def _parked(self, now_ms: float) -> bool:
+    def _park(self) -> None:
         """A hint for latency: after its snapshot a subtask leaves the interpreter to the threads that write it."""
+        taken = self.checkpoints.snapshot_taken
+        if taken is not None:
+            self.checkpoints.snapshot_taken = None
+            self._parked_for = taken
+            self._parked_until_ms = self._clock.monotonic_ms() + self._settings.parking_ms_max
+
+    def _parked(self, now_ms: float) -> bool:
         if self._parked_for is None:
             return False
         if now_ms >= self._parked_until_ms:
@@ -185,6 +201,9 @@ class Subtask:
     def _unpark(self, checkpoint_id: int) -> None:
         if self._parked_for is not None and self._parked_for <= checkpoint_id:
             self._parked_for = None
+        taken = self.checkpoints.snapshot_taken
+        if taken is not None and taken <= checkpoint_id:
+            self.checkpoints.snapshot_taken = None  # written before we came to rest for it
 
     def _resize(self, now_ms: float) -> None:
         self._resize_at_ms = now_ms + max(self._settings.bound_target_ms, 1.0)
@@ -212,24 +231,24 @@ class Subtask:
     def _room_bytes(self) -> int:
         return min((p.room_bytes for p in self.partitions), default=1 << 30)
 
-    def _work(self, now_ms: float) -> float | None:
+    def _work(self) -> float | None:
         """One piece of work. Returns 0 after it, else in how many ms there may be some (None: only after mail)."""
         if not self._running:
             return None
         if self.chain.unfinished:
             if self.checkpoints.waiting_for_row:
                 self.checkpoints.resume()
-            if self.chain.unfinished and self.has_room() and self.chain.resume(drain=False):
-                self._account()
+            if self.chain.unfinished and self.has_room():
+                self._push(lambda: self.chain.resume(drain=False))
             return 0 if self.has_room() or not self.chain.unfinished else None
         if self.finished:
             # Only barriers come now, and they need no room.
-            return 0 if self._take_input(now_ms) else None
+            return 0 if self._take_input() else None
         if not self.has_room():
             return None
         if self.vertex.is_source:
             return self._read()
-        return 0 if self._take_input(now_ms) else None
+        return 0 if self._take_input() else None
 
     def _read(self) -> float | None:
         if self.reader is None:
@@ -252,10 +271,10 @@ class Subtask:
             self._pass(got, None, started_ms)
             return 0
         rows = self.source_type.decode(got)
-        self._run(Slice(rows, None, None, 0, len(rows), 0.0, whole=True), None, started_ms)
+        self._run(Slice(rows, None, None, 0, len(rows), 0.0, whole=True), None)
         return 0
 
-    def _take_input(self, now_ms: float) -> bool:
+    def _take_input(self) -> bool:
         found = self.gate.poll()
         if found is None:
             return False
@@ -267,6 +286,7 @@ class Subtask:
             rows = min(self._budget.rows(self._room_bytes()), found.remaining)
             if found.start == 0 and self.chain.keyed:
                 self._check_key_groups(found)
+            now_ms = self._clock.monotonic_ms()
             if self.chain.passes_batches:
                 self._pass(found.batch.slice(found.start, rows), found, now_ms)
             else:
@@ -274,13 +294,27 @@ class Subtask:
                 keys, key_groups = (found.keys, found.key_groups) if keyed else (None, None)
                 deadline_ms = now_ms + 2 * self._settings.slice_ms
                 end = found.start + rows
-                self._run(Slice(found.rows, keys, key_groups, found.start, end, deadline_ms), found, now_ms)
+                self._run(Slice(found.rows, keys, key_groups, found.start, end, deadline_ms), found)
         return True
 
-    def _run(self, piece: Slice, origin: OpenBatch | None, started_ms: float) -> None:
-        self._slice = (piece, origin, started_ms, self._emitted_bytes)
-        if self.chain.run(piece):
-            self._account()
+    def _run(self, piece: Slice, origin: OpenBatch | None) -> None:
+        self._running_slice = _RunningSlice(piece, origin, self._emitted_bytes)
+        self._push(lambda: self.chain.run(piece))
+
+    def _push(self, go: Callable[[], bool]) -> bool:
+        """Runs a slice, or goes on with it. Once it is through, its rows count as applied. What it waits for room in
+        between is not its cost."""
+        running = self._running_slice
+        assert running is not None
+        started_ms = self._clock.monotonic_ms()
+        if not go():
+            running.busy_ms += self._clock.monotonic_ms() - started_ms
+            return False
+        self._running_slice = None
+        if taken := running.piece.taken:
+            busy_ms = running.busy_ms + self._clock.monotonic_ms() - started_ms
+            self._count(taken, running.origin, busy_ms, self._emitted_bytes - running.emitted_before)
+        return True
 
     def _pass(self, batch: pa.RecordBatch, origin: OpenBatch | None, started_ms: float) -> None:
         """A batch goes through untouched, but for the columns that belong to the edge it came on."""
@@ -290,19 +324,11 @@ class Subtask:
             if batch.num_columns > wanted:
                 batch = batch.select(list(range(wanted)))
         self.emit(batch, None)
-        self._count(batch.num_rows, origin, started_ms, before)
+        self._count(batch.num_rows, origin, self._clock.monotonic_ms() - started_ms, self._emitted_bytes - before)
 
-    def _account(self) -> None:
-        """A slice is through: its rows count as applied."""
-        assert self._slice is not None
-        piece, origin, started_ms, before = self._slice
-        self._slice = None
-        if piece.taken:
-            self._count(piece.taken, origin, started_ms, before)
-
-    def _count(self, rows: int, origin: OpenBatch | None, started_ms: float, before: int) -> None:
+    def _count(self, rows: int, origin: OpenBatch | None, busy_ms: float, output_bytes: int) -> None:
         self.rows_in += rows
-        self._budget.measured(rows, self._clock.monotonic_ms() - started_ms, self._emitted_bytes - before)
+        self._budget.measured(rows, busy_ms, output_bytes)
         if origin is None:
             return
         credit = self.gate.applied(origin, rows)
@@ -374,12 +400,7 @@ class Subtask:
     # ---- what a snapshot asks for (SnapshotSource) ---------------------------------------------------------------
 
     def finish_row(self) -> bool:
-        if not self.chain.unfinished:
-            return True
-        if not self.chain.resume(drain=True):
-            return False
-        self._account()
-        return True
+        return not self.chain.unfinished or self._push(lambda: self.chain.resume(drain=True))
 
     def prepare_commit(self, checkpoint_id: int) -> list[Committable]:
         """What has been written since the last call, and what was prepared for checkpoints that were given up: the

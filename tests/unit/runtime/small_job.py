@@ -224,6 +224,9 @@ class SmallJob:
         mail = bool(subtask.mailbox)
         result = subtask.step(self.clock.now_ms)
         self.clock.now_ms += 0.01
+        if result.wait_ms is None and subtask.has_room() and not subtask.finished and not subtask.chain.unfinished:
+            waits = bool(subtask.gate.layers) or any(c.head() is not None for c in subtask.gate.channels)
+            assert not waits, f"{subtask.id} sleeps although it has input and room"
         return result.worked or mail or result.wait_ms == 0
 
     def _has_work(self) -> bool:

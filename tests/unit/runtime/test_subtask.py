@@ -1,0 +1,160 @@
+"""One step after the other: what a subtask does with its time, and when it wants to be called again."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator
+
+import pytest
+
+from penstock.common.configuration import Configuration
+from penstock.common.types import Types
+from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.datastream import StreamExecutionEnvironment
+from penstock.datastream.connectors.number_seq import NumberSequenceSource
+from penstock.graph.job_graph import JobGraph
+from penstock.protocol.elements import Barrier, SubtaskId
+from penstock.runtime.subtask import CheckpointOver, Subtask, Triggered, Unpark
+from tests.unit.runtime.small_job import CommittedRows, ManualClock, SmallJob, graph_of
+
+FIXED_BOUNDS = {"penstock.network.bound-target": "0 ms", "penstock.network.bound-bytes-min": "16 kb"}
+
+
+def pipeline(function: Any, rows: int = 100_000) -> JobGraph:
+    def build(env: StreamExecutionEnvironment) -> None:
+        env.disable_operator_chaining()
+        stream = env.from_source(NumberSequenceSource(0, rows - 1), WatermarkStrategy.no_watermarks(), "numbers")
+        stream.flat_map(function, Types.LONG()).sink_to(CommittedRows())
+
+    return graph_of(build)
+
+
+class SlowClock(ManualClock):
+    """Every row takes its time, waits for room take more."""
+
+    def spend(self, ms: float) -> None:
+        self.now_ms += ms
+
+
+def source_of(job: SmallJob) -> Subtask:
+    return job.subtasks[SubtaskId(0, 0)]
+
+
+def step_until_reading(job: SmallJob) -> Subtask:
+    source = source_of(job)
+    for _ in range(10):
+        source.step(job.clock.now_ms)
+        job.hand_out_splits()
+        if source.rows_in:
+            return source
+    raise AssertionError("the source does not read")
+
+
+# ---- waiting --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("queue", ["16 kb", "17 kb", "20 kb", "64 kb"])
+def test_a_subtask_never_sleeps_while_it_has_input_and_room(queue: str) -> None:
+    """Between three quarters of a queue and a full frame nothing left while it worked; what then left when it had
+    nothing to do made room, and it slept. `SmallJob` asserts it at every step."""
+    graph = pipeline(lambda row: [row] * 3, rows=20_000)
+    job = SmallJob(graph, Configuration({**FIXED_BOUNDS, "penstock.network.output-queue-bytes": queue}))
+    job.rest()
+    assert job.all_at_end
+
+
+# ---- the cost of a row ----------------------------------------------------------------------------------------------
+
+
+def test_waiting_for_room_is_not_taken_for_slowness() -> None:
+    """A generator that fills the outputs waits for seconds; the rows after it are as fast as before."""
+    clock = SlowClock()
+
+    def expand(row: int) -> Iterator[int]:
+        clock.spend(0.01)
+        for _ in range(5_000 if row == 3_000 else 1):
+            yield row
+
+    configuration = Configuration(
+        {**FIXED_BOUNDS, "penstock.network.window-bytes": "16 kb", "penstock.network.output-queue-bytes": "16 kb"}
+    )
+    job = SmallJob(pipeline(expand, rows=4_000), configuration, clock=clock)
+    middle = job.subtasks[SubtaskId(1, 0)]
+    job.run(until=lambda: middle.chain.unfinished)
+    assert middle.chain.unfinished
+    for _ in range(3):
+        job._step(middle)
+    assert middle.chain.unfinished, "no room, and nobody makes any"
+    clock.spend(5_000.0)
+    job.run(until=lambda: not middle.chain.unfinished)
+    assert middle._budget.rows(1 << 30) > 20
+
+
+def test_a_long_look_at_the_mail_is_not_charged_to_the_rows_after_it() -> None:
+    """The slice begins when its rows do: its deadline, too."""
+    clock = SlowClock()
+
+    def expand(row: int) -> list[int]:
+        clock.spend(0.01)
+        return [row]
+
+    job = SmallJob(pipeline(expand), Configuration(FIXED_BOUNDS), clock=clock)
+    middle = job.subtasks[SubtaskId(1, 0)]
+    job.run(until=lambda: middle.rows_in > 2_000 and middle.gate.channels[0].head() is not None)
+    stale_ms, before = clock.now_ms, middle._budget.rows(1 << 30)
+    clock.spend(500.0)
+    rows_before = middle.rows_in
+    assert middle.step(stale_ms).worked
+    assert middle.rows_in - rows_before > 16, "its deadline has not passed before it begins"
+    assert middle._budget.rows(1 << 30) > before // 2
+
+
+# ---- parking --------------------------------------------------------------------------------------------------------
+
+
+def parked_job() -> tuple[SmallJob, Subtask]:
+    job = SmallJob(pipeline(lambda row: [row]), Configuration(FIXED_BOUNDS))
+    return job, step_until_reading(job)
+
+
+def test_a_subtask_rests_after_an_unaligned_snapshot_until_it_is_written() -> None:
+    job, source = parked_job()
+    before = source.rows_in
+    source.mailbox.post(Triggered(Barrier(1, 0)))
+    result = source.step(job.clock.now_ms)
+    assert not result.worked and result.wait_ms == 20.0
+    assert source.step(job.clock.now_ms + 5).wait_ms == 15.0
+    assert source.rows_in == before
+    source.mailbox.post(Unpark(1))
+    assert source.step(job.clock.now_ms + 6).worked
+
+
+def test_a_subtask_rests_for_its_limit_at_most() -> None:
+    job, source = parked_job()
+    source.mailbox.post(Triggered(Barrier(1, 0)))
+    assert not source.step(job.clock.now_ms).worked
+    assert source.step(job.clock.now_ms + 20).worked
+
+
+def test_an_aligned_snapshot_rests_nobody() -> None:
+    job, source = parked_job()
+    source.mailbox.post(Triggered(Barrier(1, None)))
+    assert source.step(job.clock.now_ms).worked
+
+
+@pytest.mark.parametrize("wake_up", [Unpark(1), CheckpointOver(1, True)])
+def test_what_is_written_before_the_subtask_rests_does_not_make_it_rest(wake_up: Any) -> None:
+    """The writer was faster than the rest of the mail."""
+    job, source = parked_job()
+    source.mailbox.post(Triggered(Barrier(1, 0)))
+    source.mailbox.post(wake_up)
+    assert source.step(job.clock.now_ms).worked
+
+
+def test_mail_is_handled_while_the_subtask_rests() -> None:
+    job, source = parked_job()
+    source.mailbox.post(Triggered(Barrier(1, 0)))
+    source.step(job.clock.now_ms)
+    source.mailbox.post(Triggered(Barrier(2, 0)))
+    assert not source.step(job.clock.now_ms + 1).worked
+    job.writers[0].step()
+    assert job.subtasks[SubtaskId(1, 0)].mailbox
