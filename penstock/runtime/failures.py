@@ -15,6 +15,17 @@ _OURS = os.path.dirname(os.path.abspath(penstock.__file__)) + os.sep
 
 FAULTS = (SourceError, SinkError, StateError, StoreError)
 """Errors by which we tell of a fault that we found: their messages say it all."""
+USER_ERRORS = (Exception, SystemExit, KeyboardInterrupt)
+"""What user code may raise; `sys.exit()` in a function is an error of it like any other."""
+
+
+def summary(error: BaseException) -> str:
+    """The type and what it says, whatever that does."""
+    try:
+        text = str(error)
+    except Exception as unspeakable:
+        text = f"(its message cannot be had: {unspeakable!r:.200})"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 class OperatorFailure(Exception):
@@ -25,7 +36,7 @@ class OperatorFailure(Exception):
         self.operator = operator
         self.error = error
         self.ours = ours or isinstance(error, FAULTS)
-        said = str(error) if self.ours else f"{type(error).__name__}: {error}"
+        said = str(error) if self.ours else summary(error)
         super().__init__(f"operator '{operator}': {said}")
 
     def user_traceback(self) -> str:

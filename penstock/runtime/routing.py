@@ -12,7 +12,7 @@ from penstock.graph.job_graph import Edge
 from penstock.graph.logical import PartitionerKind
 from penstock.protocol.keys import KeyEncoder, UnsupportedKey
 from penstock.runtime.batches import KEY_ARROW_TYPES, declared_key, row_type, wire_schema
-from penstock.runtime.failures import OperatorFailure
+from penstock.runtime.failures import USER_ERRORS, OperatorFailure
 
 Routed = list[tuple[int, pa.RecordBatch]]
 """(position among the edge's consumers, rows)"""
@@ -106,7 +106,7 @@ class _ByKey(Router):
         select = self._select
         try:
             keys = [select(row) for row in rows]
-        except Exception as error:
+        except USER_ERRORS as error:
             raise OperatorFailure(f"{self._operator} (its key selector)", error) from error
         try:
             values, key_groups = self._encoder.encode(keys)
@@ -139,7 +139,7 @@ class _Custom(Router):
         try:
             keys = [self._select(row) for row in rows]
             targets = [self._partition(key, count) for key in keys]
-        except Exception as error:
+        except USER_ERRORS as error:
             raise OperatorFailure(f"{self._operator} (its custom partitioner)", error) from error
         for key, target in zip(keys, targets):
             if not isinstance(target, (int, np.integer)) or not 0 <= target < count:

@@ -14,7 +14,7 @@ from penstock.protocol.keys import key_group_range
 from penstock.protocol.messages import Message, Printed
 from penstock.protocol.snapshot import Metadata
 from penstock.runtime.deployment import DeploymentPlan
-from penstock.runtime.failures import OperatorFailure
+from penstock.runtime.failures import USER_ERRORS, OperatorFailure
 from penstock.runtime.input_gate import InputGate, channel_share
 from penstock.runtime.operators.chain import Chain
 from penstock.runtime.operators.row_functions import create_row_operator
@@ -139,5 +139,5 @@ class SubtaskFactory:
     def _guarded(operator: Operator, call):  # type: ignore[no-untyped-def]
         try:
             return call()
-        except Exception as error:
+        except USER_ERRORS as error:
             raise OperatorFailure(operator.name, error) from error

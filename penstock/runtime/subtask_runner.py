@@ -7,7 +7,7 @@ from typing import Callable
 from penstock.protocol.elements import Generation
 from penstock.protocol.messages import Message, SubtaskFailed, SubtaskStatus
 from penstock.runtime import context
-from penstock.runtime.failures import OperatorFailure, describe
+from penstock.runtime.failures import OperatorFailure, describe, summary
 from penstock.runtime.ports import Clock
 from penstock.runtime.snapshot_writer import SnapshotWriter
 from penstock.runtime.subtask import StepResult, Subtask
@@ -94,7 +94,7 @@ class SubtaskRunner:
         if isinstance(error, OperatorFailure):
             operator, text, told = error.operator, str(error), error.user_traceback()
         else:
-            operator, text, told = subtask.vertex.name, f"{type(error).__name__}: {error}", describe(error)
+            operator, text, told = subtask.vertex.name, summary(error), describe(error)
         self._send(SubtaskFailed(self._generation, self._slot, subtask.id, operator, text, told))
 
     def _end(self) -> None:

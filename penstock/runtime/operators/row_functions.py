@@ -10,7 +10,7 @@ from typing import Any, Callable, Iterator
 
 from penstock.graph.job_graph import Operator
 from penstock.graph.logical import OperatorKind
-from penstock.runtime.failures import OperatorFailure
+from penstock.runtime.failures import USER_ERRORS, OperatorFailure
 from penstock.runtime.operators.runtime_context import ElementContext, SubtaskRuntimeContext
 
 Stage = Callable[[Iterator[Any]], Iterator[Any]]
@@ -37,7 +37,7 @@ class RowOperator:
     def _guarded(self, call: Callable[[], Any]) -> None:
         try:
             call()
-        except Exception as error:
+        except USER_ERRORS as error:
             raise OperatorFailure(self.operator.name, error) from error
 
     def pipe(self, rows: Iterator[Any]) -> Iterator[Any]:
@@ -52,7 +52,7 @@ class MapOperator(RowOperator):
                 yield apply(row)
         except OperatorFailure:
             raise
-        except Exception as error:
+        except USER_ERRORS as error:
             raise OperatorFailure(self.operator.name, error) from error
 
 
@@ -65,7 +65,7 @@ class FilterOperator(RowOperator):
                     yield row
         except OperatorFailure:
             raise
-        except Exception as error:
+        except USER_ERRORS as error:
             raise OperatorFailure(self.operator.name, error) from error
 
 
@@ -79,7 +79,7 @@ class FlatMapOperator(RowOperator):
                     yield from made
         except OperatorFailure:
             raise
-        except Exception as error:
+        except USER_ERRORS as error:
             raise OperatorFailure(self.operator.name, error) from error
 
 
@@ -99,7 +99,7 @@ class ProcessOperator(RowOperator):
                     yield from made
         except OperatorFailure:
             raise
-        except Exception as error:
+        except USER_ERRORS as error:
             raise OperatorFailure(self.operator.name, error) from error
 
 
@@ -120,7 +120,7 @@ class ReduceOperator(RowOperator):
                 yield after
         except OperatorFailure:
             raise
-        except Exception as error:
+        except USER_ERRORS as error:
             raise OperatorFailure(self.operator.name, error) from error
 
 
