@@ -29,7 +29,8 @@ def print_jobs(directory: str) -> None:
     if not jobs:
         _console.print(f"There are no jobs below {root}.")
         return
-    table = Table(Column("job id", min_width=32), "name", "state", "newest checkpoint", "retained", "age", "size", box=None)
+    columns = ("name", "state", "newest checkpoint", "retained", "age", "size")
+    table = Table(Column("job id", min_width=32), *columns, box=None)
     for job in jobs:
         size = _bytes(_size_of(job))
         try:

@@ -1,1 +1,2 @@
-"""The JobMaster: the driver's side of a job. Slots, generations, checkpoints, commits and the log, carried out through ports."""
+"""The JobMaster: the driver's side of a job. Slots, generations, checkpoints, commits and the log,
+carried out through ports."""
