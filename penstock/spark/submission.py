@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import sys
 import tempfile
 import zipfile
@@ -20,7 +22,7 @@ def search_path(substrate: Substrate, configuration: Configuration) -> tuple[str
         return ()
     files = [Path(str(file)) for file in configuration.get(PythonOptions.PYTHON_FILES)]
     named = [file.parent if file.suffix == ".py" else file for file in files]
-    return tuple(str(Path(entry or ".").absolute()) for entry in (*named, *sys.path))
+    return tuple(str(entry.absolute()) for entry in (*named, *map(Path, sys.path)))
 
 
 def ship_modules(substrate: Substrate, configuration: Configuration) -> list[str]:
@@ -30,16 +32,25 @@ def ship_modules(substrate: Substrate, configuration: Configuration) -> list[str
     """
     if substrate.is_local:
         return []
+    context = substrate.context
     for file in configuration.get(PythonOptions.PYTHON_FILES):
-        substrate.context.addPyFile(str(file))
+        context.addPyFile(str(file))
     folder = Path(tempfile.mkdtemp(prefix="penstock-modules-"))
-    own = archive_modules(folder / "penstock_own.zip", Path(penstock.__file__).parent.parent, ["penstock"])
-    substrate.context.addPyFile(str(own))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)  # Spark serves the files from here while it runs
+    if context.applicationId not in _has_our_package:
+        _has_our_package.add(str(context.applicationId))
+        own = archive_modules(folder / f"{folder.name}-own.zip", Path(penstock.__file__).parents[1], ["penstock"])
+        context.addPyFile(str(own))
     program = program_folder()
     found = [] if program is None else modules_below(program)
     if program is not None and found:
-        substrate.context.addPyFile(str(archive_modules(folder / "penstock_program.zip", program, found)))
+        # Spark refuses another file of the same name, and a worker finds the newest first.
+        context.addPyFile(str(archive_modules(folder / f"{folder.name}-program.zip", program, found)))
     return found
+
+
+_has_our_package: set[str] = set()
+"""Spark applications that have been given it."""
 
 
 def program_folder() -> Path | None:
