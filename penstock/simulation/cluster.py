@@ -94,6 +94,8 @@ class Cluster:
         self.is_left_unswept = False
         self._faults_left = faults.count
         self._faults_begun = False
+        self._strikes_when_running = False
+        self._newest_generation: Any = None
         self._store_faults = faults.store
         self._next_store_fault: StoreFaults | None = None
         self._failing_functions = 0
@@ -176,10 +178,15 @@ class Cluster:
         if isinstance(message, SubtaskFailed):
             if "simulated" not in message.error and not self._reads_what_the_owner_deleted(process, message.error):
                 self.world.violate(f"{process}: {message.operator} failed: {message.error}\n{message.traceback}")
-        elif isinstance(message, Restored) and not self._faults_begun:
-            self._faults_begun = True
+        elif isinstance(message, Restored) and message.generation != self._newest_generation:
+            self._newest_generation = message.generation
             self.statistics.generations += 1
-            self._plan_fault()
+            if not self._faults_begun:
+                self._faults_begun = True
+                self._plan_fault()
+            elif self._strikes_when_running:
+                self._strikes_when_running = False
+                self.world.after(self.world.chance() * 30, None, self._fault)
 
     def _reads_what_the_owner_deleted(self, process: str, error: str) -> bool:
         """A driver that has been fenced and does not know it yet restores what its successor needs no more."""
@@ -274,6 +281,9 @@ class Cluster:
     def _plan_fault(self) -> None:
         if self._faults_left:
             self._faults_left -= 1
+            if self._faults_left < self.faults.count - 1 and self.world.chance() < self.faults.recovering_share:
+                self._strikes_when_running = True
+                return
             self.world.after(self.world.uniform(0.1, 2.0) * self.faults.gap_ms, None, self._fault)
 
     def _fault(self) -> None:
@@ -320,6 +330,19 @@ class Cluster:
     def fault_pause_slot(self) -> None:
         if slot := self._some_slot():
             slot.process.paused_until_ms = self.world.now_ms + self.world.random.choice((10.0, 300.0, 8000.0))
+
+    def fault_expire_checkpoint(self) -> None:
+        """Whatever is pending takes too long, while it is still on the wire; the next one follows."""
+        driver = self.drivers[-1]
+        if driver.process.is_alive and not driver.host.has_ended and driver.host.has_begun:
+            for pending in driver.host.master.coordinator._pending.values():
+                pending.expires_ms = driver.host.clock.monotonic_ms()
+            self.world.after(0.0, driver.process, driver.host.look)
+
+    def fault_clock_jump(self) -> None:
+        if slot := self._some_slot():
+            slot.clock.jump(self.world.uniform(1, 3000))
+            slot.process.wall_skew_ms = self.world.random.randint(-(10**9), 10**9)
 
     def fault_kill_driver(self) -> None:
         driver = self.drivers[-1]
@@ -379,10 +402,10 @@ class Cluster:
 def random_pace(random: Random) -> Pace:
     return Pace(
         step_ms=random.choice((0.05, 0.2, 2.0)),
-        data_ms=random.choice((0.2, 2.0, 20.0)),
-        control_ms=random.choice((0.2, 2.0, 20.0)),
-        work_ms=random.choice((0.5, 5.0, 50.0)),
-        slot_start_ms=random.choice((20.0, 400.0)),
+        data_ms=random.choice((0.2, 0.2, 2.0, 10.0)),
+        control_ms=random.choice((0.2, 0.2, 2.0, 10.0)),
+        work_ms=random.choice((0.5, 0.5, 5.0, 30.0)),
+        slot_start_ms=random.choice((10.0, 100.0)),
         bytes_share=random.choice((0.0, 0.0, 0.5, 1.0)),
         control_as_bytes=random.random() < 0.2,
         scale=random_scale(random),
@@ -414,7 +437,7 @@ def random_configuration(random: Random, pace: Pace) -> Configuration:
         return Configuration(options)
     mode = random.choice(("aligned", "timeout", "timeout", "unaligned", "unaligned"))
     options |= {
-        "execution.checkpointing.interval": random.choice(("10 ms", "30 ms", "100 ms")),
+        "execution.checkpointing.interval": random.choice(("10 ms", "20 ms", "60 ms")),
         "execution.checkpointing.min-pause": random.choice(("0 ms", "0 ms", "20 ms")),
         "execution.checkpointing.timeout": random.choice(("60 s", "60 s", f"{short_ms} ms")),
         "execution.checkpointing.tolerable-failed-checkpoints": 1_000_000,

@@ -104,17 +104,16 @@ class DriverProcess:
         self._aborted = aborted
         self._timer = 0
         self._timer_ms: float | None = None
-        self.has_ended = False
+        self.has_ended = self.has_begun = False
         self.master: JobMaster
         self.control.on_message = self._on_message
         self.control.on_lost = self._on_lost
 
     def start(self) -> None:
         world, around = self.world, self._around
-        self._offset_ms = world.random.uniform(0, 1e9)
-        self._clock = ProcessClock(world, self.process, self._offset_ms)
+        self.clock = ProcessClock(world, self.process, world.random.uniform(0, 1e9))
         ports = MasterPorts(
-            clock=self._clock,
+            clock=self.clock,
             links=self.control,
             slots=around.slots,
             work=ScheduledWork(world, self.process, around.work_latency_ms),
@@ -127,13 +126,14 @@ class DriverProcess:
                 self._configuration, self._graph.name, lambda: f"{world.random.getrandbits(128):032x}", ports.open_store
             )
             self.master = JobMaster(self._graph, self._configuration, identity, self.incarnation, ports)
+            self.has_begun = True
             self._watch_aborts()
-            self.process.after_event = self._look
+            self.process.after_event = self.look
             self.master.start()
         except Exception:
             self._raised(self, traceback.format_exc())
             return
-        self._look()
+        self.look()
 
     def _watch_aborts(self) -> None:
         history = self.master.history
@@ -159,7 +159,7 @@ class DriverProcess:
         self.world.tell(self.process.name, f"lost {process}")
         self._guarded(self.master.handle, LinkLost(process, detail))
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """After each event: is it over, and when is the next timer?"""
         if self.has_ended:
             return
@@ -174,10 +174,10 @@ class DriverProcess:
         self._timer_ms = deadline_ms
         self._timer += 1
         if deadline_ms is not None:
-            delay_ms = max(0.0, deadline_ms - self._clock.monotonic_ms())
+            delay_ms = max(0.0, deadline_ms - self.clock.monotonic_ms())
             self.world.after(delay_ms, self.process, self._on_time, self._timer)
 
     def _on_time(self, timer: int) -> None:
         if timer == self._timer and not self.has_ended:
             self._timer_ms = None
-            self._guarded(self.master.on_time, self._clock.monotonic_ms())
+            self._guarded(self.master.on_time, self.clock.monotonic_ms())

@@ -12,7 +12,8 @@ NO_STORE_FAULTS = StoreFaults()
 
 @dataclass(frozen=True)
 class FaultPlan:
-    """Faults begin when the job runs for the first time; the time between two of them is about `gap_ms`.
+    """Faults begin when the job runs for the first time; the time between two of them is about `gap_ms`, or (in
+    `recovering_share` of the cases) the next one comes right after the job runs again.
 
     `kinds` are drawn from (names of `Cluster` methods that begin with `fault_`), `count` of them in all. `store` is
     what the store does all the time, `outage` what it does while it has one. `*_share`: see `SlotKeeper`."""
@@ -24,6 +25,7 @@ class FaultPlan:
     outage: StoreFaults = NO_STORE_FAULTS
     speculation_share: float = 0.0
     retry_share: float = 0.0
+    recovering_share: float = 0.0
 
     @property
     def is_calm(self) -> bool:
@@ -31,10 +33,13 @@ class FaultPlan:
 
 
 ALL_KINDS = (
-    "kill_slot", "kill_slot", "kill_slot", "kill_two_slots", "break_data_link", "break_control_link", "pause_slot",
-    "kill_driver", "pause_driver", "take_over", "store_outage", "user_failure", "commit_failure",
+    "kill_slot", "kill_slot", "kill_slot", "kill_slot", "kill_two_slots", "break_data_link", "break_control_link",
+    "pause_slot", "kill_driver", "kill_driver", "pause_driver", "take_over", "store_outage", "user_failure",
+    "commit_failure", "expire_checkpoint", "expire_checkpoint", "clock_jump",
 )  # fmt: skip
-WITHOUT_LOG = ("kill_slot", "break_data_link", "break_control_link", "pause_slot", "user_failure", "commit_failure")
+WITHOUT_LOG = (
+    "kill_slot", "break_data_link", "break_control_link", "pause_slot", "user_failure", "commit_failure", "clock_jump",
+)  # fmt: skip
 
 
 def random_faults(random: Random, checkpointing: bool) -> FaultPlan:
@@ -46,10 +51,11 @@ def random_faults(random: Random, checkpointing: bool) -> FaultPlan:
         store = StoreFaults(refused=0.02, reply_lost=0.03, late_ms=late_ms)
     return FaultPlan(
         kinds=ALL_KINDS if checkpointing else WITHOUT_LOG,
-        count=random.randint(1, 5),
-        gap_ms=random.choice((10.0, 50.0, 200.0)),
+        count=random.randint(1, 6),
+        gap_ms=random.choice((10.0, 40.0, 150.0)),
         store=store,
         outage=StoreFaults(refused=0.4, reply_lost=0.3, late_ms=late_ms),
         speculation_share=random.choice((0.0, 0.0, 0.4)),
         retry_share=random.choice((0.0, 0.5)),
+        recovering_share=random.choice((0.2, 0.7)),
     )

@@ -45,7 +45,7 @@ def modulo(key: int, partitions: int) -> int:
 
 
 class _Busy:
-    """A function that takes its time. Every `stalls_every`-th row (0: none) takes a hundred times as long."""
+    """A function that takes its time. Every `stalls_every`-th row (0: none) takes 200 ms."""
 
     def __init__(self, cost_ms: float, stalls_every: int = 0) -> None:
         self.cost_ms = cost_ms
@@ -56,7 +56,7 @@ class _Busy:
         around = surroundings.current()
         self._rows += 1
         stalls = self.stalls_every and self._rows % self.stalls_every == 0
-        around.pass_time(self.cost_ms * 100 if stalls else self.cost_ms)
+        around.pass_time(200.0 if stalls else self.cost_ms)
         if around.fail_now():
             raise RuntimeError("simulated failure of user code")
 

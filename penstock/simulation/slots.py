@@ -36,10 +36,10 @@ class SlotProcess:
         self._ended = ended
         self.link = control.connect(self.process)
         self.endpoint = network.endpoint(self.process, slot)
-        clock = ProcessClock(world, self.process, world.random.uniform(0, 1e9))
+        self.clock = ProcessClock(world, self.process, world.random.uniform(0, 1e9))
         self._driver = ScheduledRunners(world, self.process, pace_ms, self._exit_hard)
         self.runtime = self.endpoint.listener = Slot(
-            slot, clock, self.link, self.endpoint, self._driver,
+            slot, self.clock, self.link, self.endpoint, self._driver,
             open_store=lambda root, fsync: open_store(self.process),
             new_random=lambda: f"{world.random.getrandbits(48):012x}",
         )  # fmt: skip

@@ -60,11 +60,11 @@ class Stream:
 class WorkloadShape:
     """Bounds of what `random_workload` draws. `steps`: operators between source and sink."""
 
-    rows_max: int = 120
+    rows_max: int = 70
     parallelism_max: int = 4
     sources_max: int = 2
-    steps_max: int = 5
-    cost_ms_max: float = 2.0
+    steps_max: int = 4
+    cost_ms_max: float = 8.0
 
 
 class WorkloadBuilder:
@@ -83,10 +83,11 @@ class WorkloadBuilder:
     # ---- choices ------------------------------------------------------------------------------------------------
 
     def parallelism(self) -> int:
-        return self.random.randint(1, self.shape.parallelism_max)
+        return min(self.random.choice((1, 2, 2, 3, 4)), self.shape.parallelism_max)
 
     def cost_ms(self) -> float:
-        return self.random.choice((0.02, 0.1, 0.5, self.shape.cost_ms_max))
+        """Mostly little, so that one operator holds up the others."""
+        return self.random.choice((0.02, 0.1, 1.0, self.shape.cost_ms_max))
 
     def _finish(self, stream: DataStream, parallelism: int, expected: Expected, word: str, typed: bool) -> Stream:
         self._names += 1
@@ -138,7 +139,7 @@ class WorkloadBuilder:
     def count(self, before: Stream, parallelism: int | None = None, cost_ms: float | None = None) -> Stream:
         name = f"count {len(self.counted)}"
         self.counted[name] = before.expected
-        stalls_every = self.random.choice((0, 0, 0, 40)) if cost_ms is None else 0
+        stalls_every = self.random.choice((0, 0, 0, 30)) if cost_ms is None else 0
         cost_ms = self.cost_ms() if cost_ms is None else cost_ms
         function = f.Count(name, before.expected.ordered, cost_ms, stalls_every)
         row_type, typed = self._type()

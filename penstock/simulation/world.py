@@ -105,3 +105,7 @@ class ProcessClock:
 
     def wall_ms(self) -> int:
         return 1_700_000_000_000 + int(self._world.now_ms) + self._process.wall_skew_ms
+
+    def jump(self, forward_ms: float) -> None:
+        """The machine was suspended: nothing ran, and it is later."""
+        self._offset_ms += forward_ms
