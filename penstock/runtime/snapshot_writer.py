@@ -30,6 +30,8 @@ from penstock.runtime.snapshots import CapturedChannel, SubtaskCapture
 from penstock.storage.segments import SegmentBuilder
 from penstock.storage.store import ObjectStore, StoreError
 
+_ENDED_REMEMBERED = 64
+
 
 @dataclass(frozen=True)
 class Taken:
@@ -80,7 +82,7 @@ class SnapshotWriter:
         self._written = written
         self._clock = clock
         self._checkpoints: dict[int, _SlotCheckpoint] = {}
-        self._ended_upto: set[int] = set()
+        self._ended: set[int] = set()
         self.mailbox = Mailbox()
 
     def step(self) -> bool:
@@ -98,7 +100,7 @@ class SnapshotWriter:
         return True
 
     def _take(self, capture: SubtaskCapture) -> None:
-        if capture.checkpoint_id in self._ended_upto:
+        if capture.checkpoint_id in self._ended:
             self._discard(capture)
             return
         checkpoint = self._checkpoints.setdefault(capture.checkpoint_id, _SlotCheckpoint())
@@ -140,7 +142,6 @@ class SnapshotWriter:
         for encoded in capture.encoded:
             offset, length_bytes, crc = builder.add(encoded.parts)
             keyed.append(StateRange(encoded.operator, encoded.name, 0, offset, length_bytes, crc, encoded.entries))
-        state_bytes = builder.length_bytes
         before = builder.length_bytes
         inputs = _by_edge(builder, capture.inputs)
         outputs = _by_edge(builder, capture.outputs)
@@ -165,7 +166,7 @@ class SnapshotWriter:
             finished=capture.finished,
             unaligned=capture.unaligned or any(c.captured for c in capture.outputs),
             persisted_bytes=builder.length_bytes - before,
-            state_bytes=state_bytes if not keyed else sum(k.length_bytes for k in keyed),
+            state_bytes=sum(k.length_bytes for k in keyed),
             start_delay_ms=capture.start_delay_ms,
             alignment_ms=capture.alignment_ms,
             sync_ms=capture.sync_ms,
@@ -177,6 +178,9 @@ class SnapshotWriter:
         self._send(Decline(self._generation, self._slot, capture.checkpoint_id, capture.subtask, reason, detail))
 
     def _drop(self, checkpoint_id: int) -> None:
+        """Every subtask of the slot says that a checkpoint is over; the first counts."""
+        if checkpoint_id in self._ended:
+            return
         self._remember(checkpoint_id)
         checkpoint = self._checkpoints.pop(checkpoint_id, None)
         for capture in checkpoint.taken.values() if checkpoint else ():
@@ -189,9 +193,9 @@ class SnapshotWriter:
             capture.state.discard()
 
     def _remember(self, checkpoint_id: int) -> None:
-        self._ended_upto.add(checkpoint_id)
-        if len(self._ended_upto) > 64:
-            self._ended_upto.remove(min(self._ended_upto))
+        self._ended.add(checkpoint_id)
+        if len(self._ended) > _ENDED_REMEMBERED:
+            self._ended.remove(min(self._ended))
 
 
 def _by_edge(builder: SegmentBuilder, channels: list[CapturedChannel]) -> dict[str, list[Capture]]:

@@ -1,0 +1,174 @@
+"""From captures to a segment and one acknowledgement per slot; and what is told when that does not work."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from penstock.common.configuration import Configuration
+from penstock.common.types import Types
+from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
+from penstock.datastream.state import ValueStateDescriptor
+from penstock.protocol import failure_reasons as reasons
+from penstock.protocol.messages import SlotAck
+from penstock.protocol.snapshot import SubtaskSnapshot
+from penstock.runtime.snapshot_writer import Ended
+from penstock.storage.memory import MemoryStore
+from penstock.storage.segments import DamagedRange, read_range
+from tests.unit.runtime.small_job import CommittedRows, SmallJob, graph_of
+
+SMALL = {
+    "penstock.network.window-bytes": "6 kb",
+    "penstock.network.output-queue-bytes": "6 kb",
+    "penstock.network.bound-bytes-min": "6 kb",
+    "penstock.parking.enabled": "false",
+}
+
+
+class Remember(KeyedProcessFunction):
+    """Keeps `value_of(row)` per key."""
+
+    def __init__(self, value_of: Any) -> None:
+        self.value_of = value_of
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.last = runtime_context.get_state(ValueStateDescriptor("last", Types.PICKLED_BYTE_ARRAY()))
+
+    def process_element(self, value: int, ctx: Any) -> Any:
+        self.last.update(self.value_of(value))
+        yield value
+
+
+def job_with_state(value_of: Any, store: MemoryStore | None = None) -> SmallJob:
+    def build(env: StreamExecutionEnvironment) -> None:
+        env.disable_operator_chaining()
+        stream = env.from_collection(list(range(3_000)), Types.LONG())
+        stream.key_by(lambda x: x % 50, Types.LONG()).process(Remember(value_of), Types.LONG()).sink_to(CommittedRows())
+
+    return SmallJob(graph_of(build), Configuration(SMALL), store=store or MemoryStore())
+
+
+def checkpoint(job: SmallJob, checkpoint_id: int, timeout_ms: int | None) -> None:
+    job.trigger(checkpoint_id, timeout_ms)
+    job.run(until=lambda: job.is_acknowledged(checkpoint_id) or bool(job.declines))
+
+
+def part_of(ack: SlotAck, vertex: int) -> SubtaskSnapshot:
+    return next(s for s in ack.subtasks if s.vertex == vertex)
+
+
+def test_one_segment_and_one_acknowledgement_per_slot_with_every_range_sound() -> None:
+    job = job_with_state(lambda row: row)
+    job.run(turns=25)
+    checkpoint(job, 1, 0)
+    (ack,) = [m for m in job.messages if isinstance(m, SlotAck)]
+    assert ack.segment is not None and job.store.list("") == [ack.segment.path]
+    assert job.store.size(ack.segment.path) == ack.segment.length_bytes
+    assert [s.vertex for s in ack.subtasks] == [0, 1, 2]
+    ranges = []
+    for part in ack.subtasks:
+        ranges += [(k.offset, k.length_bytes, k.crc) for k in part.keyed]
+        captures = [c for cut in [*part.inputs, *part.outputs] for c in cut.captures]
+        ranges += [(p.offset, p.length_bytes, p.crc) for c in captures for p in c.pieces]
+    for offset, length_bytes, crc in ranges:
+        assert len(read_range(job.store, ack.segment.path, offset, length_bytes, crc, "a range")) == length_bytes
+    at = 0
+    for offset, length_bytes, _ in sorted(ranges):
+        assert offset == at, "ranges fill the segment without gaps"
+        at += length_bytes
+    assert at == ack.segment.length_bytes
+    with pytest.raises(DamagedRange, match="a range is damaged: its checksum"):
+        read_range(job.store, ack.segment.path, *ranges[0][:2], ranges[0][2] ^ 1, "a range")
+
+
+def test_bytes_of_state_and_of_rows_in_flight_are_told_apart_and_for_each_subtask() -> None:
+    job = job_with_state(lambda row: "x" * 100)
+    job.run(turns=25)
+    checkpoint(job, 1, 0)
+    ack = job.acks[1][0]
+    source, keyed, sink = (part_of(ack, v) for v in range(3))
+    assert ack.segment is not None
+    assert keyed.state_bytes == sum(k.length_bytes for k in keyed.keyed) > 100
+    assert source.state_bytes == sink.state_bytes == 0, "the segment's other bytes are not theirs"
+    persisted = source.persisted_bytes + keyed.persisted_bytes + sink.persisted_bytes
+    assert persisted + keyed.state_bytes == ack.segment.length_bytes
+    assert all(s.unaligned for s in (source, keyed, sink))
+
+
+def test_an_aligned_checkpoint_without_state_writes_nothing() -> None:
+    def build(env: StreamExecutionEnvironment) -> None:
+        env.disable_operator_chaining()
+        env.from_collection(list(range(300)), Types.LONG()).map(lambda x: x, Types.LONG()).sink_to(CommittedRows())
+
+    job = SmallJob(graph_of(build), Configuration(SMALL))
+    job.run(turns=10)
+    checkpoint(job, 1, None)
+    ack = job.acks[1][0]
+    assert ack.segment is None and job.store.list("") == []
+    assert not any(s.unaligned or s.persisted_bytes for s in ack.subtasks)
+
+
+@pytest.mark.parametrize("timeout_ms", [None, 0])
+def test_a_store_that_is_full_declines_by_name_and_the_job_goes_on(timeout_ms: int | None) -> None:
+    job = job_with_state(lambda row: "x" * 100, MemoryStore(bytes_max=50))
+    job.run(turns=25)
+    checkpoint(job, 1, timeout_ms)
+    (decline,) = job.declines
+    assert decline.reason == reasons.IO_EXCEPTION and "of at most 50 bytes" in decline.detail
+    job.end(1, aborted=True)
+    job.rest()
+    assert job.all_at_end and not job.is_acknowledged(1)
+    assert not job.writers[0]._checkpoints
+
+
+class Unpicklable:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+def test_a_value_that_cannot_be_written_declines_with_operator_and_state() -> None:
+    job = job_with_state(lambda row: Unpicklable() if row % 50 == 7 else row)
+    job.run(turns=25)
+    checkpoint(job, 1, None)
+    decline = job.declines[0]
+    assert decline.reason == reasons.ASYNC_EXCEPTION
+    assert "'last'" in decline.detail and "lock" in decline.detail
+    assert len(job.declines) == 1
+
+
+def test_what_is_over_is_dropped_once_and_wakes_nobody_for_nothing() -> None:
+    """Every subtask of a slot says that a checkpoint is over; each of these posted to each subtask again."""
+    written: list[int] = []
+    job = job_with_state(lambda row: row)
+    job.writers[0]._written = written.append
+    job.run(turns=25)
+    checkpoint(job, 1, None)
+    job.complete(1)
+    job.run(turns=10)
+    assert written == [1]
+    job.trigger(2, 0)
+    job.run(turns=1)
+    job.end(2, aborted=True)
+    job.run(turns=10)
+    assert written == [1, 2]
+    assert not job.writers[0]._checkpoints
+
+
+def test_what_comes_after_the_end_of_its_checkpoint_is_let_go() -> None:
+    job = job_with_state(lambda row: row)
+    job.run(turns=25)
+    job.writers[0].mailbox.post(Ended(1))
+    job.trigger(1, 0)
+    job.run(turns=30)
+    assert not job.acks and not job.writers[0]._checkpoints
+
+
+def test_ended_checkpoints_are_remembered_within_a_limit() -> None:
+    job = job_with_state(lambda row: row)
+    for checkpoint_id in range(1, 1_000):
+        job.writers[0].mailbox.post(Ended(checkpoint_id))
+    while job.writers[0].step():
+        pass
+    assert len(job.writers[0]._ended) < 100
