@@ -27,6 +27,7 @@ from penstock.protocol.log_operations import (
     Exists,
     ListLog,
     ListMetadata,
+    Missing,
     ReadEntry,
     ReadMetadata,
     Unknown,
@@ -36,6 +37,10 @@ from penstock.protocol.snapshot import Metadata
 
 ATTEMPTS_MAX = 20
 """How often an operation of unknown outcome is repeated; with the waits below that is about half a minute."""
+
+MISSING_ATTEMPTS_MAX = 4
+"""How often an object that is missing is looked for: once the fence stands nobody deletes, but a shared file system may
+be a moment behind."""
 
 WAIT_FIRST_MS = 50.0
 WAIT_MAX_MS = 2000.0
@@ -118,13 +123,15 @@ class Subsumed:
 
 @dataclass
 class Publication:
-    """One driver's side of a job's log. `wall_ms`, `host` and `pid` describe it to people."""
+    """One driver's side of a job's log. `wall_ms`, `host` and `pid` describe it to people; `directory` is the job's,
+    for messages."""
 
     incarnation: str
     retained_max: int
     wall_ms: int = 0
     host: str = ""
     pid: int = 0
+    directory: str = ""
     retained: list[Retained] = field(default_factory=list, init=False)
     fence: int | None = field(default=None, init=False)
     newest_id: int = field(default=0, init=False)
@@ -209,11 +216,13 @@ class Publication:
             answer = yield ReadMetadata(newest.path, newest.metadata_crc)
             if isinstance(answer, Metadata):
                 return answer
-            if isinstance(answer, Damaged):
+            if isinstance(answer, Damaged) or (isinstance(answer, Missing) and attempt + 1 == MISSING_ATTEMPTS_MAX):
                 break
             yield Wait(_wait_ms(attempt))
         what = answer.detail if isinstance(answer, (Damaged, Unknown)) else f"{newest.path} does not exist"
-        raise CheckpointUnreadable(unrestorable(newest.checkpoint_id, what, newest.path, newest.retained))
+        raise CheckpointUnreadable(
+            unrestorable(newest.checkpoint_id, what, newest.path, newest.retained, self.directory)
+        )
 
     def _adopt(self, kept: list[str], newest: CheckpointEntry, metadata: Metadata | None) -> Conversation[None]:
         for path in kept:
@@ -347,12 +356,12 @@ class Publication:
         )
 
 
-def unrestorable(checkpoint_id: int, detail: str, path: str, retained: list[str]) -> str:
+def unrestorable(checkpoint_id: int, detail: str, path: str, retained: list[str], directory: str) -> str:
     """The message for a job whose newest checkpoint, with its metadata at `path`, is damaged."""
-    older = [other for other in retained if other != path]
+    older = [f"{directory or '<job directory>'}/{other.rpartition('/')[0]}" for other in retained if other != path]
     way_out = (
-        f"An older one is retained: start from it by its explicit path with -s ({', '.join(older)}); rows that "
-        "were put out after it will be put out again."
+        f"An older one is retained: start a new job from it by its explicit path, -s {' or -s '.join(older)}; rows "
+        "that were put out after it will be put out again."
         if older
         else "No older checkpoint is retained (execution.checkpointing.num-retained keeps more)."
     )

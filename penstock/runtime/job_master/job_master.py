@@ -56,7 +56,7 @@ from penstock.runtime.job_master.outcome import JobOutcome
 from penstock.runtime.job_master.ports import MasterPorts, RefreshingWork
 from penstock.runtime.job_master.preparation import Preparation
 from penstock.runtime.job_master.reports import Reporter
-from penstock.runtime.job_master.restore import DAMAGE, RestorePoint
+from penstock.runtime.job_master.restore import DAMAGE, RestorePoint, refusal
 from penstock.runtime.job_master.settings import JobSettings, restart_strategy
 from penstock.runtime.job_master.sources import EnumeratorFailed, SplitDistribution
 from penstock.runtime.job_master.store import JobStore
@@ -237,11 +237,17 @@ class JobMaster:
     def _cause(self, failed: SubtaskFailed) -> FailureCause:
         vertex = self.graph.vertices[failed.subtask.vertex]
         where = f"subtask {failed.subtask.subtask + 1}/{vertex.parallelism} of '{vertex.name}', slot {failed.slot}"
-        restartable = failed.restartable
-        if self.lifecycle.phase is Phase.RESTORING and failed.error.startswith(tuple(e.__name__ for e in DAMAGE)):
-            restartable = False
+        point = self.restore_point
+        is_damage = failed.error.startswith(tuple(f"{e.__name__}: " for e in DAMAGE))
+        if point is not None and is_damage and self.lifecycle.phase is Phase.RESTORING:
             self.ending.keep_everything = True
-        return FailureCause(f"{failed.error} ({where})", failed.traceback, restartable=restartable)
+            detail = f"{failed.error.partition(': ')[2]} ({where})"
+            if point.root is None:
+                text = refusal(point.metadata, detail, self.store.retained_paths, self.identity.directory)
+            else:
+                text = f"{point.root}/chk-{point.metadata.checkpoint_id} cannot be restored: {detail}"
+            return FailureCause(text, restartable=False)
+        return FailureCause(f"{failed.error} ({where})", failed.traceback, restartable=failed.restartable)
 
     def _guarded(self, action: Callable[[], None]) -> None:
         try:

@@ -158,7 +158,7 @@ class Preparation:
         if point is None or point.root is not None or store is None:
             master.prepared()
             return
-        metadata, retained = point.metadata, master.store.retained_paths
+        metadata, retained, directory = point.metadata, master.store.retained_paths, master.identity.directory
 
         def done(result: Any) -> None:
             master.ending.keep_everything = isinstance(result, Exception)
@@ -169,7 +169,10 @@ class Preparation:
             else:
                 master.prepared()
 
-        master.work.submit("check the checkpoint", lambda: damage(store, metadata, retained), self._current(done))
+        def look() -> str | None:
+            return damage(store, metadata, retained, directory)
+
+        master.work.submit("check the checkpoint", look, self._current(done))
 
     def _current(self, action: Callable[..., None]) -> Callable[..., None]:
         """Does nothing if another preparation has begun meanwhile."""

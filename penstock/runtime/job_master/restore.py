@@ -13,9 +13,10 @@ from penstock.storage.log import log_length, newest_checkpoint
 from penstock.storage.metadata import encode_metadata, read_metadata
 from penstock.storage.opening import probe
 from penstock.storage.sealed import DamagedObject, NewerFormat
+from penstock.storage.segments import DamagedRange
 from penstock.storage.store import ObjectMissing, ObjectStore, RangeMissing, StoreError
 
-DAMAGE = (DamagedObject, ObjectMissing, RangeMissing)
+DAMAGE = (DamagedObject, DamagedRange, ObjectMissing, RangeMissing)
 """What no restart mends: the names of these errors in a slot's failure to restore end the job."""
 
 
@@ -66,7 +67,7 @@ def check_segments(store: ObjectStore, metadata: Metadata) -> None:
             raise DamagedObject(f"{segment.path} has {size} bytes, but was written with {segment.length_bytes}")
 
 
-def damage(store: ObjectStore, metadata: Metadata, retained: list[str]) -> str | None:
+def damage(store: ObjectStore, metadata: Metadata, retained: list[str], directory: str | None) -> str | None:
     """Why the job's own newest checkpoint cannot be restored and never will be; None where it can.
 
     Raises `StoreError` where it cannot be said now."""
@@ -74,6 +75,11 @@ def damage(store: ObjectStore, metadata: Metadata, retained: list[str]) -> str |
         read_metadata(store, metadata_path(metadata.checkpoint_id))
         check_segments(store, metadata)
     except (*DAMAGE, NewerFormat) as error:
-        path = metadata_path(metadata.checkpoint_id)
-        return unrestorable(metadata.checkpoint_id, str(error), path, retained)
+        return refusal(metadata, str(error), retained, directory)
     return None
+
+
+def refusal(metadata: Metadata, detail: str, retained: list[str], directory: str | None) -> str:
+    """What to tell when the job's own newest checkpoint is damaged."""
+    path = metadata_path(metadata.checkpoint_id)
+    return unrestorable(metadata.checkpoint_id, detail, path, retained, directory or "")

@@ -49,7 +49,8 @@ class JobStore:
         self.publication: Publication | None = None
         self.conversations: LogConversations | None = None
         if settings.checkpointing:
-            self.publication = Publication(incarnation, settings.retained_max, clock.wall_ms(), host, pid)
+            directory = identity.directory or ""
+            self.publication = Publication(incarnation, settings.retained_max, clock.wall_ms(), host, pid, directory)
         self.is_owner = True
         self._claimed: tuple[str, list[str]] | None = None
         self._sweep: tuple[float, Generation] | None = None

@@ -257,7 +257,7 @@ def test_a_damaged_checkpoint_is_never_skipped() -> None:
     world.settle()
     outcome = world.master.outcome
     assert outcome is not None and outcome.state == "FAILED"
-    assert newest in str(outcome.error) and "chk-1/_metadata" in str(outcome.error)
+    assert newest in str(outcome.error) and "/chk-1; rows" in str(outcome.error)
     assert "put out again" in str(outcome.error)
     assert world.store.list("chk-1"), "everything is kept"
 
