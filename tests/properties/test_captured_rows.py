@@ -1,0 +1,146 @@
+"""From captured rows to stored messages and back, whatever the rows came as: batches by reference, messages as they
+were received, parts of either; with events in between. And what a restore makes of the pieces."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.common.types import Types
+from penstock.graph.job_graph import Edge
+from penstock.graph.logical import Partitioner, PartitionerKind
+from penstock.protocol.channel import Captured
+from penstock.protocol.elements import ChannelId, Watermark
+from penstock.protocol.flow_control import BoundSizer
+from penstock.protocol.frames import Data, Event
+from penstock.protocol.snapshot import Metadata, NumberedEvent, Piece, Segment
+from penstock.runtime.batches import as_batch, as_messages, compact
+from penstock.runtime.input_gate import InputGate
+from penstock.runtime.layers import Layer, RecoveredEvent
+from penstock.runtime.restore import SubtaskRestore
+from penstock.storage.memory import MemoryStore
+from penstock.storage.segments import SegmentBuilder
+
+CHANNEL = ChannelId(0, 0, 0)
+TYPE = Types.TUPLE([Types.LONG(), Types.STRING()])
+
+
+def row(number: int) -> tuple[int, str]:
+    return number, "x" * (number % 5)
+
+
+def batch_of(numbers: range) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(TYPE.encode([row(n) for n in numbers]), schema=TYPE.schema)
+
+
+def payload_of(numbers: range, kind: str) -> Any:
+    if kind == "slice of a larger batch":
+        return batch_of(range(numbers.start, numbers.stop + 3)).slice(0, len(numbers))
+    batch = batch_of(numbers)
+    if kind == "batch":
+        return batch
+    message = batch.serialize()
+    return bytearray(message) if kind == "received in parts" else bytes(message)
+
+
+KINDS = st.sampled_from(["batch", "slice of a larger batch", "received", "received in parts"])
+CHUNKS = st.lists(st.one_of(st.none(), st.tuples(st.integers(1, 12), KINDS)), max_size=12)
+"""None is an event."""
+
+
+def capture(chunks: list[tuple[int, str] | None], start: int, until: int) -> tuple[Captured, dict[int, Any], int]:
+    """What a window [start, until) holds of them, what it should hold by number, and how many elements there are."""
+    captured, truth, at = Captured(), {}, 0
+    for chunk in chunks:
+        if chunk is None:
+            element: Data | Event = Event(CHANNEL, at, Watermark(at))
+            truth[at] = Watermark(at)
+            rows = 1
+        else:
+            rows, kind = chunk
+            numbers = range(at, at + rows)
+            element = Data(CHANNEL, at, rows, 100, payload_of(numbers, kind))
+            truth.update({n: row(n) for n in numbers})
+        captured.add(element, start, until)
+        at += rows
+    return captured, {n: v for n, v in truth.items() if start <= n < until}, at
+
+
+@given(CHUNKS, st.integers(0, 60), st.integers(0, 60))
+@settings(max_examples=120, deadline=None)
+def test_stored_messages_hold_exactly_what_was_captured(chunks: Any, start: int, length: int) -> None:
+    captured, truth, _ = capture(chunks, start, start + length)
+    found: dict[int, Any] = dict(captured.events)
+    for first, rows, message in as_messages(captured.rows, TYPE.schema):
+        decoded = TYPE.decode(as_batch(memoryview(message), TYPE.schema))
+        assert len(decoded) == rows
+        for n, value in enumerate(decoded, first):
+            assert n not in found, "stored twice"
+            found[n] = value
+    assert found == truth
+
+
+@given(st.lists(st.tuples(st.integers(1, 12), KINDS), min_size=1, max_size=6))
+@settings(max_examples=40, deadline=None)
+def test_messages_that_were_received_whole_are_stored_as_they_are_and_the_rest_is_joined(chunks: Any) -> None:
+    captured, _, _ = capture(chunks, 0, 1_000)
+    messages = [message for _, _, message in as_messages(captured.rows, TYPE.schema)]
+    received = [r.payload for r in captured.rows if not isinstance(r.payload, pa.RecordBatch)]
+    assert [m for m in messages if any(m is r for r in received)] == received
+    by_reference = [isinstance(r.payload, pa.RecordBatch) for r in captured.rows]
+    runs = sum(here and not before for here, before in zip(by_reference, [False, *by_reference]))
+    assert len(messages) == len(received) + runs
+
+
+def stored(chunks: Any, start: int, until: int) -> tuple[MemoryStore, list[Piece], list[NumberedEvent], dict[int, Any]]:
+    captured, truth, _ = capture(chunks, start, until)
+    builder, store, pieces = SegmentBuilder(), MemoryStore(), []
+    for first, rows, message in as_messages(captured.rows, TYPE.schema):
+        offset, length_bytes, crc = builder.add([message])
+        pieces.append(Piece(first, rows, 0, offset, length_bytes, crc))
+    builder.write(store, "shared/segment")
+    return store, pieces, [NumberedEvent(n, e) for n, e in captured.events], truth
+
+
+@given(st.data(), CHUNKS)
+@settings(max_examples=80, deadline=None)
+def test_a_restore_reads_back_the_interval_and_trims_the_rest(data: st.DataObject, chunks: Any) -> None:
+    store, pieces, events, truth = stored(chunks, 0, 1_000)
+    first = data.draw(st.integers(0, len(truth)))
+    end = data.draw(st.integers(first, len(truth)))
+    edge = Edge(0, "a-b-0-0", 0, 1, 0, Partitioner(PartitionerKind.FORWARD), TYPE, 1, 1)
+    gate = InputGate([edge], 0, BoundSizer(1_000, 1_000, 0))
+    metadata = Metadata(1, "job", "job", 1, 0, 0, "", 0, False, [], [], [Segment("shared/segment", 0)], [], [], [])
+    subtask: Any = SimpleNamespace(gate=gate, id=SimpleNamespace(subtask=0), vertex=SimpleNamespace(uid="x"))
+    plan: Any = None
+    restore = SubtaskRestore(plan, subtask, metadata, store)
+    order = data.draw(st.permutations(pieces))
+    elements = restore._elements("a-b-0-0", 0, 0, order, events, first, end)
+    layer = Layer("a-b-0-0", 0, 0, 0, edge, first, end, elements)
+    found: list[Any] = []
+    while not layer.read:
+        assert layer.applied == first + len(found)
+        head = layer.head()
+        if isinstance(head, RecoveredEvent):
+            found.append(layer.apply_event())
+            continue
+        rows = data.draw(st.integers(1, head.rows - layer.head_skip))
+        found += TYPE.decode(head.payload)[layer.head_skip : layer.head_skip + rows]
+        layer.apply_rows(rows)
+        unread = layer.unread()
+        assert sum(r.rows for r in unread.rows) + len(unread.events) == end - layer.applied
+    assert found == [truth[n] for n in range(first, end)]
+
+
+@given(st.integers(1, 2_000), st.integers(0, 2_000), st.integers(1, 2_000))
+@settings(max_examples=40, deadline=None)
+def test_a_small_slice_that_waits_holds_little_more_than_its_own(rows: int, start: int, length: int) -> None:
+    parent = batch_of(range(rows))
+    piece = parent.slice(min(start, rows - 1), length)
+    kept = compact(piece, parent.nbytes)
+    assert kept.equals(piece)
+    assert kept.get_total_buffer_size() <= 16 * piece.nbytes + 2_048
