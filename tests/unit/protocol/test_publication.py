@@ -167,7 +167,7 @@ def test_a_damaged_newest_checkpoint_is_refused_by_name_and_never_skipped() -> N
     with pytest.raises(CheckpointUnreadable) as failure:
         owner(store, "b", resume=True)
     assert "chk-2/_metadata: checksum differs" in str(failure.value)
-    assert path_of(1) in str(failure.value) and "put out again" in str(failure.value)
+    assert "-s <job directory>/chk-1;" in str(failure.value) and "put out again" in str(failure.value)
 
 
 def test_what_an_ended_job_did_not_keep_is_not_looked_for() -> None:
