@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-LIMIT_S = 150
+LIMIT_S = 300
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(LIMIT_S + 20)]
 
