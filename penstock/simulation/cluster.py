@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -26,7 +27,7 @@ from penstock.simulation.world import Process, World
 
 JOB_ID = "5eed" * 8
 CHECKPOINT_ROOT = "/checkpoints"
-NO_FAULTS = StoreFaults()
+_PROBE = re.compile(r"probe/\w+")  # its name is random, and means nothing
 
 
 @dataclass(frozen=True)
@@ -208,7 +209,8 @@ class Cluster:
         self.world.violate(f"{driver.process.name} raised\n{detail}")
 
     def _on_driver_ended(self, driver: DriverProcess, outcome: JobOutcome) -> None:
-        self.world.tell(driver.process.name, f"has ended: {outcome.state} {outcome.error or ''}")
+        told = _PROBE.sub("the probe", outcome.error or "")
+        self.world.tell(driver.process.name, f"has ended: {outcome.state} {told}")
         error = outcome.error or ""
         if outcome.state == "FINISHED":
             self.is_over = True

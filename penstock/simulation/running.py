@@ -24,6 +24,8 @@ class Verdict:
     faults: list[str] = field(default_factory=list)
     published: int = 0
     unaligned: int = 0
+    came_about: bool = True
+    """Of a scenario: whether its schedule did."""
 
 
 def build(seed: int, with_trace: bool = False) -> Cluster:

@@ -1,0 +1,47 @@
+"""What `python -m penstock.simulation` prints."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.protocol import channel
+from penstock.simulation.__main__ import main
+
+
+def test_the_last_line_counts_seeds_and_violations(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "0:3"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "3 seeds, 0 violations"
+
+
+def test_a_failure_prints_its_seed_a_trace_and_the_command_that_shows_it_again(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel.InputChannel, "credit_due", lambda self: None)
+    assert main(["--seeds", "1:2"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "1 seeds, 1 violations"
+    assert any(line.startswith("seed 1 FAILED") for line in lines)
+    assert "  again: python -m penstock.simulation --seeds 1 --trace" in lines
+    assert sum("<- slot" in line or "step " in line for line in lines) > 50
+
+
+def test_a_scenario_says_whether_it_came_about(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--scenario", "barrier-overtakes-handed-rows", "--seeds", "0:2"]) == 0
+    assert "come about in 2 of 2 runs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [["--seeds", "many"], ["--scenario", "no-such"]])
+def test_nonsense_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert arguments[1] in capsys.readouterr().err
+
+
+def test_several_processes_find_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "0:6", "-j", "2"]) == 0
+    parallel = capsys.readouterr().out.splitlines()
+    assert main(["--seeds", "0:6"]) == 0
+    alone = capsys.readouterr().out.splitlines()
+    assert parallel[-1] == alone[-1]
+    assert parallel[-2].rsplit(";", 1)[0] == alone[-2].rsplit(";", 1)[0]

@@ -1,0 +1,30 @@
+"""Every schedule that the protocol's rules tell of, and every one that the simulation has found."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from penstock.simulation.scenarios import SCENARIOS, run_scenario
+
+RUNS = 6
+
+
+@pytest.mark.parametrize("name", sorted(SCENARIOS))
+def test_the_schedule_comes_about_and_breaks_nothing(name: str) -> None:
+    verdicts = [run_scenario(name, seed) for seed in range(RUNS)]
+    failed = [f"seed {v.seed}: {violation}" for v in verdicts for violation in v.violations]
+    assert not failed, "\n".join([f"python -m penstock.simulation --scenario {name} --seeds 0:{RUNS}", *failed])
+    assert any(v.came_about for v in verdicts), "in no run has the schedule come about: nothing is proved"
+
+
+@pytest.mark.parametrize("section", [1, 2, 3, 5, 7, 8, 9, 10, 11, 12])
+def test_every_section_of_the_rules_has_its_schedules(section: int) -> None:
+    assert [s for s in SCENARIOS.values() if s.section == section]
+
+
+def test_scenarios_tell_their_schedule() -> None:
+    for name, scenario in SCENARIOS.items():
+        assert re.fullmatch(r"[a-z-]+", name)
+        assert scenario.__doc__ and len(scenario.__doc__) > 80, name
