@@ -142,6 +142,17 @@ class InputGate:
             return GateBarrier(index, head)
         return GateEvent(index, channel.apply_event(), recovered=False)
 
+    def poll_barrier(self) -> GateBarrier | None:
+        """A barrier with nothing before it, if there is one; it is taken with this call."""
+        if any(not layer.read for layer in self.layers):
+            return None
+        for index, channel in enumerate(self.channels):
+            head = channel.head()
+            if isinstance(head, AlignedBarrier):
+                channel.pass_barrier()
+                return GateBarrier(index, head)
+        return None
+
     def _waits(self, index: int) -> bool:
         return self.channels[index].head() is not None
 

@@ -241,11 +241,8 @@ class Subtask:
             if self.chain.unfinished and self.has_room():
                 self._push(lambda: self.chain.resume(drain=False))
             return 0 if self.has_room() or not self.chain.unfinished else None
-        if self.finished:
-            # Only barriers come now, and they need no room.
-            return 0 if self._take_input() else None
-        if not self.has_room():
-            return None
+        if self.finished or not self.has_room():
+            return 0 if self._take_barrier() else None
         if self.vertex.is_source:
             return self._read()
         return 0 if self._take_input() else None
@@ -273,6 +270,13 @@ class Subtask:
         rows = self.source_type.decode(got)
         self._run(Slice(rows, None, None, 0, len(rows), 0.0, whole=True), None)
         return 0
+
+    def _take_barrier(self) -> bool:
+        """Barriers need no room, and go on after the end of data."""
+        found = self.gate.poll_barrier()
+        if found is not None:
+            self.checkpoints.on_barrier_reached(found.channel, found.frame.barrier)
+        return found is not None
 
     def _take_input(self) -> bool:
         found = self.gate.poll()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Iterator
 
+import pyarrow as pa
 import pytest
 
 from penstock.common.configuration import Configuration
@@ -13,6 +14,7 @@ from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors.number_seq import NumberSequenceSource
 from penstock.graph.job_graph import JobGraph
 from penstock.protocol.elements import Barrier, SubtaskId
+from penstock.protocol.frames import AlignedBarrier, Data
 from penstock.runtime.subtask import CheckpointOver, Subtask, Triggered, Unpark
 from tests.unit.runtime.small_job import CommittedRows, ManualClock, SmallJob, graph_of
 
@@ -60,6 +62,30 @@ def test_a_subtask_never_sleeps_while_it_has_input_and_room(queue: str) -> None:
     job = SmallJob(graph, Configuration({**FIXED_BOUNDS, "penstock.network.output-queue-bytes": queue}))
     job.rest()
     assert job.all_at_end
+
+
+def test_an_aligned_barrier_at_the_head_of_a_queue_needs_no_room() -> None:
+    """The outputs are full, and the consumer takes nothing; the barrier goes on to where its timeout can turn it."""
+    configuration = Configuration(
+        {**FIXED_BOUNDS, "penstock.network.window-bytes": "16 kb", "penstock.network.output-queue-bytes": "16 kb"}
+    )
+    job = SmallJob(pipeline(lambda row: [row] * 200), configuration)
+    middle = job.subtasks[SubtaskId(1, 0)]
+    into = middle.gate.channels[0]
+    row = pa.RecordBatch.from_arrays(Types.LONG().encode([1]), schema=Types.LONG().schema)
+    for _ in range(100):
+        if middle.step(job.clock.now_ms).backpressured:
+            break
+        if middle.has_room() and into.head() is None and not middle.mailbox:
+            middle.mailbox.post(Data(into.id, into.received, 1, 520, row))
+    assert not middle.has_room() and into.head() is None
+    middle.mailbox.post(AlignedBarrier(into.id, into.received, Barrier(1, 1_000)))
+    middle.mailbox.post(Data(into.id, into.received, 1, 520, row))
+    assert middle.step(job.clock.now_ms).worked
+    assert middle.partitions[0].holds_barrier(1)
+    assert not middle.step(job.clock.now_ms).worked, "the row behind it waits for room"
+    middle.step(job.clock.now_ms + 1_001)
+    assert not middle.partitions[0].holds_barrier(1)
 
 
 # ---- the cost of a row ----------------------------------------------------------------------------------------------
