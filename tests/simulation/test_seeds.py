@@ -1,4 +1,4 @@
-"""Random clusters under random faults. CI runs a thousand seeds by the command line; these are for every `make test`."""
+"""Random clusters under random faults. CI runs a thousand seeds by the command line; these are for `make test`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """What a named schedule consists of, and how it is run.
 
 A scenario declares a job, and steers what the seed would otherwise choose: it sees every frame, message and store call
-as it happens (`observe`), and may strike. It says at the end whether its schedule has come about, because a run in which
-it has not proves nothing. Seeds vary everything that the scenario leaves open.
+as it happens (`observe`), and may strike. It says at the end whether its schedule has come about, because a run in
+which it has not proves nothing. Seeds vary everything that the scenario leaves open.
 """
 
 from __future__ import annotations

@@ -1,0 +1,336 @@
+"""Real threads at a switch interval of a microsecond: what one scheduler cannot show, because steps are its atoms.
+
+A JobMaster and two slots in one process, a thread for each subtask, each slot's connections, the JobMaster and its
+blocking work. Checkpoints run every 10 ms, user code fails now and then, and the output has to be exact.
+"""
+
+from __future__ import annotations
+
+import platform
+import queue
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from penstock.common.configuration import Configuration
+from penstock.protocol.elements import Generation
+from penstock.protocol.messages import Leave, Left, Message, Register
+from penstock.runtime.job_master.events import LinkLost, MessageReceived
+from penstock.runtime.job_master.identity import JobIdentity
+from penstock.runtime.job_master.job_master import JobMaster
+from penstock.runtime.job_master.ports import MasterPorts
+from penstock.runtime.slot import Slot
+from penstock.runtime.threads import ThreadDriver
+from penstock.simulation import surroundings
+from penstock.simulation.checkers import AnswerChecker, LogChecker, check_end
+from penstock.simulation.data_network import FrameQueue
+from penstock.simulation.output import Output, Pending
+from penstock.simulation.scale import SMALL, scaled
+from penstock.simulation.store import FaultyStore, SharedObjects, StoreFaults
+from penstock.simulation.workload import Workload, WorkloadBuilder
+from penstock.simulation.world import Process, World
+
+END_S_MAX = 60.0
+DIRECTORY = "/checkpoints/" + "5eed" * 8
+
+
+class RealClock:
+    def monotonic_ms(self) -> float:
+        return time.monotonic() * 1000
+
+    def wall_ms(self) -> int:
+        return 0
+
+
+class Worker:
+    """A thread that calls what is put, in order."""
+
+    def __init__(self, name: str, failed: Callable[[BaseException], None]) -> None:
+        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._failed = failed
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def put(self, action: Callable[[], None]) -> None:
+        self._queue.put(action)
+
+    def stop(self) -> None:
+        self._queue.put(None)
+        self._thread.join(END_S_MAX)
+
+    def _run(self) -> None:
+        while (action := self._queue.get()) is not None:
+            try:
+                action()
+            except BaseException as error:
+                self._failed(error)
+
+
+class MasterThread:
+    """The JobMaster's loop, its blocking work and its links."""
+
+    def __init__(self, cluster: ThreadedCluster) -> None:
+        self._cluster = cluster
+        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._work = Worker("blocking work", cluster.failed)
+        self.thread = threading.Thread(target=self._run, name="JobMaster", daemon=True)
+        self.master: JobMaster
+
+    def put(self, action: Callable[[], None]) -> None:
+        self._inbox.put(action)
+
+    def submit(self, name: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        def carry_out() -> None:
+            try:
+                result = work()
+            except Exception as error:
+                result = error
+            self.put(lambda: done(result))
+
+        self._work.put(carry_out)
+
+    def send(self, process: str, message: Message) -> None:
+        self._cluster.slots[process].put(message)
+
+    def close(self, process: str) -> None:
+        pass
+
+    def _run(self) -> None:
+        master = self.master
+        try:
+            master.start()
+            while master.outcome is None:
+                deadline_ms = master.next_deadline_ms()
+                wait_s = 1.0 if deadline_ms is None else min(max(0.0, deadline_ms / 1000 - time.monotonic()), 1.0)
+                try:
+                    self._inbox.get(timeout=wait_s)()
+                except queue.Empty:
+                    pass
+                now_ms = time.monotonic() * 1000
+                if deadline_ms is not None and deadline_ms <= now_ms:
+                    master.on_time(now_ms)
+        except BaseException as error:
+            self._cluster.failed(error)
+        self._work.stop()
+
+
+class ThreadedSlot:
+    """A slot in this process. Its messages and frames come from one thread, as in a real one."""
+
+    def __init__(self, cluster: ThreadedCluster, index: int) -> None:
+        self.name = f"slot {index}"
+        self.index = index
+        self._cluster = cluster
+        self._io = Worker(f"connections of {self.name}", cluster.failed)
+        self._lock = threading.Lock()
+        self._frames: dict[int, FrameQueue] = {i: FrameQueue() for i in range(cluster.slot_count)}
+        self._generation: Generation | None = None
+        self._numbers = iter(range(1_000_000_000))
+        self.runtime = Slot(
+            index, RealClock(), self, self, ThreadDriver(),
+            open_store=lambda root, fsync: cluster.store(), new_random=lambda: f"{next(self._numbers):06}",
+        )  # fmt: skip
+
+    def register(self) -> None:
+        self.send(Register(self.index, 0, 0, self.name, 1, "here", 1, platform.python_version(), "0"))
+
+    def put(self, message: Message) -> None:
+        self._io.put(lambda: self._on_message(message))
+
+    def _on_message(self, message: Message) -> None:
+        if isinstance(message, Leave):
+            self.runtime.close(self._closed)
+        else:
+            self.runtime.on_message(message)
+
+    def _closed(self) -> None:
+        self.send(Left(Generation(0, 0), self.index))
+        self._cluster.to_master(lambda master: master.handle(LinkLost(self.name, "it has left")))
+
+    # ---- MasterLink and DataLinks -------------------------------------------------------------------------------
+
+    def send(self, *what: Any) -> None:
+        if len(what) == 2:
+            self._cluster.slots[f"slot {what[0]}"].receive(self.index, what[1], self._generation)
+            return
+        message = what[0]
+        self._cluster.answers.on_sent(self.name, message)
+        self._cluster.to_master(lambda master: master.handle(MessageReceived(self.name, message)))
+
+    def connect(self, peers: list[Any], generation: Generation) -> None:
+        with self._lock:
+            self._frames = {i: FrameQueue() for i in self._frames}
+            self._generation = generation
+        self._io.put(lambda: self._when_all_there(generation))
+
+    def _when_all_there(self, generation: Generation) -> None:
+        if self._generation != generation:
+            return
+        if all(s._generation == generation for s in self._cluster.slots.values()):
+            self.runtime.on_peers_connected(generation)
+        else:
+            self._io.put(lambda: self._when_all_there(generation))
+
+    def disconnect(self) -> None:
+        with self._lock:
+            self._generation = None
+
+    def receive(self, sender: int, frame: Any, generation: Generation | None) -> None:
+        """In the sender's thread."""
+        with self._lock:
+            if generation is None or generation != self._generation:
+                return
+            self._frames[sender].put(frame)
+        self._io.put(lambda: self._deliver(sender, generation))
+
+    def _deliver(self, sender: int, generation: Generation) -> None:
+        with self._lock:
+            if generation != self._generation or not self._frames[sender]:
+                return
+            frame = self._frames[sender].take()
+        self.runtime.on_frame(sender, frame)
+
+    def stop(self) -> None:
+        self._io.stop()
+
+
+class ThreadedCluster:
+    """Implements `penstock.simulation.surroundings.Surroundings`, too."""
+
+    def __init__(self, workload: Workload, failures: int) -> None:
+        self.workload = workload
+        self.slot_count = workload.graph.slots
+        self.world = World(1)
+        self.shared = SharedObjects()
+        self.output = Output()
+        self.answers = AnswerChecker(self.world)
+        self.log = LogChecker(self.world, workload, self.shared, DIRECTORY)
+        self.shared.on_created = self.log.on_created
+        self._chance = random.Random(1)
+        self._failures_left = failures
+        self._calls = 0
+        self.slots: dict[str, ThreadedSlot] = {}
+        self._master = MasterThread(self)
+
+    def store(self) -> FaultyStore:
+        return FaultyStore(self.world, Process("any"), self.shared, DIRECTORY, StoreFaults)
+
+    def failed(self, error: BaseException) -> None:
+        self.world.violate(f"{threading.current_thread().name} raised {type(error).__name__}: {error}")
+
+    def to_master(self, action: Callable[[JobMaster], None]) -> None:
+        self._master.put(lambda: action(self._master.master))
+
+    # ---- SlotSubmitter and Console ------------------------------------------------------------------------------
+
+    def submit(self, slot: int) -> None:
+        self.slots[f"slot {slot}"].register()
+
+    def resubmit(self, slot: int) -> None:
+        self.world.violate(f"slot {slot} is given up, though it lives")
+
+    def cancel_all(self) -> None:
+        pass
+
+    def line(self, subtask: int, text: str, is_error: bool) -> None:
+        pass
+
+    def warning(self, text: str) -> None:
+        if "simulated failure" not in text:
+            self.world.violate(text)
+
+    # ---- user code's surroundings -------------------------------------------------------------------------------
+
+    def pass_time(self, elapsed_ms: float) -> None:
+        pass
+
+    def violate(self, what: str) -> None:
+        self.world.violate(what)
+
+    def fail_now(self) -> bool:
+        self._calls += 1
+        if self._failures_left and self._calls > 1500:
+            self._failures_left -= 1
+            self._calls = 0
+            return True
+        return False
+
+    def prepare(self, name: str, pending: Pending) -> None:
+        self.output.pending[name] = pending
+
+    def commit(self, name: str) -> None:
+        if name.encode() not in self.log.committable:
+            self.world.violate(f"{name} is committed, but no checkpoint in the log says so")
+        self.output.committed.setdefault(name, None)
+
+    # ---- running ------------------------------------------------------------------------------------------------
+
+    def run(self) -> JobMaster:
+        self.slots = {f"slot {i}": ThreadedSlot(self, i) for i in range(self.slot_count)}
+        loop = self._master
+        ports = MasterPorts(RealClock(), loop, self, loop, lambda directory, create: self.store(), self, random.random)
+        identity = JobIdentity("5eed" * 8, DIRECTORY)
+        loop.master = JobMaster(self.workload.graph, self.workload.configuration, identity, "abc", ports)
+        surroundings.enter(self)
+        loop.thread.start()
+        loop.thread.join(END_S_MAX)
+        assert not loop.thread.is_alive(), f"no end: {loop.master.lifecycle.phase}, {self.world.violations}"
+        for slot in self.slots.values():
+            slot.stop()
+        return loop.master
+
+
+MODES = {
+    "aligned": {"execution.checkpointing.unaligned.enabled": False},
+    "timeout": {
+        "execution.checkpointing.unaligned.enabled": True,
+        "execution.checkpointing.aligned-checkpoint-timeout": "3 ms",
+    },
+    "unaligned": {"execution.checkpointing.unaligned.enabled": True},
+}
+
+
+@pytest.fixture(autouse=True)
+def restless_interpreter() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+    surroundings.enter(None)
+
+
+@pytest.mark.parametrize("mode", sorted(MODES))
+def test_source_key_by_sink_on_two_slots(mode: str) -> None:
+    configuration = Configuration(
+        {
+            "execution.checkpointing.interval": "10 ms",
+            "execution.checkpointing.timeout": "60 s",
+            "restart-strategy.type": "fixed-delay",
+            "restart-strategy.fixed-delay.attempts": 100,
+            "restart-strategy.fixed-delay.delay": "0 ms",
+            "penstock.network.window-bytes": 4_000,
+            "penstock.network.output-queue-bytes": 4_000,
+            "penstock.network.bound-target": "0 ms",
+            "execution.buffer-timeout.interval": "0 ms",
+            **MODES[mode],
+        }
+    )
+    job = WorkloadBuilder(random.Random(mode), configuration)
+    source = job.source(kind="sequence", rows=6000, parallelism=2, cost_ms=0.0, keys=20)
+    job.sink(job.count(source, 2, cost_ms=0.0), 2)
+    cluster = ThreadedCluster(job.build(), failures=3)
+    with scaled(SMALL):
+        master = cluster.run()
+    assert master.outcome is not None and master.outcome.state == "FINISHED", master.outcome
+    assert not cluster.world.violations, "\n".join(cluster.world.violations)
+    check_end(cluster.world, cluster.output, cluster.workload, cluster.log, is_swept=True)
+    assert not cluster.world.violations, "\n".join(cluster.world.violations)
+    assert master.lifecycle.restarts == 3
+    assert cluster.log.published >= 3, "hardly any checkpoint: nothing is stressed"
+    if mode != "aligned":
+        assert cluster.log.unaligned > 0 and cluster.log.inflight_rows > 0
