@@ -127,6 +127,45 @@ def test_keyed_state_and_rows_in_flight_come_back_exactly(mode: str, seed: int) 
     after.close()
 
 
+class Bursts(FlatMapFunction):
+    """Now and then a row becomes more rows than queue and overdraft hold: a barrier has to wait for its rest."""
+
+    def flat_map(self, value: int) -> Any:
+        for i in range(1_500 if value % 10 == 3 else value % 3):
+            yield value * 10_000 + i
+
+
+def bursts(env: StreamExecutionEnvironment) -> None:
+    env.disable_operator_chaining()
+    numbers = NumberSequenceSource(0, 39)
+    one = env.from_source(numbers, WatermarkStrategy.no_watermarks(), "one").flat_map(Bursts(), Types.LONG())
+    two = env.from_source(numbers, WatermarkStrategy.no_watermarks(), "two").map(lambda x: -x, Types.LONG())
+    one.union(two).rebalance().map(lambda x: x, Types.LONG()).sink_to(CommittedRows())
+
+
+def burst_rows() -> list[int]:
+    return [row for value in range(40) for row in Bursts().flat_map(value)] + [-value for value in range(40)]
+
+
+@pytest.mark.parametrize("mode", TIMEOUTS)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_barrier_that_waits_for_a_generator_cuts_between_two_rows(mode: str, seed: int) -> None:
+    random = Random(f"bursts {mode} {seed}")
+    job = SmallJob(graph_of(bursts, 2), Configuration(SMALL), order=random)
+    rows: list[Any] = []
+    for nth in range(3):
+        done = run_with_checkpoint(job, random.randrange(2, 60), TIMEOUTS[mode])
+        rows += done.committed
+        job.close()
+        job = SmallJob(
+            graph_of(bursts, 2), Configuration(SMALL), store=job.store, restored=done.metadata,
+            generation=Generation(1, nth + 1), order=random,
+        )  # fmt: skip
+    rows += finish(job, 9)
+    assert sorted(rows) == sorted(burst_rows())
+    job.close()
+
+
 @pytest.mark.parametrize("edge", ["forward", "rebalance", "rescale", "shuffle", "global_", "broadcast"])
 @pytest.mark.parametrize("mode", TIMEOUTS)
 def test_every_kind_of_edge_comes_back_from_a_chain_of_restores(edge: str, mode: str) -> None:
@@ -146,4 +185,47 @@ def test_every_kind_of_edge_comes_back_from_a_chain_of_restores(edge: str, mode:
     rows += finish(job, 9)
     copies = 4 if edge == "broadcast" else 1
     assert sorted(rows) == sorted(expanded() * copies)
+    job.close()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_checkpoints_that_overlap_and_are_given_up_at_any_moment(seed: int) -> None:
+    """Ids grow, modes are mixed, several are under way; each is acknowledged by all, declined, or was given up; and
+    what is acknowledged is a whole cut (`complete` checks that)."""
+    random = Random(f"overlapping {seed}")
+    job = SmallJob(graph_of(bursts, 2), Configuration(SMALL), order=random)
+    done: dict[int, Completed] = {}
+    open_ids: set[int] = set()
+
+    def settle() -> None:
+        declined = {d.checkpoint_id for d in job.declines}
+        for checkpoint_id in sorted(open_ids):
+            if job.is_acknowledged(checkpoint_id):
+                done[checkpoint_id] = job.complete(checkpoint_id)
+            elif checkpoint_id in declined:
+                job.end(checkpoint_id, aborted=True)
+            else:
+                continue
+            open_ids.discard(checkpoint_id)
+
+    for checkpoint_id in range(1, 9):
+        open_ids.add(checkpoint_id)
+        job.trigger(checkpoint_id, random.choice([None, 0, 1, 3]))
+        job.run(random.randrange(1, 25))
+        job.clock.now_ms += random.choice([0.0, 1.0, 5.0])
+        if random.random() < 0.3:
+            given_up = random.choice(sorted(open_ids))
+            open_ids.discard(given_up)
+            job.end(given_up, aborted=True)
+        settle()
+    job.rest(50.0)
+    settle()
+    job.rest(50.0)
+    settle()
+    assert not open_ids, "stuck"
+    assert job.all_at_end
+    declines = [(d.checkpoint_id, tuple(d.subtask)) for d in job.declines]
+    assert len(declines) == len(set(declines)), "declined twice by one subtask"
+    committed = {row for checkpoint in done.values() for row in checkpoint.committed}
+    assert committed | set(finish(job, 9)) == set(burst_rows())
     job.close()
