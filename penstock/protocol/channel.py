@@ -117,7 +117,8 @@ class OutputChannel:
 
     def enqueue_barrier(self, barrier: Barrier) -> None:
         """An aligned barrier, in its place."""
-        if any(isinstance(e, AlignedBarrier) and e.barrier.checkpoint_id >= barrier.checkpoint_id for e in self.queue):
+        waiting = (e.barrier for e in self.queue if isinstance(e, AlignedBarrier)) if self._barriers else ()
+        if any(b.checkpoint_id >= barrier.checkpoint_id for b in waiting):
             raise ProtocolError(f"channel {self.id}: barrier {barrier.checkpoint_id} behind a newer or equal one")
         self.queue.append(AlignedBarrier(self.id, self.emitted, barrier))
         self._barriers += 1
@@ -253,7 +254,7 @@ class InputChannel:
         else:
             self.received += 1
         closed = []
-        for window in list(self.windows.values()):
+        for window in self.windows.values():
             window.captured.add(element, window.start, window.until)
             if window.until is not None and self.received >= window.until:
                 closed.append(window.checkpoint_id)

@@ -7,7 +7,7 @@ another parallelism is refused before a job starts.)
 from __future__ import annotations
 
 from penstock.protocol.coverage import EdgeTopology
-from penstock.protocol.snapshot import LayerCut, Metadata, NumberedEvent, Piece, SubtaskSnapshot
+from penstock.protocol.snapshot import Capture, LayerCut, Metadata, NumberedEvent, Piece, SubtaskSnapshot
 from penstock.runtime.batches import as_batch, wire_schema
 from penstock.runtime.deployment import DeploymentPlan
 from penstock.runtime.layers import Layer, RecoveredEvent, RecoveredRows
@@ -89,17 +89,17 @@ class SubtaskRestore:
             layer = Layer(edge.name, producer, own.subtask, index, edge, applied, emitted, elements)
             gate.layers.append(layer)
 
-    def _producer_side(self, edge: EdgeTopology, producer: int):  # type: ignore[no-untyped-def]
-        own = self._own
-        assert own is not None
-        for snapshot in self._snapshots.values():
-            if snapshot.subtask != producer:
-                continue
-            for cut in snapshot.outputs:
-                if cut.edge == edge.name:
-                    emitted = cut.emitted[own.subtask - edge.consumers_of(producer).start]
-                    return emitted, [c for c in cut.captures if c.peer == own.subtask]
-        return 0, []
+    def _producer_side(self, edge: EdgeTopology, producer: int) -> tuple[int, list[Capture]]:
+        """The other end of one of our old channels: `emitted`, and what it stored."""
+        own, metadata = self._own, self._metadata
+        assert own is not None and metadata is not None
+        source = next((e.source for e in metadata.edges if e.name == edge.name), -1)
+        snapshot = self._snapshots.get((source, producer))
+        cut = next((o for o in snapshot.outputs if o.edge == edge.name), None) if snapshot is not None else None
+        if cut is None:
+            return 0, []
+        emitted = cut.emitted[own.subtask - edge.consumers_of(producer).start]
+        return emitted, [c for c in cut.captures if c.peer == own.subtask]
 
     def _old_layer(self, cut: LayerCut) -> Layer:
         gate = self._subtask.gate

@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.graph.job_graph import Edge
 from penstock.graph.logical import PartitionerKind
 from penstock.protocol.keys import KeyEncoder, UnsupportedKey
-from penstock.runtime.batches import KEY_ARROW_TYPES, declared_key, row_type, wire_schema
+from penstock.runtime.batches import KEY_ARROW_TYPES, declared_key, wire_schema
 from penstock.runtime.failures import USER_ERRORS, OperatorFailure
 
 Routed = list[tuple[int, pa.RecordBatch]]
@@ -175,5 +175,3 @@ def create_router(edge: Edge, producer: int, target_max_parallelism: int, operat
         case _:
             return _One()
 
-
-__all__ = ["Router", "Routed", "create_router", "split_by_target", "row_type"]

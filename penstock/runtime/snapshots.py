@@ -34,9 +34,9 @@ class CapturedLayer:
 class SubtaskCapture:
     """Built by the subtask's thread; belongs to the snapshot writer once it is closed.
 
-    `applied[edge]` and `emitted[edge]` are in the order of the edge's producers and consumers. `inputs_open` counts
-    windows; `barriers_missing` until all barriers are in; `outputs_open`: an aligned barrier that may still turn
-    stands in an output queue.
+    `applied[edge]` and `emitted[edge]` are in the order of the edge's producers and consumers. `windows_open`: input
+    channels that are still captured. `barriers_missing`: until all barriers are in. `outputs_open`: an aligned barrier
+    that may still turn stands in an output queue.
     """
 
     subtask: SubtaskId
