@@ -247,7 +247,9 @@ def _cause(error: Exception) -> str:
     log.debug("%s", text)
     _, traceback, rest = text.partition("Traceback (most recent call last)")
     if not traceback:
-        return next((line for line in text.splitlines() if line.strip()), type(error).__name__)
+        lines = [line for line in text.splitlines() if line.strip()] or [type(error).__name__]
+        # Py4J's first line only says which Java method was called; what that threw follows a colon.
+        return next((line[2:] for line in lines[:2] if line.startswith(": ")), lines[0])
     raised = rest.partition("\n\tat ")[0].partition("\n SQLSTATE")[0].splitlines()
     last_frame = max((i for i, line in enumerate(raised) if line.startswith("  ")), default=0)
     return "\n".join(line for line in raised[last_frame + 1 :] if line.strip()) or type(error).__name__
