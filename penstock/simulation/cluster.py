@@ -120,7 +120,7 @@ class Cluster:
         self.start_driver()
         world, bounds = self.world, self.bounds
         step = world.step
-        while not self.is_over and not world.violations:
+        while not (self.is_over and self._all_drivers_have_ended()) and not world.violations:
             if not step():
                 world.violate("nothing will ever happen again, and the job has not ended")
             elif world.events > bounds.events_max or world.now_ms > bounds.ms_max:
@@ -128,11 +128,16 @@ class Cluster:
                     f"no end after {world.events} events and {world.now_ms / 1000:.0f} s: {self._where_it_hangs()}"
                 )
 
+    def _all_drivers_have_ended(self) -> bool:
+        """One that has slept through the end wakes up, and finds that it has lost the job."""
+        return not any(d.process.is_alive and not d.host.has_ended for d in self.drivers)
+
     def _where_it_hangs(self) -> str:
         if not self.drivers:
             return "no driver"
-        master = self.drivers[-1].host.master
-        return f"{master.lifecycle.phase}, {master.report.state}, generation {master.lifecycle.generation}"
+        late = [d for d in self.drivers if d.process.is_alive and not d.host.has_ended]
+        master = (late or self.drivers)[-1].host.master
+        return f"{(late or self.drivers)[-1].process.name}: {master.lifecycle.phase}, {master.report.state}, generation {master.lifecycle.generation}"
 
     def start_driver(self) -> Driver:
         """The first one, or one that resumes the job's directory."""
@@ -204,7 +209,7 @@ class Cluster:
         if "simulated store" in detail.splitlines()[-1] and not hasattr(driver, "master"):
             # It could not even look into the directory; whoever started it tries again.
             self._drop(next(d for d in self.drivers if d.host is driver), 0.0)
-            self.world.after(1000.0, None, self.start_driver)
+            self._start_driver_soon()
             return
         self.world.violate(f"{driver.process.name} raised\n{detail}")
 
@@ -226,7 +231,11 @@ class Cluster:
             self.world.violate(f"{driver.process.name} ended {outcome.state}: {error}")
 
     def _start_driver_soon(self) -> None:
-        self.world.after(self.world.chance() * 1000, None, self.start_driver)
+        self.world.after(self.world.chance() * 1000, None, self._start_unless_over)
+
+    def _start_unless_over(self) -> None:
+        if not self.is_over:
+            self.start_driver()
 
     def _has_lost_the_log(self, driver: DriverProcess) -> bool:
         return self.log is not None and self.log.owner != driver.incarnation
@@ -385,7 +394,7 @@ class Cluster:
             return
         if self.world.chance() < 0.7:
             driver.process.paused_until_ms = self.world.now_ms + self.world.uniform(1, 1000)
-        self.world.after(self.world.chance() * 50, None, self.start_driver)
+        self.world.after(self.world.chance() * 50, None, self._start_unless_over)
 
     def fault_store_outage(self) -> None:
         self._store_faults = self.faults.outage

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.protocol import failure_reasons
 from penstock.protocol.frames import AlignedBarrier, CancelBarrier, UrgentBarrier
-from penstock.protocol.messages import CheckpointEnded, SlotAck
+from penstock.protocol.messages import CheckpointEnded
 from penstock.simulation.cluster import Pace
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scenarios.scenario import TIMEOUT, Scenario
@@ -69,29 +70,51 @@ class BarriersTurnAtBothEnds(Scenario):
 
 
 class CancelOvertakesAlignedBarriers(Scenario):
-    """A checkpoint is declined in the middle (its writer's store fails): cancel frames pass rows and meet aligned
-    barriers of the same checkpoint. Each subtask answers once, and the next checkpoint works."""
+    """A subtask in the middle declines: its cancel frames pass rows and meet aligned barriers of the same checkpoint
+    that have come, wait in queues or are still on their way. Everyone declines once, and the next checkpoint works."""
 
     section = 2
-    options = {"execution.checkpointing.timeout": "300 ms"}
-    pace = Pace(data_ms=5.0)
+    options = {"execution.checkpointing.timeout": "60 s"}
+    pace = Pace(data_ms=3.0)
 
     def __init__(self) -> None:
         super().__init__()
-        self._acks = 0
+        self._declined = 0
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
-        # The first segments of the run cannot be written.
-        if what == "create" and detail.startswith("shared/") and self._acks < 3:
-            self._acks += 1
-            self.count += 1
-            self.cluster.fail_next_store_call()
-        if what == "up" and isinstance(detail, SlotAck):
-            self._acks += 1
         if what == "frame" and isinstance(detail, CancelBarrier):
             self.count += 1
+        elif what == "frame" and isinstance(detail, AlignedBarrier) and self._declined < 4:
+            if self.cluster.world.chance() < 0.5:
+                self._declined += 1
+                self.cluster.world.after(0.0, who.process, self._decline, who, detail)
+
+    @staticmethod
+    def _decline(endpoint: Any, frame: AlignedBarrier) -> None:
+        """As a subtask does that is not ready: the handler declines, and its effects are carried out."""
+        deployment = endpoint.listener._deployment
+        edge = deployment._edges[frame.channel.edge] if deployment is not None else None
+        if edge is not None:
+            checkpoints = deployment._by_vertex[edge.target].subtask_object.checkpoints
+            checkpoint_id = frame.barrier.checkpoint_id
+            if checkpoint_id not in checkpoints._handler._ended:
+                checkpoints._carry_out(
+                    checkpoints._handler._decline(checkpoint_id, failure_reasons.DECLINED_TASK_NOT_READY)
+                )
+
+
+class SegmentCannotBeWritten(Scenario):
+    """The store refuses some slots' segments, or has written them and says that it has not: the checkpoint ends with a
+    decline by that slot, whatever the others have done, and the next one works."""
+
+    section = 2
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        if what == "create" and detail.startswith("shared/") and self.count < 5 and self.cluster.world.chance() < 0.4:
+            self.count += 1
+            self.cluster.fail_next_store_call(is_carried_out=self.cluster.world.chance() < 0.5)
 
 
 SCENARIOS: list[type[Scenario]] = [
-    NewerBarrierMeetsAnExpiredOne, BarriersTurnAtBothEnds, CancelOvertakesAlignedBarriers,
+    NewerBarrierMeetsAnExpiredOne, BarriersTurnAtBothEnds, CancelOvertakesAlignedBarriers, SegmentCannotBeWritten,
 ]  # fmt: skip

@@ -1,0 +1,139 @@
+"""The simulation finds what it is there for: rules of the protocol are broken one at a time, and it has to notice.
+
+Each mutant is tried on the schedule that its rule was written for, or on random clusters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from penstock.protocol import barrier_handler, channel, publication
+from penstock.runtime import subtask, subtask_checkpoints
+from penstock.runtime.job_master import checkpoints, preparation, sources
+from penstock.simulation.running import run_seed
+from penstock.simulation.scenarios import run_scenario
+from penstock.state import tables
+
+Patch = Callable[[Any, str, Any], None]
+
+
+def windows_close_at_the_arrival_of_the_barrier(patch: Patch) -> None:
+    limit, open_window = channel.InputChannel.limit_window, channel.InputChannel.open_window
+
+    def limited(self: Any, checkpoint_id: int, until: int) -> bool:
+        return limit(self, checkpoint_id, min(until, max(self.received, self.windows[checkpoint_id].start)))
+
+    def opened(self: Any, checkpoint_id: int, until: int | None) -> bool:
+        return open_window(self, checkpoint_id, None if until is None else min(until, max(self.received, self.applied)))
+
+    patch(channel.InputChannel, "limit_window", limited)
+    patch(channel.InputChannel, "open_window", opened)
+
+
+def blocked_channels_are_read(patch: Patch) -> None:
+    patch(channel.InputChannel, "head", lambda self: self.queue[0] if self.queue else None)
+
+
+def what_a_turned_barrier_passes_is_not_stored(patch: Patch) -> None:
+    turn = channel.OutputChannel._turn
+    patch(
+        channel.OutputChannel, "_turn", lambda self, barrier: turn(self, barrier)._replace(captured=channel.Captured())
+    )
+
+
+def credit_is_never_granted(patch: Patch) -> None:
+    patch(channel.InputChannel, "credit_due", lambda self: None)
+
+
+def unread_layers_are_not_in_the_snapshot(patch: Patch) -> None:
+    patch(subtask_checkpoints.SubtaskCheckpoints, "_unread_layers", lambda self: [])
+
+
+def snapshots_lie_inside_a_row(patch: Patch) -> None:
+    patch(subtask.Subtask, "finish_row", lambda self: True)
+
+
+def a_declined_checkpoint_is_declined_again(patch: Patch) -> None:
+    handler = barrier_handler.BarrierHandler
+    reason = "again"
+    patch(handler, "on_cancel", lambda self, channel, checkpoint_id: self._decline(checkpoint_id, reason))
+
+
+def a_driver_that_lost_a_position_takes_the_next(patch: Patch) -> None:
+    def append_next(self: Any, entry: Any) -> Any:
+        while (yield from self._append(entry)) is not None:
+            self._next_sequence += 1
+            entry = msgspec.structs.replace(entry, sequence=self._next_sequence)
+        self._next_sequence += 1
+
+    patch(publication.Publication, "_append_next", append_next)
+
+
+def commits_come_before_the_log_entry(patch: Patch) -> None:
+    publish = checkpoints.Checkpoints._publish
+
+    def early(self: Any, effect: Any) -> None:
+        self._commits.add([c for ack in effect.acks for s in ack.subtasks for c in s.committables])
+        publish(self, effect)
+
+    patch(checkpoints.Checkpoints, "_publish", early)
+
+
+def recovery_commits_nothing(patch: Patch) -> None:
+    patch(preparation, "committables_of", lambda metadata: [])
+
+
+def enumerators_are_snapshotted_too_early(patch: Patch) -> None:
+    snapshot = sources.SplitDistribution.snapshot
+
+    def stale(self: Any) -> Any:
+        before = getattr(self, "before", None)
+        self.before = snapshot(self)
+        return before or self.before
+
+    patch(sources.SplitDistribution, "snapshot", stale)
+
+
+def the_writer_sees_state_that_changes(patch: Patch) -> None:
+    """Nothing is copied at its first touch."""
+    snapshot = tables.StateTable.snapshot
+
+    def shared_with_the_stream(self: Any) -> Any:
+        taken = snapshot(self)
+        self.shared.clear()
+        return taken
+
+    patch(tables.StateTable, "snapshot", shared_with_the_stream)
+
+
+RANDOM = range(0, 60)
+MUTANTS: list[tuple[Callable[[Patch], None], str | range]] = [
+    (windows_close_at_the_arrival_of_the_barrier, "barrier-overtakes-handed-rows"),
+    (blocked_channels_are_read, RANDOM),
+    (what_a_turned_barrier_passes_is_not_stored, "barriers-turn-at-both-ends"),
+    (credit_is_never_granted, range(0, 3)),
+    (unread_layers_are_not_in_the_snapshot, "checkpoint-before-recovered-data-is-read"),
+    (snapshots_lie_inside_a_row, "barrier-waits-for-a-generator"),
+    (a_declined_checkpoint_is_declined_again, "cancel-overtakes-aligned-barriers"),
+    (a_driver_that_lost_a_position_takes_the_next, "paused-driver-publishes-late"),
+    (commits_come_before_the_log_entry, RANDOM),
+    (recovery_commits_nothing, "driver-killed-before-commit"),
+    (enumerators_are_snapshotted_too_early, "split-between-enumerator-and-reader"),
+    (the_writer_sees_state_that_changes, "state-changed-behind-the-barrier"),
+]
+
+
+@pytest.mark.parametrize(("mutant", "where"), MUTANTS, ids=[m.__name__ for m, _ in MUTANTS])
+def test_a_broken_rule_is_found(
+    mutant: Callable[[Patch], None], where: str | range, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutant(monkeypatch.setattr)
+    if isinstance(where, str):
+        runs = (run_scenario(where, seed) for seed in range(30))
+    else:
+        runs = (run_seed(seed) for seed in where)
+    assert any(verdict.violations for verdict in runs), "nobody has noticed"
