@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from typing import Any, Iterator
 
 import pytest
 
@@ -129,12 +129,22 @@ def test_an_unread_layer_is_stored_whole(stored: str, violation: str) -> None:
     assert verify([edge()], [producer([0], []), consumer([0], [], layers=[layer])]) == expected
 
 
-def test_its_cost_grows_with_the_channels_not_with_their_square() -> None:
-    """150 by 150 channels, each with a capture at both ends: 45,000 intervals."""
-    width = 150
+class Counted(list):  # type: ignore[type-arg]
+    """How often a list was gone through."""
+
+    times = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        Counted.times += 1
+        return super().__iter__()
+
+
+def test_each_list_of_captures_is_gone_through_once() -> None:
+    """Gone through for every channel, 200 by 200 of them were 16 million steps for each checkpoint."""
+    width = 20
     all_to_all = edge(sources=width, targets=width)
-    subtasks = [producer([4] * width, [capture(c, "2-4") for c in range(width)], p) for p in range(width)]
-    subtasks += [consumer([0] * width, [capture(p, "0-2") for p in range(width)], c) for c in range(width)]
-    started = time.process_time()
+    subtasks = [producer([4] * width, Counted(capture(c, "2-4") for c in range(width)), p) for p in range(width)]
+    subtasks += [consumer([0] * width, Counted(capture(p, "0-2") for p in range(width)), c) for c in range(width)]
+    Counted.times = 0
     assert verify([all_to_all], subtasks) == []
-    assert time.process_time() - started < 1.0
+    assert Counted.times == 2 * width
