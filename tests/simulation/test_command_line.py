@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from penstock.protocol import channel
-from penstock.simulation.__main__ import main
+from penstock.simulation.command_line import main
 
 
 def test_the_last_line_counts_seeds_and_violations(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seeds", "0:3"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "3 seeds, 0 violations"
+
+
+def test_several_processes_run_the_same_seeds() -> None:
+    command = [sys.executable, "-m", "penstock.simulation", "--seeds", "0:5", "-j", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.stdout.splitlines()[-1:] == ["5 seeds, 0 violations"], done.stderr
 
 
 def test_a_failure_prints_its_seed_a_trace_and_the_command_that_shows_it_again(

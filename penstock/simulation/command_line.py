@@ -1,0 +1,95 @@
+"""`python -m penstock.simulation --seeds 0:1000`: runs seeds, and tells how to see a failure again."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+from penstock.simulation.running import Verdict, run_seed
+from penstock.simulation.scenarios import SCENARIOS, run_scenario
+
+FAILURES_TOLD_MAX = 20
+TRACE_LINES_MAX = 400
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m penstock.simulation", description=__doc__)
+    parser.add_argument("--seeds", default="0:100", help="from:to, to not included, or a single seed")
+    parser.add_argument("--scenario", help="a named schedule instead of random ones: " + ", ".join(sorted(SCENARIOS)))
+    parser.add_argument("--trace", action="store_true", help="a line for each event")
+    parser.add_argument("-j", "--jobs", type=int, default=1, metavar="N", help="processes")
+    options = parser.parse_args(arguments)
+    if options.scenario is not None and options.scenario not in SCENARIOS:
+        parser.error(f"there is no scenario {options.scenario!r}; there are: {', '.join(sorted(SCENARIOS))}")
+    try:
+        seeds = _seeds(options.seeds)
+    except ValueError:
+        parser.error(f"--seeds {options.seeds}: write from:to, for example 0:1000, or one number")
+    started_s = time.monotonic()
+    failed: list[Verdict] = []
+    faults: Counter[str] = Counter()
+    checkpoints = came_about = 0
+    for verdict in _verdicts(seeds, options.scenario, options.jobs):
+        faults.update(verdict.faults)
+        checkpoints += verdict.published
+        came_about += verdict.came_about
+        if options.trace:
+            print(f"seed {verdict.seed}: {verdict.summary}")
+            _print_trace(verdict.seed, options.scenario, None)
+        if verdict.violations:
+            failed.append(verdict)
+            if len(failed) <= FAILURES_TOLD_MAX:
+                _tell(verdict, options.scenario, with_trace=not options.trace)
+    if options.scenario is None:
+        told = ", ".join(f"{kind} {count}" for kind, count in sorted(faults.items()))
+        print(f"{checkpoints} checkpoints published; faults: {told or 'none'}; {time.monotonic() - started_s:.0f} s")
+    else:
+        print(f"the schedule has come about in {came_about} of {len(seeds)} runs")
+        if not came_about and not failed:
+            failed.append(Verdict(seeds[0], ["the schedule has not come about"]))
+            print("  that proves nothing: it counts as a violation; try more seeds")
+    print(f"{len(seeds)} seeds, {sum(len(v.violations) for v in failed)} violations")
+    return 1 if failed else 0
+
+
+def _seeds(text: str) -> range:
+    first, colon, end = text.partition(":")
+    return range(int(first), int(end)) if colon else range(int(first), int(first) + 1)
+
+
+def _verdicts(seeds: range, scenario: str | None, jobs: int) -> Iterator[Verdict]:
+    work: Iterable[tuple[str | None, int]] = ((scenario, seed) for seed in seeds)
+    if jobs <= 1:
+        yield from map(_run, work)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        yield from pool.map(_run, work, chunksize=4)
+
+
+def _run(work: tuple[str | None, int]) -> Verdict:
+    scenario, seed = work
+    return run_seed(seed) if scenario is None else run_scenario(scenario, seed)
+
+
+def _tell(verdict: Verdict, scenario: str | None, with_trace: bool) -> None:
+    print(f"seed {verdict.seed} FAILED: {verdict.summary}")
+    for violation in verdict.violations:
+        print(f"  {violation}")
+    named = f" --scenario {scenario}" if scenario is not None else ""
+    if with_trace:
+        _print_trace(verdict.seed, scenario, TRACE_LINES_MAX)
+    print(f"  again: python -m penstock.simulation{named} --seeds {verdict.seed} --trace", flush=True)
+
+
+def _print_trace(seed: int, scenario: str | None, lines_max: int | None) -> None:
+    """Runs the seed again, with a trace. `lines_max`: only the last so many."""
+    trace = (run_seed(seed, True) if scenario is None else run_scenario(scenario, seed, True)).trace
+    left_out = 0 if lines_max is None else max(0, len(trace) - lines_max)
+    if left_out:
+        print(f"  ... {left_out} lines before this are left out; --trace shows them")
+    for line in trace[left_out:]:
+        print(line)
