@@ -239,6 +239,12 @@ def test_what_the_coordinator_ends_is_released_and_declined_by_nobody() -> None:
     assert not unaligned.subtask.inputs[1].windows
 
 
+@pytest.mark.parametrize("script", ["hold b0 B(1,0) b0 X1", "hold X1 b0 B(1,0) b0", "hold b0 C(1,1) B(1,0) b0"])
+def test_the_barrier_of_an_ended_checkpoint_does_not_stand_in_a_queue(script: str) -> None:
+    played = play(2, script)
+    assert [type(e) for e in played.subtask.inputs[0].queue] == [Data, Data]
+
+
 # ---- aligned (7.9) --------------------------------------------------------------------------------------------------
 
 
