@@ -215,7 +215,7 @@ class LogChecker:
     def check_orphans(self) -> None:
         """After the job's end and its sweep: everything that is left is named by something that is retained. Said
         only where the store has worked since, and of what no slot that was given up has written later."""
-        if self.shared.failures != self._failures_at_end:
+        if self._failures_at_end is None or self.shared.failures != self._failures_at_end:
             return
         newest = next((e for e in reversed(self.entries) if not isinstance(e, Fence)), None)
         retained = set(newest.retained) if newest is not None else set()
@@ -250,6 +250,17 @@ def check_output(world: World, output: Output, workload: Workload) -> None:
             _check_counted(world, sink, rows)
         if expected.ordered:
             _check_order(world, sink, output)
+
+
+def check_cancelled(world: World, output: Output, workload: Workload, log: LogChecker | None) -> None:
+    """What was committed before is there once, and nothing else; nothing is left behind but what is retained."""
+    for sink, expected in workload.sinks.items():
+        names = Counter(tuple(row[:4]) for part in output.of(sink) for row in part.rows)
+        too_many = names - Counter(row[:4] for row in expected.rows)
+        if too_many:
+            world.violate(f"{sink}: {sum(too_many.values())} rows too many {_some(too_many)}")
+    if log is not None:
+        log.check_orphans()
 
 
 def _some(rows: Counter[Any]) -> str:

@@ -11,9 +11,10 @@ from penstock.common.configuration import Configuration
 from penstock.common.options import CheckpointingOptions
 from penstock.protocol.log_entries import Ended
 from penstock.protocol.messages import Message, Restored, SubtaskFailed
+from penstock.runtime.job_master.events import CancelRequested, CheckpointRequested
 from penstock.runtime.job_master.outcome import JobOutcome
 from penstock.simulation import surroundings
-from penstock.simulation.checkers import AnswerChecker, LogChecker, check_end
+from penstock.simulation.checkers import AnswerChecker, LogChecker, check_cancelled, check_end
 from penstock.simulation.control_network import ControlNetwork
 from penstock.simulation.data_network import DataNetwork
 from penstock.simulation.driver import DriverProcess, DriverSurroundings
@@ -92,7 +93,7 @@ class Cluster:
             self.shared.on_created = self.log.on_created
         self.drivers: list[Driver] = []
         self.is_over = False
-        self.is_left_unswept = False
+        self.is_left_unswept = self.is_cancelled = False
         self._faults_left = faults.count
         self._faults_begun = False
         self._strikes_when_running = False
@@ -112,9 +113,16 @@ class Cluster:
         finally:
             surroundings.enter(None)
         if not self.world.violations:
-            check_end(
-                self.world, self.output, self.workload, self.log, is_swept=not self.is_left_unswept
-            )
+            self._check_end()
+
+    def _check_end(self) -> None:
+        restarts = sum(d.host.master.lifecycle.restarts for d in self.drivers if d.host.has_begun)
+        if restarts > 3 * len(self.statistics.faults) + 3 and not self.world.observer:
+            self.world.violate(f"{restarts} restarts after {len(self.statistics.faults)} faults")
+        if self.is_cancelled:
+            check_cancelled(self.world, self.output, self.workload, self.log)
+        else:
+            check_end(self.world, self.output, self.workload, self.log, is_swept=not self.is_left_unswept)
 
     def _run(self) -> None:
         self.start_driver()
@@ -136,8 +144,9 @@ class Cluster:
         if not self.drivers:
             return "no driver"
         late = [d for d in self.drivers if d.process.is_alive and not d.host.has_ended]
-        master = (late or self.drivers)[-1].host.master
-        return f"{(late or self.drivers)[-1].process.name}: {master.lifecycle.phase}, {master.report.state}, generation {master.lifecycle.generation}"
+        driver = (late or self.drivers)[-1]
+        life = driver.host.master.lifecycle
+        return f"{driver.process.name}: {life.phase}, {life.state}, generation {life.generation}"
 
     def start_driver(self) -> Driver:
         """The first one, or one that resumes the job's directory."""
@@ -219,6 +228,8 @@ class Cluster:
         error = outcome.error or ""
         if outcome.state == "FINISHED":
             self.is_over = True
+        elif outcome.state == "CANCELED" and "cancel" in self.statistics.faults:
+            self.is_over = self.is_cancelled = True
         elif "has ended (FINISHED)" in error and self._is_ended_in_log():
             # The driver that ended it was killed before it had deleted what is not needed any more.
             self.is_over = self.is_left_unswept = True
@@ -341,6 +352,19 @@ class Cluster:
     def fault_pause_slot(self) -> None:
         if slot := self._some_slot():
             slot.process.paused_until_ms = self.world.now_ms + self.world.random.choice((10.0, 300.0, 8000.0))
+
+    def fault_request_checkpoint(self) -> None:
+        """A user asks for one, now."""
+        self._tell_driver(CheckpointRequested())
+
+    def fault_cancel(self) -> None:
+        """Ctrl-C."""
+        self._tell_driver(CancelRequested())
+
+    def _tell_driver(self, event: Any) -> None:
+        driver = self.drivers[-1]
+        if driver.process.is_alive and driver.host.has_begun and not driver.host.has_ended:
+            self.world.after(0.0, driver.process, driver.host.handle, event)
 
     def fault_expire_checkpoint(self) -> None:
         """Whatever is pending takes too long, while it is still on the wire; the next one follows."""

@@ -10,7 +10,7 @@ from typing import Any, Callable
 from penstock.common.configuration import Configuration
 from penstock.graph.job_graph import JobGraph
 from penstock.protocol.messages import Message
-from penstock.runtime.job_master.events import LinkLost, MessageReceived
+from penstock.runtime.job_master.events import Event, LinkLost, MessageReceived
 from penstock.runtime.job_master.identity import identify
 from penstock.runtime.job_master.job_master import JobMaster
 from penstock.runtime.job_master.outcome import JobOutcome
@@ -152,12 +152,15 @@ class DriverProcess:
         except Exception:
             self._raised(self, traceback.format_exc())
 
+    def handle(self, event: Event) -> None:
+        self._guarded(self.master.handle, event)
+
     def _on_message(self, process: str, message: Message) -> None:
-        self._guarded(self.master.handle, MessageReceived(process, message))
+        self.handle(MessageReceived(process, message))
 
     def _on_lost(self, process: str, detail: str) -> None:
         self.world.tell(self.process.name, f"lost {process}")
-        self._guarded(self.master.handle, LinkLost(process, detail))
+        self.handle(LinkLost(process, detail))
 
     def look(self) -> None:
         """After each event: is it over, and when is the next timer?"""

@@ -35,7 +35,7 @@ class FaultPlan:
 ALL_KINDS = (
     "kill_slot", "kill_slot", "kill_slot", "kill_slot", "kill_two_slots", "break_data_link", "break_control_link",
     "pause_slot", "kill_driver", "kill_driver", "pause_driver", "take_over", "store_outage", "user_failure",
-    "commit_failure", "expire_checkpoint", "expire_checkpoint", "clock_jump",
+    "commit_failure", "expire_checkpoint", "expire_checkpoint", "clock_jump", "request_checkpoint",
 )  # fmt: skip
 WITHOUT_LOG = (
     "kill_slot", "break_data_link", "break_control_link", "pause_slot", "user_failure", "commit_failure", "clock_jump",
@@ -49,8 +49,11 @@ def random_faults(random: Random, checkpointing: bool) -> FaultPlan:
     store = StoreFaults(late_ms=late_ms)
     if random.random() < 0.3:
         store = StoreFaults(refused=0.02, reply_lost=0.03, late_ms=late_ms)
+    kinds = ALL_KINDS if checkpointing else WITHOUT_LOG
+    if random.random() < 0.05:
+        kinds = (*kinds, "cancel", "cancel")
     return FaultPlan(
-        kinds=ALL_KINDS if checkpointing else WITHOUT_LOG,
+        kinds=kinds,
         count=random.randint(1, 6),
         gap_ms=random.choice((10.0, 40.0, 150.0)),
         store=store,

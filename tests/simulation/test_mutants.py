@@ -110,12 +110,12 @@ def the_writer_sees_state_that_changes(patch: Patch) -> None:
     patch(tables.StateTable, "snapshot", shared_with_the_stream)
 
 
-RANDOM = range(0, 60)
+RANDOM = range(60)
 MUTANTS: list[tuple[Callable[[Patch], None], str | range]] = [
     (windows_close_at_the_arrival_of_the_barrier, "barrier-overtakes-handed-rows"),
     (blocked_channels_are_read, RANDOM),
     (what_a_turned_barrier_passes_is_not_stored, "barriers-turn-at-both-ends"),
-    (credit_is_never_granted, range(0, 3)),
+    (credit_is_never_granted, range(3)),
     (unread_layers_are_not_in_the_snapshot, "checkpoint-before-recovered-data-is-read"),
     (snapshots_lie_inside_a_row, "barrier-waits-for-a-generator"),
     (a_declined_checkpoint_is_declined_again, "cancel-overtakes-aligned-barriers"),
