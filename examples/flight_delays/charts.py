@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 
 WIDTH, HEIGHT = 860, 300
-LEFT, RIGHT, TOP, BOTTOM = 70, 16, 16, 40
+LEFT, RIGHT, TOP, BOTTOM = 96, 16, 16, 40
 # Okabe and Ito's colours, which colour-blind readers can tell apart; shapes say the same a second time.
 COLOURS = ("#d55e00", "#e69f00", "#0072b2", "#009e73")
 INK, GRID = "#6b7280", "#9ca3af55"

@@ -20,6 +20,7 @@ body { font: 15px/1.5 system-ui, sans-serif; max-width: 900px; margin: 2rem auto
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: .3rem .6rem; border-bottom: 1px solid #9ca3af55; }
 th:first-child, td:first-child { text-align: left; }
+td, th { white-space: nowrap; }
 h2 { margin-top: 2.2rem; font-size: 1.1rem; }
 p.note { color: #6b7280; }
 .bad { color: #dc2626; font-weight: 600; }
