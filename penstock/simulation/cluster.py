@@ -90,10 +90,12 @@ class Cluster:
         self.log: LogChecker | None = None
         if self.checkpointing:
             self.log = LogChecker(world, workload, self.shared, self.directory)
-            self.shared.on_created = self.log.on_created
+            self.shared.on_created = lambda name, data: self.log.on_created(name, data) if self.log else None
         self.drivers: list[Driver] = []
         self.is_over = False
         self.is_left_unswept = self.is_cancelled = False
+        self.expected_failure: str | None = None
+        """What the job has to fail with, for a scenario that nothing can mend."""
         self._faults_left = faults.count
         self._faults_begun = False
         self._strikes_when_running = False
@@ -148,6 +150,17 @@ class Cluster:
         life = driver.host.master.lifecycle
         return f"{driver.process.name}: {life.phase}, {life.state}, generation {life.generation}"
 
+    def start_new_job(self, job_id: str, checkpoint: str) -> Driver:
+        """From a checkpoint of the present one, which is left alone from here on."""
+        assert self.log is not None
+        before = self.log
+        self.directory = f"{CHECKPOINT_ROOT}/{job_id}"
+        self.log = LogChecker(self.world, self.workload, self.shared, self.directory)
+        self.log.committable |= before.committable
+        self.workload.configuration.set("pipeline.job-id", job_id)
+        self.workload.configuration.set("execution.state-recovery.path", f"{before.directory}/{checkpoint}")
+        return self.start_driver()
+
     def start_driver(self) -> Driver:
         """The first one, or one that resumes the job's directory."""
         world, pace, faults = self.world, self.pace, self.faults
@@ -156,13 +169,14 @@ class Cluster:
         control = ControlNetwork(world, process, pace.control_ms, pace.control_as_bytes)
         control.on_sent = self._on_sent
         keeper = SlotKeeper(
-            world, control, self.network, lambda slot: self._store(slot, self.directory), process.name, pace.step_ms,
+            world, control, self.network, self._store, process.name, pace.step_ms,
             pace.slot_start_ms, faults.speculation_share, faults.retry_share,
         )  # fmt: skip
         configuration = self.workload.configuration.copy()
         if self.log is not None and self.log.entries:
             configuration.set("execution.state-recovery.path", self.directory)
-        elif self.checkpointing:
+            configuration.remove_config("pipeline.job-id")
+        elif self.checkpointing and not configuration.contains_key("pipeline.job-id"):
             configuration.set("pipeline.job-id", JOB_ID)
         around = DriverSurroundings(control, keeper, self._store, pace.work_ms)
         host = DriverProcess(
@@ -191,7 +205,10 @@ class Cluster:
     def _on_sent(self, process: str, message: Message) -> None:
         self.answers.on_sent(process, message)
         if isinstance(message, SubtaskFailed):
-            if "simulated" not in message.error and not self._reads_what_the_owner_deleted(process, message.error):
+            is_expected = self.expected_failure is not None and self.expected_failure in message.error
+            if is_expected or "simulated" in message.error:
+                return
+            if not self._reads_what_the_owner_deleted(process, message.error):
                 self.world.violate(f"{process}: {message.operator} failed: {message.error}\n{message.traceback}")
         elif isinstance(message, Restored) and message.generation != self._newest_generation:
             self._newest_generation = message.generation
@@ -226,7 +243,9 @@ class Cluster:
         told = _PROBE.sub("the probe", outcome.error or "")
         self.world.tell(driver.process.name, f"has ended: {outcome.state} {told}")
         error = outcome.error or ""
-        if outcome.state == "FINISHED":
+        if self.expected_failure is not None and outcome.state == "FAILED" and self.expected_failure in error:
+            self.is_over = self.is_cancelled = True
+        elif outcome.state == "FINISHED":
             self.is_over = True
         elif outcome.state == "CANCELED" and "cancel" in self.statistics.faults:
             self.is_over = self.is_cancelled = True
@@ -399,6 +418,17 @@ class Cluster:
             dying, stuck = self.world.random.sample(processes, 2)
             stuck.get_stuck()
             dying.kill()
+
+    def kill_driver_and_slots(self) -> None:
+        """Everything of the job's newest driver is gone at once."""
+        driver = self.drivers[-1]
+        self._drop(driver, 0.0)
+        for slot in list(driver.keeper.processes):
+            slot.kill()
+
+    def stop_checkpoints(self) -> None:
+        """The newest driver triggers none from here on."""
+        self.drivers[-1].host.master.coordinator._next_trigger_ms = None
 
     def _drop(self, driver: Driver, notice_ms: float) -> None:
         """The driver's process is gone; its slots notice within that time."""

@@ -26,7 +26,7 @@ class SlotProcess:
     """`ended(process)` is called once, when it is gone, however that came."""
 
     def __init__(
-        self, world: World, control: ControlNetwork, network: DataNetwork, open_store: Callable[[Process], ObjectStore],
+        self, world: World, control: ControlNetwork, network: DataNetwork, open_store: Callable[[Process, str], ObjectStore],
         slot: int, submission: int, attempt: int, name: str, pace_ms: float, ended: Callable[[SlotProcess], None],
     ) -> None:  # fmt: skip
         self.world = world
@@ -40,7 +40,7 @@ class SlotProcess:
         self._driver = ScheduledRunners(world, self.process, pace_ms, self._exit_hard)
         self.runtime = self.endpoint.listener = Slot(
             slot, self.clock, self.link, self.endpoint, self._driver,
-            open_store=lambda root, fsync: open_store(self.process),
+            open_store=lambda root, fsync: open_store(self.process, root),
             new_random=lambda: f"{world.random.getrandbits(48):012x}",
         )  # fmt: skip
         self.link.on_message = self._on_message
@@ -100,7 +100,7 @@ class SlotKeeper:
     attempt starts; `retries`: share of lost processes that Spark starts again within the same submission."""
 
     def __init__(
-        self, world: World, control: ControlNetwork, network: DataNetwork, open_store: Callable[[Process], ObjectStore],
+        self, world: World, control: ControlNetwork, network: DataNetwork, open_store: Callable[[Process, str], ObjectStore],
         driver: str, pace_ms: float, return_ms: float, speculation: float, retries: float,
     ) -> None:  # fmt: skip
         self._world = world

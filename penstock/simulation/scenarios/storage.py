@@ -1,0 +1,86 @@
+"""Sections 3, 4 and 11, as far as checkpoint storage is at fault: what nothing can mend ends the job, by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.simulation.faults import FaultPlan
+from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
+from penstock.storage.layout import LOG_FOLDER
+
+
+class StoreIgnoresConditions(Scenario):
+    """A store lets an object be created twice. Two drivers could own the job, so it is refused at the start, before
+    anything runs."""
+
+    section = 11
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        self.cluster.shared.ignores_conditions = True
+        self.cluster.expected_failure = "create"
+
+    def has_happened(self) -> bool:
+        return self.cluster.is_over and not self.cluster.output.pending
+
+
+class SegmentIsDamaged(Scenario):
+    """A bit of a segment has flipped when a slot is lost. The job fails by the segment's name and range, and says how
+    to go on; it never goes back to an older checkpoint by itself, because output may be committed."""
+
+    section = 3
+    options = UNALIGNED | {"execution.checkpointing.num-retained": 2}
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        log, shared = self.cluster.log, self.cluster.shared
+        assert log is not None
+        if what == "create" and detail.startswith(LOG_FOLDER) and log.published == 2 and not self.count:
+            self.cluster.world.after(0.0, None, self._flip)
+
+    def _flip(self) -> None:
+        """In every segment there is, so that it does not matter which checkpoint is the newest by then."""
+        self.count += 1
+        objects = self.cluster.shared.objects
+        for name in [n for n in objects if "/shared/" in n]:
+            data = bytearray(objects[name])
+            data[len(data) // 2] ^= 0x10
+            objects[name] = bytes(data)
+        self.cluster.expected_failure = "damaged"
+        self.cluster.stop_checkpoints()
+        self.cluster.strike("kill_slot")
+
+
+class NewJobFromACheckpoint(Scenario):
+    """A job is killed, and a new one starts from one of its checkpoints, under another id. It reads the old job's
+    segments, commits what that checkpoint had prepared, and leaves the old directory as it is."""
+
+    section = 3
+    options = UNALIGNED
+    faults = FaultPlan(kinds=("kill_slot",), count=2, gap_ms=120.0)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._before: dict[str, bytes] = {}
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        log = self.cluster.log
+        assert log is not None
+        if what == "create" and detail.startswith(LOG_FOLDER) and len(log.entries) == 4 and not self.count:
+            self.count += 1
+            self.cluster.world.after(0.0, None, self._start_from_newest)
+
+    def _start_from_newest(self) -> None:
+        cluster, log = self.cluster, self.cluster.log
+        assert log is not None
+        cluster.kill_driver_and_slots()
+        self._before = dict(cluster.shared.objects)
+        newest = log.entries[-1].path.partition("/")[0]
+        cluster.start_new_job("beef" * 8, newest)
+
+    def has_happened(self) -> bool:
+        objects = self.cluster.shared.objects
+        if any(objects.get(name) != data for name, data in self._before.items()):
+            self.cluster.world.violate("the new job has changed the directory of the one that it started from")
+        return self.count > 0
+
+
+SCENARIOS: list[type[Scenario]] = [StoreIgnoresConditions, SegmentIsDamaged, NewJobFromACheckpoint]
