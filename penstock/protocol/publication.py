@@ -288,6 +288,14 @@ class Publication:
         )
         return self._replace_retained(kept)
 
+    def check_ours(self) -> Conversation[None]:
+        """Raises `Fenced` where another driver has taken over meanwhile. Asked before a missing file is called damage:
+        the new owner deletes what it needs no more."""
+        found = yield ReadEntry(self._next_sequence)
+        if isinstance(found, LogEntry) and found.incarnation != self.incarnation:
+            self._lost_by = found
+            raise self._fenced()
+
     def _replace_retained(self, kept: list[Retained]) -> tuple[str, ...]:
         dropped = [r for r in self.retained if r not in kept]
         self.retained = kept

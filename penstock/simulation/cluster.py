@@ -18,7 +18,7 @@ from penstock.simulation.checkers import AnswerChecker, LogChecker, check_cancel
 from penstock.simulation.control_network import ControlNetwork
 from penstock.simulation.data_network import DataNetwork
 from penstock.simulation.driver import DriverProcess, DriverSurroundings
-from penstock.simulation.faults import FaultPlan
+from penstock.simulation.faults import NO_STORE_FAULTS, FaultPlan
 from penstock.simulation.output import Output, Pending
 from penstock.simulation.scale import SMALL, Scale, random_scale, scaled
 from penstock.simulation.slots import SlotKeeper, SlotProcess
@@ -253,6 +253,8 @@ class Cluster:
             # The driver that ended it was killed before it had deleted what is not needed any more.
             self.is_over = self.is_left_unswept = True
         elif outcome.state == "FAILED" and self._has_lost_the_log(driver):
+            if "taken over" not in error and self._store_faults == NO_STORE_FAULTS:
+                self.world.violate(f"{driver.process.name} was fenced, and says something else: {error}")
             if not any(d.process.is_alive and not d.host.has_ended for d in self.drivers):
                 self._start_driver_soon()
         elif outcome.state == "FAILED" and self._may_fail(error):

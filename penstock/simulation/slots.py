@@ -26,7 +26,8 @@ class SlotProcess:
     """`ended(process)` is called once, when it is gone, however that came."""
 
     def __init__(
-        self, world: World, control: ControlNetwork, network: DataNetwork, open_store: Callable[[Process, str], ObjectStore],
+        self, world: World, control: ControlNetwork, network: DataNetwork,
+        open_store: Callable[[Process, str], ObjectStore],
         slot: int, submission: int, attempt: int, name: str, pace_ms: float, ended: Callable[[SlotProcess], None],
     ) -> None:  # fmt: skip
         self.world = world
@@ -100,7 +101,8 @@ class SlotKeeper:
     attempt starts; `retries`: share of lost processes that Spark starts again within the same submission."""
 
     def __init__(
-        self, world: World, control: ControlNetwork, network: DataNetwork, open_store: Callable[[Process, str], ObjectStore],
+        self, world: World, control: ControlNetwork, network: DataNetwork,
+        open_store: Callable[[Process, str], ObjectStore],
         driver: str, pace_ms: float, return_ms: float, speculation: float, retries: float,
     ) -> None:  # fmt: skip
         self._world = world

@@ -107,10 +107,18 @@ class Ending:
             self._end(keeps=False)
             return
         if self.keep_everything or not self._ran:
-            self._end(keeps=True)
+            conversations.begin(publication.check_ours(), self._checked)
             return
         keeps = self._master.settings.keeps_checkpoints(state) or bool(self._master.commits.unconfirmed)
         conversations.begin(publication.end(state, keeps), lambda result: self._log_ended(result, keeps))
+
+    def _checked(self, result: PublicationError | None) -> None:
+        """A driver that was fenced while it failed says that: what it misses may be what its successor has deleted."""
+        if isinstance(result, PublicationError) and self._verdict is not None:
+            self._master.store.is_owner = False
+            state, error = self._verdict
+            self._verdict = (state, str(result) if error is not None else None)
+        self._end(keeps=True)
 
     @property
     def _ran(self) -> bool:

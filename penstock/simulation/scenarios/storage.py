@@ -31,7 +31,7 @@ class SegmentIsDamaged(Scenario):
     options = UNALIGNED | {"execution.checkpointing.num-retained": 2}
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
-        log, shared = self.cluster.log, self.cluster.shared
+        log = self.cluster.log
         assert log is not None
         if what == "create" and detail.startswith(LOG_FOLDER) and log.published == 2 and not self.count:
             self.cluster.world.after(0.0, None, self._flip)

@@ -116,6 +116,20 @@ def test_create_if_absent_of_a_checkpoint_is_no_fence() -> None:
     assert checkpoints(store) == [("a", 12), ("b", 14)]
 
 
+def test_whether_the_log_is_still_ours_can_be_asked() -> None:
+    store = LogStore()
+    first = owner(store)
+    run(first.check_ours(), store)
+    run(first.publish(new(store, 1)), store)
+    run(first.check_ours(), store)
+    second = owner(store, "b", resume=True)
+    run(second.check_ours(), store)
+    with pytest.raises(Fenced, match="process 11 on host"):
+        run(first.check_ours(), store)
+    with pytest.raises(Fenced):
+        run(first.publish(new(store, 2)), store)
+
+
 def test_an_id_that_another_driver_has_used_for_its_metadata_is_not_written_over() -> None:
     store = LogStore()
     paused = owner(store)
