@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from penstock.common.composite_types import ListType, MapType
 from penstock.common.scalar_types import PICKLED
 from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN, TypeInformation
-from penstock.protocol.key_encoding import INT64_MAX, INT64_MIN, UnsupportedKey, encode
+from penstock.protocol.key_encoding import UnsupportedKey, encode
 from penstock.protocol.keys import KeyDecoder
 from penstock.protocol.snapshot import StateSchema
 from penstock.state.backend import StateError
@@ -66,18 +66,24 @@ def stream_schema(schema: StateSchema, type: TypeInformation) -> pa.Schema:
 
 
 def encode_batch(
-    codec: StateCodec, schema: pa.Schema, keys: list[Any], groups: list[int], values: list[Any]
+    codec: StateCodec, schema: pa.Schema, keys: list[Any], groups: list[tuple[int, int]], values: list[Any]
 ) -> pa.RecordBatch:
-    """Raises `RowTypeError` for a value that does not fit, `UnsupportedKey` for a key."""
-    arrays = [*codec.type.encode(values), encode_keys(keys), pa.array(np.array(groups, dtype=np.uint16))]
+    """`groups`: (key group, how many of the keys in a row are in it). Raises `RowTypeError` for a value that does not
+    fit, `UnsupportedKey` for a key."""
+    runs = np.array(groups, dtype=np.int64)
+    key_groups = np.repeat(runs[:, 0].astype(np.uint16), runs[:, 1])
+    arrays = [*codec.type.encode(values), encode_keys(keys), pa.array(key_groups)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def encode_keys(keys: list[Any]) -> pa.Array:
     """`penstock.protocol.keys.encode` of each, as a binary column: integers at once, strings with little ado."""
     kinds = set(map(type, keys))
-    if kinds == {int} and min(keys) >= INT64_MIN and max(keys) <= INT64_MAX:
-        return _encoded_integers(np.array(keys, dtype="<i8"))
+    if kinds == {int}:
+        try:
+            return _encoded_integers(np.array(keys, dtype="<i8"))
+        except OverflowError:
+            pass  # some need more than 64 bits
     if kinds == {str}:
         pack, data = _STRING_HEADER.pack, []
         for key in keys:

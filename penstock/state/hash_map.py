@@ -197,7 +197,7 @@ class HashMapSnapshot:
     ) -> Iterator[pa.RecordBatch]:
         """Small buckets share a batch, large ones fill several. A bucket is let go of once it is encoded."""
         keys: list[Any] = []
-        groups: list[int] = []
+        groups: list[tuple[int, int]] = []
         values: list[Any] = []
         encoded: list[int] = []
 
@@ -219,7 +219,7 @@ class HashMapSnapshot:
             if len(keys) + len(bucket) < ENTRIES_PER_BATCH:
                 keys.extend(bucket)
                 values.extend(bucket.values())
-                groups += [key_group] * len(bucket)
+                groups.append((key_group, len(bucket)))
             else:
                 entries = iter(bucket.items())
                 while taken := list(islice(entries, ENTRIES_PER_BATCH - len(keys))):
@@ -227,7 +227,7 @@ class HashMapSnapshot:
                         return
                     keys += [key for key, _ in taken]
                     values += [value for _, value in taken]
-                    groups += [key_group] * len(taken)
+                    groups.append((key_group, len(taken)))
                     if len(keys) == ENTRIES_PER_BATCH:
                         yield flush()
             encoded.append(key_group)
