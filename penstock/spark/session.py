@@ -12,9 +12,12 @@ import shutil
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import FrameType
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
@@ -129,11 +132,30 @@ def _start(job_name: str, slots: int) -> SparkContext:
     source_tree = _source_tree()
     if source_tree:
         settings["spark.executorEnv.PYTHONPATH"] = source_tree
-    interrupt = signal.getsignal(signal.SIGINT)
-    context = SparkContext(conf=conf.setAll(list(settings.items())))
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, interrupt)  # PySpark's would cancel the slots before we can ask them to leave
-    return context
+    with _interrupt_deferred():
+        return SparkContext(conf=conf.setAll(list(settings.items())))
+
+
+@contextmanager
+def _interrupt_deferred() -> Iterator[None]:
+    """Ctrl-C waits until Java runs: PySpark, interrupted while it starts Java, leaves it behind for ever. Afterwards
+    PySpark's own handler is gone, which would cancel the slots before we can ask them to leave."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed: list[int] = []
+
+    def defer(number: int, _frame: FrameType | None) -> None:
+        pressed.append(number)
+        print("penstock: interrupted; ending as soon as Spark has started", file=sys.stderr)
+
+    before = signal.signal(signal.SIGINT, defer)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler if before is None else before)
+    if pressed:
+        raise KeyboardInterrupt
 
 
 def _source_tree() -> str | None:

@@ -210,6 +210,23 @@ def test_penstock_run_is_interrupted_and_goes_on_from_latest(program, tmp_path):
     assert [folder.name for folder in checkpoints.iterdir()] == [directory.name]
 
 
+def test_ctrl_c_while_spark_starts_leaves_no_java_behind(program, tmp_path):
+    started = subprocess.Popen(
+        [sys.executable, str(program(FAILING))],
+        cwd=tmp_path, env=surroundings(), stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        wait_until(lambda: len(session(started.pid)) > 1, "PySpark starts Java", LIMIT_S)
+        os.killpg(started.pid, signal.SIGINT)
+        _, told = started.communicate(timeout=LIMIT_S)
+    finally:
+        if started.poll() is None:
+            started.kill()
+    assert started.returncode == 130, told
+    assert "ending as soon as Spark has started" in told and "Traceback" not in told
+    wait_until(lambda: not any(map(is_alive, session(started.pid))), "all its processes are gone")
+
+
 def session(leader: int) -> list[int]:
     """The processes of a session."""
     found = []

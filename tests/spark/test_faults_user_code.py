@@ -131,6 +131,20 @@ def test_none_inside_a_composite_key_is_a_key_as_any_other():
         assert {(None, 50), ("even", 50)} <= set(rows)
 
 
+def test_collected_rows_come_before_the_error_and_a_limit_ends_the_job(tmp_path: Path):
+    env = environment(**checkpoints(tmp_path / "checkpoints"), **restarts(0))
+    rows = numbers(env, 3000, 1000.0).map(parse, Types.LONG())
+    collected = []
+    with rows.execute_and_collect("collecting") as results, pytest.raises(JobExecutionError) as raised:
+        for row in results:
+            collected.append(row)
+    assert "ValueError: cannot parse 777" in str(raised.value)
+    assert len(set(collected)) == len(collected)
+    assert set(collected) <= set(range(777))
+    env = environment()
+    assert len(numbers(env, 100).execute_and_collect("limited", limit=7)) == 7
+
+
 @pytest.mark.parametrize(
     ("declared", "row", "says"),
     [
