@@ -16,6 +16,7 @@ was triggered for. Without an interval it is the only one, and collects only com
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from penstock.protocol import failure_reasons
@@ -124,10 +125,14 @@ class PendingCheckpoint:
 
 
 class CheckpointCoordinator:
-    """`next_checkpoint_id` must be above every id that the job's log or the restored checkpoint has named."""
+    """`next_checkpoint_id` must be above every id that the job's log or the restored checkpoint has named.
+    `vertex_names`: by vertex number, for messages."""
 
-    def __init__(self, settings: CoordinatorSettings, next_checkpoint_id: int = 1) -> None:
+    def __init__(
+        self, settings: CoordinatorSettings, next_checkpoint_id: int = 1, vertex_names: Sequence[str] = ()
+    ) -> None:
         self.settings = settings
+        self._vertex_names = vertex_names
         self.next_checkpoint_id = next_checkpoint_id
         self._interval_ms = None if settings.interval_ms is None else max(settings.interval_ms, settings.min_pause_ms)
         self._decider = CheckpointRequestDecider(settings.concurrent_max, settings.min_pause_ms)
@@ -291,7 +296,9 @@ class CheckpointCoordinator:
         pending = self._pending.get(decline.checkpoint_id)
         if pending is None or pending.is_publishing or decline.generation != pending.generation:
             return []
-        detail = f"declined by subtask {decline.subtask.subtask} of vertex {decline.subtask.vertex}"
+        vertex, subtask = decline.subtask.vertex, decline.subtask.subtask
+        name = f"'{self._vertex_names[vertex]}'" if vertex < len(self._vertex_names) else f"vertex {vertex}"
+        detail = f"declined by subtask {subtask + 1} of {name}"
         if decline.detail:
             detail += f": {decline.detail}"
         return self._fail(pending, decline.reason, detail, now_ms)

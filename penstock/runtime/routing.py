@@ -144,7 +144,7 @@ class _Custom(Router):
         for key, target in zip(keys, targets):
             if not isinstance(target, (int, np.integer)) or not 0 <= target < count:
                 message = (
-                    f"partition_custom after operator '{self._operator}': the partitioner returned {target!r} "
+                    f"partition_custom after it: the partitioner returned {target!r} "
                     f"for the key {key!r:.80}; it must be an int in [0, {count})"
                 )
                 raise OperatorFailure(self._operator, ValueError(message), ours=True)

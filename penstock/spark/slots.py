@@ -11,6 +11,7 @@ import threading
 import time
 from typing import Any, Callable
 
+from py4j.protocol import Py4JNetworkError
 from pyspark import InheritableThread
 
 from penstock.spark.session import Substrate
@@ -243,6 +244,8 @@ def _run_sql_task(substrate: Substrate, slot: int, body: Callable[[Any], Any]) -
 def _cause(error: Exception) -> str:
     """What the slot's Python raised, from inside Spark's error, or that error's first line. The frames are ours and
     Spark's, which tells a user nothing."""
+    if isinstance(error, (OSError, Py4JNetworkError)):
+        return f"Spark's own process does not answer; it was ended, or has crashed ({error})"
     text = str(error)
     log.debug("%s", text)
     _, traceback, rest = text.partition("Traceback (most recent call last)")

@@ -6,6 +6,7 @@ A run of batches is one Arrow IPC stream, which says in its schema's metadata ho
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import dataclass
 from typing import Any, Callable, Iterator
@@ -106,7 +107,8 @@ def described_failure(error: Exception, described: str, keys: list[Any]) -> Stat
     """What to tell the user when a batch cannot be encoded: the state, the key, and why."""
     index = getattr(error, "row_index", None)
     key = f" of key {keys[index]!r:.80}" if index is not None and not isinstance(error, UnsupportedKey) else ""
-    return StateError(f"{described}: an entry{key} cannot be written: {error}")
+    told = re.sub(r"^row [0-9]+", "its value", str(error))
+    return StateError(f"{described}: an entry{key} cannot be written: {told}")
 
 
 def write_stream(schema: pa.Schema, batches: list[pa.RecordBatch]) -> memoryview:

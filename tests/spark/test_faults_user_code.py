@@ -23,7 +23,7 @@ from small_jobs import (
 
 from penstock.common import Row, Types
 from penstock.common.job_execution import JobExecutionError, JobStatus
-from penstock.datastream import MapFunction
+from penstock.datastream import KeyedProcessFunction, MapFunction, ValueStateDescriptor
 from penstock.graph.pickling import UnpicklableFunction
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(200), pytest.mark.usefixtures("spark_session")]
@@ -101,6 +101,31 @@ def test_whatever_user_code_raises_names_the_operator(function, says):
     assert f"operator 'odd': {says}" in message
     assert lines_of(message)[0] == "Traceback (most recent call last):"
     assert __file__ in lines_of(message)[1]
+
+
+def test_a_function_that_returns_no_rows_is_told_what_it_should_return():
+    env = environment(1)
+    numbers(env, 10).flat_map(lambda i: i, Types.LONG()).name("flat").print()
+    message = failure(lambda: execute(env))
+    assert message.startswith("operator 'flat': it must yield its rows, or return an iterable of them or None; it")
+
+
+def test_state_that_does_not_fit_its_type_names_state_and_key(tmp_path: Path):
+    class Wrong(KeyedProcessFunction):
+        def open(self, runtime_context):
+            self.size = runtime_context.get_state(ValueStateDescriptor("size", Types.LONG()))
+
+        def process_element(self, value, ctx):
+            self.size.update("large")
+            yield value
+
+    env = environment(**checkpoints(tmp_path / "checkpoints"), **restarts(0))
+    keyed = numbers(env, 5000, 1000.0).key_by(lambda i: i % 3, Types.LONG())
+    keyed.process(Wrong(), Types.LONG()).name("wrong").print()
+    message = failure(lambda: execute(env))
+    assert "declined by subtask" in message and "of 'wrong -> Sink: Print to Std. Out'" in message
+    assert "state 'size' of operator 'wrong': an entry of key" in message
+    assert "its value does not fit its declared type LONG: 'large'" in message
 
 
 def test_a_process_that_ends_itself_is_a_lost_slot():

@@ -88,7 +88,9 @@ class JobMaster:
         self.lifecycle = Lifecycle(
             self.settings.lifecycle, restart_strategy(configuration), lambda: 2 * ports.random() - 1
         )
-        self.coordinator = CheckpointCoordinator(self.settings.coordinator)
+        self.coordinator = CheckpointCoordinator(
+            self.settings.coordinator, vertex_names=[vertex.name for vertex in graph.vertices]
+        )
         self.history = CheckpointHistory(self.settings.history_max, identity.directory)
         self.store = JobStore(
             self.settings,

@@ -69,9 +69,18 @@ class FilterOperator(RowOperator):
             raise OperatorFailure(self.operator.name, error) from error
 
 
+def _no_rows(operator: str, made: Any) -> OperatorFailure | None:
+    """The error of a function that returned something else than rows."""
+    if made is None or hasattr(made, "__iter__"):
+        return None
+    told = f"it must yield its rows, or return an iterable of them or None; it returned {made!r:.80}"
+    return OperatorFailure(operator, TypeError(told), ours=True)
+
+
 class FlatMapOperator(RowOperator):
     def pipe(self, rows: Iterator[Any]) -> Iterator[Any]:
         expand = self.function.flat_map
+        made: Any = None
         try:
             for row in rows:
                 made = expand(row)
@@ -80,7 +89,7 @@ class FlatMapOperator(RowOperator):
         except OperatorFailure:
             raise
         except USER_ERRORS as error:
-            raise OperatorFailure(self.operator.name, error) from error
+            raise _no_rows(self.operator.name, made) or OperatorFailure(self.operator.name, error) from error
 
 
 class ProcessOperator(RowOperator):
@@ -92,6 +101,7 @@ class ProcessOperator(RowOperator):
 
     def pipe(self, rows: Iterator[Any]) -> Iterator[Any]:
         process, element = self.function.process_element, self._element
+        made: Any = None
         try:
             for row in rows:
                 made = process(row, element)
@@ -100,7 +110,7 @@ class ProcessOperator(RowOperator):
         except OperatorFailure:
             raise
         except USER_ERRORS as error:
-            raise OperatorFailure(self.operator.name, error) from error
+            raise _no_rows(self.operator.name, made) or OperatorFailure(self.operator.name, error) from error
 
 
 class ReduceOperator(RowOperator):

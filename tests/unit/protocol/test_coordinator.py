@@ -204,7 +204,7 @@ def test_decline_aborts_and_the_next_one_may_go() -> None:
     assert discarded(effects) == ["shared/1-1"]
     assert triggered(effects) == [2]
     (abort,) = [e for e in effects if isinstance(e, CheckpointAborted)]
-    assert "subtask 1 of vertex 2" in abort.detail and "no space" in abort.detail
+    assert "subtask 2 of vertex 2" in abort.detail and "no space" in abort.detail
     assert coordinator.on_decline(decline(1), 102.0) == [], "a second decline of one checkpoint"
 
 

@@ -170,7 +170,7 @@ def test_a_row_of_the_wrong_type_is_shown_with_operator_and_no_traceback() -> No
 
 def test_what_returns_no_rows_at_all_is_named() -> None:
     failure = failed(lambda s: s.flat_map(lambda x: 7, LONG).name("it").sink_to(CommittedRows()))
-    assert failure.operator == "it" and "not iterable" in failure.error
+    assert failure.operator == "it" and "must yield its rows" in failure.error
 
 
 def test_faults_that_we_found_need_no_traceback() -> None:
