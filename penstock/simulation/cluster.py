@@ -119,7 +119,8 @@ class Cluster:
 
     def _check_end(self) -> None:
         restarts = sum(d.host.master.lifecycle.restarts for d in self.drivers if d.host.has_begun)
-        if restarts > 3 * len(self.statistics.faults) + 3 and not self.world.observer:
+        # A restore that the store refuses is a failure of its own, however many there are.
+        if not self.shared.failures and not self.world.observer and restarts > 3 * len(self.statistics.faults):
             self.world.violate(f"{restarts} restarts after {len(self.statistics.faults)} faults")
         if self.is_cancelled:
             check_cancelled(self.world, self.output, self.workload, self.log)
@@ -253,7 +254,7 @@ class Cluster:
             # The driver that ended it was killed before it had deleted what is not needed any more.
             self.is_over = self.is_left_unswept = True
         elif outcome.state == "FAILED" and self._has_lost_the_log(driver):
-            if "taken over" not in error and self._store_faults == NO_STORE_FAULTS:
+            if "taken over" not in error and not self._may_fail(error) and self._store_faults == NO_STORE_FAULTS:
                 self.world.violate(f"{driver.process.name} was fenced, and says something else: {error}")
             if not any(d.process.is_alive and not d.host.has_ended for d in self.drivers):
                 self._start_driver_soon()
