@@ -123,7 +123,7 @@ class Cluster:
         if not self.shared.failures and not self.world.observer and restarts > 3 * len(self.statistics.faults):
             self.world.violate(f"{restarts} restarts after {len(self.statistics.faults)} faults")
         if self.is_cancelled:
-            check_cancelled(self.world, self.output, self.workload, self.log)
+            check_cancelled(self.world, self.output, self.workload, None if self.is_left_unswept else self.log)
         else:
             check_end(self.world, self.output, self.workload, self.log, is_swept=not self.is_left_unswept)
 
@@ -250,9 +250,10 @@ class Cluster:
             self.is_over = True
         elif outcome.state == "CANCELED" and "cancel" in self.statistics.faults:
             self.is_over = self.is_cancelled = True
-        elif "has ended (FINISHED)" in error and self._is_ended_in_log():
-            # The driver that ended it was killed before it had deleted what is not needed any more.
+        elif "has ended (" in error and self._is_ended_in_log():
+            # The driver that ended it may have been killed before it had deleted what is not needed any more.
             self.is_over = self.is_left_unswept = True
+            self.is_cancelled |= "(CANCELED)" in error
         elif outcome.state == "FAILED" and self._has_lost_the_log(driver):
             if "taken over" not in error and not self._may_fail(error) and self._store_faults == NO_STORE_FAULTS:
                 self.world.violate(f"{driver.process.name} was fenced, and says something else: {error}")
@@ -274,7 +275,7 @@ class Cluster:
         return self.log is not None and self.log.owner != driver.incarnation
 
     def _is_ended_in_log(self) -> bool:
-        return self.log is not None and any(isinstance(e, Ended) and e.state == "FINISHED" for e in self.log.entries)
+        return self.log is not None and any(isinstance(e, Ended) for e in self.log.entries)
 
     def _may_fail(self, error: str) -> bool:
         """A driver may give up where the store was out of order for long; the next one goes on."""
