@@ -225,18 +225,18 @@ def test_a_function_that_never_returns_ends_with_its_process_after_the_cancellat
 
 def test_an_endless_function_does_not_keep_others_from_restarting(tmp_path: Path):
     """One subtask raises; its neighbour hangs for ever. The neighbour's process is ended, and the job goes on."""
-    gone = tmp_path / "gone"
+    hung, failed = tmp_path / "hung", tmp_path / "failed"
 
     def work(value: int) -> int:
-        if value == 0 and not gone.exists():
-            gone.touch()
+        if value == 1 and not hung.exists():
+            hung.touch()
+            while True:
+                time.sleep(0.01)
+        while not hung.exists():
+            time.sleep(0.01)
+        if value == 0 and not failed.exists():
+            failed.touch()
             raise ValueError("only once")
-        while not gone.exists() or (value == 1 and not (tmp_path / "hung").exists()):
-            if gone.exists():
-                (tmp_path / "hung").touch()
-                while True:
-                    time.sleep(0.01)
-            time.sleep(0.001)
         return value
 
     env = environment(task_cancellation_timeout="500 ms", **restarts(5))
