@@ -85,6 +85,10 @@ class TerminalConsole:
         self._put(text, is_error)
 
     def warning(self, text: str) -> None:
+        """A traceback is the user's, and stands there as his program would have shown it."""
+        if text.startswith("Traceback"):
+            shown, _, text = text.rpartition("\n")
+            self._put(shown, True)
         self._put(f"penstock: {text}", True)
 
     def stop(self) -> None:

@@ -56,7 +56,8 @@ def test_each_failure_is_told_with_its_count_until_the_restarts_are_used_up(tmp_
     message = failure(lambda: client.wait(timeout_ms=90_000))
     told = capsys.readouterr().err
     assert told.index("Traceback") < told.index("ValueError: cannot parse 777") < told.index("Failure 1 of this job")
-    assert "Failure 2 of this job" in told and "Failure 3" not in told
+    assert "penstock: Failure 2 of this job" in told and "Failure 3" not in told
+    assert "penstock: Traceback" not in told
     assert f'File "{__file__}"' in told.split("\n")[1]
     assert "operator 'parse': ValueError: cannot parse 777" in message
     assert "this was failure 3 of it, and all 2 restarts" in message

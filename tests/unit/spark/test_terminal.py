@@ -84,8 +84,10 @@ def test_lines_and_warnings_keep_their_order(monkeypatch):
     console.line(0, "1> a", False)
     console.warning("restarts")
     console.line(1, "2> b", True)
+    console.warning("Traceback (most recent call last):\n  the user's\nFailure 1")
     console.stop()
-    assert screen.getvalue() == "1> a\npenstock: restarts\n2> b\n"
+    traced = "Traceback (most recent call last):\n  the user's\npenstock: Failure 1\n"
+    assert screen.getvalue() == f"1> a\npenstock: restarts\n2> b\n{traced}"
 
 
 def test_the_line_of_progress():
