@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.common import Configuration
+from penstock.common.job_execution import JobExecutionError
+from penstock.common.last_words import last_words
+from penstock.common.options import OptionError
+
+ROOT = Path(__file__).parents[3]
+
+
+def raised(call) -> BaseException:
+    try:
+        call()
+    except Exception as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def fails() -> None:
+    raise JobExecutionError("Traceback (most recent call last):\n  the user's\nthe job has failed")
+
+
+def refuses() -> None:
+    Configuration({"execution.checkpointing.interval": "fast"}).validate()
+
+
+def test_a_failed_job_is_told_without_how_we_came_to_run_it():
+    assert last_words(raised(fails)) == "Traceback (most recent call last):\n  the user's\nthe job has failed\n"
+
+
+def test_a_refusal_ends_with_the_users_line():
+    error = raised(refuses)
+    assert isinstance(error, OptionError)
+    *frames, said = [line for line in last_words(error).splitlines() if line.startswith((" ", "penstock"))]
+    assert 'Configuration({"execution' in "".join(frames) and "penstock/common" not in "".join(frames)
+    assert "execution.checkpointing.interval" in said
+
+
+def test_frames_above_the_program_are_left_out_and_its_own_errors_are_whole():
+    def program() -> None:
+        raise ValueError("mine") from KeyError("cause")
+
+    told = last_words(raised(program), __file__)
+    assert "KeyError: 'cause'" in told and told.endswith("ValueError: mine\n")
+
+
+@pytest.mark.parametrize(
+    ("ends", "code", "says"),
+    [
+        ("raise KeyboardInterrupt", 130, ""),
+        ("raise JobExecutionError('it failed')", 1, "it failed\n"),
+        ("raise SystemExit(7)", 7, ""),
+    ],
+)
+def test_how_a_program_ends(ends: str, code: int, says: str):
+    program = (
+        "from penstock.common.job_execution import JobExecutionError\n"
+        f"from penstock.common.last_words import install_last_words\ninstall_last_words()\n{ends}"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (code, says)
+
+
+def test_an_excepthook_of_the_users_own_stays():
+    program = (
+        "import sys\nfrom penstock.common.last_words import install_last_words\n"
+        "sys.excepthook = lambda *_: print('mine')\ninstall_last_words()\nraise ValueError"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout == "mine\n"
