@@ -15,7 +15,7 @@ class FaultPlan:
     """Faults begin when the job runs for the first time; the time between two of them is about `gap_ms`, or (in
     `recovering_share` of the cases) the next one comes right after the job runs again.
 
-    `kinds` are drawn from (names of `Cluster` methods that begin with `fault_`), `count` of them in all. `store` is
+    `kinds` are drawn from (names of methods of `Strikes`), `count` of them in all. `store` is
     what the store does all the time, `outage` what it does while it has one. `*_share`: see `SlotKeeper`."""
 
     kinds: tuple[str, ...] = ()

@@ -6,8 +6,9 @@ import traceback
 from dataclasses import dataclass, field
 from random import Random
 
-from penstock.simulation.cluster import Bounds, Cluster, random_configuration, random_pace
+from penstock.simulation.cluster import Cluster
 from penstock.simulation.faults import random_faults
+from penstock.simulation.settings import Bounds, random_configuration, random_pace
 from penstock.simulation.workload import random_workload
 from penstock.simulation.world import World
 

@@ -7,9 +7,9 @@ from typing import Any
 from penstock.protocol import failure_reasons
 from penstock.protocol.frames import AlignedBarrier, CancelBarrier, UrgentBarrier
 from penstock.protocol.messages import CheckpointEnded
-from penstock.simulation.cluster import Pace
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scenarios.scenario import TIMEOUT, Scenario
+from penstock.simulation.settings import Pace
 
 
 class NewerBarrierMeetsAnExpiredOne(Scenario):

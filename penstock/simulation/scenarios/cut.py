@@ -6,9 +6,9 @@ from typing import Any
 
 from penstock.protocol.elements import ChannelId
 from penstock.protocol.frames import Data, Event, UrgentBarrier
-from penstock.simulation.cluster import Pace
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
+from penstock.simulation.settings import Pace
 from penstock.simulation.workload import WorkloadBuilder
 
 KILLS = FaultPlan(kinds=("kill_slot",), count=3, gap_ms=60.0)

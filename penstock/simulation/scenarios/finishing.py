@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.protocol.messages import ReachedEndOfData, SlotAck, SplitsAssigned, Trigger
-from penstock.simulation.cluster import Pace
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
+from penstock.simulation.settings import Pace
 from penstock.simulation.workload import WorkloadBuilder
 
 
@@ -47,7 +47,8 @@ class KilledBetweenEndOfDataAndFinalCheckpoint(Scenario):
             newest = max(g for g, _ in self._ended)
             if sum(g == newest for g, _ in self._ended) == subtasks and self.count < 3:
                 self.count += 1
-                self.cluster.world.after(self.cluster.world.chance() * 2, None, self.cluster.strike, "kill_slot")
+                world = self.cluster.world
+                world.after(world.chance() * 2, None, self.cluster.strikes.strike, "kill_slot")
 
 
 class EndsWithoutCheckpoints(Scenario):

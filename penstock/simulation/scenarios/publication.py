@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.simulation.cluster import Pace
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
+from penstock.simulation.settings import Pace
 from penstock.storage.layout import METADATA_NAME
 
 
@@ -27,7 +27,7 @@ class PausedDriverPublishesLate(Scenario):
         log = cluster.log
         if wanted and log is not None and log.published >= 1 + self.count:
             self.count += 1
-            cluster.strike_now("pause_driver", cluster.world.uniform(500, 4000))
+            cluster.strikes.strike_now("pause_driver", cluster.world.uniform(500, 4000))
             cluster.world.after(1.0, None, cluster.start_driver)
 
 
@@ -59,7 +59,7 @@ class DriverKilledBeforeCommit(Scenario):
         if what == "create" and detail.startswith("log/") and log is not None and self.count < 4:
             if len(log.entries) % 3 == 2:
                 self.count += 1
-                self.cluster.world.after(0.0, None, self.cluster.strike, "kill_driver")
+                self.cluster.world.after(0.0, None, self.cluster.strikes.strike, "kill_driver")
 
 
 class CommitFailsBeforeTheFinalCheckpoint(Scenario):

@@ -6,9 +6,9 @@ from typing import Any
 
 from penstock.protocol.elements import WATERMARK_MAX_MS
 from penstock.protocol.messages import Deploy, Restore, Run
-from penstock.simulation.cluster import Pace
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
+from penstock.simulation.settings import Pace
 from penstock.simulation.workload import WorkloadBuilder
 from penstock.storage.layout import METADATA_NAME
 
@@ -33,7 +33,7 @@ class CheckpointBeforeRecoveredDataIsRead(Scenario):
         if what == "create" and detail.startswith("log/") and len(self.cluster.statistics.faults) < 4:
             self._published += 1
             if self._published % 3 == 0:
-                self.cluster.world.after(2.0, None, self.cluster.strike, "kill_slot")
+                self.cluster.world.after(2.0, None, self.cluster.strikes.strike, "kill_slot")
 
     def has_happened(self) -> bool:
         log = self.cluster.log
@@ -55,10 +55,10 @@ class RestoredWhileItIsRestored(Scenario):
             return
         if not self.count and isinstance(detail, Run):
             self.count = 1
-            cluster.world.after(100.0, None, cluster.strike, "kill_slot")
+            cluster.world.after(100.0, None, cluster.strikes.strike, "kill_slot")
         elif 1 <= self.count < 4 and log.published and isinstance(detail, (Deploy, Restore, Run)[self.count - 1]):
             self.count += 1
-            cluster.world.after(cluster.world.chance() * 4, None, cluster.strike, "kill_slot")
+            cluster.world.after(cluster.world.chance() * 4, None, cluster.strikes.strike, "kill_slot")
 
     def has_happened(self) -> bool:
         return self.count == 4

@@ -11,9 +11,10 @@ from random import Random
 from typing import Any, ClassVar
 
 from penstock.common.configuration import Configuration
-from penstock.simulation.cluster import CHECKPOINT_ROOT, Bounds, Cluster, Pace
+from penstock.simulation.cluster import Cluster
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.running import Verdict, run_cluster
+from penstock.simulation.settings import CHECKPOINT_ROOT, Bounds, Pace
 from penstock.simulation.workload import WorkloadBuilder
 from penstock.simulation.world import World
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.protocol.messages import Deploy, PeerLost, StandBy
-from penstock.simulation.cluster import Pace
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
+from penstock.simulation.settings import Pace
 
 
 class SpeculativeCopies(Scenario):

@@ -8,9 +8,9 @@ from typing import Any
 from penstock.protocol.frames import UrgentBarrier
 from penstock.runtime.snapshot_writer import Taken
 from penstock.simulation import functions as f
-from penstock.simulation.cluster import Pace
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scenarios.scenario import TIMEOUT, UNALIGNED, Scenario
+from penstock.simulation.settings import Pace
 from penstock.simulation.workload import Expected, WorkloadBuilder
 
 KILLS = FaultPlan(kinds=("kill_slot",), count=3, gap_ms=60.0)

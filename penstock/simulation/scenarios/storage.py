@@ -45,8 +45,8 @@ class SegmentIsDamaged(Scenario):
             data[len(data) // 2] ^= 0x10
             objects[name] = bytes(data)
         self.cluster.expected_failure = "damaged"
-        self.cluster.stop_checkpoints()
-        self.cluster.strike("kill_slot")
+        self.cluster.strikes.stop_checkpoints()
+        self.cluster.strikes.strike("kill_slot")
 
 
 class NewJobFromACheckpoint(Scenario):
@@ -71,7 +71,7 @@ class NewJobFromACheckpoint(Scenario):
     def _start_from_newest(self) -> None:
         cluster, log = self.cluster, self.cluster.log
         assert log is not None
-        cluster.kill_driver_and_slots()
+        cluster.strikes.kill_driver_and_slots()
         self._before = dict(cluster.shared.objects)
         newest = log.entries[-1].path.partition("/")[0]
         cluster.start_new_job("beef" * 8, newest)

@@ -1,0 +1,87 @@
+"""How fast a simulated world is, and the options of its job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from penstock.common.configuration import Configuration
+from penstock.simulation.scale import SMALL, Scale, random_scale
+
+CHECKPOINT_ROOT = "/checkpoints"
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long things take, in ms: each is drawn anew from 0 to about so much."""
+
+    step_ms: float = 0.1
+    data_ms: float = 1.0
+    control_ms: float = 1.0
+    work_ms: float = 2.0
+    slot_start_ms: float = 50.0
+    bytes_share: float = 0.0
+    control_as_bytes: bool = False
+    scale: Scale = SMALL
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """A run that goes beyond has hung."""
+
+    events_max: int = 400_000
+    ms_max: float = 900_000.0
+
+
+def random_pace(random: Random) -> Pace:
+    return Pace(
+        step_ms=random.choice((0.05, 0.2, 2.0)),
+        data_ms=random.choice((0.2, 0.2, 2.0, 10.0)),
+        control_ms=random.choice((0.2, 0.2, 2.0, 10.0)),
+        work_ms=random.choice((0.5, 0.5, 5.0, 30.0)),
+        slot_start_ms=random.choice((10.0, 100.0)),
+        bytes_share=random.choice((0.0, 0.0, 0.5, 1.0)),
+        control_as_bytes=random.random() < 0.2,
+        scale=random_scale(random),
+    )
+
+
+def random_configuration(random: Random, pace: Pace) -> Configuration:
+    """Options of the job: small windows, frequent checkpoints, every mode."""
+    # Short enough to expire now and then, long enough for a checkpoint that nothing disturbs.
+    short_ms = int(30 * (pace.data_ms + pace.control_ms + pace.work_ms + pace.step_ms * 10)) + 400
+    options: dict[str, Any] = {
+        "heartbeat.timeout": "6 s",
+        "slot.request.timeout": "60 s",
+        "task.cancellation.timeout": "20 s",
+        "restart-strategy.type": "fixed-delay",
+        "restart-strategy.fixed-delay.attempts": 1_000_000,
+        "restart-strategy.fixed-delay.delay": random.choice(("0 ms", "100 ms")),
+        "penstock.network.window-bytes": random.choice((700, 2_000, 20_000)),
+        "penstock.network.output-queue-bytes": random.choice((700, 2_000, 20_000)),
+        "penstock.network.overdraft-bytes-max": random.choice((0, 2_000, 100_000)),
+        "penstock.network.bound-bytes-min": random.choice((600, 16_384)),
+        "penstock.network.bound-target": random.choice(("0 ms", "5 ms", "25 ms")),
+        "penstock.slice.target": random.choice(("1 ms", "5 ms")),
+        "penstock.parking.enabled": random.random() < 0.5,
+        "pipeline.object-reuse": random.random() < 0.2,
+        "execution.buffer-timeout.interval": random.choice(("0 ms", "5 ms", "100 ms")),
+    }
+    if random.random() < 0.06:
+        return Configuration(options)
+    mode = random.choice(("aligned", "timeout", "timeout", "unaligned", "unaligned"))
+    options |= {
+        "execution.checkpointing.interval": random.choice(("10 ms", "20 ms", "60 ms")),
+        "execution.checkpointing.min-pause": random.choice(("0 ms", "0 ms", "20 ms")),
+        "execution.checkpointing.timeout": random.choice(("60 s", "60 s", f"{short_ms} ms")),
+        "execution.checkpointing.tolerable-failed-checkpoints": 1_000_000,
+        "execution.checkpointing.num-retained": random.choice((1, 1, 3)),
+        "execution.checkpointing.dir": CHECKPOINT_ROOT,
+        "execution.checkpointing.unaligned.enabled": mode != "aligned",
+        "execution.checkpointing.aligned-checkpoint-timeout": (
+            random.choice(("1 ms", "5 ms", "20 ms")) if mode == "timeout" else "0 ms"
+        ),
+        "penstock.checkpoint-storage.fsync": False,
+    }
+    return Configuration(options)

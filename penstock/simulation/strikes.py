@@ -1,0 +1,185 @@
+"""Carries out faults: those that a plan draws, and those that a scenario asks for. Each kind is a method."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.runtime.job_master.events import CancelRequested, CheckpointRequested
+from penstock.simulation.faults import FaultPlan
+from penstock.simulation.slots import SlotProcess
+from penstock.simulation.store import StoreFaults
+from penstock.simulation.world import World
+
+if TYPE_CHECKING:
+    from penstock.simulation.cluster import Cluster, Driver
+
+
+class Strikes:
+    """`store_faults`: what the store does now. `failing_*`: how many calls are still to fail."""
+
+    def __init__(self, cluster: Cluster, world: World, faults: FaultPlan) -> None:
+        self._cluster = cluster
+        self._world = world
+        self._faults = faults
+        self._left = faults.count
+        self._has_begun = self._waits_for_recovery = False
+        self.store_faults: StoreFaults = faults.store
+        self.failing_functions = 0
+        self.failing_commits = 0
+
+    def on_running(self) -> None:
+        """A generation runs: the first one, or one after a fault that was to be followed by the next right away."""
+        if not self._has_begun:
+            self._has_begun = True
+            self._plan()
+        elif self._waits_for_recovery:
+            self._waits_for_recovery = False
+            self._world.after(self._world.chance() * 30, None, self._strike)
+
+    def _plan(self) -> None:
+        if self._left:
+            self._left -= 1
+            if self._left < self._faults.count - 1 and self._world.chance() < self._faults.recovering_share:
+                self._waits_for_recovery = True
+                return
+            self._world.after(self._world.uniform(0.1, 2.0) * self._faults.gap_ms, None, self._strike)
+
+    def _strike(self) -> None:
+        if self._cluster.is_over:
+            return
+        kind = self._world.random.choice(self._faults.kinds)
+        self.strike(kind)
+        self._plan()
+
+    def strike(self, kind: str) -> None:
+        self._world.tell("FAULT", kind)
+        self._cluster.statistics.faults.append(kind)
+        getattr(self, kind)()
+
+    def strike_now(self, kind: str, duration_ms: float) -> None:
+        """A pause of the newest driver that begins with what it does right now."""
+        self._world.tell("FAULT", f"{kind} for {duration_ms:.0f} ms")
+        self._cluster.statistics.faults.append(kind)
+        self._newest.process.paused_until_ms = self._world.now_ms + duration_ms
+
+    @property
+    def _newest(self) -> Driver:
+        return self._cluster.drivers[-1]
+
+    def _some_slot(self) -> SlotProcess | None:
+        processes = [p for d in self._cluster.drivers if d.process.is_alive for p in d.keeper.processes]
+        return self._world.random.choice(processes) if processes else None
+
+    def kill_slot(self) -> None:
+        if slot := self._some_slot():
+            slot.kill()
+
+    def kill_two_slots(self) -> None:
+        self.kill_slot()
+        self._world.after(self._world.chance() * 100, None, self.kill_slot)
+
+    def break_data_link(self) -> None:
+        slot = self._some_slot()
+        if slot is not None and slot.endpoint.links:
+            slot.endpoint.break_link(self._world.random.choice(sorted(slot.endpoint.links)))
+
+    def break_control_link(self) -> None:
+        """The driver loses a slot that lives on, and notices later."""
+        if slot := self._some_slot():
+            slot.link.break_up()
+            slot.link.close_down(self._world.chance() * 5000)
+
+    def pause_slot(self) -> None:
+        if slot := self._some_slot():
+            slot.process.paused_until_ms = self._world.now_ms + self._world.random.choice((10.0, 300.0, 8000.0))
+
+    def request_checkpoint(self) -> None:
+        """A user asks for one, now."""
+        self._tell_driver(CheckpointRequested())
+
+    def cancel(self) -> None:
+        """Ctrl-C."""
+        self._tell_driver(CancelRequested())
+
+    def _tell_driver(self, event: Any) -> None:
+        driver = self._newest
+        if driver.process.is_alive and driver.host.has_begun and not driver.host.has_ended:
+            self._world.after(0.0, driver.process, driver.host.handle, event)
+
+    def expire_checkpoint(self) -> None:
+        """Whatever is pending takes too long, while it is still on the wire; the next one follows."""
+        driver = self._newest
+        if driver.process.is_alive and not driver.host.has_ended and driver.host.has_begun:
+            for pending in driver.host.master.coordinator._pending.values():
+                pending.expires_ms = driver.host.clock.monotonic_ms()
+            self._world.after(0.0, driver.process, driver.host.look)
+
+    def clock_jump(self) -> None:
+        if slot := self._some_slot():
+            slot.clock.jump(self._world.uniform(1, 3000))
+            slot.process.wall_skew_ms = self._world.random.randint(-(10**9), 10**9)
+
+    def kill_driver(self) -> None:
+        driver = self._newest
+        if driver.process.is_alive and not driver.host.has_ended:
+            self.drop_driver(driver, self._world.random.choice((1.0, 100.0, 5000.0)))
+            self._cluster.start_driver_soon()
+
+    def kill_driver_unnoticed(self) -> None:
+        """Its slots hear nothing of it for seconds."""
+        driver = self._newest
+        if driver.process.is_alive and not driver.host.has_ended:
+            self.drop_driver(driver, 20_000.0)
+            self._cluster.start_driver_soon()
+
+    def kill_slot_beside_a_stuck_one(self) -> None:
+        """One slot dies, and in another one a subtask's thread never comes back from user code."""
+        processes = [p for d in self._cluster.drivers if d.process.is_alive for p in d.keeper.processes]
+        if len(processes) > 1:
+            dying, stuck = self._world.random.sample(processes, 2)
+            stuck.get_stuck()
+            dying.kill()
+
+    def kill_driver_and_slots(self) -> None:
+        """Everything of the job's newest driver is gone at once."""
+        driver = self._newest
+        self.drop_driver(driver, 0.0)
+        for slot in list(driver.keeper.processes):
+            slot.kill()
+
+    def stop_checkpoints(self) -> None:
+        """The newest driver triggers none from here on."""
+        self._newest.host.master.coordinator._next_trigger_ms = None
+
+    def drop_driver(self, driver: Driver, notice_ms: float) -> None:
+        """The driver's process is gone; its slots notice within that time."""
+        driver.process.is_alive = False
+        driver.keeper.end()
+        driver.control.end(notice_ms)
+
+    def pause_driver(self) -> None:
+        """It stops, wakes up, and finds itself where it was."""
+        driver = self._newest
+        driver.process.paused_until_ms = self._world.now_ms + self._world.random.choice((50.0, 2000.0))
+
+    def take_over(self) -> None:
+        """Somebody resumes the job while its driver still lives: it is fenced, whether it sleeps or not."""
+        driver = self._newest
+        if not driver.process.is_alive or driver.host.has_ended:
+            return
+        if self._world.chance() < 0.7:
+            driver.process.paused_until_ms = self._world.now_ms + self._world.uniform(1, 1000)
+        self._world.after(self._world.chance() * 50, None, self._cluster.start_driver_unless_over)
+
+    def store_outage(self) -> None:
+        self.store_faults = self._faults.outage
+        self._world.after(self._world.uniform(1, 400), None, self._end_outage)
+
+    def _end_outage(self) -> None:
+        self.store_faults = self._faults.store
+
+    def user_failure(self) -> None:
+        self.failing_functions = self._world.random.randint(1, 2)
+
+    def commit_failure(self) -> None:
+        self.failing_commits = self._world.random.randint(1, 3)
