@@ -94,17 +94,17 @@ def tiny_disk(tmp_path: Path):
 
 def test_a_full_disk_is_named_and_the_job_goes_on_once_there_is_room(tiny_disk: Path, tmp_path: Path, capsys):
     env = environment(**checkpoints(tiny_disk), **restarts(1000))
-    stateful(env, tmp_path / "out")
+    stateful(env, tmp_path / "out", count=10_000)  # ten seconds, in which the disk is full for a moment
     client = started(env)
     filler = tiny_disk / "filler"
     with pytest.raises(OSError), filler.open("wb", buffering=0) as file:
         while True:
             file.write(b"x" * 4096)
-    wait_until(lambda: client.report().failed, "a checkpoint fails")
+    wait_until(lambda: client.report().failed or client.get_job_execution_result().done(), "a checkpoint fails")
     filler.unlink()
     client.wait(timeout_ms=90_000)
     assert "the disk is full, or the quota used up" in capsys.readouterr().err
-    assert committed(tmp_path / "out") == expected()
+    assert committed(tmp_path / "out") == expected(10_000)
 
 
 # ---- damaged checkpoints --------------------------------------------------------------------------------------------
