@@ -30,7 +30,7 @@ class Pace:
 class Bounds:
     """A run that goes beyond has hung."""
 
-    events_max: int = 400_000
+    events_max: int = 120_000
     ms_max: float = 900_000.0
 
 

@@ -115,7 +115,7 @@ MUTANTS: list[tuple[Callable[[Patch], None], str | range]] = [
     (windows_close_at_the_arrival_of_the_barrier, "barrier-overtakes-handed-rows"),
     (blocked_channels_are_read, RANDOM),
     (what_a_turned_barrier_passes_is_not_stored, "barriers-turn-at-both-ends"),
-    (credit_is_never_granted, range(3)),
+    (credit_is_never_granted, range(1, 4)),
     (unread_layers_are_not_in_the_snapshot, "checkpoint-before-recovered-data-is-read"),
     (snapshots_lie_inside_a_row, "barrier-waits-for-a-generator"),
     (a_declined_checkpoint_is_declined_again, "cancel-overtakes-aligned-barriers"),
