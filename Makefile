@@ -27,8 +27,8 @@ test: lint ## lint, types and all tests
 	@$(PY) -m pytest -q -n $(JOBS) --dist loadfile tests --ignore=tests/spark --ignore=tests/chaos
 	@echo "== simulation, seeds $(SEEDS)"
 	@$(PY) -m penstock.simulation --seeds $(SEEDS) -j $(JOBS)
-	@echo "== tests on a real Spark, with kills"
-	@$(PY) -m pytest -q $(wildcard tests/spark tests/chaos)
+	@echo "== tests on a real Spark, with kills ($(JOBS) files at a time)"
+	@$(PY) -m pytest -q -n $(JOBS) --dist loadfile tests/spark tests/chaos
 
 lint: setup ## ruff, and mypy over the public packages
 	@echo "== ruff"
