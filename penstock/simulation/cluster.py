@@ -70,6 +70,8 @@ class Cluster:
         self.drivers: list[Driver] = []
         self.is_over = False
         self.is_left_unswept = self.is_cancelled = False
+        self.is_resumed_after_failure = False
+        """Whether somebody resumes the job when it has failed for good."""
         self.expected_failure: str | None = None
         """What the job has to fail with, for a scenario that nothing can mend."""
         self._newest_generation: Any = None
@@ -245,6 +247,8 @@ class Cluster:
 
     def _may_fail(self, error: str) -> bool:
         """A driver may give up where the store was out of order for long; the next one goes on."""
+        if self.is_resumed_after_failure:
+            return True
         may = self.checkpointing and not (self.faults.is_calm and self.world.observer is None)
         return may and "store" in error
 

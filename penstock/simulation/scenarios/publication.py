@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.protocol.log_entries import Ended
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
 from penstock.simulation.settings import Pace
@@ -90,7 +91,30 @@ class TwoDriversTakeOverAtOnce(Scenario):
                 self.cluster.world.after(delay_ms, None, self.cluster.start_driver)
 
 
+class FailedJobIsResumed(Scenario):
+    """No restart is allowed: the job fails with its first lost slot, keeps its newest checkpoint, lets go of everything
+    and is resumed by a new driver, three times. Each end is an entry of the log, and each resume a fence after it."""
+
+    section = 11
+    options = UNALIGNED | {
+        "restart-strategy.type": "none",
+        "restart-strategy.fixed-delay.attempts": None,
+        "restart-strategy.fixed-delay.delay": None,
+        "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
+    }
+    faults = FaultPlan(kinds=("kill_slot",), count=3, gap_ms=80.0)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        self.cluster.is_resumed_after_failure = True
+
+    def has_happened(self) -> bool:
+        log = self.cluster.log
+        assert log is not None
+        self.count = sum(isinstance(e, Ended) and e.state == "FAILED" for e in log.entries)
+        return self.count > 0
+
+
 SCENARIOS: list[type[Scenario]] = [
     PausedDriverPublishesLate, ReplyOfTheLogIsLost, DriverKilledBeforeCommit, CommitFailsBeforeTheFinalCheckpoint,
-    TwoDriversTakeOverAtOnce,
+    TwoDriversTakeOverAtOnce, FailedJobIsResumed,
 ]  # fmt: skip
