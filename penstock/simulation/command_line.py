@@ -14,6 +14,7 @@ from penstock.simulation.scenarios import SCENARIOS, run_scenario
 
 FAILURES_TOLD_MAX = 20
 TRACE_LINES_MAX = 400
+SEEDS_PER_PROGRESS = 1000
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -33,7 +34,9 @@ def main(arguments: list[str] | None = None) -> int:
     failed: list[Verdict] = []
     faults: Counter[str] = Counter()
     checkpoints = came_about = 0
-    for verdict in _verdicts(seeds, options.scenario, options.jobs):
+    for done, verdict in enumerate(_verdicts(seeds, options.scenario, options.jobs)):
+        if done and done % SEEDS_PER_PROGRESS == 0:
+            print(f"{done} of {len(seeds)} seeds, {time.monotonic() - started_s:.0f} s", flush=True)
         faults.update(verdict.faults)
         checkpoints += verdict.published
         came_about += verdict.came_about
