@@ -205,19 +205,21 @@ def rows_of(figures: Figures, seconds: str) -> list[Row]:
 def section(rows: list[Row], args: Arguments) -> str:
     when = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
     machine = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}"
-    about = f"{args.values['rounds']} round(s) of {args.values['seconds']} s"
+    only = args.values.get("only", DEFAULTS["only"])
+    about = f"`bench.py only={only}`, {args.values['rounds']} round(s) of {args.values['seconds']} s"
     lines = [
         f"## {when}, revision {revision()}",
         "",
         f"{machine}; {about}. Only the ratios can be compared with those of another day.",
         "",
-        "| measure | Penstock | Flink | ratio | must | aim | |",
+        "| measure | Penstock | beside it | ratio | must | aim | the must is |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         share = "" if row.ratio is None else f"{row.ratio:.2f}×"
         verdict = {True: "met", False: "**missed**", None: ""}[row.met if row.must else None]
-        cells = (row.measure, row.ours, row.peer, share, row.must, row.aim, verdict)
+        beside = f"{row.peer} (Flink)" if row.peer and "ours" not in row.peer else row.peer
+        cells = (row.measure, row.ours, beside, share, row.must, row.aim, verdict)
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 

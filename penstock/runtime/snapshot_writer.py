@@ -54,10 +54,6 @@ class Ended:
     checkpoint_id: int
 
 
-class EncodeFailure(Exception):
-    """A value in keyed state cannot be encoded."""
-
-
 @dataclass
 class _SlotCheckpoint:
     taken: dict[SubtaskId, SubtaskCapture] = field(default_factory=dict)

@@ -114,7 +114,7 @@ class Subtask:
         self._running_slice: _RunningSlice | None = None
         self._running = False
         self._splits_requested = False
-        self.finished = False
+        self._ended = False
         self._unpublished: list[tuple[int, Committable]] = []
         self._parked_until_ms = 0.0
         self._parked_for: int | None = None
@@ -133,7 +133,7 @@ class Subtask:
             self._resize(now_ms)
         self._park()
         if self._parked(now_ms):
-            return StepResult(False, self._parked_until_ms - now_ms, False)
+            return self._rest(now_ms)
         ready_in_ms = self._work()
         worked = ready_in_ms == 0
         had_room = self.has_room()
@@ -191,6 +191,13 @@ class Subtask:
             self._parked_for = taken
             self._parked_until_ms = self._clock.monotonic_ms() + self._settings.parking_ms_max
 
+    def _rest(self, now_ms: float) -> StepResult:
+        """No user code for a moment; what is due leaves all the same."""
+        flush_at_ms = self._flush(now_ms, idle=False)
+        self.checkpoints.look_at_outputs()
+        due_ms = (self._parked_until_ms, flush_at_ms, self.checkpoints.next_deadline_ms())
+        return StepResult(False, max(0.1, min(at_ms for at_ms in due_ms if at_ms is not None) - now_ms), False)
+
     def _parked(self, now_ms: float) -> bool:
         if self._parked_for is None:
             return False
@@ -241,7 +248,7 @@ class Subtask:
             if self.chain.unfinished and self.has_room():
                 self._push(lambda: self.chain.resume(drain=False))
             return 0 if self.has_room() or not self.chain.unfinished else None
-        if self.finished or not self.has_room():
+        if self._ended or not self.has_room():
             return 0 if self._take_barrier() else None
         if self.vertex.is_source:
             return self._read()
@@ -387,7 +394,7 @@ class Subtask:
                 self.writer.finish()
             except Exception as error:
                 raise OperatorFailure(self.vertex.operators[-1].name, error) from error
-        self.finished = True
+        self._ended = True
         for partition in self.partitions:
             partition.emit_event(Watermark(WATERMARK_MAX_MS))
             partition.emit_event(EndOfData())
@@ -429,6 +436,11 @@ class Subtask:
 
     def state_snapshot(self) -> StateSnapshot | None:
         return self.backend.snapshot() if self.backend is not None else None
+
+    @property
+    def finished(self) -> bool:
+        """At its end of data, now or when the snapshot that it was restored from was taken (then it has no reader)."""
+        return self._ended or (self.vertex.is_source and self.reader is None)
 
     @property
     def watermark_ms(self) -> int:

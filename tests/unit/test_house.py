@@ -20,7 +20,7 @@ PACKAGE = ROOT / "penstock"
 EVERYTHING = frozenset(
     {
         "common", "datastream", "datastream.connectors", "graph", "protocol", "runtime", "network", "state", "storage",
-        "spark", "rest", "cli", "simulation",
+        "spark", "cli", "simulation",
     }
 )  # fmt: skip
 
@@ -38,7 +38,6 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "state": frozenset({"common", "protocol", "storage"}),
     "storage": frozenset({"protocol"}),
     "spark": EVERYTHING,
-    "rest": frozenset({"protocol", "common"}),
     "cli": EVERYTHING,
     "simulation": EVERYTHING - {"spark"},
 }

@@ -56,7 +56,8 @@ class SourceReader(ABC):
     @abstractmethod
     def read(self, rows_max: int) -> pa.RecordBatch | NotReady | None:
         """The next rows, 1 to `rows_max` of them; None at the end of all input, which is only after
-        `no_more_splits()`. With `NotReady(None)` the runtime asks the enumerator for splits."""
+        `no_more_splits()`. With `NotReady(None)` the runtime asks the enumerator for splits; no rows come before
+        some have been added, so none are half way through when they are."""
 
     @abstractmethod
     def snapshot(self) -> list[bytes]:
