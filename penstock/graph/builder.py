@@ -2,7 +2,8 @@
 
 Chains are linear. Two operators are chained where a row can be handed over by a call: a forward edge between
 operators of the same parallelism and max parallelism, the only one out of the first and into the second, and neither
-of them told otherwise. An edge by key never is one, because its rows must change their subtask.
+of them told otherwise. An edge by key never is one, because its rows must change their subtask. A chain works on rows
+or on batches, never on both; and what generates watermarks begins a chain, alone or behind a source.
 """
 
 from __future__ import annotations
@@ -12,10 +13,15 @@ from dataclasses import dataclass
 
 from penstock.common.configuration import Configuration
 from penstock.common.options import ParallelismOptions, PipelineOptions
+from penstock.common.typeinfo import TypeInformation
+from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.graph.job_graph import Edge, JobGraph, Operator, Vertex
-from penstock.graph.logical import ChainingStrategy, LogicalGraph, Node, OperatorKind, Partitioner, PartitionerKind
+from penstock.graph.logical import ChainingStrategy, Input, LogicalGraph, Node, OperatorKind, Partitioner, PartitionerKind
 from penstock.graph.operator_ids import assign_uids
 from penstock.graph.parallelism import max_parallelism_of, parallelism_of
+
+_NEUTRAL_KINDS = (OperatorKind.SOURCE, OperatorKind.TIMESTAMPS, OperatorKind.SINK)
+_TIMED_KINDS = (OperatorKind.WINDOW, OperatorKind.WINDOW_COLUMNS)
 
 FORWARD = Partitioner(PartitionerKind.FORWARD)
 REBALANCE = Partitioner(PartitionerKind.REBALANCE)
@@ -32,6 +38,9 @@ class _Link:
     source: Node
     target: Node
     partitioner: Partitioner
+    index: int
+    side_output: str | None
+    type: TypeInformation | None
 
 
 def build_job_graph(graph: LogicalGraph, configuration: Configuration, name: str) -> JobGraph:
@@ -44,26 +53,20 @@ def build_job_graph(graph: LogicalGraph, configuration: Configuration, name: str
 
     parallelism = {n: parallelism_of(n, default_parallelism) for n in graph.nodes}
     max_parallelism = {n: max_parallelism_of(n, parallelism[n], default_max) for n in graph.nodes}
-    links = [_link(i.node, n, i.partitioner, parallelism) for n in graph.nodes for i in n.inputs]
+    links = [_link(i, n, parallelism) for n in graph.nodes for i in n.inputs]
     uids = assign_uids(graph)
 
-    outputs = Counter(link.source for link in links)
-    inputs = Counter(link.target for link in links)
-    chained = {
-        link.target: link.source
-        for link in links
-        if chaining
-        and outputs[link.source] == 1
-        and inputs[link.target] == 1
-        and max_parallelism[link.source] == max_parallelism[link.target]
-        and _chainable(link)
-    }
+    timestamped = _timestamped(graph)
+    side_outputs: dict[Node, list[str]] = {}
+    for link in links:
+        if link.side_output is not None and link.side_output not in side_outputs.setdefault(link.source, []):
+            side_outputs[link.source].append(link.side_output)
+
     # Nodes are declared after their inputs, so the order of heads is a topological one of the vertices, too.
+    head_of = _heads(graph, links, max_parallelism) if chaining else {n: n for n in graph.nodes}
     chains: dict[Node, list[Node]] = {}
-    head_of: dict[Node, Node] = {}
     for node in graph.nodes:
-        head = head_of[node] = head_of[chained[node]] if node in chained else node
-        chains.setdefault(head, []).append(node)
+        chains.setdefault(head_of[node], []).append(node)
     index_of = {head: index for index, head in enumerate(chains)}
     keyed = {link.target for link in links if link.partitioner.kind is PartitionerKind.HASH}
     vertices = tuple(
@@ -72,57 +75,110 @@ def build_job_graph(graph: LogicalGraph, configuration: Configuration, name: str
             name=" -> ".join(n.name for n in chain),
             parallelism=parallelism[head],
             max_parallelism=max_parallelism[head],
-            operators=tuple(_operator(n, uids[n]) for n in chain),
+            operators=tuple(_operator(n, uids[n], n in timestamped, side_outputs.get(n, [])) for n in chain),
             keyed=head in keyed,
         )
         for head, chain in chains.items()
     )
     edges: list[Edge] = []
-    ordinals: Counter[tuple[Node, Node]] = Counter()
+    ordinals: Counter[tuple[Node, Node, int]] = Counter()
     for link in links:
-        if link.target in chained:
+        if head_of[link.target] is not link.target:
             continue
-        ordinal = ordinals[link.source, link.target]
-        ordinals[link.source, link.target] += 1
+        ends = (link.source, link.target, link.index)
+        ordinal = ordinals[ends]
+        ordinals[ends] += 1
         edges.append(
             Edge(
                 index=len(edges),
-                name=f"{uids[link.source]}-{uids[link.target]}-0-{ordinal}",
+                name=f"{uids[link.source]}-{uids[link.target]}-{link.index}-{ordinal}",
                 source=index_of[head_of[link.source]],
                 target=index_of[link.target],
-                input_index=0,
+                input_index=link.index,
                 partitioner=link.partitioner,
-                type=link.source.output_type,
+                type=link.type,
                 source_parallelism=parallelism[link.source],
                 target_parallelism=parallelism[link.target],
                 buffer_timeout_ms=link.source.options.get("buffer_timeout_ms"),
+                timestamped=link.source in timestamped,
+                side_output=link.side_output,
             )
         )
     return JobGraph(name, vertices, tuple(edges))
 
 
-def _link(source: Node, target: Node, declared: Partitioner | None, parallelism: dict[Node, int]) -> _Link:
+def _link(given: Input, target: Node, parallelism: dict[Node, int]) -> _Link:
+    source, partitioner = given.node, given.partitioner
     equal = parallelism[source] == parallelism[target]
-    if declared is None:
-        return _Link(source, target, FORWARD if equal else REBALANCE)
-    if declared.kind is PartitionerKind.FORWARD and not equal:
+    if partitioner is None:
+        partitioner = FORWARD if equal else REBALANCE
+    elif partitioner.kind is PartitionerKind.FORWARD and not equal:
         raise GraphError(
             f"forward() from operator {source.name!r} (parallelism {parallelism[source]}) to operator "
             f"{target.name!r} (parallelism {parallelism[target]}): it needs equal parallelism; set it, or use "
             "rescale() or rebalance()"
         )
-    return _Link(source, target, declared)
+    type_info = source.output_type if given.side_output is None else given.side_type
+    return _Link(source, target, partitioner, given.index, given.side_output, type_info)
+
+
+def _timestamped(graph: LogicalGraph) -> set[Node]:
+    """The operators whose rows have event time."""
+    found: set[Node] = set()
+    for node in graph.nodes:
+        strategy = _strategy(node)
+        generates = strategy is not None and strategy.generates_watermarks
+        if generates or node.kind in _TIMED_KINDS or any(i.node in found for i in node.inputs):
+            found.add(node)
+    return found
+
+
+def _strategy(node: Node) -> WatermarkStrategy | None:
+    if node.kind is OperatorKind.TIMESTAMPS:
+        return node.function  # type: ignore[no-any-return]
+    strategy = node.watermark_strategy
+    return strategy if strategy is not None and strategy.generates_watermarks else None
+
+
+def _heads(graph: LogicalGraph, links: list[_Link], max_parallelism: dict[Node, int]) -> dict[Node, Node]:
+    """The head of each operator's chain."""
+    outputs = Counter(link.source for link in links)
+    inputs = Counter(link.target for link in links)
+    link_to = {link.target: link for link in links}
+    head_of: dict[Node, Node] = {}
+    columnar: dict[Node, bool] = {}
+    """By head, from the first operator on that is one or the other."""
+    for node in graph.nodes:
+        head_of[node] = node
+        link = link_to.get(node)
+        if (
+            link is not None
+            and inputs[node] == 1
+            and outputs[link.source] == 1
+            and max_parallelism[link.source] == max_parallelism[node]
+            and _chainable(link)
+            and (node.kind in _NEUTRAL_KINDS or columnar.get(head_of[link.source]) in (None, node.kind.columnar))
+        ):
+            head_of[node] = head_of[link.source]
+        if node.kind not in _NEUTRAL_KINDS:
+            columnar[head_of[node]] = node.kind.columnar
+    return head_of
 
 
 def _chainable(link: _Link) -> bool:
+    if link.target.kind is OperatorKind.TIMESTAMPS:
+        # A vertex has one clock, and all its operators but a source run behind it.
+        if link.source.kind is not OperatorKind.SOURCE or _strategy(link.source) is not None:
+            return False
     return (
         link.partitioner.kind is PartitionerKind.FORWARD
+        and link.side_output is None
         and link.source.chaining is not ChainingStrategy.NEVER
         and link.target.chaining is ChainingStrategy.ALWAYS
     )
 
 
-def _operator(node: Node, uid: str) -> Operator:
+def _operator(node: Node, uid: str, timestamped: bool, side_outputs: list[str]) -> Operator:
     return Operator(
         uid=uid,
         name=node.name,
@@ -131,4 +187,7 @@ def _operator(node: Node, uid: str) -> Operator:
         input_type=node.inputs[0].node.output_type if node.inputs else None,
         output_type=None if node.kind is OperatorKind.SINK else node.output_type,
         user_uid=node.uid,
+        timestamped=timestamped,
+        watermark_strategy=_strategy(node),
+        side_outputs=tuple(side_outputs),
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.common.typeinfo import TypeInformation
+from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.graph.logical import OperatorKind, Partitioner, PartitionerKind
 
 
@@ -24,6 +25,12 @@ class Operator:
     input_type: TypeInformation | None
     output_type: TypeInformation | None
     user_uid: str | None = None
+    timestamped: bool = False
+    """Whether the rows that it puts out have event time."""
+    watermark_strategy: WatermarkStrategy | None = None
+    """Of a source, or of `assign_timestamps_and_watermarks`."""
+    side_outputs: tuple[str, ...] = ()
+    """Ids of the tags whose rows somebody reads; the others are dropped."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,18 @@ class Vertex:
     def is_source(self) -> bool:
         return self.operators[0].kind is OperatorKind.SOURCE
 
+    @property
+    def columnar(self) -> bool:
+        """Batches go through as they are: no operator between source and sink, or columnar ones only."""
+        ends = (OperatorKind.SOURCE, OperatorKind.TIMESTAMPS, OperatorKind.SINK)
+        return all(o.kind.columnar for o in self.operators if o.kind not in ends)
+
+    @property
+    def clock(self) -> Operator | None:
+        """The operator that generates this vertex's watermarks. None: they are what its inputs have reached. It
+        stands first, or right behind a source, so that all the other operators of the vertex have one time."""
+        return next((o for o in reversed(self.operators) if o.watermark_strategy is not None), None)
+
 
 @dataclass(frozen=True)
 class Edge:
@@ -66,6 +85,10 @@ class Edge:
     source_parallelism: int
     target_parallelism: int
     buffer_timeout_ms: int | None = None
+    timestamped: bool = False
+    """Whether its batches have a column of event times."""
+    side_output: str | None = None
+    """The id of the tag whose rows travel here; None: the producer's main output."""
 
     def consumers_of(self, producer: int) -> range:
         """The consumer subtasks that the given producer has a channel to."""

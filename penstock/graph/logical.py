@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any, Callable
 
 from penstock.common.typeinfo import TypeInformation
+from penstock.common.watermark_strategy import WatermarkStrategy
 
 
 class PartitionerKind(Enum):
@@ -26,12 +27,14 @@ class Partitioner:
 
     `key_selector` (row -> key) for HASH and CUSTOM; `key_type` is the declared type of the key or None (then it is
     encoded canonically, see `penstock.protocol.keys`); `custom` is (key, number of partitions) -> partition.
+    `key_columns` instead of a selector: HASH by columns of the row's type, without touching a row in Python.
     """
 
     kind: PartitionerKind
     key_selector: Callable[[Any], Any] | None = None
     key_type: TypeInformation | None = None
     custom: Callable[[Any, int], int] | None = None
+    key_columns: tuple[str, ...] | None = None
 
     @property
     def pointwise(self) -> bool:
@@ -46,7 +49,45 @@ class OperatorKind(Enum):
     PROCESS = "process"
     KEYED_PROCESS = "keyed_process"
     REDUCE = "reduce"
+    WINDOW = "window"
+    CO_MAP = "co_map"
+    CO_FLAT_MAP = "co_flat_map"
+    CO_PROCESS = "co_process"
+    KEYED_CO_PROCESS = "keyed_co_process"
+    TIMESTAMPS = "timestamps"
+    MAP_BATCHES = "map_batches"
+    PROJECT = "project"
+    FILTER_COLUMNS = "filter_columns"
+    AGGREGATE_COLUMNS = "aggregate_columns"
+    WINDOW_COLUMNS = "window_columns"
     SINK = "sink"
+
+    @property
+    def columnar(self) -> bool:
+        """Works on whole batches. Chains hold either these or row functions, never both."""
+        return self in _COLUMNAR
+
+    @property
+    def keyed(self) -> bool:
+        """May use keyed state, so it reads a keyed stream, and is the head of its chain."""
+        return self in _KEYED
+
+    @property
+    def two_inputs(self) -> bool:
+        return self in _TWO_INPUTS
+
+
+_COLUMNAR = frozenset(
+    {OperatorKind.MAP_BATCHES, OperatorKind.PROJECT, OperatorKind.FILTER_COLUMNS, OperatorKind.AGGREGATE_COLUMNS,
+     OperatorKind.WINDOW_COLUMNS}
+)  # fmt: skip
+_KEYED = frozenset(
+    {OperatorKind.KEYED_PROCESS, OperatorKind.REDUCE, OperatorKind.WINDOW, OperatorKind.KEYED_CO_PROCESS,
+     OperatorKind.AGGREGATE_COLUMNS, OperatorKind.WINDOW_COLUMNS}
+)  # fmt: skip
+_TWO_INPUTS = frozenset(
+    {OperatorKind.CO_MAP, OperatorKind.CO_FLAT_MAP, OperatorKind.CO_PROCESS, OperatorKind.KEYED_CO_PROCESS}
+)  # fmt: skip
 
 
 class ChainingStrategy(Enum):
@@ -58,16 +99,22 @@ class ChainingStrategy(Enum):
 @dataclass(frozen=True)
 class Input:
     """One input edge of a node. `partitioner` None: decided when the job graph is built (forward where the
-    parallelism is equal, rebalance otherwise), as in Flink."""
+    parallelism is equal, rebalance otherwise), as in Flink. `side_output`: the rows that the node puts out under this
+    `OutputTag`'s id, with `type`, instead of its main ones. `index`: which input of a two-input operator."""
 
     node: "Node"
     partitioner: Partitioner | None = None
+    side_output: str | None = None
+    side_type: TypeInformation | None = None
+    index: int = 0
 
 
 @dataclass(eq=False)
 class Node:
-    """`function`: MapFunction, FlatMapFunction, FilterFunction, (Keyed)ProcessFunction, ReduceFunction, Source or
-    Sink, by `kind`. `output_type` None: an untyped stream (one binary column of pickles)."""
+    """`function`: by `kind` the user's MapFunction, FlatMapFunction, FilterFunction, (Keyed)(Co)ProcessFunction,
+    ReduceFunction, Source or Sink; a WatermarkStrategy (TIMESTAMPS); a `penstock.graph.windows.WindowSpec` (WINDOW);
+    one of `penstock.graph.columns` (columnar kinds). `output_type` None: an untyped stream (one binary column of
+    pickles). `watermark_strategy`: of a source."""
 
     id: int
     kind: OperatorKind
@@ -79,6 +126,7 @@ class Node:
     max_parallelism: int | None = None
     uid: str | None = None
     chaining: ChainingStrategy = ChainingStrategy.ALWAYS
+    watermark_strategy: WatermarkStrategy | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
 

@@ -44,15 +44,23 @@ class Capture(msgspec.Struct, frozen=True):
     events: list[NumberedEvent]
 
 
-class InputCut(msgspec.Struct, frozen=True):
-    """One input edge at the snapshot. `applied[i]` belongs to the i-th producer of `Edge.producers_of(subtask)`.
+class ChannelTime(msgspec.Struct, frozen=True):
+    """How far the consumer had read the time of a channel: its watermark, and whether it was idle or ended."""
 
-    `stored_from`/`stored_upto` per channel are implied by `captures`; a channel without capture stored nothing.
+    watermark_ms: int
+    idle: bool = False
+    ended: bool = False
+
+
+class InputCut(msgspec.Struct, frozen=True):
+    """One input edge at the snapshot. `applied[i]` and `times[i]` belong to the i-th producer of
+    `Edge.producers_of(subtask)`; a channel without capture stored nothing.
     """
 
     edge: str
     applied: list[int]
     captures: list[Capture]
+    times: list[ChannelTime] = []
 
 
 class OutputCut(msgspec.Struct, frozen=True):
@@ -66,7 +74,9 @@ class OutputCut(msgspec.Struct, frozen=True):
 class LayerCut(msgspec.Struct, frozen=True):
     """Recovered elements [first, end) of an old channel that this gate has not read yet.
 
-    The old channel is named by its edge and both its old ends. Layers of one channel stand oldest first.
+    The old channel is named by its edge and both its old ends. Layers of one channel stand oldest first. `time`: of
+    the virtual channel that the layer is to the watermark valve where parallelism had changed; None: its events belong
+    to the live channel that took its place.
     """
 
     edge: str
@@ -76,6 +86,15 @@ class LayerCut(msgspec.Struct, frozen=True):
     end: int
     pieces: list[Piece]
     events: list[NumberedEvent]
+    time: ChannelTime | None = None
+
+
+class GroupFloor(msgspec.Struct, frozen=True):
+    """Key groups [first, end) whose former owner had reached this watermark: their time never falls below it."""
+
+    first: int
+    end: int
+    watermark_ms: int
 
 
 class StateRange(msgspec.Struct, frozen=True):
@@ -102,7 +121,8 @@ class StateSchema(msgspec.Struct, frozen=True):
 class OperatorPart(msgspec.Struct, frozen=True):
     """Small state of one operator of the chain, inline: a reader's splits, a sink writer's state, and so on.
 
-    `name`: "splits" (one item per split, encoded by the source), "writer" (a sink's `SinkWriter.snapshot()`).
+    `name`: "splits" (one item per split, encoded by the source), "writer" (a sink's `SinkWriter.snapshot()`),
+    "watermarks" (a watermark generator's state: one item per split).
     """
 
     operator: str
@@ -126,6 +146,10 @@ class SubtaskSnapshot(msgspec.Struct, frozen=True):
     parts: list[OperatorPart]
     committables: list[Committable]
     watermark_ms: int | None = None
+    """What has been sent downstream."""
+    current_ms: int | None = None
+    """The event time that operators see. Above `watermark_ms` while the timers up to it are firing."""
+    floors: list[GroupFloor] = []
     finished: bool = False
     """True once the subtask had sent its end of data."""
     unaligned: bool = False
@@ -156,6 +180,9 @@ class EdgeShape(msgspec.Struct, frozen=True):
     target: int
     partitioner: str
     pointwise: bool
+    columns: str = ""
+    """The columns of its batches, as text: in-flight data can only be read by an edge with the same ones."""
+    input_index: int = 0
 
 
 class EnumeratorState(msgspec.Struct, frozen=True):

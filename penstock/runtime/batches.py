@@ -6,11 +6,13 @@ from typing import Any, Literal, Sequence
 
 import pyarrow as pa
 
-from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN, TypeInformation
+from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN, TIMESTAMP_COLUMN, TypeInformation
 from penstock.common.types import PICKLED, Types
 from penstock.graph.job_graph import Edge
 from penstock.graph.logical import Partitioner, PartitionerKind
 from penstock.protocol.channel import CapturedRows
+
+TIMESTAMP_FIELD = pa.field(TIMESTAMP_COLUMN, pa.int64())
 
 DeclaredKey = Literal["long", "string", "canonical"]
 
@@ -35,13 +37,23 @@ def declared_key(partitioner: Partitioner) -> DeclaredKey:
 
 
 def wire_schema(edge: Edge) -> pa.Schema:
-    """The columns of a batch on this edge: the row's, and what the consumer needs of its key."""
+    """The columns of a batch on this edge: the row's, its event time, and what the consumer needs of its key."""
     schema = row_type(edge.type).schema
-    if edge.partitioner.kind in (PartitionerKind.HASH, PartitionerKind.CUSTOM):
-        schema = schema.append(pa.field(KEY_COLUMN, KEY_ARROW_TYPES[declared_key(edge.partitioner)]))
-    if edge.partitioner.kind is PartitionerKind.HASH:
+    partitioner = edge.partitioner
+    if edge.timestamped:
+        schema = schema.append(TIMESTAMP_FIELD)
+    if partitioner.kind in (PartitionerKind.HASH, PartitionerKind.CUSTOM) and partitioner.key_columns is None:
+        schema = schema.append(pa.field(KEY_COLUMN, KEY_ARROW_TYPES[declared_key(partitioner)]))
+    if partitioner.kind is PartitionerKind.HASH:
         schema = schema.append(pa.field(KEY_GROUP_COLUMN, pa.uint16()))
     return schema
+
+
+def with_timestamps(batch: pa.RecordBatch, timestamps: pa.Array | None) -> pa.RecordBatch:
+    """`batch` in its type's columns, and a column of event times (nulls where there are none)."""
+    if timestamps is None:
+        timestamps = pa.nulls(batch.num_rows, pa.int64())
+    return pa.RecordBatch.from_arrays([*batch.columns, timestamps], schema=batch.schema.append(TIMESTAMP_FIELD))
 
 
 def as_batch(payload: Any, schema: pa.Schema) -> pa.RecordBatch:
