@@ -16,7 +16,15 @@ from penstock.common.options import ParallelismOptions, PipelineOptions
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.graph.job_graph import Edge, JobGraph, Operator, Vertex
-from penstock.graph.logical import ChainingStrategy, Input, LogicalGraph, Node, OperatorKind, Partitioner, PartitionerKind
+from penstock.graph.logical import (
+    ChainingStrategy,
+    Input,
+    LogicalGraph,
+    Node,
+    OperatorKind,
+    Partitioner,
+    PartitionerKind,
+)
 from penstock.graph.operator_ids import assign_uids
 from penstock.graph.parallelism import max_parallelism_of, parallelism_of
 
