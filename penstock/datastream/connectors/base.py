@@ -1,10 +1,9 @@
 """What a source, split enumerator, reader, sink, writer and committer are.
 
 A source's splits are handed out by an enumerator in the JobMaster and read by readers in the slots. A split is
-bytes (JSON, so that it can be read in a checkpoint's metadata), and says where in it to go on.
+bytes (JSON, so that it can be read in a checkpoint's metadata), and says where in it to go on. Besides, it has an id,
+a string that stays the same wherever it is read and however far: event time is generated per split.
 """
-
-
 
 from __future__ import annotations
 
@@ -47,6 +46,9 @@ class NotReady:
 class SourceReader(ABC):
     """Lives in a slot, in its subtask's thread. Must not block longer than reading its input takes."""
 
+    skipped_rows: int = 0
+    """How many rows of the input this reader has left out because they could not be read, where the source says so."""
+
     @abstractmethod
     def add_splits(self, splits: list[bytes]) -> None: ...
 
@@ -57,7 +59,26 @@ class SourceReader(ABC):
     def read(self, rows_max: int) -> pa.RecordBatch | NotReady | None:
         """The next rows, 1 to `rows_max` of them; None at the end of all input, which is only after
         `no_more_splits()`. With `NotReady(None)` the runtime asks the enumerator for splits; no rows come before
-        some have been added, so none are half way through when they are."""
+        some have been added, so none are half way through when they are. All rows of a batch are of one split."""
+
+    @property
+    def current_split(self) -> str:
+        """The id of the split that the rows last returned by `read` came from. An id is the same before and after a
+        restore, and no two splits of a source share one. A source that knows no splits has one, ""."""
+        return ""
+
+    def finished_splits(self) -> list[str]:
+        """The ids of the splits that were read to their ends since this was last called: no row of them will come,
+        the one last returned by `read` may be their last. Splits without a row are among them. A source that does not
+        tell returns [], and its splits end with its input."""
+        return []
+
+    def take_rejected(self) -> pa.RecordBatch | None:
+        """Rows of the input that could not be read since this was last called, in the columns of
+        `Source.rejected_type`, for the side output `Source.rejected_tag_id`; None when there are none. The positions
+        of `snapshot` lie behind them, so they are taken after every `read`, whatever it returned, and sent before a
+        barrier."""
+        return None
 
     @abstractmethod
     def snapshot(self) -> list[bytes]:
@@ -77,6 +98,16 @@ class Source(ABC):
     """Pickled by value or reference and shipped. Checks what can be known when it is built, before the job starts."""
 
     bounded: bool = True
+
+    @property
+    def rejected_tag_id(self) -> str | None:
+        """The id of the side output that rows which cannot be read go to; None: there is none."""
+        return None
+
+    @property
+    def rejected_type(self) -> TypeInformation | None:
+        """The type of the rows of that side output; None where there is none."""
+        return None
 
     @property
     @abstractmethod

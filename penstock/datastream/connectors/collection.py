@@ -69,6 +69,7 @@ class _CollectionReader(SourceReader):
         self._offset: int | None = None
         self._encoded: pa.RecordBatch | None = None
         self._encoded_first = 0
+        self._finished: list[str] = []
         self._no_more = False
 
     def add_splits(self, splits: list[bytes]) -> None:
@@ -81,6 +82,8 @@ class _CollectionReader(SourceReader):
 
     def read(self, rows_max: int) -> pa.RecordBatch | NotReady | None:
         if self._offset is None or self._offset >= len(self._source):
+            if self._offset is not None:
+                self._finished.append(self.current_split)
             self._offset = None
             return None if self._no_more else NotReady(None)
         if self._encoded is None or self._offset >= self._encoded_first + self._encoded.num_rows:
@@ -89,6 +92,10 @@ class _CollectionReader(SourceReader):
         batch = self._encoded.slice(self._offset - self._encoded_first, rows_max)
         self._offset += batch.num_rows
         return batch
+
+    def finished_splits(self) -> list[str]:
+        finished, self._finished = self._finished, []
+        return finished
 
     def snapshot(self) -> list[bytes]:
         if self._offset is None or self._offset >= len(self._source):

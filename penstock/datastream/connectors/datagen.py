@@ -157,6 +157,8 @@ class _GeneratorReader(SourceReader):
         self._batch = batch
         self._limiter = limiter
         self._splits: list[dict[str, Any]] = []
+        self._current = ""
+        self._finished: list[str] = []
         self._no_more = False
 
     def add_splits(self, splits: list[bytes]) -> None:
@@ -171,6 +173,7 @@ class _GeneratorReader(SourceReader):
             first, left = _place(split)
             if left <= 0:
                 self._splits.pop(0)
+                self._finished.append(str(split["split"]))
                 continue
             wait_ms = self._limiter.wait_ms()
             if wait_ms > 0:
@@ -179,11 +182,20 @@ class _GeneratorReader(SourceReader):
             batch = self._batch(first, rows)
             self._limiter.take(rows)
             split["next"] += rows
+            self._current = str(split["split"])
             # Splits take turns, so that one reader of several keeps them at about the same index.
             if rows == left and len(self._splits) > 1:
                 self._splits.append(self._splits.pop(0))
             return batch
         return None if self._no_more else NotReady(None)
+
+    @property
+    def current_split(self) -> str:
+        return self._current
+
+    def finished_splits(self) -> list[str]:
+        finished, self._finished = self._finished, []
+        return finished
 
     def snapshot(self) -> list[bytes]:
         return [encode_split(split) for split in self._splits if _place(split)[1] > 0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Sequence
@@ -50,6 +50,7 @@ class FileEnumeratorProvider:
 
 @dataclass(frozen=True)
 class _ListedFile:
+    id: str
     path: str
     size: int
     mtime_ns: int
@@ -98,11 +99,15 @@ class FileSource(Source):
 
     def validate(self) -> None:
         self._listed = []
+        times: Counter[str] = Counter()
         for path in self._files():
+            times[path] += 1
+            # A file may be given several times, and is then read as often.
+            identity = path if times[path] == 1 else f"{path}@{times[path]}"
             stat = os.stat(path)
             shape = self._format.inspect(path)
             raise_on_difference(path, shape.row_type, self.produced_type)
-            self._listed.append(_ListedFile(path, stat.st_size, stat.st_mtime_ns, shape.groups))
+            self._listed.append(_ListedFile(identity, path, stat.st_size, stat.st_mtime_ns, shape.groups))
 
     def create_enumerator(self, parallelism: int, restored: bytes | None) -> SplitEnumerator:
         if restored is not None:
@@ -125,6 +130,7 @@ class FileSource(Source):
         for first, end in ranges:
             yield encode_split(
                 {
+                    "id": f"{file.id}#{first}" if self._splits_groups else file.id,
                     "path": file.path,
                     "size": file.size,
                     "mtime_ns": file.mtime_ns,
@@ -210,6 +216,8 @@ class _FileReader(SourceReader):
         self._file: OpenFile | None = None
         self._batches: Iterator[pa.RecordBatch] | None = None
         self._ahead: pa.RecordBatch | None = None
+        self._current = ""
+        self._finished: list[str] = []
         self._no_more = False
 
     def add_splits(self, splits: list[bytes]) -> None:
@@ -229,8 +237,17 @@ class _FileReader(SourceReader):
             left = self._ahead.slice(batch.num_rows)
             self._ahead = left if left.num_rows else None
             split["row"] += batch.num_rows
+            self._current = split["id"]
             return batch
         return None if self._no_more else NotReady(None)
+
+    @property
+    def current_split(self) -> str:
+        return self._current
+
+    def finished_splits(self) -> list[str]:
+        finished, self._finished = self._finished, []
+        return finished
 
     def snapshot(self) -> list[bytes]:
         return [encode_split(split) for split in self._splits]
@@ -245,6 +262,7 @@ class _FileReader(SourceReader):
         """None: this group, or the split, was at its end, and the next one is in its place."""
         if split["group"] >= split["group_end"]:
             self._splits.popleft()
+            self._finished.append(split["id"])
             self.close()
             return None
         if self._file is None:

@@ -56,6 +56,8 @@ class _NumberReader(SourceReader):
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
         self._splits: list[dict[str, int]] = []
+        self._current = ""
+        self._finished: list[str] = []
         self._no_more = False
 
     def add_splits(self, splits: list[bytes]) -> None:
@@ -68,15 +70,25 @@ class _NumberReader(SourceReader):
         if not self._splits:
             return None if self._no_more else NotReady(None)
         split = self._splits[0]
+        self._current = str(split["split"])
         first = split["next"]
         last = min(first + rows_max - 1, split["end"])
         # Counted from `first`: the number after the largest LONG does not exist.
         numbers = np.arange(last - first + 1, dtype=np.int64) + np.int64(first)
         if last == split["end"]:
             self._splits.pop(0)
+            self._finished.append(self._current)
         else:
             split["next"] = last + 1
         return pa.RecordBatch.from_arrays([pa.array(numbers)], schema=self._schema)
+
+    @property
+    def current_split(self) -> str:
+        return self._current
+
+    def finished_splits(self) -> list[str]:
+        finished, self._finished = self._finished, []
+        return finished
 
     def snapshot(self) -> list[bytes]:
         return [encode_split(split) for split in self._splits]

@@ -2,7 +2,7 @@
 
 A source is read with snapshot, loss and restore at every pause: after every read a snapshot is taken, some more is
 read, everything is thrown away as a killed process throws it away, and new readers go on from the snapshot. Every row
-must come exactly once, whatever `rows_max` is.
+must come exactly once, whatever `rows_max` is, and the rows of each split in their order and under the same split id.
 
 A sink is written over several checkpoints, and its writers and committer are killed at every point between writing
 and the second commit of the same thing. What can be read at the end must be what was written, exactly once.
@@ -59,6 +59,13 @@ class SourceRun:
             self._readers.append(reader)
         self._running = set(range(parallelism))
         self._turn = 0
+        self.current_split = ""
+        """The id of the split that the last batch came from."""
+        self.finished_splits: set[str] = set()
+        """The ids of all splits that readers have reported as finished."""
+        self.rejected: list[Any] = []
+        """The rows that readers have handed out for the side output of what cannot be read."""
+        self._rejected_type = source.rejected_type
 
     def read(self, rows_max: int) -> tuple[int, list[Any]] | None:
         """The rows of the next batch and the subtask that read them; None at the end of all input."""
@@ -69,7 +76,13 @@ class SourceRun:
             self._turn = (self._turn + 1) % len(self._readers)
             if subtask not in self._running:
                 continue
-            batch = self._readers[subtask].read(rows_max)
+            reader = self._readers[subtask]
+            batch = reader.read(rows_max)
+            self._gather_rejected(reader)
+            if isinstance(batch, pa.RecordBatch):
+                self.current_split = reader.current_split
+                assert self.current_split not in self.finished_splits, f"rows of {self.current_split} after its end"
+            self.finished_splits.update(reader.finished_splits())
             if batch is None:
                 self._running.discard(subtask)
             elif isinstance(batch, NotReady):
@@ -88,6 +101,16 @@ class SourceRun:
     def close(self) -> None:
         for reader in self._readers:
             reader.close()
+
+    @property
+    def skipped_rows(self) -> int:
+        return sum(reader.skipped_rows for reader in self._readers)
+
+    def _gather_rejected(self, reader: SourceReader) -> None:
+        rejected = reader.take_rejected()
+        if rejected is not None:
+            assert self._rejected_type is not None, "rejected rows of a source without a type for them"
+            self.rejected += self._rejected_type.decode(rejected)
 
     def _ask_for_splits(self, subtask: int) -> None:
         splits = self._enumerator.next_splits(subtask)
@@ -116,27 +139,49 @@ def verify_source(
     reads_lost: Iterable[int] = (0, 1, 4),
 ) -> None:
     """Raises AssertionError unless every row of a bounded source comes exactly once through a restore at every pause,
-    for each `rows_max` and each number of reads that a kill takes back; in the order of `expected` at parallelism 1.
+    for each `rows_max` and each number of reads that a kill takes back; in the order of `expected` at parallelism 1,
+    and per split in that of an undisturbed reading. Rejected rows must come exactly once, too.
     """
     source.validate()
+    undisturbed = _read_with_restores(source, parallelism, 1000, None)
     for limit in rows_max:
         for lost in reads_lost:
-            rows = _read_with_restores(source, parallelism, limit, lost)
+            reading = _read_with_restores(source, parallelism, limit, lost)
+            rows = reading.rows
             label = f"parallelism {parallelism}, rows_max {limit}, {lost} reads lost per restore"
             if parallelism == 1:
                 assert rows == list(expected), f"{label}: {_first_difference(rows, list(expected))}"
             _assert_same_rows(rows, expected, label)
+            _assert_same_rows(reading.rejected, undisturbed.rejected, f"{label}, rejected rows")
+            assert reading.splits.keys() == undisturbed.splits.keys(), f"{label}: splits changed their ids"
+            for split, found in reading.splits.items():
+                assert found == undisturbed.splits[split], (
+                    f"{label}, split {split}: {_first_difference(found, undisturbed.splits[split])}"
+                )
 
 
-def _read_with_restores(source: Source, parallelism: int, rows_max: int, reads_lost: int) -> list[Any]:
-    rows: list[Any] = []
+@dataclass
+class _Reading:
+    rows: list[Any] = field(default_factory=list)
+    splits: dict[str, list[Any]] = field(default_factory=dict)
+    rejected: list[Any] = field(default_factory=list)
+
+
+def _read_with_restores(source: Source, parallelism: int, rows_max: int, reads_lost: int | None) -> _Reading:
+    """`reads_lost` None: without a restore."""
+    reading = _Reading()
     run = SourceRun(source, parallelism)
     while True:
         found = run.read(rows_max)
+        reading.rejected += run.rejected
+        run.rejected = []
         if found is None:
             run.close()
-            return rows
-        rows += found[1]
+            return reading
+        reading.rows += found[1]
+        reading.splits.setdefault(run.current_split, []).extend(found[1])
+        if reads_lost is None:
+            continue
         snapshot = run.snapshot()
         for _ in range(reads_lost):
             if run.read(rows_max) is None:
