@@ -31,6 +31,17 @@ class ExecutionConfig:
         self._configuration.set(PipelineOptions.MAX_PARALLELISM, max_parallelism)
         return self
 
+    def get_auto_watermark_interval(self) -> int:
+        """In milliseconds."""
+        return self._configuration.get(PipelineOptions.AUTO_WATERMARK_INTERVAL).to_millis()
+
+    def set_auto_watermark_interval(self, interval: int) -> ExecutionConfig:
+        """How often watermarks are generated, in milliseconds; 0: only where a generator emits one for a row.
+
+        Raises `OptionError` for less than 0."""
+        self._configuration.set(PipelineOptions.AUTO_WATERMARK_INTERVAL, interval)
+        return self
+
     def enable_object_reuse(self) -> ExecutionConfig:
         self._configuration.set(PipelineOptions.OBJECT_REUSE, True)
         return self

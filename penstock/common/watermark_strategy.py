@@ -1,56 +1,139 @@
-"""How a source's rows get event time. Watermarks are not generated yet: only `no_watermarks()` can be used."""
+"""How the rows of a stream get event time, and how far time has come: WatermarkStrategy."""
 
 from __future__ import annotations
 
+import datetime
 from abc import ABC, abstractmethod
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Callable
 
-from penstock.common.time import Duration
+from penstock.common.time import Duration, Time
+from penstock.common.watermark_generator import (
+    NO_TIMESTAMP,
+    AscendingTimestampsWatermarks,
+    BoundedOutOfOrdernessWatermarks,
+    MaxTimestampGenerator,
+    NoWatermarksGenerator,
+    Watermark,
+    WatermarkGenerator,
+    WatermarkOutput,
+)
+
+__all__ = ["NO_TIMESTAMP", "MaxTimestampGenerator", "TimestampAssigner", "Watermark", "WatermarkGenerator",
+           "WatermarkOutput", "WatermarkStrategy"]
+
+Length = Duration | Time | datetime.timedelta | int | str
+"""A length of time; a bare number is milliseconds."""
 
 
 class TimestampAssigner(ABC):
-    """Gives a row its event time, in milliseconds."""
+    """Gives a row its event time."""
 
     @abstractmethod
-    def extract_timestamp(self, value: Any, record_timestamp: int) -> int: ...
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+        """Milliseconds since the epoch. `record_timestamp` is what the row had before: `NO_TIMESTAMP`, a negative
+        number, where it had none."""
 
 
+@dataclass(frozen=True)
 class WatermarkStrategy:
-    """Made by the static methods. `generates_watermarks` tells whether a source has to know time."""
+    """Made by the static methods. The others return a new strategy and leave this one as it is.
 
-    def __init__(self, name: str, generates_watermarks: bool, out_of_orderness: Duration | None = None) -> None:
-        self.name = name
-        self.generates_watermarks = generates_watermarks
-        self.out_of_orderness = out_of_orderness
-        self.timestamp_assigner: TimestampAssigner | None = None
-        self.idle_timeout: Duration | None = None
+    `new_generator`: a picklable callable that makes a `WatermarkGenerator`. A row's timestamp is what
+    `timestamp_assigner` says or what stands in `timestamp_column`; with neither, it is the one that the row has.
+    `idle_timeout`: how long no row may come until nobody waits for this stream's watermarks any more; None: for ever.
+    """
+
+    name: str
+    new_generator: Callable[[], WatermarkGenerator]
+    generates_watermarks: bool = True
+    timestamp_assigner: TimestampAssigner | Callable[[Any, int], int] | None = None
+    timestamp_column: str | None = None
+    idle_timeout: Duration | None = None
 
     @staticmethod
     def no_watermarks() -> WatermarkStrategy:
-        return WatermarkStrategy("no_watermarks", False)
+        """Event time does not advance before the end of the stream."""
+        return WatermarkStrategy("no_watermarks", NoWatermarksGenerator, generates_watermarks=False)
 
     @staticmethod
     def for_monotonous_timestamps() -> WatermarkStrategy:
-        return WatermarkStrategy("for_monotonous_timestamps", True, Duration(0))
+        """For timestamps that never fall within a subtask's rows, or within a split of a source."""
+        return WatermarkStrategy("for_monotonous_timestamps", AscendingTimestampsWatermarks)
 
     @staticmethod
-    def for_bounded_out_of_orderness(max_out_of_orderness: Duration) -> WatermarkStrategy:
-        return WatermarkStrategy("for_bounded_out_of_orderness", True, Duration.of(max_out_of_orderness))
+    def for_bounded_out_of_orderness(max_out_of_orderness: Length) -> WatermarkStrategy:
+        """For rows that come at most so much later than one with a larger timestamp.
 
-    def with_timestamp_assigner(self, timestamp_assigner: TimestampAssigner) -> WatermarkStrategy:
-        self.timestamp_assigner = timestamp_assigner
-        return self
+        Raises ValueError for a negative bound."""
+        bound = _length(max_out_of_orderness, "for_bounded_out_of_orderness", "the bound")
+        return WatermarkStrategy(
+            "for_bounded_out_of_orderness", partial(BoundedOutOfOrdernessWatermarks, bound)
+        )  # fmt: skip
 
-    def with_idleness(self, idle_timeout: Duration) -> WatermarkStrategy:
-        self.idle_timeout = Duration.of(idle_timeout)
-        return self
+    @staticmethod
+    def for_generator(new_generator: Callable[[], WatermarkGenerator]) -> WatermarkStrategy:
+        """`new_generator` is called in the slots, once per subtask or split; a class of generators is one, too."""
+        if isinstance(new_generator, WatermarkGenerator) or not callable(new_generator):
+            raise TypeError("for_generator() takes a callable that makes a WatermarkGenerator, because every subtask "
+                            f"has its own; got {new_generator!r}")
+        if isinstance(new_generator, type) and not issubclass(new_generator, WatermarkGenerator):
+            raise TypeError(f"for_generator(): {new_generator.__name__} is no WatermarkGenerator")
+        return WatermarkStrategy("for_generator", new_generator)
 
-    def refusal(self) -> str | None:
-        """Why this strategy cannot be used yet; None: it can."""
-        for used, name in ((self.generates_watermarks, self.name),
-                           (self.timestamp_assigner is not None, "with_timestamp_assigner"),
-                           (self.idle_timeout is not None, "with_idleness")):
-            if used:
-                return (f"WatermarkStrategy.{name}: event time comes with a later release; "
-                        "use WatermarkStrategy.no_watermarks()")
-        return None
+    def with_timestamp_assigner(
+        self, timestamp_assigner: TimestampAssigner | Callable[[Any, int], int]
+    ) -> WatermarkStrategy:
+        """A TimestampAssigner, or a callable (value, record timestamp) -> milliseconds since the epoch."""
+        if isinstance(timestamp_assigner, type):
+            raise TypeError(f"with_timestamp_assigner() was given the class {timestamp_assigner.__name__}; give it an "
+                            f"object: {timestamp_assigner.__name__}()")
+        if not isinstance(timestamp_assigner, TimestampAssigner) and not callable(timestamp_assigner):
+            raise TypeError("with_timestamp_assigner() takes a TimestampAssigner or a callable (value, record "
+                            f"timestamp) -> milliseconds, got {timestamp_assigner!r}")
+        return replace(self, timestamp_assigner=timestamp_assigner, timestamp_column=None)
+
+    def with_timestamp_column(self, column: str) -> WatermarkStrategy:
+        """Timestamps are the values of a column of the rows' type: whole milliseconds since the epoch (LONG), or
+        SQL_TIMESTAMP. No row is touched for it. Whether there is such a column is checked where the strategy is
+        attached to a stream."""
+        if not isinstance(column, str) or not column:
+            raise TypeError(f"with_timestamp_column() takes the name of a column, got {column!r}")
+        return replace(self, timestamp_assigner=None, timestamp_column=column)
+
+    def with_idleness(self, idle_timeout: Length) -> WatermarkStrategy:
+        """Without rows for so long, the stream is idle: the watermarks of others do not wait for it."""
+        timeout = _length(idle_timeout, "with_idleness", "the timeout")
+        if not timeout.nanoseconds:
+            raise ValueError("with_idleness(): the timeout is more than 0 ms")
+        return replace(self, idle_timeout=timeout)
+
+    @property
+    def assigns_timestamps(self) -> bool:
+        return self.timestamp_assigner is not None or self.timestamp_column is not None
+
+    @property
+    def extract_timestamp(self) -> Callable[[Any, int], int] | None:
+        """(value, record timestamp) -> milliseconds; None: `timestamp_column`, or as the rows come."""
+        assigner = self.timestamp_assigner
+        return assigner.extract_timestamp if isinstance(assigner, TimestampAssigner) else assigner
+
+    def create_generator(self) -> WatermarkGenerator:
+        """Raises TypeError where `for_generator` was given something that makes no generator."""
+        generator = self.new_generator()
+        if not isinstance(generator, WatermarkGenerator):
+            raise TypeError(f"WatermarkStrategy.{self.name}: the callable returned {generator!r}, which is no "
+                            "WatermarkGenerator")
+        return generator
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _length(given: Any, method: str, what: str) -> Duration:
+    try:
+        return Duration.of(given)
+    except ValueError as error:
+        raise ValueError(f"{method}(): {what} is a Duration of 0 ms or more, e.g. Duration.of_seconds(20); got "
+                         f"{given!r}") from error

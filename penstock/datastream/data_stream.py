@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable, NoReturn
 from penstock.common.options.job import MAX_PARALLELISM_LIMIT
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.types import PICKLED, ListType, MapType
+from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream.function_wrappers import (
     CallableFilter,
     CallableFlatMap,
@@ -314,11 +315,8 @@ class DataStream(_NodeSettings):
         with rows:
             return list(islice(rows, limit))
 
-    def assign_timestamps_and_watermarks(self, watermark_strategy: Any) -> DataStream:
-        refusal = watermark_strategy.refusal()
-        if refusal:
-            raise NotImplementedError(refusal)
-        return self
+    def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> SingleOutputStreamOperator:
+        return self._then(OperatorKind.TIMESTAMPS, "Timestamps/Watermarks", watermark_strategy, self._type)
 
 
 class SingleOutputStreamOperator(DataStream):

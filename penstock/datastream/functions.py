@@ -17,6 +17,9 @@ from penstock.datastream.state import (
     ValueState,
     ValueStateDescriptor,
 )
+from penstock.datastream.time_domain import TimeDomain
+from penstock.datastream.timerservice import TimerService
+from penstock.datastream.window import TimeWindow
 
 
 class KeyedStateStore(ABC):
@@ -134,23 +137,33 @@ class Partitioner(Function):
         """From 0 to num_partitions - 1."""
 
 
-class TimerService(ABC):
+class _Context(ABC):
+    """Of the row being processed, or of the timer that fires. It is valid only during the call that it is given to."""
+
     @abstractmethod
-    def current_processing_time(self) -> int:
-        """Milliseconds since the epoch."""
+    def timestamp(self) -> int | None:
+        """The event time of the row, or the time of the timer, in ms; None where the row has none."""
+
+    @abstractmethod
+    def timer_service(self) -> TimerService:
+        """Only functions on keyed streams may register timers; all may ask for the time."""
+
+
+class _KeyedContext(_Context):
+    @abstractmethod
+    def get_current_key(self) -> Any: ...
+
+
+class _OnTimerContext(_KeyedContext):
+    @abstractmethod
+    def time_domain(self) -> TimeDomain: ...
 
 
 class ProcessFunction(Function):
-    class Context(ABC):
-        """Of the row being processed."""
+    """Yields rows, and `tag, row` for a side output (`OutputTag`)."""
 
-        @abstractmethod
-        def timestamp(self) -> int | None:
-            """The row's event time in ms; None where the stream has none."""
-
-        @abstractmethod
-        def timer_service(self) -> TimerService:
-            """Timers come with a later release; until then the error says so."""
+    class Context(_Context):
+        pass
 
     @abstractmethod
     def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterable[Any] | None:
@@ -158,21 +171,12 @@ class ProcessFunction(Function):
 
 
 class KeyedProcessFunction(Function):
-    class Context(ABC):
-        """Of the row being processed."""
+    """Yields rows, and `tag, row` for a side output (`OutputTag`). May use keyed state and timers."""
 
-        @abstractmethod
-        def get_current_key(self) -> Any: ...
+    class Context(_KeyedContext):
+        pass
 
-        @abstractmethod
-        def timestamp(self) -> int | None:
-            """The row's event time in ms; None where the stream has none."""
-
-        @abstractmethod
-        def timer_service(self) -> TimerService:
-            """Timers come with a later release; until then the error says so."""
-
-    class OnTimerContext(Context):
+    class OnTimerContext(_OnTimerContext, Context):
         pass
 
     @abstractmethod
@@ -180,5 +184,100 @@ class KeyedProcessFunction(Function):
         """A generator, any other iterable, or None for no rows."""
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[Any] | None:
-        """Timers come with a later release."""
+        """A timer for `timestamp` (ms) fires; state and `ctx` are those of the key that registered it."""
         return None
+
+
+class CoMapFunction(Function):
+    """Of two connected streams. None is not put out, as in PyFlink."""
+
+    @abstractmethod
+    def map1(self, value: Any) -> Any: ...
+
+    @abstractmethod
+    def map2(self, value: Any) -> Any: ...
+
+
+class CoFlatMapFunction(Function):
+    """Of two connected streams. Both return a generator, any other iterable, or None for no rows."""
+
+    @abstractmethod
+    def flat_map1(self, value: Any) -> Iterable[Any] | None: ...
+
+    @abstractmethod
+    def flat_map2(self, value: Any) -> Iterable[Any] | None: ...
+
+
+class CoProcessFunction(Function):
+    """Of two connected streams. Yields rows, and `tag, row` for a side output (`OutputTag`)."""
+
+    class Context(_Context):
+        pass
+
+    @abstractmethod
+    def process_element1(self, value: Any, ctx: CoProcessFunction.Context) -> Iterable[Any] | None: ...
+
+    @abstractmethod
+    def process_element2(self, value: Any, ctx: CoProcessFunction.Context) -> Iterable[Any] | None: ...
+
+
+class KeyedCoProcessFunction(Function):
+    """Of two connected streams with keys of one type: both inputs share the state and the timers of a key."""
+
+    class Context(_KeyedContext):
+        pass
+
+    class OnTimerContext(_OnTimerContext, Context):
+        pass
+
+    @abstractmethod
+    def process_element1(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> Iterable[Any] | None: ...
+
+    @abstractmethod
+    def process_element2(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> Iterable[Any] | None: ...
+
+    def on_timer(self, timestamp: int, ctx: KeyedCoProcessFunction.OnTimerContext) -> Iterable[Any] | None:
+        """A timer for `timestamp` (ms) fires; state and `ctx` are those of the key that registered it."""
+        return None
+
+
+class WindowFunction(Function):
+    @abstractmethod
+    def apply(self, key: Any, window: TimeWindow, inputs: Iterable[Any]) -> Iterable[Any] | None:
+        """`inputs`: the rows of the window, or the one value that they have been folded into."""
+
+
+class ProcessWindowFunction(Function):
+    """Yields rows, and `tag, row` for a side output (`OutputTag`)."""
+
+    class Context(ABC):
+        """Valid only during the call that it is given to."""
+
+        @abstractmethod
+        def window(self) -> TimeWindow: ...
+
+        @abstractmethod
+        def current_processing_time(self) -> int:
+            """Milliseconds since the epoch."""
+
+        @abstractmethod
+        def current_watermark(self) -> int:
+            """Milliseconds since the epoch."""
+
+        @abstractmethod
+        def window_state(self) -> KeyedStateStore:
+            """State of this key and this window. Who uses it clears it in `clear()`."""
+
+        @abstractmethod
+        def global_state(self) -> KeyedStateStore:
+            """State of this key, which all its windows share."""
+
+    @abstractmethod
+    def process(
+        self, key: Any, context: ProcessWindowFunction.Context, elements: Iterable[Any]
+    ) -> Iterable[Any] | None:
+        """`elements`: the rows of the window, or the one value that they have been folded into. Called when the
+        watermark passes the window's end, and again for every late row that is allowed."""
+
+    def clear(self, context: ProcessWindowFunction.Context) -> None:
+        """The window is over: the place to clear `context.window_state()`."""

@@ -181,9 +181,6 @@ class StreamExecutionEnvironment:
         if not isinstance(watermark_strategy, WatermarkStrategy):
             raise TypeError(f"from_source() takes a WatermarkStrategy, e.g. WatermarkStrategy.no_watermarks(); got "
                             f"{watermark_strategy!r}")
-        refusal = watermark_strategy.refusal()
-        if refusal:
-            raise NotImplementedError(f"source {source_name!r}: {refusal}")
         check_type(type_info, source_name)
         produced = source.produced_type
         if type_info is not None and produced is not None and produced != type_info:

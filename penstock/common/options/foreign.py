@@ -9,7 +9,7 @@ FOREIGN_PREFIXES = (
     "akka.", "pekko.", "blob.", "classloader.", "client.", "cluster.", "containerized.", "daemon.", "env.",
     "external-resource.", "external-resources", "fs.", "high-availability", "historyserver.", "io.", "jmx.",
     "jobstore.", "kubernetes.", "library-cache-manager.", "metrics.", "minicluster.", "mesos.", "oss.", "plugin.",
-    "process.", "queryable-state.", "rest.", "s3.", "gs.", "scheduler-mode", "security.", "slotmanager.", "sql-client.",
+    "process.", "queryable-state.", "rest.", "s3.", "gs.", "scheduler-mode", "security.", "sql-client.",
     "sql-gateway.", "sql.", "state.backend.changelog.", "state.backend.forst.", "state.backend.latency-track.",
     "state.backend.rocksdb.", "state.changelog.", "state.latency-track.", "state.size-track.", "state.ttl.",
     "table.", "taskmanager.memory.", "jobmanager.memory.", "jobmanager.adaptive-", "jobmanager.archive.", "traces.",
@@ -40,7 +40,7 @@ jobmanager.future-pool.size jobmanager.heap.mb jobmanager.heap.size jobmanager.i
 jobmanager.partition.hybrid.partition-data-consume-constraint jobmanager.partition.release-during-job-execution
 jobmanager.resource-id jobmanager.retrieve-taskmanager-hostname jobmanager.scheduler
 jobmanager.web.checkpoints.history parallelism.max pipeline.auto-generate-uids pipeline.auto-type-registration
-pipeline.auto-watermark-interval pipeline.cached-files pipeline.classpaths pipeline.closure-cleaner-level
+pipeline.cached-files pipeline.classpaths pipeline.closure-cleaner-level
 pipeline.default-kryo-serializers pipeline.force-avro pipeline.force-kryo pipeline.force-kryo-avro
 pipeline.generic-types pipeline.jars pipeline.jobvertex-parallelism-overrides
 pipeline.operator-chaining.chain-operators-with-different-max-parallelism pipeline.registered-kryo-types

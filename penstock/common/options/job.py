@@ -61,6 +61,10 @@ class PipelineOptions:
         "pipeline.operator-chaining.enabled", BOOLEAN, True,
         "Whether operators that can run in one subtask do.", deprecated_keys=("pipeline.operator-chaining",),
     )  # fmt: skip
+    AUTO_WATERMARK_INTERVAL = ConfigOption(
+        "pipeline.auto-watermark-interval", DURATION, Duration.of_millis(200),
+        "How often watermarks are generated. 0: never periodically, only where a generator emits one for a row.",
+    )  # fmt: skip
     GLOBAL_JOB_PARAMETERS: ConfigOption[dict[str, str] | None] = ConfigOption(
         "pipeline.global-job-parameters", MAPPING, None,
         "Parameters (key:value,...) that functions read by RuntimeContext.get_job_parameter.",

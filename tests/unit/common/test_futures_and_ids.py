@@ -13,7 +13,6 @@ from penstock.common import (
     JobID,
     JobStatus,
     SimpleStringSchema,
-    WatermarkStrategy,
 )
 
 
@@ -69,10 +68,3 @@ def test_strings_as_bytes():
     assert schema.deserialize(schema.serialize("ä")) == "ä"
     with pytest.raises(TypeError, match="takes strings, got 1"):
         schema.serialize(1)
-
-
-def test_event_time_is_refused_by_name():
-    assert WatermarkStrategy.no_watermarks().refusal() is None
-    assert "for_monotonous_timestamps" in WatermarkStrategy.for_monotonous_timestamps().refusal()
-    assert "for_bounded_out_of_orderness" in WatermarkStrategy.for_bounded_out_of_orderness(5).refusal()
-    assert "with_idleness" in WatermarkStrategy.no_watermarks().with_idleness(5).refusal()

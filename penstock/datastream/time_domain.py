@@ -1,0 +1,12 @@
+"""TimeDomain, where PyFlink has it."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class TimeDomain(Enum):
+    """Which clock a timer follows."""
+
+    EVENT_TIME = 0
+    PROCESSING_TIME = 1
