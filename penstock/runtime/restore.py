@@ -68,7 +68,7 @@ class SubtaskRestore:
         gate = self._subtask.gate
         own = self._own
         if own.watermark_ms is not None:
-            self._subtask.valve.emitted_ms = own.watermark_ms
+            self._subtask.valve.current_ms = own.watermark_ms
         for layer in own.layers:
             gate.layers.append(self._old_layer(layer))
         for index, (edge, channel) in enumerate(zip(gate.edge_of, gate.channels)):

@@ -444,7 +444,7 @@ class Subtask:
 
     @property
     def watermark_ms(self) -> int:
-        return self.valve.emitted_ms
+        return self.valve.current_ms
 
     # ---- what can be seen ---------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.protocol.elements import WATERMARK_MAX_MS, Active, EndOfData, Idle, InBandEvent, Watermark
+from penstock.protocol.snapshot import ChannelTime
 from penstock.protocol.watermark_valve import WatermarkValve
 
 W = Watermark
@@ -47,7 +48,7 @@ def test_what_is_passed_on(channels: int, script: str, passed_on: list[int]) -> 
         reached = valve.on_event(int(channel), event(what))
         if reached is not None:
             said.append(reached)
-            assert valve.emitted_ms == reached
+            assert valve.current_ms == reached
     assert said == passed_on
 
 
@@ -63,10 +64,49 @@ def test_a_restored_valve_goes_on_where_it_was() -> None:
     valve = WatermarkValve(3)
     for channel, what in ((0, W(5)), (1, W(8)), (2, Idle())):
         valve.on_event(channel, what)
-    again = WatermarkValve(3, valve.emitted_ms)
-    again.restore(valve.snapshot())
+    again = WatermarkValve(3)
+    again.restore(valve.times(), valve.current_ms)
     assert again.on_event(0, W(5)) is None
     assert again.on_event(0, W(9)) == valve.on_event(0, W(9)) == 8
     assert again.on_event(2, Active()) is None and again.on_event(2, W(1)) is None, "never backwards"
     assert again.on_event(1, W(20)) is None
     assert again.on_event(2, W(30)) == 9
+
+
+def test_it_is_idle_when_every_open_channel_is() -> None:
+    valve = WatermarkValve(3)
+    for channel, what in ((0, W(5)), (1, Idle()), (2, EndOfData())):
+        valve.on_event(channel, what)
+    assert not valve.is_idle
+    valve.on_event(0, Idle())
+    assert valve.is_idle and valve.current_ms == 5
+    valve.on_event(1, Active())
+    assert not valve.is_idle
+    valve.on_event(0, EndOfData())
+    valve.on_event(1, EndOfData())
+    assert not valve.is_idle, "who has ended says something: that nothing comes"
+
+
+def test_a_layer_holds_time_back_until_it_is_read() -> None:
+    valve = WatermarkValve(1)
+    valve.restore([ChannelTime(9)])
+    first, second = valve.add_virtual(ChannelTime(3)), valve.add_virtual(ChannelTime(4))
+    assert valve.on_event(0, W(20)) == 3
+    assert valve.on_virtual(first, W(7)) == 4
+    assert valve.virtual_time(first) == ChannelTime(7)
+    assert valve.on_virtual(second, Idle()) == 7
+    assert valve.on_virtual(second, Active()) is None
+    assert valve.end_virtual(first) is None
+    assert valve.on_virtual(second, EndOfData()) == 20, "the end of data ends that layer's time only"
+    assert not valve.all_ended and not valve.is_idle
+    assert valve.end_virtual(second) is None
+    assert valve.times() == [ChannelTime(20)]
+
+
+def test_the_final_watermark_of_a_layer_is_not_the_subtasks() -> None:
+    valve = WatermarkValve(1)
+    layer = valve.add_virtual(ChannelTime(2))
+    valve.on_virtual(layer, W(WATERMARK_MAX_MS))
+    assert valve.on_virtual(layer, EndOfData()) is None
+    assert valve.end_virtual(layer) is None
+    assert valve.on_event(0, W(8)) == 8
