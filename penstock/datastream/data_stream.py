@@ -5,9 +5,8 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Callable, NoReturn
 
-from penstock.common.options.job import MAX_PARALLELISM_LIMIT
 from penstock.common.typeinfo import TypeInformation
-from penstock.common.types import PICKLED, ListType, MapType
+from penstock.common.types import PICKLED
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream.function_wrappers import (
     CallableFilter,
@@ -31,113 +30,14 @@ from penstock.datastream.functions import (
     ProcessFunction,
     ReduceFunction,
 )
-from penstock.graph.logical import ChainingStrategy, Input, Node, OperatorKind, Partitioner, PartitionerKind
+from penstock.datastream.node_settings import NodeSettings, check_key_type, check_type
+from penstock.graph.logical import Input, Node, OperatorKind, Partitioner, PartitionerKind
 
 if TYPE_CHECKING:
     from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
 
 
-class _NodeSettings:
-    """What can be set for the operator that made a stream."""
-
-    def __init__(self, environment: StreamExecutionEnvironment, node: Node | None) -> None:
-        self._environment = environment
-        self._node_or_none = node
-
-    def _node_for(self, method: str) -> Node:
-        if self._node_or_none is None:
-            raise TypeError(f"{method}() belongs to an operator; this stream is a union or a partitioning of others: "
-                            f"call {method}() before it, or after the next operator")
-        return self._node_or_none
-
-    def get_name(self) -> str:
-        return self._node_for("get_name").name
-
-    def name(self, name: str) -> Any:
-        """How the operator is called in reports and errors."""
-        if not isinstance(name, str) or not name:
-            raise TypeError(f"an operator's name is a non-empty string, got {name!r}")
-        self._node_for("name").name = name
-        return self
-
-    def uid(self, uid: str) -> Any:
-        """The operator's id for ever: what its state is found by when the program has changed."""
-        if not isinstance(uid, str) or not uid:
-            raise TypeError(f"a uid is a non-empty string, got {uid!r}")
-        node = self._node_for("uid")
-        for other in self._environment._graph.nodes:
-            if other is not node and other.uid == uid:
-                raise ValueError(f"the uid {uid!r} of operator {node.name!r} is taken by operator {other.name!r}; "
-                                 "each operator needs one of its own")
-        node.uid = uid
-        return self
-
-    def set_uid_hash(self, uid_hash: str) -> Any:
-        """The operator id itself, 32 hex digits as they stand in a checkpoint."""
-        if len(uid_hash) != 32 or set(uid_hash) - set("0123456789abcdef"):
-            raise ValueError(f"a uid hash is 32 hex digits (0-9, a-f), got {uid_hash!r}")
-        self._node_for("set_uid_hash").options["uid_hash"] = uid_hash
-        return self
-
-    def set_parallelism(self, parallelism: int) -> Any:
-        node = self._node_for("set_parallelism")
-        check_parallelism(parallelism, node.name)
-        if node.options.get("non_parallel") and parallelism != 1:
-            raise ValueError(
-                f"operator {node.name!r} runs in one subtask only; it cannot have parallelism {parallelism}"
-            )
-        if node.max_parallelism is not None and parallelism > node.max_parallelism:
-            raise ValueError(f"operator {node.name!r}: parallelism {parallelism} is more than its max parallelism "
-                             f"{node.max_parallelism}")
-        node.parallelism = parallelism
-        return self
-
-    def set_max_parallelism(self, max_parallelism: int) -> Any:
-        node = self._node_for("set_max_parallelism")
-        check_max_parallelism(max_parallelism, node.name)
-        if node.parallelism is not None and max_parallelism < node.parallelism:
-            raise ValueError(f"operator {node.name!r}: max parallelism {max_parallelism} is less than its parallelism "
-                             f"{node.parallelism}")
-        node.max_parallelism = max_parallelism
-        return self
-
-    def start_new_chain(self) -> Any:
-        """The operator begins a chain: it is not chained to the one before it."""
-        self._node_for("start_new_chain").chaining = ChainingStrategy.HEAD
-        return self
-
-    def disable_chaining(self) -> Any:
-        """The operator is chained to none."""
-        self._node_for("disable_chaining").chaining = ChainingStrategy.NEVER
-        return self
-
-    def slot_sharing_group(self, slot_sharing_group: str) -> Any:
-        """Only "default": one subtask of every operator shares a slot."""
-        if slot_sharing_group != "default":
-            operator = self._node_for("slot_sharing_group").name
-            raise NotImplementedError(
-                f"slot_sharing_group({slot_sharing_group!r}) of operator {operator!r}: "
-                "all operators share their slots (one subtask of each); leave it out, or say 'default'"
-            )
-        return self
-
-    def set_description(self, description: str) -> Any:
-        self._node_for("set_description").options["description"] = description
-        return self
-
-
-def check_parallelism(parallelism: int, operator: str) -> None:
-    if not isinstance(parallelism, int) or isinstance(parallelism, bool) or parallelism <= 0:
-        raise ValueError(f"operator {operator!r}: parallelism is a whole number of at least 1, got {parallelism!r}")
-
-
-def check_max_parallelism(max_parallelism: int, operator: str) -> None:
-    if not isinstance(max_parallelism, int) or not 0 < max_parallelism <= MAX_PARALLELISM_LIMIT:
-        raise ValueError(f"operator {operator!r}: max parallelism lies between 1 and {MAX_PARALLELISM_LIMIT}, "
-                         f"got {max_parallelism!r}")
-
-
-class DataStream(_NodeSettings):
+class DataStream(NodeSettings):
     """A stream of rows. `output_type` arguments are types made by `Types`; without one, rows are pickles."""
 
     def __init__(
@@ -399,28 +299,11 @@ class KeyedStream(DataStream):
         raise NotImplementedError("window(): windows come with a later release")
 
 
-class DataStreamSink(_NodeSettings):
+class DataStreamSink(NodeSettings):
     """The end of a stream. Its operator can be named and set."""
 
     def __init__(self, environment: StreamExecutionEnvironment, node: Node) -> None:
         super().__init__(environment, node)
-
-
-def check_type(type_info: Any, operator: str) -> None:
-    if type_info is not None and not isinstance(type_info, TypeInformation):
-        hint = f"; write Types.{_SIMILAR[type_info]}" if type_info in _SIMILAR else ""
-        raise TypeError(f"operator {operator!r}: a stream's type is made by Types, e.g. Types.LONG(); got "
-                        f"{type_info!r}{hint}")
-
-
-_SIMILAR: dict[Any, str] = {int: "LONG()", str: "STRING()", float: "DOUBLE()", bool: "BOOLEAN()",
-                            bytes: "PRIMITIVE_ARRAY(Types.BYTE())"}
-
-
-def check_key_type(key_type: Any) -> None:
-    check_type(key_type, "key_by")
-    if isinstance(key_type, (ListType, MapType)):
-        raise TypeError(f"key_by(): {key_type} cannot be the type of a key; use a tuple of its parts")
 
 
 def _no_callable(method: str, kind: str) -> Callable[[Any], Any]:

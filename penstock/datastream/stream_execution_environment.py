@@ -24,15 +24,10 @@ from penstock.common.time import Duration
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream.checkpoint_config import CheckpointConfig
-from penstock.datastream.data_stream import (
-    DataStream,
-    SingleOutputStreamOperator,
-    check_max_parallelism,
-    check_parallelism,
-    check_type,
-)
+from penstock.datastream.data_stream import DataStream, SingleOutputStreamOperator
 from penstock.datastream.execution import check_connectors, find_executor
 from penstock.datastream.job_client import JobClient
+from penstock.datastream.node_settings import check_max_parallelism, check_parallelism, check_type
 from penstock.datastream.state_backend import StateBackend
 from penstock.graph import pickling
 from penstock.graph.builder import build_job_graph
