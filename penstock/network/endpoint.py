@@ -1,6 +1,7 @@
 """A slot's data connections: one per pair of slots and generation. The slot with the higher number dials.
 
-The dialler dials again until the other slot has reached the same generation; the listener refuses a generation that
+A process that stands by learns
+which slot it plays from the list of peers that it is to connect. The dialler dials again until the other slot has reached the same generation; the listener refuses a generation that
 is over and a process that is not the one the driver named. After `disconnect()` no frame of what was connected is
 delivered any more.
 """
@@ -81,11 +82,14 @@ class Endpoint:
     # ---- from any thread
 
     def connect(self, peers: list[Peer], generation: Generation) -> None:
-        """Lets go of what is connected and connects to `peers` (itself among them or not). Success is told by
+        """Lets go of what is connected and connects to `peers`; which slot it is itself is what the list says of its
+        own process, or, where it is not among them, what it was made for. Success is told by
         `on_connected`; a peer that cannot be connected within the time limit by `on_peer_lost`."""
         with self._delivery:
             self._drop()
             self._generation = generation
+            own = next((p.slot for p in peers if p.process == self._identity.process), self._identity.slot)
+            self._identity = Identity(self._identity.job_id, own, self._identity.process)
             self._wanted = {peer.slot: peer for peer in peers if peer.slot != self._identity.slot}
             self._announced = False
             self._last_refusal = {}

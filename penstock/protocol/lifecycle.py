@@ -45,13 +45,15 @@ from penstock.protocol.slot_roster import Dismissed, Joined, RosterChange, SlotL
 
 @dataclass(frozen=True)
 class LifecycleSettings:
-    """`leave_timeout_ms`: how long slots are waited for at the end before their Spark jobs are cancelled."""
+    """`leave_timeout_ms`: how long slots are waited for at the end before their Spark jobs are cancelled. `spares`:
+    how many processes beyond the slots stand by."""
 
     slots: int
     slot_request_timeout_ms: float = 300_000.0
     heartbeat_timeout_ms: float = 50_000.0
     cancellation_timeout_ms: float = 180_000.0
     leave_timeout_ms: float = 10_000.0
+    spares: int = 0
 
 
 class Phase(Enum):
@@ -88,7 +90,7 @@ class Lifecycle:
 
     def __init__(self, settings: LifecycleSettings, strategy: RestartStrategy, jitter: Callable[[], float]) -> None:
         self.settings = settings
-        self.roster = SlotRoster(settings.slots)
+        self.roster = SlotRoster(settings.slots, settings.spares)
         self.phase = Phase.GATHERING
         self.failures = 0
         self.restarts = 0
@@ -132,7 +134,7 @@ class Lifecycle:
     def start(self, now_ms: float) -> list[Effect]:
         self._restart_at_ms = now_ms
         self._gather_by_ms = now_ms + self.settings.slot_request_timeout_ms
-        return [Prepare(), *(SubmitSlot(slot) for slot in range(self.settings.slots))]
+        return [Prepare(), *(SubmitSlot(slot) for slot in range(self.settings.slots + self.settings.spares))]
 
     def on_prepared(self, fence: int, now_ms: float) -> list[Effect]:
         """What the next generation restores is known, and that the job's log is ours from position `fence` on."""
@@ -158,7 +160,8 @@ class Lifecycle:
             elif isinstance(change, Dismissed):
                 effects.append(Dismiss(change.process, change.reason))
                 if self._was_deployed(change.process):
-                    cause = FailureCause(f"{change.reason}: its process was replaced", slot_lost=True)
+                    summary = f"{change.reason}: its process was replaced"
+                    cause = FailureCause(summary, slot_lost=True, planned=change.planned)
             elif isinstance(change, SlotLost):
                 self._missing_since_ms[change.slot] = now_ms
                 if self._was_deployed(change.process):
@@ -239,16 +242,18 @@ class Lifecycle:
     def _fail(self, cause: FailureCause, now_ms: float) -> list[Effect]:
         if self.is_over or self._is_finishing:
             return []
-        self.failures += 1
-        if not cause.restartable:
-            return self._end_job("FAILED", self._verdict(cause, "a restart cannot mend it"), now_ms)
-        failure = Failure(now_ms, self._jitter(), cause.slot_lost, self._progressed)
-        delay_ms = self._strategy.on_failure(failure)
+        delay_ms: float | None = 0.0
+        if not cause.planned:
+            self.failures += 1
+            if not cause.restartable:
+                return self._end_job("FAILED", self._verdict(cause, "a restart cannot mend it"), now_ms)
+            failure = Failure(now_ms, self._jitter(), cause.slot_lost, self._progressed)
+            delay_ms = self._strategy.on_failure(failure)
+            self._progressed = False
         if delay_ms is None:
             return self._end_job("FAILED", self._verdict(cause, self._strategy.describe()), now_ms)
         self.restarts += 1
         self.state = "RESTARTING"
-        self._progressed = False
         self._prepared = False
         self._restart_at_ms = now_ms + delay_ms
         self._gather_by_ms = self._restart_at_ms + self.settings.slot_request_timeout_ms
@@ -354,7 +359,8 @@ class Lifecycle:
         for slot, since_ms in list(self._missing_since_ms.items()):
             if now_ms - since_ms >= self.settings.heartbeat_timeout_ms:
                 self._missing_since_ms[slot] = now_ms
-                effects.append(ResubmitSlot(slot))
+                empty = self.roster.empty_seats
+                effects += [ResubmitSlot(seat) for seat in ([slot] if slot in empty else empty)]
         if self.phase is Phase.GATHERING and now_ms >= self._gather_by_ms:
             if self.roster.missing:
                 effects += self._fail(FailureCause(self._too_few_slots(), restartable=self._has_run), now_ms)
@@ -384,7 +390,8 @@ class Lifecycle:
             detail = f"it did not let go of its subtasks within {limit_s:g} s (task.cancellation.timeout)"
         else:
             return []
-        effects: list[Effect] = [CloseLink(member.process), ResubmitSlot(member.slot)]
+        seat = self.roster.seat_of(member.process)
+        effects: list[Effect] = [CloseLink(member.process), ResubmitSlot(member.slot if seat is None else seat)]
         return effects + self._follow(self.roster.lose(member.process), now_ms, detail)
 
     def _not_connected(self) -> str:

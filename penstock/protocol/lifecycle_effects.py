@@ -10,12 +10,14 @@ from penstock.protocol.messages import Register
 
 @dataclass(frozen=True)
 class FailureCause:
-    """`summary` is one line; `traceback` is the user's, or empty. `slot_lost`: not an error of the job itself."""
+    """`summary` is one line; `traceback` is the user's, or empty. `slot_lost`: not an error of the job itself.
+    `planned`: nothing failed at all, and the restart strategy is not asked."""
 
     summary: str
     traceback: str = ""
     slot_lost: bool = False
     restartable: bool = True
+    planned: bool = False
 
     def text(self) -> str:
         return f"{self.traceback.rstrip()}\n{self.summary}" if self.traceback else self.summary
@@ -23,11 +25,15 @@ class FailureCause:
 
 @dataclass(frozen=True)
 class SubmitSlot:
+    """`slot`: its number, or one beyond the slots for a spare."""
+
     slot: int
 
 
 @dataclass(frozen=True)
 class ResubmitSlot:
+    """`slot`: the number under which it was submitted."""
+
     slot: int
 
 

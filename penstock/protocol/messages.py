@@ -20,8 +20,10 @@ class Message(msgspec.Struct, frozen=True, tag=True):
 
 
 class Register(Message):
-    """First message of a slot. `submission` counts how often the driver has submitted this slot's Spark job;
-    `attempt` is Spark's attempt number within it. `process` is a random id of this process."""
+    """First message of a slot. `slot` is the number under which its Spark job was submitted: a slot's, or beyond them
+    a spare's. `submission` counts how often the driver has submitted that job; `attempt` is Spark's attempt number
+    within it. `process` is a random id of this process. `relieves`: it was submitted to take the place of one that
+    lives, but whose executor is about to go."""
 
     slot: int
     submission: int
@@ -32,6 +34,7 @@ class Register(Message):
     data_port: int
     python: str
     penstock: str
+    relieves: bool = False
 
 
 class Connected(Message):
@@ -163,7 +166,7 @@ class Peer(msgspec.Struct, frozen=True):
 
 
 class StandBy(Message):
-    """Another attempt of the same slot is alive: wait, neither return nor raise."""
+    """Every slot is played by somebody else: wait, neither return nor raise."""
 
 
 class Deploy(Message):

@@ -68,3 +68,5 @@ class JobReport:
     slot_rss_bytes: tuple[int, ...] = ()
     slot_pids: tuple[int, ...] = ()
     latest_checkpoint_path: str | None = None
+    spare_pids: tuple[int, ...] = ()
+    """Of processes that stand by to take a lost slot's place."""

@@ -169,7 +169,7 @@ class _Deployment:
 
 
 class Slot:
-    """`index` is the slot's number. `new_random` gives parts of object names that nobody else has."""
+    """`index` is the slot's number; a spare's changes when it takes another's place. `new_random` gives parts of object names that nobody else has."""
 
     def __init__(
         self, index: int, clock: Clock, master: MasterLink, links: DataLinks, driver: Driver, open_store: OpenStore,
@@ -221,6 +221,7 @@ class Slot:
 
     def _deploy(self, message: Deploy) -> None:
         self._revoke()
+        self.index = message.slot  # a spare's, until now, is beyond the slots
         try:
             deployment = _Deployment(message, self)
         except Exception as error:

@@ -142,6 +142,7 @@ class DataEndpoint:
     def connect(self, peers: list[Peer], generation: Generation) -> None:
         self._drop()
         self.generation = generation
+        self.slot = next((p.slot for p in peers if p.process == self.process.name), self.slot)
         self.wanted = {p.slot: p.process for p in peers if p.slot != self.slot}
         self._is_announced = False
         world = self._network.world

@@ -28,6 +28,13 @@ class SlotOptions:
     )  # fmt: skip
 
 
+class ResourceManagerOptions:
+    REDUNDANT_TASK_MANAGER_NUM = ConfigOption(
+        "slotmanager.redundant-taskmanager-num", INTEGER, 0,
+        "How many further slots stand by to take the place of lost ones at once.", check=not_negative,
+    )  # fmt: skip
+
+
 class HeartbeatOptions:
     HEARTBEAT_INTERVAL = ConfigOption(
         "heartbeat.interval", DURATION, Duration.of_seconds(10),

@@ -10,6 +10,7 @@ FOREIGN_PREFIXES = (
     "external-resource.", "external-resources", "fs.", "high-availability", "historyserver.", "io.", "jmx.",
     "jobstore.", "kubernetes.", "library-cache-manager.", "metrics.", "minicluster.", "mesos.", "oss.", "plugin.",
     "process.", "queryable-state.", "rest.", "s3.", "gs.", "scheduler-mode", "security.", "sql-client.",
+    "slotmanager.number-of-slots.", "slotmanager.min-total-resource.", "slotmanager.max-total-resource.",
     "sql-gateway.", "sql.", "state.backend.changelog.", "state.backend.forst.", "state.backend.latency-track.",
     "state.backend.rocksdb.", "state.changelog.", "state.latency-track.", "state.size-track.", "state.ttl.",
     "table.", "taskmanager.memory.", "jobmanager.memory.", "jobmanager.adaptive-", "jobmanager.archive.", "traces.",

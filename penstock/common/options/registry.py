@@ -12,6 +12,7 @@ from penstock.common.options.cluster import (
     HeartbeatOptions,
     JobManagerOptions,
     NetworkOptions,
+    ResourceManagerOptions,
     SlotOptions,
     TaskManagerOptions,
     WebOptions,
@@ -24,8 +25,8 @@ from penstock.common.options.restart import RestartStrategyOptions
 
 _GROUPS: tuple[type, ...] = (
     DeploymentOptions, ParallelismOptions, PipelineOptions, ExecutionOptions, PythonOptions, CheckpointingOptions,
-    StateRecoveryOptions, StateBackendOptions, RestartStrategyOptions, SlotOptions, HeartbeatOptions,
-    JobManagerOptions, TaskManagerOptions, NetworkOptions, WebOptions, PenstockOptions,
+    StateRecoveryOptions, StateBackendOptions, RestartStrategyOptions, SlotOptions, ResourceManagerOptions,
+    HeartbeatOptions, JobManagerOptions, TaskManagerOptions, NetworkOptions, WebOptions, PenstockOptions,
 )  # fmt: skip
 
 OPTIONS: dict[str, ConfigOption[Any]] = {

@@ -342,7 +342,8 @@ class JobMaster:
             self._reporter.counter + 1, now_ms, self.clock.wall_ms(), cause.summary
         )
         when = "at once" if restarting.delay_ms <= 0 else f"in {restarting.delay_ms / 1000:.1f} s"
-        self.console.warning(f"{cause.text()}\nFailure {restarting.failures} of this job; it restarts {when}.")
+        what = "This is no failure of the job" if cause.planned else f"Failure {restarting.failures} of this job"
+        self.console.warning(f"{cause.text()}\n{what}; it restarts {when}.")
 
     # ---- what the parts ask of the whole (`checkpoints.Master`) ----------------------------------------
 

@@ -82,6 +82,7 @@ class Reporter:
             tuple(self._rss_bytes.get(slot, 0) for slot in slots),
             tuple(0 if m is None else m.pid for m in members),
             checkpoints.latest_path,
+            tuple(spare.pid for spare in life.roster.spares),
         )
 
     def _vertex(self, index: int) -> VertexReport:

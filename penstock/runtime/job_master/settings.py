@@ -10,6 +10,7 @@ from penstock.common.options import (
     CheckpointingOptions,
     ExecutionOptions,
     HeartbeatOptions,
+    ResourceManagerOptions,
     RestartStrategyOptions,
     SlotOptions,
     StateRecoveryOptions,
@@ -69,6 +70,7 @@ class JobSettings:
             float(get(SlotOptions.SLOT_REQUEST_TIMEOUT).ms),
             float(get(HeartbeatOptions.HEARTBEAT_TIMEOUT).ms),
             float(get(ExecutionOptions.TASK_CANCELLATION_TIMEOUT).ms),
+            spares=get(ResourceManagerOptions.REDUNDANT_TASK_MANAGER_NUM),
         )
         return cls(
             interval is not None,
