@@ -1,0 +1,71 @@
+"""What a columnar operator was declared to do, before it runs.
+
+Expressions are `pyarrow.compute` expressions over the columns of the input type; they have been bound against it when
+the operator was declared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Callable, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+AggregateFunctionName = Literal["sum", "count", "min", "max", "mean"]
+
+WINDOW_START = "window_start"
+WINDOW_END = "window_end"
+
+
+@dataclass(frozen=True)
+class MapBatchesSpec:
+    """`wrapped`: RecordBatch -> RecordBatch, the user's. `schema`: what it returns, as it was declared or found."""
+
+    wrapped: Callable[[pa.RecordBatch], pa.RecordBatch]
+    schema: pa.Schema
+
+
+@dataclass(frozen=True)
+class ProjectSpec:
+    """The output's columns in their order: an input column's name, or an expression."""
+
+    columns: tuple[tuple[str, str | pc.Expression], ...]
+
+
+@dataclass(frozen=True)
+class FilterSpec:
+    """Rows for which the predicate is null are dropped, as in SQL."""
+
+    predicate: pc.Expression
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One aggregate of a group of rows. `column` None: `count` of all rows. Nulls are ignored; of nulls alone, all
+    but `count` are null."""
+
+    name: str
+    function: AggregateFunctionName
+    column: str | None
+
+
+@dataclass(frozen=True)
+class AggregateSpec:
+    """Rolling aggregates per key: each row puts out its key's aggregates, itself included."""
+
+    keys: tuple[str, ...]
+    aggregates: tuple[Aggregate, ...]
+
+
+@dataclass(frozen=True)
+class WindowAggregateSpec:
+    """Aggregates per key and tumbling window in event time: [start, start + `size_ms`) with start ≡ `offset_ms` (mod
+    `size_ms`). `late_tag`: the id of the side output for late rows; None: they are counted and dropped."""
+
+    keys: tuple[str, ...]
+    aggregates: tuple[Aggregate, ...]
+    size_ms: int
+    offset_ms: int
+    allowed_lateness_ms: int
+    late_tag: str | None

@@ -1,0 +1,133 @@
+"""The operators of a columnar vertex: batches in, batches out, no Python object per row.
+
+The outside, as a subtask uses it:
+
+- `open()`, then, where it was restored, `set_time(current_ms, floors)`; `close()` at the end of data or of the
+  generation.
+- `run(batch)` pushes a slice through and returns what it puts out, a list of (side output's tag or None, batch). The
+  batch has the columns of the head's input type, TIMESTAMP_COLUMN where the input is timestamped, and, behind a
+  keyed edge, KEY_GROUP_COLUMN (KEY_COLUMN is ignored). What it puts out has the columns of the last operator's output
+  type, and TIMESTAMP_COLUMN where that is timestamped. A slice is never left in the middle: `unfinished` is False.
+- `on_watermark(ms)` returns an iterator over the outputs of windows that fire, in groups of at most
+  `ROWS_PER_FIRED_GROUP` rows. Between two of them the state may be snapshot: what has been put out has left it. No
+  `run` before it is exhausted. `next_timer_ms` is the time of the earliest window that has not fired, so that a
+  watermark sent meanwhile stays below it.
+- `late_rows` counts rows that were dropped because they were late.
+
+Without operators (a bare source, sink, or both) batches pass as they are, but for the columns of their edge.
+"""
+
+from __future__ import annotations
+
+from typing import Iterator, Sequence
+
+import pyarrow as pa
+
+from penstock.common.typeinfo import TIMESTAMP_COLUMN
+from penstock.graph.job_graph import Operator, Vertex
+from penstock.protocol.snapshot import GroupFloor
+from penstock.runtime.batches import row_type
+from penstock.runtime.failures import OperatorFailure
+
+ROWS_PER_FIRED_GROUP = 16_384
+
+Output = tuple[str | None, pa.RecordBatch]
+"""(side output's tag, None for the main one; rows)"""
+
+
+class ColumnarOperator:
+    """One operator of the chain. Operators with timers stand at the head only."""
+
+    late_rows = 0
+
+    def __init__(self, operator: Operator) -> None:
+        self.operator = operator
+
+    @property
+    def next_timer_ms(self) -> int | None:
+        """When the earliest window that has not fired is due; None: there is none."""
+        return None
+
+    def open(self) -> None:
+        """Raises `OperatorFailure`, as all of them do."""
+
+    def close(self) -> None:
+        """Lets go of what `open` took."""
+
+    def set_time(self, current_ms: int, floors: Sequence[GroupFloor]) -> None:
+        """The event time that a restored operator goes on from."""
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[Output]:
+        raise NotImplementedError
+
+    def on_watermark(self, watermark_ms: int) -> Iterator[pa.RecordBatch]:
+        return iter(())
+
+
+class ColumnarChain:
+    unfinished = False
+
+    def __init__(self, vertex: Vertex, operators: Sequence[ColumnarOperator]) -> None:
+        """`operators`: of the vertex's columnar operators, made by `create_columnar_operator`."""
+        self._operators = list(operators)
+        self.keyed = bool(operators) and operators[0].operator.kind.keyed
+        head = vertex.operators[0]
+        self._own_columns = len(row_type(head.output_type if vertex.is_source else head.input_type).schema)
+
+    @property
+    def late_rows(self) -> int:
+        return sum(o.late_rows for o in self._operators)
+
+    @property
+    def next_timer_ms(self) -> int | None:
+        return self._operators[0].next_timer_ms if self._operators else None
+
+    def open(self) -> None:
+        for operator in self._operators:
+            operator.open()
+
+    def close(self) -> None:
+        """Closes every operator, whatever others raise; the first error is raised at the end."""
+        first: OperatorFailure | None = None
+        for operator in self._operators:
+            try:
+                operator.close()
+            except OperatorFailure as error:
+                first = first or error
+        if first is not None:
+            raise first
+
+    def set_time(self, current_ms: int, floors: Sequence[GroupFloor]) -> None:
+        for operator in self._operators:
+            operator.set_time(current_ms, floors)
+
+    def run(self, batch: pa.RecordBatch, input_index: int = 0) -> list[Output]:
+        if not self.keyed:
+            batch = self._without_keys(batch)
+        return list(self._push(0, batch))
+
+    def on_watermark(self, watermark_ms: int) -> Iterator[Output]:
+        if self._operators:
+            for fired in self._operators[0].on_watermark(watermark_ms):
+                yield from self._push(1, fired)
+
+    def _push(self, index: int, batch: pa.RecordBatch) -> Iterator[Output]:
+        if not batch.num_rows:
+            return
+        if index == len(self._operators):
+            yield None, batch
+            return
+        for tag, made in self._operators[index].process(batch):
+            if tag is None:
+                yield from self._push(index + 1, made)
+            else:
+                yield tag, made
+
+    def _without_keys(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The row's columns and its event time; a partitioning by key that nobody here needs added others."""
+        own = self._own_columns
+        if batch.num_columns == own:
+            return batch
+        if batch.schema.field(own).name == TIMESTAMP_COLUMN:
+            own += 1
+        return batch if batch.num_columns == own else batch.select(list(range(own)))
