@@ -103,6 +103,23 @@ class SplitsRequested(Message):
     subtask: SubtaskId
 
 
+class DrainReport(Message):
+    """A subtask that was released while the job drains has run empty. The report with the largest `sequence` counts.
+
+    `layers_read`: everything recovered has been consumed. `idle`: nothing is left to do here but what comes in.
+    `applied` and `emitted`: elements of this generation, summed by edge number over the subtask's channels.
+    """
+
+    generation: Generation
+    slot: int
+    subtask: SubtaskId
+    sequence: int
+    layers_read: bool
+    idle: bool
+    applied: dict[int, int]
+    emitted: dict[int, int]
+
+
 class SubtaskStatus(msgspec.Struct, frozen=True):
     """Counters since the generation started; shares are of the time since the previous status, in [0, 1]."""
 
@@ -192,6 +209,17 @@ class Run(Message):
     generation: Generation
 
 
+class Release(Message):
+    """While the job drains: these vertices may work. A subtask follows when every one of `checkpoints`, which had been
+    triggered and had not ended, has ended there. `is_last`: nothing recovered is left, and draining is over, for all
+    vertices."""
+
+    generation: Generation
+    vertices: list[int]
+    checkpoints: list[int]
+    is_last: bool
+
+
 class Trigger(Message):
     """Sent to every slot; its source subtasks inject the barrier."""
 
@@ -234,8 +262,9 @@ class StoreReply(Message):
 
 Upward = (
     Register | Connected | Restored | SlotAck | Decline | SubtaskFailed | PeerLost | ReachedEndOfData | SplitsRequested
-    | SlotStatus | Printed | Left | StoreRequest
+    | DrainReport | SlotStatus | Printed | Left | StoreRequest
 )
 Downward = (
-    StandBy | Deploy | Restore | Run | Trigger | CheckpointEnded | SplitsAssigned | Cancel | Leave | StoreReply
+    StandBy | Deploy | Restore | Run | Release | Trigger | CheckpointEnded | SplitsAssigned | Cancel | Leave
+    | StoreReply
 )

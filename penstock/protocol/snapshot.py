@@ -150,6 +150,8 @@ class SubtaskSnapshot(msgspec.Struct, frozen=True):
     current_ms: int | None = None
     """The event time that operators see. Above `watermark_ms` while the timers up to it are firing."""
     floors: list[GroupFloor] = []
+    idle: bool = False
+    """Whether the last that was sent downstream about time is that there is none (`Idle`)."""
     finished: bool = False
     """True once the subtask had sent its end of data."""
     unaligned: bool = False
@@ -190,7 +192,8 @@ class EnumeratorState(msgspec.Struct, frozen=True):
     data: bytes
 
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""Version 1 knew no event time: what was added since has defaults, so it can still be restored."""
 
 
 class Metadata(msgspec.Struct, frozen=True):

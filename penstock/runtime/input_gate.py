@@ -83,11 +83,20 @@ class OpenBatch:
 
 @dataclass(frozen=True, slots=True)
 class GateEvent:
-    """An in-band event was reached. `recovered`: it comes from a layer, so an end of data ends only that."""
+    """An in-band event was reached. `recovered`: it comes from a layer, so an end of data ends only that. `virtual`:
+    the virtual channel of the watermark valve that it belongs to, instead of `channel`."""
 
     channel: int
     event: InBandEvent
     recovered: bool
+    virtual: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GateLayerRead:
+    """A layer has been consumed that was a virtual channel of the watermark valve."""
+
+    virtual: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +130,15 @@ class InputGate:
     def queued_bytes(self) -> int:
         return sum(c.queued_bytes for c in self.channels)
 
-    def poll(self) -> OpenBatch | GateEvent | GateBarrier | None:
+    def poll(self) -> OpenBatch | GateEvent | GateLayerRead | GateBarrier | None:
         """What comes next. A batch stays the next one until all its rows are applied; events and barriers are taken
         with this call. None: nothing has come, or all that has is behind a barrier."""
         while self.layers:
             layer = self.layers[0]
             if layer.read:
                 self.layers.popleft()
+                if layer.virtual is not None:
+                    return GateLayerRead(layer.virtual)
                 continue
             return self._poll_layer(layer)
         index = self._turns.next(self._waits)
@@ -142,9 +153,10 @@ class InputGate:
             return GateBarrier(index, head)
         return GateEvent(index, channel.apply_event(), recovered=False)
 
-    def poll_barrier(self) -> GateBarrier | None:
-        """A barrier with nothing before it, if there is one; it is taken with this call."""
-        if any(not layer.read for layer in self.layers):
+    def poll_barrier(self, past_layers: bool = False) -> GateBarrier | None:
+        """A barrier with nothing before it, if there is one; it is taken with this call. `past_layers`: with nothing
+        live before it. (What is unread of layers is in every snapshot.)"""
+        if not past_layers and any(not layer.read for layer in self.layers):
             return None
         for index, channel in enumerate(self.channels):
             head = channel.head()
@@ -159,7 +171,7 @@ class InputGate:
     def _poll_layer(self, layer: Layer) -> OpenBatch | GateEvent:
         head = layer.head()
         if not isinstance(head, RecoveredRows):
-            return GateEvent(layer.channel, layer.apply_event(), recovered=True)
+            return GateEvent(layer.channel, layer.apply_event(), recovered=True, virtual=layer.virtual)
         current = self._open_layer
         if current is None:
             batch = as_batch(head.payload, self._schemas[layer.channel])

@@ -30,11 +30,14 @@ class RecoveredEvent:
 
 class Layer:
     """What is unread of [first, end) of the old channel (edge, producer, consumer). `channel` is the index of the
-    gate's input channel that took its place; `edge` the stable name."""
+    gate's input channel that took its place; `edge` the stable name.
+
+    `virtual`: the virtual channel of the watermark valve that its events belong to, where parallelism had changed;
+    None: they belong to the live channel. A layer of which only a part came here was renumbered from 0."""
 
     def __init__(
         self, edge: str, producer: int, consumer: int, channel: int, live_edge: Edge, first: int, end: int,
-        elements: list[RecoveredRows | RecoveredEvent],
+        elements: list[RecoveredRows | RecoveredEvent], virtual: int | None = None,
     ) -> None:  # fmt: skip
         self.edge = edge
         self.producer = producer
@@ -43,6 +46,7 @@ class Layer:
         self.live_edge = live_edge
         self.end = end
         self.applied = first
+        self.virtual = virtual
         self._elements = deque(elements)
         self._head_taken = 0
 

@@ -23,6 +23,7 @@ from penstock.protocol.messages import (
     Left,
     Message,
     PeerLost,
+    Release,
     Restore,
     Restored,
     Run,
@@ -34,6 +35,7 @@ from penstock.protocol.messages import (
 )
 from penstock.protocol.snapshot import Metadata
 from penstock.runtime.deployment import DeploymentPlan
+from penstock.runtime.draining import DrainReleased
 from penstock.runtime.failures import describe
 from penstock.runtime.master_store import MasterStore
 from penstock.runtime.ports import Clock, DataLinks, Driver, MasterLink
@@ -150,6 +152,11 @@ class _Deployment:
     def post_to(self, subtask: SubtaskId, item: Any) -> None:
         self._by_vertex[subtask.vertex].subtask_object.mailbox.post(item)
 
+    def release(self, message: Release) -> None:
+        for vertex, runner in self._by_vertex.items():
+            if message.is_last or vertex in message.vertices:
+                runner.subtask_object.mailbox.post(DrainReleased(message.is_last, message.checkpoints))
+
     def trigger(self, message: Trigger) -> None:
         for runner in self.runners:
             if runner.subtask_object.vertex.is_source:
@@ -169,7 +176,8 @@ class _Deployment:
 
 
 class Slot:
-    """`index` is the slot's number; a spare's changes when it takes another's place. `new_random` gives parts of object names that nobody else has."""
+    """`index` is the slot's number; a spare's changes when it takes another's place. `new_random` gives parts of object
+    names that nobody else has."""
 
     def __init__(
         self, index: int, clock: Clock, master: MasterLink, links: DataLinks, driver: Driver, open_store: OpenStore,
@@ -198,6 +206,9 @@ class Slot:
             case Run(generation):
                 if deployment := self._of(generation):
                     deployment.post(Released())
+            case Release(generation):
+                if deployment := self._of(generation):
+                    deployment.release(message)
             case Trigger(generation):
                 if deployment := self._of(generation):
                     deployment.trigger(message)

@@ -147,7 +147,7 @@ class SnapshotWriter:
             schema = wire_schema(layer.live_edge)
             pieces, events = _pieces(builder, unread.captured, schema)
             ends = (layer.edge, layer.producer, layer.consumer)
-            layers.append(LayerCut(*ends, unread.first, layer.end, pieces, events))
+            layers.append(LayerCut(*ends, unread.first, layer.end, pieces, events, unread.time))
         return SubtaskSnapshot(
             vertex=capture.subtask.vertex,
             subtask=capture.subtask.subtask,

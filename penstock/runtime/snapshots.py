@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from penstock.graph.job_graph import Edge
 from penstock.protocol.channel import Captured
 from penstock.protocol.elements import Barrier, SubtaskId
-from penstock.protocol.snapshot import Committable, OperatorPart
+from penstock.protocol.snapshot import ChannelTime, Committable, OperatorPart
 from penstock.runtime.layers import Layer
 from penstock.state.backend import EncodedState, StateSnapshot
 
@@ -23,11 +23,12 @@ class CapturedChannel:
 
 @dataclass(frozen=True)
 class CapturedLayer:
-    """What a gate had not read of an old channel: [first, end)."""
+    """What a gate had not read of an old channel: [first, end). `time`: of the virtual channel that it is."""
 
     layer: Layer
     first: int
     captured: Captured
+    time: ChannelTime | None = None
 
 
 @dataclass

@@ -18,11 +18,13 @@ from penstock.graph.job_graph import Vertex
 from penstock.protocol.elements import WATERMARK_MAX_MS, Barrier, EndOfData, Generation, SubtaskId, Watermark
 from penstock.protocol.frames import AlignedBarrier, CancelBarrier, CreditLimit, Data, Event, Frame, UrgentBarrier
 from penstock.protocol.messages import Message, ReachedEndOfData, SplitsRequested, SubtaskStatus
-from penstock.protocol.snapshot import Committable, OperatorPart
+from penstock.protocol.snapshot import ChannelTime, Committable, OperatorPart
 from penstock.protocol.watermark_valve import WatermarkValve
 from penstock.runtime.batches import row_type
+from penstock.runtime.draining import DrainReleased, SubtaskDraining
 from penstock.runtime.failures import OperatorFailure
-from penstock.runtime.input_gate import GateBarrier, GateEvent, InputGate, OpenBatch
+from penstock.runtime.input_gate import GateBarrier, GateEvent, GateLayerRead, InputGate, OpenBatch
+from penstock.runtime.layers import Layer
 from penstock.runtime.mailbox import Mailbox
 from penstock.runtime.operators.chain import Chain, Slice
 from penstock.runtime.ports import Clock
@@ -105,6 +107,7 @@ class Subtask:
         self._send_message = send_message
         self.key_groups = key_groups
         self.valve = WatermarkValve(len(gate.channels))
+        self.draining = SubtaskDraining(id, generation, slot)
         self.backend: KeyedStateBackend | None = None
         self.chain: Chain
         self.writer: SinkWriter | None = None
@@ -141,6 +144,7 @@ class Subtask:
         self.checkpoints.look_at_outputs()
         if worked:
             return StepResult(True, 0, False)
+        self._tell_empty()
         has_room = self.has_room()
         if has_room and not had_room:
             return StepResult(False, 0, False)
@@ -179,6 +183,8 @@ class Subtask:
                     self._take_splits(splits, no_more)
                 case Released():
                     self._running = True
+                case DrainReleased(is_last, pending):
+                    self.draining.on_release(is_last, pending)
 
     def _partition_of(self, edge: int) -> ResultPartition:
         return next(p for p in self.partitions if p.edge.index == edge)
@@ -242,6 +248,8 @@ class Subtask:
         """One piece of work. Returns 0 after it, else in how many ms there may be some (None: only after mail)."""
         if not self._running:
             return None
+        if self.draining.held:
+            return 0 if self._take_barrier(past_layers=True) else None
         if self.chain.unfinished:
             if self.checkpoints.waiting_for_row:
                 self.checkpoints.resume()
@@ -278,9 +286,17 @@ class Subtask:
         self._run(Slice(rows, None, None, 0, len(rows), 0.0, whole=True), None)
         return 0
 
-    def _take_barrier(self) -> bool:
+    def _tell_empty(self) -> None:
+        """While the job drains, the JobMaster hears of each time that there is nothing left to do here."""
+        outputs = [(p.edge.index, p) for p in self.partitions]
+        inputs = [edge.index for edge in self.gate.edge_of]
+        report = self.draining.report(self.gate, inputs, outputs, idle=not self.chain.unfinished)
+        if report is not None:
+            self._send_message(report)
+
+    def _take_barrier(self, past_layers: bool = False) -> bool:
         """Barriers need no room, and go on after the end of data."""
-        found = self.gate.poll_barrier()
+        found = self.gate.poll_barrier(past_layers)
         if found is not None:
             self.checkpoints.on_barrier_reached(found.channel, found.frame.barrier)
         return found is not None
@@ -293,6 +309,8 @@ class Subtask:
             self.checkpoints.on_barrier_reached(found.channel, found.frame.barrier)
         elif isinstance(found, GateEvent):
             self._on_event(found)
+        elif isinstance(found, GateLayerRead):
+            self._on_watermark(self.valve.end_virtual(found.virtual))
         else:
             rows = min(self._budget.rows(self._room_bytes()), found.remaining)
             if found.start == 0 and self.chain.keyed:
@@ -377,14 +395,19 @@ class Subtask:
     # ---- events and the end --------------------------------------------------------------------------------------
 
     def _on_event(self, found: GateEvent) -> None:
+        if found.virtual is not None:
+            self._on_watermark(self.valve.on_virtual(found.virtual, found.event))
+            return
         if found.recovered and isinstance(found.event, EndOfData):
             return  # its producer was restored, too, and says so itself on the live channel
-        watermark_ms = self.valve.on_event(found.channel, found.event)
+        self._on_watermark(self.valve.on_event(found.channel, found.event))
+        if self.valve.all_ended:
+            self._finish()
+
+    def _on_watermark(self, watermark_ms: int | None) -> None:
         if watermark_ms is not None and watermark_ms < WATERMARK_MAX_MS:
             for partition in self.partitions:
                 partition.emit_event(Watermark(watermark_ms))
-        if self.valve.all_ended:
-            self._finish()
 
     def _finish(self) -> None:
         """End of data: the last that user code sees of this subtask. It goes on answering barriers."""
@@ -433,6 +456,9 @@ class Subtask:
         if self.writer is not None and (items := self.writer.snapshot()):
             parts.append(OperatorPart(self.vertex.operators[-1].uid, "writer", items))
         return parts
+
+    def layer_time(self, layer: Layer) -> ChannelTime | None:
+        return None if layer.virtual is None else self.valve.virtual_time(layer.virtual)
 
     def state_snapshot(self) -> StateSnapshot | None:
         return self.backend.snapshot() if self.backend is not None else None

@@ -24,8 +24,10 @@ from penstock.protocol.barrier_handler import (
 )
 from penstock.protocol.elements import Barrier, SubtaskId
 from penstock.protocol.frames import AlignedBarrier, Data, Event, UrgentBarrier
-from penstock.protocol.snapshot import Committable, OperatorPart
+from penstock.protocol.snapshot import ChannelTime, Committable, OperatorPart
+from penstock.runtime.draining import SubtaskDraining
 from penstock.runtime.input_gate import InputGate
+from penstock.runtime.layers import Layer
 from penstock.runtime.ports import Clock
 from penstock.runtime.result_partition import Overtaking, ResultPartition
 from penstock.runtime.snapshots import CapturedChannel, CapturedLayer, SubtaskCapture
@@ -43,6 +45,11 @@ class SnapshotSource(Protocol):
     def operator_parts(self) -> list[OperatorPart]: ...
 
     def state_snapshot(self) -> StateSnapshot | None: ...
+
+    def layer_time(self, layer: Layer) -> ChannelTime | None: ...
+
+    @property
+    def draining(self) -> SubtaskDraining: ...
 
     @property
     def watermark_ms(self) -> int: ...
@@ -152,6 +159,7 @@ class SubtaskCheckpoints:
                     self._gate.channels[channel].take_out_barrier(checkpoint_id)
                 case Snapshot():
                     self._snapshot(effect)
+                    self._source.draining.on_checkpoint_ended(effect.barrier.checkpoint_id)
                 case LimitWindow(channel, checkpoint_id, until):
                     if checkpoint_id in self._captures:
                         if self._gate.channels[channel].limit_window(checkpoint_id, until):
@@ -166,10 +174,12 @@ class SubtaskCheckpoints:
                     for partition in self._partitions:
                         partition.cancel(checkpoint_id)
                     self._declined(checkpoint_id, reason)
+                    self._source.draining.on_checkpoint_ended(checkpoint_id)
                 case Discard(checkpoint_id):
                     self._drop(checkpoint_id)
                     for partition in self._partitions:
                         partition.drop_barrier(checkpoint_id)
+                    self._source.draining.on_checkpoint_ended(checkpoint_id)
 
     def _snapshot(self, effect: Snapshot) -> None:
         """The barrier leaves first, so that the consumers start while we are still busy with our own part."""
@@ -225,7 +235,8 @@ class SubtaskCheckpoints:
         return list(applied.values())
 
     def _unread_layers(self) -> list[CapturedLayer]:
-        return [CapturedLayer(x, x.applied, x.unread()) for x in self._gate.layers if not x.read]
+        unread = (x for x in self._gate.layers if not x.read)
+        return [CapturedLayer(x, x.applied, x.unread(), self._source.layer_time(x)) for x in unread]
 
     def _window_closed(self, channel: int, checkpoint_id: int) -> None:
         captured = self._gate.channels[channel].take_window(checkpoint_id)
