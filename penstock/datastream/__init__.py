@@ -11,22 +11,30 @@ from penstock.datastream.checkpoint_storage import (
     FileSystemCheckpointStorage,
     JobManagerCheckpointStorage,
 )
+from penstock.datastream.connected_streams import ConnectedStreams
 from penstock.datastream.data_stream import DataStream, DataStreamSink, KeyedStream, SingleOutputStreamOperator
 from penstock.datastream.execution import Executor, register_executor
 from penstock.datastream.functions import (
     AggregateFunction,
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
     FilterFunction,
     FlatMapFunction,
     Function,
+    KeyedCoProcessFunction,
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
     Partitioner,
     ProcessFunction,
+    ProcessWindowFunction,
     ReduceFunction,
     RuntimeContext,
+    WindowFunction,
 )
 from penstock.datastream.job_client import JobClient
+from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.state import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -36,6 +44,10 @@ from penstock.datastream.state import (
 )
 from penstock.datastream.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend, StateBackend
 from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
+from penstock.datastream.time_domain import TimeDomain
+from penstock.datastream.timerservice import TimerService
+from penstock.datastream.window import TimeWindow, TumblingEventTimeWindows, Window, WindowAssigner
+from penstock.datastream.windowed_stream import WindowedStream
 
 __all__ = [
     "AggregateFunction",
@@ -43,6 +55,10 @@ __all__ = [
     "CheckpointConfig",
     "CheckpointStorage",
     "CheckpointingMode",
+    "CoFlatMapFunction",
+    "CoMapFunction",
+    "CoProcessFunction",
+    "ConnectedStreams",
     "DataStream",
     "DataStreamSink",
     "EmbeddedRocksDBStateBackend",
@@ -57,13 +73,16 @@ __all__ = [
     "JobClient",
     "JobManagerCheckpointStorage",
     "KeySelector",
+    "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStream",
     "ListStateDescriptor",
     "MapFunction",
     "MapStateDescriptor",
+    "OutputTag",
     "Partitioner",
     "ProcessFunction",
+    "ProcessWindowFunction",
     "ReduceFunction",
     "ReducingStateDescriptor",
     "RuntimeContext",
@@ -71,6 +90,14 @@ __all__ = [
     "SingleOutputStreamOperator",
     "StateBackend",
     "StreamExecutionEnvironment",
+    "TimeDomain",
+    "TimeWindow",
+    "TimerService",
+    "TumblingEventTimeWindows",
     "ValueStateDescriptor",
+    "Window",
+    "WindowAssigner",
+    "WindowFunction",
+    "WindowedStream",
     "register_executor",
 ]

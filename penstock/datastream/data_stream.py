@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Callable, NoReturn
 
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.types import PICKLED
 from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.datastream.event_time import check_strategy
 from penstock.datastream.function_wrappers import (
     CallableFilter,
     CallableFlatMap,
@@ -31,10 +33,16 @@ from penstock.datastream.functions import (
     ReduceFunction,
 )
 from penstock.datastream.node_settings import NodeSettings, check_key_type, check_type
+from penstock.datastream.output_tag import OutputTag
+from penstock.datastream.side_outputs import side_output_type
+from penstock.graph.event_time import nodes_with_event_time
 from penstock.graph.logical import Input, Node, OperatorKind, Partitioner, PartitionerKind
 
 if TYPE_CHECKING:
+    from penstock.datastream.connected_streams import ConnectedStreams
     from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
+    from penstock.datastream.window import WindowAssigner
+    from penstock.datastream.windowed_stream import WindowedStream
 
 
 class DataStream(NodeSettings):
@@ -43,7 +51,7 @@ class DataStream(NodeSettings):
     def __init__(
         self, environment: StreamExecutionEnvironment, inputs: list[Input], type_info: TypeInformation | None
     ) -> None:
-        whole = len(inputs) == 1 and inputs[0].partitioner is None
+        whole = len(inputs) == 1 and inputs[0].partitioner is None and inputs[0].side_output is None
         super().__init__(environment, inputs[0].node if whole else None)
         self._inputs = inputs
         self._type = type_info
@@ -121,6 +129,20 @@ class DataStream(NodeSettings):
     def _plain_inputs(self) -> list[Input]:
         return self._inputs
 
+    def connect(self, ds: DataStream) -> ConnectedStreams:
+        """Both streams, for functions that have a method for the rows of each and state that both share."""
+        from penstock.datastream.connected_streams import ConnectedStreams
+
+        return ConnectedStreams(self, ds)
+
+    def get_side_output(self, output_tag: OutputTag) -> DataStream:
+        """The rows that this stream's operator puts out under the tag. Rows under tags that nobody reads are
+        dropped."""
+        node = self._node_for("get_side_output")
+        side_type = side_output_type(node, output_tag)
+        side_input = Input(node, side_output=output_tag.tag_id, side_type=side_type)
+        return DataStream(self._environment, [side_input], side_type)
+
     # ---- partitioning --------------------------------------------------------------------------------------------
 
     def key_by(
@@ -133,7 +155,7 @@ class DataStream(NodeSettings):
         return KeyedStream(self._environment, self, partitioner)
 
     def _partitioned(self, partitioner: Partitioner) -> DataStream:
-        inputs = [Input(i.node, partitioner) for i in self._inputs]
+        inputs = [replace(i, partitioner=partitioner) for i in self._inputs]
         return DataStream(self._environment, inputs, self._type)
 
     def rebalance(self) -> DataStream:
@@ -216,7 +238,12 @@ class DataStream(NodeSettings):
             return list(islice(rows, limit))
 
     def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> SingleOutputStreamOperator:
-        return self._then(OperatorKind.TIMESTAMPS, "Timestamps/Watermarks", watermark_strategy, self._type)
+        """From here on, rows have the timestamps and watermarks that the strategy gives them, and no others."""
+        name = "Timestamps/Watermarks"
+        graph = self._environment._graph
+        has_time = any(i.node in nodes_with_event_time(graph) for i in self._inputs)
+        check_strategy(watermark_strategy, self._type, "assign_timestamps_and_watermarks()", has_time)
+        return self._then(OperatorKind.TIMESTAMPS, name, watermark_strategy, self._type)
 
 
 class SingleOutputStreamOperator(DataStream):
@@ -227,7 +254,7 @@ class KeyedStream(DataStream):
     """A stream partitioned by key: its functions may use keyed state."""
 
     def __init__(self, environment: StreamExecutionEnvironment, origin: DataStream, partitioner: Partitioner) -> None:
-        super().__init__(environment, [Input(i.node, partitioner) for i in origin._inputs], origin._type)
+        super().__init__(environment, [replace(i, partitioner=partitioner) for i in origin._inputs], origin._type)
         self._origin = origin
         self._partitioner = partitioner
 
@@ -295,8 +322,11 @@ class KeyedStream(DataStream):
     def partition_custom(self, partitioner: Any, key_selector: Any) -> DataStream:
         self._refused("partition_custom")
 
-    def window(self, window_assigner: Any) -> NoReturn:
-        raise NotImplementedError("window(): windows come with a later release")
+    def window(self, window_assigner: WindowAssigner) -> WindowedStream:
+        """The rows of each key in windows of event time, for functions that make something of a whole window."""
+        from penstock.datastream.windowed_stream import WindowedStream
+
+        return WindowedStream(self, window_assigner)
 
 
 class DataStreamSink(NodeSettings):

@@ -8,9 +8,12 @@ from __future__ import annotations
 from typing import Any, Callable, Iterable
 
 from penstock.datastream.functions import (
+    CoFlatMapFunction,
+    CoMapFunction,
     FilterFunction,
     FlatMapFunction,
     Function,
+    KeyedCoProcessFunction,
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
@@ -94,6 +97,44 @@ class KeyedFlatMap(KeyedAdapter):
 class KeyedFilter(KeyedAdapter):
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any] | None:
         return (value,) if self.wrapped.filter(value) else None  # type: ignore[attr-defined]
+
+
+class KeyedCoAdapter(KeyedCoProcessFunction):
+    """A map or flat map function of two connected keyed streams: it may use keyed state, as in PyFlink."""
+
+    def __init__(self, wrapped: Function) -> None:
+        self.wrapped = wrapped
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.wrapped.open(runtime_context)
+
+    def close(self) -> None:
+        self.wrapped.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.wrapped!r})"
+
+
+class KeyedCoMap(KeyedCoAdapter):
+    wrapped: CoMapFunction
+
+    def process_element1(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> Iterable[Any] | None:
+        made = self.wrapped.map1(value)
+        return None if made is None else (made,)
+
+    def process_element2(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> Iterable[Any] | None:
+        made = self.wrapped.map2(value)
+        return None if made is None else (made,)
+
+
+class KeyedCoFlatMap(KeyedCoAdapter):
+    wrapped: CoFlatMapFunction
+
+    def process_element1(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> Iterable[Any] | None:
+        return self.wrapped.flat_map1(value)
+
+    def process_element2(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> Iterable[Any] | None:
+        return self.wrapped.flat_map2(value)
 
 
 def as_function(given: Any, kind: type, wrap: Callable[[Any], Any], method: str) -> Any:

@@ -22,8 +22,8 @@ class NodeSettings:
 
     def _node_for(self, method: str) -> Node:
         if self._node_or_none is None:
-            raise TypeError(f"{method}() belongs to an operator; this stream is a union or a partitioning of others: "
-                            f"call {method}() before it, or after the next operator")
+            raise TypeError(f"{method}() belongs to an operator; this stream is a union, a partitioning or a side "
+                            f"output of others: call {method}() before it, or after the next operator")
         return self._node_or_none
 
     def get_name(self) -> str:

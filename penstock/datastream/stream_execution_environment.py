@@ -25,6 +25,7 @@ from penstock.common.typeinfo import TypeInformation
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream.checkpoint_config import CheckpointConfig
 from penstock.datastream.data_stream import DataStream, SingleOutputStreamOperator
+from penstock.datastream.event_time import check_strategy
 from penstock.datastream.execution import check_connectors, find_executor
 from penstock.datastream.job_client import JobClient
 from penstock.datastream.node_settings import check_max_parallelism, check_parallelism, check_type
@@ -173,14 +174,14 @@ class StreamExecutionEnvironment:
         """`type_info` only where the source does not know its type."""
         if isinstance(source, type) or not callable(getattr(source, "create_reader", None)):
             raise TypeError(f"from_source() takes a Source, got {source!r}")
-        if not isinstance(watermark_strategy, WatermarkStrategy):
-            raise TypeError(f"from_source() takes a WatermarkStrategy, e.g. WatermarkStrategy.no_watermarks(); got "
-                            f"{watermark_strategy!r}")
         check_type(type_info, source_name)
         produced = source.produced_type
         if type_info is not None and produced is not None and produced != type_info:
             raise TypeError(f"source {source_name!r} produces {produced}, type_info says {type_info}; leave it out")
-        return self._source(source, f"Source: {source_name}", produced or type_info)
+        check_strategy(watermark_strategy, produced or type_info, f"source {source_name!r}", has_timestamps=False)
+        stream = self._source(source, f"Source: {source_name}", produced or type_info)
+        stream._node_for("from_source").watermark_strategy = watermark_strategy
+        return stream
 
     def _source(self, source: Any, name: str, type_info: TypeInformation | None) -> SingleOutputStreamOperator:
         node = self._add_node(OperatorKind.SOURCE, name, source, [], type_info)

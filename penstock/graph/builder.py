@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from penstock.common.configuration import Configuration
 from penstock.common.options import ParallelismOptions, PipelineOptions
 from penstock.common.typeinfo import TypeInformation
-from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.graph.event_time import WINDOW_KINDS, nodes_with_event_time, strategy_of
 from penstock.graph.job_graph import Edge, JobGraph, Operator, Vertex
 from penstock.graph.logical import (
     ChainingStrategy,
@@ -29,7 +29,6 @@ from penstock.graph.operator_ids import assign_uids
 from penstock.graph.parallelism import max_parallelism_of, parallelism_of
 
 _NEUTRAL_KINDS = (OperatorKind.SOURCE, OperatorKind.TIMESTAMPS, OperatorKind.SINK)
-_TIMED_KINDS = (OperatorKind.WINDOW, OperatorKind.WINDOW_COLUMNS)
 
 FORWARD = Partitioner(PartitionerKind.FORWARD)
 REBALANCE = Partitioner(PartitionerKind.REBALANCE)
@@ -64,7 +63,8 @@ def build_job_graph(graph: LogicalGraph, configuration: Configuration, name: str
     links = [_link(i, n, parallelism) for n in graph.nodes for i in n.inputs]
     uids = assign_uids(graph)
 
-    timestamped = _timestamped(graph)
+    timestamped = nodes_with_event_time(graph)
+    _check_windows(graph, timestamped)
     side_outputs: dict[Node, list[str]] = {}
     for link in links:
         if link.side_output is not None and link.side_output not in side_outputs.setdefault(link.source, []):
@@ -126,26 +126,21 @@ def _link(given: Input, target: Node, parallelism: dict[Node, int]) -> _Link:
             f"{target.name!r} (parallelism {parallelism[target]}): it needs equal parallelism; set it, or use "
             "rescale() or rebalance()"
         )
-    type_info = source.output_type if given.side_output is None else given.side_type
-    return _Link(source, target, partitioner, given.index, given.side_output, type_info)
+    return _Link(source, target, partitioner, given.index, given.side_output, _input_type(given))
 
 
-def _timestamped(graph: LogicalGraph) -> set[Node]:
-    """The operators whose rows have event time."""
-    found: set[Node] = set()
+def _input_type(given: Input) -> TypeInformation | None:
+    return given.node.output_type if given.side_output is None else given.side_type
+
+
+def _check_windows(graph: LogicalGraph, timestamped: set[Node]) -> None:
     for node in graph.nodes:
-        strategy = _strategy(node)
-        generates = strategy is not None and strategy.generates_watermarks
-        if generates or node.kind in _TIMED_KINDS or any(i.node in found for i in node.inputs):
-            found.add(node)
-    return found
-
-
-def _strategy(node: Node) -> WatermarkStrategy | None:
-    if node.kind is OperatorKind.TIMESTAMPS:
-        return node.function  # type: ignore[no-any-return]
-    strategy = node.watermark_strategy
-    return strategy if strategy is not None and strategy.generates_watermarks else None
+        if node.kind in WINDOW_KINDS and not any(i.node in timestamped for i in node.inputs):
+            sources = " and ".join(repr(i.node.name) for i in node.inputs)
+            raise GraphError(
+                f"operator {node.name!r}: a window in event time, but the rows from {sources} have no event time; call "
+                "assign_timestamps_and_watermarks(strategy) before key_by(), or give from_source() such a strategy"
+            )
 
 
 def _heads(graph: LogicalGraph, links: list[_Link], max_parallelism: dict[Node, int]) -> dict[Node, Node]:
@@ -176,7 +171,7 @@ def _heads(graph: LogicalGraph, links: list[_Link], max_parallelism: dict[Node, 
 def _chainable(link: _Link) -> bool:
     if link.target.kind is OperatorKind.TIMESTAMPS:
         # A vertex has one clock, and all its operators but a source run behind it.
-        if link.source.kind is not OperatorKind.SOURCE or _strategy(link.source) is not None:
+        if link.source.kind is not OperatorKind.SOURCE or strategy_of(link.source) is not None:
             return False
     return (
         link.partitioner.kind is PartitionerKind.FORWARD
@@ -192,10 +187,10 @@ def _operator(node: Node, uid: str, timestamped: bool, side_outputs: list[str]) 
         name=node.name,
         kind=node.kind,
         function=node.function,
-        input_type=node.inputs[0].node.output_type if node.inputs else None,
+        input_type=_input_type(node.inputs[0]) if node.inputs else None,
         output_type=None if node.kind is OperatorKind.SINK else node.output_type,
         user_uid=node.uid,
         timestamped=timestamped,
-        watermark_strategy=_strategy(node),
+        watermark_strategy=strategy_of(node),
         side_outputs=tuple(side_outputs),
     )

@@ -20,9 +20,17 @@ PYFLINK = {
     "datastream": "AggregateFunction CheckpointConfig CheckpointingMode DataStream DataStreamSink "
     "ExternalizedCheckpointRetention FilterFunction FlatMapFunction Function HashMapStateBackend KeyedProcessFunction "
     "KeyedStream KeySelector MapFunction Partitioner ProcessFunction ReduceFunction RuntimeContext "
-    "RuntimeExecutionMode StreamExecutionEnvironment FileSystemCheckpointStorage JobManagerCheckpointStorage",
+    "RuntimeExecutionMode StreamExecutionEnvironment FileSystemCheckpointStorage JobManagerCheckpointStorage "
+    "CoFlatMapFunction CoMapFunction CoProcessFunction ConnectedStreams KeyedCoProcessFunction OutputTag "
+    "ProcessWindowFunction TimeDomain TimerService Window WindowAssigner WindowFunction WindowedStream",
     "datastream.functions": "MapFunction FlatMapFunction FilterFunction KeyedProcessFunction ProcessFunction "
-    "ReduceFunction AggregateFunction KeySelector Partitioner RuntimeContext NullByteKeySelector",
+    "ReduceFunction AggregateFunction KeySelector Partitioner RuntimeContext NullByteKeySelector CoMapFunction "
+    "CoFlatMapFunction CoProcessFunction KeyedCoProcessFunction ProcessWindowFunction WindowFunction",
+    "datastream.output_tag": "OutputTag",
+    "datastream.time_domain": "TimeDomain",
+    "datastream.timerservice": "TimerService",
+    "datastream.window": "TimeWindow TumblingEventTimeWindows Window WindowAssigner",
+    "datastream.data_stream": "DataStream DataStreamSink KeyedStream",
     "datastream.state": "ValueState ValueStateDescriptor ListState ListStateDescriptor MapState MapStateDescriptor "
     "ReducingState ReducingStateDescriptor AggregatingState AggregatingStateDescriptor",
     "datastream.checkpoint_config": "CheckpointConfig ExternalizedCheckpointCleanup",

@@ -1,0 +1,111 @@
+"""ConnectedStreams: two streams, of whatever types, into one operator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Callable
+
+from penstock.common.typeinfo import TypeInformation
+from penstock.common.types import PICKLED
+from penstock.datastream.data_stream import DataStream, KeyedStream, SingleOutputStreamOperator
+from penstock.datastream.function_wrappers import KeyedCoFlatMap, KeyedCoMap, as_function
+from penstock.datastream.functions import (
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
+    KeyedCoProcessFunction,
+    KeySelector,
+)
+from penstock.datastream.node_settings import check_type
+from penstock.graph.logical import Input, OperatorKind
+
+Key = KeySelector | Callable[[Any], Any]
+
+
+class ConnectedStreams:
+    """Made by `stream1.connect(stream2)`. Where both are keyed, the functions may use keyed state, which the rows of
+    both share by key."""
+
+    def __init__(self, stream1: DataStream, stream2: DataStream) -> None:
+        if not isinstance(stream2, DataStream):
+            raise TypeError(f"connect() takes a stream, got {stream2!r}")
+        if stream1._environment is not stream2._environment:
+            raise ValueError("connect() takes streams of one environment")
+        self.stream1 = stream1
+        self.stream2 = stream2
+
+    def get_execution_environment(self) -> Any:
+        return self.stream1.get_execution_environment()
+
+    def get_type1(self) -> TypeInformation:
+        return self.stream1.get_type()
+
+    def get_type2(self) -> TypeInformation:
+        return self.stream2.get_type()
+
+    def key_by(
+        self, key_selector1: Key, key_selector2: Key, key_type: TypeInformation | None = None
+    ) -> ConnectedStreams:
+        """Rows of both streams with equal keys go to one subtask. `key_type` is the type of both keys."""
+        return ConnectedStreams(
+            self.stream1.key_by(key_selector1, key_type), self.stream2.key_by(key_selector2, key_type)
+        )
+
+    def map(self, func: CoMapFunction, output_type: TypeInformation | None = None) -> SingleOutputStreamOperator:
+        function = as_function(func, CoMapFunction, _no_callable("map", "CoMapFunction"), "map")
+        if self._keyed:
+            return self._then(OperatorKind.KEYED_CO_PROCESS, "Co-Map", KeyedCoMap(function), output_type)
+        return self._then(OperatorKind.CO_MAP, "Co-Map", function, output_type)
+
+    def flat_map(
+        self, func: CoFlatMapFunction, output_type: TypeInformation | None = None
+    ) -> SingleOutputStreamOperator:
+        function = as_function(func, CoFlatMapFunction, _no_callable("flat_map", "CoFlatMapFunction"), "flat_map")
+        if self._keyed:
+            return self._then(OperatorKind.KEYED_CO_PROCESS, "Co-Flat Map", KeyedCoFlatMap(function), output_type)
+        return self._then(OperatorKind.CO_FLAT_MAP, "Co-Flat Map", function, output_type)
+
+    def process(
+        self, func: CoProcessFunction | KeyedCoProcessFunction, output_type: TypeInformation | None = None
+    ) -> SingleOutputStreamOperator:
+        """A KeyedCoProcessFunction where both streams are keyed, otherwise a CoProcessFunction."""
+        if isinstance(func, KeyedCoProcessFunction) and not self._keyed:
+            raise TypeError("process() was given a KeyedCoProcessFunction, but the streams are not both keyed: call "
+                            "key_by(key_selector1, key_selector2) after connect()")
+        if isinstance(func, CoProcessFunction) or not self._keyed:
+            wrap = _no_callable("process", "CoProcessFunction")
+            function = as_function(func, CoProcessFunction, wrap, "process")
+            return self._then(OperatorKind.CO_PROCESS, "Co-Process", function, output_type)
+        wrap = _no_callable("process", "KeyedCoProcessFunction")
+        function = as_function(func, KeyedCoProcessFunction, wrap, "process")
+        return self._then(OperatorKind.KEYED_CO_PROCESS, "Keyed Co-Process", function, output_type)
+
+    @property
+    def _keyed(self) -> bool:
+        return isinstance(self.stream1, KeyedStream) and isinstance(self.stream2, KeyedStream)
+
+    def _then(
+        self, kind: OperatorKind, name: str, function: Any, output_type: TypeInformation | None
+    ) -> SingleOutputStreamOperator:
+        check_type(output_type, name)
+        if kind.keyed:
+            self._check_keys(name)
+        inputs = [*self.stream1._inputs, *(replace(i, index=1) for i in self.stream2._inputs)]
+        environment = self.stream1._environment
+        node = environment._add_node(kind, name, function, inputs, output_type)
+        return SingleOutputStreamOperator(environment, [Input(node)], output_type)
+
+    def _check_keys(self, operator: str) -> None:
+        assert isinstance(self.stream1, KeyedStream) and isinstance(self.stream2, KeyedStream)
+        first, second = self.stream1.get_key_type(), self.stream2.get_key_type()
+        if first != second:
+            shown = [("no declared type" if t == PICKLED else str(t)) for t in (first, second)]
+            raise TypeError(f"operator {operator!r}: the keys of both inputs have one type, got {shown[0]} and "
+                            f"{shown[1]}; say key_by(..., key_type=...) for both")
+
+
+def _no_callable(method: str, kind: str) -> Callable[[Any], Any]:
+    def refuse(given: Any) -> Any:
+        raise TypeError(f"{method}() of connected streams takes a {kind}, got the callable {given!r}")
+
+    return refuse
