@@ -11,7 +11,8 @@ from typing import Any
 
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.watermark_strategy import WatermarkStrategy
-from penstock.graph.logical import OperatorKind, Partitioner, PartitionerKind
+from penstock.graph.logical import OperatorKind, Partitioner
+from penstock.protocol import topology
 
 
 @dataclass(frozen=True)
@@ -92,27 +93,13 @@ class Edge:
 
     def consumers_of(self, producer: int) -> range:
         """The consumer subtasks that the given producer has a channel to."""
-        return _neighbours(self.partitioner, producer, self.source_parallelism, self.target_parallelism)
+        pointwise = self.partitioner.pointwise
+        return topology.consumers_of(pointwise, producer, self.source_parallelism, self.target_parallelism)
 
     def producers_of(self, consumer: int) -> range:
         """The producer subtasks that have a channel to the given consumer."""
-        if not self.partitioner.pointwise:
-            return range(self.source_parallelism)
-        found = [p for p in range(self.source_parallelism) if consumer in self.consumers_of(p)]
-        return range(found[0], found[-1] + 1) if found else range(0)
-
-
-def _neighbours(partitioner: Partitioner, producer: int, sources: int, targets: int) -> range:
-    if not partitioner.pointwise:
-        return range(targets)
-    if partitioner.kind is PartitionerKind.FORWARD or sources == targets:
-        return range(producer, producer + 1)
-    if sources > targets:
-        consumer = producer * targets // sources
-        return range(consumer, consumer + 1)
-    first = -(-producer * targets // sources)
-    last = -(-(producer + 1) * targets // sources)
-    return range(first, last)
+        pointwise = self.partitioner.pointwise
+        return topology.producers_of(pointwise, consumer, self.source_parallelism, self.target_parallelism)
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,10 @@ class EdgeTopology(Protocol):
 Interval = tuple[int, int]
 
 
-def verify(edges: Sequence[EdgeTopology], subtasks: Iterable[SubtaskSnapshot]) -> list[str]:
-    """One line per violation, naming the channel; an empty list if the cut is whole. So are unread layers checked."""
+def verify(edges: Sequence[EdgeTopology], subtasks: Iterable[SubtaskSnapshot], draining: bool = False) -> list[str]:
+    """One line per violation, naming the channel; an empty list if the cut is whole. So are unread layers checked.
+    While the job drains, a subtask that has unread layers must have no rows in flight on its channels: they are
+    younger, and a restore may give them to somebody else."""
     by_subtask = {(s.vertex, s.subtask): s for s in subtasks}
     violations: list[str] = []
     for edge in edges:
@@ -50,6 +52,8 @@ def verify(edges: Sequence[EdgeTopology], subtasks: Iterable[SubtaskSnapshot]) -
                 if applied > emitted:
                     violations.append(f"{where}: {applied} elements applied, but only {emitted} emitted")
                 elif applied < emitted:
+                    if draining and taken.has_layers and _has_rows(taken, producer, sent, consumer):
+                        violations.append(f"{where}: rows came before its consumer had read what was recovered")
                     stored = taken.stored.get(producer, []) + sent_stored.get(consumer, [])
                     violations += _gaps(where, sorted(stored), applied, emitted)
     for snapshot in by_subtask.values():
@@ -68,6 +72,12 @@ class _Input:
         self.cut: InputCut | None = next((i for i in cuts if i.edge == edge.name), None)
         self.first_producer = edge.producers_of(consumer).start
         self.stored = _intervals(self.cut.captures) if self.cut is not None else {}
+        self.has_layers = snapshot is not None and bool(snapshot.layers)
+
+
+def _has_rows(taken: _Input, producer: int, sent: OutputCut, consumer: int) -> bool:
+    captures = [c for c in taken.cut.captures if c.peer == producer] if taken.cut is not None else []
+    return any(c.pieces for c in [*captures, *(c for c in sent.captures if c.peer == consumer)])
 
 
 def _output_cut(snapshot: SubtaskSnapshot | None, edge: str) -> OutputCut | None:

@@ -1,0 +1,23 @@
+"""Which subtasks of an edge's two ends have a channel. Pointwise edges connect neighbours, all others everybody."""
+
+from __future__ import annotations
+
+
+def consumers_of(pointwise: bool, producer: int, sources: int, targets: int) -> range:
+    if not pointwise:
+        return range(targets)
+    if sources == targets:
+        return range(producer, producer + 1)
+    if sources > targets:
+        consumer = producer * targets // sources
+        return range(consumer, consumer + 1)
+    first = -(-producer * targets // sources)
+    last = -(-(producer + 1) * targets // sources)
+    return range(first, last)
+
+
+def producers_of(pointwise: bool, consumer: int, sources: int, targets: int) -> range:
+    if not pointwise:
+        return range(sources)
+    found = [p for p in range(sources) if consumer in consumers_of(True, p, sources, targets)]
+    return range(found[0], found[-1] + 1) if found else range(0)
