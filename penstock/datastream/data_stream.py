@@ -6,10 +6,12 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Callable, NoReturn
 
+from penstock.common.options import DeploymentOptions
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.types import PICKLED
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream.event_time import check_strategy
+from penstock.datastream.execution import find_data_frames
 from penstock.datastream.function_wrappers import (
     CallableFilter,
     CallableFlatMap,
@@ -236,6 +238,28 @@ class DataStream(NodeSettings):
             return rows
         with rows:
             return list(islice(rows, limit))
+
+    def to_spark(self, spark: Any = None, path: str | None = None, job_execution_name: str | None = None) -> Any:
+        """Runs the job to its end and returns this stream's rows as a Spark DataFrame: Parquet, written exactly once.
+
+        :param spark: the session of the DataFrame; None takes the active one.
+        :param path: an empty or missing directory to write to; None writes below the job's directory (or, where it has
+            none, to a temporary directory that goes with this program).
+
+        Raises `ValueError` where a source of the job has no end, `TypeError` for a type that Spark does not have.
+        """
+        environment = self._environment
+        for node in environment._graph.nodes:
+            if node.kind is OperatorKind.SOURCE and not node.function.bounded:
+                raise ValueError(
+                    f"to_spark() runs the job to its end, and {node.name!r} has none: write to a sink instead "
+                    "(sink_to), or make the source bounded"
+                )
+        frames = find_data_frames(environment.get_configuration().get(DeploymentOptions.TARGET))
+        sink = frames.sink(path)
+        self.sink_to(sink).name("Sink: DataFrame")
+        environment.execute(job_execution_name)
+        return frames.read(sink, spark)
 
     def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> SingleOutputStreamOperator:
         """From here on, rows have the timestamps and watermarks that the strategy gives them, and no others."""

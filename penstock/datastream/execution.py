@@ -26,6 +26,19 @@ class Executor(Protocol):
         """Starts the job and returns. Raises what can be known before it starts."""
 
 
+class DataFrames(Protocol):
+    """What an executor that knows Spark's DataFrames has as `data_frames`; a DataFrame is `Any` to everybody else."""
+
+    def source(self, frame: Any, name: str) -> Any:
+        """A source of the DataFrame's rows. Raises `TypeError` for what is none, or has a type that is not ours."""
+
+    def sink(self, path: str | None) -> Any:
+        """A sink whose rows `read` gives back. `path` None: below the job's directory."""
+
+    def read(self, sink: Any, spark: Any) -> Any:
+        """The committed rows, in `spark` (None: the active session), after the job's end."""
+
+
 def register_executor(name: str, factory: Callable[[], Executor]) -> None:
     """Makes `execution.target = name` known in this process. It counts before installed ones."""
     _registered[name] = factory
@@ -48,6 +61,15 @@ def find_executor(name: str) -> Executor:
     known = ", ".join(sorted({*_registered, *installed, *_BUILT_IN}))
     key = DeploymentOptions.TARGET.key
     raise OptionError(f"{key}: there is no executor {name!r}; there are: {known}", key)
+
+
+def find_data_frames(name: str) -> DataFrames:
+    """Raises `OptionError` where the executor knows nothing of DataFrames."""
+    frames: DataFrames | None = getattr(find_executor(name), "data_frames", None)
+    if frames is None:
+        key = DeploymentOptions.TARGET.key
+        raise OptionError(f"{key}: the executor {name!r} knows no Spark DataFrames; 'spark' does", key)
+    return frames
 
 
 def _made(factory: Callable[[], Any]) -> Executor:

@@ -26,7 +26,7 @@ from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream.checkpoint_config import CheckpointConfig
 from penstock.datastream.data_stream import DataStream, SingleOutputStreamOperator
 from penstock.datastream.event_time import check_strategy
-from penstock.datastream.execution import check_connectors, find_executor
+from penstock.datastream.execution import check_connectors, find_data_frames, find_executor
 from penstock.datastream.job_client import JobClient
 from penstock.datastream.node_settings import check_max_parallelism, check_parallelism, check_type
 from penstock.datastream.state_backend import StateBackend
@@ -182,6 +182,20 @@ class StreamExecutionEnvironment:
         stream = self._source(source, f"Source: {source_name}", produced or type_info)
         stream._node_for("from_source").watermark_strategy = watermark_strategy
         return stream
+
+    def from_spark(
+        self, df: Any, watermark_strategy: WatermarkStrategy | None = None, name: str | None = None
+    ) -> SingleOutputStreamOperator:
+        """The rows of a Spark DataFrame, with a field per column. Spark computes it once, when the job starts, and
+        writes it below the job's directory; a restart and a job that is resumed read it there.
+
+        Raises `TypeError`, which names the column whose type has no twin here.
+        """
+        frames = find_data_frames(self._configuration.get(DeploymentOptions.TARGET))
+        name = name or "DataFrame"
+        return self.from_source(
+            frames.source(df, name), watermark_strategy or WatermarkStrategy.no_watermarks(), name
+        )
 
     def _source(self, source: Any, name: str, type_info: TypeInformation | None) -> SingleOutputStreamOperator:
         node = self._add_node(OperatorKind.SOURCE, name, source, [], type_info)

@@ -1,7 +1,8 @@
 """A slot's data connections: one per pair of slots and generation. The slot with the higher number dials.
 
-A process that stands by learns
-which slot it plays from the list of peers that it is to connect. The dialler dials again until the other slot has reached the same generation; the listener refuses a generation that
+A process that stands by learns which slot it plays from the list of peers that it is to connect.
+
+The dialler dials again until the other slot has reached the same generation; the listener refuses a generation that
 is over and a process that is not the one the driver named. After `disconnect()` no frame of what was connected is
 delivered any more.
 """

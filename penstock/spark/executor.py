@@ -13,6 +13,7 @@ from penstock.graph.pickling import dumps
 from penstock.runtime.job_master.identity import LATEST, identify
 from penstock.runtime.job_master.restore import open_own
 from penstock.runtime.job_master.settings import JobSettings
+from penstock.spark.data_frames import DataFrames, JobFiles, has_frames
 from penstock.spark.job import SparkJob, driver_store
 from penstock.spark.session import is_running, open_session
 from penstock.spark.submission import ship_modules
@@ -20,13 +21,15 @@ from penstock.spark.terminal import Terminal
 
 
 class SparkExecutor:
-    """Implements `penstock.datastream.execution.Executor`."""
+    """Implements `penstock.datastream.execution.Executor`. `data_frames`: what knows Spark's DataFrames."""
+
+    data_frames = DataFrames()
 
     def submit(self, graph: JobGraph, configuration: Configuration) -> JobClient:
         """Starts Spark, if none is active, and the job. What can be known without Spark is checked before it starts.
 
         Raises `OptionError`, `RestoreSourceError`, `StoreError`, `UnpicklableFunction`, `PortError`, `JavaMissing`,
-        `SessionError`.
+        `SessionError`, `SourceError`, `SinkError`.
         """
         configuration = _with_absolute_paths(configuration)
         JobSettings.from_configuration(configuration, graph.slots)
@@ -34,16 +37,24 @@ class SparkExecutor:
         identity = identify(configuration, graph.name, lambda: JobID.generate().hex, driver_store(configuration))
         if identity.directory is not None:
             open_own(driver_store(configuration), identity.directory)
-        terminal = Terminal()
+        terminal, files = Terminal(), JobFiles()
         if not is_running():
             terminal.show("starting Spark …")
         try:
-            substrate = open_session(graph.name, graph.slots)
+            reads_frames = has_frames(graph)
+            substrate = open_session(graph.name, graph.slots, keep=reads_frames)
             substrate.check_places(graph.slots)
             ship_modules(substrate, configuration)
+            if reads_frames:
+                terminal.show("writing the DataFrame's rows …")
+            files.prepare(graph, identity, substrate)
         finally:
             terminal.show("")
-        return SparkJob(graph, configuration, identity, substrate, terminal).start()
+        try:
+            return SparkJob(graph, configuration, identity, substrate, terminal, files).start()
+        except BaseException:
+            files.remove(keep=identity.resume)
+            raise
 
 
 def _with_absolute_paths(configuration: Configuration) -> Configuration:

@@ -31,6 +31,7 @@ from penstock.runtime.job_master.identity import JobIdentity, OpenStore
 from penstock.runtime.job_master.job_master import JobMaster
 from penstock.runtime.job_master.outcome import JobOutcome
 from penstock.runtime.job_master.ports import MasterPorts
+from penstock.spark.data_frames import JobFiles
 from penstock.spark.driver import DriverLoop, OrderedWork
 from penstock.spark.job_client import SparkJobClient
 from penstock.spark.session import LOOPBACK, Substrate
@@ -82,7 +83,9 @@ class SparkJob:
         identity: JobIdentity,
         substrate: Substrate,
         terminal: Terminal,
+        files: JobFiles,
     ) -> None:
+        self._files = files
         self._configuration = configuration
         self._substrate = substrate
         self._terminal = terminal
@@ -247,5 +250,6 @@ class SparkJob:
         self._progress.stop()
         self._console.stop()
         sys.setswitchinterval(self._switch_interval_s)
+        self._files.remove(keep=outcome.resume_from is not None)
         self._client.on_ended(outcome)
         atexit.unregister(self._client.leave)

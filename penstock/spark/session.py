@@ -84,12 +84,13 @@ def is_running() -> bool:
     return SparkContext._active_spark_context is not None
 
 
-def open_session(job_name: str, slots: int) -> Substrate:
-    """The active context, or a new one, which takes some seconds. Raises `JavaMissing`, `SessionError`."""
+def open_session(job_name: str, slots: int, keep: bool = False) -> Substrate:
+    """The active context, or a new one, which takes some seconds. `keep`: the active one has what the job needs, and
+    is used even if it is ours and too small. Raises `JavaMissing`, `SessionError`."""
     global _own
     if SparkContext._active_spark_context is None and (active := SparkSession.getActiveSession()) is not None:
         raise SessionError(f"slots need a classic Spark session; the active one is a {type(active).__module__}")
-    if _is_too_small(slots):
+    if not keep and _is_too_small(slots):
         SparkContext._active_spark_context.stop()  # type: ignore[union-attr]
     context = SparkContext._active_spark_context
     if context is None:

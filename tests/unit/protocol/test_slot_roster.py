@@ -129,10 +129,9 @@ def test_a_planned_replacement_restarts_without_asking_the_restart_strategy() ->
 
 @given(st.lists(st.tuples(st.sampled_from(["register", "copy", "again", "lose"]), st.integers(0, 4)), max_size=60))
 def test_no_process_plays_twice_and_no_spare_idles_beside_a_vacant_slot(steps: list[tuple[str, int]]) -> None:
-    roster, submissions, made = SlotRoster(3, 2), [0] * 5, 0
+    roster, submissions = SlotRoster(3, 2), [0] * 5
     alive: list[str] = []
-    for action, pick in steps:
-        made += 1
+    for made, (action, pick) in enumerate(steps):
         if action == "lose" and alive:
             roster.lose(alive.pop(pick % len(alive)))
         elif action != "lose":

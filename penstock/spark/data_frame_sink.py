@@ -1,0 +1,65 @@
+"""A stream's rows as a DataFrame: exactly-once Parquet, read when the job has ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.common.typeinfo import TypeInformation
+from penstock.datastream.connectors.base import Committer, Sink, SinkError, SinkWriter, WriterContext
+from penstock.datastream.connectors.file_sink import FileSink
+from penstock.datastream.connectors.parquet import ParquetBulkWriters
+from penstock.spark.data_types import schema_of
+from penstock.storage.opening import local_path
+
+_COMPRESSION = "snappy"
+
+
+class DataFrameSink(Sink):
+    """Made by `stream.to_spark()`. `path` None: below the job's directory, which `prepare` tells."""
+
+    def __init__(self, path: str | None) -> None:
+        self._path = None if path is None else Path(local_path(path)).absolute()
+        self._row_type: TypeInformation | None = None
+        self._files: FileSink | None = None
+
+    def validate(self, input_type: TypeInformation | None) -> None:
+        ParquetBulkWriters.for_row_type(compression=_COMPRESSION).validate(input_type)
+        assert input_type is not None
+        schema_of(input_type)
+        self._row_type = input_type
+
+    def prepare(self, folder: Path, uid: str, goes_on: bool) -> None:
+        """Where the rows go: the given path, else a folder below `folder`. `goes_on`: the job was there before, and so
+        may its rows. Raises `SinkError`."""
+        if self._path is None:
+            self._path = folder / uid
+        elif not goes_on and (there := next(_visible(self._path), None)) is not None:
+            raise SinkError(
+                f"to_spark(path={str(self._path)!r}): there is {there.name} already, which would be read as if it were "
+                "this job's: give another path, or none"
+            )
+        self._files = FileSink.for_parquet(str(self._path), _COMPRESSION)
+        self._files.validate(self._row_type)
+
+    def create_writer(self, context: WriterContext, restored: list[bytes]) -> SinkWriter:
+        assert self._files is not None, "prepare() comes first"
+        return self._files.create_writer(context, restored)
+
+    def create_committer(self) -> Committer:
+        assert self._files is not None, "prepare() comes first"
+        return self._files.create_committer()
+
+    def read(self, session: SparkSession) -> DataFrame:
+        """The rows that were committed. After the job's end."""
+        assert self._path is not None and self._row_type is not None
+        return session.read.schema(schema_of(self._row_type)).parquet(self._path.as_uri())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__
+
+
+def _visible(folder: Path) -> Any:
+    return (p for p in folder.glob("*") if not p.name.startswith((".", "_")))

@@ -1,0 +1,162 @@
+"""A DataFrame as a bounded source: Spark writes it once, as Parquet, before slots start; from then on it is files.
+
+So it is replayable: a restart, and a job that is resumed, read the files again, and the DataFrame is not computed
+twice. A folder is complete when it holds `_penstock.json`, which is written last and says what columns there are.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import shutil
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.common.composite_types import RowType
+from penstock.datastream.connectors.base import ReaderContext, Source, SourceError, SourceReader, SplitEnumerator
+from penstock.datastream.connectors.file_source import FileEnumeratorProvider, FileSource
+from penstock.datastream.connectors.parquet import ParquetColumnarRowInputFormat
+from penstock.spark.data_types import row_type_of
+
+log = logging.getLogger(__name__)
+
+MANIFEST = "_penstock.json"
+
+# A row group is a split: small enough that slots share a DataFrame of one partition, too, large enough to read fast.
+_ROW_GROUP_BYTES = 16 << 20
+_WRITE_OPTIONS = {
+    "compression": "lz4_raw",
+    "parquet.block.size": str(_ROW_GROUP_BYTES),
+    "parquet.enable.dictionary": "false",
+}
+# As Arrow reads it: no INT96, no calendar of before 1582.
+_WRITE_SETTINGS = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.writeLegacyFormat": "false",
+}
+_settings_lock = threading.Lock()
+
+
+class DataFrameSource(Source):
+    """Made by `env.from_spark(df)`. It reads nothing before `prepare`. Raises `TypeError`, `UnsupportedType`."""
+
+    def __init__(self, frame: Any, name: str) -> None:
+        if not isinstance(frame, DataFrame) or not hasattr(frame, "_jdf"):
+            kind = f"{type(frame).__module__}.{type(frame).__qualname__}"
+            hint = "; slots need a classic Spark session" if "connect" in kind else ""
+            raise TypeError(f"from_spark() takes a pyspark.sql.DataFrame, got a {kind}{hint}")
+        if frame.isStreaming:
+            raise TypeError(
+                f"from_spark() {name!r}: a streaming DataFrame has no end that could be written before the job starts; "
+                "pass the DataFrame of a batch query"
+            )
+        self._name = name
+        self._frame: DataFrame | None = frame
+        self._row_type = row_type_of(frame.schema)
+        self._files: FileSource | None = None
+
+    @property
+    def produced_type(self) -> RowType:
+        return self._row_type
+
+    @property
+    def context(self) -> Any:
+        """The SparkContext that computes the DataFrame."""
+        assert self._frame is not None
+        return self._frame.sparkSession.sparkContext
+
+    def prepare(self, folder: Path, uid: str, kept: Sequence[Path]) -> Path | None:
+        """Writes the DataFrame below `folder`, unless a folder in `kept` has it already. `uid` is the operator's.
+
+        Returns what was written, to be removed when no checkpoint needs it; None where nothing was. Raises
+        `SourceError`, whose cause is Spark's error where the DataFrame cannot be written.
+        """
+        for candidate in kept:
+            for manifest in sorted(candidate.glob(f"{uid}-*/{MANIFEST}")):
+                self._check_unchanged(manifest)
+                self._read_from(manifest.parent)
+                return manifest.parent if candidate == folder else None
+        target = folder / f"{uid}-{secrets.token_hex(4)}"
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._write(target)
+        except BaseException:
+            shutil.rmtree(target, ignore_errors=True)
+            raise
+        self._read_from(target)
+        return target
+
+    def _write(self, target: Path) -> None:
+        frame = self._frame
+        assert frame is not None
+        try:
+            with _write_settings(frame.sparkSession):
+                frame.write.options(**_WRITE_OPTIONS).parquet(target.absolute().as_uri())
+        except Exception as error:
+            raise SourceError(
+                f"from_spark() {self._name!r}: the DataFrame could not be written to {target}: {_first_line(error)}"
+            ) from error
+        manifest = {"name": self._name, "columns": str(self._row_type)}
+        (target / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+
+    def _check_unchanged(self, manifest: Path) -> None:
+        try:
+            before = json.loads(manifest.read_text(encoding="utf-8"))["columns"]
+        except (OSError, ValueError, KeyError) as error:
+            raise SourceError(f"{manifest} cannot be read: {error}. Start without the checkpoint.") from error
+        if before != str(self._row_type):
+            raise SourceError(
+                f"from_spark() {self._name!r}: the DataFrame has changed. The job that goes on has read {before}, "
+                f"written to {manifest.parent}, and the program now passes {self._row_type}. Pass a DataFrame of the "
+                "same columns, give the operator another uid, or start without the checkpoint."
+            )
+
+    def _read_from(self, folder: Path) -> None:
+        format = ParquetColumnarRowInputFormat(self._row_type)
+        splittable = FileEnumeratorProvider.default_splittable_file_enumerator()
+        builder = FileSource.for_bulk_file_format(format, str(folder)).set_file_enumerator(splittable)
+        self._files = builder.build()
+        self._files.validate()
+
+    def create_enumerator(self, parallelism: int, restored: bytes | None) -> SplitEnumerator:
+        assert self._files is not None, "prepare() comes first"
+        return self._files.create_enumerator(parallelism, restored)
+
+    def create_reader(self, context: ReaderContext) -> SourceReader:
+        assert self._files is not None, "prepare() comes first"
+        return self._files.create_reader(context)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_frame": None}
+
+
+@contextmanager
+def _write_settings(session: SparkSession) -> Iterator[None]:
+    """These can only be set for a session; the user's values are put back."""
+    with _settings_lock:
+        before = {key: session.conf.get(key, None) for key in _WRITE_SETTINGS}
+        try:
+            for key, value in _WRITE_SETTINGS.items():
+                session.conf.set(key, value)
+            yield
+        finally:
+            for key, old in before.items():
+                if old is None:
+                    session.conf.unset(key)
+                else:
+                    session.conf.set(key, old)
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error)
+    if isinstance(error, PySparkException) and "Caused by: " in text:
+        text = text.rpartition("Caused by: ")[2]  # the outer ones only say that a task failed
+    return (text.strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,107 @@
+"""Between Spark SQL's types and ours, for rows that go from one to the other in Parquet files.
+
+Instants (TIMESTAMP) become naive timestamps in UTC, decimals BIG_DEC; on the way back a timestamp is TIMESTAMP_NTZ, and
+BIG_INT and BIG_DEC, whose values have no bound, are their decimal text.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import types as sql
+
+from penstock.common import scalar_types as scalar
+from penstock.common.columns import ColumnType
+from penstock.common.composite_types import ListType, MapType, RowType, TupleType
+from penstock.common.typeinfo import RESERVED_COLUMNS, TypeInformation
+
+_TO_OURS: dict[type[sql.DataType], ColumnType] = {
+    sql.BooleanType: scalar.BOOLEAN,
+    sql.ByteType: scalar.BYTE,
+    sql.ShortType: scalar.SHORT,
+    sql.IntegerType: scalar.INT,
+    sql.LongType: scalar.LONG,
+    sql.FloatType: scalar.FLOAT,
+    sql.DoubleType: scalar.DOUBLE,
+    sql.StringType: scalar.STRING,
+    sql.CharType: scalar.STRING,
+    sql.VarcharType: scalar.STRING,
+    sql.BinaryType: scalar.BYTES,
+    sql.DecimalType: scalar.BIG_DEC,
+    sql.DateType: scalar.SQL_DATE,
+    sql.TimestampType: scalar.SQL_TIMESTAMP,
+    sql.TimestampNTZType: scalar.SQL_TIMESTAMP,
+}
+
+_TO_SPARK: dict[ColumnType, sql.DataType] = {
+    scalar.BOOLEAN: sql.BooleanType(),
+    scalar.BYTE: sql.ByteType(),
+    scalar.SHORT: sql.ShortType(),
+    scalar.INT: sql.IntegerType(),
+    scalar.LONG: sql.LongType(),
+    scalar.FLOAT: sql.FloatType(),
+    scalar.DOUBLE: sql.DoubleType(),
+    scalar.STRING: sql.StringType(),
+    scalar.BYTES: sql.BinaryType(),
+    scalar.BIG_INT: sql.StringType(),
+    scalar.BIG_DEC: sql.StringType(),
+    scalar.SQL_DATE: sql.DateType(),
+    scalar.SQL_TIMESTAMP: sql.TimestampNTZType(),
+}
+
+
+class UnsupportedType(TypeError):
+    """A column cannot pass between Spark and us. The message names it, its type, and the way out."""
+
+
+def row_type_of(schema: sql.StructType) -> RowType:
+    """ROW_NAMED with a field per column of a DataFrame. Raises `UnsupportedType`."""
+    names = schema.names
+    if not names:
+        raise UnsupportedType("the DataFrame has no columns")
+    for name in names:
+        if name in RESERVED_COLUMNS:
+            raise UnsupportedType(f"the column name {name!r} is reserved for Penstock's own columns: rename it")
+        if names.count(name) > 1:
+            raise UnsupportedType(f"the column name {name!r} occurs {names.count(name)} times: rename one of them")
+    return RowType(tuple(_ours(f.dataType, f.name) for f in schema.fields), tuple(names))
+
+
+def _ours(spark: sql.DataType, column: str) -> ColumnType:
+    if isinstance(spark, sql.ArrayType):
+        return ListType(_ours(spark.elementType, f"{column}[]"))
+    if isinstance(spark, sql.MapType):
+        return MapType(_ours(spark.keyType, f"{column} (key)"), _ours(spark.valueType, f"{column} (value)"))
+    if isinstance(spark, sql.StructType) and spark.names:
+        fields = tuple(_ours(f.dataType, f"{column}.{f.name}") for f in spark.fields)
+        return RowType(fields, tuple(spark.names))
+    ours = _TO_OURS.get(type(spark))
+    if ours is None:
+        raise UnsupportedType(
+            f"column {column!r} is Spark's {spark.simpleString()}, for which there is no type here: cast it (e.g. to "
+            "string) or drop it before from_spark()"
+        )
+    return ours
+
+
+def schema_of(row_type: TypeInformation) -> sql.StructType:
+    """The columns in which a sink writes rows of this type. Raises `UnsupportedType`."""
+    if isinstance(row_type, RowType | TupleType):
+        names, types = row_type.field_names, row_type.field_types
+    else:
+        names, types = tuple(row_type.schema.names), (row_type,)  # type: ignore[assignment]
+    return sql.StructType([sql.StructField(n, _spark(t, n)) for n, t in zip(names, types)])
+
+
+def _spark(ours: ColumnType, column: str) -> sql.DataType:
+    if isinstance(ours, ListType):
+        return sql.ArrayType(_spark(ours.element_type, f"{column}[]"))
+    if isinstance(ours, MapType):
+        return sql.MapType(_spark(ours.key_type, f"{column} (key)"), _spark(ours.value_type, f"{column} (value)"))
+    if isinstance(ours, RowType | TupleType):
+        fields = zip(ours.field_names, ours.field_types)
+        return sql.StructType([sql.StructField(n, _spark(t, f"{column}.{n}")) for n, t in fields])
+    spark = _TO_SPARK.get(ours)
+    if spark is None:
+        raise UnsupportedType(
+            f"column {column!r} is {ours}, which a Spark DataFrame cannot hold: convert it in a map before to_spark()"
+        )
+    return spark
