@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Callable
 
 from penstock.common.time import Duration, Time
@@ -68,9 +67,7 @@ class WatermarkStrategy:
 
         Raises ValueError for a negative bound."""
         bound = _length(max_out_of_orderness, "for_bounded_out_of_orderness", "the bound")
-        return WatermarkStrategy(
-            "for_bounded_out_of_orderness", partial(BoundedOutOfOrdernessWatermarks, bound)
-        )  # fmt: skip
+        return WatermarkStrategy(f"for_bounded_out_of_orderness({bound})", _Bounded(bound))
 
     @staticmethod
     def for_generator(new_generator: Callable[[], WatermarkGenerator]) -> WatermarkStrategy:
@@ -128,7 +125,22 @@ class WatermarkStrategy:
         return generator
 
     def __str__(self) -> str:
-        return self.name
+        text = self.name
+        if self.timestamp_column is not None:
+            text += f", timestamps from column {self.timestamp_column!r}"
+        if self.idle_timeout is not None:
+            text += f", idle after {self.idle_timeout}"
+        return text
+
+
+@dataclass(frozen=True)
+class _Bounded:
+    """Where a partial would do, but for strategies that say the same being equal."""
+
+    bound: Duration
+
+    def __call__(self) -> WatermarkGenerator:
+        return BoundedOutOfOrdernessWatermarks(self.bound)
 
 
 def _length(given: Any, method: str, what: str) -> Duration:

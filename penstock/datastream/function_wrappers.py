@@ -155,7 +155,7 @@ def selector_of(given: Any, method: str) -> Callable[[Any], Any]:
     """row -> key, from a KeySelector or a callable."""
     if isinstance(given, KeySelector):
         return given.get_key
-    if callable(given) and not isinstance(given, (type, Function)):
+    if callable(given) and not _is_function(given):
         return given  # type: ignore[no-any-return]
     hint = f"; for a column, write lambda row: row[{given!r}]" if isinstance(given, (int, str)) else ""
     raise TypeError(f"{method}() takes a key selector, a KeySelector or a callable of one row, got {given!r}{hint}")
@@ -165,11 +165,15 @@ def partitioner_of(given: Any) -> Callable[[Any, int], int]:
     """(key, number of partitions) -> partition, from a Partitioner or a callable."""
     if isinstance(given, Partitioner):
         return given.partition
-    if callable(given) and not isinstance(given, (type, Function)):
+    if callable(given) and not _is_function(given):
         return given  # type: ignore[no-any-return]
     raise TypeError(
         f"partition_custom() takes a Partitioner or a callable (key, partitions) -> partition, got {given!r}"
     )
+
+
+def _is_function(given: Any) -> bool:
+    return isinstance(given, Function) or (isinstance(given, type) and issubclass(given, Function))
 
 
 def base_name(function: Function) -> str:

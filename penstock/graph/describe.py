@@ -18,8 +18,12 @@ def describe(graph: JobGraph) -> str:
         lines.append(f"    parallelism {vertex.parallelism} (max {vertex.max_parallelism}{keyed})")
         for edge in graph.inputs_of(vertex.index):
             source = graph.vertices[edge.source]
-            lines.append(f"    <- {edge.partitioner.kind.value} from [{source.index}] {source.operators[-1].name}: "
-                         f"{_type_text(edge)}, {_channels(edge)}")
+            to = f"input {edge.input_index + 1} " if vertex.operators[0].kind.two_inputs else ""
+            side = "" if edge.side_output is None else f", side output {edge.side_output!r}"
+            lines.append(f"    {to}<- {edge.partitioner.kind.value} from [{source.index}] {source.operators[-1].name}"
+                         f"{side}: {_type_text(edge)}, {_channels(edge)}")
+        if (time := _event_time(graph, vertex)) is not None:
+            lines.append(f"    event time: {time}")
         for operator in vertex.operators:
             uid = f"uid '{operator.user_uid}'" if operator.user_uid else f"id {operator.uid}"
             lines.append(f"    {operator.name} ({uid})")
@@ -39,12 +43,29 @@ def _plan_node(graph: JobGraph, vertex: Vertex) -> dict[str, object]:
         "contents": vertex.name,
         "parallelism": vertex.parallelism,
         "max_parallelism": vertex.max_parallelism,
-        "operators": [{"id": o.uid, "name": o.name, "type": o.kind.value} for o in vertex.operators],
+        "event_time": _event_time(graph, vertex),
+        "operators": [
+            {"id": o.uid, "name": o.name, "type": o.kind.value, "side_outputs": list(o.side_outputs)}
+            for o in vertex.operators
+        ],
         "predecessors": [
-            {"id": e.source, "ship_strategy": e.partitioner.kind.value.upper(), "edge": e.name}
+            {
+                "id": e.source,
+                "ship_strategy": e.partitioner.kind.value.upper(),
+                "edge": e.name,
+                "input": e.input_index,
+                "side_output": e.side_output,
+            }
             for e in graph.inputs_of(vertex.index)
         ],
     }
+
+
+def _event_time(graph: JobGraph, vertex: Vertex) -> str | None:
+    """Where the vertex's time comes from; None: it has none."""
+    if vertex.clock is not None:
+        return str(vertex.clock.watermark_strategy)
+    return "that of its inputs" if any(e.timestamped for e in graph.inputs_of(vertex.index)) else None
 
 
 def _type_text(edge: Edge) -> str:

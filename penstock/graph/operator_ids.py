@@ -1,15 +1,15 @@
 """Operator ids that survive restarts and changes of code.
 
 An operator with a uid of the user's is known by that for ever. Another one is known by what it is (its kind) and where
-it stands (its inputs' ids, and its place among equals), as Flink's StreamGraphHasher does it. Functions, names,
-parallelism and what is added elsewhere in the program change nothing.
+it stands (its inputs' ids and side outputs, and its place among equals), as Flink's StreamGraphHasher does it.
+Functions, names, parallelism and what is added elsewhere in the program change nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
 
-from penstock.graph.logical import LogicalGraph, Node
+from penstock.graph.logical import Input, LogicalGraph, Node
 
 
 class DuplicateUid(ValueError):
@@ -33,7 +33,7 @@ def assign_uids(graph: LogicalGraph) -> dict[Node, str]:
         elif node.uid is not None:
             uid = uid_of(node.uid)
         else:
-            place = (node.kind.value, *(uids[i.node] for i in node.inputs))
+            place = (node.kind.value, *(_place_of(i, uids) for i in node.inputs))
             ordinal = seen.get(place, 0)
             seen[place] = ordinal + 1
             uid = _digest("place", *place, str(ordinal))
@@ -45,6 +45,13 @@ def assign_uids(graph: LogicalGraph) -> dict[Node, str]:
         uids[node] = uid
         owners[uid] = node
     return uids
+
+
+def _place_of(given: Input, uids: dict[Node, str]) -> str:
+    place = uids[given.node]
+    if given.side_output is not None:
+        place += f"/{given.side_output}"
+    return f"{place}#{given.index}" if given.index else place
 
 
 def _digest(*parts: str) -> str:

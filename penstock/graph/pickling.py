@@ -8,7 +8,9 @@ from typing import Any, Iterator
 
 import cloudpickle
 
+from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.graph.job_graph import JobGraph, Operator
+from penstock.graph.windows import WindowSpec
 
 _DEPTH_MAX = 12
 PICKLING_ERRORS = (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError, NotImplementedError)
@@ -41,13 +43,28 @@ def check(graph: JobGraph) -> None:
     """Raises `UnpicklableFunction` for the first operator or partitioner that cannot be pickled."""
     for vertex in graph.vertices:
         for operator in vertex.operators:
-            _check_part(operator.function, f"operator {operator.name!r}", operator.name)
+            for part, what in _shipped(operator):
+                _check_part(part, f"{what}operator {operator.name!r}", operator.name)
     for edge in graph.edges:
         source = graph.vertices[edge.source].operators[-1]
         target: Operator = graph.vertices[edge.target].operators[0]
         where = f"the {edge.partitioner.kind.value} edge from {source.name!r} to {target.name!r}"
         _check_part(edge.partitioner.key_selector, f"the key selector of {where}", target.name)
         _check_part(edge.partitioner.custom, f"the partitioner of {where}", target.name)
+
+
+def _shipped(operator: Operator) -> list[tuple[Any, str]]:
+    """The parts of an operator that are the user's, with what they are where that is not the operator itself."""
+    if isinstance(operator.function, WindowSpec):
+        spec = operator.function
+        return [(spec.reduce, "the reduce function of "), (spec.aggregate, "the aggregate function of "),
+                (spec.process, "the window function of ")]
+    if isinstance(operator.watermark_strategy, WatermarkStrategy):
+        strategy = operator.watermark_strategy
+        parts = [(strategy.timestamp_assigner, "the timestamp assigner of "),
+                 (strategy.new_generator, "the watermark generator of ")]
+        return parts if operator.function is strategy else [(operator.function, ""), *parts]
+    return [(operator.function, "")]
 
 
 def _check_part(part: Any, where: str, operator: str) -> None:

@@ -177,8 +177,6 @@ def test_values_that_cannot_be(env, call, says):
     [
         (lambda s: s.slot_sharing_group("a"), "slot_sharing_group.'a'. of operator 'Source: Collection Source'"),
         (lambda s: s.broadcast("descriptor"), "broadcast state comes with a later release"),
-        (lambda s: s.key_by(First()).window(None), "windows come with a later release"),
-        (lambda s: s.assign_timestamps_and_watermarks(WatermarkStrategy.for_monotonous_timestamps()), "event time"),
     ],
 )
 def test_what_comes_later_is_refused_by_name(env, call, says):
@@ -304,7 +302,7 @@ def test_a_row_that_does_not_fit_is_refused_when_the_source_is_declared(env):
         (lambda env: env.from_source(3, WatermarkStrategy.no_watermarks(), "s"), TypeError, "takes a Source"),
         (lambda env: env.from_source(CollectionSource([1]), None, "s"), TypeError, "takes a WatermarkStrategy"),
         (lambda env: env.from_source(CollectionSource([1]), WatermarkStrategy.for_monotonous_timestamps(), "clicks"),
-         NotImplementedError, "source 'clicks': WatermarkStrategy.for_monotonous_timestamps: event time"),
+         ValueError, "source 'clicks': WatermarkStrategy.for_monotonous_timestamps needs timestamps"),
         (lambda env: env.from_source(CollectionSource([1], Types.LONG()), WatermarkStrategy.no_watermarks(), "s",
                                      Types.STRING()), TypeError, "produces LONG, type_info says STRING"),
         (lambda env: env.from_collection([1], int), TypeError, r"write Types\.LONG\(\)"),

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import pytest
+
+from penstock.common import Types
+from penstock.datastream import (
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
+    KeyedCoProcessFunction,
+    MapFunction,
+    StreamExecutionEnvironment,
+)
+from penstock.datastream.connectors.discard import DiscardingSink
+from penstock.graph.logical import OperatorKind, PartitionerKind
+
+
+class Both(CoMapFunction):
+    def map1(self, value):
+        return value
+
+    def map2(self, value):
+        return None
+
+
+class Expand(CoFlatMapFunction):
+    def flat_map1(self, value):
+        yield value
+
+    def flat_map2(self, value):
+        return None
+
+
+class Process(CoProcessFunction):
+    def process_element1(self, value, ctx):
+        yield value
+
+    def process_element2(self, value, ctx):
+        return None
+
+
+class KeyedProcess(KeyedCoProcessFunction):
+    def process_element1(self, value, ctx):
+        yield value
+
+    def process_element2(self, value, ctx):
+        return None
+
+
+def pair(env):
+    left = env.from_collection([1], Types.LONG()).name("left")
+    return left, env.from_collection(["a"], Types.STRING()).name("right")
+
+
+def built(env, stream):
+    stream.sink_to(DiscardingSink())
+    graph = env.get_job_graph()
+    vertex = next(v for v in graph.vertices if v.operators[0].kind.two_inputs)
+    return vertex, graph.inputs_of(vertex.index)
+
+
+@pytest.mark.parametrize("method, function, kind, name", [
+    ("map", Both(), OperatorKind.CO_MAP, "Co-Map"),
+    ("flat_map", Expand(), OperatorKind.CO_FLAT_MAP, "Co-Flat Map"),
+    ("process", Process(), OperatorKind.CO_PROCESS, "Co-Process"),
+])  # fmt: skip
+def test_two_inputs_into_one_operator(env, method, function, kind, name):
+    left, right = pair(env)
+    vertex, edges = built(env, getattr(left.connect(right), method)(function, Types.LONG()))
+    operator = vertex.operators[0]
+    assert (operator.kind, operator.function, operator.output_type) == (kind, function, Types.LONG())
+    assert vertex.name == f"{name} -> Sink: DiscardingSink" and not vertex.keyed
+    assert [(e.input_index, e.type) for e in edges] == [(0, Types.LONG()), (1, Types.STRING())]
+    assert [e.name.split("-")[2] for e in edges] == ["0", "1"]
+
+
+@pytest.mark.parametrize("method, function", [("map", Both()), ("flat_map", Expand()), ("process", KeyedProcess())])
+@pytest.mark.parametrize("keys_after", [True, False])
+def test_keyed_on_both_sides(env, method, function, keys_after):
+    left, right = pair(env)
+    if keys_after:
+        connected = left.connect(right).key_by(str, lambda text: text, Types.STRING())
+    else:
+        connected = left.key_by(str, Types.STRING()).connect(right.key_by(lambda text: text, Types.STRING()))
+    vertex, edges = built(env, getattr(connected, method)(function))
+    assert vertex.keyed and vertex.operators[0].kind is OperatorKind.KEYED_CO_PROCESS
+    assert [e.input_index for e in edges] == [0, 1]
+    assert {e.partitioner.kind for e in edges} == {PartitionerKind.HASH}
+    assert edges[0].partitioner.key_selector(5) == "5"
+    used = vertex.operators[0].function
+    assert [list(used.process_element1(7, None)), used.process_element2("x", None)] == [[7], None]
+
+
+def test_keying_anew_forgets_the_first_keys(env):
+    left, right = pair(env)
+    connected = left.key_by(abs).connect(right).key_by(str, str, Types.STRING())
+    _, edges = built(env, connected.process(KeyedProcess()))
+    assert edges[0].partitioner.key_type == Types.STRING()
+
+
+def test_a_union_is_one_input(env):
+    left, right = pair(env)
+    _, edges = built(env, left.union(left).connect(right.union(right)).map(Both()))
+    assert [e.input_index for e in edges] == [0, 0, 1, 1]
+    assert len({e.name for e in edges}) == 4
+
+
+def test_a_stream_with_itself(env):
+    left, _ = pair(env)
+    _, edges = built(env, left.connect(left).map(Both()))
+    assert [e.input_index for e in edges] == [0, 1] and len({e.name for e in edges}) == 2
+
+
+def test_connected_streams_know_their_types(env):
+    left, right = pair(env)
+    connected = left.connect(right)
+    assert (connected.get_type1(), connected.get_type2()) == (Types.LONG(), Types.STRING())
+    assert connected.get_execution_environment() is env
+
+
+@pytest.mark.parametrize("call, error, says", [
+    (lambda a, b: a.connect(5), TypeError, r"connect\(\) takes a stream, got 5"),
+    (lambda a, b: a.connect(StreamExecutionEnvironment.get_execution_environment().from_collection([1])), ValueError,
+     "one environment"),
+    (lambda a, b: a.connect(b).map(abs), TypeError, "map.. of connected streams takes a CoMapFunction, got the call"),
+    (lambda a, b: a.connect(b).flat_map(Both()), TypeError, "takes a CoFlatMapFunction"),
+    (lambda a, b: a.connect(b).map(Both), TypeError, "was given the class Both"),
+    (lambda a, b: a.connect(b).process(KeyedProcess()), TypeError, "not both keyed: call key_by"),
+    (lambda a, b: a.key_by(abs).connect(b).process(KeyedProcess()), TypeError, "not both keyed"),
+    (lambda a, b: a.connect(b).key_by(abs, str).process(MapFunction), TypeError, "was given the class MapFunction"),
+    (lambda a, b: a.connect(b).process(str.upper), TypeError, "takes a CoProcessFunction, got the callable"),
+    (lambda a, b: a.key_by(abs, Types.LONG()).connect(b.key_by(str)).process(KeyedProcess()), TypeError,
+     "operator 'Keyed Co-Process': the keys of both inputs have one type, got LONG and no declared type"),
+    (lambda a, b: a.key_by(abs, Types.LONG()).connect(b.key_by(str, Types.STRING())).map(Both()), TypeError,
+     "got LONG and STRING"),
+    (lambda a, b: a.connect(b).key_by(None, abs), TypeError, "takes a key selector"),
+    (lambda a, b: a.connect(b).map(Both(), int), TypeError, r"write Types\.LONG"),
+])  # fmt: skip
+def test_what_cannot_be_connected(env, call, error, says):
+    with pytest.raises(error, match=says):
+        call(*pair(env))
+
+
+def test_one_keyed_side_keeps_its_partitioning(env):
+    left, right = pair(env)
+    vertex, edges = built(env, left.key_by(abs).connect(right).process(Process()))
+    assert vertex.operators[0].kind is OperatorKind.CO_PROCESS
+    assert [e.partitioner.kind for e in edges] == [PartitionerKind.HASH, PartitionerKind.REBALANCE]

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import pytest
+
+from penstock.common import Duration, Types, WatermarkStrategy
+from penstock.common.watermark_strategy import TimestampAssigner
+from penstock.datastream.connectors.collection import CollectionSource
+from penstock.datastream.connectors.discard import DiscardingSink
+from penstock.graph.logical import OperatorKind
+
+EVENT = Types.ROW_NAMED(["user", "at", "when", "price"], [Types.STRING(), Types.LONG(), Types.SQL_TIMESTAMP(),
+                                                         Types.DOUBLE()])  # fmt: skip
+MONOTONOUS = WatermarkStrategy.for_monotonous_timestamps()
+NONE = WatermarkStrategy.no_watermarks()
+
+
+class At(TimestampAssigner):
+    def extract_timestamp(self, value, record_timestamp):
+        return value.at
+
+
+def source(env, strategy=NONE, type_info=EVENT):
+    return env.from_source(CollectionSource([], type_info), strategy, "events")
+
+
+@pytest.mark.parametrize("strategy", [
+    MONOTONOUS.with_timestamp_assigner(At()), MONOTONOUS.with_timestamp_column("at"),
+    MONOTONOUS.with_timestamp_column("when"), NONE.with_timestamp_column("at"),
+])  # fmt: skip
+def test_a_sources_strategy_stands_with_its_operator(env, strategy):
+    source(env, strategy).sink_to(DiscardingSink())
+    operator = env.get_job_graph().vertices[0].operators[0]
+    assert operator.kind is OperatorKind.SOURCE and operator.watermark_strategy is strategy and operator.timestamped
+
+
+def test_a_source_without_a_strategy_has_no_event_time(env):
+    source(env).sink_to(DiscardingSink())
+    operator = env.get_job_graph().vertices[0].operators[0]
+    assert operator.watermark_strategy is None and not operator.timestamped
+
+
+def test_assigning_is_an_operator_of_its_own(env):
+    strategy = MONOTONOUS.with_timestamp_column("at")
+    stream = source(env).filter(bool).assign_timestamps_and_watermarks(strategy)
+    assert stream.get_type() == EVENT and stream.get_name() == "Timestamps/Watermarks"
+    stream.name("clock").uid("clock").sink_to(DiscardingSink())
+    graph = env.get_job_graph()
+    assert [v.name for v in graph.vertices] == ["Source: events -> Filter", "clock -> Sink: DiscardingSink"]
+    operator = graph.vertices[1].operators[0]
+    assert operator.function is strategy is operator.watermark_strategy
+
+
+@pytest.mark.parametrize("strategy, error, says", [
+    (MONOTONOUS, ValueError, r"WatermarkStrategy.for_monotonous_timestamps needs timestamps, and the rows have none: "
+     r"add \.with_timestamp_assigner"),
+    (MONOTONOUS.with_timestamp_column("att"), ValueError, "'att'.: there is no such column; the columns are user, at, "
+     "when, price"),
+    (MONOTONOUS.with_timestamp_column("price"), TypeError, "the column is of type double"),
+    (MONOTONOUS.with_timestamp_column("user"), TypeError, "whole milliseconds"),
+    (None, TypeError, "takes a WatermarkStrategy"),
+    (At(), TypeError, "takes a WatermarkStrategy"),
+])  # fmt: skip
+def test_a_strategy_that_does_not_fit_the_rows(env, strategy, error, says):
+    with pytest.raises(error, match=says) as caught:
+        source(env, strategy)
+    assert str(caught.value).startswith("source 'events': ")
+    with pytest.raises(error, match=says) as caught:
+        source(env).assign_timestamps_and_watermarks(strategy)
+    assert str(caught.value).startswith("assign_timestamps_and_watermarks(): ")
+
+
+def test_a_stream_without_a_type_has_no_columns(env):
+    with pytest.raises(TypeError, match="no declared type, so it has no columns"):
+        source(env).map(str).assign_timestamps_and_watermarks(MONOTONOUS.with_timestamp_column("at"))
+
+
+def test_watermarks_can_be_made_anew_from_the_timestamps_that_rows_have(env):
+    bounded = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(1))
+    timed = source(env, MONOTONOUS.with_timestamp_column("at"))
+    timed.map(str).assign_timestamps_and_watermarks(bounded).sink_to(DiscardingSink())
+    graph = env.get_job_graph()
+    assert [v.clock.watermark_strategy.name for v in graph.vertices] == [MONOTONOUS.name, bounded.name]
