@@ -23,7 +23,7 @@ from penstock.protocol.snapshot import (
     SubtaskSnapshot,
     VertexShape,
 )
-from penstock.protocol.topology import producers_of
+from penstock.protocol.topology import consumers_of, producers_of
 from penstock.protocol.watermark_valve import WATERMARK_MIN_MS
 
 T = TypeVar("T")
@@ -81,6 +81,9 @@ class OldEdge:
             return None
         parallelism = {v.index: v.parallelism for v in metadata.vertices}
         return cls(shape, parallelism[shape.source], parallelism[shape.target])
+
+    def consumers_of(self, producer: int) -> range:
+        return consumers_of(self.shape.pointwise, producer, self.source_parallelism, self.target_parallelism)
 
     def producers_of(self, consumer: int) -> range:
         return producers_of(self.shape.pointwise, consumer, self.source_parallelism, self.target_parallelism)

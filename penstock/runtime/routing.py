@@ -138,22 +138,31 @@ class _Custom(Router):
         count = self._parallelism
         try:
             keys = [self._select(row) for row in rows]
-            targets = [self._partition(key, count) for key in keys]
         except USER_ERRORS as error:
             raise OperatorFailure(f"{self._operator} (its custom partitioner)", error) from error
-        for key, target in zip(keys, targets):
-            if not isinstance(target, (int, np.integer)) or not 0 <= target < count:
-                message = (
-                    f"partition_custom after it: the partitioner returned {target!r} "
-                    f"for the key {key!r:.80}; it must be an int in [0, {count})"
-                )
-                raise OperatorFailure(self._operator, ValueError(message), ours=True)
+        targets = custom_targets(self._partition, keys, count, self._operator)
         try:
             values, _ = self._encoder.encode(keys)
         except UnsupportedKey as error:
             raise OperatorFailure(self._operator, error, ours=True) from error
         arrays = [*batch.columns, pa.array(values, pa.binary())]
-        return split_by_target(pa.RecordBatch.from_arrays(arrays, schema=self._schema), np.array(targets), count)
+        return split_by_target(pa.RecordBatch.from_arrays(arrays, schema=self._schema), targets, count)
+
+
+def custom_targets(partition: Callable[[Any, int], int], keys: list[Any], count: int, operator: str) -> np.ndarray:
+    """What a custom partitioner says of each key. Raises `OperatorFailure`."""
+    try:
+        targets = [partition(key, count) for key in keys]
+    except USER_ERRORS as error:
+        raise OperatorFailure(f"{operator} (its custom partitioner)", error) from error
+    for key, target in zip(keys, targets):
+        if not isinstance(target, (int, np.integer)) or not 0 <= target < count:
+            message = (
+                f"partition_custom after it: the partitioner returned {target!r} "
+                f"for the key {key!r:.80}; it must be an int in [0, {count})"
+            )
+            raise OperatorFailure(operator, ValueError(message), ours=True)
+    return np.array(targets, dtype=np.int64)
 
 
 def create_router(edge: Edge, producer: int, target_max_parallelism: int, operator: str, seed: int) -> Router:
