@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from penstock.common import Configuration
+from penstock.common import Configuration, WatermarkStrategy
 from penstock.graph.builder import build_job_graph
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.logical import Input, LogicalGraph, Node, OperatorKind, Partitioner, PartitionerKind
 from penstock.graph.pickling import UnpicklableFunction, dumps
+from penstock.graph.windows import WindowSpec
 
 LOCK = threading.Lock()
 
@@ -138,3 +139,25 @@ def test_a_value_that_holds_itself_ends_the_search():
 
     with pytest.raises(UnpicklableFunction, match="entry 'lock' of closure variable 'loop'"):
         dumps(graph_of(enrich))
+
+
+def test_the_parts_of_strategies_and_windows_are_named():
+    graph = LogicalGraph()
+    monotonous = WatermarkStrategy.for_monotonous_timestamps()
+    strategy = monotonous.with_timestamp_assigner(closure())
+    source = graph.add(Node(0, OperatorKind.SOURCE, "events", None, [], None, watermark_strategy=strategy))
+    with pytest.raises(UnpicklableFunction, match="^the timestamp assigner of operator 'events' .*'config'"):
+        dumps(build_job_graph(graph, Configuration(), "job"))
+
+    source.watermark_strategy = monotonous.with_timestamp_column("at")
+    clock = graph.add(Node(1, OperatorKind.TIMESTAMPS, "clock", None, [Input(source)], None))
+    clock.function = WatermarkStrategy.for_generator(closure()).with_timestamp_column("at")
+    with pytest.raises(UnpicklableFunction, match="^the watermark generator of operator 'clock' .*'config'"):
+        dumps(build_job_graph(graph, Configuration(), "job"))
+
+    clock.function = monotonous
+    keyed = Input(clock, Partitioner(PartitionerKind.HASH, abs))
+    spec = WindowSpec(10, 0, 0, None, Enricher(None), None, Enricher(threading.Lock()), None)
+    graph.add(Node(2, OperatorKind.WINDOW, "hourly", spec, [keyed], None))
+    with pytest.raises(UnpicklableFunction, match="^the window function of operator 'hourly' .*'connections'"):
+        dumps(build_job_graph(graph, Configuration(), "job"))
