@@ -1,0 +1,272 @@
+"""Key columns as a table keeps them: numbers as 64-bit words, strings and bytes one behind the other in a heap.
+
+Both are hashed and compared by whole arrays, and exactly: two keys are one only if all their bits are. Before that,
+values that are equal are made the same bits: -0.0 is 0.0, and all NaNs are one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from penstock.state.columnar.slot_arrays import Array, Slots
+from penstock.state.columnar.slot_index import Hashes, Rows
+
+_MULTIPLIER = np.uint64(0x9E37_79B9_7F4A_7C15)
+_SHIFT = np.uint64(32)
+_PADDING = 8
+_HEAP_COMPACTED_FROM_BYTES = 1 << 20
+
+
+def mixed(hashes: Hashes | None, words: npt.NDArray[Any]) -> Hashes:
+    """Folds a 64-bit word of each row into its hash (multiply and xor-shift); None: nothing has been folded yet."""
+    h = words.view(np.uint64)
+    h = h * _MULTIPLIER if hashes is None else (hashes ^ h) * _MULTIPLIER
+    h ^= h >> _SHIFT
+    return h
+
+
+class KeyRows(ABC):
+    """One key column of the rows of a batch."""
+
+    @abstractmethod
+    def hashed(self, hashes: Hashes | None, rows: Rows | None = None) -> Hashes: ...
+
+    @abstractmethod
+    def same(self, rows: Rows, others: Rows) -> npt.NDArray[np.bool_]:
+        """Whether the keys of `rows` and `others` are equal, pair by pair."""
+
+
+class KeyColumn(ABC):
+    """One key column of a table. `dtypes`: the arrays that it needs; they are given with each call."""
+
+    dtypes: tuple[npt.DTypeLike, ...]
+    garbage_bytes = 0
+
+    def __init__(self, type: pa.DataType) -> None:
+        self.type = type
+
+    @abstractmethod
+    def rows(self, array: pa.Array) -> KeyRows:
+        """`array` has no nulls."""
+
+    @abstractmethod
+    def matches(self, arrays: Sequence[Array], slots: Slots, given: Any, rows: Rows | None) -> npt.NDArray[np.bool_]: ...
+
+    @abstractmethod
+    def store(self, arrays: Sequence[Array], slots: Slots, given: Any, rows: Rows) -> None: ...
+
+    @abstractmethod
+    def stored(self, arrays: Sequence[Array], slots: Slots | slice) -> KeyRows:
+        """The keys of slots, as rows."""
+
+    @abstractmethod
+    def to_arrow(self, arrays: Sequence[Array]) -> pa.Array:
+        """Of whole arrays."""
+
+    def removed(self, arrays: Sequence[Array], slots: Slots) -> None:
+        """These slots have no key any more."""
+
+    def frozen(self) -> KeyColumn:
+        """What a snapshot reads keys with, in another thread."""
+        return self
+
+
+class WordRows(KeyRows):
+    def __init__(self, words: npt.NDArray[np.int64]) -> None:
+        self.words = words
+
+    def hashed(self, hashes: Hashes | None, rows: Rows | None = None) -> Hashes:
+        return mixed(hashes, self.words if rows is None else self.words[rows])
+
+    def same(self, rows: Rows, others: Rows) -> npt.NDArray[np.bool_]:
+        return self.words[rows] == self.words[others]
+
+
+class WordKeys(KeyColumn):
+    """Numbers, booleans, dates, times and timestamps."""
+
+    dtypes = (np.int64,)
+
+    def __init__(self, type: pa.DataType) -> None:
+        super().__init__(type)
+        self._floating = kinds.is_floating(type)
+        width = 8 if kinds.is_boolean(type) else type.bit_width
+        self._dtype = np.dtype({32: np.float32, 64: np.float64}[width] if self._floating else f"int{width}")
+        self._physical = pa.from_numpy_dtype(self._dtype)
+
+    def rows(self, array: pa.Array) -> WordRows:
+        if kinds.is_boolean(self.type):
+            return WordRows(array.cast(pa.int8()).to_numpy().astype(np.int64))
+        values = (array if array.type == self._physical else array.view(self._physical)).to_numpy()
+        if self._floating:
+            values = values.astype(np.float64) + 0.0
+            nans = np.isnan(values)
+            if nans.any():
+                values[nans] = np.nan
+            return WordRows(values.view(np.int64))
+        return WordRows(np.ascontiguousarray(values, np.int64))
+
+    def matches(self, arrays: Sequence[Array], slots: Slots, given: Any, rows: Rows | None) -> npt.NDArray[np.bool_]:
+        words = given.words if rows is None else given.words[rows]
+        found: npt.NDArray[np.bool_] = arrays[0].take(slots) == words
+        return found
+
+    def store(self, arrays: Sequence[Array], slots: Slots, given: Any, rows: Rows) -> None:
+        arrays[0][slots] = given.words[rows]
+
+    def stored(self, arrays: Sequence[Array], slots: Slots | slice) -> WordRows:
+        return WordRows(arrays[0][slots])
+
+    def to_arrow(self, arrays: Sequence[Array]) -> pa.Array:
+        words = arrays[0]
+        if kinds.is_boolean(self.type):
+            return pa.array(words.astype(bool))
+        if self._floating:
+            return pa.array(words.view(np.float64).astype(self._dtype, copy=False))
+        values = pa.array(words.astype(self._dtype, copy=False))
+        return values if values.type == self.type else values.view(self.type)
+
+
+class BytesRows(KeyRows):
+    """Strings of bytes in `data` (followed by padding), by where they start and how long they are."""
+
+    def __init__(self, data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: Array) -> None:
+        self.data = data
+        self.starts = starts
+        self.lengths = lengths
+        self.longest = int(lengths.max()) if len(lengths) else 0
+
+    def hashed(self, hashes: Hashes | None, rows: Rows | None = None) -> Hashes:
+        starts, lengths = (self.starts, self.lengths) if rows is None else (self.starts[rows], self.lengths[rows])
+        h = mixed(hashes, lengths.astype(np.int64))
+        for at in range(0, self.longest, 8):
+            if at < 8:
+                words = _words(self.data, starts, lengths, at)
+                h = np.where(lengths > at, mixed(h, words), h)
+            else:
+                longer = np.flatnonzero(lengths > at)
+                h[longer] = mixed(h[longer], _words(self.data, starts[longer], lengths[longer], at))
+        return h
+
+    def same(self, rows: Rows, others: Rows) -> npt.NDArray[np.bool_]:
+        return _equal(
+            self.data, self.starts[rows], self.lengths[rows], self.data, self.starts[others], self.lengths[others]
+        )
+
+
+def _words(data: npt.NDArray[np.uint8], starts: Array, lengths: Array, at: int) -> npt.NDArray[np.uint64]:
+    """Bytes [at, at + 8) of each string as a word, zero behind its end. The word of a string that is not longer than
+    `at` means nothing; neither does the place of a slot that is not there."""
+    every = np.ndarray((len(data) - 7,), np.dtype("<u8"), data, 0, (1,))
+    words = every[np.clip(starts + at, 0, len(every) - 1)]
+    short = lengths < at + 8
+    if short.any():
+        bits = np.clip(lengths[short] - at, 0, 8).astype(np.uint64) * np.uint64(8)
+        whole = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
+        words[short] &= np.where(bits >= 64, whole, (np.uint64(1) << (bits & np.uint64(63))) - np.uint64(1))
+    return words
+
+
+def _equal(data: Array, starts: Array, lengths: Array, data2: Array, starts2: Array, lengths2: Array) -> Array:
+    equal: Array = lengths == lengths2
+    longest = int(lengths.max()) if len(lengths) else 0
+    for at in range(0, longest, 8):
+        left = np.flatnonzero(equal & (lengths > at)) if at else np.flatnonzero(equal)
+        if not len(left):
+            break
+        differ = _words(data, starts[left], lengths[left], at) != _words(data2, starts2[left], lengths2[left], at)
+        equal[left[differ & (lengths[left] > at)]] = False
+    return equal
+
+
+class BytesKeys(KeyColumn):
+    """Strings and bytes. What removed keys leave in the heap is given back when it is more than half."""
+
+    dtypes = (np.int64, np.int32)
+
+    def __init__(self, type: pa.DataType) -> None:
+        super().__init__(type)
+        self._heap: npt.NDArray[np.uint8] = np.zeros(1024, np.uint8)
+        self._end = 0
+
+    @property
+    def needs_compaction(self) -> bool:
+        return self.garbage_bytes > max(_HEAP_COMPACTED_FROM_BYTES, self._end // 2)
+
+    def rows(self, array: pa.Array) -> BytesRows:
+        buffers = array.buffers()
+        offsets = np.frombuffer(buffers[1], np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+        first, last = int(offsets[0]), int(offsets[-1])
+        data = np.zeros(last - first + _PADDING, np.uint8)
+        if last > first:
+            data[: last - first] = np.frombuffer(buffers[2], np.uint8)[first:last]
+        return BytesRows(data, offsets[:-1] - first, np.diff(offsets).astype(np.int32))
+
+    def matches(self, arrays: Sequence[Array], slots: Slots, given: Any, rows: Rows | None) -> npt.NDArray[np.bool_]:
+        starts, lengths = (given.starts, given.lengths) if rows is None else (given.starts[rows], given.lengths[rows])
+        return _equal(given.data, starts, lengths, self._heap, arrays[0].take(slots), arrays[1].take(slots))
+
+    def store(self, arrays: Sequence[Array], slots: Slots, given: Any, rows: Rows) -> None:
+        lengths = given.lengths[rows].astype(np.int64)
+        ends = np.cumsum(lengths)
+        total = int(ends[-1]) if len(ends) else 0
+        if self._end + total + _PADDING > len(self._heap):
+            heap = np.empty(2 * (self._end + total) + _PADDING, np.uint8)
+            heap[: self._end] = self._heap[: self._end]
+            self._heap = heap
+        # The place of each byte: its string's start in the batch, and how far it is from the string's first.
+        begins = ends - lengths
+        places = np.repeat(given.starts[rows] - begins, lengths) + np.arange(total)
+        self._heap[self._end : self._end + total] = given.data[places]
+        self._heap[self._end + total : self._end + total + _PADDING] = 0
+        arrays[0][slots] = self._end + begins
+        arrays[1][slots] = lengths
+        self._end += total
+
+    def stored(self, arrays: Sequence[Array], slots: Slots | slice) -> BytesRows:
+        return BytesRows(self._heap, arrays[0][slots], arrays[1][slots])
+
+    def removed(self, arrays: Sequence[Array], slots: Slots) -> None:
+        self.garbage_bytes += int(arrays[1][slots].sum(dtype=np.int64))
+
+    def to_arrow(self, arrays: Sequence[Array]) -> pa.Array:
+        starts, lengths = arrays[0], arrays[1].astype(np.int64)
+        offsets = np.zeros(len(starts) + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        total = int(offsets[-1])
+        data = self._heap[np.repeat(starts - offsets[:-1], lengths) + np.arange(total)]
+        buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
+        return pa.Array.from_buffers(self.type, len(starts), buffers)
+
+    def frozen(self) -> BytesKeys:
+        copy = BytesKeys(self.type)
+        copy._heap, copy._end = self._heap, self._end
+        return copy
+
+    def compacted(self, starts: Array, lengths: Array, live: Slots) -> Array:
+        """Moves the keys of live slots together, into a heap of their own. Returns the new array of starts."""
+        sizes = lengths[live].astype(np.int64)
+        ends = np.cumsum(sizes)
+        total = int(ends[-1]) if len(ends) else 0
+        begins = ends - sizes
+        heap = np.zeros(max(1024, 2 * total + _PADDING), np.uint8)
+        heap[:total] = self._heap[np.repeat(starts[live] - begins, sizes) + np.arange(total)]
+        moved = np.zeros_like(starts)
+        moved[live] = begins
+        self._heap, self._end, self.garbage_bytes = heap, total, 0
+        return moved
+
+
+def key_column(type: pa.DataType) -> KeyColumn:
+    """Raises TypeError for a type whose equal values cannot be told by their bits."""
+    if kinds.is_string(type) or kinds.is_binary(type):
+        return BytesKeys(type)
+    if kinds.is_boolean(type) or kinds.is_integer(type) or kinds.is_floating(type) or kinds.is_temporal(type):
+        return WordKeys(type)
+    raise TypeError(f"Arrow's {type}")

@@ -1,0 +1,75 @@
+"""Parallel arrays, one entry per slot, that grow without a stop.
+
+Doubling an array of 100 MB by copying it would stop the stream for a tenth of a second. Here the larger arrays are
+filled a stretch at a time, in step with the slots that are added, while every write goes to both; when all is copied
+they take the place of the old ones. Whoever holds the old ones (a snapshot) keeps them as they were at that moment.
+Memory that no slot has been written to costs nothing: the system gives pages when they are touched.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Slots = npt.NDArray[np.intp]
+
+_AT_ONCE_SLOTS_MAX = 1 << 16
+"""Smaller arrays are copied whole."""
+_COPIED_PER_NEW_SLOT = 8
+"""A quarter is free when growing begins, so it is over long before the arrays are full."""
+
+
+class SlotArrays:
+    """`columns` is replaced as a whole list when the arrays have grown; never hold on to it over `reserve`."""
+
+    def __init__(self, dtypes: Sequence[npt.DTypeLike], capacity: int = 1024) -> None:
+        self._dtypes = [np.dtype(d) for d in dtypes]
+        self.columns: list[Array] = [np.empty(capacity, d) for d in self._dtypes]
+        self.capacity = capacity
+        self._larger: list[Array] | None = None
+        self._copied = 0
+
+    def reserve(self, used: int, more: int) -> None:
+        """Makes room for `more` slots behind the `used` ones."""
+        while self._larger is not None or used + more > self.capacity - self.capacity // 4:
+            if self._larger is None:
+                capacity = self.capacity * 2
+                while used + more > capacity - capacity // 4:
+                    capacity *= 2
+                self._larger = [np.empty(capacity, d) for d in self._dtypes]
+                self._copied = 0
+            whole = used <= _AT_ONCE_SLOTS_MAX or used + more > self.capacity
+            if not self._copy(used, used if whole else _COPIED_PER_NEW_SLOT * more):
+                break
+
+    def _copy(self, used: int, slots: int) -> bool:
+        """Some more slots into the larger arrays; True when they have taken the place of the old ones."""
+        larger = self._larger
+        assert larger is not None
+        start, end = self._copied, min(self._copied + slots, used)
+        for old, new in zip(self.columns, larger):
+            new[start:end] = old[start:end]
+        self._copied = end
+        if end < used:
+            return False
+        self.columns, self._larger = larger, None
+        self.capacity = len(larger[0])
+        return True
+
+    def written(self, slots: Slots, columns: range | Sequence[int] | None = None) -> None:
+        """To be called after each write to `columns[c][slots]` (all columns where none are named)."""
+        if self._larger is not None:
+            for c in columns if columns is not None else range(len(self.columns)):
+                self._larger[c][slots] = self.columns[c][slots]
+
+    def replace(self, column: int, array: Array) -> None:
+        """Another array for a column, of the same capacity. Only while the arrays are not growing."""
+        assert self._larger is None and len(array) == self.capacity
+        self.columns = [array if c == column else old for c, old in enumerate(self.columns)]
+
+    @property
+    def growing(self) -> bool:
+        return self._larger is not None

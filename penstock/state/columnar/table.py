@@ -1,0 +1,238 @@
+"""A table of keyed state: a slot for each key, its key and its values in arrays.
+
+`find_or_insert` turns rows into slots; operators then read and write `values[c][slots]` directly, with `touch` before
+and `settle` after the write. `touch` is all that a snapshot costs the stream: while one is being encoded, the rows
+that are about to change are copied for it, each once (`penstock.state.columnar.snapshot`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.state.columnar.key_columns import BytesKeys, KeyColumn, KeyRows, key_column
+from penstock.state.columnar.slot_arrays import Array, SlotArrays, Slots
+from penstock.state.columnar.slot_index import Hashes, Rows, SlotIndex
+from penstock.state.columnar.snapshot import FREE, TableView
+
+_EMPTY: npt.NDArray[np.intp] = np.empty(0, np.intp)
+
+
+@dataclass
+class ValueColumn:
+    """`initial`: what a new key begins with."""
+
+    name: str
+    dtype: npt.DTypeLike
+    initial: Any
+
+
+@dataclass(frozen=True)
+class Found:
+    """`slots` of all rows; `new_slots` are those of keys that were not there, with the first row of each."""
+
+    slots: Slots
+    new_slots: Slots
+    new_rows: Rows
+
+
+class ColumnTable:
+    def __init__(self, key_schema: pa.Schema, values: Sequence[ValueColumn]) -> None:
+        """`key_schema`: the key's columns. Raises TypeError for a type that cannot be a key."""
+        self.key_schema = key_schema
+        self.value_columns = list(values)
+        self._keys: list[KeyColumn] = [key_column(f.type) for f in key_schema]
+        self._key_arrays: list[slice] = []
+        dtypes: list[npt.DTypeLike] = []
+        for key in self._keys:
+            self._key_arrays.append(slice(len(dtypes), len(dtypes) + len(key.dtypes)))
+            dtypes += key.dtypes
+        self._group_array = len(dtypes)
+        dtypes.append(np.uint16)
+        self._first_value = len(dtypes)
+        dtypes += [v.dtype for v in values]
+        self._dtypes = dtypes
+        self._views: list[TableView] = []
+        self._clear()
+
+    def _clear(self) -> None:
+        self._arrays = SlotArrays(self._dtypes)
+        self._index = SlotIndex()
+        self._slots_end = 0
+        self._free: list[Slots] = []
+        self.live = 0
+
+    # ---- rows to slots -------------------------------------------------------------------------------------------
+
+    def rows(self, arrays: Sequence[pa.Array]) -> list[KeyRows]:
+        """The key columns of a batch, as `find_or_insert` takes them. They must have no nulls."""
+        return [key.rows(array) for key, array in zip(self._keys, arrays, strict=True)]
+
+    def find_or_insert(self, keys: list[KeyRows], key_groups: npt.NDArray[np.uint16]) -> Found:
+        hashes = _hashes(keys, None)
+        columns = self._arrays.columns
+
+        def matches(slots: Slots, rows: Rows | None) -> npt.NDArray[np.bool_]:
+            found = self._keys[0].matches(columns[self._key_arrays[0]], slots, keys[0], rows)
+            for key, own, given in zip(self._keys[1:], self._key_arrays[1:], keys[1:]):
+                found &= key.matches(columns[own], slots, given, rows)
+            return found
+
+        slots, missing = self._index.find(hashes, matches)
+        if not len(missing):
+            return Found(slots, _EMPTY, _EMPTY)
+
+        def same(rows: Rows, others: Rows) -> npt.NDArray[np.bool_]:
+            rows, others = missing[rows], missing[others]
+            equal = keys[0].same(rows, others)
+            for given in keys[1:]:
+                equal &= given.same(rows, others)
+            return equal
+
+        missing.sort()
+        missing_hashes = hashes[missing]
+        first, position = self._index.distinct(missing_hashes, same)
+        new_rows = missing[first]
+        new_slots = self._allocate(len(new_rows))
+        self._index.insert(
+            missing_hashes[first], new_slots, self.live, self._slots_end, self._stored_hashes, self._is_live
+        )
+        self._store(keys, key_groups, new_slots, new_rows)
+        self._slots_end = max(self._slots_end, int(new_slots.max()) + 1)
+        self.live += len(new_slots)
+        slots[missing] = new_slots[position]
+        return Found(slots, new_slots, new_rows)
+
+    def _allocate(self, count: int) -> Slots:
+        """Slots that were removed are used again."""
+        taken = []
+        left = count
+        while left and self._free:
+            free = self._free.pop()
+            if len(free) > left:
+                self._free.append(free[left:])
+                free = free[:left]
+            taken.append(free)
+            left -= len(free)
+        if left:
+            self._arrays.reserve(self._slots_end, left)
+            taken.append(np.arange(self._slots_end, self._slots_end + left))
+        return taken[0] if len(taken) == 1 else np.concatenate(taken)
+
+    def _store(self, keys: list[KeyRows], key_groups: npt.NDArray[np.uint16], slots: Slots, rows: Rows) -> None:
+        self.touch(slots)
+        columns = self._arrays.columns
+        for key, own, given in zip(self._keys, self._key_arrays, keys):
+            key.store(columns[own], slots, given, rows)
+        columns[self._group_array][slots] = key_groups[rows]
+        for value, array in zip(self.value_columns, columns[self._first_value :]):
+            array[slots] = value.initial
+        self._arrays.written(slots)
+
+    def _stored_hashes(self, slots: Slots) -> Hashes:
+        columns = self._arrays.columns
+        return _hashes([k.stored(columns[own], slots) for k, own in zip(self._keys, self._key_arrays)], None)
+
+    def _is_live(self, slots: Slots) -> npt.NDArray[np.bool_]:
+        live: npt.NDArray[np.bool_] = self._arrays.columns[self._group_array][slots] != FREE
+        return live
+
+    # ---- values --------------------------------------------------------------------------------------------------
+
+    @property
+    def values(self) -> list[Array]:
+        """The arrays of the value columns, to be indexed by slots. Not to be kept over `find_or_insert`."""
+        return self._arrays.columns[self._first_value :]
+
+    @property
+    def slots_end(self) -> int:
+        """All slots are below it."""
+        return self._slots_end
+
+    def touch(self, slots: Slots) -> None:
+        """Before values of these slots are written. Slots may repeat."""
+        if not self._views:
+            return
+        self._views = [view for view in self._views if not view.released]
+        columns = self._arrays.columns
+        for view in self._views:
+            view.before_write(slots, columns)
+
+    def settle(self, slots: Slots, columns: Sequence[int]) -> None:
+        """After values of these columns and slots have been written."""
+        if self._arrays.growing:
+            self._arrays.written(slots, [self._first_value + c for c in columns])
+
+    def live_slots(self) -> Slots:
+        """All of them: as long as the table is large."""
+        return np.flatnonzero(self._arrays.columns[self._group_array][: self._slots_end] != FREE)
+
+    def keys_of(self, slots: Slots) -> list[pa.Array]:
+        """Key columns, in Arrow's types."""
+        columns = self._arrays.columns
+        return [
+            key.to_arrow([array[slots] for array in columns[own]]) for key, own in zip(self._keys, self._key_arrays)
+        ]
+
+    def key_groups_of(self, slots: Slots) -> npt.NDArray[np.uint16]:
+        groups: npt.NDArray[np.uint16] = self._arrays.columns[self._group_array][slots]
+        return groups
+
+    # ---- removal -------------------------------------------------------------------------------------------------
+
+    def remove(self, slots: Slots) -> None:
+        """Live slots, each once."""
+        if not len(slots):
+            return
+        self.touch(slots)
+        columns = self._arrays.columns
+        self._index.remove(self._stored_hashes(slots), slots)
+        for key, own in zip(self._keys, self._key_arrays):
+            key.removed(columns[own], slots)
+        columns[self._group_array][slots] = FREE
+        self._arrays.written(slots, [self._group_array])
+        self.live -= len(slots)
+        if self.live:
+            self._free.append(slots)
+            self._compact_keys()
+        else:
+            self._forget_all()
+
+    def _forget_all(self) -> None:
+        """An empty table starts anew. Snapshots keep the arrays as they were."""
+        self._views = []
+        self._keys = [key_column(f.type) for f in self.key_schema]
+        self._clear()
+
+    def _compact_keys(self) -> None:
+        """Not while a snapshot reads the heaps, or the arrays grow."""
+        if self._arrays.growing or any(not view.released for view in self._views):
+            return
+        for key, own in zip(self._keys, self._key_arrays):
+            if isinstance(key, BytesKeys) and key.needs_compaction:
+                starts, lengths = self._arrays.columns[own]
+                self._arrays.replace(own.start, key.compacted(starts, lengths, self.live_slots()))
+
+    # ---- snapshots -----------------------------------------------------------------------------------------------
+
+    def view(self) -> TableView:
+        """The table as it is now; costs nothing but what `touch` copies until it has been read."""
+        view = TableView(
+            list(self._arrays.columns), self._slots_end, self._group_array,
+            [(key.frozen(), own) for key, own in zip(self._keys, self._key_arrays)], self._first_value,
+        )  # fmt: skip
+        if self._slots_end:
+            self._views.append(view)
+        return view
+
+
+def _hashes(keys: list[KeyRows], rows: Rows | None) -> Hashes:
+    hashes: Hashes | None = None
+    for given in keys:
+        hashes = given.hashed(hashes, rows)
+    assert hashes is not None
+    return hashes
