@@ -23,7 +23,8 @@ class Register(Message):
     """First message of a slot. `slot` is the number under which its Spark job was submitted: a slot's, or beyond them
     a spare's. `submission` counts how often the driver has submitted that job; `attempt` is Spark's attempt number
     within it. `process` is a random id of this process. `relieves`: it was submitted to take the place of one that
-    lives, but whose executor is about to go."""
+    lives, but whose executor is about to go. `hosted`: it is played in the process of another slot, for want of a place
+    of its own."""
 
     slot: int
     submission: int
@@ -35,6 +36,7 @@ class Register(Message):
     python: str
     penstock: str
     relieves: bool = False
+    hosted: bool = False
 
 
 class Connected(Message):
@@ -134,6 +136,7 @@ class SubtaskStatus(msgspec.Struct, frozen=True):
     queued_bytes: int
     overdraft_bytes: int = 0
     step_ms_max: float = 0.0
+    late_rows: int = 0
 
 
 class SlotStatus(Message):
@@ -184,6 +187,14 @@ class Peer(msgspec.Struct, frozen=True):
 
 class StandBy(Message):
     """Every slot is played by somebody else: wait, neither return nor raise."""
+
+
+class Host(Message):
+    """Play this slot, too, in the same process, with connections of its own: it registers with `hosted`, under the
+    given submission."""
+
+    slot: int
+    submission: int
 
 
 class Deploy(Message):
@@ -265,6 +276,6 @@ Upward = (
     | DrainReport | SlotStatus | Printed | Left | StoreRequest
 )
 Downward = (
-    StandBy | Deploy | Restore | Run | Release | Trigger | CheckpointEnded | SplitsAssigned | Cancel | Leave
+    StandBy | Host | Deploy | Restore | Run | Release | Trigger | CheckpointEnded | SplitsAssigned | Cancel | Leave
     | StoreReply
 )

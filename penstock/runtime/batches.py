@@ -56,6 +56,11 @@ def with_timestamps(batch: pa.RecordBatch, timestamps: pa.Array | None) -> pa.Re
     return pa.RecordBatch.from_arrays([*batch.columns, timestamps], schema=batch.schema.append(TIMESTAMP_FIELD))
 
 
+def without_timestamps(batch: pa.RecordBatch) -> pa.RecordBatch:
+    names = batch.schema.names
+    return batch.drop_columns([TIMESTAMP_COLUMN]) if TIMESTAMP_COLUMN in names else batch
+
+
 def as_batch(payload: Any, schema: pa.Schema) -> pa.RecordBatch:
     """`payload` is a batch by reference, or an Arrow IPC message."""
     if isinstance(payload, pa.RecordBatch):

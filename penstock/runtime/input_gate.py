@@ -39,7 +39,8 @@ def channel_share(window_bytes: int, channels: int) -> int:
 class OpenBatch:
     """The batch at the head of a channel or layer, decoded once however many slices it is taken in."""
 
-    __slots__ = ("batch", "edge", "origin", "start", "size_bytes", "_rows", "_keys", "_key_groups", "_decoder")
+    __slots__ = ("batch", "edge", "origin", "start", "size_bytes", "_rows", "_keys", "_key_groups", "_decoder",
+                 "timestamps")  # fmt: skip
 
     def __init__(self, batch: pa.RecordBatch, edge: Edge, origin: _Head, size_bytes: int, decoder: KeyDecoder) -> None:
         self.batch = batch
@@ -51,6 +52,8 @@ class OpenBatch:
         self._keys: list[Any] | None = None
         self._key_groups: list[int] | None = None
         self._decoder = decoder
+        self.timestamps: list[int | None] | None = None
+        """Event times: what the edge carries, or what the consumer's own clock says; its consumer sets them."""
 
     @property
     def rows(self) -> list[Any]:

@@ -151,14 +151,17 @@ class SnapshotWriter:
         return SubtaskSnapshot(
             vertex=capture.subtask.vertex,
             subtask=capture.subtask.subtask,
-            inputs=[InputCut(edge.name, applied, inputs.get(edge.name, [])) for edge, applied in capture.applied],
+            inputs=_input_cuts(capture, inputs),
             outputs=[OutputCut(edge.name, emitted, outputs.get(edge.name, [])) for edge, emitted in capture.emitted],
             layers=layers,
             keyed=keyed,
             schemas=capture.state.schemas if capture.state is not None else [],
             parts=capture.parts,
             committables=capture.committables,
-            watermark_ms=capture.watermark_ms,
+            watermark_ms=capture.time.emitted_ms,
+            current_ms=capture.time.current_ms,
+            floors=capture.time.floors,
+            idle=capture.time.idle,
             finished=capture.finished,
             unaligned=capture.unaligned or any(c.captured for c in capture.outputs),
             persisted_bytes=builder.length_bytes - before,
@@ -192,6 +195,16 @@ class SnapshotWriter:
         self._ended.add(checkpoint_id)
         if len(self._ended) > _ENDED_REMEMBERED:
             self._ended.remove(min(self._ended))
+
+
+def _input_cuts(capture: SubtaskCapture, captured: dict[str, list[Capture]]) -> list[InputCut]:
+    cuts: list[InputCut] = []
+    at = 0
+    for edge, applied in capture.applied:
+        times = capture.time.channels[at : at + len(applied)]
+        at += len(applied)
+        cuts.append(InputCut(edge.name, applied, captured.get(edge.name, []), times))
+    return cuts
 
 
 def _by_edge(builder: SegmentBuilder, channels: list[CapturedChannel]) -> dict[str, list[Capture]]:

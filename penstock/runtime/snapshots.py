@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from penstock.graph.job_graph import Edge
 from penstock.protocol.channel import Captured
 from penstock.protocol.elements import Barrier, SubtaskId
-from penstock.protocol.snapshot import ChannelTime, Committable, OperatorPart
+from penstock.protocol.snapshot import ChannelTime, Committable, GroupFloor, OperatorPart
+from penstock.runtime.event_time.clock import SubtaskClock
 from penstock.runtime.layers import Layer
 from penstock.state.backend import EncodedState, StateSnapshot
 
@@ -31,6 +32,22 @@ class CapturedLayer:
     time: ChannelTime | None = None
 
 
+@dataclass(frozen=True)
+class TimeAtSnapshot:
+    """`channels`: of all the gate's channels, in their order."""
+
+    emitted_ms: int
+    current_ms: int
+    floors: list[GroupFloor]
+    idle: bool
+    channels: list[ChannelTime]
+
+    @staticmethod
+    def of(clock: SubtaskClock) -> TimeAtSnapshot:
+        time = clock.time
+        return TimeAtSnapshot(time.emitted_ms, time.current_ms, time.floors(), clock.said_idle, clock.valve.times())
+
+
 @dataclass
 class SubtaskCapture:
     """Built by the subtask's thread; belongs to the snapshot writer once it is closed.
@@ -48,7 +65,7 @@ class SubtaskCapture:
     applied: list[tuple[Edge, list[int]]]
     emitted: list[tuple[Edge, list[int]]]
     layers: list[CapturedLayer]
-    watermark_ms: int
+    time: TimeAtSnapshot
     finished: bool
     state: StateSnapshot | None
     parts: list[OperatorPart]

@@ -7,70 +7,44 @@ and a scheduler drives them, in any order, in the simulation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Callable
+from dataclasses import dataclass, field
+from typing import Callable, Iterator
 
 import pyarrow as pa
 
-from penstock.common.typeinfo import KEY_GROUP_COLUMN
-from penstock.datastream.connectors.base import NotReady, SinkWriter, SourceReader
+from penstock.common.typeinfo import KEY_GROUP_COLUMN, TIMESTAMP_COLUMN, TypeInformation
+from penstock.datastream.connectors.base import NotReady, SourceReader
 from penstock.graph.job_graph import Vertex
-from penstock.protocol.elements import WATERMARK_MAX_MS, Barrier, EndOfData, Generation, SubtaskId, Watermark
+from penstock.protocol.elements import WATERMARK_MAX_MS, EndOfData, Generation, SubtaskId, Watermark
 from penstock.protocol.frames import AlignedBarrier, CancelBarrier, CreditLimit, Data, Event, Frame, UrgentBarrier
 from penstock.protocol.messages import Message, ReachedEndOfData, SplitsRequested, SubtaskStatus
 from penstock.protocol.snapshot import ChannelTime, Committable, OperatorPart
 from penstock.protocol.watermark_valve import WatermarkValve
-from penstock.runtime.batches import row_type
+from penstock.runtime.batches import row_type, with_timestamps
+from penstock.runtime.chain_output import ChainOutput
 from penstock.runtime.draining import DrainReleased, SubtaskDraining
+from penstock.runtime.event_time.clock import SubtaskClock
 from penstock.runtime.failures import OperatorFailure
 from penstock.runtime.input_gate import GateBarrier, GateEvent, GateLayerRead, InputGate, OpenBatch
 from penstock.runtime.layers import Layer
 from penstock.runtime.mailbox import Mailbox
-from penstock.runtime.operators.chain import Chain, Slice
+from penstock.runtime.operators.chain import Chain, Slice, TakeTimer
+from penstock.runtime.operators.columnar_chain import ColumnarChain, Output
+from penstock.runtime.parking import Parking
 from penstock.runtime.ports import Clock
 from penstock.runtime.result_partition import ResultPartition
 from penstock.runtime.slice_budget import SliceBudget
 from penstock.runtime.subtask_checkpoints import SubtaskCheckpoints
+from penstock.runtime.subtask_mail import (
+    CheckpointOver,
+    Released,
+    Splits,
+    StepResult,
+    Triggered,
+    Unpark,
+)
 from penstock.runtime.subtask_settings import SubtaskSettings
 from penstock.state.backend import KeyedStateBackend, StateSnapshot
-
-
-@dataclass(frozen=True)
-class Triggered:
-    barrier: Barrier
-
-
-@dataclass(frozen=True)
-class CheckpointOver:
-    """`aborted` False: it is canonical."""
-
-    checkpoint_id: int
-    aborted: bool
-
-
-@dataclass(frozen=True)
-class Splits:
-    splits: list[bytes]
-    no_more: bool
-
-
-@dataclass(frozen=True)
-class Released:
-    """The generation runs: user code may be called."""
-
-
-@dataclass(frozen=True)
-class Unpark:
-    checkpoint_id: int
-
-
-@dataclass(frozen=True)
-class StepResult:
-    """`wait_ms`: call again after that long, or when there is mail; 0 at once, None only when there is mail."""
-
-    worked: bool
-    wait_ms: float | None
-    backpressured: bool
 
 
 @dataclass(slots=True)
@@ -80,6 +54,9 @@ class _RunningSlice:
     piece: Slice
     origin: OpenBatch | None
     emitted_before: int
+    split: str = ""
+    finished_splits: list[str] = field(default_factory=list)
+    timers: bool = False
     busy_ms: float = 0.0
 
 
@@ -107,23 +84,24 @@ class Subtask:
         self._send_message = send_message
         self.key_groups = key_groups
         self.valve = WatermarkValve(len(gate.channels))
+        tail = vertex.operators[-1]
+        self.output = ChainOutput(tail, partitions, settings.overdraft_bytes_max, clock)
+        self.clock = SubtaskClock(self.valve, tail.timestamped, self.output.emit_event, clock.monotonic_ms)
         self.draining = SubtaskDraining(id, generation, slot)
         self.backend: KeyedStateBackend | None = None
-        self.chain: Chain
-        self.writer: SinkWriter | None = None
+        self.chain: Chain | ColumnarChain
         self.reader: SourceReader | None = None
         self.source_type = row_type(vertex.operators[0].output_type)
         self._budget = SliceBudget(settings.slice_ms)
         self._running_slice: _RunningSlice | None = None
         self._running = False
         self._splits_requested = False
+        self._firing: Iterator[Output] | None = None
+        self._input_ended = False
         self._ended = False
-        self._unpublished: list[tuple[int, Committable]] = []
-        self._parked_until_ms = 0.0
-        self._parked_for: int | None = None
-        self._emitted_bytes = 0
+        self._parking = Parking(settings.parking_ms_max)
         self._resize_at_ms = 0.0
-        self.rows_in = self.rows_out = self.bytes_in = self.overdraft_bytes = 0
+        self.rows_in = self.bytes_in = 0
 
     # ---- the step -----------------------------------------------------------------------------------------------
 
@@ -134,18 +112,18 @@ class Subtask:
             self.checkpoints.on_time(now_ms)
         if now_ms >= self._resize_at_ms:
             self._resize(now_ms)
-        self._park()
-        if self._parked(now_ms):
+        self._parking.begin(self.checkpoints, self._clock.monotonic_ms())
+        if self._parking.lasts(now_ms):
             return self._rest(now_ms)
         ready_in_ms = self._work()
         worked = ready_in_ms == 0
-        had_room = self.has_room()
-        flush_at_ms = self._flush(self._clock.monotonic_ms(), idle=not worked)
+        had_room = self.output.has_room()
+        flush_at_ms = self.output.flush(self._clock.monotonic_ms(), idle=not worked)
         self.checkpoints.look_at_outputs()
         if worked:
             return StepResult(True, 0, False)
         self._tell_empty()
-        has_room = self.has_room()
+        has_room = self.output.has_room()
         if has_room and not had_room:
             return StepResult(False, 0, False)
         now_ms = self._clock.monotonic_ms()
@@ -175,10 +153,10 @@ class Subtask:
                 case CheckpointOver(checkpoint_id, aborted):
                     checkpoints.on_ended(checkpoint_id)
                     if not aborted:
-                        self._unpublished = [c for c in self._unpublished if c[0] > checkpoint_id]
-                    self._unpark(checkpoint_id)
+                        self.output.on_published(checkpoint_id)
+                    self._parking.end(checkpoint_id, self.checkpoints)
                 case Unpark(checkpoint_id):
-                    self._unpark(checkpoint_id)
+                    self._parking.end(checkpoint_id, self.checkpoints)
                 case Splits(splits, no_more):
                     self._take_splits(splits, no_more)
                 case Released():
@@ -189,60 +167,19 @@ class Subtask:
     def _partition_of(self, edge: int) -> ResultPartition:
         return next(p for p in self.partitions if p.edge.index == edge)
 
-    def _park(self) -> None:
-        """A hint for latency: after its snapshot a subtask leaves the interpreter to the threads that write it."""
-        taken = self.checkpoints.snapshot_taken
-        if taken is not None:
-            self.checkpoints.snapshot_taken = None
-            self._parked_for = taken
-            self._parked_until_ms = self._clock.monotonic_ms() + self._settings.parking_ms_max
-
     def _rest(self, now_ms: float) -> StepResult:
         """No user code for a moment; what is due leaves all the same."""
-        flush_at_ms = self._flush(now_ms, idle=False)
+        flush_at_ms = self.output.flush(now_ms, idle=False)
         self.checkpoints.look_at_outputs()
-        due_ms = (self._parked_until_ms, flush_at_ms, self.checkpoints.next_deadline_ms())
+        due_ms = (self._parking.until_ms, flush_at_ms, self.checkpoints.next_deadline_ms())
         return StepResult(False, max(0.1, min(at_ms for at_ms in due_ms if at_ms is not None) - now_ms), False)
-
-    def _parked(self, now_ms: float) -> bool:
-        if self._parked_for is None:
-            return False
-        if now_ms >= self._parked_until_ms:
-            self._parked_for = None
-        return self._parked_for is not None
-
-    def _unpark(self, checkpoint_id: int) -> None:
-        if self._parked_for is not None and self._parked_for <= checkpoint_id:
-            self._parked_for = None
-        taken = self.checkpoints.snapshot_taken
-        if taken is not None and taken <= checkpoint_id:
-            self.checkpoints.snapshot_taken = None  # written before we came to rest for it
 
     def _resize(self, now_ms: float) -> None:
         self._resize_at_ms = now_ms + max(self._settings.bound_target_ms, 1.0)
         self.gate.resize(now_ms)
-        for partition in self.partitions:
-            partition.resize(now_ms)
-
-    def _flush(self, now_ms: float, idle: bool) -> float | None:
-        next_ms: float | None = None
-        for partition in self.partitions:
-            at_ms = partition.flush(now_ms, idle)
-            if at_ms is not None and (next_ms is None or at_ms < next_ms):
-                next_ms = at_ms
-        return next_ms
+        self.output.resize(now_ms)
 
     # ---- work ---------------------------------------------------------------------------------------------------
-
-    def has_room(self) -> bool:
-        return all(p.has_room for p in self.partitions)
-
-    def may_overdraw(self) -> bool:
-        self.overdraft_bytes = max(self.overdraft_bytes, sum(p.queued_bytes for p in self.partitions))
-        return all(p.queued_bytes < self._settings.overdraft_bytes_max for p in self.partitions)
-
-    def _room_bytes(self) -> int:
-        return min((p.room_bytes for p in self.partitions), default=1 << 30)
 
     def _work(self) -> float | None:
         """One piece of work. Returns 0 after it, else in how many ms there may be some (None: only after mail)."""
@@ -253,44 +190,66 @@ class Subtask:
         if self.chain.unfinished:
             if self.checkpoints.waiting_for_row:
                 self.checkpoints.resume()
-            if self.chain.unfinished and self.has_room():
+            if self.chain.unfinished and self.output.has_room():
                 self._push(lambda: self.chain.resume(drain=False))
-            return 0 if self.has_room() or not self.chain.unfinished else None
-        if self._ended or not self.has_room():
+            return 0 if self.output.has_room() or not self.chain.unfinished else None
+        if self._ended or not self.output.has_room():
             return 0 if self._take_barrier() else None
-        if self.vertex.is_source:
-            return self._read()
-        return 0 if self._take_input() else None
+        if self.clock.time.behind or self._resumes_firing():
+            return self._advance_time()
+        if self._input_ended:
+            self._finish()
+            return 0
+        if self.draining.is_over and (self.clock.tick() or self._fire_processing_timers()):
+            return 0
+        ready_in_ms = self._read() if self.vertex.is_source else self._take_input()
+        if ready_in_ms == 0:
+            return 0
+        return self._with_deadlines(ready_in_ms)
 
     def _read(self) -> float | None:
         if self.reader is None:
-            self._finish()  # restored from a snapshot that was taken after the end of its data
-            return 0
+            return self._end_input()  # restored from a snapshot that was taken after the end of its data
         started_ms = self._clock.monotonic_ms()
         try:
-            got = self.reader.read(self._budget.rows(self._room_bytes()))
+            got = self.reader.read(self._budget.rows(self.output.room_bytes))
+            rejected, finished = self.reader.take_rejected(), self.reader.finished_splits()
         except Exception as error:
             raise OperatorFailure(self.vertex.operators[0].name, error) from error
-        if got is None:
-            self._finish()
-            return 0
-        if isinstance(got, NotReady):
+        if rejected is not None:
+            self.output.emit_rejected(rejected, self.vertex.operators[0].function.rejected_tag_id)
+        if got is None or isinstance(got, NotReady):
+            if self.clock.generation is not None:
+                self.clock.generation.on_finished(finished)
+            if got is None:
+                return self._end_input()
             if got.wait_ms is None and not self._splits_requested:
                 self._splits_requested = True
                 self._send_message(SplitsRequested(self._generation, self._slot, self.id))
             return got.wait_ms
-        if self.chain.passes_batches:
-            self._pass(got, None, started_ms)
+        split = self.reader.current_split
+        if isinstance(self.chain, ColumnarChain):
+            self._run_batch(got, self.source_type, None, 0, started_ms, split, finished)
             return 0
         rows = self.source_type.decode(got)
-        self._run(Slice(rows, None, None, 0, len(rows), 0.0, whole=True), None)
+        stamps = self.clock.generation.of_rows(rows, got) if self.clock.generation is not None else None
+        piece = Slice(rows, None, None, 0, len(rows), 0.0, whole=True, timestamps=stamps)
+        self._running_slice = _RunningSlice(piece, None, self.output.emitted_bytes, split, finished)
+        self._push(lambda: self._rows_chain.run(piece))
+        return 0
+
+    def _end_input(self) -> float:
+        """Nothing more will come: event time goes to its end."""
+        self._input_ended = True
+        self.clock.time.advance(WATERMARK_MAX_MS)
         return 0
 
     def _tell_empty(self) -> None:
         """While the job drains, the JobMaster hears of each time that there is nothing left to do here."""
         outputs = [(p.edge.index, p) for p in self.partitions]
         inputs = [edge.index for edge in self.gate.edge_of]
-        report = self.draining.report(self.gate, inputs, outputs, idle=not self.chain.unfinished)
+        idle = not (self.chain.unfinished or self.clock.time.behind)
+        report = self.draining.report(self.gate, inputs, outputs, idle)
         if report is not None:
             self._send_message(report)
 
@@ -301,34 +260,49 @@ class Subtask:
             self.checkpoints.on_barrier_reached(found.channel, found.frame.barrier)
         return found is not None
 
-    def _take_input(self) -> bool:
+    def _take_input(self) -> float | None:
         found = self.gate.poll()
         if found is None:
-            return False
+            return None
         if isinstance(found, GateBarrier):
             self.checkpoints.on_barrier_reached(found.channel, found.frame.barrier)
         elif isinstance(found, GateEvent):
             self._on_event(found)
         elif isinstance(found, GateLayerRead):
-            self._on_watermark(self.valve.end_virtual(found.virtual))
+            self.clock.on_inputs(self.valve.end_virtual(found.virtual))
         else:
-            rows = min(self._budget.rows(self._room_bytes()), found.remaining)
-            if found.start == 0 and self.chain.keyed:
-                self._check_key_groups(found)
-            now_ms = self._clock.monotonic_ms()
-            if self.chain.passes_batches:
-                self._pass(found.batch.slice(found.start, rows), found, now_ms)
-            else:
-                keyed = self.chain.keyed
-                keys, key_groups = (found.keys, found.key_groups) if keyed else (None, None)
-                deadline_ms = now_ms + 2 * self._settings.slice_ms
-                end = found.start + rows
-                self._run(Slice(found.rows, keys, key_groups, found.start, end, deadline_ms), found)
-        return True
+            self._take_rows(found)
+        return 0
 
-    def _run(self, piece: Slice, origin: OpenBatch | None) -> None:
-        self._running_slice = _RunningSlice(piece, origin, self._emitted_bytes)
-        self._push(lambda: self.chain.run(piece))
+    def _take_rows(self, found: OpenBatch) -> None:
+        rows = min(self._budget.rows(self.output.room_bytes), found.remaining)
+        if found.start == 0 and self.chain.keyed:
+            self._check_key_groups(found)
+        now_ms, input_index = self._clock.monotonic_ms(), found.edge.input_index
+        if isinstance(self.chain, ColumnarChain):
+            batch = found.batch.slice(found.start, rows)
+            self._run_batch(batch, row_type(found.edge.type), found, input_index, now_ms, "", [])
+            return
+        keyed = self.chain.keyed
+        keys, key_groups = (found.keys, found.key_groups) if keyed else (None, None)
+        generation = self.clock.generation
+        if found.timestamps is None and generation is not None:
+            found.timestamps = generation.of_rows(found.rows, found.batch)
+        elif found.timestamps is None and found.edge.timestamped:
+            found.timestamps = found.batch.column(TIMESTAMP_COLUMN).to_pylist()
+        deadline_ms = now_ms + 2 * self._settings.slice_ms
+        end = found.start + rows
+        piece = Slice(
+            found.rows, keys, key_groups, found.start, end, deadline_ms, timestamps=found.timestamps,
+            input_index=input_index,
+        )  # fmt: skip
+        self._running_slice = _RunningSlice(piece, found, self.output.emitted_bytes)
+        self._push(lambda: self._rows_chain.run(piece))
+
+    @property
+    def _rows_chain(self) -> Chain:
+        assert isinstance(self.chain, Chain)
+        return self.chain
 
     def _push(self, go: Callable[[], bool]) -> bool:
         """Runs a slice, or goes on with it. Once it is through, its rows count as applied. What it waits for room in
@@ -340,20 +314,36 @@ class Subtask:
             running.busy_ms += self._clock.monotonic_ms() - started_ms
             return False
         self._running_slice = None
-        if taken := running.piece.taken:
+        taken, piece = running.piece.taken, running.piece
+        if taken and not running.timers:
+            if self.clock.generation is not None and piece.timestamps is not None:
+                start, end = piece.start, piece.start + taken
+                stamps = piece.timestamps[start:end]
+                self.clock.generation.on_rows(running.split, lambda: piece.rows[start:end], stamps)
+                self.clock.generation.on_finished(running.finished_splits)
             busy_ms = running.busy_ms + self._clock.monotonic_ms() - started_ms
-            self._count(taken, running.origin, busy_ms, self._emitted_bytes - running.emitted_before)
+            self._count(taken, running.origin, busy_ms, self.output.emitted_bytes - running.emitted_before)
         return True
 
-    def _pass(self, batch: pa.RecordBatch, origin: OpenBatch | None, started_ms: float) -> None:
-        """A batch goes through untouched, but for the columns that belong to the edge it came on."""
-        before = self._emitted_bytes
-        if origin is not None:
-            wanted = len(row_type(origin.edge.type).schema)
-            if batch.num_columns > wanted:
-                batch = batch.select(list(range(wanted)))
-        self.emit(batch, None)
-        self._count(batch.num_rows, origin, self._clock.monotonic_ms() - started_ms, self._emitted_bytes - before)
+    def _run_batch(
+        self, batch: pa.RecordBatch, type_info: TypeInformation, origin: OpenBatch | None, input_index: int,
+        started_ms: float, split: str, finished: list[str],
+    ) -> None:  # fmt: skip
+        """A slice goes through a columnar chain, whole."""
+        before = self.output.emitted_bytes
+        if self.clock.generation is not None:
+            stamps = self.clock.generation.of_batch(batch)
+            batch = with_timestamps(batch.select(list(range(len(type_info.schema)))), stamps)
+        self.output.emit_all(self._columnar_chain.run(batch))
+        if self.clock.generation is not None:
+            self.clock.generation.on_rows(split, lambda: type_info.decode(batch), stamps)
+            self.clock.generation.on_finished(finished)
+        self._count(batch.num_rows, origin, self._clock.monotonic_ms() - started_ms, self.output.emitted_bytes - before)
+
+    @property
+    def _columnar_chain(self) -> ColumnarChain:
+        assert isinstance(self.chain, ColumnarChain)
+        return self.chain
 
     def _count(self, rows: int, origin: OpenBatch | None, busy_ms: float, output_bytes: int) -> None:
         self.rows_in += rows
@@ -363,20 +353,6 @@ class Subtask:
         credit = self.gate.applied(origin, rows)
         if credit is not None:
             self._send_frame(credit.channel.producer, credit)
-
-    def emit(self, batch: pa.RecordBatch, rows: list[Any] | None) -> None:
-        """Output of the chain: to the sink's writer, or to all output edges."""
-        self.rows_out += batch.num_rows
-        if self.writer is not None:
-            try:
-                self.writer.write(batch)
-            except Exception as error:
-                raise OperatorFailure(self.vertex.operators[-1].name, error) from error
-        if self.partitions:
-            self._emitted_bytes += batch.nbytes
-            now_ms = self._clock.monotonic_ms()
-            for partition in self.partitions:
-                partition.emit(batch, rows, now_ms)
 
     def _check_key_groups(self, opened: OpenBatch) -> None:
         groups = opened.batch.column(KEY_GROUP_COLUMN).to_numpy()
@@ -396,31 +372,65 @@ class Subtask:
 
     def _on_event(self, found: GateEvent) -> None:
         if found.virtual is not None:
-            self._on_watermark(self.valve.on_virtual(found.virtual, found.event))
+            self.clock.on_inputs(self.valve.on_virtual(found.virtual, found.event))
             return
         if found.recovered and isinstance(found.event, EndOfData):
             return  # its producer was restored, too, and says so itself on the live channel
-        self._on_watermark(self.valve.on_event(found.channel, found.event))
+        self.clock.on_inputs(self.valve.on_event(found.channel, found.event))
         if self.valve.all_ended:
-            self._finish()
+            self._input_ended = True
 
-    def _on_watermark(self, watermark_ms: int | None) -> None:
-        if watermark_ms is not None and watermark_ms < WATERMARK_MAX_MS:
-            for partition in self.partitions:
-                partition.emit_event(Watermark(watermark_ms))
+    def _resumes_firing(self) -> bool:
+        """Whether the snapshot that we were restored from was taken while timers were firing."""
+        timers = self.chain.timers
+        return timers is not None and timers.resumes_firing
+
+    def _advance_time(self) -> float:
+        """Fires what is due in bounded groups, with nothing but control between them; then says the watermark."""
+        if self._take_barrier():
+            return 0
+        if isinstance(self.chain, ColumnarChain):
+            if self._firing is None:
+                self._firing = self.chain.on_watermark(self.clock.time.current_ms)
+            output = next(self._firing, None)
+            if output is not None:
+                self.output.emit_all([output])
+                return 0
+            self._firing = None
+        elif self.chain.timers is not None and self.chain.timers.event_due:
+            self._fire(self.chain.timers.take_event, event_time=True)
+            return 0
+        self.clock.say_watermark()
+        return 0
+
+    def _fire(self, take: TakeTimer, event_time: bool) -> None:
+        deadline_ms = self._clock.monotonic_ms() + self._settings.slice_ms
+        piece = Slice((), None, None, 0, 0, deadline_ms)
+        self._running_slice = _RunningSlice(piece, None, self.output.emitted_bytes, timers=True)
+        self._push(lambda: self._rows_chain.fire(piece, take, event_time))
+
+    def _fire_processing_timers(self) -> bool:
+        timers = self.chain.timers
+        due_in_ms = None if timers is None else timers.processing_due_in_ms()
+        if timers is None or due_in_ms is None or due_in_ms > 0:
+            return False
+        self._fire(timers.take_processing, event_time=False)
+        return True
+
+    def _with_deadlines(self, ready_in_ms: float | None) -> float | None:
+        """Nothing to do now: when timers or generators want to be asked, at the latest."""
+        timers = self.chain.timers
+        due_in_ms = None if timers is None else timers.processing_due_in_ms()
+        waits = [wait_ms for wait_ms in (ready_in_ms, due_in_ms, self.clock.on_quiet()) if wait_ms is not None]
+        return max(0.1, min(waits)) if waits else None
 
     def _finish(self) -> None:
         """End of data: the last that user code sees of this subtask. It goes on answering barriers."""
         self.chain.close()
-        if self.writer is not None:
-            try:
-                self.writer.finish()
-            except Exception as error:
-                raise OperatorFailure(self.vertex.operators[-1].name, error) from error
+        self.output.finish()
         self._ended = True
-        for partition in self.partitions:
-            partition.emit_event(Watermark(WATERMARK_MAX_MS))
-            partition.emit_event(EndOfData())
+        self.output.emit_event(Watermark(WATERMARK_MAX_MS))
+        self.output.emit_event(EndOfData())
         self._send_message(ReachedEndOfData(self._generation, self._slot, self.id))
 
     def _take_splits(self, splits: list[bytes], no_more: bool) -> None:
@@ -437,24 +447,17 @@ class Subtask:
         return not self.chain.unfinished or self._push(lambda: self.chain.resume(drain=True))
 
     def prepare_commit(self, checkpoint_id: int) -> list[Committable]:
-        """What has been written since the last call, and what was prepared for checkpoints that were given up: the
-        next one that is published commits it."""
-        if self.writer is None:
-            return []
-        operator = self.vertex.operators[-1]
-        try:
-            prepared = self.writer.prepare_commit(checkpoint_id)
-        except Exception as error:
-            raise OperatorFailure(operator.name, error) from error
-        self._unpublished += [(checkpoint_id, Committable(operator.uid, data)) for data in prepared]
-        return [committable for _, committable in self._unpublished]
+        return self.output.prepare_commit(checkpoint_id)
 
     def operator_parts(self) -> list[OperatorPart]:
         parts = []
+        writer, generation = self.output.writer, self.clock.generation
         if self.reader is not None:
             parts.append(OperatorPart(self.vertex.operators[0].uid, "splits", self.reader.snapshot()))
-        if self.writer is not None and (items := self.writer.snapshot()):
+        if writer is not None and (items := writer.snapshot()):
             parts.append(OperatorPart(self.vertex.operators[-1].uid, "writer", items))
+        if generation is not None:
+            parts.append(OperatorPart(generation.operator.uid, "watermarks", generation.snapshot()))
         return parts
 
     def layer_time(self, layer: Layer) -> ChannelTime | None:
@@ -477,11 +480,11 @@ class Subtask:
     def status(self, busy_share: float, backpressured_share: float, step_ms_max: float) -> SubtaskStatus:
         """From any thread: counters are read as they are."""
         return SubtaskStatus(
-            vertex=self.id.vertex, subtask=self.id.subtask, rows_in=self.rows_in, rows_out=self.rows_out,
-            bytes_in=self.bytes_in, bytes_out=sum(p.bytes_out for p in self.partitions), busy_share=busy_share,
+            vertex=self.id.vertex, subtask=self.id.subtask, rows_in=self.rows_in, rows_out=self.output.rows,
+            bytes_in=self.bytes_in, bytes_out=self.output.bytes_out, busy_share=busy_share,
             backpressured_share=backpressured_share,
-            queued_bytes=self.gate.queued_bytes + sum(p.queued_bytes for p in self.partitions),
-            overdraft_bytes=self.overdraft_bytes, step_ms_max=step_ms_max,
+            queued_bytes=self.gate.queued_bytes + self.output.queued_bytes,
+            overdraft_bytes=self.output.overdraft_bytes, step_ms_max=step_ms_max, late_rows=self.chain.late_rows,
         )  # fmt: skip
 
     def close(self) -> None:
@@ -493,5 +496,5 @@ class Subtask:
                 self.backend.revoke()
             if self.reader is not None:
                 self.reader.close()
-            if self.writer is not None:
-                self.writer.close()
+            if self.output.writer is not None:
+                self.output.writer.close()

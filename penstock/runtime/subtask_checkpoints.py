@@ -26,11 +26,12 @@ from penstock.protocol.elements import Barrier, SubtaskId
 from penstock.protocol.frames import AlignedBarrier, Data, Event, UrgentBarrier
 from penstock.protocol.snapshot import ChannelTime, Committable, OperatorPart
 from penstock.runtime.draining import SubtaskDraining
+from penstock.runtime.event_time.clock import SubtaskClock
 from penstock.runtime.input_gate import InputGate
 from penstock.runtime.layers import Layer
 from penstock.runtime.ports import Clock
 from penstock.runtime.result_partition import Overtaking, ResultPartition
-from penstock.runtime.snapshots import CapturedChannel, CapturedLayer, SubtaskCapture
+from penstock.runtime.snapshots import CapturedChannel, CapturedLayer, SubtaskCapture, TimeAtSnapshot
 from penstock.state.backend import StateSnapshot
 
 
@@ -52,7 +53,7 @@ class SnapshotSource(Protocol):
     def draining(self) -> SubtaskDraining: ...
 
     @property
-    def watermark_ms(self) -> int: ...
+    def clock(self) -> SubtaskClock: ...
 
     @property
     def finished(self) -> bool: ...
@@ -190,7 +191,7 @@ class SubtaskCheckpoints:
             start_delay_ms=effect.start_delay_ms,
             applied=self._applied(), emitted=[(p.edge, p.emitted) for p in self._partitions],
             layers=self._unread_layers() if stores else [],
-            watermark_ms=self._source.watermark_ms, finished=self._source.finished,
+            time=TimeAtSnapshot.of(self._source.clock), finished=self._source.finished,
             state=None, parts=[], committables=[],
         )  # fmt: skip
         self._captures[barrier.checkpoint_id] = capture

@@ -13,11 +13,16 @@ from penstock.protocol.frames import Frame
 from penstock.protocol.keys import key_group_range
 from penstock.protocol.messages import Message, Printed
 from penstock.protocol.snapshot import Metadata
+from penstock.runtime.batches import row_type
 from penstock.runtime.deployment import DeploymentPlan
+from penstock.runtime.event_time.generation import WatermarkGeneration
+from penstock.runtime.event_time.timers import Timers
 from penstock.runtime.failures import USER_ERRORS, OperatorFailure
 from penstock.runtime.input_gate import InputGate, channel_share
 from penstock.runtime.operators.chain import Chain
-from penstock.runtime.operators.row_functions import create_row_operator
+from penstock.runtime.operators.columnar_chain import ColumnarChain
+from penstock.runtime.operators.creation import create_row_operator
+from penstock.runtime.operators.element import CurrentElement
 from penstock.runtime.operators.runtime_context import SubtaskRuntimeContext
 from penstock.runtime.ports import Clock
 from penstock.runtime.restore import SubtaskRestore
@@ -30,8 +35,7 @@ from penstock.runtime.subtask_settings import NEVER_MS, SubtaskSettings
 from penstock.state.hash_map import HashMapStateBackend
 from penstock.storage.store import ObjectStore
 
-_STATEFUL = (OperatorKind.KEYED_PROCESS, OperatorKind.REDUCE)
-_ENDS = (OperatorKind.SOURCE, OperatorKind.SINK)
+_ENDS = (OperatorKind.SOURCE, OperatorKind.TIMESTAMPS, OperatorKind.SINK)
 
 
 class SubtaskFactory:
@@ -95,23 +99,52 @@ class SubtaskFactory:
         """In the subtask's thread: reads what it had, then opens user code. Raises `OperatorFailure`."""
         vertex = subtask.vertex
         restore = SubtaskRestore(self._plan, subtask, metadata, store)
-        backend = None
-        if any(o.kind in _STATEFUL for o in vertex.operators):
-            backend = HashMapStateBackend(vertex.max_parallelism, {o.uid: o.name for o in vertex.operators})
-            restore.keyed_state(backend)
-        subtask.backend = backend
-        context = SubtaskRuntimeContext(vertex, subtask.id.subtask, self._plan, backend, self._generation.counter)
-        functions = [
-            create_row_operator(o, context.for_operator(o)) for o in vertex.operators if o.kind not in _ENDS
-        ]
-        subtask.chain = Chain(
-            vertex, functions, subtask.emit, subtask.has_room, subtask.may_overdraw,
-            backend.set_current_key if backend is not None else None, self._settings.object_reuse,
-            self._clock.monotonic_ms,
-        )  # fmt: skip
+        restore.in_flight()
+        restore.time(subtask)
+        if (clock := vertex.clock) is not None:
+            subtask.clock.generation = self._generation_of(clock, vertex, restore, subtask.clock.time.emitted_ms)
+        if vertex.columnar:
+            self._build_columnar(subtask, restore)
+        else:
+            self._build_rows(subtask, restore)
         self._open_ends(subtask, vertex, restore)
         subtask.chain.open()
-        restore.in_flight()
+
+    def _generation_of(
+        self, clock: Operator, vertex: Vertex, restore: SubtaskRestore, emitted_ms: int
+    ) -> WatermarkGeneration:
+        rows = clock.output_type if clock.kind is OperatorKind.SOURCE else clock.input_type
+        generation = WatermarkGeneration(
+            clock, row_type(rows), self._settings.watermark_interval_ms, self._clock.monotonic_ms
+        )
+        generation.restore(restore.part(clock.uid, "watermarks"), emitted_ms)
+        return generation
+
+    def _build_rows(self, subtask: Subtask, restore: SubtaskRestore) -> None:
+        vertex, head = subtask.vertex, subtask.vertex.operators[0]
+        backend, timers, element = None, None, CurrentElement()
+        if head.kind.keyed:
+            backend = HashMapStateBackend(vertex.max_parallelism, {o.uid: o.name for o in vertex.operators})
+            restore.keyed_state(backend)
+            timers = Timers(head.uid, backend, subtask.clock.time, self._clock.wall_ms)
+        subtask.backend = backend
+        context = SubtaskRuntimeContext(
+            vertex, subtask.id.subtask, self._plan, backend, self._generation.counter, subtask.clock.time, element,
+            self._clock.wall_ms, timers,
+        )  # fmt: skip
+        functions = [create_row_operator(o, context.for_operator(o)) for o in vertex.operators if o.kind not in _ENDS]
+        subtask.chain = Chain(
+            vertex, functions, subtask.output.emit, subtask.output.has_room, subtask.output.may_overdraw,
+            backend.set_current_key if backend is not None else None, self._settings.object_reuse,
+            self._clock.monotonic_ms, element, timers,
+            side_types={p.edge.side_output: p.edge.type for p in subtask.partitions if p.edge.side_output is not None},
+            stamps=functions[-1].operator.timestamped and bool(subtask.partitions),
+        )  # fmt: skip
+
+    def _build_columnar(self, subtask: Subtask, restore: SubtaskRestore) -> None:
+        """Also a bare source, a bare sink, or both."""
+        vertex = subtask.vertex
+        subtask.chain = ColumnarChain(vertex, [])
 
     def _open_ends(self, subtask: Subtask, vertex: Vertex, restore: SubtaskRestore) -> None:
         head, tail = vertex.operators[0], vertex.operators[-1]
@@ -133,7 +166,7 @@ class SubtaskFactory:
                 emit=lambda lines: self._send(Printed(self._slot, index, list(lines))),
             )  # fmt: skip
             items = restore.part(tail.uid, "writer")
-            subtask.writer = self._guarded(tail, lambda: tail.function.create_writer(context, items))
+            subtask.output.writer = self._guarded(tail, lambda: tail.function.create_writer(context, items))
 
     @staticmethod
     def _guarded(operator: Operator, call):  # type: ignore[no-untyped-def]

@@ -10,7 +10,8 @@ from penstock.runtime import context
 from penstock.runtime.failures import OperatorFailure, describe, summary
 from penstock.runtime.ports import Clock
 from penstock.runtime.snapshot_writer import SnapshotWriter
-from penstock.runtime.subtask import StepResult, Subtask
+from penstock.runtime.subtask import Subtask
+from penstock.runtime.subtask_mail import StepResult
 
 
 class SubtaskRunner:

@@ -25,6 +25,7 @@ class SubtaskSettings:
     slice_ms: float
     parking_ms_max: float
     object_reuse: bool
+    watermark_interval_ms: float
 
     def window_sizer(self) -> BoundSizer:
         """For the window of one input gate."""
@@ -48,4 +49,5 @@ class SubtaskSettings:
             slice_ms=configuration.get(PenstockOptions.SLICE_TARGET).ms,
             parking_ms_max=_PARKING_MS_MAX if configuration.get(PenstockOptions.PARKING_ENABLED) else 0.0,
             object_reuse=configuration.get(PipelineOptions.OBJECT_REUSE),
+            watermark_interval_ms=configuration.get(PipelineOptions.AUTO_WATERMARK_INTERVAL).ms,
         )

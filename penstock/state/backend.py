@@ -56,6 +56,9 @@ class KeyedStateBackend(Protocol):
         descriptor; the same handle each time. `operator` is its uid. Raises `StateSchemaError` where restored state
         does not fit."""
 
+    def state_of_window(self, operator: str, descriptor: Any, start: int) -> Any:
+        """As `state`, of the current key and one of its windows. The handle is good until the next call."""
+
     def snapshot(self) -> StateSnapshot: ...
 
     def restore_schema(self, schema: StateSchema) -> None:

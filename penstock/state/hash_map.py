@@ -49,6 +49,7 @@ class HashMapStateBackend:
         self._max_parallelism = max_parallelism
         self._operator_names = operator_names or {}
         self._at = CurrentKey()
+        self._window_at = CurrentKey()
         self._tables: dict[StateName, StateTable] = {}
         self._codecs: dict[StateName, StateCodec] = {}
         self._handles: dict[StateName, Handle] = {}
@@ -63,8 +64,30 @@ class HashMapStateBackend:
     def current_key(self) -> Any:
         return self._at.key
 
+    def current_key_group(self) -> int:
+        return self._at.key_group  # type: ignore[no-any-return]
+
+    def has_restored(self, operator: str, name: str) -> bool:
+        """Whether the checkpoint that is being restored has such a state."""
+        return (operator, name) in self._restored_schemas
+
+    def entries(self, operator: str, name: str) -> Iterator[tuple[Any, int, Any]]:
+        """(key, key group, what is kept) of a state that has been asked for; to be read only, and at once."""
+        for key_group, bucket in enumerate(self._tables[operator, name].buckets):
+            for key, kept in bucket.items():
+                yield key, key_group, kept
+
     def state(self, operator: str, descriptor: Any) -> Any:
         """Raises `StateSchemaError` where the state was declared otherwise before."""
+        return self._state(operator, descriptor, self._at)
+
+    def state_of_window(self, operator: str, descriptor: Any, start: int) -> Any:
+        """State of the current key and the window that begins at `start`. The handle is good until the next call."""
+        self._window_at.key = (self._at.key, start)
+        self._window_at.key_group = self._at.key_group
+        return self._state(operator, descriptor, self._window_at)
+
+    def _state(self, operator: str, descriptor: Any, at: CurrentKey) -> Any:
         name = (operator, descriptor.name)
         codec = codec_of(descriptor)
         declared = StateSchema(operator, descriptor.name, codec.kind, codec.name)
@@ -79,7 +102,7 @@ class HashMapStateBackend:
         self._restored_schemas.pop(name, None)
         self._tables[name] = table
         self._codecs[name] = codec
-        self._handles[name] = handle = _handle(descriptor, table, self._at, codec.changeable)
+        self._handles[name] = handle = _handle(descriptor, table, at, codec.changeable)
         return handle
 
     def snapshot(self) -> HashMapSnapshot:

@@ -17,7 +17,8 @@ from penstock.datastream.functions import KeyedProcessFunction, ProcessFunction
 from penstock.graph.job_graph import Operator, Vertex
 from penstock.graph.logical import OperatorKind
 from penstock.runtime.operators.chain import Chain, Slice
-from penstock.runtime.operators.row_functions import create_row_operator
+from penstock.runtime.operators.creation import create_row_operator
+from tests.unit.runtime.bare_context import bare_context
 
 Expand = Callable[[int], list[int]]
 """A stage as a reference: what becomes of one row."""
@@ -91,7 +92,7 @@ class Outputs:
     answers: Iterator[bool]
     rows: list[int] = field(default_factory=list)
 
-    def emit(self, batch: pa.RecordBatch, rows: list[Any] | None) -> None:
+    def emit(self, batch: pa.RecordBatch, rows: list[Any] | None, tag: str | None) -> None:
         assert batch.column(0).to_pylist() == rows
         self.rows += batch.column(0).to_pylist()
 
@@ -115,7 +116,8 @@ def chain_of(names: list[str], outputs: Outputs, clock: TickingClock) -> tuple[C
     functions, expands = [], []
     for name in names:
         kind, function, expand = STAGES[name]
-        functions.append(create_row_operator(operator(name, kind, function()), None))
+        made_operator = operator(name, kind, function())
+        functions.append(create_row_operator(made_operator, bare_context(made_operator)))
         expands.append(expand)
     vertex = Vertex(0, "chain", 1, 128, tuple(f.operator for f in functions))
     made = Chain(vertex, functions, outputs.emit, outputs.has_room, outputs.has_room, None, False, clock)
@@ -175,7 +177,8 @@ def test_each_row_sees_its_own_key(data: st.DataObject) -> None:
         current[0] = key
 
     outputs = Outputs(iter(data.draw(st.lists(st.booleans(), max_size=10), label="room")))
-    head = create_row_operator(operator("count", OperatorKind.KEYED_PROCESS, CountPerKey(current)), None)
+    count = operator("count", OperatorKind.KEYED_PROCESS, CountPerKey(current))
+    head = create_row_operator(count, bare_context(count))
     chain = Chain(
         Vertex(0, "chain", 1, 128, (head.operator,), True), [head], outputs.emit, outputs.has_room, outputs.has_room,
         set_key, False, TickingClock(0.0),

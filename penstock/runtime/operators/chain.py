@@ -1,7 +1,8 @@
-"""The operators of a vertex, from batches in to rows out, one bounded slice at a time.
+"""The row functions of a vertex, from rows in to rows out, one bounded slice at a time.
 
-A slice ends when its rows are through, when its time is up, or when a function has put out so much that the outputs
-are full. In the last case its generator is kept, and nothing else of the subtask runs before it is exhausted.
+A slice ends when its rows, or its timers, are through, when its time is up, or when a function has put out so much that
+the outputs are full. In the last case its generator is kept, and nothing else of the subtask runs before it is
+exhausted. A row's event time goes beside it: it is set when the row, or the timer, enters, and read when a row leaves.
 """
 
 from __future__ import annotations
@@ -9,44 +10,50 @@ from __future__ import annotations
 import math
 import re
 from itertools import islice
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from penstock.common.typeinfo import RowTypeError
+from penstock.common.typeinfo import RowTypeError, TypeInformation
 from penstock.graph.job_graph import Vertex
-from penstock.graph.logical import OperatorKind
-from penstock.runtime.batches import row_type
+from penstock.runtime.batches import row_type, with_timestamps
+from penstock.runtime.event_time.timers import Timer, Timers
 from penstock.runtime.failures import OperatorFailure
+from penstock.runtime.operators.element import CurrentElement, SideRow
 from penstock.runtime.operators.isolation import isolation
 from penstock.runtime.operators.row_functions import RowOperator
 
 _PULLED_AT_ONCE = 256
 """Output rows between two looks at the outputs' room."""
 _ROWS_BETWEEN_CLOCKS = 16
-_KEYED = (OperatorKind.KEYED_PROCESS, OperatorKind.REDUCE)
 _PLACE_IN_BATCH = re.compile(r"^row [0-9]+")
 """In an encoder's error; where batches end means nothing to a user."""
 
-Emit = Callable[[pa.RecordBatch, "list[Any] | None"], None]
+Emit = Callable[[pa.RecordBatch, "list[Any] | None", "str | None"], None]
+"""(batch, the same as Python objects if they are at hand, id of the side output)"""
 HasRoom = Callable[[], bool]
+TakeTimer = Callable[[], "Timer | None"]
 
 
 class Slice:
-    """Input rows on their way through a chain. `taken` rows have entered; all but the last of them, and that one too
+    """Rows, or timers, on their way through a chain. `taken` of them have entered; all but the last, and that one too
     once `finished`, are through. A `whole` slice ends neither early nor at its deadline: a reader counts its rows."""
 
     __slots__ = (
-        "rows", "keys", "key_groups", "start", "end", "taken", "deadline_ms", "stopped", "pulled", "finished", "whole",
+        "rows", "keys", "key_groups", "timestamps", "input_index", "start", "end", "taken", "deadline_ms", "stopped",
+        "pulled", "finished", "whole",
     )  # fmt: skip
 
     def __init__(
         self, rows: Sequence[Any], keys: Sequence[Any] | None, key_groups: Sequence[int] | None,
         start: int, end: int, deadline_ms: float, whole: bool = False,
+        timestamps: Sequence[int | None] | None = None, input_index: int = 0,
     ) -> None:  # fmt: skip
         self.rows = rows
         self.keys = keys
         self.key_groups = key_groups
+        self.timestamps = timestamps
+        self.input_index = input_index
         self.start = start
         self.end = end
         self.taken = 0
@@ -57,20 +64,22 @@ class Slice:
         self.whole = whole
 
     def stop(self) -> None:
-        """No further input row enters, but for a `whole` slice."""
+        """No further row or timer enters, but for a `whole` slice."""
         self.stopped = not self.whole
 
 
 class Chain:
-    """`functions` are the vertex's row functions, head first (none for a bare source or sink: then batches pass
-    untouched). `emit` queues output rows. `has_room`: whether the outputs take more; `may_overdraw`: whether they do
-    while a barrier waits for the rest of a row's output. `set_key` is called with (key, key group) before each row of
-    a keyed head."""
+    """`functions` are the vertex's row functions, head first. `emit` queues output rows. `has_room`: whether the
+    outputs take more; `may_overdraw`: whether they do while a barrier waits for the rest of a row's output. `set_key`
+    is called with (key, key group) before each row of a keyed head; `timers` are that head's. `element` is what its
+    functions' contexts look at. `side_types`: of the side outputs that somebody reads. `stamps`: whether output batches
+    have a column of event times."""
 
     def __init__(
         self, vertex: Vertex, functions: list[RowOperator], emit: Emit, has_room: HasRoom,
         may_overdraw: HasRoom, set_key: Callable[[Any, int], None] | None, object_reuse: bool,
-        clock_ms: Callable[[], float],
+        clock_ms: Callable[[], float], element: CurrentElement | None = None, timers: Timers | None = None,
+        side_types: Mapping[str, TypeInformation | None] | None = None, stamps: bool = False,
     ) -> None:  # fmt: skip
         self._clock_ms = clock_ms
         self._may_overdraw = may_overdraw
@@ -78,22 +87,29 @@ class Chain:
         self._emit = emit
         self._has_room = has_room
         self._set_key = set_key
-        self.keyed = bool(functions) and functions[0].operator.kind in _KEYED
-        self._output_type = row_type(functions[-1].operator.output_type) if functions else None
-        self._output_operator = functions[-1].operator.name if functions else vertex.name
+        self._element = element or CurrentElement()
+        self.timers = timers
+        self._stamps = stamps
+        self._side_types = {tag: row_type(declared) for tag, declared in (side_types or {}).items()}
+        self.keyed = functions[0].operator.kind.keyed
+        self._output_type = row_type(functions[-1].operator.output_type)
+        self._output_operator = functions[-1].operator.name
         isolations = [isolation(f.operator.output_type, f.operator.name) for f in functions]
-        self._isolate_output = isolations[-1] if functions else None
+        self._isolate_output = isolations[-1]
+        if self._side_types:
+            self._isolate_output = _isolate_tagged(isolations[-1], side_types or {}, self._output_operator)
         self._isolate_between = [None if object_reuse else isolate for isolate in isolations[:-1]]
         self._unfinished: Slice | None = None
-
-    @property
-    def passes_batches(self) -> bool:
-        return not self._functions
 
     @property
     def unfinished(self) -> bool:
         """Whether a function was left in the middle of its output."""
         return self._unfinished is not None
+
+    @property
+    def late_rows(self) -> int:
+        """Rows that were dropped because they came too late."""
+        return sum(f.late_rows for f in self._functions)
 
     def open(self) -> None:
         for function in self._functions:
@@ -113,11 +129,17 @@ class Chain:
     def run(self, piece: Slice) -> bool:
         """Pushes a slice through. False: the outputs are full in the middle of it, call `resume` when there is room."""
         rows = self._feed_keyed(piece) if self.keyed else self._feed(piece)
-        last = len(self._functions) - 1
-        for index, function in enumerate(self._functions):
-            rows = function.pipe(rows)
-            if index < last and (isolate := self._isolate_between[index]) is not None:
-                rows = map(isolate, rows)
+        if piece.timestamps is not None:
+            rows = self._timed(rows, piece.timestamps, piece.start)
+        return self._start(piece, self._functions[0].pipe_input(rows, piece.input_index))
+
+    def fire(self, piece: Slice, take: TakeTimer, event_time: bool) -> bool:
+        """Fires timers that are due, as many as the time of the (empty) `piece` allows, like rows of a slice."""
+        return self._start(piece, self._functions[0].fire(self._feed_timers(piece, take, event_time)))
+
+    def _start(self, piece: Slice, rows: Iterator[Any]) -> bool:
+        for function, isolate in zip(self._functions[1:], self._isolate_between):
+            rows = function.pipe(rows if isolate is None else map(isolate, rows))
         if self._isolate_output is not None:
             rows = map(self._isolate_output, rows)
         piece.pulled = rows
@@ -132,9 +154,9 @@ class Chain:
         if drain:
             piece.stop()
         while True:
-            made = list(islice(piece.pulled, _PULLED_AT_ONCE))
+            made, stamps = self._pull(piece.pulled)
             if made:
-                self._put_out(made)
+                self._put_out(made, stamps)
             if len(made) < _PULLED_AT_ONCE:
                 piece.finished = True
                 self._unfinished = None
@@ -142,19 +164,44 @@ class Chain:
             if not (self._may_overdraw() if drain else self._has_room()):
                 return False
 
-    def _put_out(self, made: list[Any]) -> None:
-        assert self._output_type is not None
+    def _pull(self, pulled: Iterator[Any]) -> tuple[list[Any], list[int | None] | None]:
+        if not self._stamps:
+            return list(islice(pulled, _PULLED_AT_ONCE)), None
+        element = self._element
+        made, stamps = [], []
+        for row in islice(pulled, _PULLED_AT_ONCE):
+            made.append(row)
+            stamps.append(element.timestamp_ms)
+        return made, stamps
+
+    def _put_out(self, made: list[Any], stamps: list[int | None] | None) -> None:
+        if not self._side_types:
+            self._put_out_rows(made, stamps, self._output_type, None)
+            return
+        for tag, output_type in ((None, self._output_type), *self._side_types.items()):
+            places = [i for i, row in enumerate(made) if (row.tag if type(row) is SideRow else None) == tag]
+            if places:
+                rows = [made[i] if tag is None else made[i].value for i in places]
+                self._put_out_rows(rows, [stamps[i] for i in places] if stamps else None, output_type, tag)
+
+    def _put_out_rows(
+        self, made: list[Any], stamps: list[int | None] | None, output_type: TypeInformation, tag: str | None
+    ) -> None:
         try:
-            arrays = self._output_type.encode(made)
+            arrays = output_type.encode(made)
         except RowTypeError as error:
             bad = made[error.row_index] if 0 <= error.row_index < len(made) else "?"
             told = _PLACE_IN_BATCH.sub("a row that it put out", str(error))
+            where = f" (side output '{tag}')" if tag is not None else ""
             raise OperatorFailure(
-                self._output_operator, TypeError(f"{told}; the row was {bad!r:.200}"), ours=True
+                self._output_operator, TypeError(f"{told}{where}; the row was {bad!r:.200}"), ours=True
             ) from error
         except Exception as error:
             raise OperatorFailure(self._output_operator, error) from error
-        self._emit(pa.RecordBatch.from_arrays(arrays, schema=self._output_type.schema), made)
+        batch = pa.RecordBatch.from_arrays(arrays, schema=output_type.schema)
+        if stamps is not None:
+            batch = with_timestamps(batch, pa.array(stamps, pa.int64()))
+        self._emit(batch, made, tag)
 
     def _feed(self, piece: Slice) -> Iterator[Any]:
         rows, start, end, clock_ms = piece.rows, piece.start, piece.end, self._clock_ms
@@ -178,3 +225,34 @@ class Chain:
             yield rows[index]
             if not piece.taken % _ROWS_BETWEEN_CLOCKS and clock_ms() > piece.deadline_ms:
                 return
+
+    def _timed(self, rows: Iterator[Any], timestamps: Sequence[int | None], start: int) -> Iterator[Any]:
+        element = self._element
+        for row, timestamp_ms in zip(rows, islice(timestamps, start, None)):
+            element.timestamp_ms = timestamp_ms
+            yield row
+
+    def _feed_timers(self, piece: Slice, take: TakeTimer, event_time: bool) -> Iterator[Timer]:
+        element, clock_ms = self._element, self._clock_ms
+        while not piece.stopped and (timer := take()) is not None:
+            piece.taken += 1
+            element.timestamp_ms = timer.timestamp_ms if event_time else None
+            element.event_timer = event_time
+            yield timer
+            if not piece.taken % _ROWS_BETWEEN_CLOCKS and clock_ms() > piece.deadline_ms:
+                return
+
+
+def _isolate_tagged(
+    main: Callable[[Any], Any] | None, side_types: Mapping[str, TypeInformation | None], operator: str
+) -> Callable[[Any], Any]:
+    """Isolation of an output that rows of side outputs are among."""
+    by_tag = {tag: isolation(declared, operator) for tag, declared in side_types.items()}
+
+    def isolated(row: Any) -> Any:
+        if type(row) is not SideRow:
+            return row if main is None else main(row)
+        isolate = by_tag[row.tag]
+        return row if isolate is None else SideRow(row.tag, isolate(row.value))
+
+    return isolated

@@ -66,6 +66,8 @@ class ColumnarOperator:
 
 class ColumnarChain:
     unfinished = False
+    timers = None
+    """Of rows; a columnar operator has windows instead."""
 
     def __init__(self, vertex: Vertex, operators: Sequence[ColumnarOperator]) -> None:
         """`operators`: of the vertex's columnar operators, made by `create_columnar_operator`."""

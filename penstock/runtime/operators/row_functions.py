@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterator
 
+from penstock.datastream.output_tag import OutputTag
 from penstock.graph.job_graph import Operator
-from penstock.graph.logical import OperatorKind
+from penstock.runtime.event_time.timers import Timer
 from penstock.runtime.failures import USER_ERRORS, OperatorFailure
-from penstock.runtime.operators.runtime_context import ElementContext, SubtaskRuntimeContext
+from penstock.runtime.operators.element import SideRow
+from penstock.runtime.operators.runtime_context import SubtaskRuntimeContext
 
 Stage = Callable[[Iterator[Any]], Iterator[Any]]
 
 
 class RowOperator:
     """One user function. `pipe` connects it behind a stage."""
+
+    late_rows = 0
 
     def __init__(self, operator: Operator, context: SubtaskRuntimeContext) -> None:
         self.operator = operator
@@ -41,6 +45,14 @@ class RowOperator:
             raise OperatorFailure(self.operator.name, error) from error
 
     def pipe(self, rows: Iterator[Any]) -> Iterator[Any]:
+        raise NotImplementedError
+
+    def pipe_input(self, rows: Iterator[Any], input_index: int) -> Iterator[Any]:
+        """As the head of a chain, whose rows come from that input."""
+        return self.pipe(rows)
+
+    def fire(self, timers: Iterator[Timer]) -> Iterator[Any]:
+        """As a keyed head: what its timers put out, the current key being theirs."""
         raise NotImplementedError
 
 
@@ -97,20 +109,83 @@ class ProcessOperator(RowOperator):
 
     def __init__(self, operator: Operator, context: SubtaskRuntimeContext) -> None:
         super().__init__(operator, context)
-        self._element = ElementContext(operator.name, context)
+        self._element = context.element_context()
 
     def pipe(self, rows: Iterator[Any]) -> Iterator[Any]:
-        process, element = self.function.process_element, self._element
+        return self.called(self.function.process_element, rows)
+
+    def called(self, process: Callable[[Any, Any], Any], rows: Iterator[Any]) -> Iterator[Any]:
+        """What `process(row, context)` puts out for each row."""
+        element, side_outputs, name = self._element, self.operator.side_outputs, self.operator.name
         made: Any = None
         try:
             for row in rows:
                 made = process(row, element)
+                if made is not None:
+                    yield from sorted_out(made, side_outputs)
+        except OperatorFailure:
+            raise
+        except USER_ERRORS as error:
+            raise _no_rows(name, made) or OperatorFailure(name, error) from error
+
+    def fire(self, timers: Iterator[Timer]) -> Iterator[Any]:
+        on_timer, name = self.function.on_timer, self.operator.name
+        context = self.context.timer_context()
+        made: Any = None
+        try:
+            for timer in timers:
+                made = on_timer(timer.timestamp_ms, context.at(timer))
+                if made is not None:
+                    yield from sorted_out(made, self.operator.side_outputs)
+        except OperatorFailure:
+            raise
+        except USER_ERRORS as error:
+            raise _no_rows(name, made) or OperatorFailure(f"{name} (its on_timer)", error) from error
+
+
+def sorted_out(made: Any, side_outputs: tuple[str, ...]) -> Iterator[Any]:
+    """What a process function put out: `yield tag, value` belongs to a side output, and is dropped if nobody reads
+    it."""
+    for row in made:
+        if type(row) is tuple and len(row) == 2 and type(row[0]) is OutputTag:
+            if row[0].tag_id in side_outputs:
+                yield SideRow(row[0].tag_id, row[1])
+        else:
+            yield row
+
+
+class CoMapOperator(RowOperator):
+    def pipe_input(self, rows: Iterator[Any], input_index: int) -> Iterator[Any]:
+        apply = (self.function.map1, self.function.map2)[input_index]
+        try:
+            for row in rows:
+                made = apply(row)
+                if made is not None:
+                    yield made
+        except OperatorFailure:
+            raise
+        except USER_ERRORS as error:
+            raise OperatorFailure(self.operator.name, error) from error
+
+
+class CoFlatMapOperator(RowOperator):
+    def pipe_input(self, rows: Iterator[Any], input_index: int) -> Iterator[Any]:
+        expand = (self.function.flat_map1, self.function.flat_map2)[input_index]
+        made: Any = None
+        try:
+            for row in rows:
+                made = expand(row)
                 if made is not None:
                     yield from made
         except OperatorFailure:
             raise
         except USER_ERRORS as error:
             raise _no_rows(self.operator.name, made) or OperatorFailure(self.operator.name, error) from error
+
+
+class CoProcessOperator(ProcessOperator):
+    def pipe_input(self, rows: Iterator[Any], input_index: int) -> Iterator[Any]:
+        return self.called((self.function.process_element1, self.function.process_element2)[input_index], rows)
 
 
 class ReduceOperator(RowOperator):
@@ -132,17 +207,3 @@ class ReduceOperator(RowOperator):
             raise
         except USER_ERRORS as error:
             raise OperatorFailure(self.operator.name, error) from error
-
-
-_OPERATORS: dict[OperatorKind, type[RowOperator]] = {
-    OperatorKind.MAP: MapOperator,
-    OperatorKind.FILTER: FilterOperator,
-    OperatorKind.FLAT_MAP: FlatMapOperator,
-    OperatorKind.PROCESS: ProcessOperator,
-    OperatorKind.KEYED_PROCESS: ProcessOperator,
-    OperatorKind.REDUCE: ReduceOperator,
-}
-
-
-def create_row_operator(operator: Operator, context: SubtaskRuntimeContext) -> RowOperator:
-    return _OPERATORS[operator.kind](operator, context)

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+from typing import Any, Callable
 
 from penstock.common.options import PipelineOptions
 from penstock.common.typeinfo import TypeInformation
-from penstock.datastream.functions import KeyedProcessFunction, ProcessFunction, RuntimeContext, TimerService
+from penstock.datastream.functions import (
+    CoProcessFunction,
+    KeyedCoProcessFunction,
+    KeyedProcessFunction,
+    KeyedStateStore,
+    ProcessFunction,
+    RuntimeContext,
+    TimerService,
+)
 from penstock.datastream.state import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -15,8 +24,12 @@ from penstock.datastream.state import (
     StateDescriptor,
     ValueStateDescriptor,
 )
+from penstock.datastream.time_domain import TimeDomain
 from penstock.graph.job_graph import Operator, Vertex
 from penstock.runtime.deployment import DeploymentPlan
+from penstock.runtime.event_time.progress import EventTime
+from penstock.runtime.event_time.timers import Timer, Timers
+from penstock.runtime.operators.element import CurrentElement
 from penstock.state.backend import KeyedStateBackend
 
 
@@ -25,6 +38,7 @@ class SubtaskRuntimeContext(RuntimeContext):
 
     def __init__(
         self, vertex: Vertex, subtask: int, plan: DeploymentPlan, backend: KeyedStateBackend | None, attempt: int,
+        time: EventTime, element: CurrentElement, wall_ms: Callable[[], int], timers: Timers | None = None,
         operator: Operator | None = None,
     ) -> None:  # fmt: skip
         self._vertex = vertex
@@ -32,11 +46,16 @@ class SubtaskRuntimeContext(RuntimeContext):
         self._plan = plan
         self._backend = backend
         self._attempt = attempt
+        self._time = time
+        self._element = element
+        self._wall_ms = wall_ms
+        self._timers = timers
         self._operator = operator or vertex.operators[0]
 
     def for_operator(self, operator: Operator) -> SubtaskRuntimeContext:
         return SubtaskRuntimeContext(
-            self._vertex, self._subtask, self._plan, self._backend, self._attempt, operator
+            self._vertex, self._subtask, self._plan, self._backend, self._attempt, self._time, self._element,
+            self._wall_ms, self._timers, operator,
         )  # fmt: skip
 
     def get_task_name(self) -> str:
@@ -96,18 +115,135 @@ class SubtaskRuntimeContext(RuntimeContext):
         return self._backend
 
 
-class ElementContext(ProcessFunction.Context, KeyedProcessFunction.Context):
+    # ---- what our own operators ask for ---------------------------------------------------------------------------
+
+    @property
+    def element(self) -> CurrentElement:
+        return self._element
+
+    def internal_map_state(self, name: str, key_type: TypeInformation, value_type: TypeInformation) -> Any:
+        return self._state(MapStateDescriptor(name, key_type, value_type))
+
+    def of_window(self, start: int) -> KeyedStateStore:
+        """State of the current key and the window that begins at `start`."""
+        backend = self._keyed_backend("the state of a window")
+        return WindowStateStore(backend, self._operator.uid, start)
+
+    def element_context(self) -> ElementContext:
+        return ElementContext(self, self._element, self._timer_service())
+
+    def timer_context(self) -> FiringContext:
+        return FiringContext(self, self._element, self._timer_service())
+
+    def keyed_timers(self) -> Timers:
+        if self._timers is None or self._operator is not self._vertex.operators[0]:
+            raise RuntimeError(
+                f"operator '{self._operator.name}' asks for a timer, but its stream is not keyed: "
+                "put key_by(...) right before it"
+            )
+        return self._timers
+
+    def current_watermark_ms(self) -> int:
+        """What the current key sees, where there is one."""
+        timers = self._timers if self._operator is self._vertex.operators[0] else None
+        return self._time.current_ms if timers is None else timers.current_watermark_ms()
+
+    def processing_time_ms(self) -> int:
+        return self._wall_ms()
+
+    def _timer_service(self) -> KeyedTimerService:
+        return KeyedTimerService(self)
+
+
+class WindowStateStore(KeyedStateStore):
+    """State handles whose key is (key, start of a window), under names that no other state has."""
+
+    def __init__(self, backend: KeyedStateBackend, operator: str, start: int) -> None:
+        self._backend = backend
+        self._operator = operator
+        self._start = start
+
+    def _state(self, descriptor: StateDescriptor) -> Any:
+        of_window = copy.copy(descriptor)
+        of_window.name = f"_window/{descriptor.get_name()}"
+        return self._backend.state_of_window(self._operator, of_window, self._start)
+
+    get_state = get_list_state = get_map_state = get_reducing_state = get_aggregating_state = _state
+
+
+class KeyedTimerService(TimerService):
+    """Timers of the current key."""
+
+    def __init__(self, context: SubtaskRuntimeContext) -> None:
+        self._context = context
+
+    def current_processing_time(self) -> int:
+        return self._context.processing_time_ms()
+
+    def current_watermark(self) -> int:
+        return self._context.current_watermark_ms()
+
+    def register_event_time_timer(self, timestamp: int) -> None:
+        self._context.keyed_timers().register_event(_time(timestamp))
+
+    def register_processing_time_timer(self, timestamp: int) -> None:
+        self._context.keyed_timers().register_processing(_time(timestamp))
+
+    def delete_event_time_timer(self, timestamp: int) -> None:
+        self._context.keyed_timers().delete_event(_time(timestamp))
+
+    def delete_processing_time_timer(self, timestamp: int) -> None:
+        self._context.keyed_timers().delete_processing(_time(timestamp))
+
+
+def _time(timestamp: Any) -> int:
+    if isinstance(timestamp, int):
+        return timestamp
+    raise TypeError(f"a timer's time is an int (milliseconds), got {timestamp!r:.80}")
+
+
+class ElementContext(
+    ProcessFunction.Context, KeyedProcessFunction.Context, CoProcessFunction.Context, KeyedCoProcessFunction.Context
+):
     """Of the row being processed."""
 
-    def __init__(self, operator: str, context: SubtaskRuntimeContext) -> None:
-        self._operator = operator
+    def __init__(self, context: SubtaskRuntimeContext, element: CurrentElement, timers: TimerService) -> None:
         self._context = context
+        self._element = element
+        self._timers = timers
 
     def get_current_key(self) -> Any:
         return self._context.current_key()
 
     def timestamp(self) -> int | None:
-        return None
+        return self._element.timestamp_ms
 
     def timer_service(self) -> TimerService:
-        raise RuntimeError(f"operator '{self._operator}': timers come with event time, in a later release")
+        return self._timers
+
+
+class FiringContext(KeyedProcessFunction.OnTimerContext, KeyedCoProcessFunction.OnTimerContext):
+    """Of the timer that fires."""
+
+    def __init__(self, context: SubtaskRuntimeContext, element: CurrentElement, timers: TimerService) -> None:
+        self._context = context
+        self._element = element
+        self._timers = timers
+        self._timer: Timer | None = None
+
+    def at(self, timer: Timer) -> FiringContext:
+        self._timer = timer
+        return self
+
+    def get_current_key(self) -> Any:
+        return self._context.current_key()
+
+    def timestamp(self) -> int | None:
+        """When it was to fire, in both kinds of time."""
+        return None if self._timer is None else self._timer.timestamp_ms
+
+    def time_domain(self) -> TimeDomain:
+        return TimeDomain.EVENT_TIME if self._element.event_timer else TimeDomain.PROCESSING_TIME
+
+    def timer_service(self) -> TimerService:
+        return self._timers

@@ -26,8 +26,9 @@ from penstock.runtime.batches import row_type
 from penstock.runtime.deployment import DeploymentPlan
 from penstock.runtime.job_master.assembly import assemble
 from penstock.runtime.snapshot_writer import SnapshotWriter
-from penstock.runtime.subtask import CheckpointOver, Released, Splits, Subtask, Triggered
+from penstock.runtime.subtask import Subtask
 from penstock.runtime.subtask_factory import SubtaskFactory
+from penstock.runtime.subtask_mail import CheckpointOver, Released, Splits, Triggered
 from penstock.storage.memory import MemoryStore
 from tests.unit.protocol.wire import Wire
 
@@ -224,7 +225,8 @@ class SmallJob:
         mail = bool(subtask.mailbox)
         result = subtask.step(self.clock.now_ms)
         self.clock.now_ms += 0.01
-        if result.wait_ms is None and subtask.has_room() and not subtask.finished and not subtask.chain.unfinished:
+        done = subtask.finished or subtask.chain.unfinished
+        if result.wait_ms is None and subtask.output.has_room() and not done:
             waits = bool(subtask.gate.layers) or any(c.head() is not None for c in subtask.gate.channels)
             assert not waits, f"{subtask.id} sleeps although it has input and room"
         return result.worked or mail or result.wait_ms == 0

@@ -18,8 +18,9 @@ from penstock.graph.logical import OperatorKind
 from penstock.runtime.batches import row_type
 from penstock.runtime.failures import OperatorFailure
 from penstock.runtime.operators.chain import Chain, Slice
+from penstock.runtime.operators.creation import create_row_operator
 from penstock.runtime.operators.isolation import isolation
-from penstock.runtime.operators.row_functions import create_row_operator
+from tests.unit.runtime.bare_context import bare_context
 
 IMMUTABLE = [1, 1.5, "a", b"a", True, None, (1, "a"), ()]
 
@@ -85,12 +86,14 @@ def outputs(functions: list[tuple[OperatorKind, Any, TypeInformation | None]], o
     made: list[Any] = []
     declared = row_type(functions[-1][2])
 
-    def emit(batch: pa.RecordBatch, rows: list[Any] | None) -> None:
+    def emit(batch: pa.RecordBatch, rows: list[Any] | None, tag: str | None) -> None:
         made.extend(declared.decode(batch))
 
     operators = [Operator(str(i), f"op {i}", kind, f, None, out) for i, (kind, f, out) in enumerate(functions)]
+    context = bare_context(*operators)
+    functions = [create_row_operator(o, context.for_operator(o)) for o in operators]
     chain = Chain(
-        Vertex(0, "chain", 1, 128, tuple(operators)), [create_row_operator(o, None) for o in operators], emit,
+        Vertex(0, "chain", 1, 128, tuple(operators)), functions, emit,
         lambda: True, lambda: True, None, object_reuse, lambda: 0.0,
     )  # fmt: skip
     assert chain.run(Slice([1, 2, 3], None, None, 0, 3, 1e9))

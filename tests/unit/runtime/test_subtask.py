@@ -15,7 +15,8 @@ from penstock.datastream.connectors.number_seq import NumberSequenceSource
 from penstock.graph.job_graph import JobGraph
 from penstock.protocol.elements import Barrier, SubtaskId
 from penstock.protocol.frames import AlignedBarrier, Data
-from penstock.runtime.subtask import CheckpointOver, Subtask, Triggered, Unpark
+from penstock.runtime.subtask import Subtask
+from penstock.runtime.subtask_mail import CheckpointOver, Triggered, Unpark
 from tests.unit.runtime.small_job import CommittedRows, ManualClock, SmallJob, graph_of
 
 FIXED_BOUNDS = {"penstock.network.bound-target": "0 ms", "penstock.network.bound-bytes-min": "16 kb"}
@@ -76,9 +77,9 @@ def test_an_aligned_barrier_at_the_head_of_a_queue_needs_no_room() -> None:
     for _ in range(100):
         if middle.step(job.clock.now_ms).backpressured:
             break
-        if middle.has_room() and into.head() is None and not middle.mailbox:
+        if middle.output.has_room() and into.head() is None and not middle.mailbox:
             middle.mailbox.post(Data(into.id, into.received, 1, 520, row))
-    assert not middle.has_room() and into.head() is None
+    assert not middle.output.has_room() and into.head() is None
     middle.mailbox.post(AlignedBarrier(into.id, into.received, Barrier(1, 1_000)))
     middle.mailbox.post(Data(into.id, into.received, 1, 520, row))
     assert middle.step(job.clock.now_ms).worked

@@ -1,0 +1,217 @@
+"""The clock of a vertex that generates its own watermarks: timestamps for its rows, a generator per split.
+
+Timestamps are assigned when rows enter the chain. The generators hear of rows when their slice is through, so that a
+snapshot never has seen more rows than have been processed; and a watermark follows the rows that it was made of.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Sequence
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.common.typeinfo import TIMESTAMP_COLUMN, TypeInformation
+from penstock.common.watermark_generator import (
+    NO_TIMESTAMP,
+    MaxTimestampGenerator,
+    Watermark,
+    WatermarkGenerator,
+    WatermarkOutput,
+)
+from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.graph.job_graph import Operator
+from penstock.runtime.failures import USER_ERRORS, OperatorFailure
+
+
+class _SplitState(msgspec.Struct):
+    split: str
+    watermark_ms: int
+    idle: bool
+    generator: bytes
+
+
+class _Split(WatermarkOutput):
+    """One generator, and what it has said."""
+
+    def __init__(self, generator: WatermarkGenerator) -> None:
+        self.generator = generator
+        self.watermark_ms = NO_TIMESTAMP
+        self.idle = False
+
+    def emit_watermark(self, watermark: Watermark) -> None:
+        self.watermark_ms = max(self.watermark_ms, watermark.timestamp)
+        self.idle = False
+
+    def mark_idle(self) -> None:
+        self.idle = True
+
+    def mark_active(self) -> None:
+        self.idle = False
+
+
+class WatermarkGeneration:
+    """`row_type` is of the rows that get their timestamps here. `monotonic_ms` measures idleness."""
+
+    def __init__(
+        self, operator: Operator, row_type: TypeInformation, interval_ms: float, monotonic_ms: Callable[[], float]
+    ) -> None:
+        assert operator.watermark_strategy is not None
+        self.operator = operator
+        self._strategy: WatermarkStrategy = operator.watermark_strategy
+        self._type = row_type
+        self._interval_ms = interval_ms
+        self._monotonic_ms = monotonic_ms
+        self._splits: dict[str, _Split] = {}
+        self._extract = self._strategy.extract_timestamp
+        self._quiet_since_ms: float | None = None
+        self.next_periodic_ms = monotonic_ms() + interval_ms if interval_ms > 0 else float("inf")
+        self.watermark_ms = NO_TIMESTAMP
+        self.idle = False
+
+    # ---- timestamps ---------------------------------------------------------------------------------------------
+
+    def of_rows(self, rows: Sequence[Any], batch: pa.RecordBatch) -> list[int | None]:
+        """The timestamps of `batch`, whose rows are `rows`. Raises `OperatorFailure` that shows the row."""
+        if self._extract is None:
+            return self.of_batch(batch).to_pylist()  # type: ignore[no-any-return]
+        extract = self._extract
+        given = self._given(batch)
+        try:
+            if given is None:
+                found = [extract(row, NO_TIMESTAMP) for row in rows]
+            else:
+                found = [extract(r, NO_TIMESTAMP if t is None else t) for r, t in zip(rows, given.to_pylist())]
+        except USER_ERRORS as error:
+            raise OperatorFailure(f"{self.operator.name} (its timestamp assigner)", error) from error
+        if not all(type(timestamp_ms) is int for timestamp_ms in found):
+            return [_whole(timestamp_ms, row, self.operator.name) for timestamp_ms, row in zip(found, rows)]
+        return found  # type: ignore[return-value]
+
+    def of_batch(self, batch: pa.RecordBatch) -> pa.Array:
+        """The same as a column, without a look at the rows where the strategy needs none."""
+        if self._extract is not None:
+            return pa.array(self.of_rows(self._type.decode(batch), batch), pa.int64())
+        column = self._strategy.timestamp_column
+        found = self._given(batch) if column is None else batch.column(column)
+        if found is None:
+            return pa.nulls(batch.num_rows, pa.int64())
+        if pa.types.is_timestamp(found.type):
+            found = pc.cast(found, pa.timestamp("ms"), safe=False).cast(pa.int64())
+        if column is not None and found.null_count:
+            row = pc.index(pc.is_null(found), True).as_py()
+            shown = self._type.decode(batch.slice(row, 1))[0]
+            _whole(None, shown, self.operator.name)
+        return found
+
+    @staticmethod
+    def _given(batch: pa.RecordBatch) -> pa.Array | None:
+        place = batch.schema.get_field_index(TIMESTAMP_COLUMN)
+        return None if place < 0 else batch.column(place)
+
+    # ---- watermarks ---------------------------------------------------------------------------------------------
+
+    def on_rows(
+        self, split: str, rows: Callable[[], Sequence[Any]], timestamps: Sequence[int | None] | pa.Array
+    ) -> None:
+        """A slice of a split's rows is through. `rows` is asked for them only if the generator looks at rows."""
+        self._quiet_since_ms = None
+        entry = self._splits.get(split) or self._start(split)
+        entry.idle = False
+        generator = entry.generator
+        if isinstance(generator, MaxTimestampGenerator):
+            largest = pc.max(timestamps).as_py() if isinstance(timestamps, pa.Array) else _largest(timestamps)
+            if largest is not None:
+                generator.on_max(largest)
+            return
+        stamps = timestamps.to_pylist() if isinstance(timestamps, pa.Array) else timestamps
+        try:
+            for row, timestamp_ms in zip(rows(), stamps):
+                generator.on_event(row, NO_TIMESTAMP if timestamp_ms is None else timestamp_ms, entry)
+        except USER_ERRORS as error:
+            raise OperatorFailure(f"{self.operator.name} (its watermark generator)", error) from error
+
+    def on_finished(self, splits: list[str]) -> None:
+        """Splits were read to their ends: nobody waits for their time any more."""
+        for split in splits:
+            entry = self._splits.pop(split, None)
+            if entry is not None and not self._splits:
+                self._emit_periodically(entry)  # the last word of the last split is kept
+                self.watermark_ms = max(self.watermark_ms, entry.watermark_ms)
+
+    def on_quiet(self) -> None:
+        """There is nothing to read at the moment."""
+        if self._quiet_since_ms is None:
+            self._quiet_since_ms = self._monotonic_ms()
+
+    def advance(self, now_ms: float) -> bool:
+        """Asks the generators, where it is time to. Returns whether the watermark has risen."""
+        if now_ms >= self.next_periodic_ms:
+            self.next_periodic_ms = now_ms + self._interval_ms
+            for entry in self._splits.values():
+                self._emit_periodically(entry)
+        active = [entry.watermark_ms for entry in self._splits.values() if not entry.idle]
+        timeout = self._strategy.idle_timeout
+        quiet_since_ms = self._quiet_since_ms
+        timed_out = timeout is not None and quiet_since_ms is not None and now_ms - quiet_since_ms >= timeout.ms
+        self.idle = timed_out or (bool(self._splits) and not active)
+        if not active or min(active) <= self.watermark_ms:
+            return False
+        self.watermark_ms = min(active)
+        return True
+
+    def next_deadline_ms(self) -> float:
+        """When `advance` may find something new without a row."""
+        timeout = self._strategy.idle_timeout
+        if timeout is not None and self._quiet_since_ms is not None and not self.idle:
+            return min(self.next_periodic_ms, self._quiet_since_ms + timeout.ms)
+        return self.next_periodic_ms
+
+    def _start(self, split: str) -> _Split:
+        try:
+            entry = self._splits[split] = _Split(self._strategy.create_generator())
+        except USER_ERRORS as error:
+            raise OperatorFailure(f"{self.operator.name} (its watermark generator)", error) from error
+        return entry
+
+    def _emit_periodically(self, entry: _Split) -> None:
+        try:
+            entry.generator.on_periodic_emit(entry)
+        except USER_ERRORS as error:
+            raise OperatorFailure(f"{self.operator.name} (its watermark generator)", error) from error
+
+    # ---- state --------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> list[bytes]:
+        """One item per split."""
+        return [
+            msgspec.msgpack.encode(_SplitState(name, split.watermark_ms, split.idle, split.generator.snapshot()))
+            for name, split in self._splits.items()
+        ]
+
+    def restore(self, items: list[bytes], emitted_ms: int) -> None:
+        self.watermark_ms = emitted_ms
+        for item in items:
+            state = msgspec.msgpack.decode(item, type=_SplitState)
+            entry = self._start(state.split)
+            entry.watermark_ms, entry.idle = state.watermark_ms, state.idle
+            try:
+                entry.generator.restore(state.generator)
+            except USER_ERRORS as error:
+                raise OperatorFailure(f"{self.operator.name} (its watermark generator)", error) from error
+
+
+def _largest(timestamps: Sequence[int | None]) -> int | None:
+    try:
+        return max(timestamps)  # type: ignore[type-var]
+    except TypeError:
+        return max((t for t in timestamps if t is not None), default=None)
+
+
+def _whole(timestamp_ms: Any, row: Any, operator: str) -> int:
+    if isinstance(timestamp_ms, (int, np.integer)) and not isinstance(timestamp_ms, bool):
+        return int(timestamp_ms)
+    message = f"a row's timestamp must be an int (milliseconds since the epoch), got {timestamp_ms!r:.80}"
+    raise OperatorFailure(operator, TypeError(f"{message}; the row was {row!r:.200}"), ours=True)
