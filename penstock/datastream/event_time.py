@@ -35,6 +35,6 @@ def _check_column(column: str, type_info: TypeInformation | None, where: str) ->
         raise ValueError(f"{where}: with_timestamp_column({column!r}): there is no such column; the columns are "
                          f"{', '.join(schema.names)}")
     arrow = schema.field(column).type
-    if not (kinds.is_timestamp(arrow) or kinds.is_integer(arrow)):
+    if not (kinds.is_timestamp(arrow) or kinds.is_int64(arrow)):
         raise TypeError(f"{where}: with_timestamp_column({column!r}): timestamps are whole milliseconds (LONG) or "
                         f"SQL_TIMESTAMP, the column is of type {arrow}; use with_timestamp_assigner()")

@@ -18,7 +18,7 @@ class TimerService(ABC):
 
     @abstractmethod
     def register_event_time_timer(self, timestamp: int) -> None:
-        """`on_timer` is called once the watermark is `timestamp` or later; at once where it already is."""
+        """`on_timer` is called when the watermark has come to `timestamp`; where it already has, with the next one."""
 
     @abstractmethod
     def register_processing_time_timer(self, timestamp: int) -> None: ...

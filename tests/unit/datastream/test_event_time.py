@@ -8,8 +8,9 @@ from penstock.datastream.connectors.collection import CollectionSource
 from penstock.datastream.connectors.discard import DiscardingSink
 from penstock.graph.logical import OperatorKind
 
-EVENT = Types.ROW_NAMED(["user", "at", "when", "price"], [Types.STRING(), Types.LONG(), Types.SQL_TIMESTAMP(),
-                                                         Types.DOUBLE()])  # fmt: skip
+EVENT = Types.ROW_NAMED(
+    ["user", "at", "when", "seconds"], [Types.STRING(), Types.LONG(), Types.SQL_TIMESTAMP(), Types.INT()]
+)
 MONOTONOUS = WatermarkStrategy.for_monotonous_timestamps()
 NONE = WatermarkStrategy.no_watermarks()
 
@@ -54,8 +55,8 @@ def test_assigning_is_an_operator_of_its_own(env):
     (MONOTONOUS, ValueError, r"WatermarkStrategy.for_monotonous_timestamps needs timestamps, and the rows have none: "
      r"add \.with_timestamp_assigner"),
     (MONOTONOUS.with_timestamp_column("att"), ValueError, "'att'.: there is no such column; the columns are user, at, "
-     "when, price"),
-    (MONOTONOUS.with_timestamp_column("price"), TypeError, "the column is of type double"),
+     "when, seconds"),
+    (MONOTONOUS.with_timestamp_column("seconds"), TypeError, "the column is of type int32"),
     (MONOTONOUS.with_timestamp_column("user"), TypeError, "whole milliseconds"),
     (None, TypeError, "takes a WatermarkStrategy"),
     (At(), TypeError, "takes a WatermarkStrategy"),
