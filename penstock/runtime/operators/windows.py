@@ -110,7 +110,8 @@ class WindowOperator(RowOperator):
                 kept = contents.get(start)
                 if kept is None:
                     contents.put(start, self._first(row))
-                    self._timers.register_event(last)
+                    if last > reached_ms:
+                        self._timers.register_event(last)
                     if lateness_ms:
                         self._timers.register_event(last + lateness_ms)
                 else:
