@@ -7,6 +7,8 @@ from typing import Any
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.function_wrappers import KeyedAdapter, KeyedCoAdapter
 from penstock.datastream.output_tag import OutputTag
+from penstock.graph.columns import WindowAggregateSpec
+from penstock.graph.event_time import WINDOW_KINDS
 from penstock.graph.logical import Node, OperatorKind
 from penstock.graph.windows import WindowSpec
 
@@ -22,6 +24,8 @@ def side_output_type(node: Node, output_tag: Any) -> TypeInformation | None:
     why = _refusal(node, output_tag)
     if why:
         raise TypeError(f"get_side_output({output_tag!r}): operator {node.name!r} {why}")
+    if node.kind is OperatorKind.SOURCE:
+        remember_type(node, OutputTag(output_tag.tag_id, node.function.rejected_type))
     return remember_type(node, output_tag)
 
 
@@ -45,12 +49,17 @@ def _refusal(node: Node, output_tag: OutputTag) -> str | None:
     if node.kind in (OperatorKind.KEYED_PROCESS, OperatorKind.KEYED_CO_PROCESS):
         if not isinstance(node.function, (KeyedAdapter, KeyedCoAdapter)):
             return None
-    elif node.kind is OperatorKind.WINDOW:
-        spec: WindowSpec = node.function
-        if spec.process is not None or spec.late_tag == output_tag.tag_id:
+    elif node.kind in WINDOW_KINDS:
+        spec: WindowSpec | WindowAggregateSpec = node.function
+        process = spec.process if isinstance(spec, WindowSpec) else None
+        if process is not None or spec.late_tag == output_tag.tag_id:
             return None
         late = "" if spec.late_tag is None else f", which is under the tag {spec.late_tag!r}"
-        return ("folds its windows without a window function, so it has no side output but the one of late rows "
-                f"(side_output_late_data){late}")
+        return ("has no window function that could put rows out sideways, so it has no side output but the one of late "
+                f"rows (side_output_late_data){late}")
+    elif node.kind is OperatorKind.SOURCE and (tag_id := getattr(node.function, "rejected_tag_id", None)) is not None:
+        if tag_id == output_tag.tag_id:
+            return None
+        return f"puts the rows that it cannot read out under the tag {tag_id!r}, and has no other side output"
     return ("has no side outputs: process functions have them (`yield tag, row`), and windows have one for late rows "
             "(side_output_late_data)")

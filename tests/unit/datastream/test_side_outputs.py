@@ -96,13 +96,34 @@ def test_whatever_follows_reads_the_side_output(env, follow):
     (lambda env: numbers(env).map(str), "operator 'Map' has no side outputs: process functions have them"),
     (lambda env: numbers(env).key_by(abs).map(str), "operator 'Map' has no side outputs"),
     (lambda env: numbers(env).key_by(abs).reduce(max), "operator 'Keyed Reduce' has no side outputs"),
-    (lambda env: window(env).reduce(max), "folds its windows without a window function"),
+    (lambda env: window(env).reduce(max), "has no window function that could put rows out sideways"),
     (lambda env: window(env).side_output_late_data(LATE).reduce(max), "which is under the tag 'late'"),
     (lambda env: numbers(env).rebalance(), "belongs to an operator"),
 ])  # fmt: skip
 def test_operators_without_side_outputs(env, make, says):
     with pytest.raises(TypeError, match=says):
         make(env).get_side_output(ODD)
+
+
+class Strict(CollectionSource):
+    """Puts what it cannot read aside."""
+
+    rejected_tag_id = "bad rows"
+    rejected_type = Types.STRING()
+
+
+def test_a_sources_side_output_is_what_it_cannot_read(env):
+    source = env.from_source(Strict([1], Types.LONG()), WatermarkStrategy.no_watermarks(), "lines")
+    assert source.get_side_output(OutputTag("bad rows")).get_type() == Types.STRING()
+    with pytest.raises(TypeError, match="'Source: lines' puts the rows that it cannot read .* the tag 'bad rows'"):
+        source.get_side_output(ODD)
+    with pytest.raises(TypeError, match="'bad rows' has the type STRING .* now LONG"):
+        source.get_side_output(OutputTag("bad rows", Types.LONG()))
+    source.get_side_output(OutputTag("bad rows", Types.STRING())).sink_to(DiscardingSink())
+    source.sink_to(DiscardingSink())
+    graph = env.get_job_graph()
+    assert graph.vertices[0].operators[0].side_outputs == ("bad rows",)
+    assert [e.type for e in graph.edges] == [Types.STRING(), Types.LONG()]
 
 
 def test_a_tag_has_one_type(env):
