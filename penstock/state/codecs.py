@@ -63,7 +63,12 @@ def codec_of(descriptor: Any) -> StateCodec:
 
 def stream_schema(schema: StateSchema, type: TypeInformation) -> pa.Schema:
     fields = [*type.schema, pa.field(KEY_COLUMN, pa.binary()), pa.field(KEY_GROUP_COLUMN, pa.uint16())]
-    return pa.schema(fields, metadata={_SCHEMA_METADATA: f"{schema.kind} {schema.codec}".encode()})
+    return pa.schema(fields, metadata=declared_metadata(schema))
+
+
+def declared_metadata(schema: StateSchema) -> dict[bytes, bytes]:
+    """What `read_stream` gives back as `declared`."""
+    return {_SCHEMA_METADATA: f"{schema.kind} {schema.codec}".encode()}
 
 
 def encode_batch(

@@ -1,0 +1,146 @@
+"""Columnar state of one subtask: its tables, their snapshots and restores, as `penstock.state.backend` asks for them.
+
+A table is written as Arrow IPC streams of its key columns, its value columns and the key group, in blocks of slots. A
+restore takes the rows of its key groups, whatever the parallelism was.
+"""
+
+from __future__ import annotations
+
+from typing import Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.common.typeinfo import KEY_GROUP_COLUMN
+from penstock.protocol.snapshot import StateSchema
+from penstock.state.backend import EncodedState, StateError, StateSchemaError
+from penstock.state.codecs import RestoredRun, declared_metadata, read_stream, write_stream
+from penstock.state.columnar.slot_arrays import Array
+from penstock.state.columnar.snapshot import TableView
+from penstock.state.columnar.table import ColumnTable, ValueColumn
+
+KIND = "columns"
+BYTES_PER_RANGE = 16 * 1024 * 1024
+"""As of the hash-map backend: a restore reads in bounded pieces."""
+
+_Name = tuple[str, str]
+
+
+class ColumnarStateBackend:
+    """`operator_names` (uid -> name) are for messages."""
+
+    def __init__(self, operator_names: Mapping[str, str] | None = None) -> None:
+        self._operator_names = operator_names or {}
+        self._tables: dict[_Name, tuple[StateSchema, pa.Schema, ColumnTable]] = {}
+        self._restored_schemas: dict[_Name, StateSchema] = {}
+        self._restored: dict[_Name, list[RestoredRun]] = {}
+
+    def table(self, operator: str, name: str, keys: pa.Schema, values: Sequence[ValueColumn]) -> ColumnTable:
+        """The table of an operator (its uid), with what was restored for it. Raises `StateSchemaError` where it was
+        declared otherwise in the checkpoint."""
+        declared = StateSchema(operator, name, KIND, _codec(keys, values))
+        before = self._restored_schemas.pop((operator, name), declared)
+        if (before.kind, before.codec) != (declared.kind, declared.codec):
+            raise StateSchemaError(
+                f"{self._described(operator, name)} is {declared.kind} state of {declared.codec}, but in the "
+                f"checkpoint that is being restored it is {before.kind} state of {before.codec}: declare keys and "
+                "aggregates as before, or give the operator another uid"
+            )
+        table = ColumnTable(keys, values)
+        for run in self._restored.pop((operator, name), []):
+            for batch in run.batches:
+                _load(table, batch)
+        self._tables[operator, name] = (declared, _stream_schema(declared, keys, values), table)
+        return table
+
+    def snapshot(self) -> ColumnarSnapshot:
+        views = [(declared, schema, table.view()) for declared, schema, table in self._tables.values()]
+        return ColumnarSnapshot(views, list(self._restored_schemas.values()), dict(self._restored))
+
+    def restore_schema(self, schema: StateSchema) -> None:
+        self._restored_schemas[schema.operator, schema.name] = schema
+
+    def restore(self, operator: str, name: str, data: bytes, key_groups: range) -> None:
+        if (operator, name) in self._tables:
+            raise StateError(f"{self._described(operator, name)} is restored after it was asked for")
+        run = read_stream(data, key_groups)
+        kind, _, codec = run.declared.partition(" ")
+        self._restored_schemas.setdefault((operator, name), StateSchema(operator, name, kind, codec))
+        self._restored.setdefault((operator, name), []).append(run)
+
+    def revoke(self) -> None:
+        """Tables are in the hands of our own operators only, which end with their generation."""
+
+    def _described(self, operator: str, name: str) -> str:
+        return f"state '{name}' of operator '{self._operator_names.get(operator, operator)}'"
+
+
+class ColumnarSnapshot:
+    """Tables at a barrier. State that was restored and not asked for is written again as it was."""
+
+    def __init__(
+        self, views: list[tuple[StateSchema, pa.Schema, TableView]], untouched_schemas: list[StateSchema],
+        untouched: dict[_Name, list[RestoredRun]],
+    ) -> None:  # fmt: skip
+        self.schemas = [declared for declared, _, _ in views] + untouched_schemas
+        self._views = views
+        self._untouched = untouched
+
+    def encode(self) -> Iterator[EncodedState]:
+        try:
+            for (operator, name), runs in self._untouched.items():
+                for run in runs:
+                    if entries := sum(batch.num_rows for batch in run.batches):
+                        yield EncodedState(operator, name, entries, [write_stream(run.schema, run.batches)])
+            for declared, schema, view in self._views:
+                yield from self._encode_view(declared, schema, view)
+        finally:
+            self.discard()
+
+    def discard(self) -> None:
+        for _, _, view in self._views:
+            view.release()
+
+    @staticmethod
+    def _encode_view(declared: StateSchema, schema: pa.Schema, view: TableView) -> Iterator[EncodedState]:
+        batches: list[pa.RecordBatch] = []
+        size_bytes = 0
+        for keys, key_groups, values in view.blocks():
+            arrays = [*keys, *(pa.array(v) for v in values), pa.array(key_groups)]
+            batches.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
+            size_bytes += batches[-1].nbytes
+            if size_bytes >= BYTES_PER_RANGE:
+                yield _encoded(declared, schema, batches)
+                batches, size_bytes = [], 0
+        if batches:
+            yield _encoded(declared, schema, batches)
+
+
+def _encoded(declared: StateSchema, schema: pa.Schema, batches: list[pa.RecordBatch]) -> EncodedState:
+    entries = sum(batch.num_rows for batch in batches)
+    return EncodedState(declared.operator, declared.name, entries, [write_stream(schema, batches)])
+
+
+def _codec(keys: pa.Schema, values: Sequence[ValueColumn]) -> str:
+    key = ", ".join(f"{f.name} {f.type}" for f in keys)
+    return f"({', '.join(f'{v.name} {np.dtype(v.dtype)}' for v in values)}) by ({key})"
+
+
+def _stream_schema(declared: StateSchema, keys: pa.Schema, values: Sequence[ValueColumn]) -> pa.Schema:
+    """Columns by position: a value may have the name of a key."""
+    fields = [
+        *(pa.field(f"key.{f.name}", f.type) for f in keys),
+        *(pa.field(f"value.{v.name}", pa.from_numpy_dtype(np.dtype(v.dtype))) for v in values),
+        pa.field(KEY_GROUP_COLUMN, pa.uint16()),
+    ]
+    return pa.schema(fields, metadata=declared_metadata(declared))
+
+
+def _load(table: ColumnTable, batch: pa.RecordBatch) -> None:
+    count = len(table.key_schema)
+    keys = table.rows([batch.column(i) for i in range(count)])
+    found = table.find_or_insert(keys, batch.column(batch.num_columns - 1).to_numpy())
+    columns: list[Array] = table.values
+    for c, array in enumerate(columns):
+        array[found.slots] = batch.column(count + c).to_numpy(zero_copy_only=False)
+    table.settle(found.slots, range(len(columns)))
