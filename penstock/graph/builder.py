@@ -85,6 +85,7 @@ def build_job_graph(graph: LogicalGraph, configuration: Configuration, name: str
             max_parallelism=max_parallelism[head],
             operators=tuple(_operator(n, uids[n], n in timestamped, side_outputs.get(n, [])) for n in chain),
             keyed=head in keyed,
+            max_parallelism_given=default_max != -1 or any(n.max_parallelism is not None for n in chain),
         )
         for head, chain in chains.items()
     )

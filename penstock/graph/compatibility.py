@@ -1,15 +1,23 @@
 """Whether what a checkpoint holds can be given to a program: its vertices and edges against the new job graph.
 
-This release restores at the same parallelism and along the same edges; everything that differs is refused by name,
-before the job starts.
+Any parallelism fits up to the max parallelism of the checkpoint, which is kept where the program does not say one
+itself. What cannot be restored is refused by name, before the job starts.
 """
 
 from __future__ import annotations
 
-from typing import Sequence
+from dataclasses import replace
+from typing import Container, Sequence
 
+from penstock.common.types import PICKLED, Types
 from penstock.graph.job_graph import Edge, JobGraph, Vertex
+from penstock.graph.logical import PartitionerKind
+from penstock.protocol.rescale import ANY_CONSUMER
 from penstock.protocol.snapshot import EdgeShape, VertexShape
+
+_WITHOUT_ROWS = (
+    "resume the old program with execution.checkpointing.unaligned.enabled=false until a checkpoint has completed"
+)
 
 
 class IncompatibleGraph(ValueError):
@@ -32,22 +40,57 @@ def vertex_shapes(graph: JobGraph) -> list[VertexShape]:
 
 
 def edge_shapes(graph: JobGraph) -> list[EdgeShape]:
+    """What a checkpoint's metadata says of the edges."""
     return [
-        EdgeShape(e.name, e.source, e.target, e.partitioner.kind.value, e.partitioner.pointwise) for e in graph.edges
+        EdgeShape(
+            e.name, e.source, e.target, e.partitioner.kind.value, e.partitioner.pointwise, _columns(e), e.input_index
+        )
+        for e in graph.edges
     ]
 
 
+def _columns(edge: Edge) -> str:
+    schema = (PICKLED if edge.type is None else edge.type).schema
+    told = [f"{field.name}: {field.type}" for field in schema]
+    if edge.timestamped:
+        told.append("event time")
+    partitioner = edge.partitioner
+    if partitioner.key_columns is not None:
+        told.append(f"key group of ({', '.join(partitioner.key_columns)})")
+    elif partitioner.kind is PartitionerKind.HASH:
+        told.append(f"key: {partitioner.key_type if partitioner.key_type in (Types.LONG(), Types.STRING()) else 'any'}")
+    elif partitioner.kind is PartitionerKind.CUSTOM:
+        told.append("key: any")
+    return ", ".join(told)
+
+
+def with_max_parallelism(graph: JobGraph, vertices: Sequence[VertexShape]) -> JobGraph:
+    """The graph with the max parallelism of the checkpoint's vertices, where the program says none itself."""
+    kept = {uid: v.max_parallelism for v in vertices for uid in v.operators}
+
+    def adopted(vertex: Vertex) -> Vertex:
+        found = kept.get(vertex.uid, vertex.max_parallelism)
+        if vertex.max_parallelism_given or found == vertex.max_parallelism:
+            return vertex
+        return replace(vertex, max_parallelism=found)
+
+    changed = tuple(adopted(v) for v in graph.vertices)
+    return graph if changed == graph.vertices else replace(graph, vertices=changed)
+
+
 def check(
-    vertices: Sequence[VertexShape], edges: Sequence[EdgeShape], graph: JobGraph, ignore_unclaimed_state: bool = False
-) -> None:
+    vertices: Sequence[VertexShape], edges: Sequence[EdgeShape], graph: JobGraph, ignore_unclaimed_state: bool = False,
+    in_flight: Container[str] | None = None,
+) -> None:  # fmt: skip
     """Raises `IncompatibleGraph`. Operators that the program has not any more may vanish with
-    `ignore_unclaimed_state` (`execution.state-recovery.ignore-unclaimed-state`); their edges vanish with them."""
+    `ignore_unclaimed_state` (`execution.state-recovery.ignore-unclaimed-state`); their edges vanish with them.
+    `in_flight`: names of the edges that the checkpoint holds rows of; None: that is not known."""
     problems: list[str] = []
     operators_now = {o.uid: v for v in graph.vertices for o in v.operators}
     vanished = {uid for v in vertices for uid in v.operators if uid not in operators_now}
     for old in vertices:
         _check_vertex(old, operators_now, vanished, ignore_unclaimed_state, problems)
-    _check_edges(edges, vertices, graph, vanished, problems)
+    _check_edges(edges, vertices, graph, vanished, in_flight, problems)
     if problems:
         raise IncompatibleGraph("the checkpoint does not fit the program:\n  " + "\n  ".join(problems))
 
@@ -73,12 +116,12 @@ def _check_vertex(
         )
         return
     now = next(iter(found.values()))
-    if now.parallelism != old.parallelism:
+    if now.parallelism > old.max_parallelism:
         problems.append(
-            f"restoring at another parallelism comes with a later release: vertex '{old.name}' had {old.parallelism}, "
-            f"now {now.parallelism}; run it with {old.parallelism}"
+            f"vertex '{old.name}' has parallelism {now.parallelism} now, but its state is split by its max parallelism "
+            f"{old.max_parallelism} for ever; run it with at most {old.max_parallelism}"
         )
-    if now.max_parallelism != old.max_parallelism:
+    elif now.max_parallelism != old.max_parallelism:
         problems.append(
             f"vertex '{old.name}' had max parallelism {old.max_parallelism}, now {now.max_parallelism}, and its state "
             f"is split by it for ever; set it to {old.max_parallelism} (pipeline.max-parallelism)"
@@ -87,7 +130,7 @@ def _check_vertex(
 
 def _check_edges(
     edges: Sequence[EdgeShape], vertices: Sequence[VertexShape], graph: JobGraph, vanished: set[str],
-    problems: list[str],
+    in_flight: Container[str] | None, problems: list[str],
 ) -> None:  # fmt: skip
     by_index = {v.index: v for v in vertices}
     edges_now: dict[str, Edge] = {e.name: e for e in graph.edges}
@@ -99,11 +142,31 @@ def _check_edges(
         now = edges_now.get(old.name)
         if now is None:
             problems.append(f"{label} is gone, and the checkpoint may hold rows that were on it")
-        elif now.partitioner.kind.value != old.partitioner:
+            continue
+        kind = now.partitioner.kind.value
+        if kind != old.partitioner and not (kind in ANY_CONSUMER and old.partitioner in ANY_CONSUMER):
             problems.append(
-                f"{label} was partitioned by {old.partitioner}, now by {now.partitioner.kind.value}; restoring across "
-                "a changed partitioning comes with a later release"
+                f"{label} was partitioned by {old.partitioner}, now by {kind}; restoring across a changed partitioning "
+                "comes with a later release"
             )
+        elif in_flight is None or old.name in in_flight:
+            _check_rows(old, now, label, (source.parallelism, target.parallelism), problems)
+
+
+def _check_rows(old: EdgeShape, now: Edge, label: str, parallelism: tuple[int, int], problems: list[str]) -> None:
+    """Whether rows in flight on an edge can be read, and go somewhere."""
+    columns = _columns(now)
+    if old.columns and old.columns != columns:
+        problems.append(
+            f"{label} carried rows of ({old.columns}), now ({columns}), and the checkpoint holds rows that were on it; "
+            f"{_WITHOUT_ROWS}, then change them"
+        )
+    if old.partitioner == "broadcast" and parallelism != (now.source_parallelism, now.target_parallelism):
+        problems.append(
+            f"{label} is a broadcast from {parallelism[0]} to {parallelism[1]} subtasks, of which the checkpoint holds "
+            f"rows that some have read and others have not, so its parallelism cannot change now; {_WITHOUT_ROWS} with "
+            f"{parallelism[0]} and {parallelism[1]}, then change it"
+        )
 
 
 def _quoted(names: object) -> str:

@@ -45,6 +45,8 @@ class Vertex:
     max_parallelism: int
     operators: tuple[Operator, ...]
     keyed: bool = False
+    max_parallelism_given: bool = False
+    """Whether the program says its max parallelism; else that of a checkpoint is kept."""
 
     @property
     def uid(self) -> str:

@@ -28,7 +28,9 @@ from penstock.protocol.watermark_valve import WATERMARK_MIN_MS
 
 T = TypeVar("T")
 
-_WHOLE_CHANNELS = ("forward", "rescale", "rebalance", "shuffle")
+ANY_CONSUMER = ("forward", "rescale", "rebalance", "shuffle")
+"""Partitionings that say nothing about where a row has to be: whole old channels move."""
+
 _KEYED = "hash"
 
 
@@ -118,7 +120,7 @@ def shares(partitioner: str, old: int, new: int, max_parallelism: int, consumer:
         return [Share(holder, Filter.CUSTOM) for holder in range(old)]
     if partitioner == "global":
         return [Share(holder, Filter.WHOLE) for holder in range(old)] if consumer == 0 else []
-    if partitioner in _WHOLE_CHANNELS:
+    if partitioner in ANY_CONSUMER:
         return [Share(holder, Filter.WHOLE) for holder in range(old) if holder * new // old == consumer]
     raise ValueError(f"rows in flight on a {partitioner} edge cannot be restored at another parallelism")
 

@@ -48,10 +48,11 @@ def assemble(
     trigger_wall_ms: int,
     enumerators: Sequence[EnumeratorState],
     unconfirmed: Sequence[Committable],
+    draining: bool = False,
 ) -> NewCheckpoint:
-    """Raises `NotCovered`."""
+    """`draining`: whether the job was when the checkpoint was triggered. Raises `NotCovered`."""
     segments, subtasks = _joined(publish.acks)
-    violations = verify(graph.edges, subtasks)
+    violations = verify(graph.edges, subtasks, draining)
     if violations:
         more = len(violations) - VIOLATIONS_TOLD_MAX
         told = "; ".join(violations[:VIOLATIONS_TOLD_MAX]) + (f"; and {more} more" if more > 0 else "")
@@ -66,7 +67,7 @@ def assemble(
         publish.generation.counter,
         incarnation,
         trigger_wall_ms,
-        False,
+        draining,
         vertex_shapes(graph),
         edge_shapes(graph),
         segments,

@@ -49,6 +49,9 @@ class Master(Protocol):
 
     console: Console
 
+    @property
+    def is_draining(self) -> bool: ...
+
     def broadcast(self, message: Message) -> None:
         """To all slots of the running generation."""
 
@@ -80,7 +83,7 @@ class Checkpoints:
         clock: Clock,
         master: Master,
     ) -> None:
-        self._graph = graph
+        self.graph = graph
         self._identity = identity
         self._incarnation = incarnation
         self._coordinator = coordinator
@@ -90,6 +93,7 @@ class Checkpoints:
         self._clock = clock
         self._master = master
         self._enumerators: dict[int, list[EnumeratorState]] = {}
+        self._draining: set[int] = set()
         self.sources: SplitDistribution | None = None
         self.generation: Generation | None = None
 
@@ -102,6 +106,7 @@ class Checkpoints:
                     self._publish(effect)
                 case CheckpointAborted(checkpoint_id, reason, detail):
                     self._enumerators.pop(checkpoint_id, None)
+                    self._draining.discard(checkpoint_id)
                     self._history.aborted(checkpoint_id, reason, detail)
                     self._tell(checkpoint_id, aborted=True)
                 case DiscardSegments(paths):
@@ -125,6 +130,8 @@ class Checkpoints:
         self._history.triggered(barrier.checkpoint_id, now_ms, wall_ms, barrier.starts_unaligned)
         try:
             self._enumerators[barrier.checkpoint_id] = self.sources.snapshot()
+            if self._master.is_draining:
+                self._draining.add(barrier.checkpoint_id)
         except EnumeratorFailed as error:
             self.carry_out(self._coordinator.on_trigger_failed(barrier.checkpoint_id, str(error), now_ms))
             return
@@ -144,16 +151,20 @@ class Checkpoints:
     def _publication_of(self, publish: PublishCheckpoint, enumerators: list[EnumeratorState]) -> Conversation[Any]:
         """The metadata is put together when its turn has come: only then all older commits are in the queue."""
         assert self._store.publication is not None
+        checkpoint_id = publish.barrier.checkpoint_id
+        draining = checkpoint_id in self._draining
+        self._draining.discard(checkpoint_id)
         try:
             checkpoint = assemble(
-                self._graph,
+                self.graph,
                 self._identity.job_id,
-                self._graph.name,
+                self.graph.name,
                 self._incarnation,
                 publish,
-                self._history.trigger_wall_ms(publish.barrier.checkpoint_id),
+                self._history.trigger_wall_ms(checkpoint_id),
                 enumerators,
                 self._commits.unconfirmed,
+                draining,
             )
         except NotCovered as error:
             return None, NotPublished(str(error))

@@ -24,6 +24,7 @@ from penstock.protocol.messages import (
     Connected,
     Decline,
     Deploy,
+    DrainReport,
     Leave,
     Left,
     Message,
@@ -48,6 +49,7 @@ from penstock.runtime.deployment import DeploymentPlan
 from penstock.runtime.failures import describe
 from penstock.runtime.job_master.checkpoints import Checkpoints
 from penstock.runtime.job_master.commits import CommitFailed, CommitQueue
+from penstock.runtime.job_master.drain import JobDrain
 from penstock.runtime.job_master.ending import Ending
 from penstock.runtime.job_master.events import CancelRequested, CheckpointRequested, Event, LinkLost, MessageReceived
 from penstock.runtime.job_master.history import CheckpointHistory
@@ -110,17 +112,20 @@ class JobMaster:
         self.preparation = Preparation(self)
         self.ending = Ending(self)
         self._reporter = Reporter(graph, identity.job_id, self.lifecycle, self.history)
-        self._plan = dumps(
-            DeploymentPlan(
-                identity.job_id, graph, configuration, incarnation, identity.directory, self.settings.checkpointing
-            )
-        )
+        self._configuration = configuration
+        self._plan = self._planned()
+        self._drain: JobDrain | None = None
         self._subtasks = sum(vertex.parallelism for vertex in graph.vertices)
         self._early_ends: list[SubtaskId] = []
         self._processes: dict[str, None] = {}
         self.restore_point: RestorePoint | None = None
         self.outcome: JobOutcome | None = None
         self.report: JobReport = self._reporter.build()
+
+    def _planned(self) -> bytes:
+        identity, checkpointing = self.identity, self.settings.checkpointing
+        parts = (identity.job_id, self.graph, self._configuration, self.incarnation, identity.directory, checkpointing)
+        return dumps(DeploymentPlan(*parts))
 
     # ---- driving ------------------------------------------------------------------------------------------------
 
@@ -223,6 +228,9 @@ class JobMaster:
             case PeerLost(slot=slot, peer=peer, detail=detail):
                 summary = f"slot {slot} lost its connection to slot {peer}: {detail}"
                 self._live(self.lifecycle.on_failure(generation, FailureCause(summary, slot_lost=True), now_ms))
+            case DrainReport():
+                if self._drain is not None:
+                    self._drain.on_report(message)
             case ReachedEndOfData(subtask=subtask):
                 self._on_end_of_data(SubtaskId(*subtask), now_ms)
             case SplitsRequested(subtask=subtask):
@@ -289,6 +297,7 @@ class JobMaster:
                 case effects.GenerationEnded(_, cause):
                     self._reporter.on_generation_ended()
                     self.checkpoints.generation = None
+                    self._drain = None
                     self.checkpoints.carry_out(self.coordinator.on_stopped(detail=cause))
                 case effects.Restarting():
                     self._tell_restart(effect, now_ms)
@@ -326,6 +335,11 @@ class JobMaster:
 
     def _run(self, generation: Generation, now_ms: float) -> None:
         self.broadcast(Run(generation))
+        metadata = None if self.restore_point is None else self.restore_point.metadata
+        self._drain = JobDrain(
+            self.graph, metadata, generation, lambda: self.coordinator.pending_ids, self.broadcast
+        )
+        self._drain.begin()
         restored = None if self.restore_point is None else self.restore_point.metadata.checkpoint_id
         self._reporter.recoveries.running(generation, now_ms, restored)
         self.store.plan_sweep(generation, now_ms)
@@ -358,6 +372,15 @@ class JobMaster:
         self.ending.keep_everything = True
         self._live(self.lifecycle.abandon(error, self.clock.monotonic_ms()))
         self.refresh()
+
+    @property
+    def is_draining(self) -> bool:
+        return self._drain is not None and not self._drain.is_over
+
+    def adopt(self, graph: JobGraph) -> None:
+        """The same job, with what it takes over from a checkpoint; before anything is deployed."""
+        self.graph = self.checkpoints.graph = graph
+        self._plan = self._planned()
 
     def prepared(self) -> None:
         """What the next generation restores is known."""

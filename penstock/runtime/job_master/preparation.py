@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from penstock.graph.compatibility import IncompatibleGraph, check
+from penstock.graph.compatibility import IncompatibleGraph, check, with_max_parallelism
 from penstock.graph.job_graph import JobGraph
 from penstock.protocol.coordinator import CheckpointCoordinator
 from penstock.protocol.lifecycle import Lifecycle
 from penstock.protocol.lifecycle_effects import FailureCause
 from penstock.protocol.publication import PublicationError, TakenOver
+from penstock.protocol.rescale import edges_in_flight
 from penstock.runtime.job_master.assembly import committables_of
 from penstock.runtime.job_master.commits import CommitQueue
 from penstock.runtime.job_master.console import Console
@@ -45,6 +46,9 @@ class Master(Protocol):
     open_store: OpenStore
     restore_point: RestorePoint | None
     ending: Ending
+
+    def adopt(self, graph: JobGraph) -> None:
+        """The same job, with what it takes over from a checkpoint."""
 
     def prepared(self) -> None: ...
 
@@ -123,11 +127,15 @@ class Preparation:
 
     def _restore_first(self, point: RestorePoint) -> None:
         master, metadata = self._master, point.metadata
+        graph = with_max_parallelism(master.graph, metadata.vertices)
+        ignores = master.settings.ignore_unclaimed_state
         try:
-            check(metadata.vertices, metadata.edges, master.graph, master.settings.ignore_unclaimed_state)
+            check(metadata.vertices, metadata.edges, graph, ignores, edges_in_flight(metadata))
         except IncompatibleGraph as error:
             master.abandon(f"checkpoint {metadata.checkpoint_id}: {error}")
             return
+        if graph is not master.graph:
+            master.adopt(graph)
         master.coordinator.skip_ids_to(metadata.checkpoint_id + 1)
         master.restore_point = point
         if metadata.is_final and point.root is None:

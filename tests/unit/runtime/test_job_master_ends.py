@@ -251,11 +251,11 @@ def test_a_checkpoint_that_is_not_there_is_refused_by_name() -> None:
     assert world.master.outcome is not None and "/nowhere/chk-3" in str(world.master.outcome.error)
 
 
-def test_another_parallelism_is_refused_and_everything_kept() -> None:
+def test_a_program_that_does_not_fit_is_refused_and_everything_kept() -> None:
     first = World()
     first.at(60.0)
-    second = World(directories=first.directories, resume=True, incarnation="two", graph=two_vertices(3))
-    assert second.master.outcome is not None and "parallelism" in str(second.master.outcome.error)
+    second = World(directories=first.directories, resume=True, incarnation="two", graph=two_vertices(200))
+    assert second.master.outcome is not None and "at most 128" in str(second.master.outcome.error)
     assert first.store.list("chk-1")
 
 
