@@ -5,33 +5,55 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
 
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.connectors.base import SourceError
+from penstock.datastream.connectors.malformed_rows import MalformedRows
+
+
+class Position(NamedTuple):
+    """Where in a file reading goes on: `at` a place that the format can find again (a row group, the offset of a
+    record in bytes), behind the first `row` rows from there."""
+
+    at: int
+    row: int
 
 
 @dataclass(frozen=True)
 class FileShape:
-    """What can be known of a file without reading its rows. `groups` counts its parts that can be read alone."""
+    """What can be known of a file without reading its rows. `bounds` are places (`Position.at`), ascending: the first
+    is where its rows begin, the last its end, and those between are where it may be split."""
 
     row_type: TypeInformation
-    groups: int
+    bounds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Portion:
+    """Rows that follow each other in a file, from `start`; `after` is the position behind the last of them. There may
+    be none, where all of them were refused, or where reading takes long.
+
+    `rejected` are the refused records of this part of the file, for the side output, and `skipped_rows` counts those
+    that are left out. Both belong to the portion's end: they are read again where a restore goes on before `after`.
+    """
+
+    batch: pa.RecordBatch
+    start: Position
+    after: Position
+    rejected: pa.RecordBatch | None = None
+    skipped_rows: int = 0
 
 
 class OpenFile(ABC):
     """A file that is being read."""
 
-    @property
     @abstractmethod
-    def groups(self) -> int: ...
-
-    @abstractmethod
-    def batches(self, group: int, skip_rows: int) -> Iterator[pa.RecordBatch]:
-        """The rows of one group behind its first `skip_rows`, in the columns of the type that it was opened with.
-        Raises `SourceError`."""
+    def read(self, position: Position, end: int) -> Iterator[Portion]:
+        """From a position to the place `end`, in the columns of the type that it was opened with. Returns to the
+        caller after a bounded piece of work. Raises `SourceError`."""
 
     @abstractmethod
     def close(self) -> None: ...
@@ -39,6 +61,12 @@ class OpenFile(ABC):
 
 class FileReadFormat(ABC):
     """How one kind of file is read. Pickled with the source."""
+
+    malformed_rows: MalformedRows = MalformedRows.fail()
+    """What becomes of rows that cannot be read, in formats that can tell one from the next."""
+
+    unsplit_because: str = ""
+    """Why files of this format are read whole, where they are."""
 
     @abstractmethod
     def inspect(self, path: str) -> FileShape:

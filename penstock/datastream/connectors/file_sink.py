@@ -20,6 +20,7 @@ from penstock.common.serialization import Encoder
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.connectors.base import Committer, Sink, SinkWriter, WriterContext
 from penstock.datastream.connectors.file_formats import FileWriteFormat, PartWriter
+from penstock.datastream.connectors.file_listing import local_path
 from penstock.datastream.connectors.file_parts import (
     FileCommittable,
     FileCommitter,
@@ -28,7 +29,6 @@ from penstock.datastream.connectors.file_parts import (
     remove_leftovers,
     synchronize_directory,
 )
-from penstock.datastream.connectors.file_source import local_path
 from penstock.datastream.connectors.parquet import ParquetBulkWriters
 
 _BUFFER_BYTES = 1 << 20

@@ -1,7 +1,9 @@
-"""Files as sources and sinks: what PyFlink has in this module, and Parquet's formats."""
+"""Files as sources and sinks: what PyFlink has in this module, Parquet's formats, and malformed rows."""
 
+from penstock.datastream.connectors.file_listing import ListedFile
 from penstock.datastream.connectors.file_sink import FileSink, OutputFileConfig, RollingPolicy
 from penstock.datastream.connectors.file_source import FileEnumeratorProvider, FileSource, FileSourceBuilder
+from penstock.datastream.connectors.malformed_rows import MALFORMED_ROW_TYPE, MalformedRows
 from penstock.datastream.connectors.parquet import ParquetBulkWriters, ParquetColumnarRowInputFormat
 from penstock.datastream.connectors.text_lines import StreamFormat
 
@@ -9,7 +11,10 @@ __all__ = [
     "FileSource",
     "FileSourceBuilder",
     "FileEnumeratorProvider",
+    "ListedFile",
     "StreamFormat",
+    "MalformedRows",
+    "MALFORMED_ROW_TYPE",
     "FileSink",
     "OutputFileConfig",
     "RollingPolicy",

@@ -19,6 +19,8 @@ from penstock.datastream.connectors.file_formats import (
     FileWriteFormat,
     OpenFile,
     PartWriter,
+    Portion,
+    Position,
     raise_on_difference,
 )
 
@@ -46,7 +48,7 @@ class ParquetColumnarRowInputFormat(FileReadFormat):
             found = self._row_type(path, file)
             if self._declared is not None:
                 raise_on_difference(path, found, self._declared, "the declared row type")
-            return FileShape(self._declared or found, file.metadata.num_row_groups)
+            return FileShape(self._declared or found, tuple(range(file.metadata.num_row_groups + 1)))
 
     def open(self, path: str, row_type: TypeInformation) -> OpenFile:
         file = _opened(path)
@@ -87,20 +89,24 @@ class _OpenParquet(OpenFile):
         self._file = file
         self._schema = schema
 
-    @property
-    def groups(self) -> int:
-        return int(self._file.metadata.num_row_groups)
+    def read(self, position: Position, end: int) -> Iterator[Portion]:
+        first, skip_rows = position
+        for group in range(first, end):
+            row = 0
+            for batch in self._batches(group):
+                behind = row + batch.num_rows
+                if behind > skip_rows:
+                    start = max(row, skip_rows)
+                    yield Portion(batch.slice(start - row), Position(group, start), Position(group, behind))
+                row = behind
+            skip_rows = 0
 
-    def batches(self, group: int, skip_rows: int) -> Iterator[pa.RecordBatch]:
+    def _batches(self, group: int) -> Iterator[pa.RecordBatch]:
         try:
             for batch in self._file.iter_batches(
                 _ROWS_READ_AHEAD, row_groups=[group], columns=self._schema.names, use_threads=False
             ):
-                if skip_rows >= batch.num_rows:
-                    skip_rows -= batch.num_rows
-                    continue
-                yield conform(batch.slice(skip_rows), self._schema)
-                skip_rows = 0
+                yield conform(batch, self._schema)
         except UnsupportedColumn as error:
             raise SourceError(f"{self._path}, row group {group}: {error}") from error
         except (pa.ArrowException, OSError) as error:

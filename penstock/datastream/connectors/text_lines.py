@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import codecs
-import itertools
-from collections.abc import Iterator
-from typing import BinaryIO
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.common.scalar_types import STRING
 from penstock.common.typeinfo import TypeInformation
-from penstock.datastream.connectors.base import SourceError
 from penstock.datastream.connectors.file_formats import FileReadFormat, FileShape, OpenFile
-
-_LINES_READ_AHEAD = 4096
+from penstock.datastream.connectors.malformed_rows import MalformedRows
+from penstock.datastream.connectors.record_file import RecordDecoder, RecordFile, RefusedRecords, bounds_of_lines
+from penstock.datastream.connectors.text_bytes import text_bounds
 
 
 class StreamFormat:
@@ -22,8 +20,8 @@ class StreamFormat:
 
     @staticmethod
     def text_line_format(charset_name: str = "UTF-8") -> FileReadFormat:
-        """A STRING per line, without its line end (LF or CR LF). A file has one group: after a restore its lines are
-        read again from the start, and those before the position dropped.
+        """A STRING per line, without its line end (LF or CR LF). Files compressed with gzip, bzip2 or zstd are known
+        by their names (.gz, .bz2, .zst).
 
         Raises `ValueError` for a charset that Python does not know, or in which a line feed is more than one byte.
         """
@@ -41,43 +39,29 @@ class TextLines(FileReadFormat):
         self._charset = charset_name
 
     def inspect(self, path: str) -> FileShape:
-        _opened(path).close()
-        return FileShape(STRING, 1)
+        return FileShape(STRING, text_bounds(path, 0))
 
     def open(self, path: str, row_type: TypeInformation) -> OpenFile:
-        return _OpenLines(path, _opened(path), self._charset)
+        return RecordFile(path, _LineDecoder(self._charset), MalformedRows.fail())
 
 
-def _opened(path: str) -> BinaryIO:
-    try:
-        return open(path, "rb")
-    except OSError as error:
-        raise SourceError(f"{path} cannot be opened: {error.strerror}") from error
-
-
-class _OpenLines(OpenFile):
-    def __init__(self, path: str, file: BinaryIO, charset: str) -> None:
-        self._path = path
-        self._file = file
+class _LineDecoder(RecordDecoder):
+    def __init__(self, charset: str) -> None:
         self._charset = charset
 
     @property
-    def groups(self) -> int:
-        return 1
+    def schema(self) -> pa.Schema:
+        return STRING.schema
 
-    def batches(self, group: int, skip_rows: int) -> Iterator[pa.RecordBatch]:
-        self._file.seek(0)
-        number = sum(1 for _ in itertools.islice(self._file, skip_rows))
-        while lines := list(itertools.islice(self._file, _LINES_READ_AHEAD)):
-            rows = [self._text(line, number + index) for index, line in enumerate(lines, 1)]
-            number += len(rows)
-            yield pa.RecordBatch.from_arrays(STRING.encode(rows), schema=STRING.schema)
-
-    def _text(self, line: bytes, number: int) -> str:
+    def decode(self, data: bytes) -> pa.RecordBatch:
         try:
-            return line.removesuffix(b"\n").removesuffix(b"\r").decode(self._charset)
+            text = data.decode(self._charset)
         except UnicodeDecodeError as error:
-            raise SourceError(f"{self._path}, line {number} is not {self._charset}: {error.reason}") from error
+            raise RefusedRecords(f"it is not {self._charset}: {error.reason}") from error
+        lines = text.removesuffix("\n").split("\n")
+        if "\r" in text:
+            lines = [line.removesuffix("\r") for line in lines]
+        return pa.RecordBatch.from_arrays([pa.array(lines, pa.string())], schema=STRING.schema)
 
-    def close(self) -> None:
-        self._file.close()
+    def bounds(self, data: bytes) -> tuple[np.ndarray, np.ndarray]:
+        return bounds_of_lines(data)

@@ -30,7 +30,7 @@ def test_more_lines_than_are_read_at_once(tmp_path):
 def test_a_charset(tmp_path):
     (tmp_path / "a.txt").write_bytes("größe\n".encode("latin-1"))
     assert read_all(lines_of(tmp_path / "a.txt", charset="latin-1")) == ["größe"]
-    with pytest.raises(SourceError, match=r"a\.txt, line 1 is not UTF-8"):
+    with pytest.raises(SourceError, match=r"a\.txt, line 1 cannot be read: it is not UTF-8"):
         read_all(lines_of(tmp_path / "a.txt"))
 
 

@@ -1,0 +1,66 @@
+"""What becomes of rows of text that cannot be read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from penstock.common.types import Types
+
+MALFORMED_ROW_TYPE = Types.ROW_NAMED(
+    ["file", "line", "text", "reason"], [Types.STRING(), Types.LONG(), Types.STRING(), Types.STRING()]
+)
+"""The rows of the side output: the file, the number of the line in it (from 1), the line itself as it stands there,
+and what is wrong with it. Bytes that are no UTF-8 are replaced."""
+
+
+class _Way(Enum):
+    FAIL = "fail"
+    SKIP = "skip"
+    SIDE_OUTPUT = "side output"
+
+
+@dataclass(frozen=True)
+class MalformedRows:
+    """Option of the CSV and JSON-lines formats: `MalformedRows.fail()` (the default), `.skip()`,
+    `.side_output("tag id")`."""
+
+    way: _Way
+    tag_id: str | None = None
+
+    @staticmethod
+    def fail() -> MalformedRows:
+        """The job fails, with an error that names file, line and field."""
+        return MalformedRows(_Way.FAIL)
+
+    @staticmethod
+    def skip() -> MalformedRows:
+        """Rows are left out, and counted."""
+        return MalformedRows(_Way.SKIP)
+
+    @staticmethod
+    def side_output(tag: Any) -> MalformedRows:
+        """Rows go to a side output, in the columns of `MALFORMED_ROW_TYPE`.
+
+        :param tag: an `OutputTag(id, MALFORMED_ROW_TYPE)`, or its id.
+        :raises TypeError: where the tag has another type, or is neither.
+        """
+        tag_id = tag if isinstance(tag, str) else getattr(tag, "tag_id", None)
+        if not isinstance(tag_id, str) or not tag_id:
+            raise TypeError(f"a side output is named by an OutputTag or its id, not by {tag!r}")
+        declared = getattr(tag, "type_info", None)
+        if declared is not None and declared != MALFORMED_ROW_TYPE:
+            raise TypeError(
+                f"the side output {tag_id!r} of malformed rows carries {MALFORMED_ROW_TYPE}, but is declared for "
+                f"{declared}: declare it as OutputTag({tag_id!r}, MALFORMED_ROW_TYPE)"
+            )
+        return MalformedRows(_Way.SIDE_OUTPUT, tag_id)
+
+    @property
+    def fails(self) -> bool:
+        return self.way is _Way.FAIL
+
+    @property
+    def is_side_output(self) -> bool:
+        return self.way is _Way.SIDE_OUTPUT

@@ -1,0 +1,120 @@
+"""The bytes of files of text: decompressed where the name says so, from any offset, and which line an offset is in.
+
+Offsets count decompressed bytes. To get to one in a compressed file, all before it is decompressed again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from penstock.datastream.connectors.base import SourceError
+
+UNKNOWN_END = 2**63 - 1
+"""The end of a split of a compressed file, whose length nobody knows before it is read."""
+
+STEP_BYTES = 4 << 20
+"""How much is passed over in one piece of work."""
+
+SPLIT_BYTES = 16 << 20
+
+_COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+
+
+def compression_of(path: str) -> str | None:
+    return _COMPRESSIONS.get(os.path.splitext(path)[1].lower())
+
+
+def text_bounds(path: str, start: int, can_split: bool = True) -> tuple[int, ...]:
+    """The places of a file of lines (see `FileShape`), whose rows begin at `start`. Raises `SourceError`."""
+    TextBytes(path).close()
+    if compression_of(path) is not None:
+        return (start, UNKNOWN_END)
+    size = max(start, os.path.getsize(path))
+    cuts = range(start + SPLIT_BYTES, size, SPLIT_BYTES) if can_split else ()
+    return (start, *cuts, size)
+
+
+class TextBytes:
+    """A file that is read from its start to its end, or, where it is not compressed, from any offset.
+
+    Raises `SourceError` that names the file, when it cannot be opened, or is damaged or cut off.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._compression = compression_of(path)
+        self._offset = 0
+        self._stream: pa.NativeFile
+        try:
+            if self._compression is None:
+                self._stream = pa.OSFile(path)
+            else:
+                self._stream = pa.input_stream(path, compression=self._compression)
+        except OSError as error:
+            cause = os.strerror(error.errno) if error.errno else str(error)
+            raise SourceError(f"{path} cannot be opened: {cause}") from error
+
+    def go_to(self, offset: int) -> Iterator[None]:
+        """Yields between pieces of work, until `read` goes on at `offset` (or at the end of the file)."""
+        if self._compression is None:
+            self._stream.seek(min(offset, self._stream.size()))
+            self._offset = offset
+            return
+        assert offset >= self._offset, "compressed files are read forwards"
+        while self._offset < offset and self.read(min(STEP_BYTES, offset - self._offset)):
+            yield
+
+    def read(self, size: int) -> bytes:
+        """`size` bytes, or fewer at the end of the file."""
+        parts = []
+        while size:
+            try:
+                part = self._stream.read(size)
+            except (OSError, pa.ArrowException) as error:
+                what = f"{self._compression} data" if self._compression else "it"
+                raise SourceError(
+                    f"{self._path} cannot be read behind {self._offset} bytes of text: {what} is damaged or cut off "
+                    f"({error}). Put the whole file in its place."
+                ) from error
+            if not part:
+                break
+            parts.append(part)
+            size -= len(part)
+            self._offset += len(part)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+class LineNumbers:
+    """Counts lines up to offsets that only grow, over a second reading of the file: lines are numbered only where
+    something is wrong with one."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._bytes: TextBytes | None = None
+        self._offset = 0
+        self._lines = 0
+
+    def line_at(self, offset: int) -> int:
+        """The number, from 1, of the line that begins at `offset`."""
+        if self._bytes is None or offset < self._offset:
+            self.close()
+            self._bytes = TextBytes(self._path)
+            self._offset = self._lines = 0
+        while self._offset < offset:
+            part = self._bytes.read(min(STEP_BYTES, offset - self._offset))
+            if not part:
+                break
+            self._offset += len(part)
+            self._lines += part.count(b"\n")
+        return self._lines + 1
+
+    def close(self) -> None:
+        if self._bytes is not None:
+            self._bytes.close()
+            self._bytes = None
