@@ -26,6 +26,10 @@ class Parking:
             self._for = None
         return self._for is not None
 
+    def left_ms(self, now_ms: float) -> float | None:
+        """How long it may last at the most; None: nobody rests."""
+        return None if self._for is None else self.until_ms - now_ms
+
     def end(self, checkpoint_id: int, snapshots: _Snapshots) -> None:
         """It has been written, or is over."""
         if self._for is not None and self._for <= checkpoint_id:

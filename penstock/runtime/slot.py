@@ -40,8 +40,8 @@ from penstock.runtime.failures import describe
 from penstock.runtime.master_store import MasterStore
 from penstock.runtime.ports import Clock, DataLinks, Driver, MasterLink
 from penstock.runtime.snapshot_writer import SnapshotWriter
-from penstock.runtime.subtask import CheckpointOver, Released, Splits, Triggered, Unpark
 from penstock.runtime.subtask_factory import SubtaskFactory
+from penstock.runtime.subtask_mail import CheckpointOver, Released, Splits, Triggered, Unpark
 from penstock.runtime.subtask_runner import SubtaskRunner, WriterRunner
 from penstock.storage.layout import segment_path
 from penstock.storage.metadata import decode_metadata

@@ -99,7 +99,7 @@ class Subtask:
         self._firing: Iterator[Output] | None = None
         self._input_ended = False
         self._ended = False
-        self._parking = Parking(settings.parking_ms_max)
+        self.parking = Parking(settings.parking_ms_max)
         self._resize_at_ms = 0.0
         self.rows_in = self.bytes_in = 0
 
@@ -112,8 +112,8 @@ class Subtask:
             self.checkpoints.on_time(now_ms)
         if now_ms >= self._resize_at_ms:
             self._resize(now_ms)
-        self._parking.begin(self.checkpoints, self._clock.monotonic_ms())
-        if self._parking.lasts(now_ms):
+        self.parking.begin(self.checkpoints, self._clock.monotonic_ms())
+        if self.parking.lasts(now_ms):
             return self._rest(now_ms)
         ready_in_ms = self._work()
         worked = ready_in_ms == 0
@@ -154,9 +154,9 @@ class Subtask:
                     checkpoints.on_ended(checkpoint_id)
                     if not aborted:
                         self.output.on_published(checkpoint_id)
-                    self._parking.end(checkpoint_id, self.checkpoints)
+                    self.parking.end(checkpoint_id, self.checkpoints)
                 case Unpark(checkpoint_id):
-                    self._parking.end(checkpoint_id, self.checkpoints)
+                    self.parking.end(checkpoint_id, self.checkpoints)
                 case Splits(splits, no_more):
                     self._take_splits(splits, no_more)
                 case Released():
@@ -171,7 +171,7 @@ class Subtask:
         """No user code for a moment; what is due leaves all the same."""
         flush_at_ms = self.output.flush(now_ms, idle=False)
         self.checkpoints.look_at_outputs()
-        due_ms = (self._parking.until_ms, flush_at_ms, self.checkpoints.next_deadline_ms())
+        due_ms = (self.parking.until_ms, flush_at_ms, self.checkpoints.next_deadline_ms())
         return StepResult(False, max(0.1, min(at_ms for at_ms in due_ms if at_ms is not None) - now_ms), False)
 
     def _resize(self, now_ms: float) -> None:
@@ -191,7 +191,7 @@ class Subtask:
             if self.checkpoints.waiting_for_row:
                 self.checkpoints.resume()
             if self.chain.unfinished and self.output.has_room():
-                self._push(lambda: self.chain.resume(drain=False))
+                self._push(lambda: self._rows_chain.resume(drain=False))
             return 0 if self.output.has_room() or not self.chain.unfinished else None
         if self._ended or not self.output.has_room():
             return 0 if self._take_barrier() else None
@@ -444,7 +444,7 @@ class Subtask:
     # ---- what a snapshot asks for (SnapshotSource) ---------------------------------------------------------------
 
     def finish_row(self) -> bool:
-        return not self.chain.unfinished or self._push(lambda: self.chain.resume(drain=True))
+        return not self.chain.unfinished or self._push(lambda: self._rows_chain.resume(drain=True))
 
     def prepare_commit(self, checkpoint_id: int) -> list[Committable]:
         return self.output.prepare_commit(checkpoint_id)

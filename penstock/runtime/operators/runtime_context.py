@@ -14,7 +14,6 @@ from penstock.datastream.functions import (
     KeyedStateStore,
     ProcessFunction,
     RuntimeContext,
-    TimerService,
 )
 from penstock.datastream.state import (
     AggregatingStateDescriptor,
@@ -25,6 +24,7 @@ from penstock.datastream.state import (
     ValueStateDescriptor,
 )
 from penstock.datastream.time_domain import TimeDomain
+from penstock.datastream.timerservice import TimerService
 from penstock.graph.job_graph import Operator, Vertex
 from penstock.runtime.deployment import DeploymentPlan
 from penstock.runtime.event_time.progress import EventTime
@@ -163,7 +163,7 @@ class WindowStateStore(KeyedStateStore):
         self._operator = operator
         self._start = start
 
-    def _state(self, descriptor: StateDescriptor) -> Any:
+    def _state(self, descriptor: Any) -> Any:
         of_window = copy.copy(descriptor)
         of_window.name = f"_window/{descriptor.get_name()}"
         return self._backend.state_of_window(self._operator, of_window, self._start)

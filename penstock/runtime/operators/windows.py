@@ -170,7 +170,7 @@ class _UserFunctions:
             function.close()
 
 
-class _WindowContext(ProcessWindowFunction.Context):  # type: ignore[type-arg]
+class _WindowContext(ProcessWindowFunction.Context):
     """Of the window that fires, or is forgotten."""
 
     def __init__(self, context: SubtaskRuntimeContext) -> None:

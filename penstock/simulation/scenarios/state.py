@@ -75,9 +75,9 @@ class ParkedBesideASlowNeighbour(Scenario):
                 deployment = slot.runtime._deployment
                 for runner in deployment.runners if deployment is not None else ():
                     subtask = runner.subtask_object
-                    if subtask._parked_for is not None:
+                    left_ms = subtask.parking.left_ms(slot.runtime.clock.monotonic_ms())
+                    if left_ms is not None:
                         self.count += 1
-                        left_ms = subtask._parked_until_ms - slot.runtime.clock.monotonic_ms()
                         if left_ms > 20.0:
                             self.cluster.world.violate(f"{subtask.id} is parked for {left_ms:.0f} ms")
 

@@ -17,14 +17,25 @@ from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors.base import Sink, SinkWriter, SplitEnumerator, WriterContext
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.logical import OperatorKind
+from penstock.graph.pickling import dumps
 from penstock.protocol.coordinator import PublishCheckpoint
 from penstock.protocol.elements import Barrier, Generation, SubtaskId
 from penstock.protocol.frames import CreditLimit, Data, Frame
-from penstock.protocol.messages import Decline, Message, ReachedEndOfData, SlotAck, SplitsRequested
+from penstock.protocol.messages import (
+    Decline,
+    DrainReport,
+    Message,
+    ReachedEndOfData,
+    Release,
+    SlotAck,
+    SplitsRequested,
+)
 from penstock.protocol.snapshot import EnumeratorState, Metadata
 from penstock.runtime.batches import row_type
 from penstock.runtime.deployment import DeploymentPlan
+from penstock.runtime.draining import DrainReleased
 from penstock.runtime.job_master.assembly import assemble
+from penstock.runtime.job_master.drain import JobDrain
 from penstock.runtime.snapshot_writer import SnapshotWriter
 from penstock.runtime.subtask import Subtask
 from penstock.runtime.subtask_factory import SubtaskFactory
@@ -96,17 +107,24 @@ class SmallJob:
         self.subtasks: dict[SubtaskId, Subtask] = {}
         self.writers: list[SnapshotWriter] = []
         self.barriers: dict[int, Barrier] = {}
-        self._factories = [self._factory(plan, slot) for slot in range(self.graph.slots)]
+        # Every slot has functions of its own, as where plans travel.
+        pickled = dumps(plan)
+        self._factories = [self._factory(pickle.loads(pickled), slot) for slot in range(self.graph.slots)]
         self._snapshots: dict[int, list[EnumeratorState]] = {}
         self._enumerators = self._create_enumerators()
         self._waiting: deque[SubtaskId] = deque()
+        self._pending: set[int] = set()
+        self._draining_at: dict[int, bool] = {}
+        self._reports: deque[DrainReport] = deque()
+        self.drain = JobDrain(self.graph, self.restored, self.generation, lambda: list(self._pending), self._release)
         for subtask in self.subtasks.values():
             self._factories[subtask.id.subtask].open(subtask, self.restored, self.store)
         for subtask in self.subtasks.values():
             subtask.mailbox.post(Released())
+        self.drain.begin()
 
     def _factory(self, plan: DeploymentPlan, slot: int) -> SubtaskFactory:
-        vertices = [v for v in self.graph.vertices if slot < v.parallelism]
+        vertices = [v for v in plan.graph.vertices if slot < v.parallelism]
         count = iter(range(1_000_000))
         writer = SnapshotWriter(
             self.generation, slot, len(vertices), self.store,
@@ -161,10 +179,24 @@ class SmallJob:
                 self.declines.append(message)
             case ReachedEndOfData(subtask=subtask):
                 self.at_end.add(SubtaskId(*subtask))
+            case DrainReport():
+                self._reports.append(message)
             case SplitsRequested(subtask=subtask):
                 self._waiting.append(SubtaskId(*subtask))
 
     # ---- what the JobMaster does --------------------------------------------------------------------------------
+
+    def _release(self, release: Message) -> None:
+        assert isinstance(release, Release)
+        for subtask in self.subtasks.values():
+            if release.is_last or subtask.id.vertex in release.vertices:
+                subtask.mailbox.post(DrainReleased(release.is_last, release.checkpoints))
+
+    def hear_reports(self) -> bool:
+        if not self._reports:
+            return False
+        self.drain.on_report(self._reports.popleft())
+        return True
 
     def hand_out_splits(self) -> bool:
         if not self._waiting:
@@ -177,6 +209,8 @@ class SmallJob:
     def trigger(self, checkpoint_id: int, alignment_timeout_ms: int | None) -> None:
         """Splits are handed out and on their way before the trigger, as on the real connection."""
         barrier = self.barriers[checkpoint_id] = Barrier(checkpoint_id, alignment_timeout_ms)
+        self._pending.add(checkpoint_id)
+        self._draining_at[checkpoint_id] = not self.drain.is_over
         self._snapshots[checkpoint_id] = [
             EnumeratorState(self.graph.vertices[v].operators[0].uid, e.snapshot()) for v, e in self._enumerators.items()
         ]
@@ -185,6 +219,7 @@ class SmallJob:
                 subtask.mailbox.post(Triggered(barrier))
 
     def end(self, checkpoint_id: int, aborted: bool) -> None:
+        self._pending.discard(checkpoint_id)
         for subtask in self.subtasks.values():
             subtask.mailbox.post(CheckpointOver(checkpoint_id, aborted))
 
@@ -195,7 +230,10 @@ class SmallJob:
         """Writes the metadata: raises `NotCovered` where something in flight was not stored."""
         acks = tuple(ack for _, ack in sorted(self.acks[checkpoint_id].items()))
         publish = PublishCheckpoint(self.barriers[checkpoint_id], self.generation, acks, 0.0, False)
-        made = assemble(self.graph, "job", "job", "inc", publish, 0, self._snapshots[checkpoint_id], [])
+        made = assemble(
+            self.graph, "job", "job", "inc", publish, 0, self._snapshots[checkpoint_id], [],
+            self._draining_at[checkpoint_id],
+        )  # fmt: skip
         rows = [r for s in made.metadata.subtasks for c in s.committables for r in pickle.loads(c.data)]
         self.end(checkpoint_id, aborted=False)
         return Completed(made.metadata, rows)
@@ -204,14 +242,14 @@ class SmallJob:
 
     def once(self) -> bool:
         """Everybody's turn, in order or as `order` says. False: nobody did anything."""
-        turns: list[Callable[[], bool]] = [self.hand_out_splits]
+        turns: list[Callable[[], bool]] = [self.hand_out_splits, self.hear_reports]
         turns += [lambda w=w: w.step() for w in self.writers]
         turns += [lambda w=w: self._carry(w) for w in list(self.wires.values())]
         turns += [lambda s=s: self._step(s) for s in self.subtasks.values()]
         if self.order is not None:
             turns = [turn for turn in turns if self.order.random() < 0.6]
         did = [turn() for turn in turns]
-        return any(did) or (self.order is not None and self._has_work())
+        return any(did) or bool(self._reports) or (self.order is not None and self._has_work())
 
     def _carry(self, wire: Wire) -> bool:
         carried = bool(wire)
@@ -228,12 +266,13 @@ class SmallJob:
         done = subtask.finished or subtask.chain.unfinished
         if result.wait_ms is None and subtask.output.has_room() and not done:
             waits = bool(subtask.gate.layers) or any(c.head() is not None for c in subtask.gate.channels)
-            assert not waits, f"{subtask.id} sleeps although it has input and room"
+            assert not waits or subtask.draining.held, f"{subtask.id} sleeps although it has input and room"
         return result.worked or mail or result.wait_ms == 0
 
     def _has_work(self) -> bool:
         return (
             bool(self._waiting)
+            or bool(self._reports)
             or any(self.wires.values())
             or any(w.mailbox for w in self.writers)
             or any(s.mailbox or s.step(self.clock.now_ms).wait_ms == 0 for s in self.subtasks.values())
