@@ -10,7 +10,7 @@ The outside, as a subtask uses it:
   type, and TIMESTAMP_COLUMN where that is timestamped. A slice is never left in the middle: `unfinished` is False.
 - `on_watermark(ms)` returns an iterator over the outputs of windows that fire, in groups of at most
   `ROWS_PER_FIRED_GROUP` rows. Between two of them the state may be snapshot: what has been put out has left it. No
-  `run` before it is exhausted. `next_timer_ms` is the time of the earliest window that has not fired, so that a
+  `run` before it is exhausted. A group may be empty: then only state was dropped. `next_timer_ms` is the time of the earliest window that has not fired, so that a
   watermark sent meanwhile stays below it.
 - `late_rows` counts rows that were dropped because they were late.
 
@@ -24,44 +24,13 @@ from typing import Iterator, Sequence
 import pyarrow as pa
 
 from penstock.common.typeinfo import TIMESTAMP_COLUMN
-from penstock.graph.job_graph import Operator, Vertex
+from penstock.graph.job_graph import Vertex
 from penstock.protocol.snapshot import GroupFloor
 from penstock.runtime.batches import row_type
 from penstock.runtime.failures import OperatorFailure
+from penstock.runtime.operators.columnar_operator import ROWS_PER_FIRED_GROUP, ColumnarOperator, Output
 
-ROWS_PER_FIRED_GROUP = 16_384
-
-Output = tuple[str | None, pa.RecordBatch]
-"""(side output's tag, None for the main one; rows)"""
-
-
-class ColumnarOperator:
-    """One operator of the chain. Operators with timers stand at the head only."""
-
-    late_rows = 0
-
-    def __init__(self, operator: Operator) -> None:
-        self.operator = operator
-
-    @property
-    def next_timer_ms(self) -> int | None:
-        """When the earliest window that has not fired is due; None: there is none."""
-        return None
-
-    def open(self) -> None:
-        """Raises `OperatorFailure`, as all of them do."""
-
-    def close(self) -> None:
-        """Lets go of what `open` took."""
-
-    def set_time(self, current_ms: int, floors: Sequence[GroupFloor]) -> None:
-        """The event time that a restored operator goes on from."""
-
-    def process(self, batch: pa.RecordBatch) -> Iterator[Output]:
-        raise NotImplementedError
-
-    def on_watermark(self, watermark_ms: int) -> Iterator[pa.RecordBatch]:
-        return iter(())
+__all__ = ["ROWS_PER_FIRED_GROUP", "ColumnarChain", "Output"]
 
 
 class ColumnarChain:
@@ -111,7 +80,10 @@ class ColumnarChain:
     def on_watermark(self, watermark_ms: int) -> Iterator[Output]:
         if self._operators:
             for fired in self._operators[0].on_watermark(watermark_ms):
-                yield from self._push(1, fired)
+                if fired.num_rows:
+                    yield from self._push(1, fired)
+                else:
+                    yield None, fired
 
     def _push(self, index: int, batch: pa.RecordBatch) -> Iterator[Output]:
         if not batch.num_rows:

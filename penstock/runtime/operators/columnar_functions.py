@@ -1,0 +1,177 @@
+"""Columnar operators without state: the user's function over batches, projections, filters."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator
+
+import pyarrow as pa
+import pyarrow.acero as acero
+import pyarrow.compute as pc
+
+from penstock.common.arrow_types import UnsupportedColumn, conform
+from penstock.common.typeinfo import TIMESTAMP_COLUMN
+from penstock.graph.columns import FilterSpec, MapBatchesSpec, ProjectSpec
+from penstock.graph.job_graph import Operator, Vertex
+from penstock.graph.logical import OperatorKind
+from penstock.runtime.batches import TIMESTAMP_FIELD, row_type
+from penstock.runtime.failures import USER_ERRORS, OperatorFailure
+from penstock.runtime.operators.columnar_keyed import RollingAggregates
+from penstock.runtime.operators.columnar_operator import ColumnarOperator, Output
+from penstock.runtime.operators.columnar_windows import WindowAggregates
+from penstock.state.columnar.backend import ColumnarStateBackend
+
+_NODE_BATCH_ROWS_MAX = 32_768
+"""Acero cuts what it is given into batches of as many rows."""
+
+
+class _Stateless(ColumnarOperator):
+    def __init__(self, operator: Operator) -> None:
+        super().__init__(operator)
+        self._input_schema = row_type(operator.input_type).schema
+        self._output_schema = row_type(operator.output_type).schema
+        if operator.timestamped:
+            self._output_schema = self._output_schema.append(TIMESTAMP_FIELD)
+
+    def _failure(self, told: str) -> OperatorFailure:
+        return OperatorFailure(self.operator.name, TypeError(told), ours=True)
+
+
+class MapBatches(_Stateless):
+    """The function is given the columns of the type, and, on a stream with event time, TIMESTAMP_COLUMN behind them."""
+
+    def __init__(self, operator: Operator) -> None:
+        super().__init__(operator)
+        spec: MapBatchesSpec = operator.function
+        self._call = spec.wrapped
+        self._declared = spec.schema
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[Output]:
+        try:
+            made = self._call(batch)
+        except USER_ERRORS as error:
+            raise OperatorFailure(self.operator.name, error) from error
+        problem = difference(made, self._declared)
+        if problem is not None:
+            raise self._failure(f"map_batches: {problem}")
+        columns = [made.column(name) for name in self._declared.names]
+        try:
+            rows = pa.RecordBatch.from_arrays(columns, schema=self._declared)
+            rows = conform(rows, row_type(self.operator.output_type).schema)
+        except UnsupportedColumn as error:
+            raise self._failure(f"map_batches: {error}") from error
+        if self.operator.timestamped:
+            rows = pa.RecordBatch.from_arrays([*rows.columns, self._timestamps(batch, made)], schema=self._output_schema)
+        yield None, rows
+
+    def _timestamps(self, given: pa.RecordBatch, made: pa.RecordBatch) -> pa.Array:
+        index = made.schema.get_field_index(TIMESTAMP_COLUMN)
+        if index >= 0 and made.column(index).type == pa.int64():
+            return made.column(index)
+        if index < 0 and made.num_rows == given.num_rows:
+            return given.column(TIMESTAMP_COLUMN)
+        if index >= 0:
+            raise self._failure(
+                f"map_batches: column {TIMESTAMP_COLUMN!r} of the returned batch: expected int64 (milliseconds), found "
+                f"{made.column(index).type}"
+            )
+        raise self._failure(
+            f"map_batches: {made.num_rows} rows were returned for {given.num_rows}, so which has which event time "
+            f"cannot be told: keep the column {TIMESTAMP_COLUMN!r} in the returned batch"
+        )
+
+
+def difference(made: Any, declared: pa.Schema) -> str | None:
+    """What is wrong with what a `map_batches` function returned; None: nothing. TIMESTAMP_COLUMN may be there, too."""
+    if not isinstance(made, pa.RecordBatch):
+        found = "nothing (None)" if made is None else f"a {type(made).__module__}.{type(made).__qualname__}"
+        way_out = "; combine it by pa.Table.combine_chunks().to_batches()" if isinstance(made, pa.Table) else ""
+        return f"the function must return a pyarrow.RecordBatch, it returned {found}{way_out}"
+    names = [n for n in made.schema.names if n != TIMESTAMP_COLUMN]
+    problems = [
+        f"column {name!r}: expected {declared.field(name).type}, found none" for name in declared.names
+        if name not in names
+    ]  # fmt: skip
+    problems += [f"column {name!r}: not in the declared schema" for name in names if name not in declared.names]
+    problems += [f"column {name!r} occurs {names.count(name)} times" for name in {*names} if names.count(name) > 1]
+    if not problems:
+        problems = [
+            f"column {name!r}: expected {declared.field(name).type}, found {made.schema.field(name).type}"
+            for name in declared.names if made.schema.field(name).type != declared.field(name).type
+        ]  # fmt: skip
+    if not problems:
+        return None
+    return (
+        f"the function returned another schema than declared: {'; '.join(problems)} (declared: "
+        f"{described(declared)}; returned: {described(made.schema)})"
+    )
+
+
+def described(schema: pa.Schema) -> str:
+    return ", ".join(f"{f.name} {f.type}" for f in schema)
+
+
+class Project(_Stateless):
+    def __init__(self, operator: Operator) -> None:
+        super().__init__(operator)
+        spec: ProjectSpec = operator.function
+        columns = [(name, name) for name in (TIMESTAMP_COLUMN,)] if operator.timestamped else []
+        self._columns: list[tuple[str, str | pc.Expression]] = [*spec.columns, *columns]
+        self._computed = [(i, e) for i, (_, e) in enumerate(self._columns) if not isinstance(e, str)]
+        self._node = acero.ProjectNodeOptions([e for _, e in self._computed], [str(i) for i, _ in self._computed])
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[Output]:
+        arrays = [batch.column(e) if isinstance(e, str) else None for _, e in self._columns]
+        if self._computed:
+            computed = _run_node(self.operator, "project", self._node, batch)
+            for (index, _), array in zip(self._computed, computed.columns):
+                arrays[index] = array
+        try:
+            made = pa.RecordBatch.from_arrays(arrays, names=self._output_schema.names)
+            yield None, conform(made, self._output_schema)
+        except UnsupportedColumn as error:
+            raise self._failure(str(error)) from error
+
+
+class Filter(_Stateless):
+    def __init__(self, operator: Operator) -> None:
+        super().__init__(operator)
+        spec: FilterSpec = operator.function
+        self._node = acero.ProjectNodeOptions([spec.predicate], ["kept"])
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[Output]:
+        mask = _run_node(self.operator, "project", self._node, batch).column(0)
+        yield None, batch.filter(mask)
+
+
+def _run_node(operator: Operator, name: str, options: Any, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch through one node of Acero, on this thread, in order."""
+    source = acero.Declaration("table_source", acero.TableSourceNodeOptions(pa.Table.from_batches([batch])))
+    try:
+        made = acero.Declaration(name, options, [source]).to_table(use_threads=False)
+    except (pa.ArrowException, ValueError) as error:
+        raise OperatorFailure(operator.name, ValueError(f"its expression failed: {error}"), ours=True) from error
+    if batch.num_rows > _NODE_BATCH_ROWS_MAX:
+        made = made.combine_chunks()
+    batches = made.to_batches()
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def columnar_operators(vertex: Vertex, backend: ColumnarStateBackend) -> list[ColumnarOperator]:
+    """The columnar operators of a vertex, head first."""
+    return [_create(o, backend) for o in vertex.operators if o.kind.columnar]
+
+
+def _create(operator: Operator, backend: ColumnarStateBackend) -> ColumnarOperator:
+    match operator.kind:
+        case OperatorKind.MAP_BATCHES:
+            return MapBatches(operator)
+        case OperatorKind.PROJECT:
+            return Project(operator)
+        case OperatorKind.FILTER_COLUMNS:
+            return Filter(operator)
+        case OperatorKind.AGGREGATE_COLUMNS:
+            return RollingAggregates(operator, backend)
+        case OperatorKind.WINDOW_COLUMNS:
+            return WindowAggregates(operator, backend)
+        case kind:
+            raise ValueError(f"operator '{operator.name}' is not columnar: {kind}")
