@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections import Counter
 from pathlib import Path
+from random import Random
 from types import ModuleType
 from typing import Any, Callable
 
@@ -12,7 +13,8 @@ import pytest
 
 from penstock.common.configuration import Configuration
 from penstock.datastream import StreamExecutionEnvironment
-from tests.unit.runtime.small_job import CommittedRows, SmallJob
+from penstock.protocol.elements import Generation
+from tests.unit.runtime.small_job import CommittedRows, Completed, SmallJob
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
@@ -25,36 +27,62 @@ def program(name: str) -> ModuleType:
     return module
 
 
-def rows_of(streams: Callable[[StreamExecutionEnvironment], Any], parallelism: int) -> list[Any]:
-    """Of the program's streams, with watermarks all along the way, as over rows that come slowly."""
+def rows_of(streams: Callable[[StreamExecutionEnvironment], Any], parallelism: int, seed: int | None) -> list[Any]:
+    """Of the program's streams, with watermarks all along the way, as over rows that come slowly. With a seed, the job
+    is lost and restored three times, from aligned and unaligned checkpoints."""
     options = {
         "parallelism.default": parallelism,
         "pipeline.auto-watermark-interval": "1 ms",
         "penstock.network.window-bytes": "6 kb",
         "penstock.network.output-queue-bytes": "6 kb",
+        "penstock.parking.enabled": "false",
     }
-    env = StreamExecutionEnvironment.get_execution_environment(Configuration(options))
+    configuration, random = Configuration(options), Random(seed)
+    env = StreamExecutionEnvironment.get_execution_environment(configuration)
     made = streams(env)
     for stream in made if isinstance(made, tuple) else (made,):
         stream.sink_to(CommittedRows())
-    job = SmallJob(env.get_job_graph("job"), Configuration(options))
+    graph = env.get_job_graph("job")
+    job, rows = SmallJob(graph, configuration), []
+    for attempt in range(1, 4 if seed is not None else 1):
+        turn(job, random.randrange(5, 60))
+        done = checkpointed(job, attempt, random.choice([None, 0, 1]))
+        rows += done.committed
+        job.close()
+        job = SmallJob(
+            graph, configuration, store=job.store, restored=done.metadata, generation=Generation(1, attempt)
+        )  # fmt: skip
     while not job.all_at_end:
-        job.run(turns=1)
-        job.clock.now_ms += 1
+        turn(job, 1)
     job.rest()
-    assert job.all_at_end
-    job.trigger(1, None)
-    job.run()
-    rows = job.complete(1).committed
+    rows += checkpointed(job, 9, None).committed
     job.close()
     return rows
 
 
-@pytest.mark.parametrize("parallelism", [1, 2])
-def test_clicks_per_minute(parallelism):
+def turn(job: SmallJob, turns: int) -> None:
+    for _ in range(turns):
+        job.run(turns=1)
+        job.clock.now_ms += 1
+
+
+def checkpointed(job: SmallJob, checkpoint_id: int, alignment_timeout_ms: int | None) -> Completed:
+    job.trigger(checkpoint_id, alignment_timeout_ms)
+    for _ in range(5_000):
+        turn(job, 1)
+        if job.is_acknowledged(checkpoint_id):
+            return job.complete(checkpoint_id)
+    raise AssertionError(f"checkpoint {checkpoint_id} is stuck")
+
+
+HOW = pytest.mark.parametrize("parallelism, seed", [(1, None), (2, None), (1, 1), (2, 2), (2, 3), (3, 4)])
+
+
+@HOW
+def test_clicks_per_minute(parallelism, seed):
     example = program("clicks_per_minute")
     clicks = 12_000
-    rows = rows_of(lambda env: example.counts_and_late_clicks(env, clicks), parallelism)
+    rows = rows_of(lambda env: example.counts_and_late_clicks(env, clicks), parallelism, seed)
     late = [tuple(row) for row in rows if len(row) == 2]
     made = [example.click(index) for index in range(clicks)]
     in_time = Counter((page, at - at % 60_000) for page, at in made) - Counter(
@@ -64,8 +92,8 @@ def test_clicks_per_minute(parallelism):
     assert late and not Counter(late) - Counter(made)
 
 
-@pytest.mark.parametrize("parallelism", [1, 2])
-def test_orders_in_euros(parallelism):
+@HOW
+def test_orders_in_euros(parallelism, seed):
     example = program("orders_in_euros")
     orders = 1_000
     rates = [example.rate(index) for index in range(orders // 20 + 4)]
@@ -73,11 +101,11 @@ def test_orders_in_euros(parallelism):
     for number, currency, amount, at in (example.order(index) for index in range(orders)):
         euros = max((r for r in rates if r[0] == currency and r[2] <= at), key=lambda r: r[2])[1]
         expected.append((number, currency, round(amount * euros, 2)))
-    assert sorted(rows_of(lambda env: example.converted_orders(env, orders), parallelism)) == expected
+    assert sorted(rows_of(lambda env: example.converted_orders(env, orders), parallelism, seed)) == expected
 
 
-@pytest.mark.parametrize("parallelism", [1, 2])
-def test_silent_sensors(parallelism):
+@HOW
+def test_silent_sensors(parallelism, seed):
     example = program("silent_sensors")
     readings = 6_000
     heard: dict[int, list[int]] = {}
@@ -90,4 +118,4 @@ def test_silent_sensors(parallelism):
                 expected.append((sensor, before))
                 expected += [] if after is None else [(sensor, after - before)]
     assert len(expected) > example.SENSORS, "no sensor was silent before the end"
-    assert sorted(rows_of(lambda env: example.alerts_and_returns(env, readings), parallelism)) == sorted(expected)
+    assert sorted(rows_of(lambda env: example.alerts_and_returns(env, readings), parallelism, seed)) == sorted(expected)
