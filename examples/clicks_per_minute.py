@@ -17,6 +17,7 @@ from penstock.datastream import (
     OutputTag,
     ProcessWindowFunction,
     StreamExecutionEnvironment,
+    TimeWindow,
     TumblingEventTimeWindows,
 )
 from penstock.datastream.connectors.datagen import DataGeneratorSource
@@ -48,9 +49,9 @@ class Count(AggregateFunction):
         return accumulator
 
 
-class WithMinute(ProcessWindowFunction):
+class WithMinute(ProcessWindowFunction[int, tuple[str, int, int], str, TimeWindow]):
     def process(
-        self, key: str, context: ProcessWindowFunction.Context, elements: Iterable[int]
+        self, key: str, context: ProcessWindowFunction.Context[TimeWindow], elements: Iterable[int]
     ) -> Iterator[tuple[str, int, int]]:
         for count in elements:
             yield key, context.window().start, count

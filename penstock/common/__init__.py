@@ -19,7 +19,13 @@ from penstock.common.serialization import (
 from penstock.common.time import Duration, Time
 from penstock.common.typeinfo import RowTypeError, TypeInformation
 from penstock.common.types import Types
-from penstock.common.watermark_strategy import TimestampAssigner, WatermarkStrategy
+from penstock.common.watermark_strategy import (
+    TimestampAssigner,
+    Watermark,
+    WatermarkGenerator,
+    WatermarkOutput,
+    WatermarkStrategy,
+)
 
 __all__ = [
     "CompletableFuture",
@@ -47,5 +53,8 @@ __all__ = [
     "TimestampAssigner",
     "TypeInformation",
     "Types",
+    "Watermark",
+    "WatermarkGenerator",
+    "WatermarkOutput",
     "WatermarkStrategy",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Iterable
+from typing import Any, Generic, Iterable, TypeVar
 
 from penstock.datastream.state import (
     AggregatingState,
@@ -19,7 +19,13 @@ from penstock.datastream.state import (
 )
 from penstock.datastream.time_domain import TimeDomain
 from penstock.datastream.timerservice import TimerService
-from penstock.datastream.window import TimeWindow
+from penstock.datastream.window import Window
+
+IN = TypeVar("IN")
+OUT = TypeVar("OUT")
+KEY = TypeVar("KEY")
+W = TypeVar("W", bound=Window)
+W2 = TypeVar("W2", bound=Window)
 
 
 class KeyedStateStore(ABC):
@@ -241,20 +247,20 @@ class KeyedCoProcessFunction(Function):
         return None
 
 
-class WindowFunction(Function):
+class WindowFunction(Function, Generic[IN, OUT, KEY, W]):
     @abstractmethod
-    def apply(self, key: Any, window: TimeWindow, inputs: Iterable[Any]) -> Iterable[Any] | None:
+    def apply(self, key: KEY, window: W, inputs: Iterable[IN]) -> Iterable[OUT] | None:
         """`inputs`: the rows of the window, or the one value that they have been folded into."""
 
 
-class ProcessWindowFunction(Function):
+class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
     """Yields rows, and `tag, row` for a side output (`OutputTag`)."""
 
-    class Context(ABC):
+    class Context(ABC, Generic[W2]):
         """Valid only during the call that it is given to."""
 
         @abstractmethod
-        def window(self) -> TimeWindow: ...
+        def window(self) -> W2: ...
 
         @abstractmethod
         def current_processing_time(self) -> int:
@@ -274,10 +280,10 @@ class ProcessWindowFunction(Function):
 
     @abstractmethod
     def process(
-        self, key: Any, context: ProcessWindowFunction.Context, elements: Iterable[Any]
-    ) -> Iterable[Any] | None:
+        self, key: KEY, context: ProcessWindowFunction.Context[W], elements: Iterable[IN]
+    ) -> Iterable[OUT] | None:
         """`elements`: the rows of the window, or the one value that they have been folded into. Called when the
         watermark passes the window's end, and again for every late row that is allowed."""
 
-    def clear(self, context: ProcessWindowFunction.Context) -> None:
+    def clear(self, context: ProcessWindowFunction.Context[W]) -> None:
         """The window is over: the place to clear `context.window_state()`."""

@@ -16,6 +16,8 @@ from penstock.datastream.window import TumblingEventTimeWindows, WindowAssigner
 from penstock.graph.logical import OperatorKind
 from penstock.graph.windows import WindowSpec
 
+AnyWindowFunction = WindowFunction[Any, Any, Any, Any] | ProcessWindowFunction[Any, Any, Any, Any]
+
 
 class WindowedStream:
     """Made by `keyed_stream.window(assigner)`. A window's result is put out when the watermark passes its end, with
@@ -61,7 +63,7 @@ class WindowedStream:
     def reduce(
         self,
         reduce_function: ReduceFunction | Callable[[Any, Any], Any],
-        window_function: WindowFunction | ProcessWindowFunction | None = None,
+        window_function: AnyWindowFunction | None = None,
         output_type: TypeInformation | None = None,
     ) -> SingleOutputStreamOperator:
         """Rows are folded as they come. `window_function` is given the one value that they come to."""
@@ -75,7 +77,7 @@ class WindowedStream:
     def aggregate(
         self,
         aggregate_function: AggregateFunction,
-        window_function: WindowFunction | ProcessWindowFunction | None = None,
+        window_function: AnyWindowFunction | None = None,
         accumulator_type: TypeInformation | None = None,
         output_type: TypeInformation | None = None,
     ) -> SingleOutputStreamOperator:
@@ -87,7 +89,9 @@ class WindowedStream:
         return self._then("Window Aggregate", output_type, accumulator_type, aggregate=aggregate, process=process)
 
     def process(
-        self, process_window_function: ProcessWindowFunction, output_type: TypeInformation | None = None
+        self,
+        process_window_function: ProcessWindowFunction[Any, Any, Any, Any],
+        output_type: TypeInformation | None = None,
     ) -> SingleOutputStreamOperator:
         """Keeps the rows of a window until it is put out. `reduce` and `aggregate` keep one value instead."""
         refuse = _no_callable("process", "ProcessWindowFunction")
@@ -95,7 +99,7 @@ class WindowedStream:
         return self._then("Window Process", output_type, self._keyed_stream._type, process=process)
 
     def apply(
-        self, window_function: WindowFunction, output_type: TypeInformation | None = None
+        self, window_function: WindowFunction[Any, Any, Any, Any], output_type: TypeInformation | None = None
     ) -> SingleOutputStreamOperator:
         """Like `process`, with a function that is given the window instead of a context."""
         refuse = _no_callable("apply", "WindowFunction")
@@ -105,7 +109,7 @@ class WindowedStream:
     def _then(
         self, name: str, output_type: TypeInformation | None, element_type: TypeInformation | None,
         reduce: ReduceFunction | None = None, aggregate: AggregateFunction | None = None,
-        process: ProcessWindowFunction | WindowFunction | None = None,
+        process: AnyWindowFunction | None = None,
     ) -> SingleOutputStreamOperator:  # fmt: skip
         spec = WindowSpec(
             size_ms=self._window_assigner.size_ms,

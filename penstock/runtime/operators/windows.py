@@ -170,7 +170,7 @@ class _UserFunctions:
             function.close()
 
 
-class _WindowContext(ProcessWindowFunction.Context):
+class _WindowContext(ProcessWindowFunction.Context[TimeWindow]):
     """Of the window that fires, or is forgotten."""
 
     def __init__(self, context: SubtaskRuntimeContext) -> None:
