@@ -7,10 +7,12 @@ the operator was declared.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Callable, Literal
+from typing import Any, Callable, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from penstock.common.typeinfo import TIMESTAMP_COLUMN
 
 AggregateFunctionName = Literal["sum", "count", "min", "max", "mean"]
 
@@ -69,3 +71,26 @@ class WindowAggregateSpec:
     offset_ms: int
     allowed_lateness_ms: int
     late_tag: str | None
+
+
+def schema_difference(made: Any, declared: pa.Schema, timestamped: bool) -> str | None:
+    """What is wrong with what a `map_batches` function returned, column by column; None: nothing. On a `timestamped`
+    stream the event times, int64, may be there, too. The order of columns does not matter."""
+    if not isinstance(made, pa.RecordBatch):
+        found = "nothing (None)" if made is None else f"a {type(made).__module__}.{type(made).__qualname__}"
+        return f"the function must return a pyarrow.RecordBatch, it returned {found}"
+    expected = {f.name: f.type for f in declared}
+    if timestamped and TIMESTAMP_COLUMN in made.schema.names:
+        expected[TIMESTAMP_COLUMN] = pa.int64()
+    names = made.schema.names
+    found_types = {f.name: f.type for f in made.schema}
+    problems = [f"column {n!r} is there {names.count(n)} times" for n in found_types if names.count(n) > 1]
+    for name, type in expected.items():
+        found_type = found_types.get(name)
+        if found_type != type:
+            problems.append(f"column {name!r}: expected {type}, found {found_type or 'no such column'}")
+    problems += [f"column {n!r}: expected no such column, found {t}" for n, t in found_types.items()
+                 if n not in expected]
+    if not problems:
+        return None
+    return f"the function returned another schema than declared: {'; '.join(problems)}"

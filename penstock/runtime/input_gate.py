@@ -19,6 +19,7 @@ from penstock.protocol.flow_control import BoundSizer
 from penstock.protocol.frames import AlignedBarrier, CreditLimit, Data
 from penstock.protocol.keys import KeyDecoder
 from penstock.runtime.batches import as_batch, declared_key, row_type, wire_schema
+from penstock.runtime.key_columns import KeyColumns
 from penstock.runtime.layers import Layer, RecoveredRows
 from penstock.runtime.turns import Turns
 
@@ -63,6 +64,8 @@ class OpenBatch:
 
     @property
     def keys(self) -> list[Any]:
+        if self._keys is None and self.edge.partitioner.key_columns is not None:
+            self._keys = KeyColumns(row_type(self.edge.type), self.edge.partitioner.key_columns).keys(self.batch)
         if self._keys is None:
             values = self.batch.column(KEY_COLUMN).to_pylist()
             canonical = declared_key(self.edge.partitioner) == "canonical"

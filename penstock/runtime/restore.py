@@ -32,7 +32,7 @@ from penstock.runtime.deployment import DeploymentPlan
 from penstock.runtime.layers import Layer, RecoveredRows
 from penstock.runtime.recovered import Mask, filtered, of_key_groups, of_partition, read_elements
 from penstock.runtime.subtask import Subtask
-from penstock.state.backend import KeyedStateBackend
+from penstock.state.backend import StateBackend
 from penstock.storage.segments import read_range
 from penstock.storage.store import ObjectStore
 
@@ -109,7 +109,7 @@ class SubtaskRestore:
             return [item for of_one in items for item in of_one]
         return rescale.dealt(items, self._subtask.vertex.parallelism, self._subtask.id.subtask)
 
-    def keyed_state(self, backend: KeyedStateBackend) -> None:
+    def keyed_state(self, backend: StateBackend) -> None:
         if not self._old:
             return
         vertex, key_groups = self._subtask.vertex, self._subtask.key_groups

@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from penstock.graph.job_graph import Edge
 from penstock.graph.logical import PartitionerKind
-from penstock.protocol.keys import KeyEncoder, UnsupportedKey
-from penstock.runtime.batches import KEY_ARROW_TYPES, declared_key, wire_schema
+from penstock.protocol.keys import KeyEncoder, UnsupportedKey, key_groups, owner
+from penstock.runtime.batches import KEY_ARROW_TYPES, declared_key, row_type, wire_schema
 from penstock.runtime.failures import USER_ERRORS, OperatorFailure
+from penstock.runtime.key_columns import KeyColumns, NullKey
 
 Routed = list[tuple[int, pa.RecordBatch]]
 """(position among the edge's consumers, rows)"""
@@ -109,15 +110,47 @@ class _ByKey(Router):
         except USER_ERRORS as error:
             raise OperatorFailure(f"{self._operator} (its key selector)", error) from error
         try:
-            values, key_groups = self._encoder.encode(keys)
+            values, groups = self._encoder.encode(keys)
         except UnsupportedKey as error:
             row = rows[error.row_index] if error.row_index is not None else "?"
             message = f"key_by after it: {error}; the row was {row!r:.200}"
             raise OperatorFailure(self._operator, UnsupportedKey(message), ours=True) from error
-        arrays = [*batch.columns, pa.array(values, self._arrow_type), pa.array(key_groups)]
+        arrays = [*batch.columns, pa.array(values, self._arrow_type), pa.array(groups)]
         keyed = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-        targets = key_groups.astype(np.uint32) * self._parallelism // self._max_parallelism
+        targets = groups.astype(np.uint32) * self._parallelism // self._max_parallelism
         return split_by_target(keyed, targets, self._parallelism)
+
+
+class _ByColumns(Router):
+    """The key is made of columns that the rows have: only the key group is added."""
+
+    def __init__(self, edge: Edge, max_parallelism: int, operator: str) -> None:
+        columns = edge.partitioner.key_columns
+        assert columns is not None
+        self._type = row_type(edge.type)
+        self._columns = KeyColumns(self._type, columns)
+        self._schema = wire_schema(edge)
+        self._max_parallelism = max_parallelism
+        self._parallelism = edge.target_parallelism
+        self._operator = operator
+        owners = [owner(group, max_parallelism, self._parallelism) for group in range(max_parallelism)]
+        self._owner_of = np.array(owners, np.uint8 if self._parallelism <= 256 else np.uint16)
+
+    def route(self, batch: pa.RecordBatch, rows: list[Any] | None) -> Routed:
+        try:
+            hashes = self._columns.hashes(batch)
+        except NullKey as error:
+            row = self._type.decode(batch.slice(error.row, 1))[0]
+            told = (
+                f"key_by after it: column {error.column!r} is null in a row, and a key never is: filter such rows out, "
+                f"or give them a value of their own; the row was {row!r:.200}"
+            )
+            raise OperatorFailure(self._operator, UnsupportedKey(told), ours=True) from None
+        groups = key_groups(hashes, self._max_parallelism)
+        keyed = pa.RecordBatch.from_arrays([*batch.columns, pa.array(groups)], schema=self._schema)
+        if self._parallelism == 1:
+            return [(0, keyed)]
+        return split_by_target(keyed, self._owner_of.take(groups), self._parallelism)
 
 
 class _Custom(Router):
@@ -169,6 +202,8 @@ def create_router(edge: Edge, producer: int, target_max_parallelism: int, operat
     """`operator` is the producer's name, for messages."""
     consumers = len(edge.consumers_of(producer))
     match edge.partitioner.kind:
+        case PartitionerKind.HASH if edge.partitioner.key_columns is not None:
+            return _ByColumns(edge, target_max_parallelism, operator)
         case PartitionerKind.HASH:
             return _ByKey(edge, target_max_parallelism, operator)
         case PartitionerKind.CUSTOM:

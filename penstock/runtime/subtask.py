@@ -44,7 +44,7 @@ from penstock.runtime.subtask_mail import (
     Unpark,
 )
 from penstock.runtime.subtask_settings import SubtaskSettings
-from penstock.state.backend import KeyedStateBackend, StateSnapshot
+from penstock.state.backend import StateBackend, StateSnapshot
 
 
 @dataclass(slots=True)
@@ -88,7 +88,7 @@ class Subtask:
         self.output = ChainOutput(tail, partitions, settings.overdraft_bytes_max, clock)
         self.clock = SubtaskClock(self.valve, tail.timestamped, self.output.emit_event, clock.monotonic_ms)
         self.draining = SubtaskDraining(id, generation, slot)
-        self.backend: KeyedStateBackend | None = None
+        self.backend: StateBackend | None = None
         self.chain: Chain | ColumnarChain
         self.reader: SourceReader | None = None
         self.source_type = row_type(vertex.operators[0].output_type)

@@ -21,6 +21,7 @@ from penstock.runtime.failures import USER_ERRORS, OperatorFailure
 from penstock.runtime.input_gate import InputGate, channel_share
 from penstock.runtime.operators.chain import Chain
 from penstock.runtime.operators.columnar_chain import ColumnarChain
+from penstock.runtime.operators.columnar_functions import columnar_operators
 from penstock.runtime.operators.creation import create_row_operator
 from penstock.runtime.operators.element import CurrentElement
 from penstock.runtime.operators.runtime_context import SubtaskRuntimeContext
@@ -32,6 +33,7 @@ from penstock.runtime.snapshot_writer import Closed, Ended, SnapshotWriter, Take
 from penstock.runtime.subtask import Subtask
 from penstock.runtime.subtask_checkpoints import SubtaskCheckpoints
 from penstock.runtime.subtask_settings import NEVER_MS, SubtaskSettings
+from penstock.state.columnar.backend import ColumnarStateBackend
 from penstock.state.hash_map import HashMapStateBackend
 from penstock.storage.store import ObjectStore
 
@@ -73,6 +75,7 @@ class SubtaskFactory:
             closed=lambda capture: mail.post(Closed(capture)),
             ended=lambda checkpoint_id: mail.post(Ended(checkpoint_id)),
             declined=lambda checkpoint_id, reason: self._decline(subtask.id, checkpoint_id, reason),
+            granted=lambda credit: self._send_frame(credit.channel.producer, credit),
         )  # fmt: skip
         return subtask
 
@@ -143,8 +146,13 @@ class SubtaskFactory:
 
     def _build_columnar(self, subtask: Subtask, restore: SubtaskRestore) -> None:
         """Also a bare source, a bare sink, or both."""
-        vertex = subtask.vertex
-        subtask.chain = ColumnarChain(vertex, [])
+        vertex, backend = subtask.vertex, None
+        if any(o.kind.columnar and o.kind.keyed for o in vertex.operators):
+            backend = ColumnarStateBackend({o.uid: o.name for o in vertex.operators})
+            restore.keyed_state(backend)
+        subtask.backend = backend
+        subtask.chain = chain = ColumnarChain(vertex, columnar_operators(vertex, backend))
+        chain.set_time(subtask.clock.time.current_ms, subtask.clock.time.floors())
 
     def _open_ends(self, subtask: Subtask, vertex: Vertex, restore: SubtaskRestore) -> None:
         head, tail = vertex.operators[0], vertex.operators[-1]

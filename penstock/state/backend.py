@@ -43,7 +43,24 @@ class StateSnapshot(Protocol):
         """The checkpoint was given up: stop paying for it. From any thread; `encode`, if it is running, ends early."""
 
 
-class KeyedStateBackend(Protocol):
+class StateBackend(Protocol):
+    """State of all operators of one subtask, as far as checkpoints see it. One thread uses it, but for
+    `StateSnapshot`."""
+
+    def snapshot(self) -> StateSnapshot: ...
+
+    def restore_schema(self, schema: StateSchema) -> None:
+        """How a state was declared in the checkpoint. Called before any is asked for."""
+
+    def restore(self, operator: str, name: str, data: bytes, key_groups: range) -> None:
+        """Adds the entries of one `EncodedState` (its joined parts) whose key group is in `key_groups`. Called
+        before the first `state()`."""
+
+    def revoke(self) -> None:
+        """The generation has ended: every handle raises `StateRevoked` from now on."""
+
+
+class KeyedStateBackend(StateBackend, Protocol):
     """State of all operators of one subtask. One thread uses it, but for `StateSnapshot`."""
 
     def set_current_key(self, key: Any, key_group: int) -> None:
@@ -58,15 +75,3 @@ class KeyedStateBackend(Protocol):
 
     def state_of_window(self, operator: str, descriptor: Any, start: int) -> Any:
         """As `state`, of the current key and one of its windows. The handle is good until the next call."""
-
-    def snapshot(self) -> StateSnapshot: ...
-
-    def restore_schema(self, schema: StateSchema) -> None:
-        """How a state was declared in the checkpoint. Called before the first `state()`."""
-
-    def restore(self, operator: str, name: str, data: bytes, key_groups: range) -> None:
-        """Adds the entries of one `EncodedState` (its joined parts) whose key group is in `key_groups`. Called
-        before the first `state()`."""
-
-    def revoke(self) -> None:
-        """The generation has ended: every handle raises `StateRevoked` from now on."""

@@ -297,7 +297,8 @@ def numbers(array: pa.Array) -> Array:
         array = array.view(pa.int64() if type.bit_width == 64 else pa.int32())
     if array.null_count:
         array = array.fill_null(pa.scalar(0, array.type))
-    return array.to_numpy().astype(np.float64 if kinds.is_floating(type) else np.int64, copy=False)
+    made: Array = array.to_numpy().astype(np.float64 if kinds.is_floating(type) else np.int64, copy=False)
+    return made
 
 
 def accumulators(aggregates: Sequence[Aggregate], schema: pa.Schema) -> list[Accumulator]:

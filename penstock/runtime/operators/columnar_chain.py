@@ -10,8 +10,7 @@ The outside, as a subtask uses it:
   type, and TIMESTAMP_COLUMN where that is timestamped. A slice is never left in the middle: `unfinished` is False.
 - `on_watermark(ms)` returns an iterator over the outputs of windows that fire, in groups of at most
   `ROWS_PER_FIRED_GROUP` rows. Between two of them the state may be snapshot: what has been put out has left it. No
-  `run` before it is exhausted. A group may be empty: then only state was dropped. `next_timer_ms` is the time of the earliest window that has not fired, so that a
-  watermark sent meanwhile stays below it.
+  `run` before it is exhausted. A group may be empty: then only state was dropped.
 - `late_rows` counts rows that were dropped because they were late.
 
 Without operators (a bare source, sink, or both) batches pass as they are, but for the columns of their edge.
@@ -48,10 +47,6 @@ class ColumnarChain:
     @property
     def late_rows(self) -> int:
         return sum(o.late_rows for o in self._operators)
-
-    @property
-    def next_timer_ms(self) -> int | None:
-        return self._operators[0].next_timer_ms if self._operators else None
 
     def open(self) -> None:
         for operator in self._operators:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from penstock.common.arrow_types import UnsupportedColumn, conform
 from penstock.common.typeinfo import TIMESTAMP_COLUMN
-from penstock.graph.columns import FilterSpec, MapBatchesSpec, ProjectSpec
+from penstock.graph.columns import FilterSpec, MapBatchesSpec, ProjectSpec, schema_difference
 from penstock.graph.job_graph import Operator, Vertex
 from penstock.graph.logical import OperatorKind
 from penstock.runtime.batches import TIMESTAMP_FIELD, row_type
@@ -50,7 +50,7 @@ class MapBatches(_Stateless):
             made = self._call(batch)
         except USER_ERRORS as error:
             raise OperatorFailure(self.operator.name, error) from error
-        problem = difference(made, self._declared)
+        problem = schema_difference(made, self._declared, timestamped=self.operator.timestamped)
         if problem is not None:
             raise self._failure(f"map_batches: {problem}")
         columns = [made.column(name) for name in self._declared.names]
@@ -60,54 +60,20 @@ class MapBatches(_Stateless):
         except UnsupportedColumn as error:
             raise self._failure(f"map_batches: {error}") from error
         if self.operator.timestamped:
-            rows = pa.RecordBatch.from_arrays([*rows.columns, self._timestamps(batch, made)], schema=self._output_schema)
+            arrays = [*rows.columns, self._timestamps(batch, made)]
+            rows = pa.RecordBatch.from_arrays(arrays, schema=self._output_schema)
         yield None, rows
 
     def _timestamps(self, given: pa.RecordBatch, made: pa.RecordBatch) -> pa.Array:
         index = made.schema.get_field_index(TIMESTAMP_COLUMN)
-        if index >= 0 and made.column(index).type == pa.int64():
-            return made.column(index)
-        if index < 0 and made.num_rows == given.num_rows:
-            return given.column(TIMESTAMP_COLUMN)
         if index >= 0:
-            raise self._failure(
-                f"map_batches: column {TIMESTAMP_COLUMN!r} of the returned batch: expected int64 (milliseconds), found "
-                f"{made.column(index).type}"
-            )
+            return made.column(index)
+        if made.num_rows == given.num_rows:
+            return given.column(TIMESTAMP_COLUMN)
         raise self._failure(
             f"map_batches: {made.num_rows} rows were returned for {given.num_rows}, so which has which event time "
-            f"cannot be told: keep the column {TIMESTAMP_COLUMN!r} in the returned batch"
+            f"cannot be told: keep the column {TIMESTAMP_COLUMN!r}, which is behind the others, in the returned batch"
         )
-
-
-def difference(made: Any, declared: pa.Schema) -> str | None:
-    """What is wrong with what a `map_batches` function returned; None: nothing. TIMESTAMP_COLUMN may be there, too."""
-    if not isinstance(made, pa.RecordBatch):
-        found = "nothing (None)" if made is None else f"a {type(made).__module__}.{type(made).__qualname__}"
-        way_out = "; combine it by pa.Table.combine_chunks().to_batches()" if isinstance(made, pa.Table) else ""
-        return f"the function must return a pyarrow.RecordBatch, it returned {found}{way_out}"
-    names = [n for n in made.schema.names if n != TIMESTAMP_COLUMN]
-    problems = [
-        f"column {name!r}: expected {declared.field(name).type}, found none" for name in declared.names
-        if name not in names
-    ]  # fmt: skip
-    problems += [f"column {name!r}: not in the declared schema" for name in names if name not in declared.names]
-    problems += [f"column {name!r} occurs {names.count(name)} times" for name in {*names} if names.count(name) > 1]
-    if not problems:
-        problems = [
-            f"column {name!r}: expected {declared.field(name).type}, found {made.schema.field(name).type}"
-            for name in declared.names if made.schema.field(name).type != declared.field(name).type
-        ]  # fmt: skip
-    if not problems:
-        return None
-    return (
-        f"the function returned another schema than declared: {'; '.join(problems)} (declared: "
-        f"{described(declared)}; returned: {described(made.schema)})"
-    )
-
-
-def described(schema: pa.Schema) -> str:
-    return ", ".join(f"{f.name} {f.type}" for f in schema)
 
 
 class Project(_Stateless):
@@ -156,12 +122,12 @@ def _run_node(operator: Operator, name: str, options: Any, batch: pa.RecordBatch
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
-def columnar_operators(vertex: Vertex, backend: ColumnarStateBackend) -> list[ColumnarOperator]:
-    """The columnar operators of a vertex, head first."""
+def columnar_operators(vertex: Vertex, backend: ColumnarStateBackend | None) -> list[ColumnarOperator]:
+    """The columnar operators of a vertex, head first. `backend` is needed where one of them is keyed."""
     return [_create(o, backend) for o in vertex.operators if o.kind.columnar]
 
 
-def _create(operator: Operator, backend: ColumnarStateBackend) -> ColumnarOperator:
+def _create(operator: Operator, backend: ColumnarStateBackend | None) -> ColumnarOperator:
     match operator.kind:
         case OperatorKind.MAP_BATCHES:
             return MapBatches(operator)
@@ -169,9 +135,9 @@ def _create(operator: Operator, backend: ColumnarStateBackend) -> ColumnarOperat
             return Project(operator)
         case OperatorKind.FILTER_COLUMNS:
             return Filter(operator)
-        case OperatorKind.AGGREGATE_COLUMNS:
+        case OperatorKind.AGGREGATE_COLUMNS if backend is not None:
             return RollingAggregates(operator, backend)
-        case OperatorKind.WINDOW_COLUMNS:
+        case OperatorKind.WINDOW_COLUMNS if backend is not None:
             return WindowAggregates(operator, backend)
         case kind:
-            raise ValueError(f"operator '{operator.name}' is not columnar: {kind}")
+            raise ValueError(f"operator '{operator.name}' is not columnar, or has no state backend: {kind}")

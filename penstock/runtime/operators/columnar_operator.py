@@ -23,11 +23,6 @@ class ColumnarOperator:
     def __init__(self, operator: Operator) -> None:
         self.operator = operator
 
-    @property
-    def next_timer_ms(self) -> int | None:
-        """When the earliest window that has not fired is due; None: there is none."""
-        return None
-
     def open(self) -> None:
         """Raises `OperatorFailure`, as all of them do."""
 

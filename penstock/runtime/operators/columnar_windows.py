@@ -57,11 +57,6 @@ class WindowAggregates(KeyedAggregates):
             for floor in floors:
                 self._floors[floor.first : floor.end] = floor.watermark_ms
 
-    @property
-    def next_timer_ms(self) -> int | None:
-        waiting = [start for start in self._slots_of if start not in self._all_fired]
-        return min(waiting) + self._spec.size_ms - 1 if waiting else None
-
     # ---- rows ----------------------------------------------------------------------------------------------------
 
     def process(self, batch: pa.RecordBatch) -> Iterator[Output]:

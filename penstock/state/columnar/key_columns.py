@@ -56,7 +56,8 @@ class KeyColumn(ABC):
         """`array` has no nulls."""
 
     @abstractmethod
-    def matches(self, arrays: Sequence[Array], slots: Slots, given: Any, rows: Rows | None) -> npt.NDArray[np.bool_]: ...
+    def matches(self, arrays: Sequence[Array], slots: Slots, given: Any, rows: Rows | None) -> npt.NDArray[np.bool_]:
+        """As `penstock.state.columnar.slot_index.Matches`; `given` is what `rows` has made of the batch."""
 
     @abstractmethod
     def store(self, arrays: Sequence[Array], slots: Slots, given: Any, rows: Rows) -> None: ...
