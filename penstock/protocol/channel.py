@@ -221,6 +221,10 @@ class Window:
     captured: Captured = field(default_factory=Captured)
 
 
+WINDOWS_WHILE_BLOCKED = 2
+"""So many windows more may a blocked channel hold."""
+
+
 class InputChannel:
     """The consumer's end. `window_bytes` bounds what may be on the way or waiting here."""
 
@@ -339,6 +343,16 @@ class InputChannel:
 
     def discard_window(self, checkpoint_id: int) -> None:
         self.windows.pop(checkpoint_id, None)
+
+    def widen(self) -> int | None:
+        """For the time that it is blocked: what comes behind the barrier may wait here. Else it waits at the producer,
+        which then has no room for its other consumers either, and half of the job stands still for an alignment. The
+        limit to tell the producer, if it has risen; afterwards it rests until as much has been applied."""
+        limit = self._applied_bytes + self.window_bytes * (1 + WINDOWS_WHILE_BLOCKED)
+        if limit <= self.granted_bytes:
+            return None
+        self.granted_bytes = limit
+        return limit
 
     def credit_due(self) -> int | None:
         """The limit to tell the producer, once at least a quarter of the window has been applied since the last."""

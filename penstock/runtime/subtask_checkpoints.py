@@ -23,7 +23,7 @@ from penstock.protocol.barrier_handler import (
     Unblock,
 )
 from penstock.protocol.elements import Barrier, SubtaskId
-from penstock.protocol.frames import AlignedBarrier, Data, Event, UrgentBarrier
+from penstock.protocol.frames import AlignedBarrier, CreditLimit, Data, Event, UrgentBarrier
 from penstock.protocol.snapshot import ChannelTime, Committable, OperatorPart
 from penstock.runtime.draining import SubtaskDraining
 from penstock.runtime.event_time.clock import SubtaskClock
@@ -60,12 +60,13 @@ class SnapshotSource(Protocol):
 
 
 class SubtaskCheckpoints:
-    """`taken`, `closed` and `ended` hand captures to the slot's writer; `declined` tells the JobMaster."""
+    """`taken`, `closed` and `ended` hand captures to the slot's writer; `declined` tells the JobMaster, and
+    `granted` a producer."""
 
     def __init__(
         self, subtask: SubtaskId, source: SnapshotSource, gate: InputGate, partitions: list[ResultPartition],
         clock: Clock, taken: Callable[[SubtaskCapture], None], closed: Callable[[SubtaskCapture], None],
-        ended: Callable[[int], None], declined: Callable[[int, str], None],
+        ended: Callable[[int], None], declined: Callable[[int, str], None], granted: Callable[[CreditLimit], None],
     ) -> None:  # fmt: skip
         self._subtask = subtask
         self._source = source
@@ -76,6 +77,7 @@ class SubtaskCheckpoints:
         self._closed = closed
         self._ended = ended
         self._declined = declined
+        self._granted = granted
         self._handler = BarrierHandler(len(gate.channels))
         self._captures: dict[int, SubtaskCapture] = {}
         self._output_deadlines: dict[int, float] = {}
@@ -154,6 +156,8 @@ class SubtaskCheckpoints:
             match effect:
                 case Block(channel, checkpoint_id):
                     self._gate.channels[channel].blocked_by.add(checkpoint_id)
+                    if (limit_bytes := self._gate.channels[channel].widen()) is not None:
+                        self._granted(CreditLimit(self._gate.channels[channel].id, limit_bytes))
                 case Unblock(channel, checkpoint_id):
                     self._gate.channels[channel].blocked_by.discard(checkpoint_id)
                 case TakeOut(channel, checkpoint_id):
