@@ -8,6 +8,9 @@ fills what is vacant then, or becomes a spare itself.
 A seat is held by a process of its newest submission. Within one submission it is the attempt that registered first and
 is alive; later ones (speculative copies, retries that overlap) stand by until it is lost, and neither return nor raise.
 Processes of older submissions are dismissed, whenever they come.
+
+A process can hold a seat beside its own (hosted), where Spark has no place for another: a newer submission of that seat
+takes it over. For the roster each of its registrations is a process of its own.
 """
 
 from __future__ import annotations
@@ -78,9 +81,9 @@ class SlotRoster:
 
     @property
     def spares(self) -> list[Register]:
-        """Who can take a lost slot's place, by seat."""
+        """Who can take a lost slot's place, in the order in which they are asked to."""
         holders = [seat.holder for seat in self._seats if seat.holder is not None]
-        return [h for h in holders if self.plays(h.process) is None]
+        return sorted((h for h in holders if self.plays(h.process) is None), key=lambda h: h.hosted)
 
     @property
     def missing(self) -> list[int]:
@@ -121,12 +124,12 @@ class SlotRoster:
         replaced = None
         if register.submission > seat.newest_submission:
             seat.newest_submission = register.submission
-            changes += [self._dismiss(older, register.relieves) for older in seat.waiting]
+            changes += [self._dismiss(older, False) for older in seat.waiting]
             seat.waiting.clear()
             if seat.holder is not None:
                 replaced = seat.holder.process
                 vacated = self._vacate(replaced)
-                changes.append(self._dismiss(seat.holder, register.relieves))
+                changes.append(self._dismiss(seat.holder, register.relieves or seat.holder.hosted))
                 seat.holder = None
                 if vacated is None:
                     replaced = None
@@ -153,7 +156,8 @@ class SlotRoster:
     def _dismiss(self, register: Register, planned: bool) -> Dismissed:
         self._seat_of.pop(register.process, None)
         if planned:
-            return Dismissed(register.process, f"the executor of slot {register.slot} is being decommissioned", True)
+            why = "has a place of its own again" if register.hosted else "leaves an executor that is decommissioned"
+            return Dismissed(register.process, f"slot {register.slot} {why}", True)
         return Dismissed(register.process, f"slot {register.slot} was submitted again meanwhile")
 
     def lose(self, process: str) -> list[RosterChange]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from penstock.common.configuration import Configuration
 from penstock.common.job_id import JobID
-from penstock.common.options import CheckpointingOptions, StateRecoveryOptions
+from penstock.common.options import CheckpointingOptions, ResourceManagerOptions, StateRecoveryOptions
 from penstock.datastream.job_client import JobClient
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.pickling import dumps
@@ -42,8 +42,14 @@ class SparkExecutor:
             terminal.show("starting Spark …")
         try:
             reads_frames = has_frames(graph)
-            substrate = open_session(graph.name, graph.slots, keep=reads_frames)
-            substrate.check_places(graph.slots)
+            spares = configuration.get(ResourceManagerOptions.REDUNDANT_TASK_MANAGER_NUM)
+            substrate = open_session(graph.name, graph.slots + spares, keep=reads_frames)
+            places = substrate.fixed_places()
+            if spares and places is not None and places < graph.slots + spares:
+                terminal.tell(
+                    f"{min(spares, graph.slots + spares - places)} of {spares} spare slots cannot stand by: the "
+                    f"session (master {substrate.master}) runs {places} tasks at once"
+                )
             ship_modules(substrate, configuration)
             if reads_frames:
                 terminal.show("writing the DataFrame's rows …")

@@ -34,6 +34,7 @@ from penstock.runtime.job_master.ports import MasterPorts
 from penstock.spark.data_frames import JobFiles
 from penstock.spark.driver import DriverLoop, OrderedWork
 from penstock.spark.job_client import SparkJobClient
+from penstock.spark.packing import SlotPacking
 from penstock.spark.session import LOOPBACK, Substrate
 from penstock.spark.slot_task import SlotArguments, slot_task
 from penstock.spark.slots import SparkSlots
@@ -96,7 +97,8 @@ class SparkJob:
         self._loop = DriverLoop(self._clock, self._on_own_error)
         self._io = IoLoop("penstock-io")
         self._server = self._listen()
-        self._slots = SparkSlots(substrate, identity.job_id, self._body, self._on_slot_ended)
+        capacity = substrate.fixed_places()
+        self._slots = SparkSlots(substrate, identity.job_id, self._body, self._on_slot_ended, capacity)
         self._work = OrderedWork(self._loop)
         self._console = TerminalConsole(terminal)
         self._own_errors = 0
@@ -118,6 +120,15 @@ class SparkJob:
                 socket.gethostname(),
                 os.getpid(),
             ),
+        )
+        self._packing = SlotPacking(
+            self._slots,
+            self._server.send,
+            substrate.task_places,
+            self._loop.post,
+            terminal.tell,
+            capacity,
+            relieved=configuration.get(CheckpointingOptions.CHECKPOINTING_INTERVAL) is not None,
         )
         self._progress = Progress(terminal, lambda: self._master.report)
         self._advice = threading.Timer(WAITING_ADVICE_S, self._advise)
@@ -187,7 +198,7 @@ class SparkJob:
         )
 
     def _on_message(self, process: str, message: Message) -> None:
-        if isinstance(message, Register):
+        if isinstance(message, Register) and not message.hosted:
             self._slots.on_registered(message.slot, message.submission)
         self._post(MessageReceived(process, message))
 
@@ -214,7 +225,10 @@ class SparkJob:
             self._master.handle(event)
 
     def next_deadline_ms(self) -> float | None:
-        return None if self._is_ended else self._master.next_deadline_ms()
+        if self._is_ended:
+            return None
+        deadlines = (self._master.next_deadline_ms(), self._packing.next_deadline_ms())
+        return min((d for d in deadlines if d is not None), default=None)
 
     def on_time(self, now_ms: float) -> None:
         self._master.on_time(now_ms)
@@ -224,6 +238,8 @@ class SparkJob:
         outcome = self._master.outcome
         if outcome is not None:
             self._end(outcome)
+        elif not self._is_ended:
+            self._packing.look(self._master.lifecycle, self._clock.monotonic_ms())
 
     def _on_own_error(self, error: Exception) -> None:
         self._own_errors += 1

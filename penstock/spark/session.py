@@ -58,16 +58,10 @@ class Substrate:
             log.debug("Spark does not tell its task places: %s", error)
             return None
 
-    def check_places(self, slots: int) -> None:
-        """Raises `SessionError` where waiting cannot help: `local[n]` never gets more places."""
-        if self.master != "local" and not self.master.startswith("local["):
-            return
-        places = self.task_places()
-        if places is not None and places < slots:
-            raise SessionError(
-                f"the job needs {slots} slots, but this Spark session (master {self.master}) runs {places} tasks at "
-                f"once: start it with local[{slots + 2}], or lower the parallelism to {places}"
-            )
+    def fixed_places(self) -> int | None:
+        """How many tasks run at once, where that never changes (`local[n]`); None elsewhere."""
+        is_fixed = self.master == "local" or self.master.startswith("local[")
+        return self.task_places() if is_fixed else None
 
     def advice(self, slots: int) -> str:
         """What to do when slots do not come, with this session's numbers."""

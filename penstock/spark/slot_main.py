@@ -2,11 +2,16 @@
 
 It never returns: Spark would hand the living process, with our threads and settings, to the user's next job. An error
 before the slot has registered is raised, so that it can be read in the driver; afterwards the process ends itself.
+
+The process plays one slot, and others beside it when the driver asks (`Host`), where Spark has no place for them. Each
+has its connections and its id; they share the interpreter and the I/O thread. A hosted slot comes and goes; the process
+ends with the slot that it was started for.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import logging
 import os
@@ -14,6 +19,8 @@ import platform
 import queue
 import secrets
 import sys
+import threading
+import time
 from typing import Any, Callable, NoReturn
 
 from pyspark import TaskContext
@@ -25,7 +32,7 @@ from penstock.network.handshake import Identity
 from penstock.network.io_loop import IoLoop
 from penstock.network.listening import listen
 from penstock.protocol.elements import Generation
-from penstock.protocol.messages import Leave, Left, Message, Printed, Register
+from penstock.protocol.messages import Host, Leave, Left, Message, Printed, Register
 from penstock.spark.printed_stream import PrintedStream
 from penstock.spark.slot_task import SlotArguments
 from penstock.spark.system_clock import SystemClock
@@ -39,6 +46,12 @@ GC_THRESHOLDS = (100_000, 20, 50)
 _CANCEL_S_MAX = 3.0
 NO_GENERATION = Generation(0, 0)
 
+CLOSED, LOST = "closed", "lost"
+
+MakeSlot = Callable[..., Any]
+"""`(slot=, process=, clock=, master=, links=, heartbeat_interval_ms=)` builds what handles messages and frames: it has
+the methods of `penstock.runtime.slot.Slot`, and they are called by the I/O thread."""
+
 
 def main(arguments: SlotArguments) -> NoReturn:
     """The entry of a real slot."""
@@ -47,57 +60,83 @@ def main(arguments: SlotArguments) -> NoReturn:
     SlotProcess(arguments, start_slot).run()
 
 
-class SlotProcess:
-    """`make_slot(slot=, process=, clock=, master=, links=, heartbeat_interval_ms=)` builds what handles messages and
-    frames: it has the methods of `penstock.runtime.slot.Slot`, and they are called by the I/O thread."""
+class SlotMember:
+    """One slot that a process plays: its connection to the driver, its data connections, and the slot itself.
 
-    def __init__(self, arguments: SlotArguments, make_slot: Callable[..., Any]) -> None:
-        self._arguments = arguments
+    `on_end(member, CLOSED or LOST, detail)` and `on_host(message)` are called in the I/O thread. Raises
+    `ConnectionError` where the driver cannot be reached."""
+
+    def __init__(
+        self,
+        arguments: SlotArguments,
+        make_slot: MakeSlot,
+        loop: IoLoop,
+        on_end: Callable[[SlotMember, str, str], None],
+        on_host: Callable[[Host], None],
+    ) -> None:
+        self.arguments = arguments
+        self.is_leaving = False
         self._make_slot = make_slot
+        self._loop = loop
+        self._on_end = on_end
+        self._on_host = on_host
         self._process = secrets.token_hex(8)
-        self._ends: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
         self._slot: Any = None
-        self._leaving = False
-        self._loop = IoLoop("penstock-io")
+        self._failure = ""
+        self.client = self._connect()
+        self.endpoint = self._listen()
+        self._slot = make_slot(
+            slot=arguments.slot,
+            process=self._process,
+            clock=SystemClock(),
+            master=self.client,
+            links=self.endpoint,
+            heartbeat_interval_ms=arguments.status_interval_ms,
+        )
 
-    def run(self) -> NoReturn:
-        """Raises what keeps the slot from registering; ends the process otherwise."""
-        self._loop.start()
-        try:
-            client, endpoint = self._connect()
-        except BaseException:
-            self._loop.stop()
-            raise
-        self._tune(client)
-        client.send(self._registration(endpoint))
-        kind, detail = self._ends.get()
-        if kind == "closed":
-            client.send(Left(NO_GENERATION, self._arguments.slot))
-            self._wait_for_driver()
-        elif not self._leaving:
-            print(f"penstock: slot {self._arguments.slot} ends: {detail}", file=sys.__stderr__, flush=True)
-        os._exit(0 if self._leaving else 1)
+    def register(self) -> None:
+        context = TaskContext.get()
+        self.client.send(
+            Register(
+                slot=self.arguments.slot,
+                submission=self.arguments.submission,
+                attempt=context.attemptNumber() if context is not None else 0,
+                process=self._process,
+                pid=os.getpid(),
+                host=self._host,
+                data_port=self.arguments.advertised_port or self.endpoint.port,
+                python=platform.python_version(),
+                penstock=penstock.__version__,
+                relieves=self.arguments.relieves,
+                hosted=self.arguments.hosted,
+            )
+        )
 
-    def _wait_for_driver(self) -> None:
-        """Until the driver, having cancelled the Spark job, closes the connection: Spark must know before it sees
-        the process gone, or it reports a crash."""
-        with contextlib.suppress(queue.Empty):
-            self._ends.get(timeout=_CANCEL_S_MAX)
+    def say_left(self) -> None:
+        self.client.send(Left(NO_GENERATION, self.arguments.slot))
+
+    def close(self) -> None:
+        """Its connections; what was sent before still leaves."""
+        self.client.close()
+        self.endpoint.close()
 
     def _on_message(self, message: Message) -> None:
         if isinstance(message, Leave):
-            self._leaving = True
-            self._slot.close(lambda: self._ends.put(("closed", message.message)))
+            self.is_leaving = True
+            self._slot.close(lambda: self._on_end(self, CLOSED, message.message))
+        elif isinstance(message, Host):
+            self._on_host(message)
         else:
             self._slot.on_message(message)
 
     def _on_master_lost(self, detail: str) -> None:
+        self._failure = detail
         if self._slot is not None:
             self._slot.on_master_lost(detail)
-        self._ends.put(("lost", detail))
+        self._on_end(self, LOST, detail)
 
-    def _connect(self) -> tuple[ControlClient, Endpoint]:
-        arguments = self._arguments
+    def _connect(self) -> ControlClient:
+        arguments = self.arguments
         client = ControlClient(
             self._loop,
             arguments.driver_host,
@@ -110,15 +149,19 @@ class SlotProcess:
         )
         seen_by_driver = client.wait_connected()
         if seen_by_driver is None:
-            raise ConnectionError(f"slot {arguments.slot}: {self._ends.get()[1]}")
+            raise ConnectionError(f"slot {arguments.slot}: {self._failure}")
         self._host = arguments.advertised_host or seen_by_driver
+        return client
+
+    def _listen(self) -> Endpoint:
+        arguments = self.arguments
         listening = listen(
             arguments.bind_host or self._host,
             tuple(range(first, last + 1) for first, last in arguments.bind_ports),
             "taskmanager.data.bind-port",
             "taskmanager.bind-host",
         )
-        endpoint = Endpoint(
+        return Endpoint(
             self._loop,
             listening,
             arguments.job_id,
@@ -130,29 +173,80 @@ class SlotProcess:
             on_peer_lost=lambda peer, detail: self._slot.on_peer_lost(peer, detail),
             silence_timeout_ms=arguments.heartbeat_timeout_ms,
         )
-        self._slot = self._make_slot(
-            slot=arguments.slot,
-            process=self._process,
-            clock=SystemClock(),
-            master=client,
-            links=endpoint,
-            heartbeat_interval_ms=arguments.status_interval_ms,
-        )
-        return client, endpoint
 
-    def _registration(self, endpoint: Endpoint) -> Register:
-        context = TaskContext.get()
-        return Register(
-            slot=self._arguments.slot,
-            submission=self._arguments.submission,
-            attempt=context.attemptNumber() if context is not None else 0,
-            process=self._process,
-            pid=os.getpid(),
-            host=self._host,
-            data_port=self._arguments.advertised_port or endpoint.port,
-            python=platform.python_version(),
-            penstock=penstock.__version__,
+
+class SlotProcess:
+    """The slot that the process was started for, and those that it hosts."""
+
+    def __init__(self, arguments: SlotArguments, make_slot: MakeSlot) -> None:
+        self._arguments = arguments
+        self._make_slot = make_slot
+        self._loop = IoLoop("penstock-io")
+        self._ends: queue.SimpleQueue[tuple[SlotMember, str, str]] = queue.SimpleQueue()
+        self._hosted: set[SlotMember] = set()
+
+    def run(self) -> NoReturn:
+        """Raises what keeps the slot from registering; ends the process otherwise."""
+        self._loop.start()
+        try:
+            own = self._member(self._arguments)
+        except BaseException:
+            self._loop.stop()
+            raise
+        self._tune(own.client)
+        own.register()
+        while True:
+            member, kind, detail = self._ends.get()
+            if member is own:
+                break
+            self._let_go(member, kind)
+        if kind == CLOSED:
+            own.say_left()
+            self._wait_for_driver(own)
+        elif not own.is_leaving:
+            print(f"penstock: slot {self._arguments.slot} ends: {detail}", file=sys.__stderr__, flush=True)
+        os._exit(0 if own.is_leaving else 1)
+
+    def _member(self, arguments: SlotArguments) -> SlotMember:
+        return SlotMember(arguments, self._make_slot, self._loop, self._on_end, self._host)
+
+    def _on_end(self, member: SlotMember, kind: str, detail: str) -> None:
+        self._ends.put((member, kind, detail))
+
+    def _let_go(self, member: SlotMember, kind: str) -> None:
+        if kind == CLOSED:
+            member.say_left()
+        member.close()
+        self._hosted.discard(member)
+
+    def _wait_for_driver(self, own: SlotMember) -> None:
+        """Until hosted slots have let go, too, and the driver, having cancelled the Spark job, closes the connection:
+        Spark must know before it sees the process gone, or it reports a crash."""
+        deadline = time.monotonic() + _CANCEL_S_MAX
+        is_connected = True
+        with contextlib.suppress(queue.Empty):
+            while is_connected or self._hosted:
+                member, kind, _ = self._ends.get(timeout=max(0.0, deadline - time.monotonic()))
+                if member is own:
+                    is_connected = False
+                else:
+                    self._let_go(member, kind)
+
+    def _host(self, message: Host) -> None:
+        arguments = dataclasses.replace(
+            self._arguments, slot=message.slot, submission=message.submission, relieves=False, hosted=True
         )
+
+        def start() -> None:
+            try:
+                member = self._member(arguments)
+            except Exception as error:  # the driver asks another process when this one does not register the slot
+                log.warning("slot %d cannot be played here: %s", message.slot, error)
+                return
+            self._hosted.add(member)
+            member.register()
+
+        threading.Thread(target=start, name=f"penstock-host-{message.slot}", daemon=True).start()
 
     def _tune(self, client: ControlClient) -> None:
         sys.setswitchinterval(SWITCH_INTERVAL_S)

@@ -23,6 +23,8 @@ class SlotArguments:
     status_interval_ms: int = 500
     heartbeat_timeout_ms: int = 50_000
     search_path: tuple[str, ...] = ()
+    relieves: bool = False
+    hosted: bool = False
     entry: str = field(default="penstock.spark.slot_main:main")
     """module:function, called with these arguments; it does not return."""
 

@@ -48,6 +48,8 @@ class SlotKeeper:
         self.registered = 0
         """The newest submission that has registered."""
         self.submitted_at_s = 0.0
+        self.is_hosted = False
+        """Somebody else plays the slot until this one's process has found a place, so there is no hurry."""
         self._fruitless = 0
         self._thread = InheritableThread(target=self._keep, name=f"penstock-keeper-{slot}", daemon=True)
 
@@ -58,12 +60,14 @@ class SlotKeeper:
         with self._lock:
             self.registered = max(self.registered, submission)
             self._fruitless = 0
+            self.is_hosted = False
 
     @property
     def is_overdue(self) -> bool:
         """It was there before, and its newest submission has not registered for too long."""
         return (
-            0 < self.registered < self.submission
+            not self.is_hosted
+            and 0 < self.registered < self.submission
             and (time.monotonic() - self.submitted_at_s) * 1000 > WATCHDOG_MS
         )
 
@@ -132,6 +136,7 @@ class SparkSlots:
     """Implements `penstock.runtime.ports.SlotSubmitter` with a keeper per slot.
 
     `body(slot, submission)` gives what the Spark task calls (with its iterator, which it ignores); it is pickled.
+    `capacity`: how many task places there are, where that is fixed; slots from that number on are not submitted.
     `on_ended(slot, fruitless, detail)` is called in a keeper's thread when a slot's job has ended and is about to be
     submitted again; `fruitless` counts the submissions in a row, up to this one, that have not registered.
     """
@@ -142,12 +147,15 @@ class SparkSlots:
         job_id: str,
         body: Callable[[int, int], Callable[[Any], Any]],
         on_ended: Callable[[int, int, str], None] = lambda slot, fruitless, detail: None,
+        capacity: int | None = None,
     ) -> None:
         self._substrate = substrate
         self._job_id = job_id
         self._body = body
         self._on_ended = on_ended
+        self._capacity = capacity
         self._keepers: dict[int, SlotKeeper] = {}
+        self._retired: list[SlotKeeper] = []
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._watchdog: threading.Thread | None = None
@@ -156,6 +164,8 @@ class SparkSlots:
     def submit(self, slot: int) -> None:
         with self._lock:
             if self._closed.is_set() or slot in self._keepers:
+                return
+            if self._capacity is not None and slot >= self._capacity:
                 return
             keeper = SlotKeeper(
                 self._substrate, slot, self._job_id, lambda submission: self._body(slot, submission), self._on_ended
@@ -177,6 +187,23 @@ class SparkSlots:
         if keeper is not None:
             keeper.on_registered(submission)
 
+    def leave_to_another(self, slot: int, relieved: bool) -> int:
+        """Somebody else plays the slot, under the submission that is returned. `relieved`: a newer one of its own stays
+        submitted and takes over when it gets a place; else none is any more."""
+        keeper = self._keepers.get(slot)
+        if keeper is None:
+            return 0
+        if not relieved:
+            with self._lock:
+                del self._keepers[slot]
+                self._retired.append(keeper)
+            threading.Thread(target=keeper.stop, name=f"penstock-stop-{slot}", daemon=True).start()
+            return keeper.submission
+        keeper.is_hosted = True
+        if keeper.submission == keeper.registered:
+            self.resubmit(slot)  # Spark may still try the old submission again by itself
+        return keeper.registered
+
     @property
     def is_closed(self) -> bool:
         """Whether `cancel_all` was called."""
@@ -196,7 +223,7 @@ class SparkSlots:
         self._cancelling.start()
 
     def _stop_all(self) -> None:
-        for keeper in self._keepers.values():
+        for keeper in (*self._keepers.values(), *self._retired):
             keeper.stop()
 
     def wait_cancelled(self) -> None:
@@ -207,7 +234,7 @@ class SparkSlots:
     def join(self) -> None:
         """Waits (some seconds at most) until the keepers have ended. After `cancel_all`."""
         self.wait_cancelled()
-        for keeper in self._keepers.values():
+        for keeper in (*self._keepers.values(), *self._retired):
             keeper.join()
 
     def _watch(self) -> None:

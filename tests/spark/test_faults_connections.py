@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import threading
 import time
+from collections import Counter
 from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
-from small_jobs import environment, execute, failure, numbers, wait_until
+from small_jobs import committed, environment, execute, failure, file_sink, is_alive, numbers, wait_until
 
 from penstock.common import Types
 from penstock.network.handshake import DiallerHandshake, HandshakeError, Identity
 from penstock.network.listening import PortError
-from penstock.spark.session import SessionError
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(200), pytest.mark.usefixtures("spark_session")]
 
@@ -36,10 +37,23 @@ def free_ports(count: int) -> list[int]:
 # ---- slots ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_session_that_can_never_have_the_slots_refuses_the_job_with_the_numbers():
-    says = r"needs 9 slots, .* \(master local\[4\]\) runs 4 tasks at once.*local\[11\]"
-    with pytest.raises(SessionError, match=says):
-        quiet(environment(9)).execute("never")
+def test_a_session_with_too_few_places_plays_several_slots_in_a_process_and_says_so(spark_session, tmp_path, capfd):
+    env = environment(6)
+    numbers(env, 600).rebalance().map(str, output_type=Types.STRING()).sink_to(file_sink(tmp_path))
+    client = env.execute_async("packed")
+    pids: set[int] = set()
+
+    def ended() -> bool:
+        pids.update(client.report().slot_pids)
+        return client.get_job_execution_result().done()
+
+    wait_until(ended, "the job's end")
+    client.wait(0)
+    assert committed(tmp_path) == Counter(map(str, range(600)))
+    assert len(pids - {0}) == 4
+    said = capfd.readouterr().err
+    assert re.search(r"slot\(s\) 4, 5 share the processes of others \(4\); Spark runs 4 tasks at once", said), said
+    wait_until(lambda: not any(map(is_alive, pids - {0})), "the end of its processes")
 
 
 def test_slots_that_do_not_come_in_time_are_counted_and_the_way_out_is_told(spark_session, tmp_path: Path):
