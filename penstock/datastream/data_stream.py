@@ -47,6 +47,19 @@ if TYPE_CHECKING:
     from penstock.datastream.windowed_stream import WindowedStream
 
 
+def __getattr__(name: str) -> Any:
+    """PyFlink has these in this module; ours are built on it, so they are found when they are asked for."""
+    if name == "ConnectedStreams":
+        from penstock.datastream.connected_streams import ConnectedStreams
+
+        return ConnectedStreams
+    if name == "WindowedStream":
+        from penstock.datastream.windowed_stream import WindowedStream
+
+        return WindowedStream
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 class DataStream(NodeSettings):
     """A stream of rows. `output_type` arguments are types made by `Types`; without one, rows are pickles."""
 

@@ -28,4 +28,5 @@ def nodes_with_event_time(graph: LogicalGraph) -> set[Node]:
 
 
 def _gives_time(strategy: WatermarkStrategy) -> bool:
-    return strategy.generates_watermarks or strategy.assigns_timestamps
+    # One that only tells idleness has something to say to those who wait for this stream's watermarks.
+    return strategy.generates_watermarks or strategy.assigns_timestamps or strategy.idle_timeout is not None

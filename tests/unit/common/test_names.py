@@ -30,7 +30,7 @@ PYFLINK = {
     "datastream.time_domain": "TimeDomain",
     "datastream.timerservice": "TimerService",
     "datastream.window": "TimeWindow TumblingEventTimeWindows Window WindowAssigner",
-    "datastream.data_stream": "DataStream DataStreamSink KeyedStream",
+    "datastream.data_stream": "DataStream DataStreamSink KeyedStream ConnectedStreams WindowedStream",
     "datastream.state": "ValueState ValueStateDescriptor ListState ListStateDescriptor MapState MapStateDescriptor "
     "ReducingState ReducingStateDescriptor AggregatingState AggregatingStateDescriptor",
     "datastream.checkpoint_config": "CheckpointConfig ExternalizedCheckpointCleanup",

@@ -107,7 +107,7 @@ def test_without_a_strategy_a_vertex_follows_its_inputs():
 
 
 @pytest.mark.parametrize("strategy, timed", [
-    (TIME, True), (BARE, False), (BARE.with_timestamp_column("at"), True),
+    (TIME, True), (BARE, False), (BARE.with_timestamp_column("at"), True), (BARE.with_idleness(5), True),
     (WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda row, _: row), True),
 ])  # fmt: skip
 def test_which_streams_carry_event_time(strategy, timed):
