@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Callable, NoReturn
+from typing import TYPE_CHECKING, Any, Callable, NoReturn, overload
+
+import pyarrow.compute as pc
 
 from penstock.common.options import DeploymentOptions
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.types import PICKLED
 from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.datastream.columnar import ColumnarStream
 from penstock.datastream.event_time import check_strategy
 from penstock.datastream.execution import find_data_frames
 from penstock.datastream.function_wrappers import (
@@ -42,6 +45,7 @@ from penstock.graph.logical import Input, Node, OperatorKind, Partitioner, Parti
 
 if TYPE_CHECKING:
     from penstock.datastream.connected_streams import ConnectedStreams
+    from penstock.datastream.keyed_columns import ColumnKeyedStream
     from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
     from penstock.datastream.window import WindowAssigner
     from penstock.datastream.windowed_stream import WindowedStream
@@ -60,7 +64,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-class DataStream(NodeSettings):
+class DataStream(ColumnarStream, NodeSettings):
     """A stream of rows. `output_type` arguments are types made by `Types`; without one, rows are pickles."""
 
     def __init__(
@@ -118,7 +122,10 @@ class DataStream(NodeSettings):
         function = as_function(func, FlatMapFunction, CallableFlatMap, "flat_map")
         return self._then(OperatorKind.FLAT_MAP, "Flat Map", function, output_type)
 
-    def filter(self, func: FilterFunction | Callable[[Any], bool]) -> SingleOutputStreamOperator:
+    def filter(self, func: FilterFunction | Callable[[Any], bool] | pc.Expression) -> SingleOutputStreamOperator:
+        """A function of a row, or a `pyarrow.compute` expression of its columns."""
+        if isinstance(func, pc.Expression):
+            return self._filter_columns(func)
         function = as_function(func, FilterFunction, CallableFilter, "filter")
         return self._then(OperatorKind.FILTER, "Filter", function, self._type)
 
@@ -160,10 +167,21 @@ class DataStream(NodeSettings):
 
     # ---- partitioning --------------------------------------------------------------------------------------------
 
+    @overload
+    def key_by(self, key_selector: str, *columns: str) -> ColumnKeyedStream: ...
+
+    @overload
     def key_by(
         self, key_selector: KeySelector | Callable[[Any], Any], key_type: TypeInformation | None = None
-    ) -> KeyedStream:
-        """Rows of equal keys go to one subtask. A key is never None."""
+    ) -> KeyedStream: ...
+
+    def key_by(self, key_selector: Any, key_type: Any = None, *columns: str) -> KeyedStream:
+        """Rows of equal keys go to one subtask. A key is never None. `key_by("user", "day")`: the key is made of
+        columns, for built-in aggregates and row functions alike."""
+        if isinstance(key_selector, str):
+            from penstock.datastream.keyed_columns import key_by_columns
+
+            return key_by_columns(self, (key_selector, *([] if key_type is None else [key_type]), *columns))
         selector = selector_of(key_selector, "key_by")
         check_key_type(key_type)
         partitioner = Partitioner(PartitionerKind.HASH, selector, key_type)
@@ -310,7 +328,9 @@ class KeyedStream(DataStream):
         function = KeyedFlatMap(as_function(func, FlatMapFunction, CallableFlatMap, "flat_map"))
         return self._then(OperatorKind.KEYED_PROCESS, "Flat Map", function, output_type)
 
-    def filter(self, func: FilterFunction | Callable[[Any], bool]) -> SingleOutputStreamOperator:
+    def filter(self, func: FilterFunction | Callable[[Any], bool] | pc.Expression) -> SingleOutputStreamOperator:
+        if isinstance(func, pc.Expression):
+            return self._filter_columns(func)
         function = KeyedFilter(as_function(func, FilterFunction, CallableFilter, "filter"))
         return self._then(OperatorKind.KEYED_PROCESS, "Filter", function, self._type)
 
@@ -326,10 +346,8 @@ class KeyedStream(DataStream):
         function = as_function(func, ReduceFunction, CallableReduce, "reduce")
         return self._then(OperatorKind.REDUCE, "Keyed Reduce", function, self._type)
 
-    def key_by(
-        self, key_selector: KeySelector | Callable[[Any], Any], key_type: TypeInformation | None = None
-    ) -> KeyedStream:
-        return self._origin.key_by(key_selector, key_type)
+    def key_by(self, key_selector: Any, key_type: Any = None, *columns: str) -> Any:
+        return self._origin.key_by(key_selector, key_type, *columns)
 
     def _plain_inputs(self) -> list[Input]:
         # As in Flink, a union forgets the key.

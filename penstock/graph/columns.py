@@ -79,16 +79,16 @@ def schema_difference(made: Any, declared: pa.Schema, timestamped: bool) -> str 
     if not isinstance(made, pa.RecordBatch):
         found = "nothing (None)" if made is None else f"a {type(made).__module__}.{type(made).__qualname__}"
         return f"the function must return a pyarrow.RecordBatch, it returned {found}"
-    expected = {f.name: f.type for f in declared}
+    expected: dict[str, pa.DataType] = {f.name: f.type for f in declared}
     if timestamped and TIMESTAMP_COLUMN in made.schema.names:
         expected[TIMESTAMP_COLUMN] = pa.int64()
     names = made.schema.names
-    found_types = {f.name: f.type for f in made.schema}
+    found_types: dict[str, pa.DataType] = {f.name: f.type for f in made.schema}
     problems = [f"column {n!r} is there {names.count(n)} times" for n in found_types if names.count(n) > 1]
-    for name, type in expected.items():
+    for name, expected_type in expected.items():
         found_type = found_types.get(name)
-        if found_type != type:
-            problems.append(f"column {name!r}: expected {type}, found {found_type or 'no such column'}")
+        if found_type != expected_type:
+            problems.append(f"column {name!r}: expected {expected_type}, found {found_type or 'no such column'}")
     problems += [f"column {n!r}: expected no such column, found {t}" for n, t in found_types.items()
                  if n not in expected]
     if not problems:

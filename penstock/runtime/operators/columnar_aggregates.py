@@ -221,6 +221,7 @@ class Extreme(_Nullable):
 
     def _value_column(self, type: pa.DataType) -> ValueColumn:
         least = self.aggregate.function == "min"
+        self._ufunc: np.ufunc
         if kinds.is_floating(type):
             self._ufunc = np.fmin if least else np.fmax
             return self._column(self.aggregate.function, np.float64, np.nan)

@@ -115,7 +115,12 @@ def _run_node(operator: Operator, name: str, options: Any, batch: pa.RecordBatch
     try:
         made = acero.Declaration(name, options, [source]).to_table(use_threads=False)
     except (pa.ArrowException, ValueError) as error:
-        raise OperatorFailure(operator.name, ValueError(f"its expression failed: {error}"), ours=True) from error
+        told = (
+            f"an expression failed: {error} (whole numbers beside a literal with a point are computed in 32 bits where "
+            "that can hold the literal: cast the column first, pc.field(...).cast('float64'))"
+            if "not in range" in str(error) else f"an expression failed: {error}"
+        )  # fmt: skip
+        raise OperatorFailure(operator.name, ValueError(told), ours=True) from error
     if batch.num_rows > _NODE_BATCH_ROWS_MAX:
         made = made.combine_chunks()
     batches = made.to_batches()

@@ -86,7 +86,8 @@ class WordRows(KeyRows):
         return mixed(hashes, self.words if rows is None else self.words[rows])
 
     def same(self, rows: Rows, others: Rows) -> npt.NDArray[np.bool_]:
-        return self.words[rows] == self.words[others]
+        equal: npt.NDArray[np.bool_] = self.words[rows] == self.words[others]
+        return equal
 
 
 class WordKeys(KeyColumn):
@@ -165,7 +166,7 @@ def _words(data: npt.NDArray[np.uint8], starts: Array, lengths: Array, at: int) 
     """Bytes [at, at + 8) of each string as a word, zero behind its end. The word of a string that is not longer than
     `at` means nothing; neither does the place of a slot that is not there."""
     every = np.ndarray((len(data) - 7,), np.dtype("<u8"), data, 0, (1,))
-    words = every[np.clip(starts + at, 0, len(every) - 1)]
+    words: npt.NDArray[np.uint64] = every[np.clip(starts + at, 0, len(every) - 1)]
     short = lengths < at + 8
     if short.any():
         bits = np.clip(lengths[short] - at, 0, 8).astype(np.uint64) * np.uint64(8)

@@ -1,0 +1,241 @@
+"""The columnar way: operators over whole Arrow batches, on the same streams as row functions.
+
+    stream.filter(pc.field("amount") > 0) \\
+        .with_columns(euros=pc.field("amount") * pc.field("rate")) \\
+        .key_by("user") \\
+        .aggregate(total=sum_("euros"), orders=count())
+
+A stream has columns if it has a type: `Types.ROW_NAMED([...], [...])`, a tuple (f0, f1, ...), or one value (one column,
+"value"). All columns and types are known, and checked, when an operator is declared. Expressions are those of
+`pyarrow.compute`: `pc.field("name")`, operators, functions.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Callable
+
+import pyarrow as pa
+import pyarrow.acero as acero
+import pyarrow.compute as pc
+
+from penstock.common.arrow_types import UnsupportedColumn, column_type_of, row_type_of
+from penstock.common.columns import ColumnType
+from penstock.common.typeinfo import RESERVED_COLUMNS, TypeInformation
+from penstock.common.types import PICKLED, RowType
+from penstock.graph.columns import AggregateFunctionName, FilterSpec, MapBatchesSpec, ProjectSpec, schema_difference
+from penstock.graph.logical import OperatorKind
+
+if TYPE_CHECKING:
+    from penstock.datastream.data_stream import SingleOutputStreamOperator
+
+__all__ = ["ColumnAggregate", "ColumnarStream", "count", "max_", "mean", "min_", "sum_"]
+
+BatchFunction = Callable[[pa.RecordBatch], pa.RecordBatch]
+
+_UNKNOWN_COLUMN = re.compile(r"No match for FieldRef\.(?:Name\((?P<name>.*?)\)|\w+\((?P<other>.*?)\)) in ")
+
+
+@dataclass(frozen=True)
+class ColumnAggregate:
+    """Made by `sum_`, `count`, `min_`, `max_` and `mean`."""
+
+    function: AggregateFunctionName
+    column: str | None
+
+    @property
+    def default_name(self) -> str:
+        return self.function if self.column is None else f"{self.function}_{self.column}"
+
+
+def sum_(column: str) -> ColumnAggregate:
+    """Whole numbers: a LONG, and an error where it does not fit. Floats: a DOUBLE."""
+    return ColumnAggregate("sum", column)
+
+
+def count(column: str | None = None) -> ColumnAggregate:
+    """Rows; with a column, those in which it is not null."""
+    return ColumnAggregate("count", column)
+
+
+def min_(column: str) -> ColumnAggregate:
+    """Of numbers, dates, times and timestamps."""
+    return ColumnAggregate("min", column)
+
+
+def max_(column: str) -> ColumnAggregate:
+    """Of numbers, dates, times and timestamps."""
+    return ColumnAggregate("max", column)
+
+
+def mean(column: str) -> ColumnAggregate:
+    """A DOUBLE."""
+    return ColumnAggregate("mean", column)
+
+
+class ColumnarStream:
+    """What a `DataStream` offers over columns."""
+
+    _type: TypeInformation | None
+
+    def _then(
+        self, kind: OperatorKind, name: str, function: Any, output_type: TypeInformation | None
+    ) -> SingleOutputStreamOperator:
+        raise NotImplementedError
+
+    def map_batches(
+        self, func: BatchFunction, schema: pa.Schema | TypeInformation | None = None
+    ) -> SingleOutputStreamOperator:
+        """`func`: `pa.RecordBatch` -> `pa.RecordBatch`, of any number of rows, called for batches of any size.
+
+        :param schema: what it returns, as an Arrow schema or a type made by `Types`; None: found by calling it with
+            an empty batch, now.
+
+        On a stream with event time the batch has one more column, `__timestamp__` (int64, ms), behind the others. Where
+        `func` returns it, those are the rows' times; else the n-th row has the time of the n-th row, and there must be
+        as many. Raises TypeError where the stream has no columns, or `func` cannot be called with an empty batch.
+        """
+        columns = columns_of(self._type, "map_batches()")
+        if not callable(func):
+            raise TypeError(f"map_batches() takes a function of a pyarrow.RecordBatch, got {func!r}")
+        if isinstance(schema, TypeInformation):
+            output_type, declared = schema, columns_of(schema, "map_batches(schema=...)")
+        else:
+            declared = _found_schema(func, columns) if schema is None else schema
+            if not isinstance(declared, pa.Schema):
+                raise TypeError(
+                    f"map_batches(): schema is a pyarrow.Schema or a type made by Types.ROW_NAMED, got {declared!r}"
+                )
+            output_type = _row_type("map_batches()", declared)
+        return self._then(OperatorKind.MAP_BATCHES, "Map Batches", MapBatchesSpec(func, declared), output_type)
+
+    def select(self, *columns: str | pc.Expression, **named: str | pc.Expression) -> SingleOutputStreamOperator:
+        """These columns only, in this order: names, and expressions or names under new names."""
+        chosen: list[tuple[str, str | pc.Expression]] = []
+        known = columns_of(self._type, "select()").names
+        for given in columns:
+            name = given if isinstance(given, str) else str(given)
+            if not isinstance(given, str) and name not in known:
+                raise TypeError(f"select(): the expression {name} needs a name: select(..., name={name})")
+            chosen.append((name, name))
+        chosen += list(named.items())
+        if not chosen:
+            raise TypeError("select() takes at least one column")
+        return self._project("Select", "select()", chosen)
+
+    def with_columns(self, **named: str | pc.Expression) -> SingleOutputStreamOperator:
+        """All columns, with these in place of those of the same name, or behind them."""
+        known = columns_of(self._type, "with_columns()").names
+        if not named:
+            raise TypeError("with_columns() takes at least one name=expression")
+        chosen: list[tuple[str, str | pc.Expression]] = [(name, named.get(name, name)) for name in known]
+        chosen += [(name, given) for name, given in named.items() if name not in known]
+        return self._project("With Columns", "with_columns()", chosen)
+
+    def _project(
+        self, operator: str, method: str, chosen: list[tuple[str, str | pc.Expression]]
+    ) -> SingleOutputStreamOperator:
+        schema = columns_of(self._type, method)
+        types: list[ColumnType] = []
+        names = [name for name, _ in chosen]
+        columns: list[tuple[str, str | pc.Expression]] = []
+        for name, given in chosen:
+            if name in RESERVED_COLUMNS or names.count(name) > 1:
+                why = "is reserved for Penstock's own columns" if name in RESERVED_COLUMNS else "is there twice"
+                raise ValueError(f"{method}: the column name {name!r} {why}")
+            if not isinstance(given, (str, pc.Expression)):
+                raise TypeError(
+                    f"{method}: column {name!r} is a column's name or an expression (a constant: pc.scalar(...)), got "
+                    f"{given!r}"
+                )
+            source = given if isinstance(given, str) else str(given)
+            if source in schema.names:
+                types.append(field_type(self._type, source))
+                columns.append((name, source))
+                continue
+            if isinstance(given, str):
+                raise unknown_column(method, given, schema)
+            try:
+                types.append(column_type_of(bound(given, schema, method), name))
+            except UnsupportedColumn as error:
+                raise TypeError(f"{method}: {error}") from error
+            columns.append((name, given))
+        output_type = RowType(tuple(types), tuple(names))
+        return self._then(OperatorKind.PROJECT, operator, ProjectSpec(tuple(columns)), output_type)
+
+    def _filter_columns(self, predicate: pc.Expression) -> SingleOutputStreamOperator:
+        type = bound(predicate, columns_of(self._type, "filter()"), "filter()")
+        if type != pa.bool_():
+            raise TypeError(f"filter(): the expression {predicate} is a condition, of type bool; it is {type}")
+        return self._then(OperatorKind.FILTER_COLUMNS, "Filter", FilterSpec(predicate), self._type)
+
+
+# ---- schemas and expressions --------------------------------------------------------------------------------------
+
+
+def columns_of(type_info: TypeInformation | None, method: str) -> pa.Schema:
+    """The columns of a stream of this type. Raises TypeError where it has none."""
+    if type_info is None or type_info == PICKLED:
+        raise TypeError(
+            f"{method} works on columns, and the rows of this stream have no declared type: give the operator before "
+            "it one, e.g. map(f, output_type=Types.ROW_NAMED(['id', 'amount'], [Types.LONG(), Types.DOUBLE()]))"
+        )
+    return type_info.schema
+
+
+def field_type(type_info: TypeInformation | None, column: str) -> ColumnType:
+    """Of a tuple or row a field's type, of one value its own."""
+    assert type_info is not None
+    fields: tuple[ColumnType, ...] | None = getattr(type_info, "field_types", None)
+    found = type_info if fields is None else fields[type_info.schema.get_field_index(column)]
+    assert isinstance(found, ColumnType)
+    return found
+
+
+def unknown_column(method: str, column: str, schema: pa.Schema) -> ValueError:
+    return ValueError(f"{method}: there is no column {column!r}; the columns are {described(schema)}")
+
+
+def described(schema: pa.Schema) -> str:
+    return ", ".join(f"{f.name} ({f.type})" for f in schema)
+
+
+def bound(expression: pc.Expression, schema: pa.Schema, method: str) -> pa.DataType:
+    """The type of an expression over these columns. Raises ValueError or TypeError that lists them."""
+    source = acero.Declaration("table_source", acero.TableSourceNodeOptions(schema.empty_table()))
+    node = acero.Declaration("project", acero.ProjectNodeOptions([expression], ["bound"]), [source])
+    try:
+        return node.to_table(use_threads=False).schema.field(0).type
+    except pa.ArrowException as error:
+        said = str(error)
+        unknown = _UNKNOWN_COLUMN.search(said)
+        if unknown is not None:
+            raise unknown_column(method, unknown["name"] or unknown["other"], schema) from None
+        raise TypeError(
+            f"{method}: the expression {expression} does not fit the columns {described(schema)}: {said}"
+        ) from None
+
+
+def _found_schema(func: BatchFunction, columns: pa.Schema) -> pa.Schema:
+    empty = pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in columns], schema=columns)
+    try:
+        made = func(empty)
+    except Exception as error:
+        raise TypeError(
+            f"map_batches(): the function was called with an empty batch, to see what it returns, and raised "
+            f"{type(error).__name__}: {error}; make it work with no rows, or say schema=pa.schema([...])"
+        ) from error
+    problem = schema_difference(made, made.schema if isinstance(made, pa.RecordBatch) else columns, timestamped=False)
+    if problem is not None:
+        raise TypeError(f"map_batches(): {problem}")
+    return made.schema
+
+
+def _row_type(method: str, schema: pa.Schema) -> TypeInformation:
+    if not len(schema):
+        raise TypeError(f"{method}: a batch needs at least one column")
+    try:
+        return row_type_of(schema)
+    except UnsupportedColumn as error:
+        raise TypeError(f"{method}: {error}") from error

@@ -1,0 +1,325 @@
+"""Whole columnar jobs, cut by checkpoints anywhere, restored at the same and at other parallelisms."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from random import Random
+from typing import Any, Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from penstock.common.configuration import Configuration
+from penstock.common.time import Duration, Time
+from penstock.common.types import Types
+from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
+from penstock.datastream.columnar import count, max_, mean, min_, sum_
+from penstock.datastream.connectors.datagen import BatchGeneratorSource
+from penstock.datastream.output_tag import OutputTag
+from penstock.datastream.state import ValueStateDescriptor
+from penstock.datastream.window import TumblingEventTimeWindows
+from penstock.protocol.elements import Generation
+from penstock.runtime.failures import OperatorFailure
+from tests.unit.runtime.small_job import CommittedRows, Completed, SmallJob, graph_of
+from tests.unit.runtime.test_rescaled_jobs import Cascade, checkpointed, finished
+from tests.unit.runtime.test_small_jobs import SMALL, TIMEOUTS, finish, run_with_checkpoint
+
+ROWS = 900
+KEYS = 7
+SIZE_MS = 50
+FREQUENT = {**SMALL, "pipeline.auto-watermark-interval": "1 ms"}
+EVENTS = Types.ROW_NAMED(["user", "value", "at"], [Types.STRING(), Types.LONG(), Types.LONG()])
+
+Build = Callable[[StreamExecutionEnvironment], None]
+
+
+def events(first: int, rows: int) -> pa.RecordBatch:
+    """Out of order by less than 20 ms; every 11th value is null."""
+    numbers = np.arange(first, first + rows)
+    users = pa.array([f"user {n}" for n in (numbers * 5 % KEYS).tolist()])
+    values = pa.array(numbers, mask=numbers % 11 == 3)
+    at = pa.array(numbers * 2 + numbers * 7919 % 19)
+    return pa.RecordBatch.from_arrays([users, values, at], schema=EVENTS.schema)
+
+
+def source(env: StreamExecutionEnvironment, timed: bool) -> Any:
+    strategy = WatermarkStrategy.no_watermarks()
+    if timed:
+        strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(20))
+        strategy = strategy.with_timestamp_assigner(lambda row, _: row["at"])
+    return env.from_source(BatchGeneratorSource(events, ROWS, EVENTS), strategy, "events")
+
+
+def all_rows() -> list[dict[str, Any]]:
+    return events(0, ROWS).to_pylist()
+
+
+def rolling(env: StreamExecutionEnvironment) -> None:
+    stream = source(env, False).with_columns(double=pc.field("value") * 2).filter(pc.field("at") >= 0)
+    made = stream.key_by("user").aggregate(total=sum_("double"), rows=count(), values=count("value"), least=min_("at"))
+    made.sink_to(CommittedRows())
+
+
+def check_rolling(rows: list[tuple[Any, ...]]) -> None:
+    """The splits of the source meet in any order, so what each row has added is compared."""
+    found: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
+    for row in rows:
+        found[row[0]].append(row[1:])
+    expected: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for event in all_rows():
+        expected[event["user"]].append(event)
+    assert found.keys() == expected.keys()
+    for user, given in expected.items():
+        made = sorted(found[user], key=lambda row: row[1])
+        assert [row[1] for row in made] == list(range(1, len(given) + 1))
+        assert [row[0] is None for row in made] == [row[2] == 0 for row in made]
+        totals = [0, *(row[0] or 0 for row in made)]
+        added = sorted(after - before for before, after in zip(totals, totals[1:]))
+        assert added == sorted(2 * (event["value"] or 0) for event in given)
+        assert made[-1][2] == sum(event["value"] is not None for event in given)
+        assert made[-1][3] == min(event["at"] for event in given)
+        assert all(before[3] >= after[3] for before, after in zip(made, made[1:]))
+
+
+def windows(env: StreamExecutionEnvironment) -> None:
+    keyed = source(env, True).key_by("user").window(TumblingEventTimeWindows.of(Time.milliseconds(SIZE_MS)))
+    keyed.aggregate(total=sum_("value"), rows=count(), most=max_("at"), middle=mean("at")).sink_to(CommittedRows())
+
+
+def expected_windows() -> list[tuple[Any, ...]]:
+    found: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
+    for row in all_rows():
+        found[row["user"], row["at"] // SIZE_MS * SIZE_MS].append(row)
+    made = []
+    for (user, start), rows in found.items():
+        values = [r["value"] for r in rows if r["value"] is not None]
+        at = [r["at"] for r in rows]
+        total = sum(values) if values else None
+        made.append((user, start, start + SIZE_MS, total, len(rows), max(at), sum(at) / len(at)))
+    return made
+
+
+def check_windows(rows: list[tuple[Any, ...]]) -> None:
+    assert sorted(rows, key=repr) == sorted(expected_windows(), key=repr)
+
+
+CHECKS: dict[Build, Callable[[list[tuple[Any, ...]]], None]] = {rolling: check_rolling, windows: check_windows}
+
+
+def as_tuples(rows: list[Any]) -> list[tuple[Any, ...]]:
+    return [row.to_tuple() for row in rows]
+
+
+def check(build: Build, rows: list[Any]) -> None:
+    CHECKS[build](as_tuples(rows))
+
+
+@pytest.mark.parametrize("build", CHECKS)
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_columnar_job_runs_to_its_end(build: Build, parallelism: int) -> None:
+    job = SmallJob(graph_of(build, parallelism), Configuration(FREQUENT))
+    check(build, finish(job, 1))
+    job.close()
+
+
+@pytest.mark.parametrize("build", CHECKS)
+@pytest.mark.parametrize("mode", TIMEOUTS)
+@pytest.mark.parametrize("seed", range(5))
+def test_it_comes_back_from_any_checkpoint(build: Build, mode: str, seed: int) -> None:
+    random = Random(f"{mode} {seed}")
+    graph = graph_of(build, 2)
+    job = SmallJob(graph, Configuration(FREQUENT), order=random)
+    rows: list[Any] = []
+    for generation in range(1, 4):
+        done: Completed = run_with_checkpoint(job, random.randrange(3, 90), TIMEOUTS[mode])
+        rows += done.committed
+        job.close()
+        job = SmallJob(
+            graph, Configuration(FREQUENT), job.store, restored=done.metadata, generation=Generation(1, generation),
+            order=random,
+        )  # fmt: skip
+    check(build, rows + finish(job, 9))
+    job.close()
+
+
+@pytest.mark.parametrize("build", CHECKS)
+@pytest.mark.parametrize("seed", range(6))
+def test_it_comes_back_at_other_parallelisms(build: Build, seed: int) -> None:
+    cascade = Cascade(build, seed)
+    random = Random(seed)
+    rows: list[Any] = []
+    for _ in range(4):
+        job = cascade.start(random.choice([1, 2, 3, 4]))
+        job.run(random.randrange(3, 120))
+        done = checkpointed(job, cascade.generations, random.choice([None, 0, 1]))
+        rows += done.committed
+        cascade.restored = done.metadata
+    job = cascade.start(random.choice([1, 2, 3]))
+    check(build, rows + finished(job, 99))
+    job.close()
+
+
+# ---- columns and rows on one stream ---------------------------------------------------------------------------------
+
+
+class Numbered(KeyedProcessFunction):
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.seen = runtime_context.get_state(ValueStateDescriptor("seen", Types.LONG()))
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        number = (self.seen.value() or 0) + 1
+        self.seen.update(number)
+        yield (ctx.get_current_key(), number, value["value"])
+
+
+@pytest.mark.parametrize("columns", [("user",), ("user", "at"), ("at",)])
+def test_row_functions_see_the_columns_as_the_key(columns: tuple[str, ...]) -> None:
+    def build(env: StreamExecutionEnvironment) -> None:
+        source(env, False).key_by(*columns).process(Numbered()).sink_to(CommittedRows())
+
+    job = SmallJob(graph_of(build, 2), Configuration(SMALL))
+    seen: dict[Any, int] = defaultdict(int)
+    expected = []
+    for row in all_rows():
+        key = row[columns[0]] if len(columns) == 1 else tuple(row[c] for c in columns)
+        seen[key] += 1
+        expected.append((key, seen[key], row["value"]))
+    rows = finish(job, 1)
+    assert sorted((r[:2] for r in rows), key=repr) == sorted((r[:2] for r in expected), key=repr)
+    assert sorted(((r[0], r[2]) for r in rows), key=repr) == sorted(((r[0], r[2]) for r in expected), key=repr)
+    job.close()
+
+
+def test_batches_go_through_functions_between_rows_and_columns() -> None:
+    def twice(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.concat_batches([batch, batch])
+
+    def build(env: StreamExecutionEnvironment) -> None:
+        small = Types.ROW_NAMED(["id", "name"], [Types.LONG(), Types.STRING()])
+        rows = source(env, False).select("at", who="user").map(lambda r: (r["at"], r["who"]), small)
+        rows.map_batches(twice).select("name", number=pc.field("id") + 1).sink_to(CommittedRows())
+
+    job = SmallJob(graph_of(build, 2), Configuration(SMALL))
+    expected = [(row["user"], row["at"] + 1) for row in all_rows()] * 2
+    assert sorted(as_tuples(finish(job, 1))) == sorted(expected)
+    job.close()
+
+
+def test_late_rows_are_counted_or_go_to_their_side_output() -> None:
+    late_tag = OutputTag("late", EVENTS)
+
+    def build(tagged: bool) -> Build:
+        def of(env: StreamExecutionEnvironment) -> None:
+            strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda row, _: row["at"])
+            stream = env.from_source(BatchGeneratorSource(events, ROWS, EVENTS), strategy, "events")
+            window = stream.key_by("user").window(TumblingEventTimeWindows.of(Time.milliseconds(7)))
+            if tagged:
+                window = window.side_output_late_data(late_tag)
+            made = window.count()
+            made.sink_to(CommittedRows())
+            if tagged:
+                made.get_side_output(late_tag).sink_to(CommittedRows())
+
+        return of
+
+    counting = SmallJob(graph_of(build(False), 2), Configuration(FREQUENT))
+    rows = as_tuples(finish(counting, 1))
+    dropped = sum(s.chain.late_rows for s in counting.subtasks.values())
+    assert dropped > 0
+    assert sum(row[3] for row in rows) + dropped == ROWS
+    assert len({row[:2] for row in rows}) == len(rows), "no window fires twice"
+    tagged = SmallJob(graph_of(build(True), 2), Configuration(FREQUENT))
+    rows = finish(tagged, 1)
+    late = [row for row in rows if "value" in row.get_field_names()]
+    assert late and sum(row["count"] for row in rows if row not in late) + len(late) == ROWS
+    assert sum(s.chain.late_rows for s in tagged.subtasks.values()) == 0
+
+
+# ---- faults ---------------------------------------------------------------------------------------------------------
+
+
+def run_failing(build: Build) -> OperatorFailure:
+    with pytest.raises(OperatorFailure) as raised:
+        finish(SmallJob(graph_of(build, 1), Configuration(SMALL)), 1)
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    ("returned", "told"),
+    [
+        (lambda b: None, "nothing (None)"),
+        (lambda b: [1], "a builtins.list"),
+        (lambda b: b.select(["user"]), "column 'value': expected int64, found no such column"),
+        (lambda b: b.append_column("more", b.column(1)), "column 'more': expected no such column, found int64"),
+        (lambda b: b.set_column(1, "value", b.column(1).cast(pa.float64())), "column 'value': expected int64, found"),
+    ],
+)
+def test_a_function_that_returns_something_else_than_declared_is_named(returned: Any, told: str) -> None:
+    def build(env: StreamExecutionEnvironment) -> None:
+        made = source(env, False).select("user", "value").map_batches(
+            lambda b: returned(b) if b.num_rows else b, schema=pa.schema([("user", pa.string()), ("value", pa.int64())])
+        )
+        made.name("my batches").sink_to(CommittedRows())
+
+    error = run_failing(build)
+    assert "operator 'my batches'" in str(error) and told in str(error)
+    assert error.user_traceback() == ""
+
+
+def test_what_a_batch_function_raises_comes_with_its_traceback() -> None:
+    def build(env: StreamExecutionEnvironment) -> None:
+        source(env, False).map_batches(lambda b: b if not b.num_rows else 1 / 0).sink_to(CommittedRows())
+
+    error = run_failing(build)
+    assert isinstance(error.error, ZeroDivisionError) and "1 / 0" in error.user_traceback()
+
+
+def test_a_null_in_a_key_column_names_operator_column_and_row() -> None:
+    def build(env: StreamExecutionEnvironment) -> None:
+        source(env, False).select("value", "at").name("chosen").key_by("value").count().sink_to(CommittedRows())
+
+    told = str(run_failing(build))
+    assert "operator 'chosen'" in told and "column 'value' is null" in told and "the row was" in told and "at=" in told
+
+
+@pytest.mark.parametrize("windowed", [False, True])
+def test_a_sum_that_leaves_64_bits_names_operator_column_and_key(windowed: bool) -> None:
+    def build(env: StreamExecutionEnvironment) -> None:
+        stream = source(env, True).with_columns(value=pc.field("at") * 0 + (1 << 62))
+        keyed = stream.key_by("user")
+        per_window = keyed.window(TumblingEventTimeWindows.of(Time.seconds(100)))
+        made = per_window.sum("value") if windowed else keyed.sum("value")
+        made.name("too much").sink_to(CommittedRows())
+
+    told = str(run_failing(build))
+    assert "operator 'too much'" in told and "sum('value')" in told and "user = 'user" in told and "64 bits" in told
+
+
+def test_rows_without_event_time_belong_to_no_window() -> None:
+    def build(env: StreamExecutionEnvironment) -> None:
+        both = source(env, False).union(source(env, True))
+        keyed = both.key_by("user").window(TumblingEventTimeWindows.of(Time.seconds(1)))
+        keyed.count().name("per second").sink_to(CommittedRows())
+
+    told = str(run_failing(build))
+    assert "operator 'per second'" in told and "assign_timestamps_and_watermarks" in told
+
+
+def test_a_state_that_was_declared_otherwise_is_refused_by_name() -> None:
+    def build(aggregates: Any) -> Build:
+        def of(env: StreamExecutionEnvironment) -> None:
+            made = source(env, False).key_by("user").aggregate(**aggregates)
+            made.name("totals").uid("totals").sink_to(CommittedRows()).uid("sink")
+
+        return of
+
+    job = SmallJob(graph_of(build({"a": sum_("value")}), 1), Configuration(SMALL))
+    done = run_with_checkpoint(job, 30, None)
+    with pytest.raises(Exception, match="state .* of operator 'totals' is columns state of .*another uid"):
+        SmallJob(
+            graph_of(build({"a": min_("value")}), 1), Configuration(SMALL), job.store, restored=done.metadata,
+            generation=Generation(1, 1),
+        )  # fmt: skip
