@@ -191,10 +191,11 @@ class StandBy(Message):
 
 class Host(Message):
     """Play this slot, too, in the same process, with connections of its own: it registers with `hosted`, under the
-    given submission."""
+    given submission. `relieves`: as in `Register`."""
 
     slot: int
     submission: int
+    relieves: bool = False
 
 
 class Deploy(Message):

@@ -32,6 +32,7 @@ from penstock.runtime.job_master.job_master import JobMaster
 from penstock.runtime.job_master.outcome import JobOutcome
 from penstock.runtime.job_master.ports import MasterPorts
 from penstock.spark.data_frames import JobFiles
+from penstock.spark.decommission import DecommissionWatch
 from penstock.spark.driver import DriverLoop, OrderedWork
 from penstock.spark.job_client import SparkJobClient
 from penstock.spark.packing import SlotPacking
@@ -130,6 +131,13 @@ class SparkJob:
             capacity,
             relieved=configuration.get(CheckpointingOptions.CHECKPOINTING_INTERVAL) is not None,
         )
+        self._decommission = DecommissionWatch(
+            substrate,
+            self._slots,
+            lambda slot, submission: self._loop.post(
+                lambda: self._packing.share(slot, submission, self._master.lifecycle.roster)
+            ),
+        )
         self._progress = Progress(terminal, lambda: self._master.report)
         self._advice = threading.Timer(WAITING_ADVICE_S, self._advise)
         self._client = SparkJobClient(
@@ -147,6 +155,7 @@ class SparkJob:
         self._loop.start(self)
         if self._configuration.get(PenstockOptions.PROGRESS_ENABLED):
             self._progress.start()
+        self._decommission.start()
         self._advice.daemon = True
         self._advice.start()
         # Not every program waits for its job, and Ctrl-C may find it anywhere.
@@ -176,7 +185,7 @@ class SparkJob:
             silence_timeout_ms=int(get(HeartbeatOptions.HEARTBEAT_TIMEOUT).ms),
         )
 
-    def _body(self, slot: int, submission: int) -> Callable[[Any], Iterator[Any]]:
+    def _body(self, slot: int, submission: int, relieves: bool) -> Callable[[Any], Iterator[Any]]:
         get = self._configuration.get
         advertised_ports = get(JobManagerOptions.PORT)
         return slot_task(
@@ -194,12 +203,16 @@ class SparkJob:
                 status_interval_ms=min(int(get(HeartbeatOptions.HEARTBEAT_INTERVAL).ms), STATUS_INTERVAL_MS_MAX),
                 heartbeat_timeout_ms=int(get(HeartbeatOptions.HEARTBEAT_TIMEOUT).ms),
                 search_path=search_path(self._substrate, self._configuration),
+                relieves=relieves,
             )
         )
 
     def _on_message(self, process: str, message: Message) -> None:
-        if isinstance(message, Register) and not message.hosted:
-            self._slots.on_registered(message.slot, message.submission)
+        if isinstance(message, Register):
+            if message.hosted:
+                self._slots.on_hosted(message.slot)
+            else:
+                self._slots.on_registered(message.slot, message.submission)
         self._post(MessageReceived(process, message))
 
     def _on_slot_ended(self, slot: int, fruitless: int, detail: str) -> None:
@@ -256,6 +269,7 @@ class SparkJob:
 
     def _let_go(self, outcome: JobOutcome) -> None:
         self._advice.cancel()
+        self._decommission.stop()
         self._slots.cancel_all()
         self._slots.wait_cancelled()
         self._server.stop()

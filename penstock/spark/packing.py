@@ -95,6 +95,15 @@ class SlotPacking:
         if self._is_time(life, now_ms):
             self._pack(life.roster, now_ms)
 
+    def share(self, seat: int, submission: int, roster: SlotRoster) -> None:
+        """Another process is to relieve the one that holds this seat, if there is one that can."""
+        leaving = next((r for r in (*roster.members(), *roster.spares) if roster.seat_of(r.process) == seat), None)
+        living = _hosts(roster)
+        if leaving is not None:
+            living = {p: where for p, where in living.items() if where != (leaving.host, leaving.pid)}
+        if living:
+            self._send(min(living), Host(seat, submission, relieves=True))
+
     def _is_time(self, life: Lifecycle, now_ms: float) -> bool:
         waited_ms, slots, capacity = now_ms - self._since_ms, life.settings.slots, self._capacity
         if capacity is not None and capacity < slots:
@@ -125,7 +134,7 @@ class SlotPacking:
         empty = roster.empty_seats
         wanted = [slot for slot in self._missing if slot in empty]
         wanted += [seat for seat in empty if seat not in wanted][: len(self._missing) - len(wanted)]
-        living = {r.process: (r.host, r.pid) for r in (*roster.members(), *roster.spares) if not r.hosted}
+        living = _hosts(roster)
         load = Counter((r.host, r.pid) for r in roster.members())
         for seat, (process, asked_ms) in list(self._asked.items()):
             if process not in living or now_ms - asked_ms >= _ASKED_MS:
@@ -154,3 +163,8 @@ class SlotPacking:
             f"slot(s) {numbers} share the processes of others ({processes}){has}{until}. Give Spark more task places "
             "for more speed"
         )
+
+
+def _hosts(roster: SlotRoster) -> dict[str, tuple[str, int]]:
+    """Who can play further slots: processes with a place of their own, by host and process id."""
+    return {r.process: (r.host, r.pid) for r in (*roster.members(), *roster.spares) if not r.hosted}

@@ -234,7 +234,7 @@ class SlotProcess:
 
     def _host(self, message: Host) -> None:
         arguments = dataclasses.replace(
-            self._arguments, slot=message.slot, submission=message.submission, relieves=False, hosted=True
+            self._arguments, slot=message.slot, submission=message.submission, relieves=message.relieves, hosted=True
         )
 
         def start() -> None:

@@ -35,6 +35,7 @@ class SlotKeeper:
         job_id: str,
         body: Callable[[int], Callable[[Any], Any]],
         on_ended: Callable[[int, int, str], None],
+        submission: int = 0,
     ) -> None:
         self._substrate = substrate
         self._slot = slot
@@ -44,7 +45,7 @@ class SlotKeeper:
         self._wanted = True
         self._lock = threading.Lock()
         self._woken = threading.Event()
-        self.submission = 0
+        self.submission = submission
         self.registered = 0
         """The newest submission that has registered."""
         self.submitted_at_s = 0.0
@@ -81,6 +82,11 @@ class SlotKeeper:
         self._woken.set()
         self._cancel(self.submission)
 
+    def retire(self) -> None:
+        """Lets the job run, and does not submit it again when it ends."""
+        self._wanted = False
+        self._woken.set()
+
     def join(self) -> None:
         """After `stop`. Cancels once more while the keeper lives: a job submitted just then was not there to cancel."""
         deadline = time.monotonic() + _JOIN_S
@@ -88,6 +94,11 @@ class SlotKeeper:
             self._thread.join(0.2)
             if self._thread.is_alive():
                 self._cancel(self.submission)
+
+    @property
+    def tag(self) -> str:
+        """Of the newest submission's Spark job."""
+        return self._tag(self.submission)
 
     def _tag(self, submission: int) -> str:
         return f"penstock-{self._job_id}-slot-{self._slot}-{submission}"
@@ -135,7 +146,8 @@ class SlotKeeper:
 class SparkSlots:
     """Implements `penstock.runtime.ports.SlotSubmitter` with a keeper per slot.
 
-    `body(slot, submission)` gives what the Spark task calls (with its iterator, which it ignores); it is pickled.
+    `body(slot, submission, relieves)` gives what the Spark task calls (with its iterator, which it ignores); it is
+    pickled. `relieves`: another process still plays the slot.
     `capacity`: how many task places there are, where that is fixed; slots from that number on are not submitted.
     `on_ended(slot, fruitless, detail)` is called in a keeper's thread when a slot's job has ended and is about to be
     submitted again; `fruitless` counts the submissions in a row, up to this one, that have not registered.
@@ -145,7 +157,7 @@ class SparkSlots:
         self,
         substrate: Substrate,
         job_id: str,
-        body: Callable[[int, int], Callable[[Any], Any]],
+        body: Callable[[int, int, bool], Callable[[Any], Any]],
         on_ended: Callable[[int, int, str], None] = lambda slot, fruitless, detail: None,
         capacity: int | None = None,
     ) -> None:
@@ -156,6 +168,7 @@ class SparkSlots:
         self._capacity = capacity
         self._keepers: dict[int, SlotKeeper] = {}
         self._retired: list[SlotKeeper] = []
+        self._relieved: dict[int, SlotKeeper] = {}
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._watchdog: threading.Thread | None = None
@@ -167,14 +180,55 @@ class SparkSlots:
                 return
             if self._capacity is not None and slot >= self._capacity:
                 return
-            keeper = SlotKeeper(
-                self._substrate, slot, self._job_id, lambda submission: self._body(slot, submission), self._on_ended
-            )
-            self._keepers[slot] = keeper
+            keeper = self._keepers[slot] = self._keeper(slot)
             if self._watchdog is None:
                 self._watchdog = threading.Thread(target=self._watch, name="penstock-slot-watchdog", daemon=True)
                 self._watchdog.start()
         keeper.start()
+
+    def _keeper(self, slot: int, submission: int = 0) -> SlotKeeper:
+        def body(number: int) -> Callable[[Any], Any]:
+            return self._body(slot, number, slot in self._relieved)
+
+        return SlotKeeper(self._substrate, slot, self._job_id, body, self._on_ended, submission)
+
+    def relieve(self, slot: int) -> None:
+        """Submits the slot anew while its process goes on; that one's job is cancelled when another has registered."""
+        with self._lock:
+            old = self._keepers.get(slot)
+            if old is None or self._closed.is_set() or slot in self._relieved:
+                return
+            old.retire()
+            self._relieved[slot] = old
+            # One submission is left out, for a process that plays the slot until the new one has its place.
+            keeper = self._keepers[slot] = self._keeper(slot, old.submission + 1)
+        keeper.start()
+
+    def waits_for_relief(self, slot: int) -> bool:
+        return slot in self._relieved
+
+    def shared_submission(self, slot: int) -> int:
+        """Under which another process may relieve the slot before its own new one does."""
+        return self._relieved[slot].submission + 1
+
+    def on_hosted(self, slot: int) -> None:
+        """The slot is played in another's process now."""
+        self._end_relief(slot)
+        keeper = self._keepers.get(slot)
+        if keeper is not None:
+            keeper.is_hosted = True
+
+    def _end_relief(self, slot: int) -> None:
+        with self._lock:
+            old = self._relieved.pop(slot, None)
+            if old is None:
+                return
+            self._retired.append(old)
+        threading.Thread(target=old.stop, name=f"penstock-stop-{slot}", daemon=True).start()
+
+    def tags(self) -> dict[int, str]:
+        """Of the Spark jobs of slots that nobody is about to relieve."""
+        return {slot: keeper.tag for slot, keeper in list(self._keepers.items()) if slot not in self._relieved}
 
     def resubmit(self, slot: int) -> None:
         keeper = self._keepers.get(slot)
@@ -186,6 +240,9 @@ class SparkSlots:
         keeper = self._keepers.get(slot)
         if keeper is not None:
             keeper.on_registered(submission)
+        relieved = self._relieved.get(slot)
+        if relieved is not None and submission > relieved.submission:
+            self._end_relief(slot)
 
     def leave_to_another(self, slot: int, relieved: bool) -> int:
         """Somebody else plays the slot, under the submission that is returned. `relieved`: a newer one of its own stays
@@ -223,8 +280,11 @@ class SparkSlots:
         self._cancelling.start()
 
     def _stop_all(self) -> None:
-        for keeper in (*self._keepers.values(), *self._retired):
+        for keeper in self._all():
             keeper.stop()
+
+    def _all(self) -> list[SlotKeeper]:
+        return [*self._keepers.values(), *self._relieved.values(), *self._retired]
 
     def wait_cancelled(self) -> None:
         """Until Spark knows of the cancellations (some seconds at most). After `cancel_all`."""
@@ -234,7 +294,7 @@ class SparkSlots:
     def join(self) -> None:
         """Waits (some seconds at most) until the keepers have ended. After `cancel_all`."""
         self.wait_cancelled()
-        for keeper in (*self._keepers.values(), *self._retired):
+        for keeper in self._all():
             keeper.join()
 
     def _watch(self) -> None:

@@ -57,7 +57,7 @@ class Driver:
         )
         paths = (*search_path(substrate, Configuration()), str(Path(__file__).parent))
 
-        def body(slot, submission):
+        def body(slot, submission, relieves):
             return slot_task(
                 SlotArguments(
                     "127.0.0.1", self.server.port, secret, "job", slot, submission, search_path=paths, entry=entry

@@ -24,7 +24,7 @@ class Packed:
         self.told: list[str] = []
         self._answers: list[Any] = []
         self.packing = SlotPacking(
-            SparkSlots(None, "job", lambda slot, submission: lambda _: None, capacity=capacity),  # type: ignore[arg-type]
+            SparkSlots(None, "job", lambda slot, submission, relieves: lambda _: None, capacity=capacity),  # type: ignore[arg-type]
             self._send, lambda: self.places, self._answers.append, self.told.append, capacity,
             relieved=True, patience=PATIENCE,
         )  # fmt: skip
