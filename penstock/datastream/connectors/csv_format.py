@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from dataclasses import replace
 from typing import BinaryIO
 
 import numpy as np
@@ -312,8 +314,12 @@ class CsvWriteFormat(FileWriteFormat):
             raise SinkError(f"the CSV writer's columns are {expected}, but the stream's rows are {input_type}")
 
     def start(self, file: BinaryIO, input_type: TypeInformation | None) -> PartWriter:
-        self.validate(input_type)
-        return _CsvPart(file, self._schema)
+        schema = self._schema
+        if input_type is not None and len(input_type.schema) != len(schema):
+            # Columns that make the bucket are not in the file.
+            left = [(name, kind) for name, kind in schema.columns if name in input_type.schema.names]
+            schema = replace(schema, columns=tuple(left))
+        return _CsvPart(file, schema)
 
 
 class _CsvPart(PartWriter):
@@ -347,4 +353,5 @@ class _CsvPart(PartWriter):
         self._writer.close()
 
     def abandon(self) -> None:
-        self._writer.close()
+        with contextlib.suppress(pa.ArrowException, OSError):
+            self._writer.close()

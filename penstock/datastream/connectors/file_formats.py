@@ -110,6 +110,14 @@ class PartWriter(ABC):
     def written_bytes(self) -> int:
         """The size of the file so far, what is still buffered included (an estimate will do)."""
 
+    @property
+    def buffered_bytes(self) -> int:
+        """How much of that is held in memory until `write_buffered`, or the end."""
+        return 0
+
+    def write_buffered(self) -> None:
+        """Lets go of what is held in memory: a sink with many open parts has no room for all of it."""
+
     @abstractmethod
     def finish(self) -> None:
         """Writes everything that is buffered and the file's end. The caller makes it durable, and closes it."""

@@ -87,4 +87,5 @@ def _files_below(directory: str) -> list[str]:
 
 
 def _hidden(name: str) -> bool:
-    return name.startswith((".", "_"))
+    """As Spark sees it: a bucket of a column whose name begins with "_" is not hidden."""
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)

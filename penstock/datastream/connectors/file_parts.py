@@ -4,9 +4,9 @@
     pending      the same, ending in .pending: durable, and awaits its commit
     visible      <prefix>-<uid>-<subtask>-<checkpoint>-<number>-<incarnation><suffix>
 
-All three lie in the sink's directory, so that each step is one atomic rename. Readers such as Spark leave out names
-that begin with a dot. The final name is fixed when the part becomes pending, and stands in the committable, so that a
-commit can be repeated: pending gone and final there means that it was done.
+All three lie in the sink's directory, or the last in a bucket below it, so that each step is one atomic rename.
+Readers such as Spark leave out names that begin with a dot. The final name is fixed when the part becomes pending, and
+stands in the committable, so that a commit can be repeated: pending gone and final there means that it was done.
 
 What a killed attempt leaves behind is removed by the writers of later generations of the same job, by these rules:
 
@@ -75,7 +75,8 @@ class PartNames:
 
 @dataclass(frozen=True)
 class FileCommittable:
-    """A durable file of `size` bytes that is to be renamed from `pending` to `final`, both in `directory`."""
+    """A durable file of `size` bytes that is to be renamed from `pending` to `final`, both in `directory`; `final` may
+    lie in a bucket, a directory below it, which the commit makes."""
 
     directory: str
     pending: str
@@ -97,6 +98,14 @@ class FileCommittable:
     def final_path(self) -> str:
         return os.path.join(self.directory, self.final)
 
+    @property
+    def directories(self) -> list[str]:
+        """The sink's directory, and those below it that lead to the final name."""
+        found = [self.directory]
+        for name in self.final.split("/")[:-1]:
+            found.append(os.path.join(found[-1], name))
+        return found
+
 
 class FileCommitter(Committer):
     """Makes pending files visible. Every call may be repeated, and may be cut off anywhere."""
@@ -106,7 +115,7 @@ class FileCommitter(Committer):
         for part in parts:
             with naming(part.final_path, "committed"):
                 _commit(part)
-        for directory in sorted({part.directory for part in parts}):
+        for directory in sorted({directory for part in parts for directory in part.directories}, reverse=True):
             with naming(directory, "synchronized"):
                 synchronize_directory(directory)
 
@@ -121,6 +130,8 @@ def _commit(part: FileCommittable) -> None:
             f"changed from outside, so it does not become {part.final}. Restore the file, or start from another "
             "checkpoint."
         )
+    if pending_size is not None and len(part.directories) > 1:
+        os.makedirs(part.directories[-1], exist_ok=True)
     try:
         os.rename(part.pending_path, part.final_path)
     except FileNotFoundError:

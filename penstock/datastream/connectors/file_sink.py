@@ -1,14 +1,12 @@
 """Rows into files, exactly once.
 
-Rows go into a part file of the writer. At a barrier the part is finished, made durable and becomes pending; it is
-renamed to its final name when the checkpoint has completed (see `file_parts`). Without checkpointing this happens
-once, at the end of the job.
+Rows go into part files of the writer, one per bucket. At a barrier the parts are finished, made durable and become
+pending; they are renamed to their final names when the checkpoint has completed (see `file_parts`). Without
+checkpointing this happens once, at the end of the job.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -19,20 +17,15 @@ from penstock.common.scalar_types import PICKLED
 from penstock.common.serialization import Encoder
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.connectors.base import Committer, Sink, SinkWriter, WriterContext
+from penstock.datastream.connectors.buckets import BucketAssigner
 from penstock.datastream.connectors.file_formats import FileWriteFormat, PartWriter
 from penstock.datastream.connectors.file_listing import local_path
-from penstock.datastream.connectors.file_parts import (
-    FileCommittable,
-    FileCommitter,
-    PartNames,
-    naming,
-    remove_leftovers,
-    synchronize_directory,
-)
+from penstock.datastream.connectors.file_parts import FileCommitter, PartNames, naming
+from penstock.datastream.connectors.file_writer import FileWriter
 from penstock.datastream.connectors.parquet import ParquetBulkWriters
 
-_BUFFER_BYTES = 1 << 20
 _PART_BYTES_DEFAULT = 128 << 20
+_OPEN_BUCKETS_MAX = 64
 
 
 @dataclass(frozen=True)
@@ -104,7 +97,7 @@ class RollingPolicy:
 
 
 class FileSink(Sink):
-    """Writes rows to files directly in `base_path` (no buckets), each row exactly once where checkpoints are taken.
+    """Writes rows to files in `base_path`, or in buckets below it, each row exactly once where checkpoints are taken.
 
     `FileSink.for_row_format(path, Encoder.simple_string_encoder()).build()`,
     `FileSink.for_bulk_format(path, ParquetBulkWriters.for_row_type(row_type)).build()`, or
@@ -112,12 +105,20 @@ class FileSink(Sink):
     """
 
     def __init__(
-        self, base_path: str, format: FileWriteFormat, rolling: RollingPolicy, names: OutputFileConfig
+        self,
+        base_path: str,
+        format: FileWriteFormat,
+        rolling: RollingPolicy,
+        names: OutputFileConfig,
+        buckets: BucketAssigner,
+        open_buckets_max: int,
     ) -> None:
         self._directory = os.path.abspath(local_path(base_path))
         self._format = format
         self._rolling = rolling
         self._names = names
+        self._buckets = buckets
+        self._open_buckets_max = open_buckets_max
 
     @staticmethod
     def for_parquet(base_path: str, compression: str = "snappy") -> FileSink:
@@ -131,10 +132,14 @@ class FileSink(Sink):
 
     @staticmethod
     def for_bulk_format(base_path: str, writer_factory: FileWriteFormat) -> FileSinkBuilder:
+        """
+        :param writer_factory: of `ParquetBulkWriters`, `JsonLinesBulkWriters` or `CsvBulkWriters`.
+        """
         return FileSinkBuilder(base_path, writer_factory, RollingPolicy.on_checkpoint_rolling_policy())
 
     def validate(self, input_type: TypeInformation | None) -> None:
         self._format.validate(input_type)
+        self._buckets.written_type(input_type)
         probe = os.path.join(self._directory, f".penstock-probe-{os.getpid()}")
         with naming(self._directory, "written to"):
             os.makedirs(self._directory, exist_ok=True)
@@ -143,8 +148,15 @@ class FileSink(Sink):
             os.unlink(probe)
 
     def create_writer(self, context: WriterContext, restored: list[bytes]) -> SinkWriter:
-        names = PartNames(context, self._names.part_prefix, self._names.part_suffix)
-        return _FileWriter(self._directory, self._format, self._rolling, names, restored)
+        return FileWriter(
+            self._directory,
+            self._format,
+            PartNames(context, self._names.part_prefix, self._names.part_suffix),
+            self._buckets,
+            restored,
+            part_size_max=self._rolling.part_size,
+            open_parts_max=self._open_buckets_max,
+        )
 
     def create_committer(self) -> Committer:
         return FileCommitter()
@@ -158,6 +170,8 @@ class FileSinkBuilder:
         self._format = format
         self._rolling = rolling
         self._names = OutputFileConfig(part_suffix=format.default_suffix)
+        self._buckets = BucketAssigner.base_path_bucket_assigner()
+        self._open_buckets_max = _OPEN_BUCKETS_MAX
 
     def with_rolling_policy(self, rolling_policy: RollingPolicy) -> FileSinkBuilder:
         self._rolling = rolling_policy
@@ -167,8 +181,28 @@ class FileSinkBuilder:
         self._names = output_file_config
         return self
 
+    def with_bucket_assigner(
+        self, bucket_assigner: BucketAssigner, open_buckets_max: int = _OPEN_BUCKETS_MAX
+    ) -> FileSinkBuilder:
+        """
+        :param open_buckets_max: how many buckets a subtask writes at a time. One more, and the part that was written
+            longest ago is finished. With many more buckets than this, files get small: key the stream by the bucket's
+            column in front of the sink, then each subtask has few.
+        """
+        if not isinstance(bucket_assigner, BucketAssigner):
+            raise TypeError(
+                f"a BucketAssigner is needed (BucketAssigner.column_bucket_assigner(...)), not {bucket_assigner!r}"
+            )
+        if open_buckets_max < 1:
+            raise ValueError(f"open_buckets_max must be at least 1, not {open_buckets_max}")
+        self._buckets = bucket_assigner
+        self._open_buckets_max = open_buckets_max
+        return self
+
     def build(self) -> FileSink:
-        return FileSink(self._base_path, self._format, self._rolling, self._names)
+        return FileSink(
+            self._base_path, self._format, self._rolling, self._names, self._buckets, self._open_buckets_max
+        )
 
 
 class RowWriteFormat(FileWriteFormat):
@@ -204,93 +238,3 @@ class _RowPart(PartWriter):
 
     def abandon(self) -> None:
         pass
-
-
-class _FileWriter(SinkWriter):
-    def __init__(
-        self,
-        directory: str,
-        format: FileWriteFormat,
-        rolling: RollingPolicy,
-        names: PartNames,
-        restored: list[bytes],
-    ) -> None:
-        self._directory = directory
-        self._format = format
-        self._rolling = rolling
-        self._names = names
-        self._file: BinaryIO | None = None
-        self._part: PartWriter | None = None
-        self._number = 0
-        self._finished: list[tuple[int, int]] = []
-        """(number, size in bytes) of parts that are durable, and not pending yet."""
-        states = [json.loads(state) for state in restored]
-        self._awaiting: list[str] = [path for state in states for path in state["awaiting"]]
-        predecessors = {(state["subtask"], state["parallelism"]) for state in states}
-        with naming(directory, "written to"):
-            os.makedirs(directory, exist_ok=True)
-            remove_leftovers(directory, names, predecessors, self._awaiting)
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        if batch.num_rows == 0:
-            return
-        with naming(self._path_in_progress, "written"):
-            if self._part is None:
-                self._file = open(self._path_in_progress, "xb", buffering=_BUFFER_BYTES)  # noqa: SIM115
-                self._part = self._format.start(self._file, self._names.context.input_type)
-            self._part.write(batch)
-            if self._rolling.part_size is not None and self._part.written_bytes >= self._rolling.part_size:
-                self._finish_part()
-
-    def prepare_commit(self, checkpoint_id: int) -> list[bytes]:
-        with naming(self._path_in_progress, "written"):
-            self._finish_part()
-        committables = []
-        for number, size in self._finished:
-            part = FileCommittable(
-                self._directory, self._names.pending(number), self._names.final(number, checkpoint_id), size
-            )
-            with naming(part.pending_path, "written"):
-                os.rename(os.path.join(self._directory, self._names.in_progress(number)), part.pending_path)
-            committables.append(part)
-        if committables:
-            with naming(self._directory, "synchronized"):
-                synchronize_directory(self._directory)
-        self._finished = []
-        self._awaiting += [part.pending_path for part in committables]
-        return [part.encode() for part in committables]
-
-    def snapshot(self) -> list[bytes]:
-        self._awaiting = [path for path in self._awaiting if os.path.exists(path)]
-        context = self._names.context
-        state = {"subtask": context.subtask, "parallelism": context.parallelism, "awaiting": self._awaiting}
-        return [json.dumps(state).encode()]
-
-    def close(self) -> None:
-        if self._part is not None:
-            self._part.abandon()
-        if self._file is not None:
-            with contextlib.suppress(OSError):
-                self._file.close()
-            self._finished.append((self._number, 0))
-            self._file = self._part = None
-        for number, _ in self._finished:
-            with contextlib.suppress(OSError):
-                os.unlink(os.path.join(self._directory, self._names.in_progress(number)))
-        self._finished = []
-
-    @property
-    def _path_in_progress(self) -> str:
-        return os.path.join(self._directory, self._names.in_progress(self._number))
-
-    def _finish_part(self) -> None:
-        if self._part is None or self._file is None:
-            return
-        self._part.finish()
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        size = os.fstat(self._file.fileno()).st_size
-        self._file.close()
-        self._finished.append((self._number, size))
-        self._file = self._part = None
-        self._number += 1

@@ -1,5 +1,6 @@
 """Files as sources and sinks: what PyFlink has in this module, Parquet's formats, and malformed rows."""
 
+from penstock.datastream.connectors.buckets import BucketAssigner
 from penstock.datastream.connectors.file_listing import ListedFile
 from penstock.datastream.connectors.file_sink import FileSink, OutputFileConfig, RollingPolicy
 from penstock.datastream.connectors.file_source import FileEnumeratorProvider, FileSource, FileSourceBuilder
@@ -16,6 +17,7 @@ __all__ = [
     "MalformedRows",
     "MALFORMED_ROW_TYPE",
     "FileSink",
+    "BucketAssigner",
     "OutputFileConfig",
     "RollingPolicy",
     "ParquetColumnarRowInputFormat",

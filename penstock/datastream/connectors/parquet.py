@@ -158,7 +158,6 @@ class ParquetWriteFormat(FileWriteFormat):
             )
 
     def start(self, file: BinaryIO, input_type: TypeInformation | None) -> PartWriter:
-        self.validate(input_type)
         assert input_type is not None
         return _ParquetPart(file, input_type.schema, self._compression)
 
@@ -185,6 +184,13 @@ class _ParquetPart(PartWriter):
     @property
     def written_bytes(self) -> int:
         return self._file.tell() + self._pending_bytes
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._pending_bytes
+
+    def write_buffered(self) -> None:
+        self._write_row_group()
 
     def finish(self) -> None:
         self._write_row_group()

@@ -122,17 +122,18 @@ class RecordFile(OpenFile):
             ahead = ahead[found + 1 :]
             at += found + 1
         while at < end:
-            data, ahead = self._next_records(at, ahead, end)
+            data, ahead, is_whole = self._next_records(at, ahead, end)
             if not data:
                 return
-            portion = self._portion(data, at, skip_rows)
+            portion = self._portion(data, at, skip_rows, is_whole)
             skip_rows = max(0, skip_rows - (portion.start.row + portion.batch.num_rows))
             ahead = data[portion.after.at - at :] + ahead
             at = portion.after.at
             yield portion
 
-    def _next_records(self, at: int, ahead: bytes, end: int) -> tuple[bytes, bytes]:
-        """Whole records from `at` on (or one that is never closed), and what has been read behind them."""
+    def _next_records(self, at: int, ahead: bytes, end: int) -> tuple[bytes, bytes, bool]:
+        """Records from `at` on, what has been read behind them, and whether they are whole (else it is the beginning
+        of one that is never closed)."""
         size = _BLOCK_BYTES
         while True:
             if len(ahead) < size:
@@ -141,14 +142,14 @@ class RecordFile(OpenFile):
             window = ahead[:size]
             cut = self._whole_records(window, at, end, is_last)
             if cut or (is_last and not window):
-                return window[:cut], ahead[cut:]
+                return window[:cut], ahead[cut:], True
             if size >= _RECORD_BYTES_MAX and not self._decoder.line_breaks_in_records:
                 raise SourceError(
                     f"{self._path}, line {self._lines.line_at(at)} is longer than {_RECORD_BYTES_MAX} bytes. "
                     "Is it a file of lines?"
                 )
             if is_last or size >= _RECORD_BYTES_MAX:
-                return window, ahead[size:]
+                return window, ahead[size:], False
             size *= 2
 
     def _whole_records(self, window: bytes, at: int, end: int, is_last: bool) -> int:
@@ -163,18 +164,19 @@ class RecordFile(OpenFile):
             return len(window)
         return cut
 
-    def _portion(self, data: bytes, at: int, skip_rows: int) -> Portion:
+    def _portion(self, data: bytes, at: int, skip_rows: int, is_whole: bool) -> Portion:
         rejected: list[tuple[int, int, str]] = []
         used = len(data)
-        try:
-            batch = self._decode(data)
-        except _NeverClosed:
+        if not is_whole:
             batch, used = self._nothing, data.find(b"\n") + 1 or len(data)
             rejected.append((0, used, "an opening quote is never closed"))
             if self._malformed.fails:
-                raise self._error(data, at, *rejected[0]) from None
-        except RefusedRecords:
-            batch, rejected, used = self._separate(data, at)
+                raise self._error(data, at, *rejected[0])
+        else:
+            try:
+                batch = self._decoder.decode(data)
+            except RefusedRecords:
+                batch, rejected, used = self._separate(data, at)
         taken = min(skip_rows, batch.num_rows)
         return Portion(
             batch.slice(taken),
@@ -183,12 +185,6 @@ class RecordFile(OpenFile):
             self._rejected_batch(data, at, rejected) if rejected and self._malformed.is_side_output else None,
             0 if self._malformed.is_side_output else len(rejected),
         )
-
-    def _decode(self, data: bytes) -> pa.RecordBatch:
-        decoder = self._decoder
-        if decoder.line_breaks_in_records and decoder.end_of_last(data) == 0 and not decoder.is_whole(data):
-            raise _NeverClosed
-        return decoder.decode(data)
 
     def _separate(self, data: bytes, at: int) -> tuple[pa.RecordBatch, list[tuple[int, int, str]], int]:
         """The rows of the records that can be read, (start, end, reason) of the others, and how many bytes that is."""
@@ -237,10 +233,6 @@ class RecordFile(OpenFile):
         line = self._lines.line_at(at + start)
         way_out = f" {self._decoder.way_out}" if self._decoder.way_out else ""
         return SourceError(f"{self._path}, line {line} cannot be read: {reason}. The line: {shown!r}.{way_out}")
-
-
-class _NeverClosed(Exception):
-    pass
 
 
 def _ranges_between(known: list[int], count: int) -> list[tuple[int, int]]:

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from penstock.common.types import Types
 from penstock.datastream.connectors import record_file
-from penstock.datastream.connectors.base import SourceError
+from penstock.datastream.connectors.base import SinkError, SourceError
 from penstock.datastream.connectors.csv_records import RecordEnds
-from penstock.datastream.connectors.file_system import FileEnumeratorProvider, FileSource
-from penstock.datastream.connectors.testing import SourceRun, read_all, verify_source
-from penstock.datastream.formats.csv import CsvReaderFormat, CsvSchema, MalformedRows
+from penstock.datastream.connectors.file_system import FileEnumeratorProvider, FileSink, FileSource
+from penstock.datastream.connectors.testing import SinkRun, SourceRun, read_all, verify_sink, verify_source
+from penstock.datastream.formats.csv import CsvBulkWriters, CsvReaderFormat, CsvSchema, MalformedRows
 
 PAIRS = CsvSchema.builder().add_number_column("id").add_string_column("name").build()
 
@@ -288,7 +288,7 @@ class TestDamage:
             SourceRun(source, restored=snapshot).read(1)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @example([('"', "\n"), ("a\n", '"b')])
 @given(st.lists(st.tuples(*[st.text(alphabet='",\n\r a', max_size=6)] * 2), max_size=20))
 def test_record_ends_are_those_that_were_written(rows):
@@ -301,7 +301,7 @@ def test_record_ends_are_those_that_were_written(rows):
     assert found.tolist() == ends
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.text(alphabet='",\na', max_size=40))
 def test_arrays_and_fields_one_by_one_find_the_same_ends(text):
     data = text.encode()
@@ -327,3 +327,40 @@ def test_characters_that_contradict_each_other_are_refused():
         CsvSchema.builder().add_string_column("a").add_string_column("a").build()
     with pytest.raises(TypeError, match="column 'm': no text of CSV stands for MAP"):
         CsvSchema.builder().add_column("m", Types.MAP(Types.STRING(), Types.LONG()))
+
+
+class TestWriting:
+    ROW = Types.ROW_NAMED(
+        ["id", "name", "tags", "price"], [Types.LONG(), Types.STRING(), Types.LIST(Types.STRING()), Types.DOUBLE()]
+    )
+
+    def test_what_is_written_is_read_back(self, tmp_path):
+        schema = CsvSchema.builder().add_columns_from(CsvSchema.of(self.ROW)).set_use_header().build()
+        rows = [(i, f'n{i},"\n', ["a", f"{i}"], i / 7) for i in range(1000)] + [(None, "", [], None)]
+        batch = pa.RecordBatch.from_arrays(self.ROW.encode(rows), schema=self.ROW.schema)
+        sink = FileSink.for_bulk_format(str(tmp_path), CsvBulkWriters.for_schema(schema)).build()
+        SinkRun(sink, [batch.slice(0, 400), batch.slice(400)], self.ROW, parallelism=2).finish()
+        found = [tuple(row.as_dict().values()) for row in read_all(source_of(tmp_path, schema))]
+        assert sorted(found, key=repr) == sorted(rows, key=repr)
+        (name, *_) = sorted(os.listdir(tmp_path))
+        assert name.endswith(".csv")
+        assert (tmp_path / name).read_text().splitlines()[0] == '"id","name","tags","price"'
+
+    def test_exactly_once(self, tmp_path):
+        made = []
+        row_type = PAIRS.row_type
+
+        def make_sink():
+            directory = tmp_path / str(len(made))
+            made.append(directory)
+            sink = FileSink.for_bulk_format(str(directory), CsvBulkWriters.for_schema(PAIRS)).build()
+            return sink, lambda: pairs_of(source_of(directory))
+
+        verify_sink(make_sink, [[(1, "a")], [(2, "b"), (3, "c\n")], [(4, "d")]], row_type, 2)
+
+    def test_what_cannot_be_written(self, tmp_path):
+        with pytest.raises(ValueError, match="quote char"):
+            CsvBulkWriters.for_schema(CsvSchema.builder().add_columns_from(PAIRS).set_quote_char("'").build())
+        sink = FileSink.for_bulk_format(str(tmp_path), CsvBulkWriters.for_schema(PAIRS)).build()
+        with pytest.raises(SinkError, match=r"columns are ROW\(id LONG, name STRING\), but the stream's rows are LONG"):
+            sink.validate(Types.LONG())

@@ -14,6 +14,7 @@ from penstock.datastream.connectors.base import SourceError
 from penstock.datastream.connectors.file_system import (
     FileEnumeratorProvider,
     FileSource,
+    ListedFile,
     ParquetColumnarRowInputFormat,
 )
 from penstock.datastream.connectors.testing import SourceRun, read_all, verify_source
@@ -215,3 +216,41 @@ def test_a_column_whose_values_do_not_fit_is_named(tmp_path):
     pq.write_table(pa.table({"n": pa.array([1, 2**64 - 1], pa.uint64())}), path)
     with pytest.raises(SourceError, match=r"big\.parquet, row group 0: column 'n' does not fit int64"):
         read_all(FileSource.for_parquet(path))
+
+
+class TestListedFiles:
+    def test_exactly_these_in_this_order(self, directory):
+        files = [ListedFile.of(os.path.join(directory, f"{n}.parquet")) for n in (2, 0)]
+        source = FileSource.for_listed_files(ParquetColumnarRowInputFormat(), files)
+        rows = read_all(source)
+        assert ids(rows) == [*range(20, 30), *range(10)]
+        verify_source(source, rows, 2)
+        split = FileSource.for_listed_files(ParquetColumnarRowInputFormat(), files, splits_files=True)
+        verify_source(split, rows, 2)
+
+    def test_one_that_changed_since_is_refused_before_the_job_starts(self, directory):
+        files = [ListedFile.of(os.path.join(directory, f"{n}.parquet")) for n in (0, 1)]
+        source = FileSource.for_listed_files(ParquetColumnarRowInputFormat(), files)
+        write(files[1].path, range(99))
+        with pytest.raises(SourceError, match=r"1\.parquet has changed .* its size was"):
+            source.validate()
+        os.unlink(files[1].path)
+        with pytest.raises(SourceError, match=r"1\.parquet cannot be read: No such file"):
+            source.validate()
+
+    def test_one_that_is_not_there(self, tmp_path):
+        with pytest.raises(SourceError, match=r"x\.parquet cannot be read: No such file"):
+            ListedFile.of(str(tmp_path / "x.parquet"))
+        with pytest.raises(ValueError, match="at least one file"):
+            FileSource.for_listed_files(ParquetColumnarRowInputFormat(), [])
+
+
+def test_a_file_that_is_given_twice_is_read_twice_under_two_ids(directory):
+    path = os.path.join(directory, "0.parquet")
+    source = FileSource.for_parquet(path, path)
+    assert ids(read_all(source)) == [*range(10), *range(10)]
+    run, splits = SourceRun(source), []
+    while run.read(100):
+        splits.append(run.current_split)
+    assert len(set(splits)) == 2
+    assert run.finished_splits == set(splits)

@@ -168,7 +168,7 @@ def is_row(line):
     return isinstance(row, dict)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(st.text(alphabet='{}[]",:1 \tnul', max_size=12), min_size=1, max_size=4))
 def test_whatever_stands_in_a_file_a_row_is_an_object_on_one_line(found):
     """Arrow's reader, left alone, crashes the process at some of these."""
