@@ -19,7 +19,8 @@ from penstock.datastream.functions import (
 from penstock.datastream.node_settings import check_type
 from penstock.graph.logical import Input, OperatorKind
 
-Key = KeySelector | Callable[[Any], Any]
+Key = KeySelector | Callable[[Any], Any] | str | list[str]
+"""A selector, the name of a column, or a list of names."""
 
 
 class ConnectedStreams:
@@ -46,10 +47,11 @@ class ConnectedStreams:
     def key_by(
         self, key_selector1: Key, key_selector2: Key, key_type: TypeInformation | None = None
     ) -> ConnectedStreams:
-        """Rows of both streams with equal keys go to one subtask. `key_type` is the type of both keys."""
-        return ConnectedStreams(
-            self.stream1.key_by(key_selector1, key_type), self.stream2.key_by(key_selector2, key_type)
-        )
+        """Rows of both streams with equal keys go to one subtask. `key_type` is the type of both keys; keys that are
+        columns, `key_by("user", "id")` or `key_by(["shop", "user"], ["shop", "customer"])`, have that of the columns.
+        """
+        first = _keyed(self.stream1, key_selector1, key_type)
+        return ConnectedStreams(first, _keyed(self.stream2, key_selector2, key_type))
 
     def map(self, func: CoMapFunction, output_type: TypeInformation | None = None) -> SingleOutputStreamOperator:
         function = as_function(func, CoMapFunction, _no_callable("map", "CoMapFunction"), "map")
@@ -102,6 +104,17 @@ class ConnectedStreams:
             shown = [("no declared type" if t == PICKLED else str(t)) for t in (first, second)]
             raise TypeError(f"operator {operator!r}: the keys of both inputs have one type, got {shown[0]} and "
                             f"{shown[1]}; say key_by(..., key_type=...) for both")
+
+
+def _keyed(stream: DataStream, key: Any, key_type: TypeInformation | None) -> KeyedStream:
+    if not isinstance(key, (str, list, tuple)):
+        return stream.key_by(key, key_type)
+    if key_type is not None:
+        raise TypeError(f"key_by({key!r}): the key has the type of its columns; leave key_type out")
+    names: list[str] = [key] if isinstance(key, str) else list(key)
+    if not names:
+        raise ValueError("key_by(): a list of columns has at least one name")
+    return stream.key_by(names[0], *names[1:])
 
 
 def _no_callable(method: str, kind: str) -> Callable[[Any], Any]:

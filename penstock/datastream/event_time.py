@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow.types as kinds
 
 from penstock.common.typeinfo import TypeInformation
-from penstock.common.types import PICKLED
 from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.datastream.columnar import columns_of, unknown_column
 
 
 def check_strategy(strategy: Any, type_info: TypeInformation | None, where: str, has_timestamps: bool) -> None:
@@ -26,14 +26,9 @@ def check_strategy(strategy: Any, type_info: TypeInformation | None, where: str,
 
 
 def _check_column(column: str, type_info: TypeInformation | None, where: str) -> None:
-    if type_info is None or type_info == PICKLED:
-        raise TypeError(f"{where}: with_timestamp_column({column!r}): the stream has no declared type, so it has no "
-                        "columns; declare one where the rows come from (e.g. output_type=Types.ROW_NAMED(...)), or use "
-                        "with_timestamp_assigner()")
-    schema = type_info.schema
+    schema = columns_of(type_info, f"{where}: with_timestamp_column({column!r})")
     if column not in schema.names:
-        raise ValueError(f"{where}: with_timestamp_column({column!r}): there is no such column; the columns are "
-                         f"{', '.join(schema.names)}")
+        raise unknown_column(f"{where}: with_timestamp_column()", column, schema)
     arrow = schema.field(column).type
     if not (kinds.is_timestamp(arrow) or kinds.is_int64(arrow)):
         raise TypeError(f"{where}: with_timestamp_column({column!r}): timestamps are whole milliseconds (LONG) or "

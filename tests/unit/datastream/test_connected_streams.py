@@ -91,6 +91,33 @@ def test_keyed_on_both_sides(env, method, function, keys_after):
     assert [list(used.process_element1(7, None)), used.process_element2("x", None)] == [[7], None]
 
 
+USER = Types.ROW_NAMED(["shop", "id", "name"], [Types.LONG(), Types.LONG(), Types.STRING()])
+ORDER = Types.ROW_NAMED(["number", "user", "shop"], [Types.INT(), Types.LONG(), Types.LONG()])
+
+
+@pytest.mark.parametrize("first, second, columns", [
+    ("id", "user", [("id",), ("user",)]), (["shop", "id"], ["shop", "user"], [("shop", "id"), ("shop", "user")]),
+])  # fmt: skip
+def test_keys_that_are_columns(env, first, second, columns):
+    users, orders = env.from_collection([], USER), env.from_collection([], ORDER)
+    vertex, edges = built(env, users.connect(orders).key_by(first, second).process(KeyedProcess()))
+    assert vertex.keyed and [e.partitioner.key_columns for e in edges] == columns
+
+
+@pytest.mark.parametrize("keys, error, says", [
+    (("id", "number"), TypeError, "the keys of both inputs have one type, got LONG and INT"),
+    ((["shop", "id"], "user"), TypeError, r"got TUPLE\(LONG, LONG\) and LONG"),
+    (("id", lambda row: row.user), TypeError, "got LONG and no declared type"),
+    (("id", "customer"), ValueError, "there is no column 'customer'; the columns are number"),
+    (([], []), ValueError, "at least one name"),
+    (("id", "user", Types.LONG()), TypeError, "the key has the type of its columns; leave key_type out"),
+])  # fmt: skip
+def test_columns_that_cannot_be_one_key(env, keys, error, says):
+    users, orders = env.from_collection([], USER), env.from_collection([], ORDER)
+    with pytest.raises(error, match=says):
+        users.connect(orders).key_by(*keys).process(KeyedProcess())
+
+
 def test_keying_anew_forgets_the_first_keys(env):
     left, right = pair(env)
     connected = left.key_by(abs).connect(right).key_by(str, str, Types.STRING())

@@ -127,7 +127,6 @@ def test_keyed_filters_and_flat_maps(env):
         (lambda s: s.process(KeyedProcess()), "takes a ProcessFunction .* which is a KeyedProcessFunction"),
         (lambda s: s.process(lambda v: v), r"process\(\) takes a ProcessFunction, got the callable .*flat_map"),
         (lambda s: s.key_by(First()).process(Process()), "takes a KeyedProcessFunction"),
-        (lambda s: s.key_by("name"), r"there is no column 'name'; the columns are f0 \(string\), f1 \(int64\)"),
         (lambda s: s.key_by(0), r"lambda row: row\[0\]"),
         (lambda s: s.key_by(First), "takes a key selector"),
         (lambda s: s.key_by(First(), str), r"write Types\.STRING\(\)"),
@@ -165,6 +164,7 @@ def test_what_makes_no_sense_is_refused_where_it_is_written(env, call, says):
         (lambda s: s.set_buffer_timeout(-2), "buffer timeout"),
         (lambda s: s.execute_and_collect(limit=0), "limit"),
         (lambda s: s.union(), "at least one stream"),
+        (lambda s: s.key_by("name"), r"there is no column 'name'; the columns are f0 \(string\), f1 \(int64\)"),
     ],
 )
 def test_values_that_cannot_be(env, call, says):
