@@ -37,7 +37,8 @@ from penstock.spark.driver import DriverLoop, OrderedWork
 from penstock.spark.job_client import SparkJobClient
 from penstock.spark.packing import SlotPacking
 from penstock.spark.session import LOOPBACK, Substrate
-from penstock.spark.slot_task import SlotArguments, slot_task
+from penstock.spark.slot_failure import is_hopeless
+from penstock.spark.slot_task import NEEDS, SlotArguments, slot_task
 from penstock.spark.slots import SparkSlots
 from penstock.spark.submission import search_path
 from penstock.spark.system_clock import SystemClock
@@ -46,6 +47,8 @@ from penstock.storage.opening import open_store
 
 # A slot that ends this often in a row without having registered will not come.
 FRUITLESS_MAX = 4
+# Another executor may have what this one lacks.
+HOPELESS_MAX = 2
 # When a user begins to wonder why nothing happens.
 WAITING_ADVICE_S = 30.0
 # Statuses are what a user watches the job by, beside being the heartbeat.
@@ -204,6 +207,7 @@ class SparkJob:
                 heartbeat_timeout_ms=int(get(HeartbeatOptions.HEARTBEAT_TIMEOUT).ms),
                 search_path=search_path(self._substrate, self._configuration),
                 relieves=relieves,
+                needs=() if self._substrate.is_local else NEEDS,
             )
         )
 
@@ -216,7 +220,7 @@ class SparkJob:
         self._post(MessageReceived(process, message))
 
     def _on_slot_ended(self, slot: int, fruitless: int, detail: str) -> None:
-        if fruitless >= FRUITLESS_MAX:
+        if fruitless >= (HOPELESS_MAX if is_hopeless(detail) else FRUITLESS_MAX):
             text = f"slot {slot} could not be started {fruitless} times in a row: {detail}"
             self._loop.post(lambda: self._master.abandon(text))
 

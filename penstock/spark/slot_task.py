@@ -5,6 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Callable, Iterator
 
+from penstock.spark.slot_failure import SEND_ENVIRONMENT
+
+# What a slot imports beside PySpark, and the least version of each (as in pyproject.toml). Native wheels cannot be
+# shipped with the program.
+NEEDS = (("cloudpickle", "3.1"), ("msgspec", "0.20"), ("numpy", "1.26"), ("pyarrow", "20"), ("xxhash", "3.5"))
+
 
 @dataclass(frozen=True)
 class SlotArguments:
@@ -25,6 +31,8 @@ class SlotArguments:
     search_path: tuple[str, ...] = ()
     relieves: bool = False
     hosted: bool = False
+    needs: tuple[tuple[str, str], ...] = ()
+    """(module, least version): looked for before anything of ours is imported."""
     entry: str = field(default="penstock.spark.slot_main:main")
     """module:function, called with these arguments; it does not return."""
 
@@ -33,22 +41,41 @@ def slot_task(arguments: SlotArguments) -> Callable[[Any], Iterator[Any]]:
     """What to give to `mapPartitions`. A function inside a function is pickled by value, and what it carries are plain
     values: so it arrives where our package is not to be found yet, and can say so."""
     fields = asdict(arguments)
+    advice = SEND_ENVIRONMENT
 
     def run(_rows: Any) -> Iterator[Any]:
         import importlib
+        import importlib.metadata
+        import importlib.util
+        import re
         import sys
 
         sys.path.extend(entry for entry in fields["search_path"] if entry not in sys.path)
+        lacks = []
+        for name, least in fields["needs"]:
+            if importlib.util.find_spec(name) is None:
+                lacks.append(name)
+                continue
+            try:
+                found = importlib.metadata.version(name)
+            except importlib.metadata.PackageNotFoundError:
+                continue  # it is there, however it came
+            if [int(n) for n in re.findall(r"\d+", found)[:2]] < [int(n) for n in re.findall(r"\d+", least)]:
+                lacks.append(f"{name} {least} or later (it has {found})")
         module, _, function = fields["entry"].partition(":")
-        try:
-            main = getattr(importlib.import_module(module), function)
-            arguments_type = importlib.import_module("penstock.spark.slot_task").SlotArguments
-        except ImportError as error:
+        cause: ImportError | None = None
+        if not lacks:
+            try:
+                main = getattr(importlib.import_module(module), function)
+                arguments_type = importlib.import_module("penstock.spark.slot_task").SlotArguments
+            except ImportError as error:
+                cause, lacks = error, [error.name or str(error)]
+        if lacks:
             version = ".".join(map(str, sys.version_info[:3]))
             raise RuntimeError(
                 f"slot {fields['slot']}: Python {version} at {sys.executable} on this executor lacks "
-                f"{error.name or error}: install penstock there (pip install penstock)"
-            ) from error
+                f"{', '.join(lacks)}: {advice}"
+            ) from cause
         main(arguments_type(**fields))
         return iter(())
 

@@ -11,10 +11,10 @@ import threading
 import time
 from typing import Any, Callable
 
-from py4j.protocol import Py4JNetworkError
 from pyspark import InheritableThread
 
 from penstock.spark.session import Substrate
+from penstock.spark.slot_failure import cause
 
 log = logging.getLogger(__name__)
 
@@ -135,7 +135,7 @@ class SlotKeeper:
             run_task(self._substrate, self._slot, self._body(submission))
             return "its task returned"
         except Exception as error:
-            return _cause(error)
+            return cause(error)
         finally:
             try:
                 context.removeJobTag(tag)
@@ -326,20 +326,3 @@ def _run_sql_task(substrate: Substrate, slot: int, body: Callable[[Any], Any]) -
     session = substrate.new_session()
     session.conf.set("spark.sql.execution.pyspark.udf.idleTimeoutSeconds", "0")
     session.range(slot, slot + 1, 1, 1).mapInArrow(body, "id long").collect()
-
-
-def _cause(error: Exception) -> str:
-    """What the slot's Python raised, from inside Spark's error, or that error's first line. The frames are ours and
-    Spark's, which tells a user nothing."""
-    if isinstance(error, (OSError, Py4JNetworkError)):
-        return f"Spark's own process does not answer; it was ended, or has crashed ({error})"
-    text = str(error)
-    log.debug("%s", text)
-    _, traceback, rest = text.partition("Traceback (most recent call last)")
-    if not traceback:
-        lines = [line for line in text.splitlines() if line.strip()] or [type(error).__name__]
-        # Py4J's first line only says which Java method was called; what that threw follows a colon.
-        return next((line[2:] for line in lines[:2] if line.startswith(": ")), lines[0])
-    raised = rest.partition("\n\tat ")[0].partition("\n SQLSTATE")[0].splitlines()
-    last_frame = max((i for i, line in enumerate(raised) if line.startswith("  ")), default=0)
-    return "\n".join(line for line in raised[last_frame + 1 :] if line.strip()) or type(error).__name__

@@ -202,7 +202,7 @@ def test_a_slot_without_our_code_says_what_to_install(substrate):
     driver = Driver(substrate, entry="penstock_missing.slot:main")
     driver.slots.submit(0)
     _, (_, _, detail) = driver.next(tuple)
-    assert "lacks penstock_missing: install penstock there" in detail
+    assert "lacks penstock_missing: install it there, or send" in detail
     driver.stop()
 
 

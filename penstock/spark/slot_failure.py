@@ -1,0 +1,54 @@
+"""Why a slot's Spark job has ended, from Spark's error: what its Python raised, where, and what to do about it."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+from py4j.protocol import Py4JNetworkError
+
+log = logging.getLogger(__name__)
+
+SEND_ENVIRONMENT = (
+    "install it there, or send this program's environment along: venv-pack -o environment.tar.gz, then "
+    "spark-submit --archives environment.tar.gz#environment (spark.archives) with "
+    "PYSPARK_PYTHON=./environment/bin/python"
+)
+
+_PLACE = re.compile(r"\(TID \d+\) \((\S+) executor (\S+)\)")
+_VERSIONS = re.compile(r"PYTHON_VERSION_MISMATCH\][^:]*: (\d+\.\d+) than that in driver: (\d+\.\d+)")
+_LACKS = "on this executor lacks"
+
+
+def cause(error: Exception) -> str:
+    """One line or a few. The frames are ours and Spark's, which tells a user nothing, and are left out."""
+    if isinstance(error, (OSError, Py4JNetworkError)):
+        return f"Spark's own process does not answer; it was ended, or has crashed ({error})"
+    text = str(error)
+    log.debug("%s", text)
+    place = _PLACE.search(text)
+    where = "" if place is None or place[2] == "driver" else f" (executor {place[2]} on {place[1]})"
+    versions = _VERSIONS.search(text)
+    if versions is not None:
+        theirs, ours = versions.groups()
+        return (
+            f"the executor's Python is {theirs}, the driver's is {ours}{where}; functions can only be shipped between "
+            f"equal minor versions. Name the other interpreter by PYSPARK_PYTHON, or {SEND_ENVIRONMENT}"
+        )
+    return _raised(text, type(error).__name__) + where
+
+
+def is_hopeless(detail: str) -> bool:
+    """Whether the same executor will say the same again, however often it is tried."""
+    return _LACKS in detail or "equal minor versions" in detail
+
+
+def _raised(text: str, kind: str) -> str:
+    _, traceback, rest = text.partition("Traceback (most recent call last)")
+    if not traceback:
+        lines = [line for line in text.splitlines() if line.strip()] or [kind]
+        # Py4J's first line only says which Java method was called; what that threw follows a colon.
+        return next((line[2:] for line in lines[:2] if line.startswith(": ")), lines[0])
+    raised = rest.partition("\n\tat ")[0].partition("\n SQLSTATE")[0].splitlines()
+    last_frame = max((i for i, line in enumerate(raised) if line.startswith("  ")), default=0)
+    return "\n".join(line for line in raised[last_frame + 1 :] if line.strip()) or kind
