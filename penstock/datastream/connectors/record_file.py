@@ -25,7 +25,7 @@ from penstock.datastream.connectors.text_bytes import LineNumbers, TextBytes
 
 _BLOCK_BYTES = 1 << 20
 _RECORD_BYTES_MAX = 64 << 20
-_HALVED_RECORDS_MAX = 64
+_HALVED_RECORDS_MAX = 512
 """How many records are found by halving before what has been read so far is handed out."""
 _SHOWN_CHARACTERS = 200
 

@@ -76,8 +76,7 @@ rows = st.tuples(
     st.none() | st.times(),
     st.none() | st.datetimes(),
     st.none() | st.lists(inner, max_size=3),
-    st.none()
-    | st.dictionaries(st.text(max_size=3), st.lists(st.none() | st.integers(0, 9)), max_size=3),
+    st.none() | st.dictionaries(st.text(max_size=3), st.lists(st.none() | st.integers(0, 9)), max_size=3),
 )
 
 
