@@ -99,7 +99,7 @@ class WatermarkGeneration:
         if found is None:
             return pa.nulls(batch.num_rows, pa.int64())
         if pa.types.is_timestamp(found.type):
-            found = pc.cast(found, pa.timestamp("ms"), safe=False).cast(pa.int64())
+            found = _milliseconds(found)
         if column is not None and found.null_count:
             row = pc.index(pc.is_null(found), True).as_py()
             shown = self._type.decode(batch.slice(row, 1))[0]
@@ -201,6 +201,14 @@ class WatermarkGeneration:
                 entry.generator.restore(state.generator)
             except USER_ERRORS as error:
                 raise OperatorFailure(f"{self.operator.name} (its watermark generator)", error) from error
+
+
+def _milliseconds(instants: pa.Array) -> pa.Array:
+    """Since the epoch, rounded down. A cast rounds towards the epoch, which is the other way before 1970."""
+    earliest = pc.min(instants.cast(pa.int64())).as_py()
+    if earliest is not None and earliest < 0:
+        instants = pc.floor_temporal(instants, 1, "millisecond")
+    return pc.cast(instants, pa.timestamp("ms"), safe=False).cast(pa.int64())
 
 
 def _largest(timestamps: Sequence[int | None]) -> int | None:

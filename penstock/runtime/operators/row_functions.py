@@ -81,7 +81,7 @@ class FilterOperator(RowOperator):
             raise OperatorFailure(self.operator.name, error) from error
 
 
-def _no_rows(operator: str, made: Any) -> OperatorFailure | None:
+def no_rows(operator: str, made: Any) -> OperatorFailure | None:
     """The error of a function that returned something else than rows."""
     if made is None or hasattr(made, "__iter__"):
         return None
@@ -101,7 +101,7 @@ class FlatMapOperator(RowOperator):
         except OperatorFailure:
             raise
         except USER_ERRORS as error:
-            raise _no_rows(self.operator.name, made) or OperatorFailure(self.operator.name, error) from error
+            raise no_rows(self.operator.name, made) or OperatorFailure(self.operator.name, error) from error
 
 
 class ProcessOperator(RowOperator):
@@ -126,7 +126,7 @@ class ProcessOperator(RowOperator):
         except OperatorFailure:
             raise
         except USER_ERRORS as error:
-            raise _no_rows(name, made) or OperatorFailure(name, error) from error
+            raise no_rows(name, made) or OperatorFailure(name, error) from error
 
     def fire(self, timers: Iterator[Timer]) -> Iterator[Any]:
         on_timer, name = self.function.on_timer, self.operator.name
@@ -140,7 +140,7 @@ class ProcessOperator(RowOperator):
         except OperatorFailure:
             raise
         except USER_ERRORS as error:
-            raise _no_rows(name, made) or OperatorFailure(f"{name} (its on_timer)", error) from error
+            raise no_rows(name, made) or OperatorFailure(f"{name} (its on_timer)", error) from error
 
 
 def sorted_out(made: Any, side_outputs: tuple[str, ...]) -> Iterator[Any]:
@@ -180,7 +180,7 @@ class CoFlatMapOperator(RowOperator):
         except OperatorFailure:
             raise
         except USER_ERRORS as error:
-            raise _no_rows(self.operator.name, made) or OperatorFailure(self.operator.name, error) from error
+            raise no_rows(self.operator.name, made) or OperatorFailure(self.operator.name, error) from error
 
 
 class CoProcessOperator(ProcessOperator):

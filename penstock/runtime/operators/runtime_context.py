@@ -168,7 +168,8 @@ class WindowStateStore(KeyedStateStore):
         of_window.name = f"_window/{descriptor.get_name()}"
         return self._backend.state_of_window(self._operator, of_window, self._start)
 
-    get_state = get_list_state = get_map_state = get_reducing_state = get_aggregating_state = _state
+    get_state = get_list_state = get_map_state = _state  # type: ignore[assignment]
+    get_reducing_state = get_aggregating_state = _state  # type: ignore[assignment]
 
 
 class KeyedTimerService(TimerService):

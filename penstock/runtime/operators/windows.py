@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterator
 
+from penstock.common.columns import ColumnType
 from penstock.common.types import Types
 from penstock.datastream.functions import KeyedStateStore, ProcessWindowFunction
 from penstock.datastream.window import TimeWindow
@@ -17,7 +18,7 @@ from penstock.graph.windows import WindowSpec
 from penstock.runtime.event_time.timers import Timer
 from penstock.runtime.failures import USER_ERRORS, OperatorFailure
 from penstock.runtime.operators.element import SideRow
-from penstock.runtime.operators.row_functions import RowOperator, sorted_out
+from penstock.runtime.operators.row_functions import RowOperator, no_rows, sorted_out
 from penstock.runtime.operators.runtime_context import SubtaskRuntimeContext
 
 _NO_TIMESTAMP = (
@@ -38,7 +39,7 @@ class WindowOperator(RowOperator):
         super().open()
         spec = self.spec
         kept = spec.element_type or Types.PICKLED_BYTE_ARRAY()
-        if spec.reduce is None and spec.aggregate is None and spec.element_type is not None:
+        if spec.reduce is None and spec.aggregate is None and isinstance(spec.element_type, ColumnType):
             kept = Types.LIST(spec.element_type)
         self._contents = self.context.internal_map_state("_window_contents", Types.LONG(), kept)
         self._timers = self.context.keyed_timers()
@@ -144,6 +145,8 @@ class WindowOperator(RowOperator):
     def _fire_window(self, start: int) -> Iterator[Any]:
         self._element.timestamp_ms = start + self.spec.size_ms - 1
         made = self._result(self._contents.get(start), start)
+        if (refusal := no_rows(self.operator.name, made)) is not None:
+            raise refusal
         if made is not None:
             yield from sorted_out(made, self.operator.side_outputs)
 

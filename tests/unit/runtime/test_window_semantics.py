@@ -4,6 +4,7 @@ in a few lines."""
 from __future__ import annotations
 
 from collections import defaultdict
+from datetime import datetime
 from random import Random
 from typing import Any
 
@@ -275,3 +276,53 @@ def test_a_side_row_that_does_not_fit(env, made, says):
     stream = events(env, [(1, 1, -1)]).process(Bad(), EVENT).name("sorter")
     with pytest.raises(OperatorFailure, match=says):
         run(env, stream, stream.get_side_output(Timers.OTHER))
+
+
+# ---- what cannot be -------------------------------------------------------------------------------------------------
+
+
+class Number(ProcessWindowFunction[Any, Any, int, Any]):
+    def process(self, key: int, context: Any, elements: Any) -> Any:
+        return 7
+
+
+class NumberOfTimers(KeyedProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> None:
+        ctx.timer_service().register_event_time_timer(5)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        return 7
+
+
+class NoTime(KeyedProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> None:
+        ctx.timer_service().register_event_time_timer(None)
+
+
+@pytest.mark.parametrize("made, says", [
+    (lambda keys: keys.window(TumblingEventTimeWindows(10)).process(Number()),
+     "'Window Process': it must yield its rows, .* it returned 7"),
+    (lambda keys: keys.process(NumberOfTimers()), "'Keyed Process': it must yield its rows, .* it returned 7"),
+    (lambda keys: keys.process(NoTime()), "a timer's time is an int .milliseconds., got None"),
+])  # fmt: skip
+def test_functions_that_put_out_no_rows_or_want_no_time(env, made, says):
+    with pytest.raises(OperatorFailure, match=says):
+        run(env, made(keyed(env, [(1, 1, -1)])))
+
+
+def test_rows_without_event_time_are_in_no_window(env):
+    untimed = env.from_collection([(1, 1, -1)], EVENT)
+    both = events(env, []).union(untimed).key_by(lambda row: row[0])
+    with pytest.raises(OperatorFailure, match=r"timestamp is None.* the row was \(1, 1, -1\)"):
+        run(env, both.window(TumblingEventTimeWindows(10)).apply(Rows()))
+
+
+def test_instants_become_milliseconds_that_are_rounded_down(env):
+    class Time(ProcessFunction):
+        def process_element(self, value, ctx):
+            yield ctx.timestamp()
+
+    before, after = datetime(1969, 12, 31, 23, 59, 59, 999_500), datetime(1970, 1, 1, 0, 0, 1, 999)
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("value")
+    source = env.from_source(CollectionSource([before, after], Types.SQL_TIMESTAMP()), strategy, "instants")
+    assert run(env, source.process(Time())) == [-1, 1000]
