@@ -11,7 +11,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,8 +53,11 @@ class Arguments:
         return self.values[name].lower() in ("true", "1", "yes")
 
 
-def parse_arguments(arguments: Sequence[str], defaults: dict[str, str]) -> Arguments:
-    """Exits with a message that lists the names for one that is neither known nor an option key."""
+def parse_arguments(
+    arguments: Sequence[str], defaults: dict[str, str], choices: Mapping[str, Sequence[str]] | None = None
+) -> Arguments:
+    """Exits with a message that lists the names for one that is neither known nor an option key, and the values for
+    one that is not among its `choices`."""
     values, options = dict(defaults), {}
     for argument in arguments:
         key, equals, value = argument.partition("=")
@@ -62,6 +65,9 @@ def parse_arguments(arguments: Sequence[str], defaults: dict[str, str]) -> Argum
             known = " ".join(f"{k}={v}" for k, v in defaults.items())
             sys.exit(f"cannot read {argument!r}: arguments are KEY=VALUE, of {known} or any option key")
         (options if "." in key else values)[key] = value
+    for key, allowed in (choices or {}).items():
+        if values[key] not in allowed:
+            sys.exit(f"{key}={values[key]}: it is one of {', '.join(allowed)}")
     return Arguments(values, options)
 
 
@@ -92,8 +98,13 @@ def payloads(indices: np.ndarray) -> pa.StringArray:
     return pa.StringArray.from_buffers(len(indices), pa.py_buffer(offsets), characters)
 
 
+def scattered(indices: np.ndarray, keys: int) -> np.ndarray:
+    """A key for each index: neighbours have different ones, and all keys are equally frequent."""
+    return np.mod(indices * np.int64(2654435761), keys)
+
+
 def keys_of(indices: np.ndarray) -> np.ndarray:
-    return np.mod(indices * np.int64(2654435761), KEYS)
+    return scattered(indices, KEYS)
 
 
 def generate_pressure(first: int, count: int) -> pa.RecordBatch:

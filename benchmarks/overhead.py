@@ -32,7 +32,7 @@ from measuring import (
 from penstock.datastream import JobClient, StreamExecutionEnvironment
 from penstock.spark.session import open_session
 from pressure import declare
-from sinks import CountingSink, rows_counted
+from sinks import CountingSink, counted
 
 DEFAULTS = {"seconds": "600", "block_s": "5", "precision": "0.01", "warm_up_s": "15", "parallelism": "2"}
 CHECKPOINT_EACH_S = 1.0
@@ -41,14 +41,14 @@ PAIRS_MIN = 8
 
 def block(client: JobClient, counts: Path, seconds: float, checkpoints: bool) -> float:
     """Rows per second over one block."""
-    started, rows_before = time.monotonic(), rows_counted(counts)
+    started, rows_before = time.monotonic(), counted(counts).rows
     next_trigger = started + CHECKPOINT_EACH_S / 2
     while (now := time.monotonic()) < started + seconds:
         if checkpoints and now >= next_trigger:
             client.trigger_checkpoint()
             next_trigger += CHECKPOINT_EACH_S
         time.sleep(max(0.0, min(next_trigger if checkpoints else started + seconds, started + seconds) - now))
-    return (rows_counted(counts) - rows_before) / (time.monotonic() - started)
+    return (counted(counts).rows - rows_before) / (time.monotonic() - started)
 
 
 def measure_pairs(client: JobClient, counts: Path, args: Arguments) -> list[tuple[float, float]]:
@@ -82,7 +82,7 @@ def measure(args: Arguments) -> dict[str, Any]:
         env = StreamExecutionEnvironment.get_execution_environment(configured(defaults, args.options))
         declare(env, sleep_us=0, busy=False, sink=CountingSink(counts))
         client = env.execute_async("overhead")
-        wait_until("first rows", client, lambda r: rows_counted(counts) > 0, START_LIMIT_S)
+        wait_until("first rows", client, lambda r: counted(counts).rows > 0, START_LIMIT_S)
         time.sleep(args.number("warm_up_s"))
         before = client.report().completed
         pairs = measure_pairs(client, counts, args)

@@ -8,17 +8,26 @@ import mmap
 import os
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
+
+from measuring import POLL_S
 
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.connectors.base import Committer, Sink, SinkWriter, WriterContext
 
 COUNTER = struct.Struct("<qq")
-"""(monotonic ns, rows so far)"""
+"""(rows so far, sum of a column so far)"""
+_RECORDED_BUFFER_BYTES = 1 << 20
+
+Longs = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -64,6 +73,17 @@ def moments(trace: Path, kind: str) -> list[Moment]:
     return sorted(found, key=lambda m: m.monotonic_ns)
 
 
+def first_after(kind: str, trace: Path, known: set[str], limit_s: float) -> Moment | None:
+    """The first moment of a generation that is not among the known ones; None: not within the limit."""
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        fresh = [m for m in moments(trace, kind) if m.incarnation not in known]
+        if fresh:
+            return fresh[0]
+        time.sleep(POLL_S)
+    return None
+
+
 class _TracedWriter(SinkWriter):
     def __init__(self, inner: SinkWriter, context: WriterContext, trace: Path) -> None:
         self._inner = inner
@@ -101,37 +121,75 @@ class _TracedCommitter(Committer):
 
 
 class CountingSink(Sink):
-    """Counts rows in a shared page per writer, so that the driver can read the exact count at any moment."""
+    """Discards rows, but counts them in a shared page per writer, so that the driver can read the exact count at any
+    moment. With `column`, a column of whole numbers, adds that up, too."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, column: str | int | None = None) -> None:
         self.folder = str(folder)
+        self.column = column
 
     def create_writer(self, context: WriterContext, restored: list[bytes]) -> SinkWriter:
-        return _CountingWriter(Path(self.folder) / f"count-{context.subtask}-{os.getpid()}-{time.monotonic_ns()}.bin")
+        name = f"count-{context.subtask}-{os.getpid()}-{time.monotonic_ns()}.bin"
+        return _CountingWriter(Path(self.folder) / name, self.column)
 
 
 class _CountingWriter(SinkWriter):
-    def __init__(self, path: Path) -> None:
-        path.write_bytes(COUNTER.pack(time.monotonic_ns(), 0))
+    def __init__(self, path: Path, column: str | int | None) -> None:
+        path.write_bytes(COUNTER.pack(0, 0))
         with path.open("r+b") as file:
             self._page = mmap.mmap(file.fileno(), COUNTER.size)
-        self._rows = 0
+        self._column = column
+        self._rows = self._sum = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._rows += batch.num_rows
-        COUNTER.pack_into(self._page, 0, time.monotonic_ns(), self._rows)
+        if self._column is not None:
+            self._sum += pc.sum(batch.column(self._column)).as_py()
+        COUNTER.pack_into(self._page, 0, self._rows, self._sum)
 
     def close(self) -> None:
         self._page.close()
 
 
-def rows_counted(folder: Path) -> int:
+@dataclass(frozen=True)
+class Counted:
     """Over all writers that there have been."""
-    return sum(rows for _, rows in _counters(folder))
+
+    rows: int
+    sum: int
 
 
-def _counters(folder: Path) -> Iterator[tuple[int, int]]:
-    for path in folder.glob("count-*.bin"):
-        data = path.read_bytes()
-        if len(data) == COUNTER.size:
-            yield COUNTER.unpack(data)
+def counted(folder: Path) -> Counted:
+    pages = [path.read_bytes() for path in folder.glob("count-*.bin")]
+    found = [COUNTER.unpack(page) for page in pages if len(page) == COUNTER.size]
+    return Counted(sum(rows for rows, _ in found), sum(total for _, total in found))
+
+
+class RecordingSink(Sink):
+    """Discards rows, but appends what `record` says of each batch, whole numbers, to a file of its writer. The file is
+    complete when the job has ended."""
+
+    def __init__(self, folder: Path, record: Callable[[pa.RecordBatch], Any]) -> None:
+        self.folder = str(folder)
+        self.record = record
+
+    def create_writer(self, context: WriterContext, restored: list[bytes]) -> SinkWriter:
+        name = f"record-{context.subtask}-{os.getpid()}-{time.monotonic_ns()}.bin"
+        return _RecordingWriter(Path(self.folder) / name, self.record)
+
+
+class _RecordingWriter(SinkWriter):
+    def __init__(self, path: Path, record: Callable[[pa.RecordBatch], Any]) -> None:
+        self._file = path.open("wb", buffering=_RECORDED_BUFFER_BYTES)
+        self._record = record
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._file.write(np.ascontiguousarray(self._record(batch), dtype=np.int64).tobytes())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def recorded(folder: Path) -> list[Longs]:
+    """One array per writer."""
+    return [np.fromfile(path, dtype=np.int64) for path in sorted(folder.glob("record-*.bin"))]

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from counted import is_exact
 from measuring import keys_of
-from recovery import is_exact
 
 ROWS = 30_000
 
