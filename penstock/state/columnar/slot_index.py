@@ -31,6 +31,8 @@ _LARGE_SIZE = 1 << 21
 """From this size on memory counts more than the last nanosecond."""
 _MOVED_PER_NEW_SLOT = 8
 _MOVED_AT_ONCE_MAX = 1 << 15
+_CLEARED_PER_NEW_SLOT = 48
+_CLEARED_AT_ONCE = 1 << 18
 _NO_ROWS: Rows = np.empty(0, np.intp)
 
 
@@ -38,6 +40,7 @@ class SlotIndex:
     def __init__(self) -> None:
         self._table: npt.NDArray[np.int32] = np.zeros(_SIZE_MIN, np.int32)
         self._used = 0
+        self._cleared = 0
         self._next: npt.NDArray[np.int32] | None = None
         self._next_used = 0
         self._moved = 0
@@ -116,22 +119,31 @@ class SlotIndex:
                 size = _SIZE_MIN
                 while live + count > self._limit(size) * 9 // 16:
                     size *= 2
-                self._next = np.zeros(size, np.int32)
-                self._next_used = self._moved = 0
-                self._move_end = slots_end
-            if not self._move(count, hashes_of, is_live):
+                self._next = np.empty(size, np.int32)
+                self._cleared = self._next_used = self._moved = 0
+            if not self._move(count, slots_end, hashes_of, is_live):
                 break
         _place(self._table, hashes, slots)
         self._used += count
-        if self._next is not None:
+        if self._next is not None and self._cleared == len(self._next):
             there = self._in_next(slots)
             _place(self._next, hashes[there], slots[there])
             self._next_used += int(there.sum())
 
-    def _move(self, added: int, hashes_of: HashesOf, is_live: Callable[[Slots], npt.NDArray[np.bool_]]) -> bool:
+    def _move(
+        self, added: int, slots_end: int, hashes_of: HashesOf, is_live: Callable[[Slots], npt.NDArray[np.bool_]]
+    ) -> bool:
         """Some more slots into the next table; True when it has taken the place of the old one."""
         assert self._next is not None
         full = self._used + added > len(self._table) * 7 // 8
+        if self._cleared < len(self._next):
+            # The system gives memory when it is touched, which for a large table at once takes too long, too.
+            end = len(self._next) if full else self._cleared + max(_CLEARED_AT_ONCE, _CLEARED_PER_NEW_SLOT * added)
+            self._next[self._cleared : end] = 0
+            self._cleared = min(end, len(self._next))
+            self._move_end = slots_end
+            if self._cleared < len(self._next):
+                return False
         budget = max(_MOVED_PER_NEW_SLOT * added, _MOVED_AT_ONCE_MAX)
         while self._moved < self._move_end and (full or budget > 0):
             end = min(self._moved + _MOVED_AT_ONCE_MAX, self._move_end)
@@ -149,7 +161,7 @@ class SlotIndex:
     def remove(self, hashes: Hashes, slots: Slots) -> None:
         """Slots that are there, each once."""
         _mark_removed(self._table, hashes, slots)
-        if self._next is not None:
+        if self._next is not None and self._cleared == len(self._next):
             there = self._in_next(slots)
             _mark_removed(self._next, hashes[there], slots[there])
 
