@@ -42,7 +42,7 @@ _HEAD_BYTES_MAX = 16 << 20
 _CONVERSION = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?(?:CSV conversion error to )?(.*)", re.DOTALL)
 
 _SPELLINGS = {
-    "int": r"^[ \t]*([-+]?[0-9]+|0[xX][0-9a-fA-F]+)[ \t]*$",
+    "int": r"^[ \t]*[-+]?([0-9]+|0[xX][0-9a-fA-F]+)[ \t]*$",
     "float": r"(?i)^[ \t]*[-+]?([0-9]+\.?[0-9]*(e[-+]?[0-9]+)?|\.[0-9]+(e[-+]?[0-9]+)?|inf(inity)?|nan.*)[ \t]*$",
     "temporal": r"^[ \t]*[0-9][-0-9T:. Z+]*[ \t]*$",
     BIG_INT: r"^[-+]?[0-9]+$",
@@ -247,7 +247,7 @@ class CsvDecoder(RecordDecoder):
             include_columns=self._csv.names,
             null_values=[self._null_value],
             strings_can_be_null=self._csv.null_value is not None and set(types.values()) != {pa.binary()},
-            quoted_strings_can_be_null=False,
+            quoted_strings_can_be_null=self._csv.null_value is None,
         )
 
     def _read(self, data: bytes, convert: pa_csv.ConvertOptions, parse: pa_csv.ParseOptions) -> pa.RecordBatch:

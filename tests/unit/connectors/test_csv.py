@@ -135,7 +135,8 @@ class TestReading:
         write(tmp_path / "a.csv", b"\xef\xbb\xbf\n1,a\r\n\r\n\n2,b")
         write(tmp_path / "b.csv", b"")
         write(tmp_path / "c.csv", b"\n\n")
-        assert pairs_of(source_of(tmp_path)) == [(1, "a"), (2, "b")]
+        write(tmp_path / "d.csv", b'"",""\n')
+        assert pairs_of(source_of(tmp_path)) == [(1, "a"), (2, "b"), (None, "")]
 
     def test_headers(self, tmp_path):
         columns = CsvSchema.builder().add_columns_from(PAIRS).set_use_header()

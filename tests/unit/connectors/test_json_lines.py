@@ -149,6 +149,13 @@ class TestMalformedRows:
         assert sorted((r.line, r.text) for r in run.rejected) == [(n, line) for n in (1, 14, 15, 28)]
         verify_source(source, found, parallelism=2, rows_max=(1, 4, 1000), reads_lost=(0, 3))
 
+    def test_numbers_that_python_does_not_read_are_no_reason_to_refuse_a_row(self, tmp_path):
+        good = ['{"id": 1, "more": Inf}', '{"id": 2, "more": ' + "1" * 5000 + "}", '{"id": 3, "more": NaN}']
+        (tmp_path / "a.json").write_text("\n".join([*good, "bad"]))
+        run = SourceRun(source_of(tmp_path, malformed=MalformedRows.skip()))
+        assert [row.id for row in run.read(10)[1]] == [1, 2, 3]
+        assert run.skipped_rows == 1
+
     def test_unknown_fields_can_be_refused(self, tmp_path):
         (tmp_path / "a.json").write_text('{"id": 1}\n{"id": 1, "nmae": "a"}\n')
         with pytest.raises(SourceError, match=r"line 2 .* unexpected field 'nmae'; declared are id, name"):
