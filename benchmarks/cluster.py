@@ -2,8 +2,8 @@
 
     cluster.py [spares=0,1] [seconds=60] [kills=3] [rows_per_s=5000] [parallelism=2] [any.option=...]
 
-Two runs: with as many executors of one core as slots (nothing is spare), and with one more, on which a spare slot stands
-by. The job is that of recovery.py. `recovery_ms`: from the kill to the first row that a sink's writer of the new
+Two runs: with as many executors of one core as slots (nothing is spare), and with one more, on which a spare slot
+stands by. The job is that of recovery.py. `recovery_ms`: from the kill to the first row that a sink's writer of the new
 generation is given. The next kill comes when everything is as it was before. `exact`: each row of the source has come
 out once, and each key's counts are 1, 2, 3, …. Prints one line of JSON last.
 """

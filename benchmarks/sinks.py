@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from measuring import POLL_S
-
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.connectors.base import Committer, Sink, SinkWriter, WriterContext
 

@@ -27,7 +27,6 @@ import pyarrow as pa
 
 from measuring import (
     END_LIMIT_MS,
-    START_LIMIT_S,
     Arguments,
     configured,
     parse_arguments,
@@ -37,7 +36,7 @@ from measuring import (
     scattered,
     wait_until,
 )
-from penstock.common import Types, WatermarkStrategy
+from penstock.common import WatermarkStrategy
 from penstock.datastream import JobClient, StreamExecutionEnvironment
 from penstock.datastream.columnar import count, sum_
 from penstock.datastream.connectors.datagen import BatchGeneratorSource

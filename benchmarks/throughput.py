@@ -78,9 +78,9 @@ def declare(env: StreamExecutionEnvironment, args: Arguments, folder: Path) -> N
         sums.sink_to(CountingSink(folder, "sum_value"))
         return
     by_key = stream.key_by(lambda row: row[0], key_type=Types.LONG())
-    (by_key.window(windows) if is_window else by_key).reduce(
-        lambda a, b: (a[0], a[1] + b[1], max(a[2], b[2]))
-    ).sink_to(CountingSink(folder, 1))
+    (by_key.window(windows) if is_window else by_key).reduce(lambda a, b: (a[0], a[1] + b[1], max(a[2], b[2]))).sink_to(
+        CountingSink(folder, 1)
+    )
 
 
 def expected(workload: str, rows: int, keys: int) -> Counted:

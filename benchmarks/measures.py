@@ -1,0 +1,259 @@
+"""What is claimed: each measure, what it is held against, and its bounds. All of RESULTS.md's rows come from here.
+
+A figure is found by case, field and side; a ratio is ours over theirs. `must` and `aim` bound the ratio where there is
+one, else our value itself.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+OURS = "ours"
+FLINK = "Flink"
+SPARK = "Structured Streaming"
+PYFLINK = ("PyFlink, process", "PyFlink, thread")
+
+MEMORY_SECONDS = 660
+
+Result = Mapping[str, Any]
+Results = Mapping[str, Mapping[str, Sequence[Result]]]
+"""case -> side -> one result per round"""
+
+Bound = Callable[["Figures"], float | None]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Medians over rounds."""
+
+    results: Results
+
+    def of(self, case: str, field: str, side: str = OURS) -> float | None:
+        found = [r[field] for r in self.results.get(case, {}).get(side, []) if r.get(field) is not None]
+        return statistics.median(found) if found else None
+
+    def best(self, case: str, field: str, sides: Sequence[str]) -> tuple[str, float] | None:
+        """The side with the greatest figure."""
+        found = [(side, value) for side in sides if (value := self.of(case, field, side)) is not None]
+        return max(found, key=lambda pair: pair[1], default=None)
+
+    def growth(self, case: str, process: str) -> float | None:
+        """Resident memory at the end against that after a minute; of several slots the worst."""
+        worst = None
+        for result in self.results.get(case, {}).get(OURS, []):
+            early, late = (result.get(f"{process}_rss_bytes_{when}") for when in ("1min", "end"))
+            if not early or not late:
+                continue
+            pairs = zip(early, late, strict=False) if isinstance(early, list) else [(early, late)]
+            for before, after in pairs:
+                if before and after:
+                    worst = max(worst or 0.0, after / before)
+        return worst
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table. `met`: of the must; None where there is none, or nothing to judge."""
+
+    measure: str
+    ours: str
+    beside: str
+    ratio: float | None
+    must: str
+    aim: str
+    met: bool | None
+
+
+@dataclass(frozen=True)
+class Measure:
+    """`sides`: the peers, of which the one with the greatest figure counts; or `beside`: a case of ours. `growth`: the
+    process whose memory is meant, in place of a field. `bound_by`: a must that another figure gives."""
+
+    title: str
+    case: str
+    field: str
+    unit: str = ""
+    must: float | None = None
+    aim: float | None = None
+    better: Literal["less", "more"] = "less"
+    sides: tuple[str, ...] = ()
+    beside: str | None = None
+    beside_field: str | None = None
+    beside_name: str = ""
+    growth: str | None = None
+    bound_by: Bound | None = None
+
+    def row(self, figures: Figures) -> Row | None:
+        """None where it was not measured."""
+        ours = figures.growth(self.case, self.growth) if self.growth else figures.of(self.case, self.field)
+        if ours is None:
+            return None
+        name, theirs = self._beside(figures)
+        is_ratio = bool(self.sides or self.beside)
+        ratio = ours / theirs if theirs else None
+        must = self.bound_by(figures) if self.bound_by else self.must
+        judged = ratio if is_ratio else ours
+        met = None if must is None or judged is None else self._within(judged, must)
+        beside = "" if theirs is None else f"{shown(theirs, self.unit)} ({name})"
+        unit = "×" if is_ratio else self.unit
+        must_text, aim_text = self._bound(must, unit), self._bound(self.aim, unit)
+        return Row(self.title, shown(ours, self.unit), beside, ratio, must_text, aim_text, met)
+
+    def _beside(self, figures: Figures) -> tuple[str, float | None]:
+        if self.beside is not None:
+            return self.beside_name, figures.of(self.beside, self.beside_field or self.field)
+        return figures.best(self.case, self.field, self.sides) or ("", None)
+
+    def _within(self, value: float, bound: float) -> bool:
+        return value <= bound if self.better == "less" else value >= bound
+
+    def _bound(self, bound: float | None, unit: str) -> str:
+        if bound is None:
+            return ""
+        return f"{'≤' if self.better == 'less' else '≥'} {shown(bound, unit)}"
+
+
+def shown(value: float, unit: str = "") -> str:
+    return f"{value:,.0f}{unit}" if abs(value) >= 100 else f"{value:.3g}{unit}"
+
+
+def one_record_longer(record_ms: float) -> Bound:
+    """An unaligned checkpoint may wait for one record, and no more."""
+
+    def bound(figures: Figures) -> float | None:
+        asleep = figures.of("unaligned", "duration_ms_p50")
+        return None if asleep is None else asleep + record_ms
+
+    return bound
+
+
+def exact(case: str, title: str) -> Measure:
+    return Measure(f"{title}: results are exact (1 = yes)", case, "exact", must=1, better="more")
+
+
+PRESSURE = [
+    Measure("pressure, aligned: duration p50", "aligned", "duration_ms_p50", " ms", sides=(FLINK,)),
+    Measure(
+        "pressure, unaligned: duration p50", "unaligned", "duration_ms_p50", " ms", must=0.5, aim=0.25, sides=(FLINK,)
+    ),
+    Measure("pressure, unaligned: duration p90", "unaligned", "duration_ms_p90", " ms", sides=(FLINK,)),
+    Measure(
+        "pressure, unaligned: persisted p50", "unaligned", "persisted_bytes_p50", " B", must=1, aim=0.2, sides=(FLINK,)
+    ),
+    Measure(
+        "busy in pure Python against sleeping: duration p50", "unaligned busy", "duration_ms_p50", " ms", must=2,
+        aim=1.5, beside="unaligned", beside_name="ours, asleep",
+    ),
+    *(
+        Measure(
+            f"pressure, unaligned, {record_ms} ms per record: duration p50", f"unaligned {record_ms} ms",
+            "duration_ms_p50", " ms", bound_by=one_record_longer(record_ms),
+        )
+        for record_ms in (10, 100)
+    ),
+    Measure("objects written per checkpoint, 2 slots", "unaligned", "objects_written_max", must=4),
+    Measure("pressure, unaligned: publication p50", "unaligned", "publication_ms_p50", " ms"),
+]
+
+OVERHEAD = [
+    Measure("throughput with a checkpoint each second / none", "overhead", "ratio", must=0.97, aim=0.99, better="more"),
+    Measure("the same, half the width of its 95 % interval", "overhead", "ratio_half_width", must=0.01),
+]
+
+THROUGHPUT = [
+    Measure(
+        "reduce, columnar, rows/s", "reduce", "rows_per_s", must=2, aim=5, better="more", sides=(FLINK,)
+    ),
+    Measure("the same against Structured Streaming", "reduce", "rows_per_s", better="more", sides=(SPARK,)),
+    Measure(
+        "window, columnar, rows/s", "window", "rows_per_s", must=2, aim=5, better="more", sides=(FLINK,)
+    ),
+    Measure(
+        "the same against Structured Streaming", "window", "rows_per_s", must=1, aim=2, better="more", sides=(SPARK,)
+    ),
+    *(
+        Measure(
+            f"{name}, row functions in Python, rows/s", f"{name} python", "rows_per_s", better="more", beside=name,
+            beside_name="ours, columnar",
+        )
+        for name in ("reduce", "window")
+    ),
+    exact("reduce", "reduce"),
+    exact("window", "window"),
+]  # fmt: skip
+
+UDF = [
+    Measure("map in Python, rows/s", "map", "rows_per_s", must=5, aim=15, better="more", sides=PYFLINK),
+    Measure("map and reduce in Python, rows/s", "udf", "rows_per_s", must=20, aim=100, better="more", sides=PYFLINK),
+    exact("map", "map"),
+    exact("udf", "map and reduce"),
+]
+
+DATAFRAME = [
+    Measure(
+        "DataFrame → keyed sum → Parquet, 10 M rows, rows/s", "dataframe", "rows_per_s", must=1, aim=2, better="more",
+        beside="dataframe", beside_field="spark_rows_per_s", beside_name="Structured Streaming, availableNow",
+    ),
+    exact("dataframe", "DataFrame, both sides"),
+]  # fmt: skip
+
+RECOVERY = [
+    Measure("SIGKILL of a slot → first new row, p50", "recovery", "recovery_ms_p50", " ms", must=3000, aim=1500),
+    Measure("SIGKILL of a slot → first new row, max", "recovery", "recovery_ms_max", " ms", must=3000, aim=1500),
+    Measure("SIGKILL of a slot → committed, p50", "recovery", "committed_ms_p50", " ms"),
+    exact("recovery", "kills of slots"),
+]
+
+CLUSTER = [
+    *(
+        Measure(
+            f"SIGKILL of an executor, {called} → first new row, {share}", "cluster",
+            f"recovery_ms_{share}_spares_{spares}", " ms", must=must, aim=aim,
+        )
+        for spares, called, must, aim in ((0, "nothing spare", 12_000, 8_000), (1, "a spare slot", 3_000, 1_500))
+        for share in ("p50", "max")
+    ),
+    exact("cluster", "kills of executors"),
+]  # fmt: skip
+
+RESCALE = [
+    Measure(
+        "crash under backpressure, restored 2→3, 3→2, 1→4, 4→1 → first new row, max", "rescale", "restore_ms_max",
+        " ms", must=10_000, aim=6_000,
+    ),
+    Measure("in-flight data that was restored, least", "rescale", "inflight_bytes_min", " B", must=1, better="more"),
+    exact("rescale", "restored at another parallelism"),
+]  # fmt: skip
+
+STATE = [
+    Measure("columnar state, 10 M keys: resident bytes per key", "state", "rss_bytes_per_key", " B", must=64, aim=40),
+    Measure("columnar state: stop for a snapshot, p99", "state", "stop_ms_p99", " ms", must=20, aim=5),
+    Measure("columnar state: stop for a snapshot, p50", "state", "stop_ms_p50", " ms"),
+    Measure("the same without a snapshot, p99", "state", "quiet_ms_p99", " ms"),
+]
+
+LATENCY = [
+    Measure(
+        "latency at 10,000 rows/s, keyed state in Python, p99", "latency", "latency_ms_p99", " ms", must=50, aim=14
+    ),
+    Measure("the same, p50", "latency", "latency_ms_p50", " ms"),
+]
+
+MEMORY = [
+    Measure(
+        f"resident memory after {MEMORY_SECONDS // 60} min / after 1 min, {process}", "memory", "", "×",
+        must=None if process == "jvm" else 1.1, growth=process,
+    )
+    for process in ("driver", "slots", "jvm")
+]  # fmt: skip
+
+MEASURES: list[Measure] = [
+    *PRESSURE, *OVERHEAD, *THROUGHPUT, *UDF, *DATAFRAME, *RECOVERY, *CLUSTER, *RESCALE, *STATE, *LATENCY, *MEMORY,
+]  # fmt: skip
+
+
+def rows_of(figures: Figures) -> list[Row]:
+    return [row for measure in MEASURES if (row := measure.row(figures)) is not None]
