@@ -1,0 +1,101 @@
+"""A standalone Spark cluster on this machine, from what PySpark ships: one Master, Workers, all on loopback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyspark
+
+START_S = 60.0
+
+
+class StandaloneCluster:
+    """Started by `start`, which waits for the Master (a session waits for Workers), ended by `stop`. Each Worker
+    has a process group of its own, so that it can be killed together with its executors, as when a machine goes."""
+
+    def __init__(self, folder: Path, workers: int, cores: int) -> None:
+        self._folder = folder
+        self._cores = cores
+        self._count = workers
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self.master = ""
+
+    def start(self) -> StandaloneCluster:
+        port = _free_port()
+        self.master = f"spark://127.0.0.1:{port}"
+        self._launch("master", "master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0")
+        self._wait_for("master", "I have been elected leader")
+        for number in range(self._count):
+            self.start_worker(number)
+        return self
+
+    def start_worker(self, number: int) -> None:
+        self._launch(
+            f"worker{number}", "worker.Worker", "--host", "127.0.0.1", "--webui-port", "0", "--cores",
+            str(self._cores), "--memory", "2g", "--work-dir", str(self._folder / f"work{number}"), self.master,
+        )  # fmt: skip
+
+    def kill_worker_of(self, executor: int) -> None:
+        """SIGKILL of the Worker that has started this executor, and of everything else that it has started."""
+        worker = next(p for p in self._processes if p.pid == parent(executor))
+        os.killpg(worker.pid, signal.SIGKILL)
+        worker.wait(10.0)
+
+    def stop(self) -> None:
+        for process in reversed(self._processes):
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait(10.0)
+
+    def _launch(self, name: str, spark_class: str, *arguments: str) -> None:
+        home = Path(pyspark.__file__).parent
+        environment = {
+            **os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable,
+            "SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "SPARK_NO_DAEMONIZE": "1",
+        }  # fmt: skip
+        # Workers must get everything of ours from the driver.
+        environment.pop("PYTHONPATH", None)
+        with open(self._folder / f"{name}.log", "wb") as log:
+            self._processes.append(
+                subprocess.Popen(
+                    [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{spark_class}", *arguments],
+                    stdout=log, stderr=log, env=environment, start_new_session=True, cwd=self._folder,
+                )
+            )  # fmt: skip
+
+    def _wait_for(self, name: str, line: str) -> None:
+        log, deadline = self._folder / f"{name}.log", time.monotonic() + START_S
+        while line not in log.read_text(errors="replace"):
+            assert time.monotonic() < deadline, f"{name}: {log.read_text(errors='replace')[-2000:]}"
+            time.sleep(0.05)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def executor_of(slot_pid: int) -> int:
+    """The JVM whose Python daemon has forked the slot's process."""
+    return parent(parent(slot_pid))
+
+
+def decommission(session: Any, executor: int) -> None:
+    """As a cluster manager does that is about to take the machine away."""
+    words = Path(f"/proc/{executor}/cmdline").read_text().split("\0")
+    jvm, spark = session.sparkContext._jvm, session.sparkContext._jsc.sc()
+    info = jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo("the test says so", jvm.scala.Option.apply(None))
+    number = words[words.index("--executor-id") + 1]
+    assert spark.schedulerBackend().decommissionExecutor(number, info, False, False)

@@ -1,0 +1,214 @@
+"""DataFrames as sources, and streams as DataFrames: every type there and back, restarts, resumption, refusals."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import os
+import signal
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from pyarrow.parquet import ParquetFile
+from small_jobs import KEPT, checkpoints, committed, environment, file_sink, numbers, restarts, wait_until
+
+from penstock.common import Types, WatermarkStrategy
+from penstock.common.job_execution import JobExecutionError
+from penstock.datastream.connectors.base import SinkError, SourceError
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(200), pytest.mark.usefixtures("spark_session")]
+
+ROWS = 2000
+WAIT_MS = 90_000
+
+
+def identity(stream, row_type=None):
+    """Through Python rows, so that values are decoded and encoded, too."""
+    return stream.map(lambda row: row, row_type or stream.get_type())
+
+
+def slowly(row):
+    time.sleep(0.002)
+    return str(row.id)
+
+
+def written(directory: Path) -> list[Path]:
+    """The folders that `from_spark` has written below a checkpoint directory."""
+    return sorted(directory.glob("*/data-frames/*"))
+
+
+# ---- there and back ---------------------------------------------------------------------------------------------
+
+
+ALL_TYPES = """
+    id, id % 2 = 0 as flag, cast(id as byte) as tiny, cast(id as short) as small, cast(id as int) as number,
+    cast(id / 7 as float) as single, id / 7d as double, concat('é', id) as text,
+    cast(concat('b', id) as binary) as bytes, cast(id as decimal(12, 3)) as price,
+    date_add(date'0001-01-01', cast(id as int)) as day,
+    timestamp_ntz'1500-01-02 03:04:05.123456' as naive, array(id, null) as list, map('k', id) as dict,
+    struct(id as x, array('y') as y) as record, if(id = 3, null, id) as holes
+"""
+
+
+def test_every_type_of_a_column_goes_in_and_comes_out_as_it_was(spark_session):
+    frame = spark_session.range(20).selectExpr(*split_columns(ALL_TYPES))
+    result = identity(environment(2).from_spark(frame)).to_spark(spark_session)
+    expected, found = (sorted(f.collect(), key=lambda row: row.id) for f in (frame, result))
+    assert [row.asDict(recursive=True) | {"price": str(row.price)} for row in expected] == [
+        row.asDict(recursive=True) for row in found
+    ]
+    same = [name for name in frame.columns if name != "price"]
+    assert [result.schema[name].dataType.simpleString() for name in same] == [
+        frame.schema[name].dataType.simpleString() for name in same
+    ]
+
+
+def split_columns(text: str) -> list[str]:
+    depth, columns = 0, [""]
+    for letter in text:
+        depth += {"(": 1, ")": -1}.get(letter, 0)
+        if letter == "," and depth == 0:
+            columns.append("")
+        else:
+            columns[-1] += letter
+    return columns
+
+
+def test_instants_become_naive_timestamps_in_utc_and_decimals_decimals(spark_session):
+    zone = spark_session.conf.get("spark.sql.session.timeZone")
+    spark_session.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        frame = spark_session.sql("select timestamp'2020-07-01 12:00:00' as at, cast(1.50 as decimal(9, 2)) as price")
+        with environment(1).from_spark(frame).execute_and_collect() as rows:
+            assert [(row.at, row.price) for row in rows] == [
+                (datetime.datetime(2020, 7, 1, 16), decimal.Decimal("1.50"))
+            ]
+        assert spark_session.conf.get("spark.sql.parquet.outputTimestampType") == "INT96", "the user's setting is back"
+    finally:
+        spark_session.conf.set("spark.sql.session.timeZone", zone)
+
+
+def test_a_frame_without_rows_is_a_stream_without_rows_and_back(spark_session):
+    result = identity(environment(2).from_spark(spark_session.range(0))).to_spark()
+    assert (result.count(), result.columns) == (0, ["id"])
+
+
+def test_one_partition_is_shared_by_all_slots(spark_session, tmp_path: Path):
+    frame = spark_session.range(0, 6_000_000, 1, 1).selectExpr("id", "hash(id) as h")
+    env = environment(2, **checkpoints(tmp_path, **KEPT))
+    env.from_spark(frame).map(slowly, Types.STRING()).filter(lambda _: False).print()
+    client = env.execute_async("split")
+    wait_until(lambda: client.report().completed >= 1, "a checkpoint")
+    [folder] = written(tmp_path)
+    groups = [ParquetFile(file).num_row_groups for file in folder.glob("*.parquet")]
+    client.cancel().result(WAIT_MS / 1000)
+    assert sum(groups) >= 3
+
+
+# ---- files ------------------------------------------------------------------------------------------------------
+
+
+def test_after_a_restart_and_a_resumption_rows_come_once_and_the_frame_is_computed_once(spark_session, tmp_path: Path):
+    computed = spark_session.sparkContext.accumulator(0)
+
+    def count(batches):
+        for batch in batches:
+            computed.add(batch.num_rows)
+            yield batch
+
+    frame = spark_session.range(ROWS).mapInArrow(count, "id long")
+    kept, output = tmp_path / "checkpoints", tmp_path / "output"
+    env = environment(2, **checkpoints(kept, **KEPT), **restarts(10))
+    env.from_spark(frame, name="orders").uid("orders").map(slowly, Types.STRING()).sink_to(file_sink(output))
+    client = env.execute_async("first")
+    wait_until(lambda: client.report().completed >= 2, "checkpoints")
+    os.kill(client.report().slot_pids[0], signal.SIGKILL)
+    wait_until(lambda: client.report().restarts and client.report().state == "RUNNING", "a restart")
+    client.cancel().result(WAIT_MS / 1000)
+    before = written(kept)
+    assert len(before) == 1
+    assert computed.value == ROWS
+
+    [job] = kept.iterdir()
+    resumed = {**checkpoints(kept, **KEPT), "execution_state__recovery_path": str(job)}
+    with_other_columns = environment(2, **resumed)
+    changed = with_other_columns.from_spark(frame.selectExpr("id", "id as other"), name="orders").uid("orders")
+    changed.map(slowly, Types.STRING()).sink_to(file_sink(output))
+    with pytest.raises(SourceError, match=r"'orders': the DataFrame has changed.*ROW\(id LONG\).*other LONG"):
+        with_other_columns.execute("changed")
+    assert written(kept) == before
+
+    env = environment(2, **resumed)
+    env.from_spark(frame, name="orders").uid("orders").map(slowly, Types.STRING()).sink_to(file_sink(output))
+    env.execute_async("second").wait(WAIT_MS)
+    assert computed.value == ROWS, "it was not computed again"
+    assert committed(output) == {str(number): 1 for number in range(ROWS)}
+    assert written(kept) == [], "no checkpoint needs them any more"
+
+
+def test_without_a_checkpoint_directory_the_files_are_temporary(spark_session):
+    def there() -> set[Path]:
+        return set(Path(tempfile.gettempdir()).glob("penstock-data-frames-*/data-frames/*"))
+
+    before = there()
+    env = environment(2)
+    env.from_spark(spark_session.range(ROWS)).map(slowly, Types.STRING()).filter(lambda _: False).print()
+    client = env.execute_async("temporary")
+    assert len(there() - before) == 1
+    client.wait(WAIT_MS)
+    assert there() == before
+
+
+# ---- refusals ---------------------------------------------------------------------------------------------------
+
+
+def test_what_is_no_frame_of_a_batch_query_is_refused(spark_session, tmp_path: Path):
+    env = environment(1)
+    with pytest.raises(TypeError, match=r"takes a pyspark.sql.DataFrame, got a builtins.list"):
+        env.from_spark([1, 2])
+    with pytest.raises(TypeError, match="streaming DataFrame has no end"):
+        env.from_spark(spark_session.readStream.format("rate").load())
+
+
+def test_a_column_whose_type_has_no_twin_is_named(spark_session):
+    frame = spark_session.sql("select 1 as a, array(interval '1' month) as pause")
+    with pytest.raises(TypeError, match=r"column 'pause\[\]' is Spark's interval month.*cast it"):
+        environment(1).from_spark(frame)
+    with pytest.raises(TypeError, match="column name 'a' occurs 2 times"):
+        environment(1).from_spark(spark_session.sql("select 1 as a, 2 as a"))
+
+
+def test_a_frame_that_cannot_be_written_brings_sparks_error_and_leaves_nothing(spark_session, tmp_path: Path):
+    env = environment(2, **checkpoints(tmp_path))
+    env.from_spark(spark_session.range(10).selectExpr("id div (id - 5) as x"), name="ratios").print()
+    with pytest.raises(SourceError, match="'ratios': the DataFrame could not be written to .*DIVIDE_BY_ZERO") as raised:
+        env.execute("fails")
+    assert "DIVIDE_BY_ZERO" in str(raised.value.__cause__)
+    assert written(tmp_path) == []
+
+
+def test_a_stream_without_end_is_no_frame(spark_session):
+    env = environment(1)
+    from penstock.datastream.connectors.datagen import DataGeneratorSource
+
+    endless = DataGeneratorSource(lambda i: i, None, type_info=Types.LONG())
+    stream = env.from_source(endless, WatermarkStrategy.no_watermarks(), "clicks")
+    with pytest.raises(ValueError, match="'Source: clicks' has none: write to a sink instead"):
+        stream.to_spark()
+
+
+def test_results_do_not_mix_with_what_is_there(spark_session, tmp_path: Path):
+    path = tmp_path / "results"
+    assert numbers(environment(1), 5).to_spark(path=str(path)).count() == 5
+    with pytest.raises(SinkError, match="would be read as if it were this job's"):
+        numbers(environment(1), 5).to_spark(path=str(path))
+
+
+def test_a_job_that_fails_gives_no_frame(spark_session):
+    def fail(number):
+        raise ValueError(f"row {number} is bad")
+
+    with pytest.raises(JobExecutionError, match="row 0 is bad"):
+        numbers(environment(1), 5).map(fail, Types.LONG()).to_spark()
