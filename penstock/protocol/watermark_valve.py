@@ -107,16 +107,22 @@ class WatermarkValve:
 
     def _risen(self) -> int | None:
         reached: int | None = None
-        said_the_last, ended = True, True
+        said_the_last, ended, idle = True, True, False
         for channel in self._all():
-            said_the_last = said_the_last and channel.watermark_ms == WATERMARK_MAX_MS
+            last = channel.watermark_ms == WATERMARK_MAX_MS
+            said_the_last = said_the_last and last
             if channel.ended:
                 continue
             ended = False
-            if not channel.idle and (reached is None or channel.watermark_ms < reached):
+            if channel.idle:
+                idle = idle or not last
+            elif reached is None or channel.watermark_ms < reached:
                 reached = channel.watermark_ms
         if ended and said_the_last:
             reached = WATERMARK_MAX_MS
+        elif reached == WATERMARK_MAX_MS and idle:
+            # One producer's last word says nothing about an idle one that goes on: time must not end before rows do.
+            return None
         if reached is None or reached <= self.current_ms:
             return None
         self.current_ms = reached

@@ -89,7 +89,7 @@ class Subtask:
         self.clock = SubtaskClock(self.valve, tail.timestamped, self.output.emit_event, clock.monotonic_ms)
         self.draining = SubtaskDraining(id, generation, slot)
         self.backend: StateBackend | None = None
-        self.chain: Chain | ColumnarChain
+        self.chain: Chain | ColumnarChain = ColumnarChain(vertex, [])  # until it is opened
         self.reader: SourceReader | None = None
         self.source_type = row_type(vertex.operators[0].output_type)
         self._budget = SliceBudget(settings.slice_ms)
@@ -485,6 +485,7 @@ class Subtask:
             backpressured_share=backpressured_share,
             queued_bytes=self.gate.queued_bytes + self.output.queued_bytes,
             overdraft_bytes=self.output.overdraft_bytes, step_ms_max=step_ms_max, late_rows=self.chain.late_rows,
+            skipped_rows=self.reader.skipped_rows if self.reader is not None else 0,
         )  # fmt: skip
 
     def close(self) -> None:

@@ -10,17 +10,18 @@ from typing import Any
 
 from penstock.common.types import Types
 from penstock.datastream.state import ListStateDescriptor, ValueStateDescriptor
-from penstock.graph.job_graph import Edge, Operator, Vertex
+from penstock.graph.job_graph import Edge, JobGraph, Operator, Vertex
 from penstock.graph.logical import OperatorKind
 from penstock.protocol.coverage import verify
 from penstock.protocol.keys import KeyEncoder
 from penstock.protocol.log_entries import CheckpointEntry, Ended, Fence
 from penstock.protocol.messages import Decline, Message, SlotAck
-from penstock.protocol.snapshot import Metadata, Piece
+from penstock.protocol.snapshot import InputCut, Metadata, OutputCut, Piece
 from penstock.runtime.batches import as_batch, declared_key, wire_schema
 from penstock.simulation.output import Output, Row
 from penstock.simulation.store import SharedObjects
-from penstock.simulation.workload import Expected, Workload
+from penstock.simulation.streams import Expected
+from penstock.simulation.workload import Workload
 from penstock.simulation.world import World
 from penstock.state.hash_map import HashMapStateBackend
 from penstock.storage.layout import LogName, MetadataName, SegmentName, parse
@@ -76,6 +77,10 @@ class LogChecker:
     finished_with_rows: int = 0
     """Snapshots of subtasks after their end of data, with rows in their output queues."""
     layers: int = 0
+    draining: int = 0
+    """Checkpoints that were triggered while the job drained."""
+    graphs: dict[str, JobGraph] = field(default_factory=dict)
+    """What each incarnation of a driver runs."""
     final: Metadata | None = None
     committable: set[bytes] = field(default_factory=set)
     """What some published checkpoint says is to be committed."""
@@ -120,7 +125,8 @@ class LogChecker:
             return
         metadata = decode_metadata(data, entry.path)
         self.published += 1
-        graph, what = self.workload.graph, f"checkpoint {entry.checkpoint_id}"
+        graph, what = self.graphs[entry.incarnation], f"checkpoint {entry.checkpoint_id}"
+        self.draining += metadata.draining
         for violation in verify(graph.edges, metadata.subtasks):
             self.world.violate(f"{what}: {violation}")
         expected = {(v.index, s) for v in graph.vertices for s in range(v.parallelism)}
@@ -135,7 +141,8 @@ class LogChecker:
         for snapshot in metadata.subtasks:
             self.unaligned += snapshot.unaligned
             self.layers += len(snapshot.layers)
-            for cut in (*snapshot.inputs, *snapshot.outputs):
+            cuts: list[InputCut | OutputCut] = [*snapshot.inputs, *snapshot.outputs]
+            for cut in cuts:
                 for capture in cut.captures:
                     self.inflight_events += len(capture.events)
                     for piece in capture.pieces:
@@ -150,7 +157,7 @@ class LogChecker:
             self.committable.update(c.data for c in snapshot.committables)
         self.committable.update(c.data for c in metadata.unconfirmed_commits)
         if metadata.is_final:
-            self._check_final_state(metadata, segments)
+            self._check_final_state(graph, metadata, segments)
             self.final = metadata
 
     def _check_range(self, what: str, segments: list[bytes | None], place: Any) -> bytes:
@@ -168,16 +175,18 @@ class LogChecker:
 
     # ---- state --------------------------------------------------------------------------------------------------
 
-    def _check_final_state(self, metadata: Metadata, segments: list[bytes | None]) -> None:
-        for vertex in self.workload.graph.vertices:
+    def _check_final_state(self, graph: JobGraph, metadata: Metadata, segments: list[bytes | None]) -> None:
+        for vertex in graph.vertices:
             for operator in vertex.operators:
                 expected = self.workload.counted.get(operator.user_uid or "")
                 if expected is not None and operator.kind is OperatorKind.KEYED_PROCESS:
-                    self._check_counts(metadata, segments, vertex, operator, expected)
+                    edge = next(e for e in graph.edges if e.target == vertex.index)
+                    self._check_counts(metadata, segments, vertex, operator, edge, expected)
 
     def _check_counts(
-        self, metadata: Metadata, segments: list[bytes | None], vertex: Vertex, operator: Operator, expected: Expected
-    ) -> None:
+        self, metadata: Metadata, segments: list[bytes | None], vertex: Vertex, operator: Operator, edge: Edge,
+        expected: Expected,
+    ) -> None:  # fmt: skip
         backend = HashMapStateBackend(vertex.max_parallelism)
         groups = range(vertex.max_parallelism)
         for snapshot in metadata.subtasks:
@@ -191,7 +200,6 @@ class LogChecker:
                     backend.restore(state.operator, state.name, data, groups)
         names = backend.state(operator.uid, ListStateDescriptor("names"))
         count = backend.state(operator.uid, ValueStateDescriptor("count", Types.LONG()))
-        edge = next(e for e in self.workload.graph.edges if e.target == vertex.index)
         select = edge.partitioner.key_selector
         assert select is not None
         rows: dict[Any, list[tuple[int, int, int]]] = defaultdict(list)
@@ -239,8 +247,9 @@ def check_output(world: World, output: Output, workload: Workload) -> None:
     """Every row's effect exactly once, in the order of its split and key where nothing has scattered it."""
     for sink, expected in workload.sinks.items():
         rows: list[Row] = [tuple(row) for part in output.of(sink) for row in part.rows]  # type: ignore[misc]
-        names = Counter(row[:4] for row in rows)
-        wanted = Counter(row[:4] for row in expected.rows)
+        width = 5 if expected.exact else 4
+        names = Counter(row[:width] for row in rows)
+        wanted = Counter(row[:width] for row in expected.rows)
         if names != wanted:
             lost, twice = wanted - names, names - wanted
             world.violate(

@@ -43,6 +43,7 @@ class Statistics:
 
     drivers: int = 0
     generations: int = 0
+    rescales: int = 0
     faults: list[str] = field(default_factory=list)
 
 
@@ -146,6 +147,8 @@ class Cluster:
             world, control, self.network, self._store, process.name, pace.step_ms,
             pace.slot_start_ms, faults.speculation_share, faults.retry_share,
         )  # fmt: skip
+        if number and world.chance() < faults.rescale_share:
+            self.rescale()
         configuration = self.workload.configuration.copy()
         if self.log is not None and self.log.entries:
             configuration.set("execution.state-recovery.path", self.directory)
@@ -157,12 +160,19 @@ class Cluster:
             world, process, self.workload.graph, configuration, f"{world.random.getrandbits(32):08x}", around,
             self._on_driver_ended, self._on_driver_raised, self._on_aborted,
         )  # fmt: skip
+        if self.log is not None:
+            self.log.graphs[host.incarnation] = self.workload.graph
         driver = Driver(process, host, control, keeper)
         self.drivers.append(driver)
         self.statistics.drivers += 1
         world.after(0.0, process, host.start)
         world.tell(process.name, f"starts, after {len(self.log.entries) if self.log else 0} log entries")
         return driver
+
+    def rescale(self) -> None:
+        """The next driver runs operators at other parallelisms."""
+        self.statistics.rescales += self.workload.rescale(self.world.random)
+        self.world.tell("user", f"rescaled to {self.workload.parallelisms}")
 
     def _store(self, process: Process, directory: str) -> FaultyStore:
         return FaultyStore(self.world, process, self.shared, directory, self._faults_of_call)

@@ -33,12 +33,14 @@ def main(arguments: list[str] | None = None) -> int:
     started_s = time.monotonic()
     failed: list[Verdict] = []
     faults: Counter[str] = Counter()
-    checkpoints = came_about = 0
+    checkpoints = rescales = drained = came_about = 0
     for done, verdict in enumerate(_verdicts(seeds, options.scenario, options.jobs)):
         if done and done % SEEDS_PER_PROGRESS == 0:
             print(f"{done} of {len(seeds)} seeds, {time.monotonic() - started_s:.0f} s", flush=True)
         faults.update(verdict.faults)
         checkpoints += verdict.published
+        rescales += verdict.rescales
+        drained += verdict.drained
         came_about += verdict.came_about
         if options.trace:
             print(f"seed {verdict.seed}: {verdict.summary}")
@@ -49,7 +51,8 @@ def main(arguments: list[str] | None = None) -> int:
                 _tell(verdict, options.scenario, with_trace=not options.trace)
     if options.scenario is None:
         told = ", ".join(f"{kind} {count}" for kind, count in sorted(faults.items()))
-        print(f"{checkpoints} checkpoints published; faults: {told or 'none'}; {time.monotonic() - started_s:.0f} s")
+        print(f"{rescales} rescales; {checkpoints} checkpoints published, {drained} of them while the job drained")
+        print(f"faults: {told or 'none'}; {time.monotonic() - started_s:.0f} s")
     else:
         print(f"the schedule has come about in {came_about} of {len(seeds)} runs")
         if not came_about and not failed:

@@ -16,7 +16,8 @@ class FaultPlan:
     `recovering_share` of the cases) the next one comes right after the job runs again.
 
     `kinds` are drawn from (names of methods of `Strikes`), `count` of them in all. `store` is
-    what the store does all the time, `outage` what it does while it has one. `*_share`: see `SlotKeeper`."""
+    what the store does all the time, `outage` what it does while it has one. `*_share`: see `SlotKeeper`.
+    `rescale_share`: of the drivers that resume the job, so many run it at other parallelisms."""
 
     kinds: tuple[str, ...] = ()
     count: int = 0
@@ -26,6 +27,7 @@ class FaultPlan:
     speculation_share: float = 0.0
     retry_share: float = 0.0
     recovering_share: float = 0.0
+    rescale_share: float = 0.0
 
     @property
     def is_calm(self) -> bool:
@@ -52,6 +54,9 @@ def random_faults(random: Random, checkpointing: bool) -> FaultPlan:
     kinds = ALL_KINDS if checkpointing else WITHOUT_LOG
     if random.random() < 0.05:
         kinds = (*kinds, "cancel", "cancel")
+    rescale_share = random.choice((0.0, 0.5, 1.0))
+    if checkpointing and rescale_share:
+        kinds = (*kinds, *["kill_driver", "kill_driver", "take_over"] * random.choice((1, 4)))
     return FaultPlan(
         kinds=kinds,
         count=random.randint(1, 6),
@@ -61,4 +66,5 @@ def random_faults(random: Random, checkpointing: bool) -> FaultPlan:
         speculation_share=random.choice((0.0, 0.0, 0.4)),
         retry_share=random.choice((0.0, 0.5)),
         recovering_share=random.choice((0.2, 0.7)),
+        rescale_share=rescale_share,
     )

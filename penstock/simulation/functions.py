@@ -44,7 +44,7 @@ def modulo(key: int, partitions: int) -> int:
     return key % partitions
 
 
-class _Busy:
+class Busy:
     """A function that takes its time. Every `stalls_every`-th row (0: none) takes 200 ms."""
 
     def __init__(self, cost_ms: float, stalls_every: int = 0) -> None:
@@ -61,11 +61,12 @@ class _Busy:
             raise RuntimeError("simulated failure of user code")
 
 
-class Label(_Busy, MapFunction):
-    """Number of a sequence -> row. `bounds[i]` is where split i begins."""
+class Label(Busy, MapFunction):
+    """Number of a sequence -> row. `bounds[i]` is where split i begins; with `relative` it is counted from there."""
 
-    def __init__(self, source: int, bounds: list[int], keys: int, cost_ms: float) -> None:
+    def __init__(self, source: int, bounds: list[int], keys: int, cost_ms: float, relative: bool = False) -> None:
         super().__init__(cost_ms)
+        self.relative = relative
         self.source = source
         self.bounds = bounds
         self.keys = keys
@@ -76,16 +77,17 @@ class Label(_Busy, MapFunction):
 
     def label(self, value: int) -> Row:
         split = sum(1 for b in self.bounds if value >= b)
-        return (self.source * SPLITS_PER_TAG + split, value, value * 7 % self.keys, 0, 0)
+        number = value - self.bounds[split - 1] if self.relative else value
+        return (self.source * SPLITS_PER_TAG + split, number, value * 7 % self.keys, 0, 0)
 
 
-class Pass(_Busy, MapFunction):
+class Pass(Busy, MapFunction):
     def map(self, value: Row) -> Row:
         self.work()
         return value
 
 
-class TagBranch(_Busy, MapFunction):
+class TagBranch(Busy, MapFunction):
     """Makes the rows of one of several branches different from those of the others."""
 
     def __init__(self, branch: int, cost_ms: float) -> None:
@@ -97,7 +99,7 @@ class TagBranch(_Busy, MapFunction):
         return tagged(value, self.branch)
 
 
-class TagSubtask(_Busy, MapFunction):
+class TagSubtask(Busy, MapFunction):
     """Makes the rows that each subtask got of a broadcast different."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
@@ -113,7 +115,7 @@ def tagged(row: Row, tag: int) -> Row:
     return (split * SPLITS_PER_TAG + tag + 1, number, key, copy, count)
 
 
-class Keep(_Busy, FilterFunction):
+class Keep(Busy, FilterFunction):
     def __init__(self, salt: int, cost_ms: float) -> None:
         super().__init__(cost_ms)
         self.salt = salt
@@ -126,7 +128,7 @@ class Keep(_Busy, FilterFunction):
         return scrambled(row, self.salt) % 4 != 0
 
 
-class Expand(_Busy, FlatMapFunction):
+class Expand(Busy, FlatMapFunction):
     """0 to `fan` rows for each, lazily; `burst` of them for one row in fifty."""
 
     def __init__(self, salt: int, fan: int, burst: int, cost_ms: float) -> None:
@@ -150,7 +152,7 @@ class Expand(_Busy, FlatMapFunction):
             yield (split, number, key, copy * COPIES_PER_FAN + i, count)
 
 
-class Recycle(_Busy, FlatMapFunction):
+class Recycle(Busy, FlatMapFunction):
     """`fan` rows for each, all of them one and the same list, which it changes between them."""
 
     def __init__(self, fan: int, cost_ms: float) -> None:
@@ -170,7 +172,7 @@ class Recycle(_Busy, FlatMapFunction):
             yield (split, number, key, copy * COPIES_PER_FAN + i, count)
 
 
-class Count(_Busy, KeyedProcessFunction):
+class Count(Busy, KeyedProcessFunction):
     """Numbers the rows of each key, and remembers them all in every kind of state there is.
 
     `ordered`: rows of one split and key have to come in order."""
@@ -207,7 +209,7 @@ class Count(_Busy, KeyedProcessFunction):
         yield (split, number, key, copy, count)
 
 
-class Follow(_Busy, ReduceFunction):
+class Follow(Busy, ReduceFunction):
     """The newest row of a key, with how many there were before it."""
 
     def reduce(self, value1: Any, value2: Any) -> Row:
@@ -216,7 +218,7 @@ class Follow(_Busy, ReduceFunction):
         return (split, number, key, copy, value1[4] + 1)
 
 
-class Reset(_Busy, MapFunction):
+class Reset(Busy, MapFunction):
     """Before a reduce, which passes a key's first row as it is."""
 
     def map(self, value: Row) -> Row:

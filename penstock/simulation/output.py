@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 
@@ -87,7 +86,3 @@ class _Committer(Committer):
     def commit(self, committables: list[bytes]) -> None:
         for name in committables:
             surroundings.current().commit(name.decode())
-
-
-def as_row(value: Any) -> Row:
-    return tuple(value)  # type: ignore[return-value]

@@ -40,6 +40,8 @@ class _Reader(SourceReader):
         self._no_more = False
         self._asks_for_more = True
         self._rows_until_rest = source.rest_every
+        self._current = ""
+        self._finished: list[str] = []
 
     def add_splits(self, splits: list[bytes]) -> None:
         self._splits += map(decode_split, splits)
@@ -61,8 +63,18 @@ class _Reader(SourceReader):
             self._splits.append({"next": end, "end": split["end"]})
         else:
             self._asks_for_more = len(self._splits) < 2
+            self._finished.append(str(end))
+        self._current = str(split["end"])
         self._rows_until_rest -= end - first
         return pa.RecordBatch.from_arrays([pa.array(np.arange(first, end))], schema=Types.LONG().schema)
+
+    @property
+    def current_split(self) -> str:
+        return self._current
+
+    def finished_splits(self) -> list[str]:
+        finished, self._finished = self._finished, []
+        return finished
 
     def snapshot(self) -> list[bytes]:
         return [encode_split(split) for split in self._splits]

@@ -25,6 +25,9 @@ class Verdict:
     faults: list[str] = field(default_factory=list)
     published: int = 0
     unaligned: int = 0
+    rescales: int = 0
+    drained: int = 0
+    """Checkpoints that were taken while the job drained."""
     came_about: bool = True
     """Of a scenario: whether its schedule did."""
 
@@ -57,9 +60,9 @@ def run_cluster(seed: int, cluster: Cluster) -> Verdict:
     published = log.published if log else 0
     summary = (
         f"{cluster.workload.summary}; {world.events} events, {world.now_ms:.0f} ms, {statistics.drivers} drivers, "
-        f"{published} checkpoints, faults: {', '.join(statistics.faults) or 'none'}"
+        f"{statistics.rescales} rescales, {published} checkpoints, faults: {', '.join(statistics.faults) or 'none'}"
     )
     return Verdict(
         seed, world.violations, summary, world.events, world.trace or [], statistics.faults, published,
-        log.unaligned if log else 0,
+        log.unaligned if log else 0, statistics.rescales, log.draining if log else 0,
     )  # fmt: skip

@@ -66,6 +66,8 @@ def random_configuration(random: Random, pace: Pace) -> Configuration:
         "penstock.slice.target": random.choice(("1 ms", "5 ms")),
         "penstock.parking.enabled": random.random() < 0.5,
         "pipeline.object-reuse": random.random() < 0.2,
+        "pipeline.auto-watermark-interval": random.choice(("1 ms", "5 ms", "50 ms")),
+        "pipeline.max-parallelism": random.choice((-1, 4, 5, 16)),
         "execution.buffer-timeout.interval": random.choice(("0 ms", "5 ms", "100 ms")),
     }
     if random.random() < 0.06:

@@ -6,6 +6,7 @@ when all input has been read, without their counts.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -14,46 +15,37 @@ from penstock.common.configuration import Configuration
 from penstock.common.types import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream.connectors.number_seq import NumberSequenceSource
-from penstock.datastream.data_stream import DataStream
 from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
 from penstock.graph.job_graph import JobGraph
+from penstock.simulation import clocks
 from penstock.simulation import functions as f
-from penstock.simulation.output import Row, WorldSink
+from penstock.simulation.output import WorldSink
+from penstock.simulation.parallelism import Group, Parallelisms
 from penstock.simulation.ranges import RangesSource
+from penstock.simulation.streams import Expected, Stream
+from penstock.simulation.timed_steps import TimedSteps
 
 ROWS_MAX = 400
 PARTITIONERS = ("rebalance", "rescale", "shuffle", "broadcast", "global", "custom", "forward")
 
 
-@dataclass(frozen=True)
-class Expected:
-    """`rows` with count 0. `ordered`: rows of one split and key keep their order. `counts`: the count that rows carry
-    is that of one keyed operator, so no two of a key have the same."""
-
-    rows: tuple[Row, ...]
-    ordered: bool
-    counts: bool = False
-
-
 @dataclass
 class Workload:
-    """`sinks` by name; `counted`: keyed operator's name -> rows that reach it."""
+    """`sinks` by name; `counted`: keyed operator's name -> rows that reach it. `graph`: what the next driver runs."""
 
     graph: JobGraph
     configuration: Configuration
     sinks: dict[str, Expected]
     counted: dict[str, Expected]
     summary: str
+    environment: StreamExecutionEnvironment
+    parallelisms: Parallelisms
 
-
-@dataclass
-class Stream:
-    """A stream while it is declared."""
-
-    stream: DataStream
-    parallelism: int
-    expected: Expected
-    typed: bool
+    def rescale(self, random: Random, largest: int = 4) -> bool:
+        """From the next driver on, operators run at other parallelisms. Returns whether any does."""
+        changed = self.parallelisms.redraw(random, largest)
+        self.graph = self.environment.get_job_graph("simulated")
+        return changed
 
 
 @dataclass(frozen=True)
@@ -67,7 +59,7 @@ class WorkloadShape:
     cost_ms_max: float = 8.0
 
 
-class WorkloadBuilder:
+class WorkloadBuilder(TimedSteps):
     """Declares operators and what is expected of them. What is not said is drawn."""
 
     def __init__(self, random: Random, configuration: Configuration, shape: WorkloadShape | None = None) -> None:
@@ -78,6 +70,7 @@ class WorkloadBuilder:
         self.counted: dict[str, Expected] = {}
         self.sinks: dict[str, Expected] = {}
         self.words: list[str] = []
+        self.parallelisms = Parallelisms()
         self._names = 0
 
     # ---- choices ------------------------------------------------------------------------------------------------
@@ -89,15 +82,50 @@ class WorkloadBuilder:
         """Mostly little, so that one operator holds up the others."""
         return self.random.choice((0.02, 0.1, 1.0, self.shape.cost_ms_max))
 
-    def _finish(self, stream: DataStream, parallelism: int, expected: Expected, word: str, typed: bool) -> Stream:
+    def finish(
+        self, stream: Any, parallelism: int, expected: Expected, word: str, typed: bool, before: list[Stream],
+        edge: str = "default",
+    ) -> Stream:  # fmt: skip
+        """Declares an operator's place. `edge`: how rows come to it from the streams before it, which decides at which
+        parallelism it may run when the job is resumed, and whether rows keep their order."""
         self._names += 1
         stream.set_parallelism(parallelism).name(f"{self._names} {word}")
-        if self.random.random() < 0.2:
+        group = self.parallelisms.new_group(parallelism)
+        self.parallelisms.add(stream, group)
+        equal = all(b.parallelism == parallelism for b in before)
+        if self.random.random() < 0.2 or (edge == "default" and not equal):
+            # Once their parallelisms are equal they would be chained, and a restore refuses other chains.
             stream.start_new_chain()
+        keeps_order = self._attach(group, parallelism, before, edge, expected.ordered)
         self.words.append(f"{word}/{parallelism}")
-        return Stream(stream, parallelism, expected, typed)
+        return Stream(stream, group, replace(expected, ordered=expected.ordered and keeps_order), typed)
 
-    def _type(self) -> tuple[Any, bool]:
+    def _attach(self, group: Group, parallelism: int, before: list[Stream], edge: str, ordered: bool) -> bool:
+        """Says what resumed jobs have to keep to. Returns whether rows keep their order, then too."""
+        groups = self.parallelisms
+        if edge in ("keyed", "custom", "global"):
+            return True
+        if edge == "broadcast":
+            groups.pin(group, *(b.group for b in before))
+            return True
+        if edge == "rescale":
+            keeps_order = all(parallelism <= b.parallelism for b in before)
+            if ordered and keeps_order:
+                for b in before:
+                    groups.at_most(group, b.group)
+            return keeps_order
+        if edge == "forward" or (edge == "default" and all(b.parallelism == parallelism for b in before)):
+            for b in before:
+                groups.join(b.group, group)
+            return True
+        for b in before:
+            if edge == "default" and b.parallelism == parallelism:
+                groups.join(b.group, group)
+        if parallelism == 1 and ordered:
+            groups.pin(group)
+        return parallelism == 1
+
+    def row_type(self) -> tuple[Any, bool]:
         typed = self.random.random() < 0.7
         return (f.ROW_TYPE if typed else None), typed
 
@@ -105,35 +133,66 @@ class WorkloadBuilder:
 
     def source(
         self, number: int = 0, kind: str | None = None, rows: int | None = None, parallelism: int | None = None,
-        cost_ms: float | None = None, keys: int | None = None,
+        cost_ms: float | None = None, keys: int | None = None, timed: str | None = "",
     ) -> Stream:  # fmt: skip
+        """`timed`: "patient" or "hasty" watermarks, None for none; "" is drawn."""
         random = self.random
         parallelism = parallelism or self.parallelism()
         rows = rows or random.randint(10, self.shape.rows_max)
         kind = kind or random.choice(("sequence", "ranges", "collection"))
-        if kind == "sequence":
-            bounds = [rows * part // parallelism for part in range(parallelism)]
-            made = self.environment.from_source(
-                NumberSequenceSource(0, rows - 1), WatermarkStrategy.no_watermarks(), f"numbers {number}"
-            )
-        elif kind == "ranges":
-            bounds = sorted({0, *(random.randrange(rows) for _ in range(random.randint(0, 2 * parallelism)))})
-            source = RangesSource([*bounds, rows], random.choice((0, 0, 10)), 20.0)
-            made = self.environment.from_source(source, WatermarkStrategy.no_watermarks(), f"ranges {number}")
-        else:
+        timed = random.choice((None, "patient", "patient", "hasty")) if timed == "" else timed
+        # A source that is read to its end by one reader per split starts time anew in each of them.
+        relative = kind == "sequence" and random.random() < 0.6
+        if kind == "collection":
             bounds, parallelism = [0], 1
-            made = self.environment.from_collection(list(range(rows)), Types.LONG())
-        made.set_parallelism(parallelism)
+        elif kind == "sequence":
+            bounds = [rows * part // parallelism for part in range(parallelism)]
+        else:
+            bounds = sorted({0, *(random.randrange(rows) for _ in range(random.randint(0, 2 * parallelism)))})
         label = f.Label(
-            number, bounds, keys or random.choice((1, 3, 8)), self.cost_ms() if cost_ms is None else cost_ms
+            number, bounds, keys or random.choice((1, 3, 8)), self.cost_ms() if cost_ms is None else cost_ms, relative
         )
-        expected = Expected(tuple(label.label(n) for n in range(rows)), ordered=True)
-        row_type, typed = self._type()
-        self.words.append(f"{kind} {rows}/{parallelism}")
-        return self._finish(made.map(label, row_type), parallelism, expected, "label", typed)
+        strategy = None if timed is None else self._strategy(timed, label)
+        at_source = strategy is not None and random.random() < 0.6
+        made = self._read(kind, number, rows, bounds, strategy if at_source else None)
+        group = self.parallelisms.new_group(parallelism, pinned=kind == "collection" or relative)
+        self.parallelisms.add(made.set_parallelism(parallelism), group)
+        if strategy is not None and not at_source:
+            made = made.assign_timestamps_and_watermarks(strategy).set_parallelism(parallelism)
+            self.parallelisms.add(made, group)
+        # Another number of readers makes other splits, if the job starts from scratch.
+        ordered = kind != "sequence" or relative
+        expected = Expected(
+            tuple(label.label(n) for n in range(rows)), ordered, clock=None if timed is None else clocks.RowTime(),
+            patient=timed == "patient" and (kind != "ranges" or at_source or len(bounds) == 1),
+        )  # fmt: skip
+        row_type, typed = self.row_type()
+        self.words.append(f"{kind} {rows}/{parallelism}{f' {timed}' if timed else ''}")
+        before = Stream(made, group, expected, typed)
+        return self.finish(made.map(label, row_type), parallelism, expected, "label", typed, [before], "forward")
+
+    def _strategy(self, timed: str, label: f.Label) -> WatermarkStrategy:
+        made = self.random.choice(clocks.PATIENT if timed == "patient" else clocks.HASTY)()
+        return made.with_timestamp_assigner(clocks.Assigner(clocks.RowTime(), label.label))
+
+    def _read(self, kind: str, number: int, rows: int, bounds: list[int], strategy: WatermarkStrategy | None) -> Any:
+        strategy = strategy or WatermarkStrategy.no_watermarks()
+        if kind == "ranges":
+            source = RangesSource([*bounds, rows], self.random.choice((0, 0, 10)), 20.0)
+            return self.environment.from_source(source, strategy, f"ranges {number}")
+        if kind == "sequence":
+            return self.environment.from_source(NumberSequenceSource(0, rows - 1), strategy, f"numbers {number}")
+        collected = self.environment.from_collection(list(range(rows)), Types.LONG())
+        if not strategy.generates_watermarks:
+            return collected
+        return collected.assign_timestamps_and_watermarks(strategy).set_parallelism(1)
 
     def step(self, before: Stream) -> Stream:
-        choices = [self.repartition, self.repartition, self.count, self.count, self.keep, self.expand, self.reduce]
+        choices: list[Callable[[Stream], Stream]] = [
+            self.repartition, self.repartition, self.count, self.count, self.keep, self.expand, self.reduce,
+        ]  # fmt: skip
+        if self.random.random() < 0.5:
+            choices = self.timed_choices(before)
         return self.random.choice(choices)(before)
 
     def count(self, before: Stream, parallelism: int | None = None, cost_ms: float | None = None) -> Stream:
@@ -142,19 +201,20 @@ class WorkloadBuilder:
         stalls_every = self.random.choice((0, 0, 0, 30)) if cost_ms is None else 0
         cost_ms = self.cost_ms() if cost_ms is None else cost_ms
         function = f.Count(name, before.expected.ordered, cost_ms, stalls_every)
-        row_type, typed = self._type()
-        after = self._keyed(before).process(function, row_type).uid(name)
-        expected = replace(before.expected, counts=True)
-        return self._finish(after, parallelism or self.parallelism(), expected, name, typed)
+        row_type, typed = self.row_type()
+        after = self.keyed(before).process(function, row_type).uid(name)
+        expected = replace(before.expected, counts=True, exact=False)
+        return self.finish(after, parallelism or self.parallelism(), expected, name, typed, [before], "keyed")
 
     def reduce(self, before: Stream) -> Stream:
-        row_type, typed = self._type()
-        reset = before.stream.map(f.Reset(0.01), row_type).set_parallelism(before.parallelism)
-        after = self._keyed(replace(before, stream=reset)).reduce(f.Follow(self.cost_ms()))
-        expected = replace(before.expected, counts=True)
-        return self._finish(after, self.parallelism(), expected, "reduce", typed)
+        row_type, typed = self.row_type()
+        reset = before.stream.map(f.Reset(0.01), row_type)
+        ones = self.finish(reset, before.parallelism, before.expected, "ones", typed, [before], "default")
+        after = self.keyed(ones).reduce(f.Follow(self.cost_ms()))
+        expected = replace(before.expected, counts=True, exact=False)
+        return self.finish(after, self.parallelism(), expected, "reduce", typed, [ones], "keyed")
 
-    def _keyed(self, before: Stream) -> Any:
+    def keyed(self, before: Stream) -> Any:
         selector, key_type = self.random.choice(
             ((f.key_of, Types.LONG()), (f.key_of, None), (f.key_text_of, Types.STRING()), (f.key_text_of, None))
         )
@@ -164,7 +224,8 @@ class WorkloadBuilder:
         keep = f.Keep(self.random.randrange(100), self.cost_ms())
         rows = tuple(row for row in before.expected.rows if keep.keeps(row))
         after = before.stream.filter(keep)
-        return self._finish(after, before.parallelism, replace(before.expected, rows=rows), "keep", before.typed)
+        expected = replace(before.expected, rows=rows)
+        return self.finish(after, before.parallelism, expected, "keep", before.typed, [before])
 
     def expand(self, before: Stream, fan: tuple[int, int] | None = None, cost_ms: float | None = None) -> Stream:
         """`fan`: how many rows for most, and for some."""
@@ -173,9 +234,10 @@ class WorkloadBuilder:
         rows = tuple(made for row in before.expected.rows for made in expand.expanded(row))
         if len(rows) > ROWS_MAX:
             return self.keep(before)
-        row_type, typed = self._type()
+        row_type, typed = self.row_type()
         after = before.stream.flat_map(expand, row_type)
-        return self._finish(after, before.parallelism, Expected(rows, before.expected.ordered), "expand", typed)
+        expected = replace(before.expected, rows=rows, counts=False)
+        return self.finish(after, before.parallelism, expected, "expand", typed, [before])
 
     def repartition(
         self, before: Stream, kind: str | None = None, parallelism: int | None = None, cost_ms: float | None = None
@@ -184,53 +246,62 @@ class WorkloadBuilder:
         parallelism = parallelism or self.parallelism()
         cost_ms = self.cost_ms() if cost_ms is None else cost_ms
         stream, expected = before.stream, before.expected
-        row_type, typed = self._type()
+        row_type, typed = self.row_type()
         if kind == "broadcast" and len(expected.rows) * parallelism > ROWS_MAX:
             kind = "custom"
         if kind == "broadcast":
             rows = tuple(f.tagged(row, tag) for tag in range(parallelism) for row in expected.rows)
             after = stream.broadcast().map(f.TagSubtask(cost_ms), row_type)
-            return self._finish(after, parallelism, Expected(rows, expected.ordered), kind, typed)
+            expected = replace(expected, rows=rows, counts=False)
+            return self.finish(after, parallelism, expected, kind, typed, [before], kind)
         if kind == "forward":
             parallelism = before.parallelism
-        keeps_order = kind in ("forward", "global", "custom") or parallelism == 1
-        if kind == "rescale":
-            keeps_order = parallelism <= before.parallelism
         partitioned = {
             "rebalance": stream.rebalance, "rescale": stream.rescale, "shuffle": stream.shuffle,
             "global": stream.global_, "forward": stream.forward,
             "custom": lambda: stream.partition_custom(f.modulo, f.key_of),
         }[kind]()  # fmt: skip
         after = partitioned.map(f.Pass(cost_ms), row_type)
-        expected = replace(expected, ordered=expected.ordered and keeps_order)
-        return self._finish(after, parallelism, expected, kind, typed)
+        return self.finish(after, parallelism, expected, kind, typed, [before], kind)
 
     def union(self, one: Stream, other: Stream) -> Stream:
         """Of streams with a common ancestor, too: each is tagged first."""
         tagged = [self._tag(stream, branch) for branch, stream in enumerate((one, other))]
-        rows = tagged[0].expected.rows + tagged[1].expected.rows
-        ordered = one.expected.ordered and other.expected.ordered
         union = tagged[0].stream.union(tagged[1].stream)
-        row_type, typed = self._type()
-        parallelism = self.parallelism()
-        # Where a branch has another parallelism, the default edge is a rebalance.
-        ordered = ordered and (parallelism == 1 or all(s.parallelism == parallelism for s in tagged))
+        row_type, typed = self.row_type()
         after = union.map(f.Pass(self.cost_ms()), row_type)
-        return self._finish(after, parallelism, Expected(rows, ordered), "union", typed)
+        return self.finish(after, self.parallelism(), self.together(*tagged), "union", typed, tagged)
+
+    @staticmethod
+    def together(one: Stream, other: Stream) -> Expected:
+        """Of two streams whose rows are different."""
+        first, second = one.expected, other.expected
+        return Expected(
+            first.rows + second.rows, first.ordered and second.ordered, exact=first.exact and second.exact,
+            clock=first.clock if first.clock == second.clock else None, patient=first.patient and second.patient,
+        )  # fmt: skip
 
     def _tag(self, before: Stream, branch: int) -> Stream:
         expected = before.expected
         rows = tuple(f.tagged(row, branch) for row in expected.rows)
         after = before.stream.map(f.TagBranch(branch, 0.01), f.ROW_TYPE)
-        return self._finish(after, before.parallelism, replace(expected, rows=rows), "tag", True)
+        return self.finish(after, before.parallelism, replace(expected, rows=rows), "tag", True, [before])
 
     def sink(self, before: Stream, parallelism: int | None = None) -> None:
         name = f"sink {len(self.sinks)}"
         parallelism = parallelism or self.parallelism()
-        sink = WorldSink(name, self.random.choice((0, 0, 5)))
-        before.stream.sink_to(sink).set_parallelism(parallelism).name(name).uid(name)
-        keeps_order = parallelism == before.parallelism or parallelism == 1
-        self.sinks[name] = replace(before.expected, ordered=before.expected.ordered and keeps_order)
+        held_rows_max = self.random.choice((0, 0, 5))
+        group = self.parallelisms.new_group(parallelism)
+        ordered = self._attach(group, parallelism, [before], "default", before.expected.ordered)
+        ordered = ordered and before.expected.ordered
+        if ordered and held_rows_max:
+            # What a writer holds is dealt out anew at another parallelism, and may come behind younger rows.
+            self.parallelisms.pin(group)
+        declared = before.stream.sink_to(WorldSink(name, held_rows_max)).name(name).uid(name)
+        self.parallelisms.add(declared.set_parallelism(parallelism), group)
+        if parallelism != before.parallelism:
+            declared.start_new_chain()
+        self.sinks[name] = replace(before.expected, ordered=ordered)
         self.words.append(f"{name}/{parallelism}")
 
     def random_steps(self) -> None:
@@ -248,7 +319,7 @@ class WorkloadBuilder:
                 if len(other.expected.rows) + len(rest.expected.rows) > ROWS_MAX:
                     streams += [other, rest]
                 else:
-                    streams.append(self.union(other, rest))
+                    streams.append(self.random.choice((self.union, self.connect))(other, rest))
             else:
                 streams[place] = self.step(before)
         for stream in streams:
@@ -258,7 +329,10 @@ class WorkloadBuilder:
 
     def build(self) -> Workload:
         graph = self.environment.get_job_graph("simulated")
-        return Workload(graph, self.configuration, self.sinks, self.counted, ", ".join(self.words))
+        return Workload(
+            graph, self.configuration, self.sinks, self.counted, ", ".join(self.words), self.environment,
+            self.parallelisms,
+        )  # fmt: skip
 
 
 def random_workload(random: Random, configuration: Configuration, shape: WorkloadShape | None = None) -> Workload:

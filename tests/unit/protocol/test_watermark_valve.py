@@ -32,12 +32,13 @@ def event(word: str) -> InBandEvent:
         (2, "0:max 0:e 1:4 1:max 1:e", [4, WATERMARK_MAX_MS]),
         (2, "0:5 0:e 1:7 1:e", [7]),
         (2, "0:i 0:e 1:max", [WATERMARK_MAX_MS]),
+        (2, "0:i 1:5 1:max 1:e 0:a 0:7 0:max", [5, 7, WATERMARK_MAX_MS]),
     ],
     ids=[
         "one channel", "the minimum", "all must speak", "idle falls out", "idle first",
         "active again holds back but never below what was said", "all idle say nothing", "idle with the larger one",
         "ended falls out", "all ended", "the last one passes with the last", "nothing beyond what was said",
-        "idle and ended",
+        "idle and ended", "the last word of one says nothing about an idle one",
     ],
 )  # fmt: skip
 def test_what_is_passed_on(channels: int, script: str, passed_on: list[int]) -> None:
