@@ -1,0 +1,116 @@
+"""The event time of simulated rows, and who says how far it is.
+
+A row's event time follows from its number, so that whoever sees a row knows what its timestamp has to be. What holds
+rows back, or puts them out by window, gives them another one: a clock says which.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable
+
+from penstock.common.time import Duration
+from penstock.common.watermark_strategy import Watermark, WatermarkGenerator, WatermarkOutput, WatermarkStrategy
+from penstock.simulation.output import Row
+
+Clock = Callable[[Row], int]
+
+STEP_MS = 3
+JITTER_MS = 17
+BOUND_MS = 20
+"""More than the rows of a split are out of order."""
+
+
+@dataclass(frozen=True)
+class RowTime:
+    """Rows of a split are out of order by less than `JITTER_MS`."""
+
+    def __call__(self, row: Row) -> int:
+        return row[1] * STEP_MS + row[1] * 7919 % JITTER_MS
+
+
+@dataclass(frozen=True)
+class Later:
+    clock: Clock
+    delay_ms: int
+
+    def __call__(self, row: Row) -> int:
+        return self.clock(row) + self.delay_ms
+
+
+@dataclass(frozen=True)
+class WindowEnd:
+    """The last millisecond of the window that a row is in."""
+
+    clock: Clock
+    size_ms: int
+    offset_ms: int = 0
+
+    def start(self, row: Row) -> int:
+        time_ms = self.clock(row)
+        return time_ms - (time_ms - self.offset_ms) % self.size_ms
+
+    def __call__(self, row: Row) -> int:
+        return self.start(row) + self.size_ms - 1
+
+
+@dataclass(frozen=True)
+class Assigner:
+    """A timestamp assigner. `label` makes a row of a source's value; None: the values are rows."""
+
+    clock: Clock
+    label: Callable[[int], Row] | None = None
+
+    def __call__(self, value: Any, record_timestamp: int) -> int:
+        return self.clock(value if self.label is None else self.label(value))
+
+
+class Punctuated(WatermarkGenerator):
+    """A watermark with each row, and no state: a restored one learns anew."""
+
+    def on_event(self, event: object, event_timestamp: int, output: WatermarkOutput) -> None:
+        output.emit_watermark(Watermark(event_timestamp - BOUND_MS - 1))
+
+    def on_periodic_emit(self, output: WatermarkOutput) -> None: ...
+
+
+class Counting(WatermarkGenerator):
+    """A watermark with every fifth row, of the largest time that it has seen; it keeps both in its state."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._largest_ms = -(2**40)
+
+    def on_event(self, event: object, event_timestamp: int, output: WatermarkOutput) -> None:
+        self._rows += 1
+        self._largest_ms = max(self._largest_ms, event_timestamp)
+        if self._rows % 5 == 0:
+            output.emit_watermark(Watermark(self._largest_ms - BOUND_MS - 1))
+
+    def on_periodic_emit(self, output: WatermarkOutput) -> None: ...
+
+    def snapshot(self) -> bytes:
+        return f"{self._rows} {self._largest_ms}".encode()
+
+    def restore(self, state: bytes) -> None:
+        self._rows, self._largest_ms = map(int, state.split())
+
+
+def bounded() -> WatermarkStrategy:
+    return WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(BOUND_MS))
+
+
+PATIENT: tuple[Callable[[], WatermarkStrategy], ...] = (
+    bounded,
+    bounded,
+    lambda: bounded().with_idleness(Duration.of_hours(100)),
+    lambda: WatermarkStrategy.for_generator(Punctuated),
+    lambda: WatermarkStrategy.for_generator(Counting),
+)
+"""With these no row of a split is late, whatever happens."""
+
+HASTY: tuple[Callable[[], WatermarkStrategy], ...] = (
+    WatermarkStrategy.for_monotonous_timestamps,
+    lambda: bounded().with_idleness(Duration.of_millis(5)),
+    lambda: bounded().with_idleness(Duration.of_millis(60)),
+)

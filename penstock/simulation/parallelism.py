@@ -1,0 +1,75 @@
+"""At which parallelism a simulated job may be resumed.
+
+Operators that are chained, or joined by forward edges, form a group and are rescaled together. A group is pinned where
+what is expected of the job depends on its parallelism: the subtasks that a broadcast reaches, the one subtask that
+brings rows back into order, the splits of a source that are as many as its readers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+_TRIES = 8
+
+
+@dataclass
+class Group:
+    parallelism: int
+    pinned: bool = False
+    joined_to: Group | None = None
+
+    def root(self) -> Group:
+        return self if self.joined_to is None else self.joined_to.root()
+
+
+class Parallelisms:
+    """Of all operators of a job."""
+
+    def __init__(self) -> None:
+        self._streams: list[tuple[Any, Group]] = []
+        self._groups: list[Group] = []
+        self._at_most: list[tuple[Group, Group]] = []
+
+    def new_group(self, parallelism: int, pinned: bool = False) -> Group:
+        self._groups.append(Group(parallelism, pinned))
+        return self._groups[-1]
+
+    def add(self, stream: Any, group: Group) -> None:
+        """`stream`: what `set_parallelism` can be called on."""
+        self._streams.append((stream, group))
+
+    def join(self, one: Group, other: Group) -> None:
+        first, second = one.root(), other.root()
+        if first is not second:
+            first.pinned = first.pinned or second.pinned
+            second.joined_to = first
+
+    def pin(self, *groups: Group) -> None:
+        for group in groups:
+            group.root().pinned = True
+
+    def at_most(self, one: Group, other: Group) -> None:
+        """`one` never has a larger parallelism than `other`."""
+        self._at_most.append((one, other))
+
+    def redraw(self, random: Random, largest: int) -> bool:
+        """Sets other parallelisms, for all groups or for some. Returns whether any has changed."""
+        share = random.choice((0.4, 1.0))
+        roots = [g for g in self._groups if g.joined_to is None and not g.pinned]
+        before = [g.parallelism for g in roots]
+        for _ in range(_TRIES):
+            for group, old in zip(roots, before):
+                group.parallelism = random.randint(1, largest) if random.random() < share else old
+            if all(one.root().parallelism <= other.root().parallelism for one, other in self._at_most):
+                break
+        else:
+            for group, old in zip(roots, before):
+                group.parallelism = old
+        for stream, group in self._streams:
+            stream.set_parallelism(group.root().parallelism)
+        return [g.parallelism for g in roots] != before
+
+    def __str__(self) -> str:
+        return " ".join(str(g.parallelism) for g in self._groups if g.joined_to is None)

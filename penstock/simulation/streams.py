@@ -1,0 +1,39 @@
+"""A stream while it is declared, and what has to come out of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.simulation.clocks import Clock
+from penstock.simulation.output import Row
+from penstock.simulation.parallelism import Group
+
+
+@dataclass(frozen=True)
+class Expected:
+    """`rows` with count 0. `ordered`: rows of one split and key keep their order. `counts`: the count that rows carry
+    is that of one keyed operator, so no two of a key have the same. `exact`: `rows` say their counts, too.
+
+    `clock`: the event time of the rows, where they have one. `patient`: none of them may ever be late."""
+
+    rows: tuple[Row, ...]
+    ordered: bool
+    counts: bool = False
+    exact: bool = False
+    clock: Clock | None = None
+    patient: bool = False
+
+
+@dataclass
+class Stream:
+    """`stream` is a `DataStream`. `parallelism` is that of the first driver's graph."""
+
+    stream: Any
+    group: Group
+    expected: Expected
+    typed: bool
+
+    @property
+    def parallelism(self) -> int:
+        return self.group.root().parallelism
