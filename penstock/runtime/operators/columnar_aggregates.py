@@ -205,7 +205,8 @@ class FloatSum(_Nullable):
         return self._column("sum", np.float64, -0.0)
 
     def fold(self, table: ColumnTable, slots: Slots, given: Given) -> None:
-        np.add.at(table.values[self.first], slots, self._identity_for_nulls(given))
+        with np.errstate(invalid="ignore", over="ignore"):
+            np.add.at(table.values[self.first], slots, self._identity_for_nulls(given))
         self._mark_seen(table, slots, given.valid)
 
     def scan(self, table: ColumnTable, runs: SlotRuns, given: Given) -> pa.Array:
@@ -264,7 +265,8 @@ class Mean(Accumulator):
 
     def fold(self, table: ColumnTable, slots: Slots, given: Given) -> None:
         values, counts = self._parts(given)
-        np.add.at(table.values[self.first], slots, values)
+        with np.errstate(invalid="ignore", over="ignore"):
+            np.add.at(table.values[self.first], slots, values)
         np.add.at(table.values[self.first + 1], slots, counts)
 
     def scan(self, table: ColumnTable, runs: SlotRuns, given: Given) -> pa.Array:

@@ -50,6 +50,10 @@ class SlotRuns:
     def folded(self, ufunc: np.ufunc, state: Array, values: Array) -> Array:
         """As `sums`, row after row, for any function of two numbers: sums of floats are the ones that adding in
         order gives."""
+        with np.errstate(invalid="ignore", over="ignore"):  # ∞ - ∞ is NaN, and nothing to report
+            return self._folded(ufunc, state, values)
+
+    def _folded(self, ufunc: np.ufunc, state: Array, values: Array) -> Array:
         if self.order is None:
             return self._fold_one(ufunc, state, values)
         given = values[self.order]

@@ -158,7 +158,7 @@ class WindowAggregates(KeyedAggregates):
                 yield from self._fire_window(start)
         for slots in self._taken(self._past(self._spec.size_ms - 1 + self._spec.allowed_lateness_ms)):
             self.table.remove(slots)
-            yield self._output_schema.empty_table().to_batches()[0]
+            yield pa.RecordBatch.from_pylist([], schema=self._output_schema)
 
     def _past(self, after_ms: int) -> list[int]:
         return sorted(start for start in self._slots_of if start + after_ms <= self._watermark_ms)

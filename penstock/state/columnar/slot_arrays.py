@@ -16,6 +16,7 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 Slots = npt.NDArray[np.intp]
 
+CAPACITY_MIN = 1024
 _AT_ONCE_SLOTS_MAX = 1 << 16
 """Smaller arrays are copied whole."""
 _COPIED_PER_NEW_SLOT = 8
@@ -25,7 +26,8 @@ _COPIED_PER_NEW_SLOT = 8
 class SlotArrays:
     """`columns` is replaced as a whole list when the arrays have grown; never hold on to it over `reserve`."""
 
-    def __init__(self, dtypes: Sequence[npt.DTypeLike], capacity: int = 1024) -> None:
+    def __init__(self, dtypes: Sequence[npt.DTypeLike]) -> None:
+        capacity = CAPACITY_MIN
         self._dtypes = [np.dtype(d) for d in dtypes]
         self.columns: list[Array] = [np.empty(capacity, d) for d in self._dtypes]
         self.capacity = capacity
