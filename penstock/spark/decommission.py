@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from penstock.spark.session import Substrate
 from penstock.spark.slots import SparkSlots
+from penstock.spark.task_placement import task_places
 
 log = logging.getLogger(__name__)
 
@@ -63,20 +64,8 @@ class DecommissionWatch:
         if not scheduler.executorsPendingDecommission().size():
             return
         for slot, tag in self._slots.tags().items():
-            executor = self._executor_of(tag)
-            if executor is not None and scheduler.isExecutorDecommissioned(executor):
-                log.warning("executor %s of slot %d is being decommissioned", executor, slot)
+            running = [place.executor for place in task_places(self._substrate, tag) if place.status == "RUNNING"]
+            if any(scheduler.isExecutorDecommissioned(executor) for executor in running):
+                log.info("the executor of slot %d is being decommissioned", slot)
                 self._slots.relieve(slot)
                 self._relieved_at_s[slot] = now_s
-
-    def _executor_of(self, tag: str) -> str | None:
-        """Where the running task of the Spark job with this tag runs."""
-        spark = self._substrate.context._jsc.sc()
-        for job in spark.statusTracker().getJobIdsForTag(tag):
-            info = spark.statusTracker().getJobInfo(job)
-            for stage in info.get().stageIds() if info.isDefined() else ():
-                tasks = spark.statusStore().taskList(stage, 0, 100)
-                for task in (tasks.apply(i) for i in range(tasks.size())):
-                    if task.status() == "RUNNING":
-                        return str(task.executorId())
-        return None

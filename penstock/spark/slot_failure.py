@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Sequence
 
 from py4j.protocol import Py4JNetworkError
 
+from penstock.spark.slot_task import SEND_ENVIRONMENT
+from penstock.spark.task_placement import TaskPlace
+
 log = logging.getLogger(__name__)
 
-SEND_ENVIRONMENT = (
-    "install it there, or send this program's environment along: venv-pack -o environment.tar.gz, then "
-    "spark-submit --archives environment.tar.gz#environment (spark.archives) with "
-    "PYSPARK_PYTHON=./environment/bin/python"
-)
-
-_PLACE = re.compile(r"\(TID \d+\) \((\S+) executor (\S+)\)")
 _VERSIONS = re.compile(r"PYTHON_VERSION_MISMATCH\][^:]*: (\d+\.\d+) than that in driver: (\d+\.\d+)")
 _LACKS = "on this executor lacks"
 
 
-def cause(error: Exception) -> str:
-    """One line or a few. The frames are ours and Spark's, which tells a user nothing, and are left out."""
+def cause(error: Exception, places: Sequence[TaskPlace] = ()) -> str:
+    """One line or a few. The frames are ours and Spark's, which tells a user nothing, and are left out. `places`: where
+    its task was tried."""
     if isinstance(error, (OSError, Py4JNetworkError)):
         return f"Spark's own process does not answer; it was ended, or has crashed ({error})"
     text = str(error)
     log.debug("%s", text)
-    place = _PLACE.search(text)
-    where = "" if place is None or place[2] == "driver" else f" (executor {place[2]} on {place[1]})"
+    tried = [place for place in places if place.executor != "driver"]
+    where = f" (executor {tried[-1].executor} on {tried[-1].host})" if tried else ""
     versions = _VERSIONS.search(text)
     if versions is not None:
         theirs, ours = versions.groups()

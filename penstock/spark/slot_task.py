@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Callable, Iterator
 
-from penstock.spark.slot_failure import SEND_ENVIRONMENT
-
 # What a slot imports beside PySpark, and the least version of each (as in pyproject.toml). Native wheels cannot be
 # shipped with the program.
 NEEDS = (("cloudpickle", "3.1"), ("msgspec", "0.20"), ("numpy", "1.26"), ("pyarrow", "20"), ("xxhash", "3.5"))
+
+SEND_ENVIRONMENT = (
+    "install it there, or send this program's environment along: venv-pack -o environment.tar.gz, then "
+    "spark-submit --archives environment.tar.gz#environment (spark.archives) with "
+    "PYSPARK_PYTHON=./environment/bin/python"
+)
 
 
 @dataclass(frozen=True)

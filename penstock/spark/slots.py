@@ -15,6 +15,7 @@ from pyspark import InheritableThread
 
 from penstock.spark.session import Substrate
 from penstock.spark.slot_failure import cause
+from penstock.spark.task_placement import TaskPlace, task_places
 
 log = logging.getLogger(__name__)
 
@@ -135,12 +136,22 @@ class SlotKeeper:
             run_task(self._substrate, self._slot, self._body(submission))
             return "its task returned"
         except Exception as error:
-            return cause(error)
+            return cause(error, self._places(submission))
         finally:
             try:
                 context.removeJobTag(tag)
             except Exception as error:
                 log.debug("the session is gone: %s", error)
+
+    def _places(self, submission: int) -> list[TaskPlace]:
+        """Where a submission that never registered was tried; one that did is not worth the time to ask."""
+        if self.registered >= submission:
+            return []
+        try:
+            return task_places(self._substrate, self._tag(submission))
+        except Exception as error:
+            log.debug("Spark does not tell where slot %d was tried: %s", self._slot, error)
+            return []
 
 
 class SparkSlots:

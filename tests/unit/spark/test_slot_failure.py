@@ -10,6 +10,9 @@ import pytest
 
 from penstock.spark.slot_failure import cause, is_hopeless
 from penstock.spark.slot_task import NEEDS, SlotArguments, slot_task
+from penstock.spark.task_placement import TaskPlace
+
+PLACES = [TaskPlace("1", "10.0.0.6", "FAILED"), TaskPlace("2", "10.0.0.7", "FAILED")]
 
 LOST = (
     "An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.\n"
@@ -25,7 +28,7 @@ def test_another_python_is_told_with_both_versions_executor_and_way_out() -> Non
         "pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different "
         "version: 3.12 than that in driver: 3.11, PySpark cannot run with different minor versions.\n\n\tat org.apache"
     )
-    said = cause(error)
+    said = cause(error, PLACES)
     assert "the executor's Python is 3.12, the driver's is 3.11 (executor 2 on 10.0.0.7)" in said
     assert "PYSPARK_PYTHON" in said and "--archives" in said
     assert is_hopeless(said)
@@ -35,13 +38,13 @@ def test_what_the_slots_python_raised_is_told_without_frames() -> None:
     error = RuntimeError(
         LOST + 'Traceback (most recent call last):\n  File "x.py", line 1\nValueError: bad\n\tat org.apache'
     )
-    assert cause(error) == "ValueError: bad (executor 2 on 10.0.0.7)"
+    assert cause(error, PLACES) == "ValueError: bad (executor 2 on 10.0.0.7)"
     assert not is_hopeless(cause(error))
 
 
 def test_an_executor_in_this_process_has_no_name_worth_telling() -> None:
     error = RuntimeError("(TID 1) (localhost executor driver): Traceback (most recent call last)\nOSError: full\n")
-    assert cause(error) == "OSError: full"
+    assert cause(error, [TaskPlace("driver", "localhost", "FAILED")]) == "OSError: full"
 
 
 def test_a_slot_looks_for_what_it_needs_before_it_imports_anything() -> None:
