@@ -137,6 +137,7 @@ class SubtaskStatus(msgspec.Struct, frozen=True):
     overdraft_bytes: int = 0
     step_ms_max: float = 0.0
     late_rows: int = 0
+    skipped_rows: int = 0
 
 
 class SlotStatus(Message):

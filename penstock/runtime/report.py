@@ -15,6 +15,10 @@ class VertexReport:
     rows_out_per_s: float
     busy_share: float
     backpressured_share: float
+    late_rows: int = 0
+    """Came after their windows had ended, and were dropped."""
+    skipped_rows: int = 0
+    """Could not be read by the source, which was told to skip such rows."""
 
 
 @dataclass(frozen=True)

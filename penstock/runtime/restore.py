@@ -91,6 +91,11 @@ class SubtaskRestore:
         return self._old[self._subtask.id.subtask] if same else None
 
     @property
+    def is_dealt_out(self) -> bool:
+        """Whether the vertex has another parallelism now, so that what belonged to its subtasks is dealt out anew."""
+        return bool(self._old) and self._own is None
+
+    @property
     def was_finished(self) -> bool:
         """Partly finished operators go on with what is left of their state."""
         own = self._own

@@ -105,23 +105,29 @@ class SubtaskFactory:
         restore.in_flight()
         restore.time(subtask)
         if (clock := vertex.clock) is not None:
-            subtask.clock.generation = self._generation_of(clock, vertex, restore, subtask.clock.time.emitted_ms)
+            subtask.clock.generation = self._generation_of(clock, vertex)
         if vertex.columnar:
             self._build_columnar(subtask, restore)
         else:
             self._build_rows(subtask, restore)
         self._open_ends(subtask, vertex, restore)
+        self._restore_generation(subtask, restore)
         subtask.chain.open()
 
-    def _generation_of(
-        self, clock: Operator, vertex: Vertex, restore: SubtaskRestore, emitted_ms: int
-    ) -> WatermarkGeneration:
+    def _generation_of(self, clock: Operator, vertex: Vertex) -> WatermarkGeneration:
         rows = clock.output_type if clock.kind is OperatorKind.SOURCE else clock.input_type
-        generation = WatermarkGeneration(
+        return WatermarkGeneration(
             clock, row_type(rows), self._settings.watermark_interval_ms, self._clock.monotonic_ms
         )
-        generation.restore(restore.part(clock.uid, "watermarks"), emitted_ms)
-        return generation
+
+    @staticmethod
+    def _restore_generation(subtask: Subtask, restore: SubtaskRestore) -> None:
+        """When the reader has its splits: what is known of a split goes with it."""
+        generation, reader = subtask.clock.generation, subtask.reader
+        if generation is not None:
+            splits = (reader.splits_in_hand() if reader is not None else []) if restore.is_dealt_out else None
+            items = restore.part(generation.operator.uid, "watermarks")
+            generation.restore(items, subtask.clock.time.emitted_ms, splits)
 
     def _build_rows(self, subtask: Subtask, restore: SubtaskRestore) -> None:
         vertex, head = subtask.vertex, subtask.vertex.operators[0]

@@ -67,6 +67,10 @@ class SourceReader(ABC):
         restore, and no two splits of a source share one. A source that knows no splits has one, ""."""
         return ""
 
+    def splits_in_hand(self) -> list[str]:
+        """The ids of the splits that `snapshot` would return: begun, or not yet."""
+        return [""]
+
     def finished_splits(self) -> list[str]:
         """The ids of the splits that were read to their ends since this was last called: no row of them will come,
         the one last returned by `read` may be their last. Splits without a row are among them. A source that does not

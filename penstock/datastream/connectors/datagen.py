@@ -193,6 +193,9 @@ class _GeneratorReader(SourceReader):
     def current_split(self) -> str:
         return self._current
 
+    def splits_in_hand(self) -> list[str]:
+        return [str(split["split"]) for split in self._splits if _place(split)[1] > 0]
+
     def finished_splits(self) -> list[str]:
         finished, self._finished = self._finished, []
         return finished

@@ -69,6 +69,9 @@ class FileReader(SourceReader):
     def current_split(self) -> str:
         return self._current
 
+    def splits_in_hand(self) -> list[str]:
+        return [split["id"] for split in self._splits]
+
     def finished_splits(self) -> list[str]:
         finished, self._finished = self._finished, []
         return finished

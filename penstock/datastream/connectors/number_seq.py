@@ -86,6 +86,9 @@ class _NumberReader(SourceReader):
     def current_split(self) -> str:
         return self._current
 
+    def splits_in_hand(self) -> list[str]:
+        return [str(split["split"]) for split in self._splits]
+
     def finished_splits(self) -> list[str]:
         finished, self._finished = self._finished, []
         return finished

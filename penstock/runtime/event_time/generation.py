@@ -6,7 +6,7 @@ snapshot never has seen more rows than have been processed; and a watermark foll
 
 from __future__ import annotations
 
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Container, Sequence
 
 import msgspec
 import numpy as np
@@ -191,10 +191,14 @@ class WatermarkGeneration:
             for name, split in self._splits.items()
         ]
 
-    def restore(self, items: list[bytes], emitted_ms: int) -> None:
+    def restore(self, items: list[bytes], emitted_ms: int, splits: Container[str] | None) -> None:
+        """`splits` at another parallelism: those that are ours now; the others, and what is bound to a subtask instead
+        of a split, are learned anew. None: everything is as it was."""
         self.watermark_ms = emitted_ms
         for item in items:
             state = msgspec.msgpack.decode(item, type=_SplitState)
+            if splits is not None and (not state.split or state.split not in splits):
+                continue
             entry = self._start(state.split)
             entry.watermark_ms, entry.idle = state.watermark_ms, state.idle
             try:

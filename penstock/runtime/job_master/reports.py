@@ -21,6 +21,24 @@ class _SubtaskView:
     rows_out_per_s: float = 0.0
 
 
+@dataclass(frozen=True)
+class _Rows:
+    """Of a vertex, since the job started."""
+
+    rows_in: int = 0
+    rows_out: int = 0
+    late: int = 0
+    skipped: int = 0
+
+    def plus(self, status: SubtaskStatus) -> _Rows:
+        return _Rows(
+            self.rows_in + status.rows_in,
+            self.rows_out + status.rows_out,
+            self.late + status.late_rows,
+            self.skipped + status.skipped_rows,
+        )
+
+
 class Reporter:
     def __init__(self, graph: JobGraph, job_id: str, lifecycle: Lifecycle, checkpoints: CheckpointHistory) -> None:
         self._graph = graph
@@ -29,7 +47,7 @@ class Reporter:
         self._checkpoints = checkpoints
         self.recoveries = RecoveryHistory()
         self._subtasks: dict[tuple[int, int], _SubtaskView] = {}
-        self._rows_before: dict[int, tuple[int, int]] = {}
+        self._rows_before: dict[int, _Rows] = {}
         self._rss_bytes: dict[int, int] = {}
         self.counter = 0
 
@@ -48,16 +66,14 @@ class Reporter:
     def on_generation_ended(self) -> None:
         """Counters start from 0 with each generation; what was counted stays in the sums."""
         for vertex in self._graph.vertices:
-            rows_in, rows_out = self._rows(vertex.index)
-            self._rows_before[vertex.index] = (rows_in, rows_out)
+            self._rows_before[vertex.index] = self._rows(vertex.index)
         self._subtasks.clear()
 
-    def _rows(self, vertex: int) -> tuple[int, int]:
-        rows_in, rows_out = self._rows_before.get(vertex, (0, 0))
+    def _rows(self, vertex: int) -> _Rows:
+        rows = self._rows_before.get(vertex, _Rows())
         for view in self._of(vertex):
-            rows_in += view.status.rows_in
-            rows_out += view.status.rows_out
-        return rows_in, rows_out
+            rows = rows.plus(view.status)
+        return rows
 
     def _of(self, vertex: int) -> list[_SubtaskView]:
         return [view for (v, _), view in self._subtasks.items() if v == vertex]
@@ -87,16 +103,18 @@ class Reporter:
 
     def _vertex(self, index: int) -> VertexReport:
         vertex = self._graph.vertices[index]
-        rows_in, rows_out = self._rows(index)
+        rows = self._rows(index)
         views = self._of(index)
         count = max(len(views), 1)
         return VertexReport(
             vertex.name,
             vertex.parallelism,
-            rows_in,
-            rows_out,
+            rows.rows_in,
+            rows.rows_out,
             sum(v.rows_in_per_s for v in views),
             sum(v.rows_out_per_s for v in views),
             sum(v.status.busy_share for v in views) / count,
             sum(v.status.backpressured_share for v in views) / count,
+            rows.late,
+            rows.skipped,
         )

@@ -309,3 +309,28 @@ def test_two_inputs_share_their_state_and_come_back(mode: str, seed: int) -> Non
     sums = [sum(x for x in range(ROWS) if x % 5 == key) for key in range(5)]
     assert sorted(done.committed + finish(after, 2)) == [(key, sums[key] * 3) for key in range(5)]
     after.close()
+
+
+# ---- another parallelism --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("build", [counted, listed, two_inputs])
+@pytest.mark.parametrize("to", [1, 3])
+@pytest.mark.parametrize("seed", range(3))
+def test_no_row_is_late_after_a_change_of_parallelism(build: Build, to: int, seed: int) -> None:
+    """Generators of splits move with them, and key groups keep what their owners had reached."""
+    random = Random(seed)
+    first = SmallJob(graph_of(build, 2), Configuration(FREQUENT), order=random)
+    done = run_with_checkpoint(first, random.randrange(5, 120), 0)
+    first.close()
+    after = SmallJob(
+        graph_of(build, to), Configuration(FREQUENT), first.store, restored=done.metadata, generation=Generation(1, 1),
+        order=random,
+    )  # fmt: skip
+    rows = sorted(done.committed + finish(after, 2))
+    after.close()
+    if build is two_inputs:
+        sums = [sum(x for x in range(ROWS) if x % 5 == key) for key in range(5)]
+        assert rows == [(key, sums[key] * 3) for key in range(5)]
+    else:
+        assert rows == expected_counts()
