@@ -39,6 +39,7 @@ from penstock.datastream.functions import (
 )
 from penstock.datastream.node_settings import NodeSettings, check_key_type, check_type
 from penstock.datastream.output_tag import OutputTag
+from penstock.datastream.rolling_fields import RollingFields
 from penstock.datastream.side_outputs import side_output_type
 from penstock.graph.event_time import nodes_with_event_time
 from penstock.graph.logical import Input, Node, OperatorKind, Partitioner, PartitionerKind
@@ -305,7 +306,7 @@ class SingleOutputStreamOperator(DataStream):
     """A stream that an operator made, so that the operator can be named and set."""
 
 
-class KeyedStream(DataStream):
+class KeyedStream(RollingFields, DataStream):
     """A stream partitioned by key: its functions may use keyed state."""
 
     def __init__(self, environment: StreamExecutionEnvironment, origin: DataStream, partitioner: Partitioner) -> None:

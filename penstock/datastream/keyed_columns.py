@@ -80,7 +80,7 @@ class ColumnKeyedStream(KeyedStream):
     def _one(self, aggregate: ColumnAggregate) -> SingleOutputStreamOperator:
         return self.aggregate(**{aggregate.default_name: aggregate})
 
-    def sum(self, column: str) -> SingleOutputStreamOperator:
+    def sum(self, column: str) -> SingleOutputStreamOperator:  # type: ignore[override]
         """The rolling sum of a column, as column "sum_<column>"."""
         return self._one(sum_(column))
 
@@ -88,14 +88,19 @@ class ColumnKeyedStream(KeyedStream):
         """The rolling count of rows, as column "count"; with a column, of those in which it is not null."""
         return self._one(count(column))
 
-    def min(self, column: str) -> SingleOutputStreamOperator:
+    def min(self, column: str) -> SingleOutputStreamOperator:  # type: ignore[override]
         return self._one(min_(column))
 
-    def max(self, column: str) -> SingleOutputStreamOperator:
+    def max(self, column: str) -> SingleOutputStreamOperator:  # type: ignore[override]
         return self._one(max_(column))
 
     def mean(self, column: str) -> SingleOutputStreamOperator:
         return self._one(mean(column))
+
+    def _rolling(self, method: str, function: Any) -> SingleOutputStreamOperator:
+        if isinstance(function.field, str) and function.field not in columns_of(self._type, f"{method}()").names:
+            raise unknown_column(f"{method}()", function.field, columns_of(self._type, method))
+        return super()._rolling(method, function)
 
     def window(self, window_assigner: WindowAssigner) -> ColumnWindowedStream:
         return ColumnWindowedStream(self, window_assigner)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from penstock.common import Time, Types, WatermarkStrategy
+from penstock.common import Row, Time, Types, WatermarkStrategy
 from penstock.datastream import OutputTag, TumblingEventTimeWindows
 from penstock.datastream.columnar import count, max_, mean, min_, sum_
 from penstock.datastream.connectors.discard import DiscardingSink
@@ -144,3 +144,19 @@ def test_one_value_is_one_column(env):
     numbers = env.from_collection([1, 2], Types.LONG())
     assert numbers.filter(pc.field("value") > 1).get_type() == Types.LONG()
     assert numbers.key_by("value").count().get_type() == Types.ROW_NAMED(["value", "count"], [Types.LONG()] * 2)
+
+
+def test_rolling_fields_of_rows_in_python(env):
+    pairs = env.from_collection([], Types.TUPLE([Types.STRING(), Types.LONG()])).key_by(lambda pair: pair[0])
+    assert pairs.sum(1)._node_for("").function.reduce(("a", 2), ("b", 3)) == ("a", 5)
+    assert pairs.min(1)._node_for("").function.reduce(("a", 2), ("b", 1)) == ("a", 1)
+    assert pairs.max_by(1)._node_for("").function.reduce(("a", 2), ("b", 3)) == ("b", 3)
+    assert pairs.min_by(1)._node_for("").function.reduce(("a", 2), ("b", 2)) == ("a", 2)
+    row = Row(name="a", n=2)
+    assert pairs.sum("n")._node_for("").function.reduce(row, Row(name="b", n=3)) == Row(name="a", n=5)
+    assert row.n == 2, "the row that is kept is not changed"
+    assert pairs.max()._node_for("").function.reduce(3, 4) == 4
+    with pytest.raises(TypeError, match="takes a field's position or name, got None"):
+        pairs.sum(None)
+    with pytest.raises(TypeError, match="field 'n' of a int: 3"):
+        pairs.sum("n")._node_for("").function.reduce(3, 4)
