@@ -1,0 +1,148 @@
+"""Every recovered row goes to exactly one new consumer, the one that owns it, however often the job is rescaled; and
+time never runs backwards for a key, nor ahead of what some old producer had said.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.protocol.keys import key_group_range, owner
+from penstock.protocol.rescale import ANY_CONSUMER, Filter, dealt, floors, live_start, shares, state_holders
+from penstock.protocol.snapshot import GroupFloor, SubtaskSnapshot
+from penstock.protocol.watermark_valve import WATERMARK_MIN_MS
+
+parallelisms = st.integers(1, 12)
+MAX_PARALLELISM = 128
+
+
+@dataclass(frozen=True)
+class Row:
+    number: int
+    key: int
+    key_group: int
+
+
+def consumer_of(partitioner: str, row: Row, parallelism: int) -> int:
+    if partitioner == "hash":
+        return owner(row.key_group, MAX_PARALLELISM, parallelism)
+    if partitioner == "custom":
+        return (row.key * 7 + 3) % parallelism
+    return 0 if partitioner == "global" else row.number % parallelism
+
+
+def rescaled(partitioner: str, held: list[list[Row]], new: int) -> list[list[Row]]:
+    """What each new consumer makes of its shares."""
+
+    def mine(row: Row, rows: Filter, consumer: int) -> bool:
+        if rows is Filter.KEY_GROUPS:
+            return row.key_group in key_group_range(MAX_PARALLELISM, new, consumer)
+        return rows is Filter.WHOLE or consumer_of(partitioner, row, new) == consumer
+
+    return [
+        [
+            row
+            for share in shares(partitioner, len(held), new, MAX_PARALLELISM, consumer)
+            for row in held[share.holder]
+            if mine(row, share.filter, consumer)
+        ]
+        for consumer in range(new)
+    ]
+
+
+@given(
+    st.sampled_from(["hash", "custom", "global", *ANY_CONSUMER]),
+    st.lists(st.tuples(st.integers(0, 50), st.integers(0, MAX_PARALLELISM - 1)), max_size=60),
+    st.lists(parallelisms, min_size=2, max_size=6),
+)
+def test_every_row_has_one_owner_through_any_cascade(
+    partitioner: str, keys: list[tuple[int, int]], cascade: list[int]
+) -> None:
+    rows = [Row(number, key, group) for number, (key, group) in enumerate(keys)]
+    held: list[list[Row]] = [[] for _ in range(cascade[0])]
+    for row in rows:
+        held[consumer_of(partitioner, row, cascade[0])].append(row)
+    for parallelism in cascade[1:]:
+        held = rescaled(partitioner, held, parallelism)
+        assert sorted(row.number for of_one in held for row in of_one) == [row.number for row in rows]
+        if partitioner not in ANY_CONSUMER:
+            for consumer, of_one in enumerate(held):
+                assert {consumer_of(partitioner, row, parallelism) for row in of_one} <= {consumer}
+
+
+@given(parallelisms, parallelisms)
+def test_rows_of_one_old_channel_stay_together_where_they_may_go_anywhere(old: int, new: int) -> None:
+    got = [share.holder for consumer in range(new) for share in shares("rebalance", old, new, MAX_PARALLELISM, consumer)]
+    assert got == list(range(old)), "in order, and each once"
+
+
+def test_a_broadcast_cannot_be_shared_out_at_another_parallelism() -> None:
+    assert [s.holder for s in shares("broadcast", 3, 3, MAX_PARALLELISM, 2)] == [2]
+    with pytest.raises(ValueError, match="broadcast"):
+        shares("broadcast", 3, 2, MAX_PARALLELISM, 0)
+
+
+@given(parallelisms, parallelisms)
+def test_keyed_state_is_read_by_whom_it_may_belong_to(old: int, new: int) -> None:
+    for group in range(MAX_PARALLELISM):
+        reader = owner(group, MAX_PARALLELISM, new)
+        assert owner(group, MAX_PARALLELISM, old) in state_holders(old, new, MAX_PARALLELISM, reader)
+
+
+@given(st.lists(st.lists(st.integers()), min_size=1, max_size=6), parallelisms)
+def test_items_are_dealt_to_one_subtask_each(items: list[list[int]], new: int) -> None:
+    got = [dealt(items, new, subtask) for subtask in range(new)]
+    assert sorted(x for of_one in got for x in of_one) == sorted(x for of_one in items for x in of_one)
+    if new == len(items):
+        assert got == items
+    else:
+        assert max(map(len, got)) - min(map(len, got)) <= 1
+
+
+def snapshot(subtask: int, **time: object) -> SubtaskSnapshot:
+    return SubtaskSnapshot(0, subtask, [], [], [], [], [], [], [], **time)  # type: ignore[arg-type]
+
+
+times = st.one_of(st.none(), st.integers(0, 100))
+
+
+@given(st.lists(st.tuples(times, st.booleans(), st.booleans()), min_size=1, max_size=6))
+def test_a_live_channel_starts_where_every_telling_producer_had_been(old: list[tuple[int | None, bool, bool]]) -> None:
+    producers = [snapshot(i, watermark_ms=w, idle=idle, finished=ended) for i, (w, idle, ended) in enumerate(old)]
+    start = live_start(producers)
+    assert not start.idle and not start.ended
+    unfinished = [p for p in producers if not p.finished]
+    telling = [p for p in unfinished if not p.idle] or unfinished
+    said = [WATERMARK_MIN_MS if p.watermark_ms is None else p.watermark_ms for p in telling]
+    assert start.watermark_ms == (min(said) if said else WATERMARK_MIN_MS)
+
+
+@given(parallelisms, st.lists(parallelisms, min_size=1, max_size=4), st.data())
+def test_no_key_group_sees_time_run_backwards(first: int, cascade: list[int], data: st.DataObject) -> None:
+    """Through any cascade, with subtasks that get on in between, the floor of each group is what its owner had
+    reached."""
+    reached = {group: WATERMARK_MIN_MS for group in range(MAX_PARALLELISM)}
+    old = [snapshot(i, current_ms=data.draw(times)) for i in range(first)]
+    for parallelism in cascade:
+        for group in reached:
+            its_owner = old[owner(group, MAX_PARALLELISM, len(old))]
+            known = [f.watermark_ms for f in its_owner.floors if f.first <= group < f.end]
+            current = WATERMARK_MIN_MS if its_owner.current_ms is None else its_owner.current_ms
+            reached[group] = max([reached[group], current, *known])
+        found: list[SubtaskSnapshot] = []
+        for subtask in range(parallelism):
+            owned = key_group_range(MAX_PARALLELISM, parallelism, subtask)
+            kept = floors(old, MAX_PARALLELISM, owned)
+            assert all(f.first in owned and f.end - 1 in owned for f in kept)
+            of_group = {group: f.watermark_ms for f in kept for group in range(f.first, f.end)}
+            for group in owned:
+                assert of_group.get(group, WATERMARK_MIN_MS) == reached[group]
+            found.append(snapshot(subtask, current_ms=data.draw(times), floors=[GroupFloor(*_fields(f)) for f in kept]))
+        old = found
+
+
+def _fields(floor: GroupFloor) -> tuple[int, int, int]:
+    return floor.first, floor.end, floor.watermark_ms
