@@ -12,7 +12,7 @@ NEEDS = (("cloudpickle", "3.1"), ("msgspec", "0.20"), ("numpy", "1.26"), ("pyarr
 SEND_ENVIRONMENT = (
     "install it there, or send this program's environment along: venv-pack -o environment.tar.gz, then "
     "spark-submit --archives environment.tar.gz#environment (spark.archives) with "
-    "PYSPARK_PYTHON=./environment/bin/python"
+    "PYSPARK_PYTHON=./environment/bin/python and PYSPARK_DRIVER_PYTHON=python"
 )
 
 
