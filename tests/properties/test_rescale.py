@@ -75,7 +75,8 @@ def test_every_row_has_one_owner_through_any_cascade(
 
 @given(parallelisms, parallelisms)
 def test_rows_of_one_old_channel_stay_together_where_they_may_go_anywhere(old: int, new: int) -> None:
-    got = [share.holder for consumer in range(new) for share in shares("rebalance", old, new, MAX_PARALLELISM, consumer)]
+    found = [shares("rebalance", old, new, MAX_PARALLELISM, consumer) for consumer in range(new)]
+    got = [share.holder for of_one in found for share in of_one]
     assert got == list(range(old)), "in order, and each once"
 
 
@@ -124,7 +125,7 @@ def test_a_live_channel_starts_where_every_telling_producer_had_been(old: list[t
 def test_no_key_group_sees_time_run_backwards(first: int, cascade: list[int], data: st.DataObject) -> None:
     """Through any cascade, with subtasks that get on in between, the floor of each group is what its owner had
     reached."""
-    reached = {group: WATERMARK_MIN_MS for group in range(MAX_PARALLELISM)}
+    reached = dict.fromkeys(range(MAX_PARALLELISM), WATERMARK_MIN_MS)
     old = [snapshot(i, current_ms=data.draw(times)) for i in range(first)]
     for parallelism in cascade:
         for group in reached:

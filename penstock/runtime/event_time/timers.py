@@ -66,9 +66,9 @@ class TimerQueue:
     def take_due(self, now_ms: int) -> Timer | None:
         """The next timer that is due, its key made the current one; it is registered no more."""
         while self.due(now_ms):
-            heap = self._heap
-            if self._overdue and (not heap or self._overdue[0] <= heap[0]):
-                heap = self._overdue
+            heap, overdue = self._heap, self._overdue
+            if overdue and (not heap or heap[0][0] > now_ms or overdue[0] <= heap[0]):
+                heap = overdue  # of a key group that is further than the subtask, perhaps
             timestamp_ms, _, key, key_group = heapq.heappop(heap)
             self._backend.set_current_key(key, key_group)
             if self._registered.contains(timestamp_ms):

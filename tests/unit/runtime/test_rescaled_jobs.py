@@ -97,6 +97,8 @@ def finished(job: SmallJob, checkpoint_id: int) -> list[Any]:
 class Cascade:
     """One job over several generations, each at a parallelism of its own."""
 
+    options = SMALL
+
     def __init__(self, build: Build, seed: int) -> None:
         self.random = Random(seed)
         self.build = build
@@ -113,7 +115,7 @@ class Cascade:
             self.job.close()
         self.generations += 1
         self.job = SmallJob(
-            self.graph(parallelism), Configuration(SMALL), restored=self.restored,
+            self.graph(parallelism), Configuration(self.options), restored=self.restored,
             generation=Generation(1, self.generations), order=self.random, **store,
         )  # fmt: skip
         return self.job

@@ -1,0 +1,39 @@
+"""Event time over restores at another parallelism, also in the middle of draining: no row becomes late that was not,
+no window fires twice or early, no timer is lost.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.runtime.test_event_time_jobs import FREQUENT, counted, expected_counts
+from tests.unit.runtime.test_rescaled_jobs import TIMEOUTS, Cascade
+
+
+class TimedCascade(Cascade):
+    options = FREQUENT
+
+
+
+@pytest.mark.parametrize("mode", TIMEOUTS)
+@pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 2), (1, 4), (4, 1)])
+def test_every_window_fires_once_with_all_its_rows(before: int, after: int, mode: str) -> None:
+    for seed in range(3):
+        cascade = TimedCascade(counted, seed)
+        cascade.start(before)
+        cascade.crash_after(cascade.random.randrange(5, 60), TIMEOUTS[mode])
+        cascade.start(after)
+        assert sorted(cascade.finish()) == expected_counts(), f"seed {seed}"
+
+
+def test_windows_through_a_cascade() -> None:
+    drained_again = 0
+    for seed in range(8):
+        cascade = TimedCascade(counted, 100 + seed)
+        cascade.start(cascade.random.randrange(1, 5))
+        for _ in range(4):
+            cascade.crash_after(cascade.random.randrange(25), cascade.random.choice([0, 0, 0, None, 1]))
+            cascade.start(cascade.random.randrange(1, 5))
+        assert sorted(cascade.finish()) == expected_counts(), f"seed {seed}"
+        drained_again += cascade.drained_again
+    assert drained_again, "a checkpoint was taken while the job drained"
