@@ -60,7 +60,9 @@ def cases(seconds: str) -> list[Case]:
         ]
 
     def udf(workload: str) -> Case:
-        peers = {side: ("pyflink", mode, "500000", workload) for side, mode in zip(PYFLINK, ("process", "thread"))}
+        peers: dict[str, Command] = {
+            side: ("pyflink", mode, "500000", workload) for side, mode in zip(PYFLINK, ("process", "thread"))
+        }
         return Case(workload, "udf", ("udf.py", f"workload={workload}"), peers)
 
     return [

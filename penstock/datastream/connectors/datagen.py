@@ -24,7 +24,10 @@ from penstock.datastream.connectors.base import (
 from penstock.datastream.connectors.rate import RateLimiter, RateLimiterStrategy
 from penstock.datastream.connectors.splits import FixedSplitEnumerator, decode_split, encode_split
 
-_BLOCK_ROWS_MAX = 4096
+# No batch is longer than a block. The splits of a short stream have several all the same, so that they stay together.
+_BLOCK_ROWS_MAX = 65_536
+_BLOCK_ROWS_MIN = 4096
+_BLOCKS_PER_SPLIT = 64
 
 
 class BatchGeneratorSource(Source):
@@ -67,7 +70,8 @@ class BatchGeneratorSource(Source):
             return FixedSplitEnumerator.restored(restored, owner_field="split")
         block = _BLOCK_ROWS_MAX
         if self._count is not None:
-            block = max(1, min(block, -(-self._count // parallelism)))
+            share = -(-self._count // parallelism)
+            block = max(1, min(share, max(_BLOCK_ROWS_MIN, min(block, share // _BLOCKS_PER_SPLIT))))
         # Rows per 10 ms of rate, so that a slow stream alternates between its subtasks in time.
         if self._limit.rows_per_second is not None:
             block = max(1, min(block, int(self._limit.rows_per_second / 100)))

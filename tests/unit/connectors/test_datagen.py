@@ -46,13 +46,14 @@ def test_columns_survive_restores():
     verify_source(BatchGeneratorSource(pairs, 40, PAIR), rows, parallelism=2)
 
 
-def test_subtasks_stay_at_about_the_same_index():
-    run = SourceRun(BatchGeneratorSource(pairs, None, PAIR), parallelism=3)
+@pytest.mark.parametrize(("count", "block"), [(500_000, 4096), (None, 65_536)])
+def test_subtasks_stay_at_about_the_same_index(count: int | None, block: int):
+    run = SourceRun(BatchGeneratorSource(pairs, count, PAIR), parallelism=3)
     newest = [0, 0, 0]
     for _ in range(60):
         subtask, rows = run.read(1000)
         newest[subtask] = rows[-1][0]
-    assert max(newest) - min(newest) < 3 * 4096 * 2
+    assert max(newest) - min(newest) < 3 * block * 2
 
 
 def test_one_reader_takes_turns_between_the_splits_of_many():
