@@ -38,7 +38,11 @@ def test_entry_points_lead_somewhere(target: str) -> None:
     assert callable(getattr(loaded, attribute))
 
 
-@pytest.mark.parametrize("document", ["README.md", "ARCHITECTURE.md", "benchmarks/RESULTS.md"])
+PAGES = sorted(f"docs/{page.name}" for page in ROOT.glob("docs/*.md"))
+DOCUMENTS = ["README.md", "ARCHITECTURE.md", "benchmarks/RESULTS.md", *PAGES]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
 def test_links_lead_to_files(document: str) -> None:
     path = ROOT / document
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text(encoding="utf-8"))
