@@ -81,6 +81,7 @@ class LogChecker:
     """Checkpoints that were triggered while the job drained."""
     graphs: dict[str, JobGraph] = field(default_factory=dict)
     """What each incarnation of a driver runs."""
+    newest: Metadata | None = None
     final: Metadata | None = None
     committable: set[bytes] = field(default_factory=set)
     """What some published checkpoint says is to be committed."""
@@ -125,6 +126,7 @@ class LogChecker:
             return
         metadata = decode_metadata(data, entry.path)
         self.published += 1
+        self.newest = metadata
         graph, what = self.graphs[entry.incarnation], f"checkpoint {entry.checkpoint_id}"
         self.draining += metadata.draining
         for violation in verify(graph.edges, metadata.subtasks):

@@ -109,8 +109,11 @@ PATIENT: tuple[Callable[[], WatermarkStrategy], ...] = (
 )
 """With these no row of a split is late, whatever happens."""
 
-HASTY: tuple[Callable[[], WatermarkStrategy], ...] = (
-    WatermarkStrategy.for_monotonous_timestamps,
+IDLE: tuple[Callable[[], WatermarkStrategy], ...] = (
     lambda: bounded().with_idleness(Duration.of_millis(5)),
     lambda: bounded().with_idleness(Duration.of_millis(60)),
+)
+HASTY: tuple[Callable[[], WatermarkStrategy], ...] = (
+    WatermarkStrategy.for_monotonous_timestamps,
+    *IDLE,
 )

@@ -169,10 +169,12 @@ class Cluster:
         world.tell(process.name, f"starts, after {len(self.log.entries) if self.log else 0} log entries")
         return driver
 
-    def rescale(self) -> None:
-        """The next driver runs operators at other parallelisms."""
-        self.statistics.rescales += self.workload.rescale(self.world.random)
+    def rescale(self) -> bool:
+        """The next driver runs operators at other parallelisms. Returns whether any is another one."""
+        changed = self.workload.rescale(self.world.random)
+        self.statistics.rescales += changed
         self.world.tell("user", f"rescaled to {self.workload.parallelisms}")
+        return changed
 
     def _store(self, process: Process, directory: str) -> FaultyStore:
         return FaultyStore(self.world, process, self.shared, directory, self._faults_of_call)

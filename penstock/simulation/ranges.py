@@ -72,6 +72,9 @@ class _Reader(SourceReader):
     def current_split(self) -> str:
         return self._current
 
+    def splits_in_hand(self) -> list[str]:
+        return [str(split["end"]) for split in self._splits]
+
     def finished_splits(self) -> list[str]:
         finished, self._finished = self._finished, []
         return finished

@@ -147,6 +147,14 @@ class Strikes:
         for slot in list(driver.keeper.processes):
             slot.kill()
 
+    def rescale(self) -> None:
+        """The job is killed, and resumed at other parallelisms."""
+        self.kill_driver_and_slots()
+        for _ in range(20):
+            if self._cluster.rescale():
+                break
+        self._cluster.start_driver_soon()
+
     def stop_checkpoints(self) -> None:
         """The newest driver triggers none from here on."""
         self._newest.host.master.coordinator._next_trigger_ms = None

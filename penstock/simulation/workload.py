@@ -135,7 +135,7 @@ class WorkloadBuilder(TimedSteps):
         self, number: int = 0, kind: str | None = None, rows: int | None = None, parallelism: int | None = None,
         cost_ms: float | None = None, keys: int | None = None, timed: str | None = "",
     ) -> Stream:  # fmt: skip
-        """`timed`: "patient" or "hasty" watermarks, None for none; "" is drawn."""
+        """`timed`: "patient", "hasty" or (hasty) "idle" watermarks, None for none; "" is drawn."""
         random = self.random
         parallelism = parallelism or self.parallelism()
         rows = rows or random.randint(10, self.shape.rows_max)
@@ -172,7 +172,7 @@ class WorkloadBuilder(TimedSteps):
         return self.finish(made.map(label, row_type), parallelism, expected, "label", typed, [before], "forward")
 
     def _strategy(self, timed: str, label: f.Label) -> WatermarkStrategy:
-        made = self.random.choice(clocks.PATIENT if timed == "patient" else clocks.HASTY)()
+        made = self.random.choice({"patient": clocks.PATIENT, "hasty": clocks.HASTY, "idle": clocks.IDLE}[timed])()
         return made.with_timestamp_assigner(clocks.Assigner(clocks.RowTime(), label.label))
 
     def _read(self, kind: str, number: int, rows: int, bounds: list[int], strategy: WatermarkStrategy | None) -> Any:

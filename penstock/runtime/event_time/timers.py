@@ -38,8 +38,13 @@ class TimerQueue:
         for key, key_group, timestamps in backend.entries(operator, name):
             for timestamp_ms in timestamps:
                 self._push(timestamp_ms, key, key_group)
-        self.resumes = bool(self._overdue)
+        self._resumes = bool(self._overdue)
+
+    @property
+    def resumes(self) -> bool:
         """Whether the snapshot was taken while timers were firing: the rest comes before anything else."""
+        self._resumes = self._resumes and bool(self._overdue)
+        return self._resumes
 
     def register(self, timestamp_ms: int) -> None:
         """For the current key."""
@@ -74,7 +79,6 @@ class TimerQueue:
             if self._registered.contains(timestamp_ms):
                 self._registered.remove(timestamp_ms)
                 return Timer(timestamp_ms, key, key_group)
-        self.resumes = False
         return None
 
 

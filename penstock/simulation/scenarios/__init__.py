@@ -5,7 +5,18 @@ from __future__ import annotations
 import re
 
 from penstock.simulation.running import Verdict
-from penstock.simulation.scenarios import barriers, cut, finishing, publication, restoring, slots, state, storage
+from penstock.simulation.scenarios import (
+    barriers,
+    cut,
+    event_time,
+    finishing,
+    publication,
+    rescaling,
+    restoring,
+    slots,
+    state,
+    storage,
+)
 from penstock.simulation.scenarios.scenario import Scenario, run
 
 
@@ -16,7 +27,7 @@ def _name(scenario: type[Scenario]) -> str:
 
 SCENARIOS: dict[str, type[Scenario]] = {
     _name(scenario): scenario
-    for part in (cut, barriers, restoring, state, finishing, publication, storage, slots)
+    for part in (cut, barriers, restoring, rescaling, state, event_time, finishing, publication, storage, slots)
     for scenario in part.SCENARIOS
 }
 

@@ -1,0 +1,211 @@
+"""Section 5 (watermarks and time), and what of sections 9 and 10 concerns it at another parallelism."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.protocol.elements import WATERMARK_MAX_MS, Idle
+from penstock.protocol.frames import Event
+from penstock.protocol.messages import Release, SplitsAssigned
+from penstock.protocol.rescale import edges_in_flight
+from penstock.protocol.snapshot import Metadata
+from penstock.simulation.faults import FaultPlan
+from penstock.simulation.scenarios.rescaling import FULL, Rescaled
+from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
+from penstock.simulation.settings import Pace
+from penstock.simulation.workload import WorkloadBuilder
+
+OFTEN: dict[str, Any] = {"pipeline.auto-watermark-interval": "1 ms"}
+
+
+class FinalWatermarkAtAnotherParallelism(Rescaled):
+    """A finished producer's final watermark leaks to a live one's channel: every window fires. After a resume live
+    channels start at the least that an unfinished producer has said; the windows of a union of a short source and a
+    long one are whole, and no row of it is late."""
+
+    section = 5
+    options = FULL | OFTEN
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        short = job.source(0, kind="sequence", rows=10, parallelism=2, cost_ms=0.02, keys=4, timed="patient")
+        long = job.source(1, kind="ranges", rows=120, parallelism=2, cost_ms=1.0, keys=4, timed="patient")
+        job.sink(job.window(job.union(short, long), "aggregate", 25), 2)
+
+    def is_right(self, metadata: Metadata) -> bool:
+        sources = {v.index for v in metadata.vertices} - {e.target for e in metadata.edges}
+        ended = {s.finished for s in metadata.subtasks if s.vertex in sources}
+        return len(ended) == 2
+
+
+class OwnersOfDifferentTime(Rescaled):
+    """The minimum of two owners: a window that fired fires again. Each key group keeps the time that its owner had
+    reached, and no key sees it fall."""
+
+    section = 5
+    options = FULL | OFTEN
+    pace = Pace(data_ms=5.0, step_ms=0.5)
+    resumes_max = 5
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.floors = 0
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="ranges", rows=120, parallelism=2, cost_ms=0.3, keys=8, timed="patient")
+        job.sink(job.window(job.delay(source, 30, cost_ms=0.3), "rows", 25), 2)
+
+    def is_right(self, metadata: Metadata) -> bool:
+        self.floors += any(s.floors for s in metadata.subtasks)
+        times: dict[int, set[int | None]] = {}
+        for s in metadata.subtasks:
+            times.setdefault(s.vertex, set()).add(s.current_ms)
+        return any(len(reached) > 1 for reached in times.values())
+
+    def has_happened(self) -> bool:
+        return self.floors > 0
+
+
+class BarrierBetweenTimers(Rescaled):
+    """A checkpoint falls between two groups of timers of one watermark: operators have seen it, nobody downstream has.
+    Restored, the rest fires before anything else, whoever owns it then, and each timer once."""
+
+    section = 5
+    options = FULL | OFTEN | {"execution.checkpointing.interval": "10 ms"}
+    resumes_max = 4
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="ranges", rows=100, parallelism=2, cost_ms=0.02, keys=3, timed="patient")
+        job.sink(job.delay(source, 1, cost_ms=2.0), 2)
+
+    def is_right(self, metadata: Metadata) -> bool:
+        is_firing = any((s.current_ms or 0) > (s.watermark_ms or 0) for s in metadata.subtasks)
+        if is_firing and self.cluster.world.chance() < 0.5:
+            self.count += 1
+            self.cluster.strikes.strike("kill_slot")
+            return False
+        return is_firing and self.cluster.world.chance() < 0.5
+
+
+class LayersOfDifferentTime(Rescaled):
+    """Two gates that shared a channel after a scale-out had read it to different places. Each piece of an old channel
+    is a virtual channel with a time of its own until it is read, through further resumes too."""
+
+    section = 5
+    options = FULL | OFTEN | {"execution.checkpointing.interval": "10 ms"}
+    resumes_max = 5
+    pace = Pace(work_ms=0.5)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.different = 0
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="ranges", rows=120, parallelism=2, cost_ms=0.02, keys=8, timed="patient")
+        job.sink(job.window(job.repartition(source, "custom", 3, cost_ms=1.0), "rows", 25), 2)
+
+    def is_right(self, metadata: Metadata) -> bool:
+        times = [layer.time for s in metadata.subtasks for layer in s.layers if layer.time is not None]
+        self.different += len(set(times)) > 1
+        return super().is_right(metadata)
+
+    def has_happened(self) -> bool:
+        return self.different > 0
+
+
+class SplitsOfDifferentTimeAreDealtOut(Rescaled):
+    """A split moved to a reader whose channel's watermark is further: its rows are late. Splits are dealt out anew,
+    unread ones too, and a reader's watermark waits for all that it holds."""
+
+    section = 10
+    options = FULL | OFTEN
+    resumes_max = 5
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="ranges", rows=120, parallelism=3, cost_ms=0.3, keys=8, timed="patient")
+        job.sink(job.window(source, "rows", 25), 2)
+
+    def is_right(self, metadata: Metadata) -> bool:
+        held = [p.items for s in metadata.subtasks for p in s.parts if p.name == "splits"]
+        return sum(len(items) > 1 for items in held) > 0 and self.cluster.world.chance() < 0.5
+
+
+class HeldSourcesGetSplits(Rescaled):
+    """A held source accepts splits, but reads nothing, and neither becomes idle nor ends; it reads when draining is
+    over."""
+
+    section = 10
+    options = FULL | OFTEN
+    resumes_max = 4
+    pace = Pace(control_ms=0.5)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_draining = False
+        self.given = 0
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="ranges", rows=100, parallelism=3, cost_ms=0.05, keys=8)
+        job.sink(job.count(source, 2, cost_ms=2.0), 2)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        super().observe(what, who, detail)
+        if what == "down" and isinstance(detail, Release):
+            self.is_draining = not detail.is_last
+            self.given += 1
+        elif what == "down" and isinstance(detail, SplitsAssigned) and self.is_draining:
+            self.cluster.world.violate("a held source has asked for splits")
+
+    def has_happened(self) -> bool:
+        return self.given > 1
+
+
+class EverySourceHadEnded(Rescaled):
+    """All producers of a subtask have finished, and their rows are in flight: it sends its own end of data when it is
+    released and its layers are read, not before."""
+
+    section = 9
+    options = FULL | OFTEN
+    resumes_max = 4
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="ranges", rows=100, parallelism=2, cost_ms=0.01, keys=8, timed="patient")
+        job.sink(job.window(job.repartition(source, "custom", 3, cost_ms=0.5), "reduce", 25), 2)
+
+    def is_right(self, metadata: Metadata) -> bool:
+        sources = {v.index for v in metadata.vertices} - {e.target for e in metadata.edges}
+        ended = all(s.finished for s in metadata.subtasks if s.vertex in sources)
+        return ended and bool(edges_in_flight(metadata))
+
+
+class LastWordBesideAnIdleProducer(Scenario):
+    """A producer's final watermark reaches a subtask while another producer is idle and goes on later: time would end
+    before the rows do, and a timer that is registered after that never fires. Found by a seed: rows were lost."""
+
+    section = 5
+    options = UNALIGNED | OFTEN
+    faults = FaultPlan(kinds=("kill_slot",), count=2, gap_ms=60.0)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._idle: set[Any] = set()
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        short = job.source(0, kind="sequence", rows=10, parallelism=1, cost_ms=0.02, keys=4, timed="idle")
+        long = job.source(1, kind="ranges", rows=60, parallelism=1, cost_ms=0.05, keys=4, timed="idle")
+        job.sink(job.delay(job.union(short, long), 30), 2)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        """Counts last watermarks that arrive where another channel is idle."""
+        if what != "frame" or not isinstance(detail, Event):
+            return
+        place = (who.process.name, detail.channel.consumer)
+        if isinstance(detail.event, Idle):
+            self._idle.add(place)
+        elif place in self._idle:
+            self.count += getattr(detail.event, "timestamp_ms", 0) == WATERMARK_MAX_MS
+
+
+SCENARIOS: list[type[Scenario]] = [
+    FinalWatermarkAtAnotherParallelism, OwnersOfDifferentTime, BarrierBetweenTimers, LayersOfDifferentTime,
+    SplitsOfDifferentTimeAreDealtOut, HeldSourcesGetSplits, EverySourceHadEnded, LastWordBesideAnIdleProducer,
+]  # fmt: skip

@@ -1,0 +1,194 @@
+"""Section 3: restoring at another parallelism, and draining."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from penstock.protocol.messages import Release
+from penstock.protocol.rescale import edges_in_flight
+from penstock.protocol.snapshot import Metadata
+from penstock.simulation.faults import FaultPlan
+from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
+from penstock.simulation.settings import Pace
+from penstock.simulation.workload import WorkloadBuilder
+from penstock.storage.layout import LOG_FOLDER
+
+FULL: dict[str, Any] = UNALIGNED | {"penstock.network.window-bytes": 20_000, "penstock.network.output-queue-bytes": 20_000}
+
+
+class Rescaled(Scenario):
+    """The job is killed after a checkpoint of the right kind, and resumed at other parallelisms, several times in a
+    row."""
+
+    section = 3
+    options = FULL
+    resumes_max: ClassVar[int] = 3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.resumes = 0
+        self._looked_at: Metadata | None = None
+
+    def is_right(self, metadata: Metadata) -> bool:
+        """Whether the newest checkpoint is one to resume from."""
+        return bool(edges_in_flight(metadata))
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        if what == "create" and detail.startswith(LOG_FOLDER):
+            self.cluster.world.after(0.0, None, self._look)
+
+    def _look(self) -> None:
+        log = self.cluster.log
+        assert log is not None
+        metadata = log.newest
+        if metadata is None or metadata is self._looked_at or metadata.is_final or self.cluster.is_over:
+            return
+        self._looked_at = metadata
+        if self.resumes < self.resumes_max and self.is_right(metadata):
+            self.resumes += 1
+            self.count += 1
+            self.cluster.strikes.strike("rescale")
+
+    def has_happened(self) -> bool:
+        return self.count > 0 and self.cluster.statistics.rescales > 0
+
+
+class RowsAreOvertakenOnTheWayToTheirKey(Rescaled):
+    """Rows of a split wait on a forward edge at map 1; the split's new reader feeds map 2, which overtakes them on the
+    way to the same key. Unless the job drains in phases, nearest to the sinks first."""
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="ranges", rows=120, parallelism=3, cost_ms=0.02, keys=4, timed=None)
+        first = job.repartition(source, "forward", cost_ms=1.0)
+        first.stream.start_new_chain()
+        job.sink(job.count(job.repartition(first, "custom", 2, cost_ms=0.5), 3, cost_ms=0.5), 2)
+
+
+class SeveralRescalesInARow(Rescaled):
+    """Each resume comes before the rows of the one before have been read: layers of layers, filtered again and
+    again."""
+
+    resumes_max = 6
+    pace = Pace(work_ms=0.5)
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="ranges", rows=120, parallelism=2, cost_ms=0.01, keys=8, timed=None)
+        job.sink(job.count(job.repartition(source, "custom", 3, cost_ms=1.0), 3, cost_ms=3.0), 2)
+
+    def has_happened(self) -> bool:
+        log = self.cluster.log
+        return log is not None and log.layers > 0 and self.cluster.statistics.rescales >= 3
+
+
+class ResumedInTheMiddleOfDraining(Rescaled):
+    """The checkpoint was triggered while the job drained: a restore from it drains again, at any parallelism, and so
+    does one at the same parallelism."""
+
+    resumes_max = 4
+    pace = Pace(control_ms=3.0, work_ms=0.5)
+    options = FULL | {"execution.checkpointing.interval": "10 ms"}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drained = 0
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="ranges", rows=120, parallelism=2, cost_ms=0.01, keys=8, timed=None)
+        job.sink(job.count(job.repartition(source, "forward", cost_ms=1.0), 3, cost_ms=3.0), 2)
+
+    def is_right(self, metadata: Metadata) -> bool:
+        if metadata.draining:
+            self.drained += 1
+            if self.drained % 2 == 0:
+                self.cluster.strikes.strike("kill_slot")
+                return False
+        return metadata.draining or (not self.resumes and super().is_right(metadata))
+
+    def has_happened(self) -> bool:
+        return self.drained > 0 and self.cluster.statistics.rescales > 0
+
+
+class ReleasedWhileACheckpointIsPending(Rescaled):
+    """K snapshots N with a row unread, then reads it; the level above is released; a subtask there, which N's barrier
+    has not reached, reads, sends to K, then snapshots: restored, K reads the younger row first. A release names the
+    checkpoints that are pending, and is followed when they have ended at the subtask."""
+
+    resumes_max = 5
+    options = FULL | {"execution.checkpointing.interval": "10 ms"}
+    pace = Pace(data_ms=2.0, control_ms=0.5, work_ms=4.0, step_ms=0.3)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pending = 0
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="ranges", rows=150, parallelism=3, cost_ms=0.02, keys=3, timed=None)
+        first = job.repartition(source, "forward", cost_ms=0.3)
+        first.stream.start_new_chain()
+        job.sink(job.count(job.repartition(first, "custom", 3, cost_ms=0.3), 3, cost_ms=0.5), 2)
+
+    def is_right(self, metadata: Metadata) -> bool:
+        return metadata.draining or (self.resumes < 2 and super().is_right(metadata))
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        super().observe(what, who, detail)
+        self.pending += what == "down" and isinstance(detail, Release) and bool(detail.checkpoints)
+
+    def has_happened(self) -> bool:
+        return self.pending > 0
+
+
+class FaultsWhileTheJobDrains(Rescaled):
+    """A slot is killed, a checkpoint is given up, or somebody else takes the job over, right after a release."""
+
+    resumes_max = 2
+    faults = FaultPlan(rescale_share=0.5)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.struck: set[str] = set()
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="ranges", rows=120, parallelism=2, cost_ms=0.02, keys=8)
+        job.sink(job.count(job.repartition(source, "forward", cost_ms=1.0), 3, cost_ms=2.0), 2)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        super().observe(what, who, detail)
+        world = self.cluster.world
+        if what == "down" and isinstance(detail, Release) and len(self.struck) < 6 and world.chance() < 0.4:
+            kind = world.random.choice(("kill_slot", "take_over", "expire_checkpoint", "break_data_link"))
+            self.struck.add(f"{kind} {len(self.struck)}")
+            world.after(world.chance() * 5, None, self.cluster.strikes.strike, kind)
+
+    def has_happened(self) -> bool:
+        return bool(self.struck)
+
+
+class BroadcastKeepsItsParallelism(Rescaled):
+    """Rows of a broadcast that some receivers have read and others have not cannot go to another number of them: the
+    job is not resumed, and the edge is named."""
+
+    resumes_max = 1
+    options = FULL | {"execution.checkpointing.num-retained": 1}
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="sequence", rows=60, parallelism=2, cost_ms=0.01, keys=4, timed=None)
+        self.told = job.repartition(source, "broadcast", 2, cost_ms=4.0)
+        job.sink(self.told, 2)
+
+    def is_right(self, metadata: Metadata) -> bool:
+        names = {e.name for e in metadata.edges if e.partitioner == "broadcast"}
+        if not names & edges_in_flight(metadata):
+            return False
+        self.told.group.root().pinned = False
+        self.cluster.expected_failure = "is a broadcast from 2 to 2 subtasks"
+        return True
+
+    def has_happened(self) -> bool:
+        return self.count > 0 and self.cluster.is_cancelled
+
+
+SCENARIOS: list[type[Scenario]] = [
+    RowsAreOvertakenOnTheWayToTheirKey, SeveralRescalesInARow, ResumedInTheMiddleOfDraining,
+    ReleasedWhileACheckpointIsPending, FaultsWhileTheJobDrains, BroadcastKeepsItsParallelism,
+]  # fmt: skip
