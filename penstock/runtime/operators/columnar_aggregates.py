@@ -285,7 +285,7 @@ def _quotient(sums: Array, counts: Array) -> pa.Array:
 
 
 def _largest(values: Array) -> int:
-    return max(abs(int(values.max())), abs(int(values.min()))) if len(values) else 0
+    return max(abs(int(np.maximum.reduce(values))), abs(int(np.minimum.reduce(values)))) if len(values) else 0
 
 
 def _valid(array: pa.Array) -> npt.NDArray[np.bool_]:

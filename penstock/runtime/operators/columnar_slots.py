@@ -133,4 +133,4 @@ class Scratch:
             self._row_of = np.zeros(2 * slots_end, np.int32)
         rows = np.arange(len(slots), dtype=np.int32)
         self._row_of[slots] = rows
-        return bool((self._row_of.take(slots) == rows).all())
+        return int(np.count_nonzero(self._row_of.take(slots) == rows)) == len(slots)

@@ -57,7 +57,7 @@ class KeyColumn(ABC):
 
     @abstractmethod
     def matches(self, arrays: Sequence[Array], slots: Slots, given: Any, rows: Rows | None) -> npt.NDArray[np.bool_]:
-        """As `penstock.state.columnar.slot_index.Matches`; `given` is what `rows` has made of the batch."""
+        """Whether each slot, which has a key, has that of its row. `given` is what `rows` has made of the batch."""
 
     @abstractmethod
     def store(self, arrays: Sequence[Array], slots: Slots, given: Any, rows: Rows) -> None: ...
@@ -142,18 +142,18 @@ class BytesRows(KeyRows):
         self.data = data
         self.starts = starts
         self.lengths = lengths
-        self.longest = int(lengths.max()) if len(lengths) else 0
 
     def hashed(self, hashes: Hashes | None, rows: Rows | None = None) -> Hashes:
         starts, lengths = (self.starts, self.lengths) if rows is None else (self.starts[rows], self.lengths[rows])
         h = mixed(hashes, lengths.astype(np.int64))
-        for at in range(0, self.longest, 8):
-            if at < 8:
-                words = _words(self.data, starts, lengths, at)
-                h = np.where(lengths > at, mixed(h, words), h)
+        # A string's hash must not depend on its neighbours: the first words are always mixed in, as zeros if need be.
+        for at in range(0, max(int(lengths.max(initial=0)), _ALL_AT_ONCE_BYTES), 8):
+            if at < _ALL_AT_ONCE_BYTES:
+                h = mixed(h, _words(self.data, starts, at) << _beyond(lengths, at))
             else:
                 longer = np.flatnonzero(lengths > at)
-                h[longer] = mixed(h[longer], _words(self.data, starts[longer], lengths[longer], at))
+                words = _words(self.data, starts[longer], at) << _beyond(lengths[longer], at)
+                h[longer] = mixed(h[longer], words)
         return h
 
     def same(self, rows: Rows, others: Rows) -> npt.NDArray[np.bool_]:
@@ -162,28 +162,34 @@ class BytesRows(KeyRows):
         )
 
 
-def _words(data: npt.NDArray[np.uint8], starts: Array, lengths: Array, at: int) -> npt.NDArray[np.uint64]:
-    """Bytes [at, at + 8) of each string as a word, zero behind its end. The word of a string that is not longer than
-    `at` means nothing; neither does the place of a slot that is not there."""
+_ALL_AT_ONCE_BYTES = 16
+"""Longer strings are picked out: one of them shall not cost as much as if all were."""
+
+
+def _words(data: npt.NDArray[np.uint8], starts: Array, at: int) -> npt.NDArray[np.uint64]:
+    """Bytes [at, at + 8) of each string as a word, with what follows the string where that is shorter."""
     every = np.ndarray((len(data) - 7,), np.dtype("<u8"), data, 0, (1,))
-    words: npt.NDArray[np.uint64] = every[np.clip(starts + at, 0, len(every) - 1)]
-    short = lengths < at + 8
-    if short.any():
-        bits = np.clip(lengths[short] - at, 0, 8).astype(np.uint64) * np.uint64(8)
-        whole = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
-        words[short] &= np.where(bits >= 64, whole, (np.uint64(1) << (bits & np.uint64(63))) - np.uint64(1))
+    words: npt.NDArray[np.uint64] = every[np.minimum(starts + at, len(every) - 1)]
     return words
+
+
+def _beyond(lengths: Array, at: int) -> npt.NDArray[np.uint64]:
+    """By how many bits a word at `at` must be shifted to lose what is behind the string (64 or more: all of it)."""
+    return np.maximum(64 + 8 * at - 8 * lengths.astype(np.int64), 0).view(np.uint64)
 
 
 def _equal(data: Array, starts: Array, lengths: Array, data2: Array, starts2: Array, lengths2: Array) -> Array:
     equal: Array = lengths == lengths2
-    longest = int(lengths.max()) if len(lengths) else 0
-    for at in range(0, longest, 8):
-        left = np.flatnonzero(equal & (lengths > at)) if at else np.flatnonzero(equal)
-        if not len(left):
-            break
-        differ = _words(data, starts[left], lengths[left], at) != _words(data2, starts2[left], lengths2[left], at)
-        equal[left[differ & (lengths[left] > at)]] = False
+    for at in range(0, int(lengths.max(initial=0)), 8):
+        if at < _ALL_AT_ONCE_BYTES:
+            differ = (_words(data, starts, at) ^ _words(data2, starts2, at)) << _beyond(lengths, at)
+            equal &= differ == 0
+        else:
+            left = np.flatnonzero(equal & (lengths > at))
+            if not len(left):
+                break
+            differ = _words(data, starts[left], at) ^ _words(data2, starts2[left], at)
+            equal[left] = differ << _beyond(lengths[left], at) == 0
     return equal
 
 

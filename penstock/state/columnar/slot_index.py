@@ -58,7 +58,7 @@ class SlotIndex:
         slots: Slots = np.subtract(entries, 1, dtype=np.intp)
         found = matches(slots, None)
         found &= entries > 0
-        if found.all():
+        if np.count_nonzero(found) == len(found):
             return slots, _NO_ROWS
         rows = np.flatnonzero(~found)
         places, entries = places[rows], entries[rows]
@@ -66,7 +66,7 @@ class SlotIndex:
         step = 0
         while len(rows):
             empty = entries == 0
-            if empty.any():
+            if np.count_nonzero(empty):
                 missing.append(rows[empty])
                 going = ~empty
                 rows, places = rows[going], places[going]
@@ -171,7 +171,7 @@ class SlotIndex:
 
     @staticmethod
     def _limit(size: int) -> int:
-        return size // 4 if size < _LARGE_SIZE else size * 11 // 16
+        return size // 8 if size < _LARGE_SIZE else size * 11 // 16
 
 
 def _place(table: npt.NDArray[np.int32], hashes: Hashes, slots: Slots) -> None:

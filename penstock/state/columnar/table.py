@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.state.columnar.key_columns import BytesKeys, KeyColumn, KeyRows, key_column
 from penstock.state.columnar.slot_arrays import Array, SlotArrays, Slots
-from penstock.state.columnar.slot_index import Hashes, Rows, SlotIndex
+from penstock.state.columnar.slot_index import Hashes, Matches, Rows, SlotIndex
 from penstock.state.columnar.snapshot import FREE, TableView
 
 _EMPTY: npt.NDArray[np.intp] = np.empty(0, np.intp)
@@ -53,6 +53,10 @@ class ColumnTable:
             dtypes += key.dtypes
         self._group_array = len(dtypes)
         dtypes.append(np.uint16)
+        self._hash_array: int | None = None
+        if len(self._keys) > 1 or isinstance(self._keys[0], BytesKeys):
+            self._hash_array = len(dtypes)
+            dtypes.append(np.uint64)
         self._first_value = len(dtypes)
         dtypes += [v.dtype for v in values]
         self._dtypes = dtypes
@@ -73,16 +77,8 @@ class ColumnTable:
         return [key.rows(array) for key, array in zip(self._keys, arrays, strict=True)]
 
     def find_or_insert(self, keys: list[KeyRows], key_groups: npt.NDArray[np.uint16]) -> Found:
-        hashes = _hashes(keys, None)
-        columns = self._arrays.columns
-
-        def matches(slots: Slots, rows: Rows | None) -> npt.NDArray[np.bool_]:
-            found = self._keys[0].matches(columns[self._key_arrays[0]], slots, keys[0], rows)
-            for key, own, given in zip(self._keys[1:], self._key_arrays[1:], keys[1:]):
-                found &= key.matches(columns[own], slots, given, rows)
-            return found
-
-        slots, missing = self._index.find(hashes, matches)
+        hashes = _hashes(keys)
+        slots, missing = self._find(keys, hashes)
         if not len(missing):
             return Found(slots, _EMPTY, _EMPTY)
 
@@ -101,11 +97,43 @@ class ColumnTable:
         self._index.insert(
             missing_hashes[first], new_slots, self.live, self._slots_end, self._stored_hashes, self._is_live
         )
-        self._store(keys, key_groups, new_slots, new_rows)
+        self._store(keys, key_groups, hashes, new_slots, new_rows)
         self._slots_end = max(self._slots_end, int(new_slots.max()) + 1)
         self.live += len(new_slots)
         slots[missing] = new_slots[position]
         return Found(slots, new_slots, new_rows)
+
+    def _find(self, keys: list[KeyRows], hashes: Hashes) -> tuple[Slots, Rows]:
+        columns = self._arrays.columns
+
+        def equal(slots: Slots, rows: Rows | None) -> npt.NDArray[np.bool_]:
+            found = self._keys[0].matches(columns[self._key_arrays[0]], slots, keys[0], rows)
+            for key, own, given in zip(self._keys[1:], self._key_arrays[1:], keys[1:]):
+                found &= key.matches(columns[own], slots, given, rows)
+            return found
+
+        if self._hash_array is None:
+            return self._index.find(hashes, equal)
+        stored = columns[self._hash_array]
+
+        def equally_hashed(slots: Slots, rows: Rows | None) -> npt.NDArray[np.bool_]:
+            found: npt.NDArray[np.bool_] = stored.take(slots) == (hashes if rows is None else hashes[rows])
+            return found
+
+        # Keys are compared once, when their hashes have met; and for each try where two keys have one hash.
+        slots, missing = self._index.find(hashes, equally_hashed)
+        if not len(missing):
+            same = equal(slots, None)
+        else:
+            there = np.ones(len(slots), np.bool_)
+            there[missing] = False
+            rows = np.flatnonzero(there)
+            same = equal(slots[rows], rows)
+        if np.count_nonzero(same) == len(same):
+            return slots, missing
+        return self._index.find(
+            hashes, lambda slots, rows: _where(equally_hashed(slots, rows), slots, rows, equal)
+        )
 
     def _allocate(self, count: int) -> Slots:
         """Slots that were removed are used again."""
@@ -123,19 +151,26 @@ class ColumnTable:
             taken.append(np.arange(self._slots_end, self._slots_end + left))
         return taken[0] if len(taken) == 1 else np.concatenate(taken)
 
-    def _store(self, keys: list[KeyRows], key_groups: npt.NDArray[np.uint16], slots: Slots, rows: Rows) -> None:
+    def _store(
+        self, keys: list[KeyRows], key_groups: npt.NDArray[np.uint16], hashes: Hashes, slots: Slots, rows: Rows
+    ) -> None:
         self.touch(slots)
         columns = self._arrays.columns
         for key, own, given in zip(self._keys, self._key_arrays, keys):
             key.store(columns[own], slots, given, rows)
         columns[self._group_array][slots] = key_groups[rows]
+        if self._hash_array is not None:
+            columns[self._hash_array][slots] = hashes[rows]
         for value, array in zip(self.value_columns, columns[self._first_value :]):
             array[slots] = value.initial
         self._arrays.written(slots)
 
     def _stored_hashes(self, slots: Slots) -> Hashes:
         columns = self._arrays.columns
-        return _hashes([k.stored(columns[own], slots) for k, own in zip(self._keys, self._key_arrays)], None)
+        if self._hash_array is not None:
+            stored: Hashes = columns[self._hash_array][slots]
+            return stored
+        return _hashes([k.stored(columns[own], slots) for k, own in zip(self._keys, self._key_arrays)])
 
     def _is_live(self, slots: Slots) -> npt.NDArray[np.bool_]:
         live: npt.NDArray[np.bool_] = self._arrays.columns[self._group_array][slots] != FREE
@@ -230,9 +265,17 @@ class ColumnTable:
         return view
 
 
-def _hashes(keys: list[KeyRows], rows: Rows | None) -> Hashes:
+def _hashes(keys: list[KeyRows]) -> Hashes:
     hashes: Hashes | None = None
     for given in keys:
-        hashes = given.hashed(hashes, rows)
+        hashes = given.hashed(hashes)
     assert hashes is not None
     return hashes
+
+
+def _where(possible: npt.NDArray[np.bool_], slots: Slots, rows: Rows | None, equal: Matches) -> npt.NDArray[np.bool_]:
+    """Of those that are possible, which are equal. The others may be slots that are not there."""
+    at = np.flatnonzero(possible & (slots >= 0))
+    found = np.zeros(len(slots), np.bool_)
+    found[at] = equal(slots[at], at if rows is None else rows[at])
+    return found
