@@ -91,12 +91,6 @@ class PeerLost(Message):
     detail: str
 
 
-class ReachedEndOfData(Message):
-    generation: Generation
-    slot: int
-    subtask: SubtaskId
-
-
 class SplitsRequested(Message):
     """A reader has nothing left to read. Answered by `SplitsAssigned` when there is something."""
 
@@ -138,6 +132,14 @@ class SubtaskStatus(msgspec.Struct, frozen=True):
     step_ms_max: float = 0.0
     late_rows: int = 0
     skipped_rows: int = 0
+
+
+class ReachedEndOfData(Message):
+    generation: Generation
+    slot: int
+    subtask: SubtaskId
+    status: SubtaskStatus | None = None
+    """Its last counts."""
 
 
 class SlotStatus(Message):

@@ -431,7 +431,8 @@ class Subtask:
         self._ended = True
         self.output.emit_event(Watermark(WATERMARK_MAX_MS))
         self.output.emit_event(EndOfData())
-        self._send_message(ReachedEndOfData(self._generation, self._slot, self.id))
+        last_counts = self.status(busy_share=0.0, backpressured_share=0.0, step_ms_max=0.0)
+        self._send_message(ReachedEndOfData(self._generation, self._slot, self.id, last_counts))
 
     def _take_splits(self, splits: list[bytes], no_more: bool) -> None:
         if self.reader is None:

@@ -231,7 +231,9 @@ class JobMaster:
             case DrainReport():
                 if self._drain is not None:
                     self._drain.on_report(message)
-            case ReachedEndOfData(subtask=subtask):
+            case ReachedEndOfData(subtask=subtask, status=status):
+                if status is not None:
+                    self._reporter.on_subtask(status, now_ms)
                 self._on_end_of_data(SubtaskId(*subtask), now_ms)
             case SplitsRequested(subtask=subtask):
                 sources = self.checkpoints.sources
@@ -405,4 +407,6 @@ class JobMaster:
             self.fail(FailureCause(failed.summary, failed.traceback))
 
     def finished_with(self, outcome: JobOutcome) -> None:
+        for line in self._reporter.rows_left_out():
+            self.console.warning(line)
         self.outcome = outcome

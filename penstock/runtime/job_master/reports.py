@@ -54,14 +54,31 @@ class Reporter:
     def on_status(self, status: SlotStatus, now_ms: float) -> None:
         self._rss_bytes[status.slot] = status.rss_bytes
         for subtask in status.subtasks:
-            key = (subtask.vertex, subtask.subtask)
-            view = _SubtaskView(subtask, now_ms)
-            known = self._subtasks.get(key)
-            elapsed_s = 0.0 if known is None else (now_ms - known.at_ms) / 1000
-            if known is not None and elapsed_s > 0:
-                view.rows_in_per_s = max(0, subtask.rows_in - known.status.rows_in) / elapsed_s
-                view.rows_out_per_s = max(0, subtask.rows_out - known.status.rows_out) / elapsed_s
-            self._subtasks[key] = view
+            self.on_subtask(subtask, now_ms)
+
+    def on_subtask(self, subtask: SubtaskStatus, now_ms: float) -> None:
+        key = (subtask.vertex, subtask.subtask)
+        view = _SubtaskView(subtask, now_ms)
+        known = self._subtasks.get(key)
+        elapsed_s = 0.0 if known is None else (now_ms - known.at_ms) / 1000
+        if known is not None and elapsed_s > 0:
+            view.rows_in_per_s = max(0, subtask.rows_in - known.status.rows_in) / elapsed_s
+            view.rows_out_per_s = max(0, subtask.rows_out - known.status.rows_out) / elapsed_s
+        self._subtasks[key] = view
+
+    def rows_left_out(self) -> list[str]:
+        """What the user should know at the end: a line for each vertex that left rows out."""
+        lines = []
+        for vertex in self._graph.vertices:
+            rows = self._rows(vertex.index)
+            if rows.late:
+                lines.append(
+                    f"'{vertex.name}': {rows.late:,} rows came after their windows had ended, and were dropped (see "
+                    "allowed_lateness and side_output_late_data)"
+                )
+            if rows.skipped:
+                lines.append(f"'{vertex.name}': {rows.skipped:,} rows could not be read, and were skipped as it says")
+        return lines
 
     def on_generation_ended(self) -> None:
         """Counters start from 0 with each generation; what was counted stays in the sums."""

@@ -19,6 +19,7 @@ from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.protocol.elements import Generation
+from penstock.protocol.messages import ReachedEndOfData
 from penstock.runtime.failures import OperatorFailure
 from tests.unit.runtime.small_job import CommittedRows, SmallJob, graph_of
 from tests.unit.runtime.test_small_jobs import SMALL, TIMEOUTS, finish, run_with_checkpoint
@@ -334,3 +335,20 @@ def test_no_row_is_late_after_a_change_of_parallelism(build: Build, to: int, see
         assert rows == [(key, sums[key] * 3) for key in range(5)]
     else:
         assert rows == expected_counts()
+
+
+def test_the_end_of_data_brings_the_last_counts_of_late_rows() -> None:
+    def build(env: StreamExecutionEnvironment) -> None:
+        env.disable_operator_chaining()
+        strategy = WatermarkStrategy.for_generator(Eager).with_timestamp_assigner(lambda x, _: time_of(x))
+        numbers = env.from_source(NumberSequenceSource(0, 9 * ROWS - 1), strategy, "numbers").set_parallelism(1)
+        windows = numbers.key_by(lambda x: x % 5, Types.LONG()).window(
+            TumblingEventTimeWindows.of(Time.milliseconds(10))
+        )
+        windows.process(Starts(), TRIPLE).sink_to(CommittedRows())
+
+    job = SmallJob(graph_of(build, 2), Configuration(FREQUENT))
+    kept = sum(count for _, _, count in finish(job, 1))
+    job.close()
+    ends = [m.status for m in job.messages if isinstance(m, ReachedEndOfData)]
+    assert 0 < sum(status.late_rows for status in ends) == 9 * ROWS - kept
