@@ -137,6 +137,16 @@ def rss_bytes(pid: int | str = "self") -> int | None:
     return resident_pages * os.sysconf("SC_PAGE_SIZE")
 
 
+def cpu_seconds(pid: int) -> float | None:
+    """What a process has computed for, all threads together; None where there is no /proc."""
+    try:
+        # The name, in parentheses, may hold anything.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def jvm_rss_bytes(spark: SparkContext) -> int | None:
     process = getattr(spark._gateway, "proc", None)
     return rss_bytes(process.pid) if process else None

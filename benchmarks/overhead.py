@@ -1,11 +1,15 @@
 """What a checkpoint each second costs in throughput.
 
-    overhead.py [seconds=600] [block_s=5] [precision=0.01] [warm_up_s=15] [parallelism=2] [any.option=...]
+    overhead.py [seconds=600] [block_s=1] [precision=0.01] [warm_up_s=15] [parallelism=2] [any.option=...]
 
 One run of the pressure pipeline without its pause. Blocks with a checkpoint each second and blocks with none take
-turns (on, off, off, on, …), so that warm-up and drift fall on both. Each neighbouring pair gives a ratio; the run
-ends when the 95 % interval of their median is within ± `precision`, or after `seconds`. Rows are counted in a page of
-memory that the sinks share with this process. Prints one line of JSON last.
+turns as ABBA, BAAB, …, so that warm-up and drift, of rising or falling speed alike, fall on both. Each four blocks give
+a ratio, the rows of both with over those of both without; the run ends when the 95 % interval of the ratios' median is
+within ± `precision`, or after `seconds`. A block is a whole number of seconds, with a checkpoint in the middle of each.
+Short blocks tell more in the same time: what disturbs a machine lasts longer than they do, and so disturbs both sides.
+`ratio_sd` is the spread of the ratios. Beside it, `cpu_ratio` is the same of rows per second that the slots computed:
+less than what is claimed, for it does not see a stream that waits, but hardly disturbed by other programs. Rows are
+counted in a page of memory that the sinks share with this process. Prints one line of JSON last.
 """
 
 from __future__ import annotations
@@ -16,6 +20,8 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +30,7 @@ from measuring import (
     START_LIMIT_S,
     Arguments,
     configured,
+    cpu_seconds,
     median_interval,
     parse_arguments,
     print_result,
@@ -34,40 +41,87 @@ from penstock.spark.session import open_session
 from pressure import declare
 from sinks import CountingSink, counted
 
-DEFAULTS = {"seconds": "600", "block_s": "5", "precision": "0.01", "warm_up_s": "15", "parallelism": "2"}
-CHECKPOINT_EACH_S = 1.0
-PAIRS_MIN = 8
+DEFAULTS = {"seconds": "600", "block_s": "1", "precision": "0.01", "warm_up_s": "15", "parallelism": "2"}
+CHECKPOINT_EACH_S = 1
+QUADS_MIN = 8
 
 
-def block(client: JobClient, counts: Path, seconds: float, checkpoints: bool) -> float:
-    """Rows per second over one block."""
-    started, rows_before = time.monotonic(), counted(counts).rows
-    next_trigger = started + CHECKPOINT_EACH_S / 2
-    while (now := time.monotonic()) < started + seconds:
-        if checkpoints and now >= next_trigger:
+@dataclass(frozen=True)
+class Block:
+    with_checkpoints: bool
+    rows: int
+    seconds: float
+    cpu_s: float
+    """Of the slots; 0 where that cannot be known."""
+
+    @property
+    def rows_per_s(self) -> float:
+        return self.rows / self.seconds
+
+
+def run_block(client: JobClient, counts: Path, seconds: int, checkpoints: bool) -> Block:
+    """A checkpoint in the middle of each of its seconds, or none."""
+    slots = client.report().slot_pids
+    started, rows_before, cpu_before_s = time.monotonic(), counted(counts).rows, cpu_of(slots)
+    triggers = (
+        [started + n + CHECKPOINT_EACH_S / 2 for n in range(0, seconds, CHECKPOINT_EACH_S)] if checkpoints else []
+    )
+    for at in [*triggers, started + seconds]:
+        time.sleep(max(0.0, at - time.monotonic()))
+        if at in triggers:
             client.trigger_checkpoint()
-            next_trigger += CHECKPOINT_EACH_S
-        time.sleep(max(0.0, min(next_trigger if checkpoints else started + seconds, started + seconds) - now))
-    return (counted(counts).rows - rows_before) / (time.monotonic() - started)
+    rows = counted(counts).rows - rows_before
+    return Block(checkpoints, rows, time.monotonic() - started, cpu_of(slots) - cpu_before_s)
 
 
-def measure_pairs(client: JobClient, counts: Path, args: Arguments) -> list[tuple[float, float]]:
-    """(rows per second with checkpoints, without)."""
-    block_s, precision = args.number("block_s"), args.number("precision")
+def cpu_of(slots: Iterable[int]) -> float:
+    return sum(cpu_seconds(pid) or 0.0 for pid in slots)
+
+
+def wall(block: Block) -> float:
+    return block.seconds
+
+
+def cpu(block: Block) -> float:
+    return block.cpu_s
+
+
+def ratio_of(quad: list[Block], cost: Callable[[Block], float]) -> float:
+    """Rows per cost with checkpoints over those without."""
+    on, off = ([b for b in quad if b.with_checkpoints is side] for side in (True, False))
+    rate_on, rate_off = (sum(b.rows for b in side) / sum(cost(b) for b in side) for side in (on, off))
+    return rate_on / rate_off
+
+
+def spread(name: str, ratios: list[float]) -> dict[str, float | None]:
+    low, high = median_interval(ratios)
+    is_bounded = math.isfinite(low)
+    return {
+        name: round(statistics.median(ratios), 4),
+        f"{name}_sd": round(statistics.stdev(ratios), 4) if len(ratios) > 1 else None,
+        f"{name}_low": round(low, 4) if is_bounded else None,
+        f"{name}_high": round(high, 4) if is_bounded else None,
+        f"{name}_half_width": round((high - low) / 2, 4) if is_bounded else None,
+    }
+
+
+def measure_quads(client: JobClient, counts: Path, args: Arguments) -> list[list[Block]]:
+    block_s, precision = args.whole("block_s"), args.number("precision")
     deadline = time.monotonic() + args.number("seconds")
-    pairs: list[tuple[float, float]] = []
+    quads: list[list[Block]] = []
     while time.monotonic() < deadline:
-        on_first = len(pairs) % 2 == 0
-        first = block(client, counts, block_s, checkpoints=on_first)
-        second = block(client, counts, block_s, checkpoints=not on_first)
-        pairs.append((first, second) if on_first else (second, first))
-        low, high = median_interval([on / off for on, off in pairs])
-        if len(pairs) >= PAIRS_MIN and (high - low) / 2 <= precision:
+        first = len(quads) % 2 == 0
+        order = (first, not first, not first, first)
+        quads.append([run_block(client, counts, block_s, checkpoints=on) for on in order])
+        low, high = median_interval([ratio_of(quad, wall) for quad in quads])
+        if len(quads) >= QUADS_MIN and (high - low) / 2 <= precision:
             break
-    return pairs
+    return quads
 
 
 def measure(args: Arguments) -> dict[str, Any]:
+    if args.whole("block_s") < 1:
+        sys.exit("block_s: a block holds whole checkpoint periods, so it is 1, 2, … seconds long")
     home = Path(tempfile.mkdtemp(prefix="penstock-overhead-"))
     counts = home / "counts"
     counts.mkdir()
@@ -85,26 +139,26 @@ def measure(args: Arguments) -> dict[str, Any]:
         wait_until("first rows", client, lambda r: counted(counts).rows > 0, START_LIMIT_S)
         time.sleep(args.number("warm_up_s"))
         before = client.report().completed
-        pairs = measure_pairs(client, counts, args)
+        quads = measure_quads(client, counts, args)
         report = client.report()
         client.cancel().result(END_LIMIT_MS / 1000)
     finally:
         spark.stop()
         shutil.rmtree(home, ignore_errors=True)
-    ratios = [on / off for on, off in pairs]
-    low, high = median_interval(ratios)
+    rates = {on: [b.rows_per_s for quad in quads for b in quad if b.with_checkpoints is on] for on in (True, False)}
+    has_cpu = all(block.cpu_s for quad in quads for block in quad)
     return {
         "peer": "penstock",
         "workload": "overhead",
         "options": args.options,
-        "pairs": len(pairs),
+        "block_s": args.whole("block_s"),
+        "quads": len(quads),
         "checkpoints": report.completed - before,
         "failed": report.failed,
-        "rows_per_s_with": round(statistics.median(on for on, _ in pairs)),
-        "rows_per_s_without": round(statistics.median(off for _, off in pairs)),
-        "ratio": round(statistics.median(ratios), 4),
-        "ratio_low": round(low, 4) if math.isfinite(low) else None,
-        "ratio_high": round(high, 4) if math.isfinite(high) else None,
+        "rows_per_s_with": round(statistics.median(rates[True])),
+        "rows_per_s_without": round(statistics.median(rates[False])),
+        **spread("ratio", [ratio_of(quad, wall) for quad in quads]),
+        **(spread("cpu_ratio", [ratio_of(quad, cpu) for quad in quads]) if has_cpu else {}),
     }
 
 

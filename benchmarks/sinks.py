@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from measuring import POLL_S
 from penstock.common.typeinfo import TypeInformation
@@ -143,7 +142,7 @@ class _CountingWriter(SinkWriter):
     def write(self, batch: pa.RecordBatch) -> None:
         self._rows += batch.num_rows
         if self._column is not None:
-            self._sum += pc.sum(batch.column(self._column)).as_py()
+            self._sum += int(batch.column(self._column).to_numpy().sum())
         COUNTER.pack_into(self._page, 0, self._rows, self._sum)
 
     def close(self) -> None:

@@ -50,3 +50,5 @@ def test_arguments() -> None:
     assert (args.number("seconds"), args.flag("busy"), args.options) == (5.0, False, {"a.b": "x=y"})
     with pytest.raises(SystemExit, match="'second=5'"):
         parse_arguments(["second=5"], {"seconds": "45"})
+    with pytest.raises(SystemExit, match="workload=other: it is one of map, udf"):
+        parse_arguments(["workload=other"], {"workload": "map"}, {"workload": ("map", "udf")})
