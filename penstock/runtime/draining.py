@@ -33,14 +33,26 @@ class DrainReleased:
     checkpoints: list[int]
 
 
+class NumberedEdge(Protocol):
+    @property
+    def index(self) -> int: ...
+
+
 class Gate(Protocol):
-    channels: list[InputChannel]
+    @property
+    def channels(self) -> Sequence[InputChannel]: ...
+
+    @property
+    def edge_of(self) -> Sequence[NumberedEdge]: ...
 
     @property
     def layers(self) -> Iterable[Layer]: ...
 
 
 class Partition(Protocol):
+    @property
+    def edge(self) -> NumberedEdge: ...
+
     @property
     def emitted(self) -> list[int]: ...
 
@@ -96,17 +108,14 @@ class SubtaskDraining:
             self._next.clear()
             self._ended.clear()
 
-    def report(
-        self, gate: Gate, inputs: Sequence[int], outputs: Sequence[tuple[int, Partition]], idle: bool
-    ) -> DrainReport | None:
-        """Called when the subtask has run empty; None where there is nothing new to say. `inputs` and `outputs` are
-        the edges of the gate's channels and of the partitions, by number."""
+    def report(self, gate: Gate, partitions: Sequence[Partition], idle: bool) -> DrainReport | None:
+        """Called when the subtask has run empty; None where there is nothing new to say."""
         if self._stage is not Stage.RELEASED:
             return None
         applied: dict[int, int] = {}
-        for edge, channel in zip(inputs, gate.channels):
-            applied[edge] = applied.get(edge, 0) + channel.applied
-        emitted = {edge: sum(partition.emitted) for edge, partition in outputs}
+        for edge, channel in zip(gate.edge_of, gate.channels):
+            applied[edge.index] = applied.get(edge.index, 0) + channel.applied
+        emitted = {partition.edge.index: sum(partition.emitted) for partition in partitions}
         layers_read = all(layer.read for layer in gate.layers)
         said = (layers_read, idle, applied, emitted)
         if said == self._reported:

@@ -246,10 +246,8 @@ class Subtask:
 
     def _tell_empty(self) -> None:
         """While the job drains, the JobMaster hears of each time that there is nothing left to do here."""
-        outputs = [(p.edge.index, p) for p in self.partitions]
-        inputs = [edge.index for edge in self.gate.edge_of]
         idle = not (self.chain.unfinished or self.clock.time.behind)
-        report = self.draining.report(self.gate, inputs, outputs, idle)
+        report = self.draining.report(self.gate, self.partitions, idle)
         if report is not None:
             self._send_message(report)
 

@@ -51,8 +51,14 @@ class _Channel:
     applied: int = 0
 
 
+@dataclass(frozen=True)
+class _Edge:
+    index: int
+
+
 class _Gate:
-    def __init__(self, channels: list[_Channel], layers: int) -> None:
+    def __init__(self, edges: list[int], channels: list[_Channel], layers: int) -> None:
+        self.edge_of = [_Edge(edge) for edge in edges]
         self.channels = channels
         self.layers = [_Layer(layers)]
 
@@ -67,7 +73,8 @@ class _Layer:
 
 
 class _Partition:
-    def __init__(self, channels: list[_Channel]) -> None:
+    def __init__(self, edge: _Edge, channels: list[_Channel]) -> None:
+        self.edge = edge
         self.channels = channels
 
     @property
@@ -104,8 +111,10 @@ class Model:
         self.outputs = {s: [k for k in self.channels if edges[k[0]][0] == s.vertex and k[1] == s.subtask]
                         for s in self.subtasks}  # fmt: skip
         self.gates = {
-            s: _Gate([self.channels[k] for k in self.inputs[s]], random.randrange(4) if self.inputs[s] else 0)
-            for s in self.subtasks
+            s: _Gate(
+                [k[0] for k in keys], [self.channels[k] for k in keys], random.randrange(4) if keys else 0
+            )
+            for s, keys in self.inputs.items()
         }
         for side in self.sides.values():
             side.hold()
@@ -174,9 +183,11 @@ class Model:
             self.live_rows[subtask] -= 1
             self._pass_on(subtask)
             return
-        outputs = [(e, _Partition([self.channels[k] for k in self.outputs[subtask] if k[0] == e]))
-                   for e in {k[0] for k in self.outputs[subtask]}]  # fmt: skip
-        report = side.report(gate, [k[0] for k in self.inputs[subtask]], outputs, True)  # type: ignore[arg-type]
+        partitions = [
+            _Partition(_Edge(e), [self.channels[k] for k in self.outputs[subtask] if k[0] == e])
+            for e in {k[0] for k in self.outputs[subtask]}
+        ]
+        report = side.report(gate, partitions, True)  # type: ignore[arg-type]
         if report is not None:
             self.reports.append(report)
 
