@@ -12,9 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
 
+from penstock.common import scalar_types as scalar
 from penstock.common.columns import ColumnType
 from penstock.common.typeinfo import TypeInformation
 from penstock.protocol.keys import Hashes, hash_int64, key_hash
+from penstock.runtime.string_hashes import hashes_of
 
 _REMEMBERED_MAX = 65_536
 
@@ -56,6 +58,8 @@ class KeyColumns:
             return hash_int64(array.to_numpy())
         if kinds.is_boolean(array.type):
             return hash_int64(array.cast(pa.int8()).to_numpy())
+        if self._types[at] in (scalar.STRING, scalar.BYTES):
+            return hashes_of(array)
         distinct = array.dictionary_encode()
         remembered = self._hash_of[at]
         if len(remembered) > _REMEMBERED_MAX:

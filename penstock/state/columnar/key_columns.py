@@ -18,16 +18,19 @@ from penstock.state.columnar.slot_arrays import Array, Slots
 from penstock.state.columnar.slot_index import Hashes, Rows
 
 _MULTIPLIER = np.uint64(0x9E37_79B9_7F4A_7C15)
-_SHIFT = np.uint64(32)
+_SECOND_MULTIPLIER = np.uint64(0xBF58_476D_1CE4_E5B9)
 _PADDING = 8
 _HEAP_COMPACTED_FROM_BYTES = 1 << 20
 
 
 def mixed(hashes: Hashes | None, words: npt.NDArray[Any]) -> Hashes:
-    """Folds a 64-bit word of each row into its hash (multiply and xor-shift); None: nothing has been folded yet."""
+    """Folds a 64-bit word of each row into its hash; None: nothing has been folded yet. Multiplied twice, with shifts
+    down between: words that differ in their highest bits only are apart in the lowest, by which places are chosen."""
     h = words.view(np.uint64)
     h = h * _MULTIPLIER if hashes is None else (hashes ^ h) * _MULTIPLIER
-    h ^= h >> _SHIFT
+    h ^= h >> np.uint64(32)
+    h *= _SECOND_MULTIPLIER
+    h ^= h >> np.uint64(29)
     return h
 
 
@@ -149,10 +152,10 @@ class BytesRows(KeyRows):
         # A string's hash must not depend on its neighbours: the first words are always mixed in, as zeros if need be.
         for at in range(0, max(int(lengths.max(initial=0)), _ALL_AT_ONCE_BYTES), 8):
             if at < _ALL_AT_ONCE_BYTES:
-                h = mixed(h, _words(self.data, starts, at) << _beyond(lengths, at))
+                h = mixed(h, words_at(self.data, starts, at) << _beyond(lengths, at))
             else:
                 longer = np.flatnonzero(lengths > at)
-                words = _words(self.data, starts[longer], at) << _beyond(lengths[longer], at)
+                words = words_at(self.data, starts[longer], at) << _beyond(lengths[longer], at)
                 h[longer] = mixed(h[longer], words)
         return h
 
@@ -166,7 +169,7 @@ _ALL_AT_ONCE_BYTES = 16
 """Longer strings are picked out: one of them shall not cost as much as if all were."""
 
 
-def _words(data: npt.NDArray[np.uint8], starts: Array, at: int) -> npt.NDArray[np.uint64]:
+def words_at(data: npt.NDArray[np.uint8], starts: Array, at: int) -> npt.NDArray[np.uint64]:
     """Bytes [at, at + 8) of each string as a word, with what follows the string where that is shorter."""
     every = np.ndarray((len(data) - 7,), np.dtype("<u8"), data, 0, (1,))
     words: npt.NDArray[np.uint64] = every[np.minimum(starts + at, len(every) - 1)]
@@ -182,13 +185,13 @@ def _equal(data: Array, starts: Array, lengths: Array, data2: Array, starts2: Ar
     equal: Array = lengths == lengths2
     for at in range(0, int(lengths.max(initial=0)), 8):
         if at < _ALL_AT_ONCE_BYTES:
-            differ = (_words(data, starts, at) ^ _words(data2, starts2, at)) << _beyond(lengths, at)
+            differ = (words_at(data, starts, at) ^ words_at(data2, starts2, at)) << _beyond(lengths, at)
             equal &= differ == 0
         else:
             left = np.flatnonzero(equal & (lengths > at))
             if not len(left):
                 break
-            differ = _words(data, starts[left], at) ^ _words(data2, starts2[left], at)
+            differ = words_at(data, starts[left], at) ^ words_at(data2, starts2[left], at)
             equal[left] = differ << _beyond(lengths[left], at) == 0
     return equal
 
