@@ -13,7 +13,10 @@ from penstock.simulation.settings import Pace
 from penstock.simulation.workload import WorkloadBuilder
 from penstock.storage.layout import LOG_FOLDER
 
-FULL: dict[str, Any] = UNALIGNED | {"penstock.network.window-bytes": 20_000, "penstock.network.output-queue-bytes": 20_000}
+FULL: dict[str, Any] = UNALIGNED | {
+    "penstock.network.window-bytes": 20_000,
+    "penstock.network.output-queue-bytes": 20_000,
+}
 
 
 class Rescaled(Scenario):
@@ -115,17 +118,17 @@ class ReleasedWhileACheckpointIsPending(Rescaled):
 
     resumes_max = 5
     options = FULL | {"execution.checkpointing.interval": "10 ms"}
-    pace = Pace(data_ms=2.0, control_ms=0.5, work_ms=4.0, step_ms=0.3)
+    pace = Pace(data_ms=30.0, control_ms=0.3, work_ms=0.5, step_ms=0.05)
 
     def __init__(self) -> None:
         super().__init__()
         self.pending = 0
 
     def declare(self, job: WorkloadBuilder) -> None:
-        source = job.source(kind="ranges", rows=150, parallelism=3, cost_ms=0.02, keys=3, timed=None)
-        first = job.repartition(source, "forward", cost_ms=0.3)
-        first.stream.start_new_chain()
-        job.sink(job.count(job.repartition(first, "custom", 3, cost_ms=0.3), 3, cost_ms=0.5), 2)
+        # The barrier is at once where the source is, and comes late to the other slots.
+        source = job.source(kind="collection", rows=150, cost_ms=0.02, keys=8, timed=None)
+        first = job.repartition(source, "custom", 3, cost_ms=0.6)
+        job.sink(job.count(first, 3, cost_ms=0.6), 2)
 
     def is_right(self, metadata: Metadata) -> bool:
         return metadata.draining or (self.resumes < 2 and super().is_right(metadata))

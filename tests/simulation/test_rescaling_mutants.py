@@ -1,0 +1,185 @@
+"""The simulation finds broken rules of event time, rescaling and draining, each on the schedule that it was written
+for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from penstock.protocol import draining as protocol_draining
+from penstock.protocol import rescale, watermark_valve
+from penstock.protocol.elements import WATERMARK_MAX_MS, EndOfData
+from penstock.protocol.snapshot import ChannelTime
+from penstock.runtime import draining, restore, subtask
+from penstock.runtime.event_time import generation, progress, timers
+from penstock.simulation.scenarios import run_scenario
+from penstock.state import hash_map
+
+Patch = Callable[[Any, str, Any], None]
+
+
+# ---- draining -------------------------------------------------------------------------------------------------------
+
+
+def everything_is_released_at_once(patch: Patch) -> None:
+    patch(protocol_draining, "phases", lambda vertices, edges: [tuple(range(vertices))])
+
+
+def sources_are_released_first(patch: Patch) -> None:
+    phases = protocol_draining.phases
+    patch(protocol_draining, "phases", lambda vertices, edges: phases(vertices, edges)[::-1])
+
+
+def a_release_does_not_wait_for_checkpoints(patch: Patch) -> None:
+    on_release = draining.SubtaskDraining.on_release
+    patch(draining.SubtaskDraining, "on_release", lambda self, is_last, checkpoints: on_release(self, is_last, []))
+
+
+def a_draining_checkpoint_is_restored_like_any_other(patch: Patch) -> None:
+    is_rescaled = rescale.is_rescaled
+
+    def forgets(metadata: Any, vertices: Any, edges: Any) -> bool:
+        return is_rescaled(msgspec.structs.replace(metadata, draining=False), vertices, edges)
+
+    patch(rescale, "is_rescaled", forgets)
+
+
+def the_first_report_releases_the_next_level(patch: Patch) -> None:
+    patch(protocol_draining.Draining, "_is_final", lambda self: True)
+
+
+# ---- who gets what --------------------------------------------------------------------------------------------------
+
+
+def state_is_restored_with_all_key_groups(patch: Patch) -> None:
+    own = hash_map.HashMapStateBackend.restore
+
+    def everything(self: Any, operator: str, name: str, data: bytes, key_groups: range) -> None:
+        own(self, operator, name, data, range(1 << 15))
+
+    patch(hash_map.HashMapStateBackend, "restore", everything)
+
+
+def splits_are_dealt_out_to_everybody(patch: Patch) -> None:
+    patch(rescale, "dealt", lambda items, new, subtask: [item for of_one in items for item in of_one])
+
+
+def whole_channels_go_to_one_owner_of_keys(patch: Patch) -> None:
+    def whole(old: int, new: int, max_parallelism: int, consumer: int) -> list[rescale.Share]:
+        return [rescale.Share(h, rescale.Filter.WHOLE) for h in range(old) if h * new // old == consumer]
+
+    keyed = rescale._keyed_shares
+    patch(rescale, "_keyed_shares", whole)
+    patch(rescale, "state_holders", lambda old, new, m, s: [h.holder for h in keyed(old, new, m, s)])
+
+
+# ---- time -----------------------------------------------------------------------------------------------------------
+
+
+def live_channels_start_at_the_maximum(patch: Patch) -> None:
+    def furthest(producers: Any) -> ChannelTime:
+        return ChannelTime(max((p.watermark_ms or 0 for p in producers), default=watermark_valve.WATERMARK_MIN_MS))
+
+    patch(rescale, "live_start", furthest)
+
+
+def there_are_no_floors(patch: Patch) -> None:
+    patch(rescale, "floors", lambda old, max_parallelism, key_groups: [])
+
+
+def time_of_a_key_group_is_that_of_the_subtask(patch: Patch) -> None:
+    patch(progress.EventTime, "of_group", lambda self, key_group: self.current_ms)
+
+
+def recovered_layers_hold_nothing_back(patch: Patch) -> None:
+    add = watermark_valve.WatermarkValve.add_virtual
+    patch(watermark_valve.WatermarkValve, "add_virtual", lambda self, time: add(self, ChannelTime(WATERMARK_MAX_MS)))
+
+
+def an_end_of_data_in_a_layer_ends_its_live_channel(patch: Patch) -> None:
+    on_event = subtask.Subtask._on_event
+
+    def leaks(self: Any, found: Any) -> None:
+        on_event(self, found)
+        if isinstance(found.event, EndOfData):
+            self.clock.on_inputs(self.valve.on_event(found.channel, found.event))
+            self._input_ended = self._input_ended or self.valve.all_ended
+
+    patch(subtask.Subtask, "_on_event", leaks)
+
+
+def restores_forget_that_timers_were_firing(patch: Patch) -> None:
+    restored_time = restore.SubtaskRestore.restored_time
+
+    def as_said(self: Any) -> Any:
+        found = restored_time(self)
+        return replace(found, current_ms=found.emitted_ms, floors=())
+
+    patch(restore.SubtaskRestore, "restored_time", as_said)
+
+
+def fired_timers_stay_registered(patch: Patch) -> None:
+    take = timers.TimerQueue.take_due
+
+    def kept(self: Any, now_ms: int) -> Any:
+        timer = take(self, now_ms)
+        if timer is not None:
+            self._registered.put(timer.timestamp_ms, True)
+        return timer
+
+    patch(timers.TimerQueue, "take_due", kept)
+
+
+def resumed_firing_never_ends(patch: Patch) -> None:
+    patch(timers.TimerQueue, "resumes", property(lambda self: self._resumes))
+
+
+def generators_learn_anew(patch: Patch) -> None:
+    patch(generation.WatermarkGeneration, "restore", lambda self, *arguments: None)
+
+
+def the_last_word_of_one_ends_time_for_all(patch: Patch) -> None:
+    risen = watermark_valve.WatermarkValve._risen
+
+    def hasty(self: Any) -> Any:
+        talking = [c for c in self._all() if not c.ended and not c.idle]
+        if talking and all(c.watermark_ms == WATERMARK_MAX_MS for c in talking) and self.current_ms < WATERMARK_MAX_MS:
+            self.current_ms = WATERMARK_MAX_MS
+            return WATERMARK_MAX_MS
+        return risen(self)
+
+    patch(watermark_valve.WatermarkValve, "_risen", hasty)
+
+
+MUTANTS: list[tuple[Callable[[Patch], None], str]] = [
+    (everything_is_released_at_once, "rows-are-overtaken-on-the-way-to-their-key"),
+    (sources_are_released_first, "rows-are-overtaken-on-the-way-to-their-key"),
+    (a_release_does_not_wait_for_checkpoints, "released-while-a-checkpoint-is-pending"),
+    (a_draining_checkpoint_is_restored_like_any_other, "resumed-in-the-middle-of-draining"),
+    (the_first_report_releases_the_next_level, "rows-are-overtaken-on-the-way-to-their-key"),
+    (state_is_restored_with_all_key_groups, "owners-of-different-time"),
+    (splits_are_dealt_out_to_everybody, "splits-of-different-time-are-dealt-out"),
+    (whole_channels_go_to_one_owner_of_keys, "several-rescales-in-a-row"),
+    (live_channels_start_at_the_maximum, "final-watermark-at-another-parallelism"),
+    (there_are_no_floors, "owners-of-different-time"),
+    (time_of_a_key_group_is_that_of_the_subtask, "owners-of-different-time"),
+    (recovered_layers_hold_nothing_back, "layers-of-different-time"),
+    (an_end_of_data_in_a_layer_ends_its_live_channel, "every-source-had-ended"),
+    (restores_forget_that_timers_were_firing, "barrier-between-timers"),
+    (fired_timers_stay_registered, "barrier-between-timers"),
+    (resumed_firing_never_ends, "barrier-between-timers"),
+    (generators_learn_anew, "splits-of-different-time-are-dealt-out"),
+    (the_last_word_of_one_ends_time_for_all, "last-word-beside-an-idle-producer"),
+]
+
+
+@pytest.mark.parametrize(("mutant", "scenario"), MUTANTS, ids=[m.__name__ for m, _ in MUTANTS])
+def test_a_broken_rule_is_found(
+    mutant: Callable[[Patch], None], scenario: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutant(monkeypatch.setattr)
+    assert any(run_scenario(scenario, seed).violations for seed in range(30)), "nobody has noticed"
