@@ -148,3 +148,15 @@ def test_each_list_of_captures_is_gone_through_once() -> None:
     Counted.times = 0
     assert verify([all_to_all], subtasks) == []
     assert Counted.times == 2 * width
+
+
+def test_while_the_job_drains_nobody_has_recovered_rows_and_younger_ones() -> None:
+    unread = LayerCut("a-b-0-0", 0, 0, 0, 4, pieces((0, 4)), [])
+    sent = producer([7], [])
+    younger = consumer([5], [capture(0, "5-7")], layers=[unread])
+    assert verify([edge()], [sent, younger]) == []
+    found = verify([edge()], [sent, younger], draining=True)
+    assert found == ["channel a-b-0-0[0 -> 0]: rows came before its consumer had read what was recovered"]
+    only_events = consumer([5], [capture(0, "5 6")], layers=[unread])
+    assert verify([edge()], [sent, only_events], draining=True) == []
+    assert verify([edge()], [sent, consumer([5], [capture(0, "5-7")])], draining=True) == []

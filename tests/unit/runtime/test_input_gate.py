@@ -16,7 +16,7 @@ from penstock.protocol.channel import ProtocolError
 from penstock.protocol.elements import Barrier, EndOfData, Watermark
 from penstock.protocol.flow_control import BoundSizer
 from penstock.protocol.frames import AlignedBarrier, Data, Event
-from penstock.runtime.input_gate import GateBarrier, GateEvent, InputGate, OpenBatch
+from penstock.runtime.input_gate import GateBarrier, GateEvent, GateLayerRead, InputGate, OpenBatch
 from penstock.runtime.layers import Layer, RecoveredEvent, RecoveredRows
 
 WINDOW = 1 << 20
@@ -176,6 +176,26 @@ def test_an_open_layer_is_not_mistaken_for_the_next_one() -> None:
     parts = [RecoveredRows(0, 2, batch_of([1, 2])), RecoveredRows(2, 2, batch_of([3, 4]))]
     gate.layers.append(layer(0, gate, 0, parts))
     assert take_all(gate, rows_max=1) == [[1], [2], [3], [4]]
+
+
+def test_a_virtual_channel_says_when_its_layer_is_read() -> None:
+    gate = gate_of(1)
+    elements = [RecoveredRows(0, 2, batch_of([1, 2])), RecoveredEvent(2, EndOfData())]
+    gate.layers.append(Layer("a-b-0-0", 0, 0, 0, gate.edge_of[0], 0, 3, elements, virtual=7))
+    found = take_all(gate)
+    assert found == [[1, 2], GateEvent(0, EndOfData(), recovered=True, virtual=7), GateLayerRead(7)]
+
+
+def test_a_held_subtask_takes_barriers_past_layers_but_not_past_live_rows() -> None:
+    gate = gate_of(2)
+    gate.layers.append(layer(0, gate, 0, [RecoveredRows(0, 2, batch_of([1, 2]))]))
+    put(gate, 0, [100])
+    barrier(gate, 0, 1)
+    barrier(gate, 1, 1)
+    assert gate.poll_barrier() is None
+    found = gate.poll_barrier(past_layers=True)
+    assert found is not None and found.channel == 1
+    assert gate.poll_barrier(past_layers=True) is None
 
 
 # ---- what is wrong, and what is kept ----------------------------------------------------------------------------
