@@ -181,3 +181,54 @@ def test_rescaled_again_in_the_middle_of_draining(name: str) -> None:
         in_flight += cascade.in_flight
     assert in_flight, "rows were in flight"
     assert drained_again, "a checkpoint was taken while the job drained"
+
+
+class PerVertex(Cascade):
+    """Every vertex has a parallelism of its own in every generation; edges are forward where it happens to be equal."""
+
+    def graph(self, parallelism: int) -> JobGraph:
+        source, mapped, summed = parallelism, *(self.random.randrange(1, 5) for _ in range(2))
+
+        def build(env: StreamExecutionEnvironment) -> None:
+            env.disable_operator_chaining()
+            stream = numbers(env).set_parallelism(source).map(lambda x: x, Types.LONG()).set_parallelism(mapped)
+            keyed = stream.key_by(lambda x: x % KEYS, Types.LONG())
+            keyed.process(InOrderOfArrival()).set_parallelism(summed).sink_to(CommittedRows()).set_parallelism(mapped)
+
+        return graph_of(build, parallelism)
+
+
+def test_every_vertex_on_its_own() -> None:
+    for seed in range(6):
+        cascade = PerVertex(keyed, 200 + seed)
+        cascade.start(cascade.random.randrange(1, 5))
+        for _ in range(3):
+            cascade.crash_after(cascade.random.randrange(30), cascade.random.choice([0, 0, None, 1]))
+            cascade.start(cascade.random.randrange(1, 5))
+        rows = cascade.finish()
+        assert sorted(value for _, _, value in rows) == list(range(ROWS))
+        for key in range(KEYS):
+            arrived = sorted(position for k, position, _ in rows if k == key)
+            assert arrived == list(range(len(arrived))), f"key {key}: state was lost"
+
+
+class BesideABroadcast(Cascade):
+    """The ends of the broadcast keep their parallelism, what comes after it does not."""
+
+    def graph(self, parallelism: int) -> JobGraph:
+        def build(env: StreamExecutionEnvironment) -> None:
+            env.disable_operator_chaining()
+            received = numbers(env).set_parallelism(2).broadcast().map(lambda x: x, Types.LONG()).set_parallelism(3)
+            received.rebalance().map(lambda x: x, Types.LONG()).sink_to(CommittedRows())
+
+        return graph_of(build, parallelism)
+
+
+def test_a_broadcast_keeps_what_each_receiver_had_not_read() -> None:
+    for seed in range(4):
+        cascade = BesideABroadcast(keyed, 300 + seed)
+        cascade.start(cascade.random.randrange(1, 5))
+        for _ in range(3):
+            cascade.crash_after(cascade.random.randrange(30), cascade.random.choice([0, 0, None, 1]))
+            cascade.start(cascade.random.randrange(1, 5))
+        assert sorted(cascade.finish()) == sorted(3 * list(range(ROWS)))
