@@ -1,5 +1,5 @@
-"""XXH3-64 (Collet; seed 0, default secret) of whole columns of strings: what `penstock.protocol.keys.key_hash` gives for
-each, without a call for each. Strings of more than 128 bytes are hashed one by one.
+"""XXH3-64 (Collet; seed 0, default secret) of whole columns of strings: what `penstock.protocol.keys.key_hash` gives
+for each, without a call for each. Strings of more than 128 bytes are hashed one by one.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _hash_singly(rows: BytesRows, made: Hashes) -> None:
 def _1_to_3(data: Any, starts: Any, lengths: Any) -> Hashes:
     first, middle, last = (data[starts + at].astype(np.uint64) for at in (0, lengths >> 1, lengths - 1))
     combined = (first << np.uint64(16)) | (middle << np.uint64(24)) | last | (lengths.astype(np.uint64) << np.uint64(8))
-    h = combined ^ _UP_TO_3
+    h: Words = combined ^ _UP_TO_3
     h ^= h >> np.uint64(33)
     h *= np.uint64(0xC2B2_AE3D_27D4_EB4F)
     h ^= h >> np.uint64(29)
@@ -124,5 +124,6 @@ def _folded_product(a: Words, b: Words) -> Words:
     a_low, a_high, b_low, b_high = a & _LOW, a >> _32, b & _LOW, b >> _32
     low, middle, high = a_low * b_low, a_high * b_low, a_high * b_high
     cross = (low >> _32) + (middle & _LOW) + a_low * b_high
-    upper = (middle >> _32) + (cross >> _32) + high
-    return upper ^ ((cross << _32) | (low & _LOW))
+    folded: Words = (middle >> _32) + (cross >> _32) + high
+    folded ^= (cross << _32) | (low & _LOW)
+    return folded

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.protocol.keys import key_group_range
-from penstock.state.columnar import slot_arrays, slot_index, snapshot
+from penstock.state.columnar import key_columns, slot_arrays, slot_index, snapshot
 from penstock.state.columnar.backend import ColumnarStateBackend
 from penstock.state.columnar.table import ColumnTable, ValueColumn
 
@@ -242,3 +242,17 @@ def test_a_snapshot_is_written_by_another_thread_while_every_key_changes(monkeyp
             assert found == before
     finally:
         sys.setswitchinterval(interval)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_keys_of_one_hash_are_two_keys(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def poor(hashes: Any, words: Any) -> Any:
+        return words.view(np.uint64) % np.uint64(3)
+
+    monkeypatch.setattr(key_columns, "mixed", poor)
+    random = Random(kind)
+    model = Model(kind)
+    for _ in range(12):
+        model.fold([random.randrange(150) for _ in range(200)], [1] * 200)
+        model.remove(random, 0.4)
+        model.check()

@@ -19,7 +19,8 @@ from penstock.state.columnar.slot_index import Hashes, Rows
 
 _MULTIPLIER = np.uint64(0x9E37_79B9_7F4A_7C15)
 _SECOND_MULTIPLIER = np.uint64(0xBF58_476D_1CE4_E5B9)
-_PADDING = 8
+_PADDING = 16
+"""Behind the last string, so that words can be read there; and all lengths of data are multiples of 8."""
 _HEAP_COMPACTED_FROM_BYTES = 1 << 20
 
 
@@ -171,9 +172,18 @@ _ALL_AT_ONCE_BYTES = 16
 
 def words_at(data: npt.NDArray[np.uint8], starts: Array, at: int) -> npt.NDArray[np.uint64]:
     """Bytes [at, at + 8) of each string as a word, with what follows the string where that is shorter."""
-    every = np.ndarray((len(data) - 7,), np.dtype("<u8"), data, 0, (1,))
-    words: npt.NDArray[np.uint64] = every[np.minimum(starts + at, len(every) - 1)]
+    aligned = data.view("<u8")
+    places = np.minimum(starts + at, len(data) - _PADDING)
+    index = places >> 3
+    shift = ((places & 7) << 3).view(np.uint64)
+    # Two reads at places that are multiples of 8 are several times as fast as one at any place.
+    words: npt.NDArray[np.uint64] = aligned.take(index) >> shift
+    words |= aligned.take(index + 1) << (np.uint64(64) - shift)
     return words
+
+
+def _padded(length: int) -> int:
+    return (length + 7) // 8 * 8 + _PADDING
 
 
 def _beyond(lengths: Array, at: int) -> npt.NDArray[np.uint64]:
@@ -214,7 +224,7 @@ class BytesKeys(KeyColumn):
         buffers = array.buffers()
         offsets = np.frombuffer(buffers[1], np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
         first, last = int(offsets[0]), int(offsets[-1])
-        data = np.zeros(last - first + _PADDING, np.uint8)
+        data = np.zeros(_padded(last - first), np.uint8)
         if last > first:
             data[: last - first] = np.frombuffer(buffers[2], np.uint8)[first:last]
         return BytesRows(data, offsets[:-1] - first, np.diff(offsets).astype(np.int32))
@@ -228,7 +238,7 @@ class BytesKeys(KeyColumn):
         ends = np.cumsum(lengths)
         total = int(ends[-1]) if len(ends) else 0
         if self._end + total + _PADDING > len(self._heap):
-            heap = np.empty(2 * (self._end + total) + _PADDING, np.uint8)
+            heap = np.empty(_padded(2 * (self._end + total)), np.uint8)
             heap[: self._end] = self._heap[: self._end]
             self._heap = heap
         # The place of each byte: its string's start in the batch, and how far it is from the string's first.
@@ -266,7 +276,7 @@ class BytesKeys(KeyColumn):
         ends = np.cumsum(sizes)
         total = int(ends[-1]) if len(ends) else 0
         begins = ends - sizes
-        heap = np.zeros(max(1024, 2 * total + _PADDING), np.uint8)
+        heap = np.zeros(max(1024, _padded(2 * total)), np.uint8)
         heap[:total] = self._heap[np.repeat(starts[live] - begins, sizes) + np.arange(total)]
         moved = np.zeros_like(starts)
         moved[live] = begins
