@@ -57,8 +57,8 @@ class JobFiles:
         self._temporary: Path | None = None
 
     def prepare(self, graph: JobGraph, identity: JobIdentity, substrate: Substrate) -> None:
-        """Has Spark write the graph's DataFrames, one after the other, and tells its sinks where rows go. Before a slot
-        takes a task place. Raises `SourceError`, `SinkError`."""
+        """Has Spark write the graph's DataFrames, one after the other, and tells its sinks where rows go. Raises
+        `SourceError`, `SinkError`; then `remove` is to be called."""
         chosen = [o for o in _operators(graph) if isinstance(o.function, DataFrameSource | DataFrameSink)]
         if not chosen:
             return
@@ -66,17 +66,13 @@ class JobFiles:
         kept = [Path(root, _SOURCES)] if identity.resume else []
         if identity.start_from is not None:
             kept.append(Path(identity.start_from.directory, _SOURCES))
-        try:
-            for operator in chosen:
-                function = operator.function
-                if isinstance(function, DataFrameSink):
-                    function.prepare(root / _RESULTS, operator.uid, identity.resume)
-                else:
-                    written = function.prepare(root / _SOURCES, operator.uid, kept)
-                    self._written += [] if written is None else [written]
-        except BaseException:
-            self.remove(keep=identity.resume)
-            raise
+        for operator in chosen:
+            function = operator.function
+            if isinstance(function, DataFrameSink):
+                function.prepare(root / _RESULTS, operator.uid, identity.resume)
+            else:
+                written = function.prepare(root / _SOURCES, operator.uid, kept)
+                self._written += [] if written is None else [written]
 
     def _root(self, identity: JobIdentity, substrate: Substrate) -> Path:
         if identity.directory is not None:

@@ -53,14 +53,15 @@ class SparkExecutor:
             ship_modules(substrate, configuration)
             if reads_frames:
                 terminal.show("writing the DataFrame's rows …")
+            # Before slots take the places that Spark writes in.
             files.prepare(graph, identity, substrate)
-        finally:
             terminal.show("")
-        try:
             return SparkJob(graph, configuration, identity, substrate, terminal, files).start()
         except BaseException:
             files.remove(keep=identity.resume)
             raise
+        finally:
+            terminal.show("")
 
 
 def _with_absolute_paths(configuration: Configuration) -> Configuration:

@@ -108,23 +108,7 @@ class SparkJob:
         self._own_errors = 0
         self._switch_interval_s = sys.getswitchinterval()
         self._is_ended = False
-        self._master = JobMaster(
-            graph,
-            configuration,
-            identity,
-            secrets.token_hex(6),
-            MasterPorts(
-                self._clock,
-                _Links(self._server, lambda: self._slots.is_closed),
-                self._slots,
-                self._work,
-                driver_store(configuration),
-                self._console,
-                random.random,
-                socket.gethostname(),
-                os.getpid(),
-            ),
-        )
+        self._master = JobMaster(graph, configuration, identity, secrets.token_hex(6), self._master_ports())
         self._packing = SlotPacking(
             self._slots,
             self._server.send,
@@ -164,6 +148,19 @@ class SparkJob:
         # Not every program waits for its job, and Ctrl-C may find it anywhere.
         atexit.register(self._client.leave)
         return self._client
+
+    def _master_ports(self) -> MasterPorts:
+        return MasterPorts(
+            self._clock,
+            _Links(self._server, lambda: self._slots.is_closed),
+            self._slots,
+            self._work,
+            driver_store(self._configuration),
+            self._console,
+            random.random,
+            socket.gethostname(),
+            os.getpid(),
+        )
 
     # ---- slots ---------------------------------------------------------------------------------------------------
 
