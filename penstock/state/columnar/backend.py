@@ -23,6 +23,8 @@ KIND = "columns"
 BYTES_PER_RANGE = 16 * 1024 * 1024
 """As of the hash-map backend: a restore reads in bounded pieces."""
 
+_END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
+
 _Name = tuple[str, str]
 
 
@@ -103,22 +105,21 @@ class ColumnarSnapshot:
 
     @staticmethod
     def _encode_view(declared: StateSchema, schema: pa.Schema, view: TableView) -> Iterator[EncodedState]:
-        batches: list[pa.RecordBatch] = []
-        size_bytes = 0
+        """A stream of Arrow IPC is its messages one behind the other; each block becomes one, and its copy is gone."""
+        header = memoryview(schema.serialize()).cast("B")
+        parts: list[bytes | memoryview] = [header]
+        entries = size_bytes = 0
         for keys, key_groups, values in view.blocks():
             arrays = [*keys, *(pa.array(v) for v in values), pa.array(key_groups)]
-            batches.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
-            size_bytes += batches[-1].nbytes
+            batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+            parts.append(memoryview(batch.serialize()).cast("B"))
+            entries += batch.num_rows
+            size_bytes += len(parts[-1])
             if size_bytes >= BYTES_PER_RANGE:
-                yield _encoded(declared, schema, batches)
-                batches, size_bytes = [], 0
-        if batches:
-            yield _encoded(declared, schema, batches)
-
-
-def _encoded(declared: StateSchema, schema: pa.Schema, batches: list[pa.RecordBatch]) -> EncodedState:
-    entries = sum(batch.num_rows for batch in batches)
-    return EncodedState(declared.operator, declared.name, entries, [write_stream(schema, batches)])
+                yield EncodedState(declared.operator, declared.name, entries, [*parts, _END_OF_STREAM])
+                parts, entries, size_bytes = [header], 0, 0
+        if entries:
+            yield EncodedState(declared.operator, declared.name, entries, [*parts, _END_OF_STREAM])
 
 
 def _codec(keys: pa.Schema, values: Sequence[ValueColumn]) -> str:
