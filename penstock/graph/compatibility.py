@@ -110,9 +110,14 @@ def _check_vertex(
         return
     found = {operators_now[uid].index: operators_now[uid] for uid in staying}
     if len(found) > 1 or [o.uid for o in next(iter(found.values())).operators if o.uid in staying] != staying:
+        why = ""
+        if len({v.parallelism for v in found.values()}) > 1:
+            counts = " and ".join(str(v.parallelism) for v in found.values())
+            why = f", because they have parallelism {counts}: give them the same one"
         problems.append(
             f"vertex '{old.name}': its operators are chained in another way now "
-            f"({_quoted(v.name for v in found.values())}); restoring across changed chains comes with a later release"
+            f"({_quoted(v.name for v in found.values())}){why}; restoring across changed chains comes with a later "
+            "release"
         )
         return
     now = next(iter(found.values()))

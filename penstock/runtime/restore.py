@@ -72,12 +72,15 @@ class SubtaskRestore:
         self._store = store
         self._snapshots: dict[tuple[int, int], SubtaskSnapshot] = {}
         self._old: list[SubtaskSnapshot] = []
+        self._old_edges: dict[str, OldEdge] = {}
         self.is_rescaled = False
         """Whether anything in the job runs at another parallelism than before, or it was draining."""
         if metadata is None:
             return
         self._snapshots = {(s.vertex, s.subtask): s for s in metadata.subtasks}
         self.is_rescaled = rescale.is_rescaled(metadata, vertex_shapes(plan.graph), edge_shapes(plan.graph))
+        found_edges = (OldEdge.find(metadata, edge.name) for edge in plan.graph.inputs_of(subtask.id.vertex))
+        self._old_edges = {edge.shape.name: edge for edge in found_edges if edge is not None}
         # Indexes may have moved: the vertex in the checkpoint is the one that had our head operator.
         old = next((v for v in metadata.vertices if subtask.vertex.uid in v.operators), None)
         if old is not None:
@@ -163,7 +166,7 @@ class SubtaskRestore:
         if metadata is None:
             return
         if self.is_rescaled:
-            self._rescaled_channels(metadata)
+            self._rescaled_channels()
             if rescale.edges_in_flight(metadata):
                 self._subtask.draining.hold()
         elif self._own is not None:
@@ -199,13 +202,13 @@ class SubtaskRestore:
 
     # ---- rescaled -----------------------------------------------------------------------------------------------
 
-    def _rescaled_channels(self, metadata: Metadata) -> None:
+    def _rescaled_channels(self) -> None:
         gate, vertex = self._subtask.gate, self._subtask.vertex
         start: dict[int, ChannelTime] = {}
         for index, edge in enumerate(gate.edge_of):
             if edge.index in start:
                 continue
-            old = OldEdge.find(metadata, edge.name)
+            old = self._old_edges.get(edge.name)
             if old is None:
                 start[edge.index] = AT_START
                 continue
@@ -258,9 +261,7 @@ class SubtaskRestore:
 
     def _interval(self, holder: SubtaskSnapshot, cut: InputCut, edge: str, producer: int) -> _Held:
         """[applied, emitted) of a channel, from what both its ends stored."""
-        assert self._metadata is not None
-        old = OldEdge.find(self._metadata, edge)
-        assert old is not None
+        old = self._old_edges[edge]
         position = producer - old.producers_of(holder.subtask).start
         emitted, sent = self._producer_side(old, edge, producer, holder.subtask)
         pieces: list[Piece] = []
