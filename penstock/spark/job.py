@@ -35,7 +35,7 @@ from penstock.spark.data_frames import JobFiles
 from penstock.spark.decommission import DecommissionWatch
 from penstock.spark.driver import DriverLoop, OrderedWork
 from penstock.spark.job_client import SparkJobClient
-from penstock.spark.packing import SlotPacking
+from penstock.spark.packing import Patience, SlotPacking
 from penstock.spark.session import LOOPBACK, Substrate
 from penstock.spark.slot_failure import is_hopeless
 from penstock.spark.slot_task import NEEDS, SlotArguments, slot_task
@@ -101,6 +101,7 @@ class SparkJob:
         self._loop = DriverLoop(self._clock, self._on_own_error)
         self._io = IoLoop("penstock-io")
         self._server = self._listen()
+        self._takes_checkpoints = configuration.get(CheckpointingOptions.CHECKPOINTING_INTERVAL) is not None
         capacity = substrate.fixed_places()
         self._slots = SparkSlots(substrate, identity.job_id, self._body, self._on_slot_ended, capacity)
         self._work = OrderedWork(self._loop)
@@ -116,7 +117,8 @@ class SparkJob:
             self._loop.post,
             terminal.tell,
             capacity,
-            relieved=configuration.get(CheckpointingOptions.CHECKPOINTING_INTERVAL) is not None,
+            relieved=self._takes_checkpoints,
+            patience=Patience.of(substrate),
         )
         self._decommission = DecommissionWatch(
             substrate,
@@ -142,7 +144,8 @@ class SparkJob:
         self._loop.start(self)
         if self._configuration.get(PenstockOptions.PROGRESS_ENABLED):
             self._progress.start()
-        self._decommission.start()
+        if self._takes_checkpoints:  # without any, moving a slot would mean to begin anew
+            self._decommission.start()
         self._advice.daemon = True
         self._advice.start()
         # Not every program waits for its job, and Ctrl-C may find it anywhere.

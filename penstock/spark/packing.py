@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from penstock.protocol.lifecycle import Lifecycle, Phase
 from penstock.protocol.messages import Host, Message
 from penstock.protocol.slot_roster import SlotRoster
+from penstock.spark.session import Substrate
 from penstock.spark.slots import SparkSlots
 
 log = logging.getLogger(__name__)
@@ -40,9 +41,14 @@ class Patience:
     return_ms: float = 15_000.0
     start_ms: float = 10_000.0
 
+    @classmethod
+    def of(cls, substrate: Substrate) -> Patience:
+        """Where executors come slowly, and each newcomer would cost a restart, longer than usual."""
+        return cls(start_ms=60_000.0) if substrate.grows else cls()
+
 
 class SlotPacking:
-    """All methods but `post`ed ones are called in the driver's loop. `capacity`: how many slots at most have a place of
+    """All methods are called in the driver's loop. `capacity`: how many slots at most have a place of
     their own, where that is fixed. `relieved`: whether a packed slot's own process may take it over later, which costs
     a restart and so needs checkpoints. `tell` is given a line for the user."""
 
@@ -55,7 +61,7 @@ class SlotPacking:
         tell: Callable[[str], None],
         capacity: int | None,
         relieved: bool,
-        patience: Patience | None = None,
+        patience: Patience,
     ) -> None:
         self._slots = slots
         self._send = send
@@ -64,7 +70,7 @@ class SlotPacking:
         self._tell = tell
         self._capacity = capacity
         self._relieved = relieved
-        self._patience = patience or Patience()
+        self._patience = patience
         self._missing: list[int] = []
         self._since_ms = 0.0
         self._look_at_ms: float | None = None

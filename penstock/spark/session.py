@@ -58,6 +58,12 @@ class Substrate:
             log.debug("Spark does not tell its task places: %s", error)
             return None
 
+    @property
+    def grows(self) -> bool:
+        """Whether executors may come long after the session is there."""
+        dynamic = self.context.getConf().get("spark.dynamicAllocation.enabled") or "false"
+        return dynamic.lower() == "true" or self.master.startswith(("yarn", "k8s"))
+
     def fixed_places(self) -> int | None:
         """How many tasks run at once, where that never changes (`local[n]`); None elsewhere."""
         is_fixed = self.master == "local" or self.master.startswith("local[")
