@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,6 +83,8 @@ class LogChecker:
     graphs: dict[str, JobGraph] = field(default_factory=dict)
     """What each incarnation of a driver runs."""
     newest: Metadata | None = None
+    told: Callable[[Metadata], None] = lambda metadata: None
+    """Called with each checkpoint as it is published."""
     final: Metadata | None = None
     committable: set[bytes] = field(default_factory=set)
     """What some published checkpoint says is to be committed."""
@@ -127,6 +130,7 @@ class LogChecker:
         metadata = decode_metadata(data, entry.path)
         self.published += 1
         self.newest = metadata
+        self.told(metadata)
         graph, what = self.graphs[entry.incarnation], f"checkpoint {entry.checkpoint_id}"
         self.draining += metadata.draining
         for violation in verify(graph.edges, metadata.subtasks):

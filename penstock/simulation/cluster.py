@@ -9,6 +9,7 @@ from typing import Any
 from penstock.common.options import CheckpointingOptions
 from penstock.protocol.log_entries import Ended
 from penstock.protocol.messages import Message, Restored, SubtaskFailed
+from penstock.protocol.snapshot import Metadata
 from penstock.runtime.job_master.outcome import JobOutcome
 from penstock.simulation import surroundings
 from penstock.simulation.checkers import AnswerChecker, LogChecker, check_cancelled, check_end
@@ -67,6 +68,7 @@ class Cluster:
         self.log: LogChecker | None = None
         if self.checkpointing:
             self.log = LogChecker(world, workload, self.shared, self.directory)
+            self.log.told = self._on_published
             self.shared.on_created = lambda name, data: self.log.on_created(name, data) if self.log else None
         self.drivers: list[Driver] = []
         self.is_over = False
@@ -205,6 +207,9 @@ class Cluster:
         """A driver that has been fenced and does not know it yet restores what its successor needs no more."""
         driver = next(d for d in self.drivers if process.startswith(d.process.name))
         return self._has_lost_the_log(driver.host) and "is missing" in error
+
+    def _on_published(self, metadata: Metadata) -> None:
+        self.strikes.on_published(metadata)
 
     def _on_aborted(self, reason: str, detail: str) -> None:
         if "incomplete" in detail:

@@ -43,10 +43,21 @@ WITHOUT_LOG = (
     "kill_slot", "break_data_link", "break_control_link", "pause_slot", "user_failure", "commit_failure", "clock_jump",
 )  # fmt: skip
 
+RESCALING = (
+    "rescale_with_rows_in_flight", "rescale_with_rows_in_flight", "rescale_with_rows_in_flight", "rescale", "take_over",
+    "kill_slot", "expire_checkpoint",
+)  # fmt: skip
+"""One resume at other parallelisms after the other, most of them before the one before has been drained."""
+
 
 def random_faults(random: Random, checkpointing: bool) -> FaultPlan:
     if random.random() < 0.15:
         return FaultPlan(store=StoreFaults(late_ms=random.choice((0.0, 5.0))))
+    if checkpointing and random.random() < 0.2:
+        return FaultPlan(
+            kinds=RESCALING, count=random.randint(2, 6), gap_ms=random.choice((10.0, 40.0)), recovering_share=0.7,
+            rescale_share=1.0,
+        )  # fmt: skip
     late_ms = random.choice((0.0, 0.0, 2.0, 20.0))
     store = StoreFaults(late_ms=late_ms)
     if random.random() < 0.3:

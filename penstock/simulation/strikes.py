@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.protocol.rescale import edges_in_flight
+from penstock.protocol.snapshot import Metadata
 from penstock.runtime.job_master.events import CancelRequested, CheckpointRequested
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.slots import SlotProcess
@@ -22,7 +24,7 @@ class Strikes:
         self._world = world
         self._faults = faults
         self._left = faults.count
-        self._has_begun = self._waits_for_recovery = False
+        self._has_begun = self._waits_for_recovery = self._waits_for_rows = False
         self.store_faults: StoreFaults = faults.store
         self.failing_functions = 0
         self.failing_commits = 0
@@ -154,6 +156,19 @@ class Strikes:
             if self._cluster.rescale():
                 break
         self._cluster.start_driver_soon()
+
+    def rescale_with_rows_in_flight(self) -> None:
+        """The same, once a checkpoint holds rows that were on their way."""
+        self._waits_for_rows = True
+
+    def on_published(self, metadata: Metadata) -> None:
+        if self._waits_for_rows and edges_in_flight(metadata) and not metadata.is_final:
+            self._waits_for_rows = False
+            self._world.after(0.0, None, self._rescale_unless_over)
+
+    def _rescale_unless_over(self) -> None:
+        if not self._cluster.is_over and self._newest.process.is_alive:
+            self.strike("rescale")
 
     def stop_checkpoints(self) -> None:
         """The newest driver triggers none from here on."""

@@ -19,6 +19,7 @@ from penstock.datastream.stream_execution_environment import StreamExecutionEnvi
 from penstock.graph.job_graph import JobGraph
 from penstock.simulation import clocks
 from penstock.simulation import functions as f
+from penstock.simulation.columnar_steps import ColumnarSteps
 from penstock.simulation.output import WorldSink
 from penstock.simulation.parallelism import Group, Parallelisms
 from penstock.simulation.ranges import RangesSource
@@ -59,7 +60,7 @@ class WorkloadShape:
     cost_ms_max: float = 8.0
 
 
-class WorkloadBuilder(TimedSteps):
+class WorkloadBuilder(TimedSteps, ColumnarSteps):
     """Declares operators and what is expected of them. What is not said is drawn."""
 
     def __init__(self, random: Random, configuration: Configuration, shape: WorkloadShape | None = None) -> None:
@@ -191,8 +192,11 @@ class WorkloadBuilder(TimedSteps):
         choices: list[Callable[[Stream], Stream]] = [
             self.repartition, self.repartition, self.count, self.count, self.keep, self.expand, self.reduce,
         ]  # fmt: skip
-        if self.random.random() < 0.5:
+        drawn = self.random.random()
+        if drawn < 0.4:
             choices = self.timed_choices(before)
+        elif drawn < 0.55:
+            choices = self.columnar_choices(before)
         return self.random.choice(choices)(before)
 
     def count(self, before: Stream, parallelism: int | None = None, cost_ms: float | None = None) -> Stream:
@@ -202,7 +206,7 @@ class WorkloadBuilder(TimedSteps):
         cost_ms = self.cost_ms() if cost_ms is None else cost_ms
         function = f.Count(name, before.expected.ordered, cost_ms, stalls_every)
         row_type, typed = self.row_type()
-        after = self.keyed(before).process(function, row_type).uid(name)
+        after = self.keyed(before, by_column=False).process(function, row_type).uid(name)
         expected = replace(before.expected, counts=True, exact=False)
         return self.finish(after, parallelism or self.parallelism(), expected, name, typed, [before], "keyed")
 
@@ -214,7 +218,9 @@ class WorkloadBuilder(TimedSteps):
         expected = replace(before.expected, counts=True, exact=False)
         return self.finish(after, self.parallelism(), expected, "reduce", typed, [ones], "keyed")
 
-    def keyed(self, before: Stream) -> Any:
+    def keyed(self, before: Stream, by_column: bool = True) -> Any:
+        if by_column and before.typed and self.random.random() < 0.3:
+            return before.stream.key_by("f2")
         selector, key_type = self.random.choice(
             ((f.key_of, Types.LONG()), (f.key_of, None), (f.key_text_of, Types.STRING()), (f.key_text_of, None))
         )

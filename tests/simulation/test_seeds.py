@@ -39,3 +39,5 @@ def test_runs_are_not_tame() -> None:
     assert sum(v.unaligned > 0 for v in verdicts) >= 5
     assert sum(v.published for v in verdicts) >= 60
     assert len({v.summary.split(";")[0] for v in verdicts}) == 30
+    assert sum(v.rescales for v in verdicts) >= 5
+    assert sum(v.drained for v in verdicts) >= 1
