@@ -144,13 +144,22 @@ PRESSURE = [
         "pressure, unaligned: persisted p50", "unaligned", "persisted_bytes_p50", " B", must=1, aim=0.2, sides=(FLINK,)
     ),
     Measure(
-        "busy in pure Python against sleeping: duration p50", "unaligned busy", "duration_ms_p50", " ms", must=2,
-        aim=1.5, beside="unaligned", beside_name="ours, asleep",
+        "busy in pure Python against sleeping: duration p50",
+        "unaligned busy",
+        "duration_ms_p50",
+        " ms",
+        must=2,
+        aim=1.5,
+        beside="unaligned",
+        beside_name="ours, asleep",
     ),
     *(
         Measure(
-            f"pressure, unaligned, {record_ms} ms per record: duration p50", f"unaligned {record_ms} ms",
-            "duration_ms_p50", " ms", bound_by=one_record_longer(record_ms),
+            f"pressure, unaligned, {record_ms} ms per record: duration p50",
+            f"unaligned {record_ms} ms",
+            "duration_ms_p50",
+            " ms",
+            bound_by=one_record_longer(record_ms),
         )
         for record_ms in (10, 100)
     ),
