@@ -40,7 +40,7 @@ def counting(env, out: Path, crash: Path, pause_s: float = 0.0):
     return env
 
 
-@pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 2), (1, 4), (4, 1)])
+@pytest.mark.parametrize(("before", "after"), [(2, 3), (4, 1)])
 def test_crashed_under_backpressure_and_resumed_at_another_parallelism(tmp_path: Path, before: int, after: int):
     root, out, crash = tmp_path / "checkpoints", tmp_path / "out", tmp_path / "crash"
     env = counting(environment(before, **checkpoints(root), **KEPT, **UNALIGNED), out, crash, pause_s=0.004)
