@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import copyreg
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +59,11 @@ class DataFrameSink(Sink):
         assert self._path is not None and self._row_type is not None
         return session.read.schema(schema_of(self._row_type)).parquet(self._path.as_uri())
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Slots get the sink of the files, and import nothing of Spark's SQL for it."""
+        if self._files is not None:
+            return copy.copy, (self._files,)
+        return copyreg.__newobj__, (type(self),), self.__dict__  # type: ignore[attr-defined]
 
 
 def _visible(folder: Path) -> Any:

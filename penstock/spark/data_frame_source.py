@@ -6,6 +6,8 @@ twice. A folder is complete when it holds `_penstock.json`, which is written las
 
 from __future__ import annotations
 
+import copy
+import copyreg
 import json
 import logging
 import secrets
@@ -134,8 +136,11 @@ class DataFrameSource(Source):
         assert self._files is not None, "prepare() comes first"
         return self._files.create_reader(context)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_frame": None}
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Slots get the source of the files, and import nothing of Spark's SQL for it."""
+        if self._files is not None:
+            return copy.copy, (self._files,)
+        return copyreg.__newobj__, (type(self),), {**self.__dict__, "_frame": None}  # type: ignore[attr-defined]
 
 
 @contextmanager

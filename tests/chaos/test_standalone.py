@@ -65,15 +65,15 @@ def session(cluster: StandaloneCluster) -> Iterator[Any]:
 class Running:
     """The job with every edge, and what is done to it."""
 
-    def __init__(self, folder: Path, **more: str) -> None:
+    def __init__(self, folder: Path, rows: int = ROWS, **more: str) -> None:
         configuration = options(folder)
         for key, value in more.items():
             configuration.set_string(key, value)
         configuration.set_string("execution.checkpointing.unaligned.enabled", "true")
         env = StreamExecutionEnvironment.get_execution_environment(configuration)
         env.add_python_file(every_edge.__file__)
-        self._output = str(folder / "output")
-        every_edge.build(env, self._output, ROWS, ROWS_PER_SECOND, PARALLELISM)
+        self._output, self._rows = str(folder / "output"), rows
+        every_edge.build(env, self._output, rows, ROWS_PER_SECOND, PARALLELISM)
         self.client = env.execute_async("every edge")
 
     def until(self, condition: Callable[[Any], Any], what: str) -> Any:
@@ -99,31 +99,33 @@ class Running:
 
     def assert_exact(self) -> Any:
         self.client.wait(timeout_ms=WAIT_S * 1000)
-        assert every_edge.violations(self._output, ROWS, PARALLELISM) == []
+        assert every_edge.violations(self._output, self._rows, PARALLELISM) == []
         return self.client.report()
 
 
-def test_with_a_spare_slots_and_executors_are_killed_and_one_is_decommissioned(session: Any, tmp_path: Path) -> None:
-    job = Running(tmp_path, **{"slotmanager.redundant-taskmanager-num": "1"})
-    job.until_runs()
-    before = job.until(lambda r: r.spare_pids, "a spare")
-    os.kill(before.slot_pids[0], signal.SIGKILL)
-    report = job.until_runs(before.generation)
-    assert report.slot_pids == (before.spare_pids[0], before.slot_pids[1]), "the spare has taken the slot's place"
-
-    killed = executor_of(report.slot_pids[0])
-    os.kill(killed, signal.SIGKILL)
-    report = job.until_runs(report.generation)
-    assert killed not in {executor_of(pid) for pid in report.slot_pids}
-
-    leaving = executor_of(report.slot_pids[0])
+def test_with_a_spare_one_executor_is_decommissioned_and_slots_and_executors_are_killed(
+    session: Any, tmp_path: Path
+) -> None:
+    job = Running(tmp_path, rows=8000, **{"slotmanager.redundant-taskmanager-num": "1"})
+    before = job.until_runs()
+    leaving = executor_of(before.slot_pids[0])
     decommission(session, leaving)
     report = job.until(
-        lambda r: r.state == "RUNNING" and all(r.slot_pids) and r.generation > report.generation
+        lambda r: r.state == "RUNNING" and all(r.slot_pids) and r.generation > before.generation
         and leaving not in {executor_of(pid) for pid in r.slot_pids},
         "slots have left the executor",
     )  # fmt: skip
     assert any("decommissioned" in recovery.cause for recovery in report.recoveries)
+
+    killed = executor_of(report.slot_pids[0])
+    os.kill(killed, signal.SIGKILL)
+    job.until_runs(report.generation)
+    before = job.until(lambda r: r.spare_pids and all(r.slot_pids) and r.state == "RUNNING", "a spare")
+    assert killed not in {executor_of(pid) for pid in before.slot_pids}
+
+    os.kill(before.slot_pids[0], signal.SIGKILL)
+    report = job.until(lambda r: r.generation > before.generation and r.state == "RUNNING", "a restart")
+    assert set(report.slot_pids) & set(before.spare_pids), "the spare has taken the slot's place"
     job.assert_exact()
 
 

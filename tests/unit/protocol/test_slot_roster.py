@@ -84,6 +84,25 @@ def test_a_spare_that_is_submitted_again_stays_a_spare() -> None:
     assert changes == [Dismissed("p2", "slot 2 was submitted again meanwhile"), StandsBy(2, "newer")]
 
 
+def test_a_slot_that_shares_a_process_is_taken_over_by_a_newer_submission_as_planned() -> None:
+    roster = SlotRoster(2)
+    roster.register(register(0, "p0"))
+    roster.register(register(1, "p1"))
+    roster.lose("p1")
+    hosted = Register(1, 1, 0, "p0 too", 100, "host", 5000, "3.11", "0", hosted=True)
+    assert roster.register(hosted) == [Joined(1, "p0 too")]
+    changes = roster.register(register(1, "p1 again", submission=2))
+    assert changes == [Dismissed("p0 too", "slot 1 has a place of its own again", True), Joined(1, "p1 again", "p0 too")]
+
+
+def test_spares_with_a_process_of_their_own_are_called_first() -> None:
+    roster = SlotRoster(1, 2)
+    roster.register(register(0, "p0"))
+    roster.register(Register(1, 0, 0, "shared", 100, "host", 5000, "3.11", "0", hosted=True))
+    roster.register(register(2, "own"))
+    assert [spare.process for spare in roster.spares] == ["own", "shared"]
+
+
 # ---- in the life of a job ---------------------------------------------------------------------------------------
 
 
