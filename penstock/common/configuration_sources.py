@@ -7,8 +7,6 @@ import os
 from pathlib import Path
 from typing import Any, Iterator, Mapping
 
-import yaml
-
 from penstock.common.configuration import Configuration
 from penstock.common.options.option import OptionError
 from penstock.common.options.registry import DEPRECATED, OPTIONS, check_key
@@ -58,6 +56,8 @@ def _configuration_file(directory: Path) -> Path | None:
 
 def read_configuration_file(file: Path) -> Configuration:
     """A YAML file of nested or dotted keys. Raises `ConfigurationError` with file, line and key."""
+    import yaml  # only where a file is read: executors need not have it
+
     try:
         root = yaml.compose(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -83,6 +83,8 @@ def read_configuration_file(file: Path) -> Configuration:
 
 
 def _flat(file: Path, node: Any, prefix: str) -> Iterator[tuple[str, Any, int]]:
+    import yaml
+
     for key_node, value_node in node.value:
         line = key_node.start_mark.line + 1
         if not isinstance(key_node, yaml.ScalarNode):

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable
 
 import pyarrow as pa
-import pyarrow.acero as acero
 import pyarrow.compute as pc
 
 from penstock.common.arrow_types import UnsupportedColumn, column_type_of, row_type_of
@@ -203,6 +202,9 @@ def described(schema: pa.Schema) -> str:
 
 def bound(expression: pc.Expression, schema: pa.Schema, method: str) -> pa.DataType:
     """The type of an expression over these columns. Raises ValueError or TypeError that lists them."""
+    # It brings pandas and clients of object stores with it, which takes longer than all of ours.
+    from pyarrow import acero
+
     source = acero.Declaration("table_source", acero.TableSourceNodeOptions(schema.empty_table()))
     node = acero.Declaration("project", acero.ProjectNodeOptions([expression], ["bound"]), [source])
     try:
