@@ -92,7 +92,8 @@ def test_a_slot_that_shares_a_process_is_taken_over_by_a_newer_submission_as_pla
     hosted = Register(1, 1, 0, "p0 too", 100, "host", 5000, "3.11", "0", hosted=True)
     assert roster.register(hosted) == [Joined(1, "p0 too")]
     changes = roster.register(register(1, "p1 again", submission=2))
-    assert changes == [Dismissed("p0 too", "slot 1 has a place of its own again", True), Joined(1, "p1 again", "p0 too")]
+    dismissed = Dismissed("p0 too", "slot 1 has a place of its own again", True)
+    assert changes == [dismissed, Joined(1, "p1 again", "p0 too")]
 
 
 def test_spares_with_a_process_of_their_own_are_called_first() -> None:
