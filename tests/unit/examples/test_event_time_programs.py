@@ -11,6 +11,7 @@ from typing import Any, Callable
 
 import pytest
 
+from penstock.common import Duration
 from penstock.common.configuration import Configuration
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.protocol.elements import Generation
@@ -119,3 +120,19 @@ def test_silent_sensors(parallelism, seed):
                 expected += [] if after is None else [(sensor, after - before)]
     assert len(expected) > example.SENSORS, "no sensor was silent before the end"
     assert sorted(rows_of(lambda env: example.alerts_and_returns(env, readings), parallelism, seed)) == sorted(expected)
+
+
+@HOW
+def test_traffic_by_service(parallelism, seed):
+    example = program("traffic_by_service")
+    requests = 100_000
+    expected: dict[tuple[str, int], list[int]] = {}
+    for row in example.requests(0, requests).to_pylist():
+        found = expected.setdefault((row["service"], row["at"] - row["at"] % 200), [0, 0, 0, 0])
+        found[0] += 1
+        found[1] += row["status"] >= 500
+        found[2] += row["sent_bytes"]
+        found[3] = max(found[3], row["sent_bytes"])
+    rows = rows_of(lambda env: example.traffic(env, requests, Duration.of_millis(200)), parallelism, seed)
+    assert {(r.service, r.window_start): [r.requests, r.failed, r.sent_bytes, r.largest] for r in rows} == expected
+    assert len(rows) == len(expected)
