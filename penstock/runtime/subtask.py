@@ -35,14 +35,7 @@ from penstock.runtime.ports import Clock
 from penstock.runtime.result_partition import ResultPartition
 from penstock.runtime.slice_budget import SliceBudget
 from penstock.runtime.subtask_checkpoints import SubtaskCheckpoints
-from penstock.runtime.subtask_mail import (
-    CheckpointOver,
-    Released,
-    Splits,
-    StepResult,
-    Triggered,
-    Unpark,
-)
+from penstock.runtime.subtask_mail import CheckpointOver, Released, Splits, StepResult, Triggered, Unpark
 from penstock.runtime.subtask_settings import SubtaskSettings
 from penstock.state.backend import StateBackend, StateSnapshot
 
@@ -437,6 +430,7 @@ class Subtask:
             return
         self._splits_requested = False
         self.reader.add_splits(splits)
+        self.clock.on_splits(self.reader)
         if no_more:
             self.reader.no_more_splits()
 

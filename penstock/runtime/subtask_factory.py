@@ -128,6 +128,8 @@ class SubtaskFactory:
             splits = (reader.splits_in_hand() if reader is not None else []) if restore.is_dealt_out else None
             items = restore.part(generation.operator.uid, "watermarks")
             generation.restore(items, subtask.clock.time.emitted_ms, splits)
+            if reader is not None:
+                subtask.clock.on_splits(reader)
 
     def _build_rows(self, subtask: Subtask, restore: SubtaskRestore) -> None:
         vertex, head = subtask.vertex, subtask.vertex.operators[0]

@@ -12,9 +12,11 @@ from penstock.datastream.connectors.splits import FixedSplitEnumerator, decode_s
 
 
 class RangesSource(Source):
-    """`bounds[i]` to `bounds[i + 1]` (not included) is split i. After every `rest_every` rows a reader rests."""
+    """`bounds[i]` to `bounds[i + 1]` (not included) is split i. After every `rest_every` rows a reader rests. `owned`:
+    reader i gets split i, and nobody else ever does."""
 
-    def __init__(self, bounds: list[int], rest_every: int, rest_ms: float) -> None:
+    def __init__(self, bounds: list[int], rest_every: int, rest_ms: float, owned: bool = False) -> None:
+        self.owned = owned
         self.bounds = bounds
         self.rest_every = rest_every
         self.rest_ms = rest_ms
@@ -24,13 +26,22 @@ class RangesSource(Source):
         return Types.LONG()
 
     def create_enumerator(self, parallelism: int, restored: bytes | None) -> SplitEnumerator:
+        kind = _OwnedSplits if self.owned else FixedSplitEnumerator
         if restored is not None:
-            return FixedSplitEnumerator.restored(restored)
-        pairs = zip(self.bounds, self.bounds[1:])
-        return FixedSplitEnumerator([encode_split({"next": first, "end": end}) for first, end in pairs if first < end])
+            return kind.restored(restored)
+        pairs = enumerate(zip(self.bounds, self.bounds[1:]))
+        return kind([encode_split({"owner": i, "next": next, "end": end}) for i, (next, end) in pairs if next < end])
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
         return _Reader(self)
+
+
+class _OwnedSplits(FixedSplitEnumerator):
+    def next_splits(self, subtask: int) -> list[bytes] | None:
+        for place, split in enumerate(self._splits):
+            if decode_split(split)["owner"] == subtask:
+                return [self._splits.pop(place)]
+        return None
 
 
 class _Reader(SourceReader):
@@ -60,7 +71,7 @@ class _Reader(SourceReader):
         first = split["next"]
         end = min(first + rows_max, split["end"])
         if end < split["end"]:
-            self._splits.append({"next": end, "end": split["end"]})
+            self._splits.append(split | {"next": end})
         else:
             self._asks_for_more = len(self._splits) < 2
             self._finished.append(str(end))

@@ -140,13 +140,13 @@ class WorkloadBuilder(TimedSteps, ColumnarSteps):
         random = self.random
         parallelism = parallelism or self.parallelism()
         rows = rows or random.randint(10, self.shape.rows_max)
-        kind = kind or random.choice(("sequence", "ranges", "collection"))
+        kind = kind or random.choice(("sequence", "owned", "ranges", "collection"))
         timed = random.choice((None, "patient", "patient", "hasty")) if timed == "" else timed
-        # A source that is read to its end by one reader per split starts time anew in each of them.
-        relative = kind == "sequence" and random.random() < 0.6
+        # Where each reader has a split of its own, time may start anew in each of them.
+        relative = kind == "owned"
         if kind == "collection":
             bounds, parallelism = [0], 1
-        elif kind == "sequence":
+        elif kind != "ranges":
             bounds = [rows * part // parallelism for part in range(parallelism)]
         else:
             bounds = sorted({0, *(random.randrange(rows) for _ in range(random.randint(0, 2 * parallelism)))})
@@ -162,10 +162,12 @@ class WorkloadBuilder(TimedSteps, ColumnarSteps):
             made = made.assign_timestamps_and_watermarks(strategy).set_parallelism(parallelism)
             self.parallelisms.add(made, group)
         # Another number of readers makes other splits, if the job starts from scratch.
-        ordered = kind != "sequence" or relative
+        ordered = kind != "sequence"
+        # A reader that is through may get a split of an earlier time that nobody has asked for.
+        patient = kind in ("owned", "collection") or (kind == "ranges" and at_source) or len(bounds) == 1
         expected = Expected(
             tuple(label.label(n) for n in range(rows)), ordered, clock=None if timed is None else clocks.RowTime(),
-            patient=timed == "patient" and (kind != "ranges" or at_source or len(bounds) == 1),
+            patient=timed == "patient" and patient,
         )  # fmt: skip
         row_type, typed = self.row_type()
         self.words.append(f"{kind} {rows}/{parallelism}{f' {timed}' if timed else ''}")
@@ -178,9 +180,9 @@ class WorkloadBuilder(TimedSteps, ColumnarSteps):
 
     def _read(self, kind: str, number: int, rows: int, bounds: list[int], strategy: WatermarkStrategy | None) -> Any:
         strategy = strategy or WatermarkStrategy.no_watermarks()
-        if kind == "ranges":
-            source = RangesSource([*bounds, rows], self.random.choice((0, 0, 10)), 20.0)
-            return self.environment.from_source(source, strategy, f"ranges {number}")
+        if kind in ("ranges", "owned"):
+            source = RangesSource([*bounds, rows], self.random.choice((0, 0, 10)), 20.0, owned=kind == "owned")
+            return self.environment.from_source(source, strategy, f"{kind} {number}")
         if kind == "sequence":
             return self.environment.from_source(NumberSequenceSource(0, rows - 1), strategy, f"numbers {number}")
         collected = self.environment.from_collection(list(range(rows)), Types.LONG())

@@ -138,8 +138,8 @@ def resumed_firing_never_ends(patch: Patch) -> None:
     patch(timers.TimerQueue, "resumes", property(lambda self: self._resumes))
 
 
-def generators_learn_anew(patch: Patch) -> None:
-    patch(generation.WatermarkGeneration, "restore", lambda self, *arguments: None)
+def splits_that_nobody_has_begun_hold_nothing_back(patch: Patch) -> None:
+    patch(generation.WatermarkGeneration, "wait_for", lambda self, splits: None)
 
 
 def the_last_word_of_one_ends_time_for_all(patch: Patch) -> None:
@@ -172,7 +172,7 @@ MUTANTS: list[tuple[Callable[[Patch], None], str]] = [
     (restores_forget_that_timers_were_firing, "barrier-between-timers"),
     (fired_timers_stay_registered, "barrier-between-timers"),
     (resumed_firing_never_ends, "barrier-between-timers"),
-    (generators_learn_anew, "splits-of-different-time-are-dealt-out"),
+    (splits_that_nobody_has_begun_hold_nothing_back, "splits-that-nobody-has-begun"),
     (the_last_word_of_one_ends_time_for_all, "last-word-beside-an-idle-producer"),
 ]
 

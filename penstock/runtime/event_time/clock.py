@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Callable
 
+from penstock.datastream.connectors.base import SourceReader
 from penstock.protocol.elements import WATERMARK_MAX_MS, Active, Idle, InBandEvent, Watermark
 from penstock.protocol.watermark_valve import WatermarkValve
 from penstock.runtime.event_time.generation import WatermarkGeneration
@@ -34,6 +35,11 @@ class SubtaskClock:
             self.say_idle(self.valve.is_idle)
         elif watermark_ms == WATERMARK_MAX_MS:
             self.time.advance(watermark_ms)
+
+    def on_splits(self, reader: SourceReader) -> None:
+        """The reader has been given splits; nothing of them has been read."""
+        if self.generation is not None:
+            self.generation.wait_for(reader.splits_in_hand())
 
     def tick(self) -> bool:
         """Asks our own generators. Returns whether time has advanced."""

@@ -6,7 +6,7 @@ snapshot never has seen more rows than have been processed; and a watermark foll
 
 from __future__ import annotations
 
-from typing import Any, Callable, Container, Sequence
+from typing import Any, Callable, Container, Iterable, Sequence
 
 import msgspec
 import numpy as np
@@ -132,6 +132,12 @@ class WatermarkGeneration:
                 generator.on_event(row, NO_TIMESTAMP if timestamp_ms is None else timestamp_ms, entry)
         except USER_ERRORS as error:
             raise OperatorFailure(f"{self.operator.name} (its watermark generator)", error) from error
+
+    def wait_for(self, splits: Iterable[str]) -> None:
+        """These are in hand. [One that nobody has begun lies behind the others in time: its rows would be late.]"""
+        for split in splits:
+            if split not in self._splits:
+                self._start(split)
 
     def on_finished(self, splits: list[str]) -> None:
         """Splits were read to their ends: nobody waits for their time any more."""

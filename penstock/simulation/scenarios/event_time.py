@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.datastream.connectors.splits import decode_split
 from penstock.protocol.elements import WATERMARK_MAX_MS, Idle
 from penstock.protocol.frames import Event
 from penstock.protocol.messages import Release, SplitsAssigned
@@ -27,7 +28,7 @@ class FinalWatermarkAtAnotherParallelism(Rescaled):
     options = FULL | OFTEN
 
     def declare(self, job: WorkloadBuilder) -> None:
-        short = job.source(0, kind="sequence", rows=10, parallelism=2, cost_ms=0.02, keys=4, timed="patient")
+        short = job.source(0, kind="owned", rows=10, parallelism=2, cost_ms=0.02, keys=4, timed="patient")
         long = job.source(1, kind="ranges", rows=120, parallelism=2, cost_ms=1.0, keys=4, timed="patient")
         job.sink(job.window(job.union(short, long), "aggregate", 25), 2)
 
@@ -129,6 +130,30 @@ class SplitsOfDifferentTimeAreDealtOut(Rescaled):
         return sum(len(items) > 1 for items in held) > 0 and self.cluster.world.chance() < 0.5
 
 
+class SplitsThatNobodyHasBegun(Rescaled):
+    """A reader is dealt splits that others have read a part of, and one that nobody has begun: its watermark waits for
+    that one, too, however far the others are."""
+
+    section = 10
+    options = FULL | OFTEN
+    resumes_max = 1
+    pace = Pace(control_ms=15.0, step_ms=0.3)
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        self.source = job.source(kind="owned", rows=120, parallelism=4, cost_ms=0.2, keys=8, timed="patient")
+        job.sink(job.window(self.source, "rows", 25), 2)
+
+    def is_right(self, metadata: Metadata) -> bool:
+        held = [decode_split(i) for s in metadata.subtasks for p in s.parts if p.name == "splits" for i in p.items]
+        all_given = all(decode_split(e.data) == [] for e in metadata.enumerators)
+        read = [split["next"] - 30 * split["owner"] for split in held]
+        if not all_given or min(read, default=1) > 0 or max(read, default=0) < 10:
+            return False
+        # A checkpoint is there, so that splits stay what they are whatever the number of readers.
+        self.source.group.root().parallelism = 1
+        return True
+
+
 class HeldSourcesGetSplits(Rescaled):
     """A held source accepts splits, but reads nothing, and neither becomes idle nor ends; it reads when draining is
     over."""
@@ -207,5 +232,6 @@ class LastWordBesideAnIdleProducer(Scenario):
 
 SCENARIOS: list[type[Scenario]] = [
     FinalWatermarkAtAnotherParallelism, OwnersOfDifferentTime, BarrierBetweenTimers, LayersOfDifferentTime,
-    SplitsOfDifferentTimeAreDealtOut, HeldSourcesGetSplits, EverySourceHadEnded, LastWordBesideAnIdleProducer,
+    SplitsOfDifferentTimeAreDealtOut, SplitsThatNobodyHasBegun, HeldSourcesGetSplits, EverySourceHadEnded,
+    LastWordBesideAnIdleProducer,
 ]  # fmt: skip
