@@ -176,11 +176,12 @@ class OutputChannel:
         if limit_bytes > self.limit_bytes:
             self.limit_bytes = limit_bytes
 
-    def pop(self) -> Data | Event | AlignedBarrier | None:
+    def pop(self, joined_bytes: int = 0) -> Data | Event | AlignedBarrier | None:
         """The next frame to hand to the connection; None without elements or without credit for them.
 
         One frame may leave whenever any credit is left, so that a large row passes a small window. Neighbouring rows
-        leave together: the payload is then a list of payloads.
+        leave together, up to `joined_bytes` where that is more than a frame's usual size: the payload is then a list
+        of payloads.
         """
         if not self.queue:
             return None
@@ -195,10 +196,11 @@ class OutputChannel:
         if self.sent_bytes >= self.limit_bytes:
             return None
         size_bytes, rows = 0, 0
+        joined_bytes = max(joined_bytes, JOINED_FRAME_BYTES)
         payloads: list[Any] = []
         while self.queue and isinstance(self.queue[0], Data):
             following = self.queue[0]
-            if payloads and size_bytes + following.size_bytes > JOINED_FRAME_BYTES:
+            if payloads and size_bytes + following.size_bytes > joined_bytes:
                 break
             self.queue.popleft()
             payloads.append(following.payload)

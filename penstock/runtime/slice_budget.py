@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_ROWS_MAX = 16_384
+_ROWS_MAX = 65_536
 _GROWTH_MAX = 4
 _WEIGHT_OF_NEWEST = 0.5
 

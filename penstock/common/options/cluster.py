@@ -97,11 +97,11 @@ class NetworkOptions:
         "The least size of a gate's window and of an output queue.", check=positive,
     )  # fmt: skip
     WINDOW_BYTES = ConfigOption(
-        "penstock.network.window-bytes", MEMORY, 1024 * 1024,
+        "penstock.network.window-bytes", MEMORY, 4 * 1024 * 1024,
         "How many bytes at most may be on their way to one input gate: what a consumer grants.", check=positive,
     )  # fmt: skip
     OUTPUT_QUEUE_BYTES = ConfigOption(
-        "penstock.network.output-queue-bytes", MEMORY, 1024 * 1024,
+        "penstock.network.output-queue-bytes", MEMORY, 4 * 1024 * 1024,
         "How many bytes at most may wait in a subtask's output queues before it takes no more input.", check=positive,
     )  # fmt: skip
     OVERDRAFT_BYTES_MAX = ConfigOption(
