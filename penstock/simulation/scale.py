@@ -12,14 +12,16 @@ from typing import Any, Iterator
 
 from penstock.protocol import channel
 from penstock.runtime import result_partition, turns
-from penstock.runtime.operators import chain
+from penstock.runtime.operators import chain, columnar_windows
 from penstock.state import hash_map
+from penstock.state.columnar import backend as columnar_state
 
 
 @dataclass(frozen=True)
 class Scale:
     """`pulled_at_once`: output rows of a chain between two looks at the room. `joined_*_bytes`: how much leaves as one
-    frame, and when it leaves while more is being made. `quantum_bytes`: a channel's turn at a gate."""
+    frame, and when it leaves while more is being made. `quantum_bytes`: a channel's turn at a gate. `fired_at_once`:
+    results of columnar windows between two looks at barriers; `columnar_range_bytes`: of state in one range."""
 
     pulled_at_once: int = 256
     rows_between_clocks: int = 16
@@ -27,9 +29,11 @@ class Scale:
     joined_flush_bytes: int = 16 * 1024
     quantum_bytes: int = 32 * 1024
     state_entries_per_batch: int = 2048
+    fired_at_once: int = 16_384
+    columnar_range_bytes: int = 16 * 1024 * 1024
 
 
-SMALL = Scale(4, 1, 1_200, 600, 600, 2)
+SMALL = Scale(4, 1, 1_200, 600, 600, 2, 2, 100)
 
 
 def random_scale(random: Random) -> Scale:
@@ -42,6 +46,8 @@ def random_scale(random: Random) -> Scale:
         joined_flush_bytes=random.choice((1, 600, 4_000)),
         quantum_bytes=random.choice((1, 600, 4_000)),
         state_entries_per_batch=random.choice((1, 2, 16)),
+        fired_at_once=random.choice((1, 3, 16_384)),
+        columnar_range_bytes=random.choice((1, 200, 16 * 1024 * 1024)),
     )
 
 
@@ -55,6 +61,8 @@ def scaled(scale: Scale) -> Iterator[None]:
         (result_partition, "JOINED_FLUSH_BYTES", scale.joined_flush_bytes),
         (turns, "QUANTUM_BYTES", scale.quantum_bytes),
         (hash_map, "ENTRIES_PER_BATCH", scale.state_entries_per_batch),
+        (columnar_windows, "ROWS_PER_FIRED_GROUP", scale.fired_at_once),
+        (columnar_state, "BYTES_PER_RANGE", scale.columnar_range_bytes),
     ]
     before = [(module, name, getattr(module, name)) for module, name, _ in places]
     try:

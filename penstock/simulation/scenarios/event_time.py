@@ -87,6 +87,30 @@ class BarrierBetweenTimers(Rescaled):
         return is_firing and self.cluster.world.chance() < 0.5
 
 
+class BarrierBetweenColumnarWindows(Rescaled):
+    """The same where windows are columns: what has been put out has left the state, and what has not fires when the
+    job goes on, at any parallelism."""
+
+    section = 5
+    options = FULL | OFTEN | {"execution.checkpointing.interval": "10 ms", "penstock.slice.target": "1 ms"}
+    resumes_max = 5
+    pace = Pace(work_ms=0.5, step_ms=0.5)
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="ranges", rows=120, parallelism=2, cost_ms=0.02, keys=8, timed="patient")
+        moved = job.repartition(job.pass_batches(source), "custom", 2, cost_ms=0.3)
+        told = job.repartition(job.window_columns(moved, 100), "global", 1, cost_ms=2.0)
+        job.sink(job.roll(told), 2)
+
+    def is_right(self, metadata: Metadata) -> bool:
+        is_firing = any((s.current_ms or 0) > (s.watermark_ms or 0) for s in metadata.subtasks)
+        if is_firing and self.cluster.world.chance() < 0.3:
+            self.count += 1
+            self.cluster.strikes.strike("kill_slot")
+            return False
+        return is_firing
+
+
 class LayersOfDifferentTime(Rescaled):
     """Two gates that shared a channel after a scale-out had read it to different places. Each piece of an old channel
     is a virtual channel with a time of its own until it is read, through further resumes too."""
@@ -231,7 +255,7 @@ class LastWordBesideAnIdleProducer(Scenario):
 
 
 SCENARIOS: list[type[Scenario]] = [
-    FinalWatermarkAtAnotherParallelism, OwnersOfDifferentTime, BarrierBetweenTimers, LayersOfDifferentTime,
-    SplitsOfDifferentTimeAreDealtOut, SplitsThatNobodyHasBegun, HeldSourcesGetSplits, EverySourceHadEnded,
-    LastWordBesideAnIdleProducer,
+    FinalWatermarkAtAnotherParallelism, OwnersOfDifferentTime, BarrierBetweenTimers, BarrierBetweenColumnarWindows,
+    LayersOfDifferentTime, SplitsOfDifferentTimeAreDealtOut, SplitsThatNobodyHasBegun, HeldSourcesGetSplits,
+    EverySourceHadEnded, LastWordBesideAnIdleProducer,
 ]  # fmt: skip
