@@ -1,8 +1,14 @@
-"""A hint for latency: after its snapshot a subtask leaves the interpreter to the threads that write it."""
+"""A hint for latency: after its snapshot a subtask leaves the interpreter to the threads that write it.
+
+That helps where little is to be written. Where the rest ended before the writing did it was in vain, and the next
+checkpoint is written beside the stream; after the next such rest two are, then four, and so on.
+"""
 
 from __future__ import annotations
 
 from typing import Protocol
+
+_SKIPPED_MAX = 128
 
 
 class _Snapshots(Protocol):
@@ -14,16 +20,25 @@ class Parking:
     def __init__(self, ms_max: float) -> None:
         self._ms_max = ms_max
         self._for: int | None = None
+        self._to_skip = 0
+        self._in_vain = 0
         self.until_ms = 0.0
 
     def begin(self, snapshots: _Snapshots, now_ms: float) -> None:
-        if snapshots.snapshot_taken is not None:
-            self._for, snapshots.snapshot_taken = snapshots.snapshot_taken, None
+        if snapshots.snapshot_taken is None:
+            return
+        if self._to_skip:
+            self._to_skip -= 1
+        else:
+            self._for = snapshots.snapshot_taken
             self.until_ms = now_ms + self._ms_max
+        snapshots.snapshot_taken = None
 
     def lasts(self, now_ms: float) -> bool:
         if self._for is not None and now_ms >= self.until_ms:
             self._for = None
+            self._to_skip = min(1 << self._in_vain, _SKIPPED_MAX)
+            self._in_vain += 1
         return self._for is not None
 
     def left_ms(self, now_ms: float) -> float | None:
@@ -34,6 +49,7 @@ class Parking:
         """It has been written, or is over."""
         if self._for is not None and self._for <= checkpoint_id:
             self._for = None
+            self._in_vain = 0
         taken = snapshots.snapshot_taken
         if taken is not None and taken <= checkpoint_id:
             snapshots.snapshot_taken = None  # written before we came to rest for it

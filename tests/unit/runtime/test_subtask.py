@@ -162,6 +162,19 @@ def test_a_subtask_rests_for_its_limit_at_most() -> None:
     assert source.step(job.clock.now_ms + 20).worked
 
 
+def test_rests_in_vain_become_rare() -> None:
+    job, source = parked_job()
+    rested = []
+    for checkpoint_id in range(1, 12):
+        source.mailbox.post(Triggered(Barrier(checkpoint_id, 0)))
+        source.step(job.clock.now_ms)
+        rested.append(source.parking.left_ms(job.clock.now_ms) is not None)
+        source.step(job.clock.now_ms + 20)
+        source.mailbox.post(CheckpointOver(checkpoint_id, aborted=True))
+        job.clock.now_ms += 30
+    assert [i for i, yes in enumerate(rested) if yes] == [0, 2, 5, 10], "one is skipped, then two, then four"
+
+
 def test_an_aligned_snapshot_rests_nobody() -> None:
     job, source = parked_job()
     source.mailbox.post(Triggered(Barrier(1, None)))
