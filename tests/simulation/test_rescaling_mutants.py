@@ -18,6 +18,7 @@ from penstock.runtime import draining, restore, subtask
 from penstock.runtime.event_time import generation, progress, timers
 from penstock.simulation.scenarios import run_scenario
 from penstock.state import hash_map
+from penstock.state.columnar import backend as columnar_state
 
 Patch = Callable[[Any, str, Any], None]
 
@@ -62,6 +63,15 @@ def state_is_restored_with_all_key_groups(patch: Patch) -> None:
         own(self, operator, name, data, range(1 << 15))
 
     patch(hash_map.HashMapStateBackend, "restore", everything)
+
+
+def columnar_state_is_restored_with_all_key_groups(patch: Patch) -> None:
+    own = columnar_state.ColumnarStateBackend.restore
+
+    def everything(self: Any, operator: str, name: str, data: bytes, key_groups: range) -> None:
+        own(self, operator, name, data, range(1 << 15))
+
+    patch(columnar_state.ColumnarStateBackend, "restore", everything)
 
 
 def splits_are_dealt_out_to_everybody(patch: Patch) -> None:
@@ -162,6 +172,7 @@ MUTANTS: list[tuple[Callable[[Patch], None], str]] = [
     (a_draining_checkpoint_is_restored_like_any_other, "resumed-in-the-middle-of-draining"),
     (the_first_report_releases_the_next_level, "rows-are-overtaken-on-the-way-to-their-key"),
     (state_is_restored_with_all_key_groups, "owners-of-different-time"),
+    (columnar_state_is_restored_with_all_key_groups, "barrier-between-columnar-windows"),
     (splits_are_dealt_out_to_everybody, "splits-of-different-time-are-dealt-out"),
     (whole_channels_go_to_one_owner_of_keys, "several-rescales-in-a-row"),
     (live_channels_start_at_the_maximum, "final-watermark-at-another-parallelism"),
