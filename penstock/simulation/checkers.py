@@ -81,7 +81,7 @@ class LogChecker:
     draining: int = 0
     """Checkpoints that were triggered while the job drained."""
     graphs: dict[str, JobGraph] = field(default_factory=dict)
-    """What each incarnation of a driver runs."""
+    """What each incarnation of a driver runs, where it is not the workload's graph."""
     newest: Metadata | None = None
     told: Callable[[Metadata], None] = lambda metadata: None
     """Called with each checkpoint as it is published."""
@@ -131,7 +131,7 @@ class LogChecker:
         self.published += 1
         self.newest = metadata
         self.told(metadata)
-        graph, what = self.graphs[entry.incarnation], f"checkpoint {entry.checkpoint_id}"
+        graph, what = self.graphs.get(entry.incarnation, self.workload.graph), f"checkpoint {entry.checkpoint_id}"
         self.draining += metadata.draining
         for violation in verify(graph.edges, metadata.subtasks):
             self.world.violate(f"{what}: {violation}")
