@@ -75,6 +75,8 @@ class Cluster:
         self.is_left_unswept = self.is_cancelled = False
         self.is_resumed_after_failure = False
         """Whether somebody resumes the job when it has failed for good."""
+        self.is_resumed_after_cancel = False
+        """Whether somebody resumes it, at another parallelism, when it has been cancelled."""
         self.expected_failure: str | None = None
         """What the job has to fail with, for a scenario that nothing can mend."""
         self._newest_generation: Any = None
@@ -233,6 +235,9 @@ class Cluster:
             self.is_over = self.is_cancelled = True
         elif outcome.state == "FINISHED":
             self.is_over = True
+        elif outcome.state == "CANCELED" and self.is_resumed_after_cancel:
+            self.rescale()
+            self.start_driver_soon()
         elif outcome.state == "CANCELED" and "cancel" in self.statistics.faults:
             self.is_over = self.is_cancelled = True
         elif "has ended (" in error and self._is_ended_in_log():

@@ -304,7 +304,19 @@ def restless_interpreter() -> Iterator[None]:
     surroundings.enter(None)
 
 
-def run(mode: str, directory: str | None) -> tuple[ThreadedCluster, JobMaster]:
+def counted(job: WorkloadBuilder) -> None:
+    source = job.source(kind="sequence", rows=6000, parallelism=2, cost_ms=0.0, keys=20)
+    job.sink(job.count(source, 2, cost_ms=0.0), 2)
+
+
+def timed(job: WorkloadBuilder) -> None:
+    source = job.source(kind="owned", rows=3000, parallelism=2, cost_ms=0.0, keys=20, timed="patient")
+    job.sink(job.window(job.delay(source, 30, cost_ms=0.0), "rows", 100), 2)
+
+
+def run(
+    mode: str, directory: str | None, declare: Callable[[WorkloadBuilder], None] = counted
+) -> tuple[ThreadedCluster, JobMaster]:
     configuration = Configuration(
         {
             "execution.checkpointing.interval": "10 ms",
@@ -320,8 +332,7 @@ def run(mode: str, directory: str | None) -> tuple[ThreadedCluster, JobMaster]:
         }
     )
     job = WorkloadBuilder(random.Random(mode), configuration)
-    source = job.source(kind="sequence", rows=6000, parallelism=2, cost_ms=0.0, keys=20)
-    job.sink(job.count(source, 2, cost_ms=0.0), 2)
+    declare(job)
     cluster = ThreadedCluster(job.build(), JobIdentity("5eed" * 8, directory), failures=3)
     with scaled(SMALL):
         master = cluster.run()
@@ -339,6 +350,12 @@ def test_source_key_by_sink_on_two_slots(mode: str) -> None:
     assert not cluster.world.violations, "\n".join(cluster.world.violations)
     if mode != "aligned":
         assert cluster.log.unaligned > 0 and cluster.log.inflight_rows > 0
+
+
+def test_timers_and_windows_on_two_slots() -> None:
+    cluster, _ = run("unaligned", DIRECTORY, timed)
+    check_end(cluster.world, cluster.output, cluster.workload, cluster.log, is_swept=True)
+    assert not cluster.world.violations, "\n".join(cluster.world.violations)
 
 
 def test_checkpoints_in_the_drivers_memory() -> None:

@@ -11,12 +11,10 @@ from penstock.protocol.messages import Release, SplitsAssigned
 from penstock.protocol.rescale import edges_in_flight
 from penstock.protocol.snapshot import Metadata
 from penstock.simulation.faults import FaultPlan
-from penstock.simulation.scenarios.rescaling import FULL, Rescaled
+from penstock.simulation.scenarios.rescaling import FULL, OFTEN, Rescaled
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
 from penstock.simulation.settings import Pace
 from penstock.simulation.workload import WorkloadBuilder
-
-OFTEN: dict[str, Any] = {"pipeline.auto-watermark-interval": "1 ms"}
 
 
 class FinalWatermarkAtAnotherParallelism(Rescaled):

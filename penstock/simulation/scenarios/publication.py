@@ -102,7 +102,7 @@ class FailedJobIsResumed(Scenario):
         "restart-strategy.fixed-delay.delay": None,
         "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
     }
-    faults = FaultPlan(kinds=("kill_slot",), count=3, gap_ms=80.0)
+    faults = FaultPlan(kinds=("kill_slot",), count=3, gap_ms=80.0, rescale_share=0.5)
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
         self.cluster.is_resumed_after_failure = True

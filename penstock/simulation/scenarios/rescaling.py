@@ -17,6 +17,7 @@ FULL: dict[str, Any] = UNALIGNED | {
     "penstock.network.window-bytes": 20_000,
     "penstock.network.output-queue-bytes": 20_000,
 }
+OFTEN: dict[str, Any] = {"pipeline.auto-watermark-interval": "1 ms"}
 
 
 class Rescaled(Scenario):
@@ -167,6 +168,32 @@ class FaultsWhileTheJobDrains(Rescaled):
         return bool(self.struck)
 
 
+class CancelledAndResumed(Scenario):
+    """A job is cancelled with rows in flight, keeps its newest checkpoint, and is resumed at other parallelisms, again
+    and again: what was committed before and what comes after are the output of one run."""
+
+    section = 3
+    options = FULL | OFTEN | {
+        "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
+    }  # fmt: skip
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="ranges", rows=120, parallelism=2, cost_ms=0.05, keys=8, timed="patient")
+        job.sink(job.count(job.delay(source, 30, cost_ms=0.5), 3, cost_ms=1.0), 2)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        log = self.cluster.log
+        if what == "create" and detail.startswith(LOG_FOLDER) and log is not None and log.newest is not None:
+            is_resumed = len(self.cluster.drivers) > self.count
+            if is_resumed and self.count < 3 and edges_in_flight(log.newest) and not log.newest.is_final:
+                self.count += 1
+                self.cluster.is_resumed_after_cancel = True
+                self.cluster.world.after(0.0, None, self.cluster.strikes.strike, "cancel")
+
+    def has_happened(self) -> bool:
+        return self.count > 1 and self.cluster.statistics.rescales > 0
+
+
 class BroadcastKeepsItsParallelism(Rescaled):
     """Rows of a broadcast that some receivers have read and others have not cannot go to another number of them: the
     job is not resumed, and the edge is named."""
@@ -193,5 +220,6 @@ class BroadcastKeepsItsParallelism(Rescaled):
 
 SCENARIOS: list[type[Scenario]] = [
     RowsAreOvertakenOnTheWayToTheirKey, SeveralRescalesInARow, ResumedInTheMiddleOfDraining,
-    ReleasedWhileACheckpointIsPending, FaultsWhileTheJobDrains, BroadcastKeepsItsParallelism,
+    ReleasedWhileACheckpointIsPending, FaultsWhileTheJobDrains, CancelledAndResumed,
+    BroadcastKeepsItsParallelism,
 ]  # fmt: skip
