@@ -148,6 +148,16 @@ def resumed_firing_never_ends(patch: Patch) -> None:
     patch(timers.TimerQueue, "resumes", property(lambda self: self._resumes))
 
 
+def read_layers_hold_time_back(patch: Patch) -> None:
+    patch(watermark_valve.WatermarkValve, "end_virtual", lambda self, layer: None)
+
+
+def generators_of_foreign_splits_are_kept(patch: Patch) -> None:
+    own = generation.WatermarkGeneration.restore
+    everything = lambda self, items, emitted_ms, splits: own(self, items, emitted_ms, None)  # noqa: E731
+    patch(generation.WatermarkGeneration, "restore", everything)
+
+
 def splits_that_nobody_has_begun_hold_nothing_back(patch: Patch) -> None:
     patch(generation.WatermarkGeneration, "wait_for", lambda self, splits: None)
 
@@ -183,6 +193,8 @@ MUTANTS: list[tuple[Callable[[Patch], None], str]] = [
     (restores_forget_that_timers_were_firing, "barrier-between-timers"),
     (fired_timers_stay_registered, "barrier-between-timers"),
     (resumed_firing_never_ends, "barrier-between-timers"),
+    (read_layers_hold_time_back, "time-goes-on-after-a-resume"),
+    (generators_of_foreign_splits_are_kept, "time-goes-on-after-a-resume"),
     (splits_that_nobody_has_begun_hold_nothing_back, "splits-that-nobody-has-begun"),
     (the_last_word_of_one_ends_time_for_all, "last-word-beside-an-idle-producer"),
 ]

@@ -64,6 +64,46 @@ class OwnersOfDifferentTime(Rescaled):
         return self.floors > 0
 
 
+class TimeGoesOnAfterAResume(Rescaled):
+    """What is left behind of an old owner holds time back for ever: a generator of a split that another reader has, a
+    virtual channel whose layer is read, an idle channel taken for a silent one. Long before the sources end, every
+    subtask has to see a later time than any had seen before the resume."""
+
+    section = 5
+    options = FULL | OFTEN
+    resumes_max = 1000  # it looks at every checkpoint
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached_ms: int | None = None
+        self.went_on = False
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="ranges", rows=150, parallelism=3, cost_ms=1.0, keys=8, timed="patient")
+        self.keyed = job.delay(job.repartition(source, "forward", cost_ms=0.1), 1, cost_ms=0.1)
+        job.sink(self.keyed, 2)
+
+    def is_right(self, metadata: Metadata) -> bool:
+        keyed = {v.index for v in metadata.vertices if any("delay" in name for name in v.operator_names)}
+        times = [s.current_ms for s in metadata.subtasks if s.vertex in keyed and s.current_ms is not None]
+        if self.reached_ms is not None:
+            self.went_on = self.went_on or self.reached_ms < min(times, default=0) < 390
+        left = sum(s["end"] - s["next"] for s in _splits_in_hand(metadata))
+        if self.resumes >= 2 or left < 70 or not times or max(times) < 0 or not super().is_right(metadata):
+            return False
+        self.reached_ms, self.went_on = max(times), False
+        return True
+
+    def has_happened(self) -> bool:
+        if self.count and not self.went_on:
+            self.cluster.world.violate(f"after the resume time has never been later than {self.reached_ms}")
+        return super().has_happened()
+
+
+def _splits_in_hand(metadata: Metadata) -> list[Any]:
+    return [decode_split(i) for s in metadata.subtasks for p in s.parts if p.name == "splits" for i in p.items]
+
+
 class BarrierBetweenTimers(Rescaled):
     """A checkpoint falls between two groups of timers of one watermark: operators have seen it, nobody downstream has.
     Restored, the rest fires before anything else, whoever owns it then, and each timer once."""
@@ -166,7 +206,7 @@ class SplitsThatNobodyHasBegun(Rescaled):
         job.sink(job.window(self.source, "rows", 25), 2)
 
     def is_right(self, metadata: Metadata) -> bool:
-        held = [decode_split(i) for s in metadata.subtasks for p in s.parts if p.name == "splits" for i in p.items]
+        held = _splits_in_hand(metadata)
         all_given = all(decode_split(e.data) == [] for e in metadata.enumerators)
         read = [split["next"] - 30 * split["owner"] for split in held]
         if not all_given or min(read, default=1) > 0 or max(read, default=0) < 10:
@@ -253,7 +293,7 @@ class LastWordBesideAnIdleProducer(Scenario):
 
 
 SCENARIOS: list[type[Scenario]] = [
-    FinalWatermarkAtAnotherParallelism, OwnersOfDifferentTime, BarrierBetweenTimers, BarrierBetweenColumnarWindows,
-    LayersOfDifferentTime, SplitsOfDifferentTimeAreDealtOut, SplitsThatNobodyHasBegun, HeldSourcesGetSplits,
-    EverySourceHadEnded, LastWordBesideAnIdleProducer,
+    FinalWatermarkAtAnotherParallelism, OwnersOfDifferentTime, TimeGoesOnAfterAResume, BarrierBetweenTimers,
+    BarrierBetweenColumnarWindows, LayersOfDifferentTime, SplitsOfDifferentTimeAreDealtOut, SplitsThatNobodyHasBegun,
+    HeldSourcesGetSplits, EverySourceHadEnded, LastWordBesideAnIdleProducer,
 ]  # fmt: skip
