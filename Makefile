@@ -2,7 +2,7 @@
 
 VENV   ?= .venv
 PY     := $(VENV)/bin/python
-SEEDS  ?= 0:1000
+SEEDS  ?= 0:2000
 JOBS   ?= 2
 export VENV PYTHON
 

@@ -3,7 +3,6 @@ were received, parts of either; with events in between. And what a restore makes
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -15,15 +14,13 @@ from penstock.graph.job_graph import Edge
 from penstock.graph.logical import Partitioner, PartitionerKind
 from penstock.protocol.channel import Captured
 from penstock.protocol.elements import ChannelId, Watermark
-from penstock.protocol.flow_control import BoundSizer
 from penstock.protocol.frames import Data, Event
-from penstock.protocol.snapshot import Metadata, NumberedEvent, Piece, Segment
+from penstock.protocol.snapshot import NumberedEvent, Piece
 from penstock.runtime.batches import as_batch, as_messages, compact
-from penstock.runtime.input_gate import InputGate
 from penstock.runtime.layers import Layer, RecoveredEvent
-from penstock.runtime.restore import SubtaskRestore
+from penstock.runtime.recovered import read_elements
 from penstock.storage.memory import MemoryStore
-from penstock.storage.segments import SegmentBuilder
+from penstock.storage.segments import SegmentBuilder, read_range
 
 CHANNEL = ChannelId(0, 0, 0)
 TYPE = Types.TUPLE([Types.LONG(), Types.STRING()])
@@ -113,13 +110,12 @@ def test_a_restore_reads_back_the_interval_and_trims_the_rest(data: st.DataObjec
     first = data.draw(st.integers(0, len(truth)))
     end = data.draw(st.integers(first, len(truth)))
     edge = Edge(0, "a-b-0-0", 0, 1, 0, Partitioner(PartitionerKind.FORWARD), TYPE, 1, 1)
-    gate = InputGate([edge], 0, BoundSizer(1_000, 1_000, 0))
-    metadata = Metadata(1, "job", "job", 1, 0, 0, "", 0, False, [], [], [Segment("shared/segment", 0)], [], [], [])
-    subtask: Any = SimpleNamespace(gate=gate, id=SimpleNamespace(subtask=0), vertex=SimpleNamespace(uid="x"))
-    plan: Any = None
-    restore = SubtaskRestore(plan, subtask, metadata, store)
     order = data.draw(st.permutations(pieces))
-    elements = restore._elements("a-b-0-0", 0, 0, order, events, first, end)
+
+    def read(piece: Piece) -> bytes:
+        return read_range(store, "shared/segment", piece.offset, piece.length_bytes, piece.crc, "rows in flight")
+
+    elements = read_elements(read, edge, order, events, first, end)
     layer = Layer("a-b-0-0", 0, 0, 0, edge, first, end, elements)
     found: list[Any] = []
     while not layer.read:
