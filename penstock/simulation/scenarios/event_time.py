@@ -188,8 +188,8 @@ class SplitsOfDifferentTimeAreDealtOut(Rescaled):
         job.sink(job.window(source, "rows", 25), 2)
 
     def is_right(self, metadata: Metadata) -> bool:
-        held = [p.items for s in metadata.subtasks for p in s.parts if p.name == "splits"]
-        return sum(len(items) > 1 for items in held) > 0 and self.cluster.world.chance() < 0.5
+        ends = {split["end"] for split in _splits_in_hand(metadata) if split["next"] < split["end"]}
+        return len(ends) > 1 and self.cluster.world.chance() < 0.5
 
 
 class SplitsThatNobodyHasBegun(Rescaled):
