@@ -4,12 +4,12 @@
     ListLog          list of positions | Unknown
     ListMetadata     list of checkpoint ids that have a `_metadata` | Unknown
     ReadEntry        LogEntry | Missing | Unknown
-    AppendEntry      Done | Exists | Unknown          (create if absent)
+    AppendEntry      Done | Exists | Refused | Unknown (create if absent)
     CreateMetadata   Done | Exists | Unknown          (create if absent)
     ReadMetadata     Metadata | Missing | Damaged | Unknown
     Wait             anything, after that time
 
-`Unknown` is a time-out, a lost reply or any other failure: the operation may have been carried out or not, or be
+`Refused`: it was not carried out, for certain (a full disk). `Unknown` is a time-out, a lost reply or any other failure: the operation may have been carried out or not, or be
 carried out later.
 """
 
@@ -86,6 +86,11 @@ class Missing:
 class Damaged:
     """Truncated, flipped bits, another format: `detail` names the file and what is wrong with it."""
 
+    detail: str
+
+
+@dataclass(frozen=True)
+class Refused:
     detail: str
 
 

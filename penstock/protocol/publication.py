@@ -30,6 +30,7 @@ from penstock.protocol.log_operations import (
     Missing,
     ReadEntry,
     ReadMetadata,
+    Refused,
     Unknown,
     Wait,
 )
@@ -259,7 +260,9 @@ class Publication:
             [r.path for r in kept],
             metadata.is_final,
         )
-        yield from self._append_next(entry)
+        refused = yield from self._append_next(entry, gives_up=True)
+        if refused is not None:
+            return NotPublished(refused.detail)
         self.newest_id = metadata.checkpoint_id
         return Published(entry, self._replace_retained(kept))
 
@@ -307,22 +310,32 @@ class Publication:
 
     # ---- the log ------------------------------------------------------------------------------------------------
 
-    def _append_next(self, entry: LogEntry) -> Conversation[None]:
+    def _append_next(self, entry: LogEntry, gives_up: bool = False) -> Conversation[Refused | None]:
         """At the position that is ours if nobody has taken over."""
         if self._lost_by is not None:
             raise self._fenced()
-        self._lost_by = yield from self._append(entry)
+        found = yield from self._append(entry, gives_up)
+        if isinstance(found, Refused):
+            return found
+        self._lost_by = found
         if self._lost_by is not None:
             raise self._fenced()
         self._next_sequence += 1
+        return None
 
-    def _append(self, entry: LogEntry) -> Conversation[LogEntry | None]:
-        """None when the entry stands at its position, else the entry that stands there instead."""
+    def _append(self, entry: LogEntry, gives_up: bool = False) -> Conversation[LogEntry | Refused | None]:
+        """None when the entry stands at its position, else the entry that stands there instead. `gives_up`: an entry
+        that was refused, and of which nothing can arrive later, is not tried again: its checkpoint fails, and the job
+        goes on with the position free. [A full disk: the job waits half a minute for its log, and then ends.]"""
         answer: Any = None
+        is_certain = gives_up
         for attempt in range(ATTEMPTS_MAX):
             answer = yield AppendEntry(entry)
             if isinstance(answer, Done):
                 return None
+            if isinstance(answer, Refused) and is_certain:
+                return answer
+            is_certain = False
             if isinstance(answer, Exists):
                 found = yield ReadEntry(entry.sequence)
                 if isinstance(found, LogEntry):
@@ -384,4 +397,4 @@ def _wait_ms(attempt: int) -> float:
 
 
 def _detail(answer: Any) -> str:
-    return answer.detail if isinstance(answer, (Unknown, Damaged)) else "it is missing"
+    return answer.detail if isinstance(answer, (Unknown, Refused, Damaged)) else "it is missing"

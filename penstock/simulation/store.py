@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Callable, Sequence
 
 from penstock.simulation.world import Process, World
-from penstock.storage.store import ObjectExists, ObjectMissing, RangeMissing, StoreError, checked
+from penstock.storage.store import ObjectExists, ObjectMissing, RangeMissing, StoreError, StoreRefused, checked
 
 
 class SharedObjects:
@@ -66,7 +66,8 @@ class FaultyStore:
         if drawn < faults.refused:
             self._shared.failures += 1
             world.tell(self._process.name, "  refused")
-            raise StoreError(f"{path}: the simulated store refuses")
+            refusal = StoreRefused if what == "create" and drawn < faults.refused / 2 else StoreError
+            raise refusal(f"{path}: the simulated store refuses")
         return changes and drawn < faults.refused + faults.reply_lost
 
     def _lose_reply(self, path: str) -> None:

@@ -17,12 +17,13 @@ import uuid
 from pathlib import Path
 from typing import Callable, Sequence
 
-from penstock.storage.store import ObjectExists, ObjectMissing, RangeMissing, StoreError, checked
+from penstock.storage.store import ObjectExists, ObjectMissing, RangeMissing, StoreError, StoreRefused, checked
 
 TEMPORARY_FOLDER = ".tmp"
 TEMPORARY_GRACE_S = 3600
 _PARTS_PER_WRITE_MAX = 1024
 _ATTEMPTS_MAX = 100
+_NOT_CARRIED_OUT = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 class LocalStore:
@@ -65,9 +66,13 @@ class LocalStore:
                 self._in_folder(target.parent, lambda: os.link(temporary, target))
             finally:
                 temporary.unlink(missing_ok=True)
-            self._sync_folder(target.parent)
         except FileExistsError:
             raise ObjectExists(f"{target} exists already") from None
+        except OSError as error:
+            told = self._translated(error, "write", target)
+            raise StoreRefused(str(told)) if error.errno in _NOT_CARRIED_OUT else told from error
+        try:
+            self._sync_folder(target.parent)
         except OSError as error:
             raise self._translated(error, "write", target) from error
 

@@ -13,6 +13,10 @@ class StoreError(Exception):
     """The store did not do it, as far as it knows; the message names the path and the cause."""
 
 
+class StoreRefused(StoreError):
+    """Nothing was written, and nothing will be: a full disk, a missing permission."""
+
+
 class ObjectMissing(StoreError):
     """There is no object of that name."""
 
@@ -31,7 +35,8 @@ class ObjectStore(Protocol):
         Raises `ObjectExists` where that is not so."""
 
     def create(self, path: str, data: bytes) -> None:
-        """Create if absent: all or nothing, durable when it returns. Raises `ObjectExists`."""
+        """Create if absent: all or nothing, durable when it returns. Raises `ObjectExists`, and `StoreRefused` only
+        where it is certain that the object was not and will not be created."""
 
     def get(self, path: str, offset: int = 0, length_bytes: int | None = None) -> bytes:
         """A range, or all. Raises `ObjectMissing`, and `RangeMissing` where the object is shorter."""

@@ -20,6 +20,7 @@ from penstock.protocol.log_operations import (
     Operation,
     ReadEntry,
     ReadMetadata,
+    Refused,
     Unknown,
     Wait,
 )
@@ -29,7 +30,7 @@ from penstock.storage.layout import LOG_FOLDER, LogName, MetadataName, log_path,
 from penstock.storage.log import encode_entry, read_entry
 from penstock.storage.metadata import read_metadata
 from penstock.storage.sealed import DamagedObject, NewerFormat
-from penstock.storage.store import ObjectExists, ObjectMissing, ObjectStore, StoreError
+from penstock.storage.store import ObjectExists, ObjectMissing, ObjectStore, StoreError, StoreRefused
 
 
 def carry_out(store: ObjectStore, operation: Operation) -> Any:
@@ -42,6 +43,8 @@ def carry_out(store: ObjectStore, operation: Operation) -> Any:
         return Missing()
     except (DamagedObject, NewerFormat) as error:
         return Damaged(str(error))
+    except StoreRefused as error:
+        return Refused(str(error)) if isinstance(operation, AppendEntry) else Unknown(str(error))
     except StoreError as error:
         return Unknown(str(error))
 

@@ -20,6 +20,7 @@ from penstock.protocol.log_operations import (
     Operation,
     ReadEntry,
     ReadMetadata,
+    Refused,
     Unknown,
     Wait,
 )
@@ -40,7 +41,8 @@ def path_of(checkpoint_id: int) -> str:
 
 
 Fault = str
-"""'': works; 'lost': applied, no reply; 'refused': not applied, no reply; 'late': applied at `apply_late`, no reply."""
+"""'': works; 'lost': applied, no reply; 'refused': not applied, no reply; 'late': applied at `apply_late`, no reply;
+'full': an entry is certainly not applied."""
 
 
 @dataclass
@@ -56,6 +58,8 @@ class LogStore:
     def answer(self, operation: Operation, fault: Fault = "") -> Any:
         if isinstance(operation, Wait):
             return None
+        if fault == "full" and isinstance(operation, AppendEntry):
+            return Refused("the disk is full")
         if fault == "refused":
             return Unknown("time-out")
         if fault == "late":

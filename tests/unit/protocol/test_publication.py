@@ -237,6 +237,42 @@ def test_metadata_that_cannot_be_written_means_not_published_and_the_next_may_go
     assert isinstance(run(publication.publish(new(store, 2)), store), Published)
 
 
+def test_a_log_on_a_full_disk_fails_the_checkpoint_at_once_and_not_the_job() -> None:
+    """[The job waits half a minute for its log, and then ends.]"""
+    store = LogStore()
+    publication = owner(store)
+    outcome = run(publication.publish(new(store, 1)), store, "", "full")
+    assert isinstance(outcome, NotPublished) and "the disk is full" in outcome.detail
+    assert isinstance(run(publication.publish(new(store, 2)), store), Published)
+    assert checkpoints(store) == [("a", 2)]
+
+
+def test_a_refusal_after_an_attempt_of_unknown_outcome_proves_nothing() -> None:
+    """[The first attempt is carried out late: the checkpoint was taken for failed, and is canonical.]"""
+    store = LogStore()
+    publication = owner(store)
+    publishing = Conversing(publication.publish(new(store, 1)))
+    publishing.step(store)
+    publishing.step(store, "late")
+    publishing.step(store)
+    publishing.step(store, "full")
+    store.apply_late()
+    while not publishing.is_done:
+        publishing.step(store)
+    assert isinstance(publishing.result, Published) and checkpoints(store) == [("a", 1)]
+
+
+def test_a_fence_waits_for_room_on_a_full_disk() -> None:
+    store = LogStore()
+    publication = Publication("a", 1)
+    taking = Conversing(publication.take_over(resume=False))
+    for _ in range(6):
+        taking.step(store, "full")
+    while not taking.is_done:
+        taking.step(store)
+    assert taking.error is None and len(store.entries) == 1
+
+
 def test_unknown_is_asked_again_and_never_taken_for_an_answer() -> None:
     store = LogStore()
     publication = owner(store)
