@@ -9,8 +9,8 @@
     ReadMetadata     Metadata | Missing | Damaged | Unknown
     Wait             anything, after that time
 
-`Refused`: it was not carried out, for certain (a full disk). `Unknown` is a time-out, a lost reply or any other failure:
-the operation may have been carried out or not, or be carried out later.
+`Refused`: it was not carried out, for certain (a full disk). `Unknown` is a time-out, a lost reply or any other
+failure: the operation may have been carried out or not, or be carried out later.
 """
 
 from __future__ import annotations
