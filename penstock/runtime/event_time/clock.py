@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Callable
 
 from penstock.datastream.connectors.base import SourceReader
@@ -64,8 +65,10 @@ class SubtaskClock:
             self._emit(Idle() if idle else Active())
 
     def on_quiet(self) -> float | None:
-        """There is nothing to do. In how many ms our own generators want to be asked."""
+        """There is nothing to do. In how many ms our own generators want to be asked; None: never, without
+        a row (`pipeline.auto-watermark-interval` is 0)."""
         if self.generation is None:
             return None
         self.generation.on_quiet()
-        return max(0.1, self.generation.next_deadline_ms() - self._monotonic_ms())
+        wait_ms = self.generation.next_deadline_ms() - self._monotonic_ms()
+        return max(0.1, wait_ms) if math.isfinite(wait_ms) else None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Iterable
 
-from penstock.protocol.elements import WATERMARK_MAX_MS
 from penstock.protocol.snapshot import GroupFloor
 from penstock.protocol.watermark_valve import WATERMARK_MIN_MS
 
@@ -42,10 +41,6 @@ class EventTime:
     def behind(self) -> bool:
         """Whether timers may be due, and the watermark is still to be said downstream."""
         return self.emitted_ms < self.current_ms
-
-    @property
-    def at_end(self) -> bool:
-        return self.emitted_ms == WATERMARK_MAX_MS
 
     def of_group(self, key_group: int) -> int:
         """What rows and timers of a key group see."""

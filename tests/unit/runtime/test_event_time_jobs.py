@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from random import Random
 from typing import Any, Callable
@@ -352,3 +353,13 @@ def test_the_end_of_data_brings_the_last_counts_of_late_rows() -> None:
     job.close()
     ends = [m.status for m in job.messages if isinstance(m, ReachedEndOfData)]
     assert 0 < sum(status.late_rows for status in ends) == 9 * ROWS - kept
+
+
+def test_without_periodic_watermarks_nobody_waits_for_an_endless_time() -> None:
+    """[A thread cannot wait for infinitely many milliseconds: the subtask fails.]"""
+    job = SmallJob(graph_of(counted, 1), Configuration({**SMALL, "pipeline.auto-watermark-interval": "0 ms"}))
+    for subtask in job.subtasks.values():
+        wait_ms = subtask.step(job.clock.now_ms).wait_ms
+        assert wait_ms is None or math.isfinite(wait_ms)
+    assert sorted(finish(job, 1)) == expected_counts()
+    job.close()
