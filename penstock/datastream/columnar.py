@@ -13,6 +13,7 @@ A stream has columns if it has a type: `Types.ROW_NAMED([...], [...])`, a tuple 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -112,11 +113,19 @@ class ColumnarStream:
     def select(self, *columns: str | pc.Expression, **named: str | pc.Expression) -> SingleOutputStreamOperator:
         """These columns only, in this order: names, and expressions or names under new names."""
         chosen: list[tuple[str, str | pc.Expression]] = []
-        known = columns_of(self._type, "select()").names
+        schema = columns_of(self._type, "select()")
+        known = schema.names
         for given in columns:
+            if isinstance(given, (list, tuple)):
+                raise TypeError(f"select() takes columns one by one, not as a list: {_call('select', given)}")
+            if not isinstance(given, (str, pc.Expression)):
+                raise TypeError(f"select() takes names of columns and expressions, got {given!r}")
             name = given if isinstance(given, str) else str(given)
             if not isinstance(given, str) and name not in known:
-                raise TypeError(f"select(): the expression {name} needs a name: select(..., name={name})")
+                raise TypeError(
+                    f"select(): the column that the expression {name} makes needs a name: write select(..., "
+                    f"more={name_of_number(schema)} + 1), or with_columns(more=...) to keep all other columns"
+                )
             chosen.append((name, name))
         chosen += list(named.items())
         if not chosen:
@@ -144,9 +153,10 @@ class ColumnarStream:
                 why = "is reserved for Penstock's own columns" if name in RESERVED_COLUMNS else "is there twice"
                 raise ValueError(f"{method}: the column name {name!r} {why}")
             if not isinstance(given, (str, pc.Expression)):
+                hint = "; a function of a row goes to map(), one of a batch to map_batches()" if callable(given) else ""
                 raise TypeError(
                     f"{method}: column {name!r} is a column's name or an expression (a constant: pc.scalar(...)), got "
-                    f"{given!r}"
+                    f"{given!r}{hint}"
                 )
             source = given if isinstance(given, str) else str(given)
             if source in schema.names:
@@ -190,6 +200,16 @@ def field_type(type_info: TypeInformation | None, column: str) -> ColumnType:
     found = type_info if fields is None else fields[type_info.schema.get_field_index(column)]
     assert isinstance(found, ColumnType)
     return found
+
+
+def name_of_number(schema: pa.Schema) -> str:
+    """As an example: `pc.field('amount')`, of a column that there is."""
+    numbers = (f.name for f in schema if pa.types.is_integer(f.type) or pa.types.is_floating(f.type))
+    return f"pc.field({next(numbers, 'amount')!r})"
+
+
+def _call(method: str, names: Sequence[Any]) -> str:
+    return f"{method}({', '.join(repr(name) for name in names)})"
 
 
 def unknown_column(method: str, column: str, schema: pa.Schema) -> ValueError:

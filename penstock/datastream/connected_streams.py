@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.types import PICKLED
+from penstock.datastream import not_here
 from penstock.datastream.data_stream import DataStream, KeyedStream, SingleOutputStreamOperator
 from penstock.datastream.function_wrappers import KeyedCoFlatMap, KeyedCoMap, as_function
 from penstock.datastream.functions import (
@@ -34,6 +35,11 @@ class ConnectedStreams:
             raise ValueError("connect() takes streams of one environment")
         self.stream1 = stream1
         self.stream2 = stream2
+
+    if not TYPE_CHECKING:  # for a type checker, they have what they have
+
+        def __getattr__(self, name: str) -> Any:
+            raise not_here.of_connected(self, name)
 
     def get_execution_environment(self) -> Any:
         return self.stream1.get_execution_environment()

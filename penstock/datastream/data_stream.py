@@ -12,6 +12,7 @@ from penstock.common.options import DeploymentOptions
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.types import PICKLED
 from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.datastream import not_here
 from penstock.datastream.columnar import ColumnarStream
 from penstock.datastream.event_time import check_strategy
 from penstock.datastream.execution import find_data_frames
@@ -75,6 +76,13 @@ class DataStream(ColumnarStream, NodeSettings):
         super().__init__(environment, inputs[0].node if whole else None)
         self._inputs = inputs
         self._type = type_info
+
+    if not TYPE_CHECKING:  # for a type checker, a stream has what it has
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            raise not_here.of_stream(self, name)
 
     def get_execution_environment(self) -> StreamExecutionEnvironment:
         return self._environment

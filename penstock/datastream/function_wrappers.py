@@ -5,6 +5,7 @@ A wrapper holds the callable under its method's name as an attribute of its own,
 
 from __future__ import annotations
 
+import re
 from typing import Any, Callable, Iterable
 
 from penstock.datastream.functions import (
@@ -144,11 +145,32 @@ def as_function(given: Any, kind: type, wrap: Callable[[Any], Any], method: str)
     if isinstance(given, type) and issubclass(given, Function):
         raise TypeError(f"{method}() was given the class {given.__name__}; give it an object: {given.__name__}()")
     if isinstance(given, Function):
-        raise TypeError(f"{method}() takes a {kind.__name__} or a callable, got a {type(given).__name__}, which is a "
-                        f"{base_name(given)}")
+        raise TypeError(f"{method}() takes {_a(kind.__name__)} or a callable, got {_a(type(given).__name__)}, which is "
+                        f"{_a(base_name(given))}")
     if callable(given):
         return wrap(given)
-    raise TypeError(f"{method}() takes a {kind.__name__} or a callable, got {given!r} ({type(given).__name__})")
+    raise TypeError(f"{method}() takes {_a(kind.__name__)} or a callable, got {given!r} ({type(given).__name__})"
+                    f"{_hint(given, method)}")
+
+
+_CONDITION = re.compile(r"\s*(\w+)\s*(==|!=|<=|>=|<|>|=|<>)\s*(-?[\d.]+|'[^']*'|\"[^\"]*\")\s*")
+
+
+def _a(name: str) -> str:
+    return f"{'an' if name[:1] in 'AEIOUaeiou' else 'a'} {name}"
+
+
+def _hint(given: Any, method: str) -> str:
+    """What to write instead of SQL's, Spark's or Arrow's way to say it."""
+    if method == "filter":
+        condition = _CONDITION.fullmatch(given) if isinstance(given, str) else None
+        column, operator, value = ("a", ">", "1") if condition is None else condition.groups()
+        operator = {"=": "==", "<>": "!="}.get(operator, operator)
+        return (f': write a condition on columns, filter(pc.field("{column}") {operator} {value}), with import '
+                f'pyarrow.compute as pc, or on rows, filter(lambda row: row["{column}"] {operator} {value})')
+    if type(given).__module__.split(".")[0] in ("pyarrow", "pyspark"):
+        return ": an expression makes a column with with_columns(name=expression) or select(name=expression)"
+    return ""
 
 
 def selector_of(given: Any, method: str) -> Callable[[Any], Any]:
@@ -158,6 +180,10 @@ def selector_of(given: Any, method: str) -> Callable[[Any], Any]:
     if callable(given) and not _is_function(given):
         return given  # type: ignore[no-any-return]
     hint = f"; for a column, write lambda row: row[{given!r}]" if isinstance(given, (int, str)) else ""
+    if isinstance(given, (list, tuple)):
+        hint = f"; for columns, write {method}({', '.join(repr(name) for name in given)})"
+    elif type(given).__module__.startswith("pyarrow"):
+        hint = f"; make it a column first, with_columns(key=<expression>).{method}('key'), or name a column"
     raise TypeError(f"{method}() takes a key selector, a KeySelector or a callable of one row, got {given!r}{hint}")
 
 

@@ -68,10 +68,11 @@ class ColumnKeyedStream(KeyedStream):
         types = tuple(field_type(self._type, key) for key in self._keys)
         return types[0] if len(types) == 1 else TupleType(types)
 
-    def aggregate(self, **named: ColumnAggregate) -> SingleOutputStreamOperator:
+    def aggregate(self, *unnamed: Any, **named: ColumnAggregate) -> SingleOutputStreamOperator:
         """Rolling aggregates: for each row its key, and the aggregates of all rows of the key so far, this one
         included. `aggregate(total=sum_("amount"), orders=count())`; the functions are in
         `penstock.datastream.columnar`."""
+        _check_named(unnamed)
         aggregates, types = _aggregates(self._type, "aggregate()", named, self._keys)
         output_type = _output_type(self._type, self._keys, [], aggregates, types)
         spec = AggregateSpec(self._keys, aggregates)
@@ -114,6 +115,8 @@ class ColumnWindowedStream(WindowedStream):
 
     def aggregate(self, *functions: Any, **named: Any) -> SingleOutputStreamOperator:
         """`aggregate(total=sum_("amount"), orders=count())`, or an AggregateFunction as on any windowed stream."""
+        if any(isinstance(given, ColumnAggregate) for given in functions):
+            _check_named(functions)
         if functions or not named or not any(isinstance(given, ColumnAggregate) for given in named.values()):
             return super().aggregate(*functions, **named)
         stream = self._keyed_stream
@@ -156,6 +159,17 @@ class ColumnWindowedStream(WindowedStream):
 
     def mean(self, column: str) -> SingleOutputStreamOperator:
         return self._one(mean(column))
+
+
+def _check_named(unnamed: tuple[Any, ...]) -> None:
+    for given in unnamed:
+        if isinstance(given, ColumnAggregate):
+            column = "" if given.column is None else repr(given.column)
+            function = given.function + ("_" if given.function in ("sum", "min", "max") else "")
+            raise TypeError(f"aggregate(): each aggregate needs a name for its column: "
+                            f"aggregate({given.default_name}={function}({column}))")
+        raise TypeError(f"aggregate() of rows so far takes name=aggregate, e.g. total=sum_('amount'); got {given!r}. A "
+                        "function of rows goes to reduce(), or to the aggregate() of a window")
 
 
 def _aggregates(

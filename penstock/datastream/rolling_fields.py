@@ -6,6 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Callable
 
 from penstock.common.row import Row
+from penstock.common.typeinfo import TypeInformation
+from penstock.common.types import RowType
 from penstock.datastream.functions import ReduceFunction
 
 if TYPE_CHECKING:
@@ -17,6 +19,8 @@ Field = int | str
 class RollingFields:
     """What a `KeyedStream` offers over one field: of a tuple by its position, of a `Row` by position or name, and of a
     plain value (position 0) the value itself."""
+
+    _type: TypeInformation | None
 
     def reduce(self, func: Any) -> SingleOutputStreamOperator:
         raise NotImplementedError
@@ -45,7 +49,14 @@ class RollingFields:
         field = function.field
         if isinstance(field, bool) or not isinstance(field, (int, str)):
             raise TypeError(f"{method}() takes a field's position or name, got {field!r}")
+        if isinstance(self._type, RowType) and not _has(self._type, field):
+            names = ", ".join(self._type.field_names)
+            raise ValueError(f"{method}(): there is no field {field!r}; the fields are {names}")
         return self.reduce(function)
+
+
+def _has(type_info: RowType, field: Field) -> bool:
+    return field in type_info.field_names if isinstance(field, str) else 0 <= field < len(type_info.field_names)
 
 
 class _FieldReduce(ReduceFunction):

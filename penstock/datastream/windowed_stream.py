@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 from penstock.common.time import Duration, Time
 from penstock.common.typeinfo import TypeInformation
+from penstock.datastream import not_here
+from penstock.datastream.columnar import ColumnAggregate
 from penstock.datastream.data_stream import KeyedStream, SingleOutputStreamOperator
 from penstock.datastream.function_wrappers import CallableReduce, as_function
 from penstock.datastream.functions import AggregateFunction, ProcessWindowFunction, ReduceFunction, WindowFunction
@@ -34,6 +36,13 @@ class WindowedStream:
         self._window_assigner = window_assigner
         self._allowed_lateness_ms = 0
         self._late_tag: OutputTag | None = None
+
+    if not TYPE_CHECKING:  # for a type checker, it has what it has
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            raise not_here.of_windows(self, self._keyed_stream, name)
 
     def get_execution_environment(self) -> Any:
         return self._keyed_stream.get_execution_environment()
@@ -76,12 +85,16 @@ class WindowedStream:
 
     def aggregate(
         self,
-        aggregate_function: AggregateFunction,
+        aggregate_function: AggregateFunction | None = None,
         window_function: AnyWindowFunction | None = None,
         accumulator_type: TypeInformation | None = None,
         output_type: TypeInformation | None = None,
+        **named: ColumnAggregate,
     ) -> SingleOutputStreamOperator:
-        """Rows are added to an accumulator as they come. `window_function` is given the one result."""
+        """Rows are added to an accumulator as they come. `window_function` is given the one result. Named built-in
+        aggregates are for windows of streams that are keyed by columns."""
+        if named or isinstance(aggregate_function, ColumnAggregate):
+            raise TypeError(not_here.aggregate_of_windows(self._keyed_stream, "aggregate"))
         refuse = _no_callable("aggregate", "AggregateFunction")
         aggregate = as_function(aggregate_function, AggregateFunction, refuse, "aggregate")
         check_type(accumulator_type, "Window Aggregate")

@@ -125,7 +125,7 @@ def test_late_rows_have_the_streams_type_where_the_tag_says_none(env):
     (lambda k: k.window(TEN_SECONDS).process(Apply()), TypeError, "takes a ProcessWindowFunction"),
     (lambda k: k.window(TEN_SECONDS).process(lambda k, c, e: e), TypeError, "takes a ProcessWindowFunction, got the"),
     (lambda k: k.window(TEN_SECONDS).apply(WithEnd()), TypeError, "takes a WindowFunction"),
-    (lambda k: k.window(TEN_SECONDS).aggregate(Sum()), TypeError, "takes a AggregateFunction"),
+    (lambda k: k.window(TEN_SECONDS).aggregate(Sum()), TypeError, "takes an AggregateFunction"),
     (lambda k: k.window(TEN_SECONDS).reduce(Mean()), TypeError, "takes a ReduceFunction"),
     (lambda k: k.window(TEN_SECONDS).reduce(Sum(), Mean()), TypeError, "ProcessWindowFunction"),
     (lambda k: k.window(TEN_SECONDS).aggregate(Mean(), accumulator_type=int), TypeError, r"write Types\.LONG"),

@@ -1,0 +1,127 @@
+"""What to say where a method is asked of a stream that has it not, while another stream, or another method, has.
+
+The errors are AttributeErrors, so that `hasattr` stays true to the facts, and Python's own suggestions go on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from penstock.common.types import PICKLED
+
+if TYPE_CHECKING:
+    from penstock.datastream.data_stream import DataStream
+
+_WINDOW = "window(TumblingEventTimeWindows.of(Duration.of_minutes(1)))"
+_KEYED = {
+    "window": _WINDOW,
+    "reduce": "reduce(lambda a, b: ...)",
+    "sum": "sum({value!r})",
+    "min": "min({value!r})",
+    "max": "max({value!r})",
+    "min_by": "min_by({value!r})",
+    "max_by": "max_by({value!r})",
+}
+"""What keyed streams have, with an example."""
+_KEYED_BY_COLUMNS = {
+    "aggregate": "aggregate(total=sum_({value!r}))",
+    "count": "count()",
+    "mean": "mean({value!r})",
+}
+_WINDOWED_BY_COLUMNS = {
+    **_KEYED_BY_COLUMNS, "sum": _KEYED["sum"], "min": _KEYED["min"], "max": _KEYED["max"],
+}  # fmt: skip
+_SELECT = "for some of the columns, select('a', 'b')"
+_GROUP = "rows of equal keys come together by key_by('column')"
+_COLUMNS = "columns are made by with_columns(name=expression)"
+_COLLECT = "rows come to the program by execute_and_collect(), or as a Spark DataFrame by to_spark()"
+_OTHER_WAYS = {
+    "window_all": "for windows over all rows give them all one key, key_by(lambda row: 0).window(...)",
+    "count_window": "windows are tumbling ones in event time, key_by(...).window(TumblingEventTimeWindows.of(size))",
+    "project": _SELECT,
+    "group_by": _GROUP,
+    "groupBy": _GROUP,
+    "withColumn": _COLUMNS,
+    "with_column": _COLUMNS,
+    "where": "rows are chosen by filter(pc.field('a') > 1) or filter(lambda row: ...)",
+    "foreach": "a function of each row is map(f), and a stream ends in print() or sink_to(sink)",
+    "show": "rows are shown by print()",
+    "collect": _COLLECT,
+    "toPandas": _COLLECT,
+    "write": "rows are written by sink_to(sink)",
+    "join": "two streams meet in connect(other).key_by(...).process(KeyedCoProcessFunction)",
+}
+
+
+def of_stream(stream: DataStream, name: str) -> AttributeError:
+    """For a name that this stream, keyed or not, does not have."""
+    is_keyed = hasattr(type(stream), "get_key_type")
+    text = f"{type(stream).__name__!r} object has no attribute {name!r}"
+    if name in _KEYED_BY_COLUMNS:
+        by = "is keyed by a selector" if is_keyed else "is not keyed"
+        text = (f"{name}() belongs to streams that are keyed by columns, and {origin(stream)} {by}: "
+                f"{_call(stream, _KEYED_BY_COLUMNS[name])}{_untyped(stream)}")
+    elif name in _KEYED and not is_keyed:
+        text = (f"{name}() belongs to keyed streams, and {origin(stream)} is not keyed: call key_by() before it, with "
+                f"a column or a function of a row, e.g. {_call(stream, _KEYED[name], by_selector=True)}")
+    elif name in _OTHER_WAYS:
+        text = f"a stream has no {name}(): {_OTHER_WAYS[name]}"
+    return AttributeError(text, name=name, obj=stream)
+
+
+def of_windows(windowed: Any, stream: DataStream, name: str) -> AttributeError:
+    """For a name that a windowed stream does not have; `stream` is the keyed one that it was made of."""
+    text = f"{type(windowed).__name__!r} object has no attribute {name!r}"
+    if name in _WINDOWED_BY_COLUMNS:
+        text = aggregate_of_windows(stream, name)
+    return AttributeError(text, name=name, obj=windowed)
+
+
+def aggregate_of_windows(stream: DataStream, name: str) -> str:
+    """Why a built-in aggregate cannot be had of windows whose keys a selector makes."""
+    call = _call(stream, f"{_WINDOW}.{_WINDOWED_BY_COLUMNS[name]}")
+    return (f"{name}() over columns belongs to windows of streams that are keyed by columns, and {origin(stream)} is "
+            f"keyed by a selector: {call}{_untyped(stream)}; functions of rows go to reduce(), aggregate() and "
+            "process()")
+
+
+def of_connected(connected: Any, name: str) -> AttributeError:
+    text = f"'ConnectedStreams' object has no attribute {name!r}"
+    if name in _KEYED or name in _KEYED_BY_COLUMNS or name in ("filter", "select", "union", "print", "sink_to"):
+        text = (f"two connected streams have no {name}(): bring their rows into one stream first, with map(), "
+                "flat_map() or process(), e.g. connected.map(CoMapFunction)")
+    return AttributeError(text, name=name, obj=connected)
+
+
+def origin(stream: DataStream) -> str:
+    """"the stream of operator 'Map'", or of several."""
+    names = list(dict.fromkeys(repr(i.node.name) for i in stream._inputs))
+    if len(names) == 1:
+        return f"the stream of operator {names[0]}"
+    return f"the union of {', '.join(names[:-1])} and {names[-1]}"
+
+
+def _call(stream: DataStream, example: str, by_selector: bool = False) -> str:
+    """What could be written, with the stream's own columns. `by_selector`: where it has none, a selector would do."""
+    schema = _schema(stream)
+    if schema is None:
+        key, value = ("lambda row: ...", 1) if by_selector else ("'user'", "amount")
+    else:
+        numbers = [f.name for f in schema if kinds.is_integer(f.type) or kinds.is_floating(f.type)]
+        name = schema.names[0]
+        key, value = repr(name), next((n for n in numbers if n != name), name)
+    return f"stream.key_by({key}).{example.format(value=value)}"
+
+
+def _untyped(stream: DataStream) -> str:
+    if _schema(stream) is not None:
+        return ""
+    return ("; its rows have no columns yet, so give that operator an output_type, e.g. "
+            "Types.ROW_NAMED(['user', 'amount'], [Types.STRING(), Types.LONG()])")
+
+
+def _schema(stream: DataStream) -> pa.Schema | None:
+    return None if stream._type is None or stream._type == PICKLED else stream._type.schema
