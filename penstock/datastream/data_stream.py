@@ -42,7 +42,7 @@ from penstock.datastream.node_settings import NodeSettings, check_key_type, chec
 from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.rolling_fields import RollingFields
 from penstock.datastream.side_outputs import side_output_type
-from penstock.graph.event_time import nodes_with_event_time
+from penstock.graph.event_time import timed_rows, timed_union
 from penstock.graph.logical import Input, Node, OperatorKind, Partitioner, PartitionerKind
 
 if TYPE_CHECKING:
@@ -304,9 +304,8 @@ class DataStream(ColumnarStream, NodeSettings):
     def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> SingleOutputStreamOperator:
         """From here on, rows have the timestamps and watermarks that the strategy gives them, and no others."""
         name = "Timestamps/Watermarks"
-        graph = self._environment._graph
-        has_time = any(i.node in nodes_with_event_time(graph) for i in self._inputs)
-        check_strategy(watermark_strategy, self._type, "assign_timestamps_and_watermarks()", has_time)
+        timed = timed_union(timed_rows(self._environment._graph), self._inputs)
+        check_strategy(watermark_strategy, self._type, "assign_timestamps_and_watermarks()", timed)
         return self._then(OperatorKind.TIMESTAMPS, name, watermark_strategy, self._type)
 
 

@@ -1,7 +1,11 @@
-"""What is checked where a watermark strategy is attached to a stream."""
+"""What is checked where a watermark strategy is attached to a stream, and of event time when a program is complete."""
 
 from __future__ import annotations
 
+import os
+import sys
+import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow.types as kinds
@@ -9,19 +13,29 @@ import pyarrow.types as kinds
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream.columnar import columns_of, unknown_column
+from penstock.datastream.functions import KeyedCoProcessFunction, KeyedProcessFunction
+from penstock.graph.event_time import WINDOW_KINDS, Timed, hears_watermarks, silent_origins
+from penstock.graph.logical import LogicalGraph, Node
+
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
-def check_strategy(strategy: Any, type_info: TypeInformation | None, where: str, has_timestamps: bool) -> None:
+class EventTimeWarning(UserWarning):
+    """A program that runs, but whose event time will stand still."""
+
+
+def check_strategy(strategy: Any, type_info: TypeInformation | None, where: str, timed: Timed) -> None:
     """Raises TypeError or ValueError, beginning with `where`, for what cannot give the rows of this type their time.
 
-    `has_timestamps`: whether the rows have some already."""
+    `timed`: which rows have a timestamp already."""
     if not isinstance(strategy, WatermarkStrategy):
         raise TypeError(f"{where}: it takes a WatermarkStrategy, e.g. WatermarkStrategy.for_monotonous_timestamps(); "
                         f"got {strategy!r}")
     if strategy.timestamp_column is not None:
         _check_column(strategy.timestamp_column, type_info, where)
-    elif strategy.generates_watermarks and not strategy.assigns_timestamps and not has_timestamps:
-        raise ValueError(f"{where}: WatermarkStrategy.{strategy.name} needs timestamps, and the rows have none: add "
+    elif strategy.generates_watermarks and not strategy.assigns_timestamps and timed is not Timed.ALL:
+        which = "the rows" if timed is Timed.NONE else "some of the rows (of a part of the union)"
+        raise ValueError(f"{where}: WatermarkStrategy.{strategy.name} needs timestamps, and {which} have none: add "
                          ".with_timestamp_assigner(TimestampAssigner) or .with_timestamp_column(column)")
 
 
@@ -33,3 +47,40 @@ def _check_column(column: str, type_info: TypeInformation | None, where: str) ->
     if not (kinds.is_timestamp(arrow) or kinds.is_int64(arrow)):
         raise TypeError(f"{where}: with_timestamp_column({column!r}): timestamps are whole milliseconds (LONG) or "
                         f"SQL_TIMESTAMP, the column is of type {arrow}; use with_timestamp_assigner()")
+
+
+def warn_of_silence(graph: LogicalGraph) -> None:
+    """One `EventTimeWarning`, at the user's line, where windows or event-time timers wait for watermarks of something
+    that has no end and never sends one. Of something that ends, they wait for the end; that may be meant."""
+    hears, silent = hears_watermarks(graph), silent_origins(graph)
+    waiting = [
+        node for node in graph.nodes
+        if silent[node] and (node.kind in WINDOW_KINDS or (node in hears and _has_timers(node)))
+    ]  # fmt: skip
+    if waiting:
+        origins = dict.fromkeys(origin for node in waiting for origin in silent[node])
+        said = (f"event time stands still for {_names(waiting)}: windows and event-time timers wait for the watermarks "
+                f"of all their inputs, and none ever come from {_names(origins)}, which has no end. Call "
+                "assign_timestamps_and_watermarks(strategy) behind it, with a strategy that makes watermarks; or, to let "
+                "others go on while it has no rows, with WatermarkStrategy.no_watermarks().with_idleness(...)")
+        warnings.warn(said, EventTimeWarning, stacklevel=_level_of_program())
+
+
+def _has_timers(node: Node) -> bool:
+    """Whether it may register some: nobody does who does not handle them."""
+    kind = type(node.function)
+    if isinstance(node.function, KeyedProcessFunction):
+        return kind.on_timer is not KeyedProcessFunction.on_timer
+    return isinstance(node.function, KeyedCoProcessFunction) and kind.on_timer is not KeyedCoProcessFunction.on_timer
+
+
+def _names(nodes: Iterable[Node]) -> str:
+    return ", ".join(repr(node.name) for node in nodes)
+
+
+def _level_of_program() -> int:
+    """The `stacklevel` of the innermost frame that is not ours, for a warning that our caller gives."""
+    level, frame = 0, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):
+        level, frame = level + 1, frame.f_back
+    return level + 1

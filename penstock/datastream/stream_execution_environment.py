@@ -25,7 +25,7 @@ from penstock.common.typeinfo import TypeInformation
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream.checkpoint_config import CheckpointConfig
 from penstock.datastream.data_stream import DataStream, SingleOutputStreamOperator
-from penstock.datastream.event_time import check_strategy
+from penstock.datastream.event_time import check_strategy, warn_of_silence
 from penstock.datastream.execution import check_connectors, find_data_frames, find_executor
 from penstock.datastream.job_client import JobClient
 from penstock.datastream.node_settings import check_max_parallelism, check_parallelism, check_type
@@ -33,6 +33,7 @@ from penstock.datastream.state_backend import StateBackend
 from penstock.graph import pickling
 from penstock.graph.builder import build_job_graph
 from penstock.graph.describe import execution_plan
+from penstock.graph.event_time import Timed
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.logical import Input, LogicalGraph, Node, OperatorKind
 
@@ -178,7 +179,7 @@ class StreamExecutionEnvironment:
         produced = source.produced_type
         if type_info is not None and produced is not None and produced != type_info:
             raise TypeError(f"source {source_name!r} produces {produced}, type_info says {type_info}; leave it out")
-        check_strategy(watermark_strategy, produced or type_info, f"source {source_name!r}", has_timestamps=False)
+        check_strategy(watermark_strategy, produced or type_info, f"source {source_name!r}", Timed.NONE)
         stream = self._source(source, f"Source: {source_name}", produced or type_info)
         stream._node_for("from_source").watermark_strategy = watermark_strategy
         return stream
@@ -211,8 +212,10 @@ class StreamExecutionEnvironment:
     # ---- execution -----------------------------------------------------------------------------------------------
 
     def get_job_graph(self, job_name: str | None = None) -> JobGraph:
-        """What would run now. Raises where the program makes no sense."""
-        return build_job_graph(self._graph, self._configuration, self._job_name(job_name))
+        """What would run now. Raises where the program makes no sense; warns where its event time will stand still."""
+        job_graph = build_job_graph(self._graph, self._configuration, self._job_name(job_name))
+        warn_of_silence(self._graph)
+        return job_graph
 
     def get_execution_plan(self) -> str:
         """The job graph as JSON."""

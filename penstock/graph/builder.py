@@ -9,12 +9,21 @@ or on batches, never on both; and what generates watermarks begins a chain, alon
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.common.configuration import Configuration
 from penstock.common.options import ParallelismOptions, PipelineOptions
 from penstock.common.typeinfo import TypeInformation
-from penstock.graph.event_time import WINDOW_KINDS, nodes_with_event_time, strategy_of
+from penstock.graph.event_time import (
+    WINDOW_KINDS,
+    Timed,
+    nodes_with_event_time,
+    strategy_of,
+    timed_input,
+    timed_rows,
+    untimed_union,
+)
 from penstock.graph.job_graph import Edge, JobGraph, Operator, Vertex
 from penstock.graph.logical import (
     ChainingStrategy,
@@ -64,7 +73,7 @@ def build_job_graph(graph: LogicalGraph, configuration: Configuration, name: str
     uids = assign_uids(graph)
 
     timestamped = nodes_with_event_time(graph)
-    _check_windows(graph, timestamped)
+    _check_windows(graph)
     side_outputs: dict[Node, list[str]] = {}
     for link in links:
         if link.side_output is not None and link.side_output not in side_outputs.setdefault(link.source, []):
@@ -134,14 +143,29 @@ def _input_type(given: Input) -> TypeInformation | None:
     return given.node.output_type if given.side_output is None else given.side_type
 
 
-def _check_windows(graph: LogicalGraph, timestamped: set[Node]) -> None:
+def _check_windows(graph: LogicalGraph) -> None:
+    timed = timed_rows(graph)
     for node in graph.nodes:
-        if node.kind in WINDOW_KINDS and not any(i.node in timestamped for i in node.inputs):
-            sources = " and ".join(repr(i.node.name) for i in node.inputs)
+        if node.kind not in WINDOW_KINDS:
+            continue
+        if all(timed_input(timed, i) is Timed.NONE for i in node.inputs):
             raise GraphError(
-                f"operator {node.name!r}: a window in event time, but the rows from {sources} have no event time; call "
-                "assign_timestamps_and_watermarks(strategy) before key_by(), or give from_source() such a strategy"
+                f"operator {node.name!r}: a window in event time, but the rows from {_names(node.inputs)} have no "
+                "event time; call assign_timestamps_and_watermarks(strategy) before key_by(), or give from_source() "
+                "such a strategy"
             )
+        mixed = untimed_union(timed, node)
+        if mixed is not None:
+            raise GraphError(
+                f"operator {node.name!r}: a window in event time, but its rows come from a union of which only a part "
+                f"has event time: {_names(mixed[0])} has, {_names(mixed[1])} has not; call "
+                f"assign_timestamps_and_watermarks(strategy) on {_names(mixed[1])} before union(), or on the union"
+            )
+
+
+def _names(inputs: Sequence[Input]) -> str:
+    named = [repr(i.node.name) + ("" if i.side_output is None else f" (side output {i.side_output!r})") for i in inputs]
+    return " and ".join(dict.fromkeys(named))
 
 
 def _heads(graph: LogicalGraph, links: list[_Link], max_parallelism: dict[Node, int]) -> dict[Node, Node]:

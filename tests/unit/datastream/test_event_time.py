@@ -1,11 +1,21 @@
 from __future__ import annotations
 
+import warnings
+
 import pytest
 
 from penstock.common import Duration, Types, WatermarkStrategy
 from penstock.common.watermark_strategy import TimestampAssigner
+from penstock.datastream import (
+    CoProcessFunction,
+    KeyedCoProcessFunction,
+    KeyedProcessFunction,
+    TumblingEventTimeWindows,
+)
 from penstock.datastream.connectors.collection import CollectionSource
+from penstock.datastream.connectors.datagen import DataGeneratorSource
 from penstock.datastream.connectors.discard import DiscardingSink
+from penstock.datastream.event_time import EventTimeWarning
 from penstock.graph.logical import OperatorKind
 
 EVENT = Types.ROW_NAMED(
@@ -81,3 +91,92 @@ def test_watermarks_can_be_made_anew_from_the_timestamps_that_rows_have(env):
     timed.map(str).assign_timestamps_and_watermarks(bounded).sink_to(DiscardingSink())
     graph = env.get_job_graph()
     assert [v.clock.watermark_strategy.name for v in graph.vertices] == [MONOTONOUS.name, bounded.name]
+
+
+# ---- who waits for watermarks that never come -----------------------------------------------------------------------
+
+TIMED = MONOTONOUS.with_timestamp_column("at")
+
+
+class Alarm(KeyedProcessFunction):
+    def process_element(self, value, ctx):
+        ctx.timer_service().register_event_time_timer(ctx.timestamp() + 1)
+
+    def on_timer(self, timestamp, ctx):
+        yield timestamp
+
+
+class Untimed(KeyedProcessFunction):
+    def process_element(self, value, ctx):
+        yield value
+
+
+class Both(KeyedCoProcessFunction):
+    def process_element1(self, value, ctx):
+        yield value
+
+    def process_element2(self, value, ctx):
+        return None
+
+    def on_timer(self, timestamp, ctx):
+        return None
+
+
+def stream(env, name, strategy=NONE, ends=False):
+    generator = DataGeneratorSource(row_of, 10 if ends else None, type_info=EVENT)
+    return env.from_source(generator, strategy, name)
+
+
+def row_of(index):
+    return "north", index, None, 0
+
+
+def union_of(env, **other):
+    return stream(env, "old", TIMED).union(stream(env, "new", **other)).key_by("user")
+
+
+@pytest.mark.parametrize("build", [
+    lambda env: union_of(env).process(Alarm()),
+    lambda env: stream(env, "old", TIMED).key_by("user").connect(stream(env, "new").key_by("user")).process(Both()),
+    lambda env: stream(env, "new", NONE.with_timestamp_column("at")).key_by("user")
+        .window(TumblingEventTimeWindows.of(1000)).count(),
+    lambda env: stream(env, "old", TIMED).connect(stream(env, "new")).process(Pair(), EVENT).key_by("user")
+        .window(TumblingEventTimeWindows.of(1000)).count(),
+])  # fmt: skip
+def test_an_endless_part_without_watermarks_is_warned_of_once_at_the_users_line(env, build):
+    build(env).name("waits").sink_to(DiscardingSink())
+    with pytest.warns(EventTimeWarning, match="still for 'waits': .* none ever come from 'Source: new', .* Call "
+                                              "assign_timestamps_and_watermarks") as warned:  # fmt: skip
+        env.execute()
+    assert len(warned) == 1 and warned[0].filename == __file__
+
+
+class Pair(CoProcessFunction):
+    def process_element1(self, value, ctx):
+        yield value
+
+    def process_element2(self, value, ctx):
+        return None
+
+
+@pytest.mark.parametrize("build", [
+    lambda env: union_of(env, ends=True).process(Alarm()),
+    lambda env: union_of(env, strategy=NONE.with_idleness(1000)).process(Alarm()),
+    lambda env: union_of(env, strategy=TIMED).process(Alarm()),
+    lambda env: union_of(env).process(Untimed()),
+    lambda env: union_of(env).map(str),
+    lambda env: stream(env, "new").key_by("user").process(Alarm()),
+])  # fmt: skip
+def test_what_ends_is_idle_or_waited_for_by_nobody_is_no_matter(env, build):
+    """Of an end, timers wait for it; a program without any watermarks can only have timers of processing time."""
+    build(env).sink_to(DiscardingSink())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        env.execute()
+
+
+def test_watermarks_from_timestamps_need_one_in_every_part_of_a_union(env):
+    union = stream(env, "old", TIMED).union(stream(env, "new"))
+    with pytest.raises(ValueError, match="needs timestamps, and some of the rows .* have none"):
+        union.assign_timestamps_and_watermarks(MONOTONOUS)
+    union.assign_timestamps_and_watermarks(TIMED)

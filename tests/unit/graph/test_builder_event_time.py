@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -23,6 +24,13 @@ K = OperatorKind
 HASH = Partitioner(PartitionerKind.HASH, key_selector=lambda row: row)
 TIME = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(20)).with_timestamp_column("at")
 BARE = WatermarkStrategy.no_watermarks()
+
+
+@dataclass
+class Ends:
+    """A source, as far as the graph looks at one."""
+
+    bounded: bool
 
 
 class Program:
@@ -128,6 +136,59 @@ def test_event_time_of_one_input_is_event_time_of_the_stream():
     graph = p.build()
     assert {graph.vertices[e.source].name: e.timestamped for e in graph.edges} == {
         "timed": True, "plain": False, "union": True}  # fmt: skip
+
+
+def keyed(*nodes):
+    return [Input(n, HASH) if isinstance(n, Node) else replace(n, partitioner=HASH) for n in nodes]
+
+
+@pytest.mark.parametrize("kind", [K.WINDOW, K.WINDOW_COLUMNS])
+@pytest.mark.parametrize("bounded", [True, False])
+def test_every_part_of_a_union_in_front_of_a_window_needs_event_time(kind, bounded):
+    says = (r"operator 'counts': .* only a part has event time: 'old' has, 'new' has not; call "
+            r"assign_timestamps_and_watermarks\(strategy\) on 'new' before union\(\)")
+    old, new = (lambda p: p.source("old", TIME)), (lambda p: p.source("new", function=Ends(bounded)))
+    p = Program()
+    p.add("counts", kind, keyed(old(p), new(p)))
+    with pytest.raises(GraphError, match=says):
+        p.build()
+    p = Program()
+    p.add("counts", kind, keyed(p.add("parse", inputs=[p.add("both", K.FILTER, [old(p), new(p)])])))
+    with pytest.raises(GraphError, match=says):
+        p.build()
+
+
+def test_a_union_may_get_its_event_time_behind_it_or_in_every_part():
+    p = Program()
+    p.add("counts", K.WINDOW, keyed(p.clock("clock", p.source("old", TIME), p.source("new"))))
+    p.add("more", K.WINDOW, keyed(p.source("third", TIME), p.clock("fourth clock", p.source("fourth"))))
+    p.build()
+
+
+def test_times_of_a_window_count_for_the_next_and_of_lines_that_could_not_be_read_there_are_none():
+    p = Program()
+    source = p.source(strategy=TIME)
+    hours = p.add("hours", K.WINDOW, keyed(source))
+    p.add("days", K.WINDOW, keyed(hours))
+    p.build()
+    p.add("counts", K.WINDOW, keyed(source, Input(source, side_output="malformed")))
+    with pytest.raises(GraphError, match=r"'source' has, 'source' \(side output 'malformed'\) has not"):
+        p.build()
+
+
+def test_idleness_alone_gives_rows_no_time():
+    p = Program()
+    p.add("counts", K.WINDOW, keyed(p.source(strategy=BARE.with_idleness(1000))))
+    with pytest.raises(GraphError, match="the rows from 'source' have no event time"):
+        p.build()
+
+
+def test_what_two_inputs_make_is_the_functions_affair():
+    """Often a row for each of the first input, that has event time, with what the second one knows of it."""
+    p = Program()
+    both = p.add("enrich", K.CO_PROCESS, [p.source("old", TIME), Input(p.source("names"), index=1)])
+    p.add("counts", K.WINDOW, keyed(both))
+    p.build()
 
 
 @pytest.mark.parametrize("kind", [K.WINDOW, K.WINDOW_COLUMNS])
