@@ -61,8 +61,8 @@ def warn_of_silence(graph: LogicalGraph) -> None:
         origins = dict.fromkeys(origin for node in waiting for origin in silent[node])
         said = (f"event time stands still for {_names(waiting)}: windows and event-time timers wait for the watermarks "
                 f"of all their inputs, and none ever come from {_names(origins)}, which has no end. Call "
-                "assign_timestamps_and_watermarks(strategy) behind it, with a strategy that makes watermarks; or, to let "
-                "others go on while it has no rows, with WatermarkStrategy.no_watermarks().with_idleness(...)")
+                "assign_timestamps_and_watermarks(strategy) behind it, with a strategy that makes watermarks; or, so "
+                "that others go on while it has no rows, WatermarkStrategy.no_watermarks().with_idleness(...)")
         warnings.warn(said, EventTimeWarning, stacklevel=_level_of_program())
 
 
