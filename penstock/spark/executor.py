@@ -10,6 +10,7 @@ from penstock.common.options import CheckpointingOptions, ResourceManagerOptions
 from penstock.datastream.job_client import JobClient
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.pickling import dumps
+from penstock.runtime.job_master.fit import check_fit
 from penstock.runtime.job_master.identity import LATEST, identify
 from penstock.runtime.job_master.restore import open_own
 from penstock.runtime.job_master.settings import JobSettings
@@ -32,11 +33,12 @@ class SparkExecutor:
         `SessionError`, `SourceError`, `SinkError`.
         """
         configuration = _with_absolute_paths(configuration)
-        JobSettings.from_configuration(configuration, graph.slots)
+        settings, open_store = JobSettings.from_configuration(configuration, graph.slots), driver_store(configuration)
         dumps(graph)
-        identity = identify(configuration, graph.name, lambda: JobID.generate().hex, driver_store(configuration))
+        identity = identify(configuration, graph.name, lambda: JobID.generate().hex, open_store)
+        check_fit(graph, identity, open_store, settings.ignore_unclaimed_state)
         if identity.directory is not None:
-            open_own(driver_store(configuration), identity.directory)
+            open_own(open_store, identity.directory)
         terminal, files = Terminal(), JobFiles()
         if not is_running():
             terminal.show("starting Spark …")

@@ -12,17 +12,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from penstock.graph.compatibility import IncompatibleGraph, check, with_max_parallelism
+from penstock.graph.compatibility import IncompatibleGraph
 from penstock.graph.job_graph import JobGraph
 from penstock.protocol.coordinator import CheckpointCoordinator
 from penstock.protocol.lifecycle import Lifecycle
 from penstock.protocol.lifecycle_effects import FailureCause
 from penstock.protocol.publication import PublicationError, TakenOver
-from penstock.protocol.rescale import edges_in_flight
 from penstock.runtime.job_master.assembly import committables_of
 from penstock.runtime.job_master.commits import CommitQueue
 from penstock.runtime.job_master.console import Console
 from penstock.runtime.job_master.ending import Ending
+from penstock.runtime.job_master.fit import fitted, nothing_to_resume
 from penstock.runtime.job_master.identity import CheckpointToStartFrom, JobIdentity, OpenStore
 from penstock.runtime.job_master.restore import RestorePoint, damage, read_start
 from penstock.runtime.job_master.settings import JobSettings
@@ -98,10 +98,7 @@ class Preparation:
         if result.metadata is not None:
             self._restore_first(RestorePoint(result.metadata, encode_metadata(result.metadata)))
         elif ended is not None and (ended.state == "FINISHED" or result.had_checkpoints):
-            master.abandon(
-                f"job {master.identity.job_id} has ended ({ended.state}) and kept no checkpoint, so there is nothing "
-                "to resume. Start it afresh, without execution.state-recovery.path (-s) and under another id"
-            )
+            master.abandon(nothing_to_resume(master.identity.job_id, ended.state))
         elif result.restored_from is not None:
             self._start_from(CheckpointToStartFrom.parse(result.restored_from))
         else:
@@ -127,12 +124,10 @@ class Preparation:
 
     def _restore_first(self, point: RestorePoint) -> None:
         master, metadata = self._master, point.metadata
-        graph = with_max_parallelism(master.graph, metadata.vertices)
-        ignores = master.settings.ignore_unclaimed_state
         try:
-            check(metadata.vertices, metadata.edges, graph, ignores, edges_in_flight(metadata))
+            graph = fitted(master.graph, metadata, master.settings.ignore_unclaimed_state)
         except IncompatibleGraph as error:
-            master.abandon(f"checkpoint {metadata.checkpoint_id}: {error}")
+            master.abandon(str(error))
             return
         if graph is not master.graph:
             master.adopt(graph)

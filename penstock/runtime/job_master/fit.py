@@ -1,0 +1,91 @@
+"""Whether a checkpoint fits the program: asked before anything is started, and again when the JobMaster owns the log.
+
+The first answer costs the user no start of Spark. It only looks: nothing is written, and what it cannot read for any
+reason but its content, the JobMaster reads again, with the log its own. [Another driver may be deleting what it lists.]
+"""
+
+from __future__ import annotations
+
+from penstock.common.options import StateRecoveryOptions
+from penstock.graph.compatibility import IncompatibleGraph, check, with_max_parallelism
+from penstock.graph.job_graph import JobGraph
+from penstock.protocol.log_entries import CheckpointEntry, Ended, Fence
+from penstock.protocol.publication import unrestorable
+from penstock.protocol.rescale import edges_in_flight
+from penstock.protocol.snapshot import Metadata
+from penstock.runtime.job_master.identity import CheckpointToStartFrom, JobIdentity, OpenStore, RestoreSourceError
+from penstock.runtime.job_master.restore import read_start
+from penstock.storage.log import log_length, read_entry
+from penstock.storage.metadata import read_metadata
+from penstock.storage.sealed import DamagedObject, NewerFormat
+from penstock.storage.store import ObjectStore, StoreError
+
+
+def fitted(graph: JobGraph, metadata: Metadata, ignore_unclaimed_state: bool) -> JobGraph:
+    """The graph, with what it takes over from the checkpoint. Raises `IncompatibleGraph`."""
+    graph = with_max_parallelism(graph, metadata.vertices)
+    try:
+        check(metadata.vertices, metadata.edges, graph, ignore_unclaimed_state, edges_in_flight(metadata))
+    except IncompatibleGraph as error:
+        raise IncompatibleGraph(f"checkpoint {metadata.checkpoint_id}: {error}") from None
+    return graph
+
+
+def check_fit(graph: JobGraph, identity: JobIdentity, open_store: OpenStore, ignore_unclaimed_state: bool) -> None:
+    """Raises `RestoreSourceError` where the job would be refused by what it starts from."""
+    metadata = _to_restore(identity, open_store)
+    if metadata is not None:
+        try:
+            fitted(graph, metadata, ignore_unclaimed_state)
+        except IncompatibleGraph as error:
+            raise _refused(str(error)) from None
+
+
+def nothing_to_resume(job_id: str, state: str) -> str:
+    return (
+        f"job {job_id} has ended ({state}) and kept no checkpoint, so there is nothing to resume. Start it afresh, "
+        "without execution.state-recovery.path (-s) and under another id"
+    )
+
+
+def _to_restore(identity: JobIdentity, open_store: OpenStore) -> Metadata | None:
+    """As far as it can be seen now; None where there is nothing, or it cannot be said."""
+    start = identity.start_from
+    if identity.resume and identity.directory is not None:
+        try:
+            store = open_store(identity.directory, False)
+            newest, ended, start = _newest(store)
+            if ended is not None and (newest is None or newest.path not in ended.retained):
+                if ended.state == "FINISHED" or newest is not None:
+                    raise _refused(nothing_to_resume(identity.job_id, ended.state))
+            elif newest is not None:
+                return _read(store, newest, identity.directory)
+        except StoreError:
+            return None
+    return None if start is None else read_start(open_store, start).metadata
+
+
+def _read(store: ObjectStore, newest: CheckpointEntry, directory: str) -> Metadata:
+    try:
+        return read_metadata(store, newest.path, newest.metadata_crc)
+    except (NewerFormat, DamagedObject) as error:
+        told = unrestorable(newest.checkpoint_id, str(error), newest.path, newest.retained, directory)
+        raise _refused(told) from None
+
+
+def _refused(text: str) -> RestoreSourceError:
+    return RestoreSourceError(f"{StateRecoveryOptions.SAVEPOINT_PATH.key}: {text}")
+
+
+def _newest(store: ObjectStore) -> tuple[CheckpointEntry | None, Ended | None, CheckpointToStartFrom | None]:
+    """Of a job's log: its newest checkpoint, its end behind that, and, without a checkpoint, what it started from."""
+    ended = start = None
+    for sequence in range(log_length(store) - 1, -1, -1):
+        entry = read_entry(store, sequence)
+        if isinstance(entry, CheckpointEntry):
+            return entry, ended, None
+        if isinstance(entry, Ended):
+            ended = ended or entry
+        elif isinstance(entry, Fence) and start is None and entry.restored_from is not None:
+            start = CheckpointToStartFrom.parse(entry.restored_from)
+    return None, ended, start

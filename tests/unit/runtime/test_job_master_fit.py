@@ -1,0 +1,140 @@
+"""What a job would be refused by is found before anything is started, Spark least of all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from penstock.common.configuration import Configuration
+from penstock.graph.compatibility import IncompatibleGraph
+from penstock.protocol.log_entries import Ended
+from penstock.protocol.snapshot import FORMAT_VERSION
+from penstock.runtime.job_master.fit import check_fit, fitted
+from penstock.runtime.job_master.identity import CheckpointToStartFrom, JobIdentity, RestoreSourceError
+from penstock.storage.layout import metadata_path
+from penstock.storage.log import append, log_length, newest_checkpoint
+from penstock.storage.metadata import read_metadata
+from penstock.storage.opening import open_store
+from penstock.storage.sealed import seal
+from tests.unit.runtime.master_world import DIRECTORY, JOB_ID, Directories, World, two_vertices
+
+RESUMED = JobIdentity(JOB_ID, DIRECTORY, resume=True)
+OTHER = "f" * 32
+
+
+@pytest.fixture
+def ran() -> Directories:
+    directories = Directories()
+    World(directories=directories).at(250.0)
+    return directories
+
+
+def newest(directories):
+    store = directories.open(DIRECTORY, False)
+    return newest_checkpoint(store, log_length(store))
+
+
+def from_newest(directories):
+    start = CheckpointToStartFrom(DIRECTORY, newest(directories).checkpoint_id)
+    return JobIdentity(OTHER, f"/checkpoints/{OTHER}", start_from=start)
+
+
+def refused(graph, identity, directories, says, ignores=False):
+    with pytest.raises(RestoreSourceError, match=rf"(?s)^execution\.state-recovery\.path: .*{says}"):
+        check_fit(graph, identity, directories.open, ignores)
+
+
+def wider(parallelism):
+    graph = two_vertices(parallelism)
+    return replace(graph, vertices=tuple(replace(v, max_parallelism=256) for v in graph.vertices))
+
+
+def renamed():
+    graph = two_vertices()
+    source, sink = graph.vertices
+    operator = replace(sink.operators[0], uid="c" * 32)
+    return replace(graph, vertices=(source, replace(sink, operators=(operator,))))
+
+
+@pytest.mark.parametrize("identify", [lambda _: RESUMED, from_newest])
+def test_a_program_that_does_not_fit(ran, identify):
+    identity = identify(ran)
+    check_fit(two_vertices(), identity, ran.open, False)
+    check_fit(two_vertices(128), identity, ran.open, False)
+    refused(wider(200), identity, ran, "vertex 'numbers' has parallelism 200 now, .* run it with at most 128")
+    refused(renamed(), identity, ran, "the program has no operator 'list' any more")
+    check_fit(renamed(), identity, ran.open, True)
+
+
+def test_it_is_refused_in_the_words_that_the_job_master_has(ran):
+    metadata = read_metadata(ran.open(DIRECTORY, False), newest(ran).path)
+    with pytest.raises(IncompatibleGraph) as said:
+        fitted(renamed(), metadata, False)
+    world = World(directories=ran, resume=True, incarnation="two", graph=renamed())
+    assert world.master.outcome is not None and str(said.value) in world.master.outcome.error
+
+
+@pytest.mark.parametrize("data, says", [
+    (seal("checkpoint", FORMAT_VERSION + 1, b'{"of": "the future"}'), rf"version {FORMAT_VERSION + 1}"),
+    (b"rubbish", "is damaged"),
+])  # fmt: skip
+@pytest.mark.parametrize("identify", [lambda _: RESUMED, from_newest])
+def test_a_checkpoint_that_cannot_be_read(ran, data, says, identify):
+    identity, path = identify(ran), newest(ran).path
+    store = ran.open(DIRECTORY, False)
+    store.delete(path)
+    if identity.resume:
+        check_fit(two_vertices(), identity, ran.open, False)
+    store.create(path, data)
+    refused(two_vertices(), identity, ran, says)
+
+
+def test_a_job_that_kept_nothing(ran):
+    store = ran.open(DIRECTORY, False)
+    append(store, Ended(log_length(store), "one", "CANCELED", []))
+    refused(two_vertices(), RESUMED, ran, r"has ended \(CANCELED\) and kept no checkpoint")
+
+
+def test_a_job_that_never_had_a_checkpoint_goes_on_from_what_it_started_from(ran):
+    start = from_newest(ran)
+    World(directories=ran, identity=start, incarnation="two", options={"execution.checkpointing.interval": "1 h"})
+    assert newest_checkpoint(ran.stores[start.directory], log_length(ran.stores[start.directory])) is None
+    resumed = JobIdentity(OTHER, start.directory, resume=True)
+    check_fit(two_vertices(), resumed, ran.open, False)
+    refused(renamed(), resumed, ran, "the program has no operator 'list' any more")
+
+
+def test_a_fresh_job_and_one_that_cannot_be_looked_at_now_are_let_through(ran):
+    check_fit(renamed(), JobIdentity(OTHER, None), ran.open, False)
+    check_fit(renamed(), JobIdentity(OTHER, f"/checkpoints/{OTHER}", resume=True), ran.open, False)
+
+
+class OnDisk:
+    """The job's directories as they are on a real file system."""
+
+    def __init__(self, root):
+        self.root = root
+
+    def open(self, directory, create):
+        return open_store(str(self.root / directory.lstrip("/")), fsync=False, create_root=create)
+
+
+def test_spark_is_not_started_for_a_program_that_is_refused(tmp_path):
+    from penstock.spark.executor import SparkExecutor
+    from penstock.spark.session import is_running
+
+    files = OnDisk(tmp_path)
+    World(directories=files).at(250.0)
+    directory = tmp_path / DIRECTORY.lstrip("/")
+    entry = newest(files)
+    assert (directory / metadata_path(entry.checkpoint_id)).is_file()
+    ours = tmp_path / "ours"
+    for path, more in ((directory, {}), (directory / f"chk-{entry.checkpoint_id}", {"pipeline.job-id": OTHER})):
+        configuration = Configuration({
+            "execution.checkpointing.interval": "1 s", "execution.checkpointing.dir": str(ours),
+            "execution.state-recovery.path": str(path), **more,
+        })  # fmt: skip
+        with pytest.raises(RestoreSourceError, match="run it with at most 128"):
+            SparkExecutor().submit(wider(200), configuration)
+    assert not is_running() and not ours.exists(), "nor is anything left behind"
