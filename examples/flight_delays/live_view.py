@@ -103,10 +103,12 @@ class LiveView:
     def _headline(self, report: JobReport) -> Text:
         done = report.vertices[-1].rows_in if report.vertices else 0
         share = min(1.0, done / self._rows) if self._rows else 0.0
+        drain = report.draining
         slots = f"slots {report.slots_registered}/{report.slots_needed}"
         return Text.assemble(
             (f"{report.state.lower():<11}", "bold"),
             f"{self._recording.seconds:5.1f} s  {slots}  restarts {report.restarts}  ",
+            (f"{drain}  " if drain is not None and not drain.is_over else "", "yellow"),
             bar(share, "blue"),
             f"  checkpoints {report.completed}",
             (f", {report.failed} failed" if report.failed else "", "red"),

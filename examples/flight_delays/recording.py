@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.runtime.report import CheckpointReport, JobReport
+from penstock.runtime.report import CheckpointReport, DrainingReport, JobReport
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class Recording:
     checkpoints: dict[int, CheckpointReport] = field(default_factory=dict)
     throughput: list[tuple[float, float]] = field(default_factory=list)
     last: JobReport | None = None
+    drained: DrainingReport | None = None
     killed_wall_ms: float | None = None
     seconds: float = 0.0
 
@@ -41,6 +42,7 @@ class Recording:
     def take(self, report: JobReport) -> None:
         self.last = report
         self.seconds = time.monotonic() - self.started
+        self.drained = report.draining or self.drained
         for checkpoint in report.checkpoints:
             if checkpoint.status != "in_progress":
                 self.checkpoints[checkpoint.checkpoint_id] = checkpoint
@@ -79,6 +81,8 @@ class Recording:
             "inflight_bytes_p50": rounded(quantile([c.inflight_bytes for c in self.completed], 0.5)),
             "restarts": self.last.restarts if self.last else 0,
             "recovery_ms": rounded(recovery_ms),
+            "layers_drained": self.drained.layers if self.drained else 0,
+            "draining_ms": rounded(self.drained.duration_ms) if self.drained else None,
             "rows": rows,
             "exact": exact,
             "seconds": round(self.seconds, 1),

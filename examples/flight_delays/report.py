@@ -92,10 +92,17 @@ def html_row(run: dict[str, Any]) -> str:
     return f"<tr{'' if run['exact'] else ' class=bad'}>{cells}</tr>"
 
 
+def drained(run: dict[str, Any]) -> str:
+    """Of a run that was restored at another parallelism: what was in flight before it went first."""
+    if not run["layers_drained"]:
+        return ""
+    return f"; drained {run['layers_drained']} layers of recovered rows in {human_ms(run['draining_ms'])}"
+
+
 def write_html(path: Path, runs: list[dict[str, Any]], recordings: list[Recording], about: dict[str, Any]) -> None:
     header = "".join(f"<th>{escape(h)}</th>" for h in HEADINGS)
     rows = "".join(html_row(run) for run in runs)
-    modes = "".join(f"<li><b>{escape(run['name'])}</b>: {escape(run['mode'])}</li>" for run in runs)
+    modes = "".join(f"<li><b>{escape(run['name'])}</b>: {escape(run['mode'] + drained(run))}</li>" for run in runs)
     facts = ", ".join(f"{escape(str(k))} {escape(str(v))}" for k, v in about.items())
     path.write_text(
         f"""<!doctype html>

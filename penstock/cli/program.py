@@ -36,6 +36,15 @@ def run_program(program: Path, arguments: list[str], options: dict[str, str]) ->
         print(f"penstock: {error}", file=sys.stderr)
         return EXIT_USAGE
     except Exception as error:
+        if _is_refused_path(error):
+            print(f"penstock: {error}", file=sys.stderr)
+            return EXIT_USAGE
         print(last_words(error, str(program)), file=sys.stderr, end="")
         return EXIT_FAILED
     return 0
+
+
+def _is_refused_path(error: Exception) -> bool:
+    """Whether -s names what the program cannot start from. (Without it, nothing has imported what raises that.)"""
+    module = sys.modules.get("penstock.runtime.job_master.identity")
+    return module is not None and isinstance(error, module.RestoreSourceError)

@@ -45,8 +45,11 @@ class Connected(Message):
 
 
 class Restored(Message):
+    """`layers`: of recovered in-flight data, at the gates of the slot's subtasks."""
+
     generation: Generation
     slot: int
+    layers: int = 0
 
 
 class SlotAck(Message):
@@ -132,6 +135,8 @@ class SubtaskStatus(msgspec.Struct, frozen=True):
     step_ms_max: float = 0.0
     late_rows: int = 0
     skipped_rows: int = 0
+    layers: int = 0
+    """Of recovered in-flight data, that are left to read."""
 
 
 class ReachedEndOfData(Message):

@@ -52,6 +52,23 @@ class RecoveryReport:
 
 
 @dataclass(frozen=True)
+class DrainingReport:
+    """After a restore at another parallelism: what was in flight is read in layers, one for each old channel, before
+    anything younger. `duration_ms` of it; None: it is not over."""
+
+    layers: int
+    layers_read: int
+    duration_ms: float | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.duration_ms is not None
+
+    def __str__(self) -> str:
+        return f"draining {self.layers_read} of {self.layers} layers"
+
+
+@dataclass(frozen=True)
 class JobReport:
     """`state` is Flink's: CREATED, RUNNING, RESTARTING, FINISHED, CANCELLING, CANCELED, FAILING, FAILED.
 
@@ -74,3 +91,5 @@ class JobReport:
     latest_checkpoint_path: str | None = None
     spare_pids: tuple[int, ...] = ()
     """Of processes that stand by to take a lost slot's place."""
+    draining: DrainingReport | None = None
+    """Of the newest generation; None where it had nothing to drain."""

@@ -123,7 +123,8 @@ class _Deployment:
             self._restored += 1
             complete = self._restored == len(self.runners)
         if complete:
-            self.send(Restored(self.generation, self._slot.index))
+            layers = sum(len(runner.subtask_object.gate.layers) for runner in self.runners)
+            self.send(Restored(self.generation, self._slot.index, layers))
 
     def _written(self, checkpoint_id: int) -> None:
         for runner in self.runners:

@@ -478,7 +478,7 @@ class Subtask:
             backpressured_share=backpressured_share,
             queued_bytes=self.gate.queued_bytes + self.output.queued_bytes,
             overdraft_bytes=self.output.overdraft_bytes, step_ms_max=step_ms_max, late_rows=self.chain.late_rows,
-            skipped_rows=self.reader.skipped_rows if self.reader is not None else 0,
+            skipped_rows=self.reader.skipped_rows if self.reader is not None else 0, layers=len(self.gate.layers),
         )  # fmt: skip
 
     def close(self) -> None:

@@ -151,6 +151,8 @@ def progress_line(report: JobReport, now_wall_ms: float) -> str:
     parts = [f"[{report.job_name}] {report.state}"]
     if report.slots_registered < report.slots_needed:
         parts.append(f"{report.slots_registered} of {report.slots_needed} slots")
+    if report.draining is not None and not report.draining.is_over:
+        parts.append(str(report.draining))
     rows_per_s = max((max(v.rows_in_per_s, v.rows_out_per_s) for v in report.vertices), default=0.0)
     parts.append(f"{rows_per_s:,.0f} rows/s")
     completed = [c for c in report.checkpoints if c.status == "completed"]

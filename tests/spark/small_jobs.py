@@ -15,6 +15,7 @@ from penstock.common.job_execution import JobExecutionError
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors.datagen import DataGeneratorSource
 from penstock.datastream.connectors.file_system import FileSink
+from penstock.runtime.job_master.identity import RestoreSourceError
 
 WAIT_S = 90.0
 """For what takes a second on a quiet machine."""
@@ -61,8 +62,8 @@ def committed(directory: Path) -> Counter[str]:
 
 
 def failure(run: Callable[[], Any]) -> str:
-    """The message of the job that fails."""
-    with pytest.raises(JobExecutionError) as raised:
+    """The message of the job that fails, or that its checkpoint refuses before it starts."""
+    with pytest.raises((JobExecutionError, RestoreSourceError)) as raised:
         run()
     return str(raised.value)
 

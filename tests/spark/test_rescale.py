@@ -6,14 +6,14 @@ import time
 from pathlib import Path
 
 import pytest
-from small_jobs import KEPT, checkpoints, committed, environment, execute, failure, file_sink, numbers, wait_until
+from small_jobs import KEPT, checkpoints, committed, environment, failure, file_sink, numbers, wait_until
 
 from penstock.common import Types
 from penstock.protocol.rescale import edges_in_flight
 from penstock.storage.metadata import read_metadata
 from penstock.storage.opening import open_store
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(200), pytest.mark.usefixtures("spark_session")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(200), pytest.mark.usefixtures("quick_session")]
 
 PAIR = Types.TUPLE([Types.LONG(), Types.LONG()])
 ROWS = 2400
@@ -53,5 +53,8 @@ def test_crashed_under_backpressure_and_resumed_at_another_parallelism(tmp_path:
     newest = max((p.parent.name for p in job.glob("chk-*/_metadata")), key=lambda name: int(name[4:]))
     assert edges_in_flight(read_metadata(open_store(str(job)), f"{newest}/_metadata")), "rows were in flight"
     options = {"execution_state__recovery_path": str(job), **checkpoints(root), **UNALIGNED}
-    execute(counting(environment(after, **options), out, crash), "counting")
+    client = counting(environment(after, **options), out, crash).execute_async("counting")
+    client.wait(timeout_ms=60_000)
+    drained = client.report().draining
+    assert drained is not None and drained.is_over and drained.layers_read == drained.layers > 0
     assert committed(out) == {f"{key}:{n}": 1 for key in range(13) for n in range(1, len(range(key, ROWS, 13)) + 1)}

@@ -196,7 +196,9 @@ class JobMaster:
                 self.checkpoints.carry_out(self.coordinator.on_ack(message, now_ms))
             case Connected(generation) if life.roster.plays(process) is not None:
                 self._live(life.on_connected(process, Generation(*generation), now_ms))
-            case Restored(generation) if life.roster.plays(process) is not None:
+            case Restored(generation, slot, layers) if life.roster.plays(process) is not None:
+                if Generation(*generation) == life.generation:
+                    self._reporter.on_restored(slot, layers)
                 self._live(life.on_restored(process, Generation(*generation), now_ms))
             case _ if life.roster.plays(process) is not None:
                 self._on_message_of_generation(message, now_ms)
@@ -231,6 +233,7 @@ class JobMaster:
             case DrainReport():
                 if self._drain is not None:
                     self._drain.on_report(message)
+                    self._reporter.on_draining(self._drain.is_over, now_ms)
             case ReachedEndOfData(subtask=subtask, status=status):
                 if status is not None:
                     self._reporter.on_subtask(status, now_ms)
@@ -316,7 +319,7 @@ class JobMaster:
 
     def _deploy(self, generation: Generation, members: Sequence[Register]) -> None:
         self.checkpoints.generation = generation
-        self._reporter.counter = generation.counter
+        self._reporter.on_generation(generation.counter)
         self._early_ends.clear()
         restored = () if self.restore_point is None else self.restore_point.metadata.enumerators
         try:
@@ -342,6 +345,7 @@ class JobMaster:
             self.graph, metadata, generation, lambda: self.coordinator.pending_ids, self.broadcast
         )
         self._drain.begin()
+        self._reporter.on_draining(self._drain.is_over, now_ms)
         restored = None if self.restore_point is None else self.restore_point.metadata.checkpoint_id
         self._reporter.recoveries.running(generation, now_ms, restored)
         self.store.plan_sweep(generation, now_ms)

@@ -8,7 +8,7 @@ from penstock.graph.job_graph import JobGraph
 from penstock.protocol.lifecycle import Lifecycle
 from penstock.protocol.messages import SlotStatus, SubtaskStatus
 from penstock.runtime.job_master.history import CheckpointHistory, RecoveryHistory
-from penstock.runtime.report import JobReport, VertexReport
+from penstock.runtime.report import DrainingReport, JobReport, VertexReport
 
 
 @dataclass
@@ -39,6 +39,35 @@ class _Rows:
         )
 
 
+class _DrainView:
+    """How far draining is, from what slots have said of this generation."""
+
+    def __init__(self) -> None:
+        self._layers: dict[int, int] = {}
+        self._left: dict[int, int] = {}
+        self._began_ms: float | None = None
+        self._duration_ms: float | None = None
+
+    def on_restored(self, slot: int, layers: int) -> None:
+        self._layers[slot] = self._left[slot] = layers
+
+    def on_status(self, slot: int, layers_left: int) -> None:
+        self._left[slot] = layers_left
+
+    def on_draining(self, is_over: bool, now_ms: float) -> None:
+        if not is_over and self._began_ms is None:
+            self._began_ms = now_ms
+        elif is_over and self._began_ms is not None and self._duration_ms is None:
+            self._duration_ms = now_ms - self._began_ms
+
+    def report(self) -> DrainingReport | None:
+        if self._began_ms is None:
+            return None
+        layers = sum(self._layers.values())
+        left = 0 if self._duration_ms is not None else sum(self._left.values())
+        return DrainingReport(layers, max(0, layers - left), self._duration_ms)
+
+
 class Reporter:
     def __init__(self, graph: JobGraph, job_id: str, lifecycle: Lifecycle, checkpoints: CheckpointHistory) -> None:
         self._graph = graph
@@ -49,10 +78,13 @@ class Reporter:
         self._subtasks: dict[tuple[int, int], _SubtaskView] = {}
         self._rows_before: dict[int, _Rows] = {}
         self._rss_bytes: dict[int, int] = {}
+        self._drain = _DrainView()
         self.counter = 0
 
     def on_status(self, status: SlotStatus, now_ms: float) -> None:
         self._rss_bytes[status.slot] = status.rss_bytes
+        if status.subtasks:
+            self._drain.on_status(status.slot, sum(subtask.layers for subtask in status.subtasks))
         for subtask in status.subtasks:
             self.on_subtask(subtask, now_ms)
 
@@ -65,6 +97,17 @@ class Reporter:
             view.rows_in_per_s = max(0, subtask.rows_in - known.status.rows_in) / elapsed_s
             view.rows_out_per_s = max(0, subtask.rows_out - known.status.rows_out) / elapsed_s
         self._subtasks[key] = view
+
+    def on_generation(self, counter: int) -> None:
+        """It is deployed."""
+        self.counter = counter
+        self._drain = _DrainView()
+
+    def on_restored(self, slot: int, layers: int) -> None:
+        self._drain.on_restored(slot, layers)
+
+    def on_draining(self, is_over: bool, now_ms: float) -> None:
+        self._drain.on_draining(is_over, now_ms)
 
     def rows_left_out(self) -> list[str]:
         """What the user should know at the end: a line for each vertex that left rows out."""
@@ -116,6 +159,7 @@ class Reporter:
             tuple(0 if m is None else m.pid for m in members),
             checkpoints.latest_path,
             tuple(spare.pid for spare in life.roster.spares),
+            self._drain.report(),
         )
 
     def _vertex(self, index: int) -> VertexReport:

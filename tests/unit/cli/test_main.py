@@ -81,6 +81,18 @@ def test_a_program_that_is_not_there_is_a_usage_error():
     assert (done.returncode, done.stderr) == (2, "penstock: there is no program no/such/job.py\n")
 
 
+def test_a_path_that_cannot_be_resumed_is_a_usage_error(program):
+    done = penstock(
+        "run",
+        program(
+            "from penstock.runtime.job_master.identity import RestoreSourceError\n"
+            "raise RestoreSourceError('execution.state-recovery.path: checkpoint 3: it does not fit')\n"
+        ),
+    )
+    said = "penstock: execution.state-recovery.path: checkpoint 3: it does not fit\n"
+    assert (done.returncode, done.stderr) == (2, said)
+
+
 def test_an_error_of_the_program_is_shown_from_its_own_first_line(program):
     done = penstock("run", program("def f():\n    raise ValueError('mine')\nf()\n"))
     assert done.returncode == 1

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 
-from penstock.runtime.report import CheckpointReport, JobReport, RecoveryReport, VertexReport
+from rich.console import Console
+
+from live_view import LiveView
+from penstock.runtime.report import CheckpointReport, DrainingReport, JobReport, RecoveryReport, VertexReport
 from recording import Recording, RunPlan, quantile
+from report import drained
 
 VERTEX = VertexReport("sink", 2, 100, 0, 50.0, 0.0, 0.5, 0.0)
 
@@ -37,6 +42,26 @@ def test_recovery_counts_from_the_kill_not_from_its_discovery() -> None:
     assert recording.recovery_ms is None
     recording.take(replace(report(), recoveries=(earlier, ours)))
     assert recording.recovery_ms == 340.0
+
+
+def test_what_was_drained_is_kept_when_the_next_generation_has_nothing_to_drain() -> None:
+    recording = Recording(RunPlan("wider", "at another parallelism", {}))
+    recording.take(replace(report(), draining=DrainingReport(12, 3)))
+    recording.take(replace(report(), draining=DrainingReport(12, 12, 41.26)))
+    recording.take(report())
+    summary = recording.summary(rows=7, exact=True)
+    assert (summary["layers_drained"], summary["draining_ms"]) == (12, 41.3)
+    assert drained(summary) == "; drained 12 layers of recovered rows in 41 ms"
+    assert drained(Recording(RunPlan("a", "b", {})).summary(rows=7, exact=True)) == ""
+
+
+def test_the_live_view_says_that_the_job_drains() -> None:
+    console = Console(file=io.StringIO(), width=120)
+    view = LiveView(console, Recording(RunPlan("wider", "at another parallelism", {})), rows=200)
+    for at in (DrainingReport(12, 3), DrainingReport(12, 12, 41.0)):
+        console.print(view._headline(replace(report(), draining=at)))
+    shown = console.file.getvalue()
+    assert shown.count("draining 3 of 12 layers") == 1 and "draining 12" not in shown
 
 
 def test_quantiles() -> None:

@@ -216,6 +216,7 @@ class World:
         self.submissions: dict[int, int] = {}
         self.cancelled = False
         self.muted: set[type] = set()
+        self.layers: dict[int, int] = {}
         self.seen: dict[int, list[Message]] = {}
         self.incarnation = incarnation
         self.graph = graph or two_vertices()
@@ -304,7 +305,7 @@ class World:
                 slot.is_finished = False
                 self.say(slot.index, Connected(generation, slot.index))
             case Restore(generation):
-                self.say(slot.index, Restored(generation, slot.index))
+                self.say(slot.index, Restored(generation, slot.index, self.layers.get(slot.index, 0)))
             case Trigger(generation, barrier) if generation == slot.generation:
                 self.say(slot.index, self.ack(slot.index, barrier.checkpoint_id))
             case Cancel(generation):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import msgspec
 
 from penstock.protocol.elements import SubtaskId
-from penstock.protocol.messages import DrainReport, Release, SlotAck, Trigger
+from penstock.protocol.messages import DrainReport, Release, SlotAck, SlotStatus, SubtaskStatus, Trigger
 from penstock.protocol.snapshot import Capture, InputCut, OutputCut, Piece
 from penstock.storage.metadata import read_metadata
 from tests.unit.runtime.master_world import World, seen_by, two_vertices
@@ -27,12 +27,13 @@ class WorldInFlight(World):
         return msgspec.structs.replace(ack, subtasks=[source, sink])
 
 
-def resumed(parallelism: int, first: type[World] = WorldInFlight, **options: str) -> World:
+def resumed(parallelism: int, first: type[World] = WorldInFlight, autostart: bool = True, **options: str) -> World:
     world = first()
     world.at(60.0)
     return World(
-        dict(options), directories=world.directories, resume=True, incarnation="two", graph=two_vertices(parallelism)
-    )
+        dict(options), directories=world.directories, resume=True, incarnation="two", graph=two_vertices(parallelism),
+        autostart=autostart,
+    )  # fmt: skip
 
 
 def report(world: World, subtask: SubtaskId, sequence: int, applied: int, layers_read: bool = True) -> None:
@@ -48,7 +49,7 @@ def report(world: World, subtask: SubtaskId, sequence: int, applied: int, layers
 def test_without_rows_in_flight_nothing_is_held() -> None:
     world = resumed(3, World)
     assert world.master.report.state == "RUNNING" and not seen_by(world, 0, Release)
-    assert not world.master.is_draining
+    assert not world.master.is_draining and world.master.report.draining is None
 
 
 def test_at_the_same_parallelism_nothing_is_held() -> None:
@@ -64,6 +65,28 @@ def test_consumers_are_released_first_and_sources_when_everything_is_read() -> N
     report(world, SubtaskId(1, 1), 2, applied=0)
     assert [(r.vertices, r.is_last) for r in seen_by(world, 2, Release)] == [([1], False), ([0], True)]
     assert not world.master.is_draining
+
+
+def test_the_report_says_how_many_layers_have_been_read() -> None:
+    world = resumed(3, autostart=False)
+    world.layers = {0: 2, 2: 3}
+    world.settle()
+    said = world.master.report.draining
+    assert str(said) == "draining 0 of 5 layers" and said is not None and not said.is_over
+    generation = world.slots[2].generation
+    assert generation is not None
+    world.say(2, SlotStatus(generation, 2, [SubtaskStatus(1, 2, 0, 0, 0, 0, 0.5, 0.0, 0, layers=1)], 1))
+    world.settle()
+    assert str(world.master.report.draining) == "draining 2 of 5 layers"
+    world.clock.now_ms += 40
+    for slot in range(3):
+        report(world, SubtaskId(1, slot), 1, applied=0)
+    said = world.master.report.draining
+    assert said is not None and said.is_over and (said.layers_read, said.duration_ms) == (5, 40.0)
+    world.layers = {1: 4}
+    world.kill(1)
+    world.settle()
+    assert str(world.master.report.draining) == "draining 0 of 4 layers", "a new generation counts anew"
 
 
 def test_a_release_names_the_checkpoints_that_are_under_way() -> None:

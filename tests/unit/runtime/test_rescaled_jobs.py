@@ -232,3 +232,16 @@ def test_a_broadcast_keeps_what_each_receiver_had_not_read() -> None:
             cascade.crash_after(cascade.random.randrange(30), cascade.random.choice([0, 0, None, 1]))
             cascade.start(cascade.random.randrange(1, 5))
         assert sorted(cascade.finish()) == sorted(3 * list(range(ROWS)))
+
+
+def test_a_subtasks_status_says_how_many_layers_it_has_left_to_read() -> None:
+    def left(job: SmallJob) -> int:
+        return sum(subtask.status(0.0, 0.0, 0.0).layers for subtask in job.subtasks.values())
+
+    cascade = Cascade(keyed, 1)
+    assert left(cascade.start(2)) == 0
+    cascade.crash_after(15, 0)
+    job = cascade.start(3)
+    assert left(job) == sum(len(subtask.gate.layers) for subtask in job.subtasks.values()) > 0
+    cascade.finish()
+    assert left(job) == 0

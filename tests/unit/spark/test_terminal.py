@@ -3,11 +3,12 @@ from __future__ import annotations
 import io
 import sys
 import threading
+from dataclasses import replace
 
 import pytest
 
 from penstock.runtime.context import set_current
-from penstock.runtime.report import CheckpointReport, JobReport, VertexReport
+from penstock.runtime.report import CheckpointReport, DrainingReport, JobReport, VertexReport
 from penstock.spark.printed_stream import PrintedStream
 from penstock.spark.terminal import LINES_MAX, Terminal, TerminalConsole, progress_line
 
@@ -97,6 +98,10 @@ def test_the_line_of_progress():
     report = JobReport("id", "job", "RUNNING", 1, 2, vertices, (checkpoint, open_one), 17, 1, (), 2, 2)
     line = "[job] RUNNING  12,346 rows/s  checkpoint 17: unaligned 12 ms, 3 s ago  1 failed  2 restarts"
     assert progress_line(report, 13_000) == line
+    draining = replace(report, draining=DrainingReport(12, 3), checkpoints=(), failed=0, restarts=0)
+    assert progress_line(draining, 13_000) == "[job] RUNNING  draining 3 of 12 layers  12,346 rows/s"
+    drained = replace(draining, draining=DrainingReport(12, 12, 40.0))
+    assert progress_line(drained, 13_000) == "[job] RUNNING  12,346 rows/s"
 
 
 @pytest.fixture
