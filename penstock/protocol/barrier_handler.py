@@ -227,6 +227,8 @@ class BarrierHandler:
     # ---- what can be seen -------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> float | None:
+        if not self._alignments:
+            return None
         deadlines = [
             a.deadline_ms
             for a in self._alignments.values()

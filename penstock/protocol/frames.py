@@ -7,8 +7,9 @@ needs credit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
+
+import msgspec
 
 from penstock.protocol.elements import Barrier, ChannelId, InBandEvent
 
@@ -20,8 +21,7 @@ JOINED_FLUSH_BYTES = 16 * 1024
 """A channel's queue leaves at this size, even while its producer is busy making more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Data:
+class Data(msgspec.Struct, frozen=True):
     """Rows [first, first + rows). `payload` is an Arrow IPC record-batch message (bytes-like) between processes, and
     a `penstock.runtime.batches.Rows` by reference within one. `size_bytes` is what it is charged, overhead included."""
 
@@ -31,31 +31,28 @@ class Data:
     size_bytes: int
     payload: Any
 
-    urgent = False
+    urgent: ClassVar[bool] = False
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True):
     channel: ChannelId
     number: int
     event: InBandEvent
 
-    urgent = False
+    urgent: ClassVar[bool] = False
 
 
-@dataclass(frozen=True, slots=True)
-class AlignedBarrier:
+class AlignedBarrier(msgspec.Struct, frozen=True):
     """Stands before element `position`."""
 
     channel: ChannelId
     position: int
     barrier: Barrier
 
-    urgent = False
+    urgent: ClassVar[bool] = False
 
 
-@dataclass(frozen=True, slots=True)
-class UrgentBarrier:
+class UrgentBarrier(msgspec.Struct, frozen=True):
     """`emitted`: the cut of this channel at the producer. `handed`: the first number that the producer had not yet
     handed to the connection; it stores [handed, emitted) itself, the consumer [applied, handed)."""
 
@@ -64,25 +61,23 @@ class UrgentBarrier:
     handed: int
     barrier: Barrier
 
-    urgent = True
+    urgent: ClassVar[bool] = True
 
 
-@dataclass(frozen=True, slots=True)
-class CancelBarrier:
+class CancelBarrier(msgspec.Struct, frozen=True):
     channel: ChannelId
     checkpoint_id: int
 
-    urgent = True
+    urgent: ClassVar[bool] = True
 
 
-@dataclass(frozen=True, slots=True)
-class CreditLimit:
+class CreditLimit(msgspec.Struct, frozen=True):
     """From the consumer to the producer: in all, `limit_bytes` may be sent on this channel in this generation."""
 
     channel: ChannelId
     limit_bytes: int
 
-    urgent = True
+    urgent: ClassVar[bool] = True
 
 
 Frame = Data | Event | AlignedBarrier | UrgentBarrier | CancelBarrier | CreditLimit

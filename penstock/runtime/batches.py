@@ -13,13 +13,14 @@ from penstock.graph.logical import Partitioner, PartitionerKind
 from penstock.protocol.channel import CapturedRows
 
 TIMESTAMP_FIELD = pa.field(TIMESTAMP_COLUMN, pa.int64())
+KEY_GROUP_FIELD = pa.field(KEY_GROUP_COLUMN, pa.uint16())
 
 DeclaredKey = Literal["long", "string", "canonical"]
 
 _RETAINED_MAX = 8
 """How many times its own size a waiting slice may keep alive."""
 
-KEY_ARROW_TYPES: dict[DeclaredKey, pa.DataType] = {"long": pa.int64(), "string": pa.string(), "canonical": pa.binary()}
+_KEY_ARROW_TYPES: dict[DeclaredKey, pa.DataType] = {"long": pa.int64(), "string": pa.string(), "canonical": pa.binary()}
 
 
 def row_type(declared: TypeInformation | None) -> TypeInformation:
@@ -36,6 +37,10 @@ def declared_key(partitioner: Partitioner) -> DeclaredKey:
     return "canonical"
 
 
+def key_field(declared: DeclaredKey) -> pa.Field:
+    return pa.field(KEY_COLUMN, _KEY_ARROW_TYPES[declared])
+
+
 def wire_schema(edge: Edge) -> pa.Schema:
     """The columns of a batch on this edge: the row's, its event time, and what the consumer needs of its key."""
     schema = row_type(edge.type).schema
@@ -43,9 +48,9 @@ def wire_schema(edge: Edge) -> pa.Schema:
     if edge.timestamped:
         schema = schema.append(TIMESTAMP_FIELD)
     if partitioner.kind in (PartitionerKind.HASH, PartitionerKind.CUSTOM) and partitioner.key_columns is None:
-        schema = schema.append(pa.field(KEY_COLUMN, KEY_ARROW_TYPES[declared_key(partitioner)]))
+        schema = schema.append(key_field(declared_key(partitioner)))
     if partitioner.kind is PartitionerKind.HASH:
-        schema = schema.append(pa.field(KEY_GROUP_COLUMN, pa.uint16()))
+        schema = schema.append(KEY_GROUP_FIELD)
     return schema
 
 
@@ -53,7 +58,7 @@ def with_timestamps(batch: pa.RecordBatch, timestamps: pa.Array | None) -> pa.Re
     """`batch` in its type's columns, and a column of event times (nulls where there are none)."""
     if timestamps is None:
         timestamps = pa.nulls(batch.num_rows, pa.int64())
-    return pa.RecordBatch.from_arrays([*batch.columns, timestamps], schema=batch.schema.append(TIMESTAMP_FIELD))
+    return batch.append_column(TIMESTAMP_FIELD, timestamps)
 
 
 def without_timestamps(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -72,9 +77,10 @@ def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
-def compact(batch: pa.RecordBatch, parent_bytes: int) -> pa.RecordBatch:
-    """A copy where `batch` is a small slice of a large parent, which it would keep alive as long as it waits."""
-    if batch.nbytes * _RETAINED_MAX >= parent_bytes:
+def compact(batch: pa.RecordBatch, parent_bytes: int, batch_bytes: int | None = None) -> pa.RecordBatch:
+    """A copy where `batch` is a small slice of a large parent, which it would keep alive as long as it waits.
+    `batch_bytes`: its own size, where it is known already."""
+    if (batch.nbytes if batch_bytes is None else batch_bytes) * _RETAINED_MAX >= parent_bytes:
         return batch
     return pa.ipc.read_record_batch(batch.serialize(), batch.schema)
 

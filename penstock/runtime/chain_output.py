@@ -47,10 +47,10 @@ class ChainOutput:
                     raise OperatorFailure(self._operator.name, error) from error
         partitions = self._by_tag.get(tag)
         if partitions is not None:
-            self.emitted_bytes += batch.nbytes
-            now_ms = self._clock.monotonic_ms()
+            batch_bytes, now_ms = batch.nbytes, self._clock.monotonic_ms()
+            self.emitted_bytes += batch_bytes
             for partition in partitions:
-                partition.emit(batch, rows, now_ms)
+                partition.emit(batch, rows, now_ms, batch_bytes)
 
     def emit_all(self, outputs: Iterable[Output]) -> None:
         for tag, batch in outputs:
@@ -93,8 +93,12 @@ class ChainOutput:
 
     def flush(self, now_ms: float, idle: bool) -> float | None:
         """When to call again at the latest; None: nothing waits for time."""
-        due_ms = [at_ms for p in self.partitions if (at_ms := p.flush(now_ms, idle)) is not None]
-        return min(due_ms, default=None)
+        next_ms: float | None = None
+        for partition in self.partitions:
+            due_ms = partition.flush(now_ms, idle)
+            if due_ms is not None and (next_ms is None or due_ms < next_ms):
+                next_ms = due_ms
+        return next_ms
 
     # ---- the sink's writer --------------------------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ class Mailbox:
 
     def take_ring(self) -> bool:
         """Whether it rings, which this ends: for a scheduler that drives owners instead of letting them wait."""
-        return self._bell.acquire(blocking=False)
+        return self._bell.acquire(False)
 
     def __bool__(self) -> bool:
         return bool(self._mail)

@@ -54,13 +54,15 @@ class ResultPartition:
         ]
         self.position_of = {c.id: i for i, c in enumerate(self.channels)}
         self._oldest_ms: list[float | None] = [None] * len(self.channels)
+        self._none_waits: list[float | None] = [None] * len(self.channels)
         self.queued_bytes = 0
         self.bytes_out = 0
 
     @property
     def has_room(self) -> bool:
         """Whether the next slice may start. Not for the last few bytes: slices of a row or two would be the result."""
-        return self.room_bytes >= self._sizer.bound_bytes // _ROOM_SHARE_MIN
+        bound_bytes = self._sizer.bound_bytes
+        return bound_bytes - self.queued_bytes >= bound_bytes // _ROOM_SHARE_MIN
 
     @property
     def room_bytes(self) -> int:
@@ -80,14 +82,15 @@ class ResultPartition:
     def emitted(self) -> list[int]:
         return [c.emitted for c in self.channels]
 
-    def emit(self, batch: pa.RecordBatch, rows: list[Any] | None, now_ms: float) -> None:
-        """Queues all rows of a batch. `rows`: the same as Python objects, if they are at hand."""
+    def emit(self, batch: pa.RecordBatch, rows: list[Any] | None, now_ms: float, batch_bytes: int) -> None:
+        """Queues all rows of a batch. `rows`: the same as Python objects, if they are at hand. `batch_bytes`: its
+        size, which Arrow takes long to say."""
         if rows is None and self.router.needs_rows:
             rows = self._type.decode(batch)
-        parent_bytes = batch.nbytes
         for position, routed in self.router.route(batch, rows):
-            part = compact(routed, parent_bytes)
-            size_bytes = part.nbytes + FRAME_OVERHEAD_BYTES
+            routed_bytes = batch_bytes if routed is batch else routed.nbytes
+            part = compact(routed, batch_bytes, routed_bytes)
+            size_bytes = (routed_bytes if part is routed else part.nbytes) + FRAME_OVERHEAD_BYTES
             self.channels[position].enqueue_rows(part.num_rows, size_bytes, part)
             self.queued_bytes += size_bytes
             if self._oldest_ms[position] is None:
@@ -102,6 +105,8 @@ class ResultPartition:
         """Sends what may leave: all there is when the subtask is idle, else what is large or old enough. Returns
         when to call again at the latest (what then still waits, waits for credit)."""
         next_ms: float | None = None
+        if self._oldest_ms == self._none_waits:
+            return None
         flush_bytes = self._flush_bytes
         for position, channel in enumerate(self.channels):
             oldest_ms = self._oldest_ms[position]

@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.graph.job_graph import Edge
 from penstock.graph.logical import PartitionerKind
 from penstock.protocol.keys import KeyEncoder, UnsupportedKey, key_groups, owner
-from penstock.runtime.batches import KEY_ARROW_TYPES, declared_key, row_type, wire_schema
+from penstock.runtime.batches import KEY_GROUP_FIELD, declared_key, key_field, row_type
 from penstock.runtime.failures import USER_ERRORS, OperatorFailure
 from penstock.runtime.key_columns import KeyColumns, NullKey
 
@@ -94,10 +94,9 @@ class _ByKey(Router):
         partitioner = edge.partitioner
         assert partitioner.key_selector is not None
         self._select: Callable[[Any], Any] = partitioner.key_selector
-        self._declared = declared_key(partitioner)
-        self._encoder = KeyEncoder(self._declared, max_parallelism)
-        self._arrow_type = KEY_ARROW_TYPES[self._declared]
-        self._schema = wire_schema(edge)
+        declared = declared_key(partitioner)
+        self._encoder = KeyEncoder(declared, max_parallelism)
+        self._key_field = key_field(declared)
         self._max_parallelism = max_parallelism
         self._parallelism = edge.target_parallelism
         self._operator = operator
@@ -115,8 +114,8 @@ class _ByKey(Router):
             row = rows[error.row_index] if error.row_index is not None else "?"
             message = f"key_by after it: {error}; the row was {row!r:.200}"
             raise OperatorFailure(self._operator, UnsupportedKey(message), ours=True) from error
-        arrays = [*batch.columns, pa.array(values, self._arrow_type), pa.array(groups)]
-        keyed = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        keyed = batch.append_column(self._key_field, pa.array(values, self._key_field.type))
+        keyed = keyed.append_column(KEY_GROUP_FIELD, pa.array(groups))
         targets = groups.astype(np.uint32) * self._parallelism // self._max_parallelism
         return split_by_target(keyed, targets, self._parallelism)
 
@@ -129,7 +128,6 @@ class _ByColumns(Router):
         assert columns is not None
         self._type = row_type(edge.type)
         self._columns = KeyColumns(self._type, columns)
-        self._schema = wire_schema(edge)
         self._max_parallelism = max_parallelism
         self._parallelism = edge.target_parallelism
         self._operator = operator
@@ -147,7 +145,7 @@ class _ByColumns(Router):
             )
             raise OperatorFailure(self._operator, UnsupportedKey(told), ours=True) from None
         groups = key_groups(hashes, self._max_parallelism)
-        keyed = pa.RecordBatch.from_arrays([*batch.columns, pa.array(groups)], schema=self._schema)
+        keyed = batch.append_column(KEY_GROUP_FIELD, pa.array(groups))
         if self._parallelism == 1:
             return [(0, keyed)]
         return split_by_target(keyed, self._owner_of.take(groups), self._parallelism)
@@ -162,7 +160,7 @@ class _Custom(Router):
         self._select = partitioner.key_selector
         self._partition = partitioner.custom
         self._encoder = KeyEncoder("canonical", max_parallelism)
-        self._schema = wire_schema(edge)
+        self._key_field = key_field("canonical")
         self._parallelism = edge.target_parallelism
         self._operator = operator
 
@@ -178,8 +176,8 @@ class _Custom(Router):
             values, _ = self._encoder.encode(keys)
         except UnsupportedKey as error:
             raise OperatorFailure(self._operator, error, ours=True) from error
-        arrays = [*batch.columns, pa.array(values, pa.binary())]
-        return split_by_target(pa.RecordBatch.from_arrays(arrays, schema=self._schema), targets, count)
+        keyed = batch.append_column(self._key_field, pa.array(values, self._key_field.type))
+        return split_by_target(keyed, targets, count)
 
 
 def custom_targets(partition: Callable[[Any, int], int], keys: list[Any], count: int, operator: str) -> np.ndarray:

@@ -105,7 +105,8 @@ class Subtask:
             self.checkpoints.on_time(now_ms)
         if now_ms >= self._resize_at_ms:
             self._resize(now_ms)
-        self.parking.begin(self.checkpoints, self._clock.monotonic_ms())
+        if self.checkpoints.snapshot_taken is not None:
+            self.parking.begin(self.checkpoints, self._clock.monotonic_ms())
         if self.parking.lasts(now_ms):
             return self._rest(now_ms)
         ready_in_ms = self._work()
@@ -120,19 +121,21 @@ class Subtask:
         if has_room and not had_room:
             return StepResult(False, 0, False)
         now_ms = self._clock.monotonic_ms()
-        waits = [at_ms - now_ms for at_ms in (flush_at_ms, self.checkpoints.next_deadline_ms()) if at_ms is not None]
-        if ready_in_ms is not None:
-            waits.append(ready_in_ms)
-        return StepResult(False, max(0.0, min(waits)) if waits else None, self._running and not has_room)
+        wait_ms = ready_in_ms
+        for at_ms in (flush_at_ms, self.checkpoints.next_deadline_ms()):
+            if at_ms is not None and (wait_ms is None or at_ms - now_ms < wait_ms):
+                wait_ms = max(0.0, at_ms - now_ms)
+        return StepResult(False, wait_ms, self._running and not has_room)
 
     def _take_mail(self) -> None:
         gate, checkpoints = self.gate, self.checkpoints
         while self.mailbox:
             match self.mailbox.take():
-                case (Data() | Event()) as element:
+                case Data() as element:
                     checkpoints.on_element(gate.index_of[element.channel], element)
-                    if isinstance(element, Data):
-                        self.bytes_in += element.size_bytes
+                    self.bytes_in += element.size_bytes
+                case Event() as element:
+                    checkpoints.on_element(gate.index_of[element.channel], element)
                 case CreditLimit(channel, limit_bytes):
                     self._partition_of(channel.edge).grant(channel, limit_bytes)
                 case UrgentBarrier() as frame:
@@ -239,6 +242,8 @@ class Subtask:
 
     def _tell_empty(self) -> None:
         """While the job drains, the JobMaster hears of each time that there is nothing left to do here."""
+        if self.draining.is_over:
+            return
         idle = not (self.chain.unfinished or self.clock.time.behind)
         report = self.draining.report(self.gate, self.partitions, idle)
         if report is not None:

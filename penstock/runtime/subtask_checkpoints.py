@@ -122,10 +122,11 @@ class SubtaskCheckpoints:
         self.look_at_outputs()
 
     def next_deadline_ms(self) -> float | None:
-        deadlines = list(self._output_deadlines.values())
-        if (alignment := self._handler.next_deadline_ms()) is not None:
-            deadlines.append(alignment)
-        return min(deadlines, default=None)
+        alignment_ms = self._handler.next_deadline_ms()
+        if not self._output_deadlines:
+            return alignment_ms
+        outputs_ms = min(self._output_deadlines.values())
+        return outputs_ms if alignment_ms is None else min(outputs_ms, alignment_ms)
 
     @property
     def waiting_for_row(self) -> bool:
@@ -138,6 +139,8 @@ class SubtaskCheckpoints:
 
     def look_at_outputs(self) -> None:
         """Aligned barriers that have left our queues close their checkpoint's outputs."""
+        if not self._captures:
+            return
         for capture in [c for c in self._captures.values() if c.outputs_open]:
             if not any(p.holds_barrier(capture.checkpoint_id) for p in self._partitions):
                 capture.outputs_open = False

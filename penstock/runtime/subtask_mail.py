@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from penstock.protocol.elements import Barrier
 
@@ -36,8 +37,7 @@ class Unpark:
     checkpoint_id: int
 
 
-@dataclass(frozen=True)
-class StepResult:
+class StepResult(NamedTuple):
     """`wait_ms`: call again after that long, or when there is mail; 0 at once, None only when there is mail."""
 
     worked: bool

@@ -75,7 +75,10 @@ class Reporter:
         self._lifecycle = lifecycle
         self._checkpoints = checkpoints
         self.recoveries = RecoveryHistory()
-        self._subtasks: dict[tuple[int, int], _SubtaskView] = {}
+        self._subtasks: dict[int, dict[int, _SubtaskView]] = {}
+        """By vertex and subtask."""
+        self._vertices: dict[int, VertexReport] = {}
+        """Of those of which nothing has been heard since the last report."""
         self._rows_before: dict[int, _Rows] = {}
         self._rss_bytes: dict[int, int] = {}
         self._drain = _DrainView()
@@ -89,14 +92,15 @@ class Reporter:
             self.on_subtask(subtask, now_ms)
 
     def on_subtask(self, subtask: SubtaskStatus, now_ms: float) -> None:
-        key = (subtask.vertex, subtask.subtask)
+        views = self._subtasks.setdefault(subtask.vertex, {})
         view = _SubtaskView(subtask, now_ms)
-        known = self._subtasks.get(key)
+        known = views.get(subtask.subtask)
         elapsed_s = 0.0 if known is None else (now_ms - known.at_ms) / 1000
         if known is not None and elapsed_s > 0:
             view.rows_in_per_s = max(0, subtask.rows_in - known.status.rows_in) / elapsed_s
             view.rows_out_per_s = max(0, subtask.rows_out - known.status.rows_out) / elapsed_s
-        self._subtasks[key] = view
+        views[subtask.subtask] = view
+        self._vertices.pop(subtask.vertex, None)
 
     def on_generation(self, counter: int) -> None:
         """It is deployed."""
@@ -128,6 +132,7 @@ class Reporter:
         for vertex in self._graph.vertices:
             self._rows_before[vertex.index] = self._rows(vertex.index)
         self._subtasks.clear()
+        self._vertices.clear()
 
     def _rows(self, vertex: int) -> _Rows:
         rows = self._rows_before.get(vertex, _Rows())
@@ -136,7 +141,7 @@ class Reporter:
         return rows
 
     def _of(self, vertex: int) -> list[_SubtaskView]:
-        return [view for (v, _), view in self._subtasks.items() if v == vertex]
+        return list(self._subtasks.get(vertex, {}).values())
 
     def build(self) -> JobReport:
         life, checkpoints = self._lifecycle, self._checkpoints
@@ -163,6 +168,12 @@ class Reporter:
         )
 
     def _vertex(self, index: int) -> VertexReport:
+        report = self._vertices.get(index)
+        if report is None:
+            report = self._vertices[index] = self._summed_up(index)
+        return report
+
+    def _summed_up(self, index: int) -> VertexReport:
         vertex = self._graph.vertices[index]
         rows = self._rows(index)
         views = self._of(index)

@@ -46,7 +46,7 @@ class Outputs:
 
     def emit(self, rows: list[int], now_ms: float = 0.0) -> None:
         batch = pa.RecordBatch.from_arrays(Types.LONG().encode(rows), schema=Types.LONG().schema)
-        self.partition.emit(batch, rows, now_ms)
+        self.partition.emit(batch, rows, now_ms, batch.nbytes)
 
     def taken(self) -> list[Any]:
         """What has been sent since the last look: rows as lists, other frames by the names of their classes."""
