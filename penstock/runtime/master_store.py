@@ -8,7 +8,7 @@ from typing import Sequence
 
 from penstock.protocol.messages import StoreReply, StoreRequest
 from penstock.runtime.ports import MasterLink
-from penstock.storage.store import StoreError
+from penstock.storage.store import CollectingWriter, ObjectWriter, StoreError
 
 _REPLY_TIMEOUT_S = 30.0
 
@@ -41,6 +41,9 @@ class MasterStore:
 
     def put(self, path: str, parts: Sequence[bytes | memoryview]) -> None:
         self._ask(StoreRequest(self._slot, next(self._numbers), path, b"".join(parts)))
+
+    def writer(self, path: str) -> ObjectWriter:
+        return CollectingWriter(path, self.put)
 
     def get(self, path: str, offset: int = 0, length_bytes: int | None = None) -> bytes:
         length = -1 if length_bytes is None else length_bytes

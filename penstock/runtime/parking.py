@@ -1,7 +1,8 @@
 """A hint for latency: after its snapshot a subtask leaves the interpreter to the threads that write it.
 
-That helps where little is to be written. Where the rest ended before the writing did it was in vain, and the next
-checkpoint is written beside the stream; after the next such rest two are, then four, and so on.
+That helps where little is to be written. Where the writer knows that it has much, it ends the rest at once. Where the
+rest ended before the writing did it was in vain, and the next checkpoint is written beside the stream; after the next
+such rest two are, then four, and so on.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Parking:
         return None if self._for is None else self.until_ms - now_ms
 
     def end(self, checkpoint_id: int, snapshots: _Snapshots) -> None:
-        """It has been written, or is over."""
+        """It has been written, is over, or is too large to be waited for."""
         if self._for is not None and self._for <= checkpoint_id:
             self._for = None
             self._in_vain = 0

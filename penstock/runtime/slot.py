@@ -67,7 +67,7 @@ class _Deployment:
         self.store, self.restore_store = self._open_stores()
         vertices = [v for v in self.plan.graph.vertices if slot.index < v.parallelism]
         self.writer = SnapshotWriter(
-            self.generation, slot.index, len(vertices), self.store, self._segment_path, self.send, self._written,
+            self.generation, slot.index, len(vertices), self.store, self._segment_path, self.send, self._unpark,
             slot.clock,
         )  # fmt: skip
         factory = SubtaskFactory(
@@ -126,7 +126,7 @@ class _Deployment:
             layers = sum(len(runner.subtask_object.gate.layers) for runner in self.runners)
             self.send(Restored(self.generation, self._slot.index, layers))
 
-    def _written(self, checkpoint_id: int) -> None:
+    def _unpark(self, checkpoint_id: int) -> None:
         for runner in self.runners:
             runner.subtask_object.mailbox.post(Unpark(checkpoint_id))
 

@@ -1,7 +1,8 @@
 """Writes what a slot's subtasks captured: one segment per checkpoint, then one acknowledgement for all of them.
 
 It is an actor with a mailbox of its own. Keyed state is encoded as soon as the snapshot is taken, because the stream
-pays for it until then; the segment is written when the last subtask's windows have closed.
+pays for it until then, and what is large is written as it is encoded; what was in flight follows when the last
+subtask's windows have closed.
 """
 
 from __future__ import annotations
@@ -27,10 +28,12 @@ from penstock.runtime.batches import as_messages, wire_schema
 from penstock.runtime.mailbox import Mailbox
 from penstock.runtime.ports import Clock
 from penstock.runtime.snapshots import CapturedChannel, SubtaskCapture
-from penstock.storage.segments import SegmentBuilder
+from penstock.storage.segments import SegmentWriter
 from penstock.storage.store import ObjectStore, StoreError
 
 _ENDED_REMEMBERED = 64
+_RESTED_FOR_BYTES_MAX = 4 * 1024 * 1024
+"""More is not written within the time for which the slot's subtasks leave us the interpreter."""
 
 
 @dataclass(frozen=True)
@@ -56,18 +59,20 @@ class Ended:
 
 @dataclass
 class _SlotCheckpoint:
+    segment: SegmentWriter
     taken: dict[SubtaskId, SubtaskCapture] = field(default_factory=dict)
     closed: dict[SubtaskId, SubtaskCapture] = field(default_factory=dict)
+    expected_bytes: int = 0
 
 
 class SnapshotWriter:
-    """`subtasks`: how many of this slot take part. `new_segment_path(checkpoint id)` is unique. `written(checkpoint
-    id)` is called when captured data need not be held back for any more."""
+    """`subtasks`: how many of this slot take part. `new_segment_path(checkpoint id)` is unique. `unpark(checkpoint id)`
+    is called when no subtask need rest for it any more: it is written, or over, or too large."""
 
     def __init__(
         self, generation: Generation, slot: int, subtasks: int, store: ObjectStore | None,
         new_segment_path: Callable[[int], str], send: Callable[[Message], None],
-        written: Callable[[int], None], clock: Clock,
+        unpark: Callable[[int], None], clock: Clock,
     ) -> None:  # fmt: skip
         self._generation = generation
         self._slot = slot
@@ -75,7 +80,7 @@ class SnapshotWriter:
         self._store = store
         self._new_segment_path = new_segment_path
         self._send = send
-        self._written = written
+        self._unpark = unpark
         self._clock = clock
         self._checkpoints: dict[int, _SlotCheckpoint] = {}
         self._ended: set[int] = set()
@@ -95,16 +100,35 @@ class SnapshotWriter:
                 self._drop(checkpoint_id)
         return True
 
+    def close(self) -> None:
+        """The generation is over: nothing of what is being written stays."""
+        for checkpoint_id in list(self._checkpoints):
+            self._drop(checkpoint_id)
+
     def _take(self, capture: SubtaskCapture) -> None:
-        if capture.checkpoint_id in self._ended:
+        checkpoint_id = capture.checkpoint_id
+        if checkpoint_id in self._ended:
             self._discard(capture)
             return
-        checkpoint = self._checkpoints.setdefault(capture.checkpoint_id, _SlotCheckpoint())
+        checkpoint = self._checkpoints.get(checkpoint_id)
+        if checkpoint is None:
+            segment = SegmentWriter(self._store, lambda: self._new_segment_path(checkpoint_id))
+            checkpoint = self._checkpoints[checkpoint_id] = _SlotCheckpoint(segment)
         checkpoint.taken[capture.subtask] = capture
+        if capture.state is not None:
+            checkpoint.expected_bytes += capture.state.expected_bytes
+        if checkpoint.expected_bytes > _RESTED_FOR_BYTES_MAX:
+            self._unpark(checkpoint_id)
         if capture.state is None:
             return
         try:
-            capture.encoded = list(capture.state.encode())
+            for encoded in capture.state.encode():
+                offset, length_bytes, crc = checkpoint.segment.add(encoded.parts, borrowed=True)
+                capture.keyed.append(
+                    StateRange(encoded.operator, encoded.name, 0, offset, length_bytes, crc, encoded.entries)
+                )
+        except StoreError as error:
+            self._decline(capture, failure_reasons.IO_EXCEPTION, str(error))
         except Exception as error:  # whatever a user's object does when it is pickled
             self._decline(capture, failure_reasons.ASYNC_EXCEPTION, f"keyed state cannot be written: {error}")
 
@@ -116,36 +140,30 @@ class SnapshotWriter:
         if len(checkpoint.closed) < self._subtasks:
             return
         try:
-            ack = self._write(capture.checkpoint_id, list(checkpoint.closed.values()))
+            ack = self._write(capture.checkpoint_id, checkpoint)
         except StoreError as error:
             self._decline(capture, failure_reasons.IO_EXCEPTION, str(error))
             return
         del self._checkpoints[capture.checkpoint_id]
         self._remember(capture.checkpoint_id)
         self._send(ack)
-        self._written(capture.checkpoint_id)
+        self._unpark(capture.checkpoint_id)
 
-    def _write(self, checkpoint_id: int, captures: list[SubtaskCapture]) -> SlotAck:
-        builder = SegmentBuilder()
-        snapshots = [self._encode(builder, c) for c in sorted(captures, key=lambda c: c.subtask)]
-        segment = None
-        if builder.length_bytes and self._store is not None:
-            segment = builder.write(self._store, self._new_segment_path(checkpoint_id))
+    def _write(self, checkpoint_id: int, checkpoint: _SlotCheckpoint) -> SlotAck:
+        captures = sorted(checkpoint.closed.values(), key=lambda c: c.subtask)
+        snapshots = [self._with_rows_in_flight(checkpoint.segment, c) for c in captures]
+        segment = checkpoint.segment.finish()
         return SlotAck(self._generation, self._slot, checkpoint_id, segment, snapshots)
 
-    def _encode(self, builder: SegmentBuilder, capture: SubtaskCapture) -> SubtaskSnapshot:
-        keyed = []
-        for encoded in capture.encoded:
-            offset, length_bytes, crc = builder.add(encoded.parts)
-            keyed.append(StateRange(encoded.operator, encoded.name, 0, offset, length_bytes, crc, encoded.entries))
-        before = builder.length_bytes
-        inputs = _by_edge(builder, capture.inputs)
-        outputs = _by_edge(builder, capture.outputs)
+    def _with_rows_in_flight(self, segment: SegmentWriter, capture: SubtaskCapture) -> SubtaskSnapshot:
+        before = segment.length_bytes
+        inputs = _by_edge(segment, capture.inputs)
+        outputs = _by_edge(segment, capture.outputs)
         layers = []
         for unread in capture.layers:
             layer = unread.layer
             schema = wire_schema(layer.live_edge)
-            pieces, events = _pieces(builder, unread.captured, schema)
+            pieces, events = _pieces(segment, unread.captured, schema)
             ends = (layer.edge, layer.producer, layer.consumer)
             layers.append(LayerCut(*ends, unread.first, layer.end, pieces, events, unread.time))
         return SubtaskSnapshot(
@@ -154,7 +172,7 @@ class SnapshotWriter:
             inputs=_input_cuts(capture, inputs),
             outputs=[OutputCut(edge.name, emitted, outputs.get(edge.name, [])) for edge, emitted in capture.emitted],
             layers=layers,
-            keyed=keyed,
+            keyed=capture.keyed,
             schemas=capture.state.schemas if capture.state is not None else [],
             parts=capture.parts,
             committables=capture.committables,
@@ -164,8 +182,8 @@ class SnapshotWriter:
             idle=capture.time.idle,
             finished=capture.finished,
             unaligned=capture.unaligned or any(c.captured for c in capture.outputs),
-            persisted_bytes=builder.length_bytes - before,
-            state_bytes=sum(k.length_bytes for k in keyed),
+            persisted_bytes=segment.length_bytes - before,
+            state_bytes=sum(k.length_bytes for k in capture.keyed),
             start_delay_ms=capture.start_delay_ms,
             alignment_ms=capture.alignment_ms,
             sync_ms=capture.sync_ms,
@@ -182,9 +200,11 @@ class SnapshotWriter:
             return
         self._remember(checkpoint_id)
         checkpoint = self._checkpoints.pop(checkpoint_id, None)
-        for capture in checkpoint.taken.values() if checkpoint else ():
-            self._discard(capture)
-        self._written(checkpoint_id)
+        if checkpoint is not None:
+            for capture in checkpoint.taken.values():
+                self._discard(capture)
+            checkpoint.segment.abort()
+        self._unpark(checkpoint_id)
 
     @staticmethod
     def _discard(capture: SubtaskCapture) -> None:
@@ -207,18 +227,18 @@ def _input_cuts(capture: SubtaskCapture, captured: dict[str, list[Capture]]) -> 
     return cuts
 
 
-def _by_edge(builder: SegmentBuilder, channels: list[CapturedChannel]) -> dict[str, list[Capture]]:
+def _by_edge(segment: SegmentWriter, channels: list[CapturedChannel]) -> dict[str, list[Capture]]:
     found: dict[str, list[Capture]] = {}
     for channel in channels:
         if channel.captured:
-            pieces, events = _pieces(builder, channel.captured, wire_schema(channel.edge))
+            pieces, events = _pieces(segment, channel.captured, wire_schema(channel.edge))
             found.setdefault(channel.edge.name, []).append(Capture(channel.peer, pieces, events))
     return found
 
 
-def _pieces(builder: SegmentBuilder, captured: Captured, schema) -> tuple[list[Piece], list[NumberedEvent]]:
+def _pieces(segment: SegmentWriter, captured: Captured, schema) -> tuple[list[Piece], list[NumberedEvent]]:
     pieces = []
     for first, rows, message in as_messages(captured.rows, schema):
-        offset, length_bytes, crc = builder.add([message])
+        offset, length_bytes, crc = segment.add([message])
         pieces.append(Piece(first, rows, 0, offset, length_bytes, crc))
     return pieces, [NumberedEvent(number, event) for number, event in captured.events]

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from penstock.graph.job_graph import Edge
 from penstock.protocol.channel import Captured
 from penstock.protocol.elements import Barrier, SubtaskId
-from penstock.protocol.snapshot import ChannelTime, Committable, GroupFloor, OperatorPart
+from penstock.protocol.snapshot import ChannelTime, Committable, GroupFloor, OperatorPart, StateRange
 from penstock.runtime.event_time.clock import SubtaskClock
 from penstock.runtime.layers import Layer
-from penstock.state.backend import EncodedState, StateSnapshot
+from penstock.state.backend import StateSnapshot
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class SubtaskCapture:
     outputs_open: bool = False
     alignment_ms: float = 0.0
     sync_ms: float = 0.0
-    encoded: list[EncodedState] = field(default_factory=list)
+    keyed: list[StateRange] = field(default_factory=list)
 
     @property
     def checkpoint_id(self) -> int:

@@ -146,6 +146,7 @@ class WriterRunner:
 
     def step(self) -> float | None:
         if self._revoked:
+            self._writer.close()
             self.done = True
             return 0
         try:

@@ -14,14 +14,16 @@ from penstock.protocol import channel
 from penstock.runtime import result_partition, turns
 from penstock.runtime.operators import chain, columnar_windows
 from penstock.state import hash_map
-from penstock.state.columnar import backend as columnar_state
+from penstock.state.columnar import snapshot as columnar_snapshot
+from penstock.storage import segments
 
 
 @dataclass(frozen=True)
 class Scale:
     """`pulled_at_once`: output rows of a chain between two looks at the room. `joined_*_bytes`: how much leaves as one
     frame, and when it leaves while more is being made. `quantum_bytes`: a channel's turn at a gate. `fired_at_once`:
-    results of columnar windows between two looks at barriers; `columnar_range_bytes`: of state in one range."""
+    results of columnar windows between two looks at barriers; `columnar_range_bytes`: of state in one range, and of a
+    segment in memory."""
 
     pulled_at_once: int = 256
     rows_between_clocks: int = 16
@@ -30,7 +32,7 @@ class Scale:
     quantum_bytes: int = 32 * 1024
     state_entries_per_batch: int = 2048
     fired_at_once: int = 16_384
-    columnar_range_bytes: int = 16 * 1024 * 1024
+    columnar_range_bytes: int = 8 * 1024 * 1024
 
 
 SMALL = Scale(4, 1, 1_200, 600, 600, 2, 2, 100)
@@ -62,7 +64,8 @@ def scaled(scale: Scale) -> Iterator[None]:
         (turns, "QUANTUM_BYTES", scale.quantum_bytes),
         (hash_map, "ENTRIES_PER_BATCH", scale.state_entries_per_batch),
         (columnar_windows, "ROWS_PER_FIRED_GROUP", scale.fired_at_once),
-        (columnar_state, "BYTES_PER_RANGE", scale.columnar_range_bytes),
+        (columnar_snapshot, "BLOCK_BYTES", scale.columnar_range_bytes),
+        (segments, "COLLECTED_BYTES_MAX", scale.columnar_range_bytes),
     ]
     before = [(module, name, getattr(module, name)) for module, name, _ in places]
     try:

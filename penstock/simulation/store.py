@@ -12,7 +12,16 @@ from dataclasses import dataclass
 from typing import Callable, Sequence
 
 from penstock.simulation.world import Process, World
-from penstock.storage.store import ObjectExists, ObjectMissing, RangeMissing, StoreError, StoreRefused, checked
+from penstock.storage.store import (
+    CollectingWriter,
+    ObjectExists,
+    ObjectMissing,
+    ObjectWriter,
+    RangeMissing,
+    StoreError,
+    StoreRefused,
+    checked,
+)
 
 
 class SharedObjects:
@@ -77,6 +86,9 @@ class FaultyStore:
 
     def put(self, path: str, parts: Sequence[bytes | memoryview]) -> None:
         self.create(path, b"".join(bytes(memoryview(part).cast("B")) for part in parts))
+
+    def writer(self, path: str) -> ObjectWriter:
+        return CollectingWriter(path, self.put)
 
     def create(self, path: str, data: bytes) -> None:
         name = self._root + checked(path)

@@ -22,7 +22,8 @@ class StateRevoked(StateError):
 
 @dataclass(frozen=True)
 class EncodedState:
-    """A run of entries of one state, ready to be written: `parts` are the buffers of one Arrow IPC stream."""
+    """A run of entries of one state, ready to be written: `parts` are the buffers of one Arrow IPC stream. They
+    are good until the next is asked for."""
 
     operator: str
     name: str
@@ -35,6 +36,8 @@ class StateSnapshot(Protocol):
     state there is; encoded in another thread while the subtask goes on."""
 
     schemas: list[StateSchema]
+    expected_bytes: int
+    """About how much will be written, as far as that is known at once; else 0."""
 
     def encode(self) -> Iterator[EncodedState]:
         """Runs once, in the writer's thread. Raises `StateError` for a value that cannot be encoded."""

@@ -173,6 +173,7 @@ class HashMapSnapshot:
         self._tables = tables
         self._untouched = untouched
         self._discarded = False
+        self.expected_bytes = 0
 
     def encode(self) -> Iterator[EncodedState]:
         try:

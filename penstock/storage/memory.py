@@ -6,7 +6,15 @@ import builtins
 import threading
 from typing import Sequence
 
-from penstock.storage.store import ObjectExists, ObjectMissing, RangeMissing, StoreError, checked
+from penstock.storage.store import (
+    CollectingWriter,
+    ObjectExists,
+    ObjectMissing,
+    ObjectWriter,
+    RangeMissing,
+    StoreError,
+    checked,
+)
 
 
 class MemoryStore:
@@ -24,6 +32,9 @@ class MemoryStore:
 
     def put(self, path: str, parts: Sequence[bytes | memoryview]) -> None:
         self.create(path, b"".join(parts))
+
+    def writer(self, path: str) -> ObjectWriter:
+        return CollectingWriter(path, self.put)
 
     def create(self, path: str, data: bytes) -> None:
         checked(path)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import zlib
-from typing import NamedTuple, Sequence
+from typing import Callable, NamedTuple, Sequence
 
 from penstock.protocol.snapshot import Segment
-from penstock.storage.store import ObjectMissing, ObjectStore, RangeMissing, StoreError
+from penstock.storage.store import ObjectMissing, ObjectStore, ObjectWriter, RangeMissing, StoreError
+
+COLLECTED_BYTES_MAX = 1024 * 1024
+"""What has more is written while it is made."""
 
 
 class Range(NamedTuple):
@@ -27,28 +30,68 @@ class DamagedRange(StoreError):
         self.belongs_to = belongs_to
 
 
-class SegmentBuilder:
-    """Collects what goes into a segment, by reference: parts must not change until it is written."""
+class SegmentWriter:
+    """Writes a segment, range by range. What is small is collected, and put at the end in as few calls as it takes;
+    from `collected_bytes_max` (COLLECTED_BYTES_MAX) on it goes to the store as it comes, so that no segment is ever in
+    memory whole. `new_path` is called once there is something to write. Without a store nothing is written."""
 
-    def __init__(self) -> None:
-        self.parts: list[memoryview] = []
+    def __init__(
+        self, store: ObjectStore | None, new_path: Callable[[], str], collected_bytes_max: int | None = None
+    ) -> None:
+        self._store = store
+        self._new_path = new_path
+        self._collected_bytes_max = COLLECTED_BYTES_MAX if collected_bytes_max is None else collected_bytes_max
+        self._path = ""
+        self._writer: ObjectWriter | None = None
+        self._collected: list[memoryview] = []
+        self._collected_bytes = 0
         self.length_bytes = 0
 
-    def add(self, parts: Sequence[bytes | memoryview]) -> Range:
-        """One range out of these buffers (anything with the buffer protocol, Arrow buffers too), back to back."""
+    def add(self, parts: Sequence[bytes | memoryview], *, borrowed: bool = False) -> Range:
+        """One range out of these buffers (anything with the buffer protocol, Arrow buffers too), back to back. They
+        must not change until the segment is finished, or, if `borrowed`, until this returns. Raises `StoreError`."""
         offset = self.length_bytes
         crc = 0
+        first = len(self._collected)
         for part in parts:
             view = memoryview(part).cast("B")
             crc = zlib.crc32(view, crc)
-            self.parts.append(view)
+            self._collected.append(view)
             self.length_bytes += view.nbytes
+        self._collected_bytes += self.length_bytes - offset
+        if self._collected_bytes >= self._collected_bytes_max:
+            self._write_collected()
+        elif borrowed:
+            self._collected[first:] = [memoryview(bytes(view)) for view in self._collected[first:]]
         return Range(offset, self.length_bytes - offset, crc)
 
-    def write(self, store: ObjectStore, path: str) -> Segment:
-        """Puts the segment; durable when it returns. Raises `StoreError`."""
-        store.put(path, self.parts)
-        return Segment(path, self.length_bytes)
+    def finish(self) -> Segment | None:
+        """Durable when it returns; None: there was nothing to write, or nowhere. Raises `StoreError`."""
+        if not self.length_bytes or self._store is None:
+            return None
+        if self._writer is None:
+            self._path = self._new_path()
+            self._store.put(self._path, self._collected)
+        else:
+            self._write_collected()
+            self._writer.finish()
+        self._collected, self._writer = [], None
+        return Segment(self._path, self.length_bytes)
+
+    def abort(self) -> None:
+        """It is not wanted any more, or could not be written: leaves nothing behind."""
+        self._collected = []
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.abort()
+
+    def _write_collected(self) -> None:
+        if self._store is not None:
+            if self._writer is None:
+                self._path = self._new_path()
+                self._writer = self._store.writer(self._path)
+            self._writer.write(self._collected)
+        self._collected, self._collected_bytes = [], 0
 
 
 def read_range(

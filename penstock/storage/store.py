@@ -6,7 +6,7 @@ Paths are relative, with "/" between parts. All calls block, and may come from a
 
 from __future__ import annotations
 
-from typing import Protocol, Sequence
+from typing import Callable, Protocol, Sequence
 
 
 class StoreError(Exception):
@@ -29,10 +29,28 @@ class RangeMissing(StoreError):
     """The object is there, and ends before the range does."""
 
 
+class ObjectWriter(Protocol):
+    """A new object that grows a piece at a time. No call of the store's is told of it before `finish`; whoever began
+    it ends it, by `finish` or by `abort`."""
+
+    def write(self, parts: Sequence[bytes | memoryview]) -> None:
+        """Takes these buffers, which may change afterwards. Raises `ObjectExists` where the name is taken, and
+        `StoreError`; then only `abort` is left."""
+
+    def finish(self) -> None:
+        """Durable when it returns. Raises as `write`."""
+
+    def abort(self) -> None:
+        """Leaves nothing behind, as far as the store lets it. Never raises."""
+
+
 class ObjectStore(Protocol):
     def put(self, path: str, parts: Sequence[bytes | memoryview]) -> None:
         """Writes a new object of a name that nobody else uses (it has a random part). Durable when it returns.
         Raises `ObjectExists` where that is not so."""
+
+    def writer(self, path: str) -> ObjectWriter:
+        """As `put`, for what is too large to be held in memory whole."""
 
     def create(self, path: str, data: bytes) -> None:
         """Create if absent: all or nothing, durable when it returns. Raises `ObjectExists`, and `StoreRefused` only
@@ -49,6 +67,24 @@ class ObjectStore(Protocol):
 
     def delete(self, path: str) -> None:
         """Exactly this object. No error where it is missing already."""
+
+
+class CollectingWriter:
+    """An `ObjectWriter` for a store that takes objects whole: `put` gets it when it is finished."""
+
+    def __init__(self, path: str, put: Callable[[str, list[bytes]], None]) -> None:
+        self._path = path
+        self._put = put
+        self._pieces: list[bytes] = []
+
+    def write(self, parts: Sequence[bytes | memoryview]) -> None:
+        self._pieces += [bytes(memoryview(part).cast("B")) for part in parts]
+
+    def finish(self) -> None:
+        self._put(self._path, self._pieces)
+
+    def abort(self) -> None:
+        self._pieces = []
 
 
 def checked(path: str) -> str:

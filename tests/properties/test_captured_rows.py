@@ -20,7 +20,7 @@ from penstock.runtime.batches import as_batch, as_messages, compact
 from penstock.runtime.layers import Layer, RecoveredEvent
 from penstock.runtime.recovered import read_elements
 from penstock.storage.memory import MemoryStore
-from penstock.storage.segments import SegmentBuilder, read_range
+from penstock.storage.segments import SegmentWriter, read_range
 
 CHANNEL = ChannelId(0, 0, 0)
 TYPE = Types.TUPLE([Types.LONG(), Types.STRING()])
@@ -95,11 +95,12 @@ def test_messages_that_were_received_whole_are_stored_as_they_are_and_the_rest_i
 
 def stored(chunks: Any, start: int, until: int) -> tuple[MemoryStore, list[Piece], list[NumberedEvent], dict[int, Any]]:
     captured, truth, _ = capture(chunks, start, until)
-    builder, store, pieces = SegmentBuilder(), MemoryStore(), []
+    store, pieces = MemoryStore(), []
+    segment = SegmentWriter(store, lambda: "shared/segment")
     for first, rows, message in as_messages(captured.rows, TYPE.schema):
-        offset, length_bytes, crc = builder.add([message])
+        offset, length_bytes, crc = segment.add([message])
         pieces.append(Piece(first, rows, 0, offset, length_bytes, crc))
-    builder.write(store, "shared/segment")
+    segment.finish()
     return store, pieces, [NumberedEvent(n, e) for n, e in captured.events], truth
 
 

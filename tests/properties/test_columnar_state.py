@@ -154,9 +154,8 @@ def step(reading: list[tuple[Any, dict[Any, Any]]], random: Random, kind: str) -
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """What happens with millions of keys, with hundreds."""
-    monkeypatch.setattr(snapshot, "BLOCK_SLOTS", 64)
-    monkeypatch.setattr(snapshot, "_BLOCK_BITS", 6)
-    monkeypatch.setattr("penstock.state.columnar.backend.BYTES_PER_RANGE", 1)
+    monkeypatch.setattr(snapshot, "_BLOCK_BITS_MAX", 6)
+    monkeypatch.setattr(snapshot, "_MARKED_AT_ONCE_SLOTS_MAX", 16)
     monkeypatch.setattr(slot_arrays, "_AT_ONCE_SLOTS_MAX", 32)
     monkeypatch.setattr(slot_arrays, "_COPIED_PER_NEW_SLOT", 4)
     monkeypatch.setattr(slot_arrays, "CAPACITY_MIN", 64)
@@ -229,14 +228,14 @@ def test_a_snapshot_is_written_by_another_thread_while_every_key_changes(monkeyp
             before = dict(zip(*(a[: table.slots_end].tolist() for a in (table.keys_of(table.live_slots())[0].to_numpy(),
                                                                         table.values[0]))))  # fmt: skip
             taken, parts = backend.snapshot(), []
-            writer = Thread(target=lambda t=taken, p=parts: p.extend(t.encode()))
+            writer = Thread(target=lambda t=taken, p=parts: p.extend(b"".join(e.parts) for e in t.encode()))
             writer.start()
             while writer.is_alive():
                 fold(random.integers(0, keys + 1000 * nth, rows), nth + 2)
             writer.join()
             found = {}
             for part in parts:
-                with pa.ipc.open_stream(b"".join(bytes(p) for p in part.parts)) as reader:
+                with pa.ipc.open_stream(part) as reader:
                     for batch in reader:
                         found.update(zip(batch.column(0).to_pylist(), batch.column(1).to_pylist()))
             assert found == before

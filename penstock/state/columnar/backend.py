@@ -1,7 +1,7 @@
 """Columnar state of one subtask: its tables, their snapshots and restores, as `penstock.state.backend` asks for them.
 
-A table is written as Arrow IPC streams of its key columns, its value columns and the key group, in blocks of slots. A
-restore takes the rows of its key groups, whatever the parallelism was.
+A table is written as Arrow IPC streams of its key columns, its value columns and the key group, one per block of slots.
+A restore takes the rows of its key groups, whatever the parallelism was.
 """
 
 from __future__ import annotations
@@ -20,11 +20,7 @@ from penstock.state.columnar.snapshot import TableView
 from penstock.state.columnar.table import ColumnTable, ValueColumn
 
 KIND = "columns"
-BYTES_PER_RANGE = 16 * 1024 * 1024
-"""As of the hash-map backend: a restore reads in bounded pieces."""
-
-_END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
-
+_END_OF_STREAM_BYTES = 8
 _Name = tuple[str, str]
 
 
@@ -85,6 +81,7 @@ class ColumnarSnapshot:
         untouched: dict[_Name, list[RestoredRun]],
     ) -> None:  # fmt: skip
         self.schemas = [declared for declared, _, _ in views] + untouched_schemas
+        self.expected_bytes = sum(view.expected_bytes for _, _, view in views)
         self._views = views
         self._untouched = untouched
 
@@ -105,21 +102,19 @@ class ColumnarSnapshot:
 
     @staticmethod
     def _encode_view(declared: StateSchema, schema: pa.Schema, view: TableView) -> Iterator[EncodedState]:
-        """A stream of Arrow IPC is its messages one behind the other; each block becomes one, and its copy is gone."""
-        header = memoryview(schema.serialize()).cast("B")
-        parts: list[bytes | memoryview] = [header]
-        entries = size_bytes = 0
+        """All ranges are made in the same memory: what is got from the system anew costs more than to fill it."""
+        memory = np.empty(0, np.uint8)
+        around_bytes = schema.serialize().size + _END_OF_STREAM_BYTES
         for keys, key_groups, values in view.blocks():
             arrays = [*keys, *(pa.array(v) for v in values), pa.array(key_groups)]
             batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
-            parts.append(memoryview(batch.serialize()).cast("B"))
-            entries += batch.num_rows
-            size_bytes += len(parts[-1])
-            if size_bytes >= BYTES_PER_RANGE:
-                yield EncodedState(declared.operator, declared.name, entries, [*parts, _END_OF_STREAM])
-                parts, entries, size_bytes = [header], 0, 0
-        if entries:
-            yield EncodedState(declared.operator, declared.name, entries, [*parts, _END_OF_STREAM])
+            size_bytes = around_bytes + pa.ipc.get_record_batch_size(batch)
+            if len(memory) < size_bytes:
+                memory = np.empty(size_bytes, np.uint8)
+            sink = pa.FixedSizeBufferWriter(pa.py_buffer(memory))
+            with pa.ipc.new_stream(sink, schema) as writer:
+                writer.write_batch(batch)
+            yield EncodedState(declared.operator, declared.name, batch.num_rows, [memoryview(memory)[: sink.tell()]])
 
 
 def _codec(keys: pa.Schema, values: Sequence[ValueColumn]) -> str:

@@ -51,6 +51,8 @@ class KeyColumn(ABC):
 
     dtypes: tuple[npt.DTypeLike, ...]
     garbage_bytes = 0
+    heap_bytes = 0
+    """Beside the arrays."""
 
     def __init__(self, type: pa.DataType) -> None:
         self.type = type
@@ -215,6 +217,10 @@ class BytesKeys(KeyColumn):
         super().__init__(type)
         self._heap: npt.NDArray[np.uint8] = np.zeros(1024, np.uint8)
         self._end = 0
+
+    @property
+    def heap_bytes(self) -> int:  # type: ignore[override]
+        return self._end
 
     @property
     def needs_compaction(self) -> bool:

@@ -2,9 +2,13 @@
 
 A view is taken in no time: it remembers the arrays and how many slots there are. Another thread then copies them a
 block of slots after the other, while the stream goes on writing to the same arrays. Before the stream writes to a slot
-for the first time since, it puts what was there into the view's log. So once a block is copied, whatever of it had
-been written to, wholly or in part, is in the log by then, and is put right from there. A block that has been copied is
-not logged any more. No lock is needed: the log is appended to before the write, and read after the copy.
+it puts what is there into the view's log. So once a block is copied, whatever of it had been written to, wholly or in
+part, is in the log by then, and is put right from there: of a slot that was logged more than once the oldest counts. A
+block that has been copied is not logged any more. No lock is needed: the log is appended to before the write, and read
+after the copy.
+
+A slot need be logged only once, which marks say, one per slot. The writer makes them, because memory costs time when it
+is touched first, and a slice touches all of it; until they are there the stream logs without.
 """
 
 from __future__ import annotations
@@ -21,8 +25,13 @@ from penstock.state.columnar.slot_arrays import Array, Slots
 FREE = np.uint16(0xFFFF)
 """In place of its key group: the slot has no key."""
 
-_BLOCK_BITS = 16
-BLOCK_SLOTS = 1 << _BLOCK_BITS
+_BLOCK_BITS_MAX = 18
+BLOCK_BYTES = 8 * 1024 * 1024
+"""At most so much is copied at once, or 2^18 slots: enough for what each block costs to be little, and a range that
+a restore reads."""
+_COPIED_PER_HEAP_BYTE = 17
+"""To gather strings takes an index for each of their bytes."""
+_MARKED_AT_ONCE_SLOTS_MAX = 1 << 16
 
 _Logged = tuple[Slots, list[Array]]
 
@@ -32,16 +41,22 @@ class TableView:
 
     def __init__(
         self, columns: list[Array], slots_end: int, group_array: int, keys: list[tuple[KeyColumn, slice]],
-        first_value: int,
+        first_value: int, live: int,
     ) -> None:  # fmt: skip
         self._columns = columns
         self._slots_end = slots_end
         self._group_array = group_array
         self._keys = keys
         self._first_value = first_value
+        row_bytes = sum(array.itemsize for array in columns)
+        self.expected_bytes = live * row_bytes
+        heap_bytes = sum(key.heap_bytes for key, _ in keys)
+        row_bytes += heap_bytes * _COPIED_PER_HEAP_BYTE // max(slots_end, 1)
+        self._block_bits = min(_BLOCK_BITS_MAX, max(BLOCK_BYTES // row_bytes, 1).bit_length() - 1)
         self._log: list[_Logged | None] = []
+        self._logged = 0
         self._read = 0
-        self._touched: npt.NDArray[np.bool_] | None = None
+        self._marks: npt.NDArray[np.bool_] | None = None
         self._copied_end = 0
         self._of_block: dict[int, list[_Logged]] = {}
         self.released = not slots_end
@@ -53,28 +68,46 @@ class TableView:
     # ---- the stream's thread -------------------------------------------------------------------------------------
 
     def before_write(self, slots: Slots, columns: list[Array]) -> None:
-        if self._touched is None:
-            self._touched = np.zeros(self._slots_end, np.bool_)
+        if self._marks is None and self._slots_end <= max(_MARKED_AT_ONCE_SLOTS_MAX, self._logged):
+            self._make_marks()
+        marks = self._marks
         slots = slots[(slots >= self._copied_end) & (slots < self._slots_end)]
-        slots = slots[~self._touched[slots]]
+        if marks is not None:
+            slots = slots[~marks.take(slots)]
         if len(slots):
-            self._log.append((slots, [array[slots] for array in columns]))
-            self._touched[slots] = True
+            self._log.append((slots, [array.take(slots) for array in columns]))
+            self._logged += len(slots)
+            if marks is not None:
+                marks[slots] = True
+
+    def _make_marks(self) -> None:
+        """Written to as a whole: memory that the system has only promised would cost more, page by page."""
+        marks = np.empty(self._slots_end, np.bool_)
+        marks.fill(False)
+        self._marks = marks
 
     # ---- the writer's thread -------------------------------------------------------------------------------------
 
     def blocks(self) -> Iterator[tuple[list[pa.Array], Array, list[Array]]]:
-        """(key columns, key groups, value columns) of the live slots, block by block. Ends early when released."""
-        for block in range(-(-self._slots_end // BLOCK_SLOTS)):
+        """(key columns, key groups, value columns) of the live slots, block by block, which are good until the next is
+        asked for. Ends early when released."""
+        if self._marks is None:
+            self._make_marks()
+        block_slots = 1 << self._block_bits
+        memory = [np.empty(min(block_slots, self._slots_end), array.dtype) for array in self._columns]
+        for block, start in enumerate(range(0, self._slots_end, block_slots)):
             if self.released:
                 return
-            start, end = block * BLOCK_SLOTS, min((block + 1) * BLOCK_SLOTS, self._slots_end)
-            copied = [array[start:end].copy() for array in self._columns]
+            end = min(start + block_slots, self._slots_end)
+            copied = [to[: end - start] for to in memory]
+            for to, array in zip(copied, self._columns):
+                np.copyto(to, array[start:end])
             self._sort_log()
             self._copied_end = end
-            for slots, before in self._of_block.pop(block, ()):
+            for slots, before in reversed(self._of_block.pop(block, [])):
+                at = slots - start
                 for array, values in zip(copied, before):
-                    array[slots - start] = values
+                    array[at] = values
             live = copied[self._group_array] != FREE
             if not live.all():
                 copied = [array[live] for array in copied]
@@ -83,17 +116,25 @@ class TableView:
                 yield keys, copied[self._group_array], copied[self._first_value :]
 
     def _sort_log(self) -> None:
-        """Deals out what has been logged since the last block to the blocks that it belongs to."""
+        """Deals out what has been logged since the last block to the blocks that it belongs to: the newest first, so
+        that the oldest is put in last."""
+        logged: list[_Logged] = []
         while self._read < len(self._log):
-            logged = self._log[self._read]
-            assert logged is not None
+            newest = self._log[self._read]
+            assert newest is not None
+            logged.insert(0, newest)
             self._log[self._read] = None
             self._read += 1
-            slots, before = logged
-            numbers = (slots >> _BLOCK_BITS).astype(np.uint16)
-            order: npt.NDArray[Any] = np.argsort(numbers, kind="stable")
-            slots, before, numbers = slots[order], [values[order] for values in before], numbers[order]
-            cuts = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(numbers)]
-            for start, end in zip(cuts, cuts[1:]):
-                part = (slots[start:end], [values[start:end] for values in before])
-                self._of_block.setdefault(int(numbers[start]), []).append(part)
+        if not logged:
+            return
+        slots = np.concatenate([slots for slots, _ in logged])
+        before = [np.concatenate(columns) for columns in zip(*(values for _, values in logged))]
+        numbers = slots >> self._block_bits
+        if self._slots_end >> self._block_bits < 1 << 16:
+            numbers = numbers.astype(np.uint16)  # sorted by radix
+        order: npt.NDArray[Any] = np.argsort(numbers, kind="stable")
+        slots, before, numbers = slots[order], [values[order] for values in before], numbers[order]
+        cuts = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(numbers)]
+        for start, end in zip(cuts, cuts[1:]):
+            part = (slots[start:end], [values[start:end] for values in before])
+            self._of_block.setdefault(int(numbers[start]), []).append(part)

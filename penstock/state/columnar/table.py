@@ -258,7 +258,7 @@ class ColumnTable:
         """The table as it is now; costs nothing but what `touch` copies until it has been read."""
         view = TableView(
             list(self._arrays.columns), self._slots_end, self._group_array,
-            [(key.frozen(), own) for key, own in zip(self._keys, self._key_arrays)], self._first_value,
+            [(key.frozen(), own) for key, own in zip(self._keys, self._key_arrays)], self._first_value, self.live,
         )  # fmt: skip
         if self._slots_end:
             self._views.append(view)

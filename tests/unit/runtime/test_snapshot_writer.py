@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,13 +12,19 @@ import pytest
 from penstock.common.configuration import Configuration
 from penstock.common.types import Types
 from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
+from penstock.datastream.columnar import sum_
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.protocol import failure_reasons as reasons
+from penstock.protocol.elements import SubtaskId
 from penstock.protocol.messages import SlotAck
 from penstock.protocol.snapshot import SubtaskSnapshot
+from penstock.runtime import snapshot_writer
 from penstock.runtime.snapshot_writer import Ended
+from penstock.storage import segments
+from penstock.storage.local import LocalStore
 from penstock.storage.memory import MemoryStore
 from penstock.storage.segments import DamagedRange, read_range
+from penstock.storage.store import ObjectStore, StoreError
 from tests.unit.runtime.small_job import CommittedRows, SmallJob, graph_of
 
 SMALL = {
@@ -41,7 +49,7 @@ class Remember(KeyedProcessFunction):
         yield value
 
 
-def job_with_state(value_of: Any, store: MemoryStore | None = None) -> SmallJob:
+def job_with_state(value_of: Any, store: ObjectStore | None = None) -> SmallJob:
     def build(env: StreamExecutionEnvironment) -> None:
         env.disable_operator_chaining()
         stream = env.from_collection(list(range(3_000)), Types.LONG())
@@ -142,7 +150,7 @@ def test_what_is_over_is_dropped_once_and_wakes_nobody_for_nothing() -> None:
     """Every subtask of a slot says that a checkpoint is over; each of these posted to each subtask again."""
     written: list[int] = []
     job = job_with_state(lambda row: row)
-    job.writers[0]._written = written.append
+    job.writers[0]._unpark = written.append
     job.run(turns=25)
     checkpoint(job, 1, None)
     job.complete(1)
@@ -172,3 +180,82 @@ def test_ended_checkpoints_are_remembered_within_a_limit() -> None:
     while job.writers[0].step():
         pass
     assert len(job.writers[0]._ended) < 100
+
+
+# ---- state that is too large to be collected -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def nothing_is_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "COLLECTED_BYTES_MAX", 1)
+
+
+def files_of(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+@pytest.mark.usefixtures("nothing_is_collected")
+def test_state_is_in_the_segment_while_windows_are_open_and_rows_in_flight_follow(tmp_path: Path) -> None:
+    job = job_with_state(lambda row: row, LocalStore(tmp_path))
+    job.run(turns=25)
+    job.trigger(1, 0)
+    job.run(until=lambda: bool(files_of(tmp_path)))
+    assert not job.acks, "the state is written before the checkpoint can be acknowledged"
+    job.run(until=lambda: job.is_acknowledged(1))
+    (ack,) = [m for m in job.messages if isinstance(m, SlotAck)]
+    assert ack.segment is not None and job.store.list("") == [ack.segment.path]
+    assert job.store.size(ack.segment.path) == ack.segment.length_bytes
+    found = [k for part in ack.subtasks for k in part.keyed]
+    assert found and sum(k.entries for k in found) <= 50
+    for k in found:
+        assert len(read_range(job.store, ack.segment.path, k.offset, k.length_bytes, k.crc, "state")) == k.length_bytes
+
+
+@pytest.mark.usefixtures("nothing_is_collected")
+def test_nothing_of_a_checkpoint_stays_that_its_generation_did_not_finish(tmp_path: Path) -> None:
+    job = job_with_state(lambda row: row, LocalStore(tmp_path))
+    job.run(turns=25)
+    job.trigger(1, 0)
+    job.run(until=lambda: bool(files_of(tmp_path)))
+    job.writers[0].close()
+    assert not files_of(tmp_path) and not job.acks
+
+
+class FullStore(MemoryStore):
+    """Takes nothing that grows."""
+
+    def put(self, path: str, parts: Sequence[bytes | memoryview]) -> None:
+        raise StoreError(f"cannot write {path}: the disk is full")
+
+
+@pytest.mark.usefixtures("nothing_is_collected")
+def test_a_store_that_is_full_fails_the_checkpoint_and_not_the_job() -> None:
+    store = FullStore()
+    job = job_with_state(lambda row: row, store)
+    job.run(turns=25)
+    checkpoint(job, 1, 0)
+    assert job.declines[0].reason == reasons.IO_EXCEPTION and "disk is full" in job.declines[0].detail
+    job.end(1, aborted=True)
+    job.run(turns=10)
+    assert not store.list("") and not job.writers[0]._checkpoints
+    job.run(turns=100)
+    assert job.subtasks[SubtaskId(2, 0)].rows_in == 3_000, "the job has gone on"
+
+
+@pytest.mark.parametrize(("bytes_max", "ends_at_once"), [(0, True), (1 << 30, False)])
+def test_nobody_rests_for_state_that_takes_longer(
+    monkeypatch: pytest.MonkeyPatch, bytes_max: int, ends_at_once: bool
+) -> None:
+    def build(env: StreamExecutionEnvironment) -> None:
+        env.disable_operator_chaining()
+        source = env.from_collection([(i % 50, i) for i in range(3_000)], Types.TUPLE([Types.LONG(), Types.LONG()]))
+        source.key_by("f0").aggregate(total=sum_("f1")).sink_to(CommittedRows())
+
+    monkeypatch.setattr(snapshot_writer, "_RESTED_FOR_BYTES_MAX", bytes_max)
+    job = SmallJob(graph_of(build), Configuration(SMALL))
+    unparked: list[int] = []
+    job.writers[0]._unpark = unparked.append
+    job.run(turns=25)
+    job.trigger(1, 0)
+    job.run(until=lambda: bool(job.writers[0]._checkpoints) and len(job.writers[0]._checkpoints[1].taken) > 1)
+    assert bool(unparked) == ends_at_once and not job.acks

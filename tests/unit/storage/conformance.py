@@ -36,6 +36,40 @@ class StoreConformance:
         store.put("shared/a", parts)
         assert store.get("shared/a") == b"".join(parts)
 
+    def test_an_object_that_grows_is_what_was_put_at_once(self, store: ObjectStore) -> None:
+        writer = store.writer("shared/a")
+        piece = bytearray(b"0123")
+        writer.write([piece, b"", memoryview(b"4")])
+        piece[:] = b"5678"
+        writer.write([])
+        writer.write([piece])
+        writer.finish()
+        assert store.get("shared/a") == b"012345678"
+        writer.abort()
+        assert store.get("shared/a") == b"012345678", "what is finished is no longer the writer's"
+
+    def test_an_object_that_is_given_up_leaves_nothing(self, store: ObjectStore) -> None:
+        begun, untouched = store.writer("shared/a"), store.writer("shared/b")
+        begun.write([b"half"])
+        begun.abort()
+        untouched.abort()
+        assert store.list("") == []
+        store.put("shared/a", [b"another"])
+        assert store.get("shared/a") == b"another"
+
+    def test_an_object_of_nothing_that_grows(self, store: ObjectStore) -> None:
+        store.writer("a").finish()
+        assert store.get("a") == b""
+
+    def test_an_object_cannot_grow_under_a_name_that_is_taken(self, store: ObjectStore) -> None:
+        store.put("shared/a", [b"first"])
+        writer = store.writer("shared/a")
+        with pytest.raises(ObjectExists):
+            writer.write([b"second"])
+            writer.finish()
+        writer.abort()
+        assert store.get("shared/a") == b"first"
+
     def test_empty_objects_exist(self, store: ObjectStore) -> None:
         store.put("a", [])
         store.create("b", b"")

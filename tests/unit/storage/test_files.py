@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from pathlib import Path
 
 import msgspec
 import pyarrow as pa
@@ -39,11 +40,12 @@ from penstock.storage.layout import (
     parse,
     segment_path,
 )
+from penstock.storage.local import LocalStore
 from penstock.storage.log import append, log_length, newest_checkpoint, read_entry, read_log
 from penstock.storage.memory import MemoryStore
 from penstock.storage.metadata import decode_metadata, encode_metadata, metadata_crc, read_metadata
 from penstock.storage.sealed import DamagedObject, NewerFormat, seal, unseal
-from penstock.storage.segments import DamagedRange, SegmentBuilder, read_range
+from penstock.storage.segments import DamagedRange, SegmentWriter, read_range
 from penstock.storage.store import ObjectMissing, StoreError
 
 PIECE = Piece(first=3, rows=2, segment=0, offset=0, length_bytes=10, crc=7)
@@ -133,20 +135,53 @@ def test_metadata_other_than_the_log_names_is_refused() -> None:
         read_metadata(store, "chk-12/_metadata", metadata_crc(data) ^ 1)
 
 
-def test_ranges_of_a_segment_come_back() -> None:
+@pytest.mark.parametrize("collected_bytes_max", [1, 100, 1_000_000])
+def test_ranges_of_a_segment_come_back(collected_bytes_max: int) -> None:
     store = MemoryStore()
     batch = pa.record_batch({"x": [1, 2, 3]}).serialize()
-    builder = SegmentBuilder()
-    first = builder.add([b"state", memoryview(batch)])
-    empty = builder.add([])
-    second = builder.add([b"in-", memoryview(b"flight")])
-    segment = builder.write(store, "shared/s")
+    writer = SegmentWriter(store, lambda: "shared/s", collected_bytes_max)
+    first = writer.add([b"state", memoryview(batch)])
+    empty = writer.add([])
+    second = writer.add([b"in-", memoryview(b"flight")])
+    segment = writer.finish()
     assert segment == Segment("shared/s", store.size("shared/s"))
-    assert builder.length_bytes == segment.length_bytes
+    assert writer.length_bytes == segment.length_bytes
     assert read_range(store, "shared/s", *first, "state") == b"state" + batch.to_pybytes()
     assert read_range(store, "shared/s", *empty, "nothing") == b""
     assert read_range(store, "shared/s", *second, "rows") == b"in-flight"
     assert second.crc == zlib.crc32(b"in-flight")
+
+
+@pytest.mark.parametrize("collected_bytes_max", [1, 10, 1_000_000])
+def test_a_borrowed_buffer_may_change_once_it_was_added(collected_bytes_max: int) -> None:
+    store = MemoryStore()
+    writer = SegmentWriter(store, lambda: "shared/s", collected_bytes_max)
+    memory = bytearray(4)
+    ranges = []
+    for n in range(5):
+        memory[:] = bytes([n]) * 4
+        ranges.append(writer.add([memory], borrowed=True))
+    writer.finish()
+    for n, found in enumerate(ranges):
+        assert read_range(store, "shared/s", *found, "state") == bytes([n]) * 4
+
+
+def test_a_large_segment_is_never_held_whole(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    writer = SegmentWriter(store, lambda: "shared/s", 1000)
+    for n in range(10):
+        writer.add([bytes([n]) * 700])
+        assert store.size("shared/s") > 700 * (n - 1) if n else store.list("") == []
+    writer.abort()
+    assert store.list("") == []
+
+
+def test_nothing_is_written_without_a_store_or_content() -> None:
+    store = MemoryStore()
+    assert SegmentWriter(store, lambda: "shared/s").finish() is None
+    nowhere = SegmentWriter(None, lambda: "shared/s", 1)
+    assert nowhere.add([b"state"]).length_bytes == 5
+    assert nowhere.finish() is None and store.list("") == []
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,11 @@ def test_a_write_that_fails_is_explained_and_leaves_nothing(
         store.put("shared/segment", [b"12345", b"678"])
     assert "shared/segment" in str(caught.value)
     written.clear()
+    growing = store.writer("shared/growing")
+    with pytest.raises(StoreError, match=message):
+        growing.write([b"12345"])
+    growing.abort()
+    written.clear()
     with pytest.raises(StoreError, match=message):
         store.create("log/1", b"12345")
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
@@ -82,6 +87,20 @@ def test_partial_writes_are_continued(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(os, "writev", lambda fd, buffers: os.write(fd, b"".join(map(bytes, buffers))[:4]))
     store.put("a", [b"123", b"", b"45678", b"9", b"0"])
     assert store.get("a") == b"1234567890"
+
+
+def test_large_writes_are_made_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, sizes, writev = LocalStore(tmp_path), [], os.writev
+
+    def counted(descriptor: int, buffers: list[memoryview]) -> int:
+        sizes.append(sum(map(len, buffers)))
+        return writev(descriptor, buffers)
+
+    monkeypatch.setattr(os, "writev", counted)
+    parts = [os.urandom(1_300_000), b"", os.urandom(7), os.urandom(400_000), os.urandom(300_000)]
+    store.put("a", parts)
+    assert store.get("a") == b"".join(parts)
+    assert max(sizes) <= 512 * 1024 and len(sizes) < 6
 
 
 def test_a_crash_before_the_link_leaves_the_name_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
