@@ -64,6 +64,8 @@ class DataFrameSource(Source):
         self._frame: DataFrame | None = frame
         self._row_type = row_type_of(frame.schema)
         self._files: FileSource | None = None
+        self.written_before: Path | None = None
+        """The manifest of the files that an earlier start of the job has written, where those are read."""
 
     @property
     def produced_type(self) -> RowType:
@@ -85,6 +87,7 @@ class DataFrameSource(Source):
             for manifest in sorted(candidate.glob(f"{uid}-*/{MANIFEST}")):
                 self._check_unchanged(manifest)
                 self._read_from(manifest.parent)
+                self.written_before = manifest
                 return manifest.parent if candidate == folder else None
         target = folder / f"{uid}-{secrets.token_hex(4)}"
         folder.mkdir(parents=True, exist_ok=True)

@@ -12,6 +12,8 @@ import atexit
 import contextlib
 import shutil
 import tempfile
+from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +58,9 @@ class JobFiles:
         self._written: list[Path] = []
         self._temporary: Path | None = None
 
-    def prepare(self, graph: JobGraph, identity: JobIdentity, substrate: Substrate) -> None:
+    def prepare(
+        self, graph: JobGraph, identity: JobIdentity, substrate: Substrate, tell: Callable[[str], None]
+    ) -> None:
         """Has Spark write the graph's DataFrames, one after the other, and tells its sinks where rows go. Raises
         `SourceError`, `SinkError`; then `remove` is to be called."""
         chosen = [o for o in _operators(graph) if isinstance(o.function, DataFrameSource | DataFrameSink)]
@@ -73,6 +77,8 @@ class JobFiles:
             else:
                 written = function.prepare(root / _SOURCES, operator.uid, kept)
                 self._written += [] if written is None else [written]
+                if function.written_before is not None:
+                    tell(_what_is_read(operator.name, function.written_before))
 
     def _root(self, identity: JobIdentity, substrate: Substrate) -> Path:
         if identity.directory is not None:
@@ -96,6 +102,13 @@ class JobFiles:
             with contextlib.suppress(OSError):  # others may be there
                 folder.parent.rmdir()
         self._written.clear()
+
+
+def _what_is_read(operator: str, manifest: Path) -> str:
+    """Nothing that Spark tells of a query says whether its rows are still the same, so this is said always."""
+    at = datetime.fromtimestamp(manifest.stat().st_mtime).astimezone().isoformat(" ", "seconds")
+    return (f"operator '{operator}': the job goes on with the DataFrame's rows of {at}, in {manifest.parent}; what the "
+            "DataFrame holds now is not read")
 
 
 def _operators(graph: JobGraph) -> list[Operator]:

@@ -56,7 +56,7 @@ class SparkExecutor:
             if reads_frames:
                 terminal.show("writing the DataFrame's rows …")
             # Before slots take the places that Spark writes in.
-            files.prepare(graph, identity, substrate)
+            files.prepare(graph, identity, substrate, terminal.tell)
             terminal.show("")
             return SparkJob(graph, configuration, identity, substrate, terminal, files).start()
         except BaseException:

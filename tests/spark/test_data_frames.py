@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import os
+import re
 import signal
 import tempfile
 import time
@@ -110,7 +111,9 @@ def test_one_partition_is_shared_by_all_slots(spark_session, tmp_path: Path):
 # ---- files ------------------------------------------------------------------------------------------------------
 
 
-def test_after_a_restart_and_a_resumption_rows_come_once_and_the_frame_is_computed_once(spark_session, tmp_path: Path):
+def test_after_a_restart_and_a_resumption_rows_come_once_and_the_frame_is_computed_once(
+    spark_session, tmp_path: Path, capsys
+):
     computed = spark_session.sparkContext.accumulator(0)
 
     def count(batches):
@@ -142,7 +145,10 @@ def test_after_a_restart_and_a_resumption_rows_come_once_and_the_frame_is_comput
 
     env = environment(2, **resumed)
     env.from_spark(frame, name="orders").uid("orders").map(slowly, Types.STRING()).sink_to(file_sink(output))
+    capsys.readouterr()
     env.execute_async("second").wait(WAIT_MS)
+    said = rf"penstock: operator 'Source: orders': the job goes on with the DataFrame's rows of 2.*, in {before[0]};"
+    assert len(re.findall(said, capsys.readouterr().err)) == 1, "whose content counts is told, by name"
     assert computed.value == ROWS, "it was not computed again"
     assert committed(output) == {str(number): 1 for number in range(ROWS)}
     assert written(kept) == [], "no checkpoint needs them any more"
