@@ -124,7 +124,8 @@ class InputGate:
             self.index_of[channel] = len(self.channels)
             self.channels.append(InputChannel(channel, share))
             self.edge_of.append(edge_of[channel.edge])
-        self._schemas = [wire_schema(e) for e in self.edge_of]
+        schemas = {index: wire_schema(edge) for index, edge in edge_of.items()}
+        self._schemas = [schemas[channel.edge] for channel in ids]
         self._open: dict[int, OpenBatch] = {}
         self._open_layer: OpenBatch | None = None
         self._turns = Turns(len(self.channels))

@@ -9,7 +9,7 @@ from penstock.simulation.world import Process, World
 
 
 class _Driven:
-    __slots__ = ("runner", "pace_ms", "turn", "is_waiting", "is_stuck")
+    __slots__ = ("runner", "pace_ms", "turn", "is_waiting", "is_stuck", "take_ring")
 
     def __init__(self, runner: Runner, pace_ms: float) -> None:
         self.runner = runner
@@ -17,6 +17,7 @@ class _Driven:
         self.turn = 0
         self.is_waiting = False
         self.is_stuck = False
+        self.take_ring = runner.mailbox.take_ring
 
 
 class ScheduledRunners:
@@ -52,7 +53,7 @@ class ScheduledRunners:
             driven.is_waiting = False
             self._waiting.remove(driven)
         runner = driven.runner
-        runner.mailbox.take_ring()
+        driven.take_ring()
         wait_ms = runner.step()
         world = self._world
         if world.trace is not None:
@@ -78,7 +79,7 @@ class ScheduledRunners:
     def look_for_mail(self) -> None:
         """After each event of the process: whoever has been rung for gets a turn."""
         if self._waiting:
-            for driven in [d for d in self._waiting if d.runner.mailbox.take_ring()]:
+            for driven in [d for d in self._waiting if d.take_ring()]:
                 driven.is_waiting = False
                 self._waiting.remove(driven)
                 self._give_turn(driven, 0.0)

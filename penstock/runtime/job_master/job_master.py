@@ -182,6 +182,7 @@ class JobMaster:
     def _on_message(self, process: str, message: Message) -> None:
         now_ms, life = self.clock.monotonic_ms(), self.lifecycle
         life.on_heard(process, now_ms)
+        plays = life.roster.plays(process) is not None
         match message:
             case Register():
                 self._register(message, now_ms)
@@ -194,13 +195,13 @@ class JobMaster:
                 self._live(life.on_left(process, Generation(*generation), now_ms))
             case SlotAck():
                 self.checkpoints.carry_out(self.coordinator.on_ack(message, now_ms))
-            case Connected(generation) if life.roster.plays(process) is not None:
+            case Connected(generation) if plays:
                 self._live(life.on_connected(process, Generation(*generation), now_ms))
-            case Restored(generation, slot, layers) if life.roster.plays(process) is not None:
+            case Restored(generation, slot, layers) if plays:
                 if Generation(*generation) == life.generation:
                     self._reporter.on_restored(slot, layers)
                 self._live(life.on_restored(process, Generation(*generation), now_ms))
-            case _ if life.roster.plays(process) is not None:
+            case _ if plays:
                 self._on_message_of_generation(message, now_ms)
 
     def _register(self, register: Register, now_ms: float) -> None:
