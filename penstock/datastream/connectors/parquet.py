@@ -24,7 +24,10 @@ from penstock.datastream.connectors.file_formats import (
     raise_on_difference,
 )
 
+# A batch costs a tenth of a millisecond in each operator, however small; rows without a fixed size may be large.
 _ROWS_READ_AHEAD = 8192
+_ROWS_READ_AHEAD_MAX = 65_536
+_BYTES_READ_AHEAD = 4 << 20
 _ROW_GROUP_BYTES = 32 << 20
 _PENDING_BATCHES_MAX = 256
 
@@ -88,6 +91,7 @@ class _OpenParquet(OpenFile):
         self._path = path
         self._file = file
         self._schema = schema
+        self._batch_rows = _batch_rows(schema)
 
     def read(self, position: Position, end: int) -> Iterator[Portion]:
         first, skip_rows = position
@@ -104,7 +108,7 @@ class _OpenParquet(OpenFile):
     def _batches(self, group: int) -> Iterator[pa.RecordBatch]:
         try:
             for batch in self._file.iter_batches(
-                _ROWS_READ_AHEAD, row_groups=[group], columns=self._schema.names, use_threads=False
+                self._batch_rows, row_groups=[group], columns=self._schema.names, use_threads=False
             ):
                 yield conform(batch, self._schema)
         except UnsupportedColumn as error:
@@ -116,6 +120,14 @@ class _OpenParquet(OpenFile):
 
     def close(self) -> None:
         self._file.close()
+
+
+def _batch_rows(schema: pa.Schema) -> int:
+    try:
+        row_bits: int = sum(field.type.bit_width for field in schema)
+    except ValueError:  # a column of values of any size
+        return _ROWS_READ_AHEAD
+    return max(_ROWS_READ_AHEAD, min(_BYTES_READ_AHEAD * 8 // max(row_bits, 1), _ROWS_READ_AHEAD_MAX))
 
 
 def _first_line(error: BaseException) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from penstock.common.types import Types
 from penstock.datastream.connectors.base import SourceError
+from penstock.datastream.connectors.file_formats import Position
 from penstock.datastream.connectors.file_system import (
     FileEnumeratorProvider,
     FileSource,
@@ -50,6 +51,23 @@ def test_rows_come_once_through_restores(directory, parallelism, split_groups):
     rows = read_all(source)
     assert ids(rows) == list(range(30))
     verify_source(source, rows, parallelism, rows_max=(3, 1000), reads_lost=(0, 2))
+
+
+@pytest.mark.parametrize(
+    ("columns", "batch_rows"),
+    [(["n0"], 65_536), ([f"n{i}" for i in range(20)], (4 << 20) // (20 * 8)), (["n0", "text"], 8192)],
+)
+def test_batches_are_large_where_it_is_known_how_much_memory_that_takes(tmp_path, columns, batch_rows):
+    path, rows = str(tmp_path / "0.parquet"), 70_000
+    numbers = pa.array(range(rows), pa.int64())
+    pq.write_table(pa.table({**{f"n{i}": numbers for i in range(20)}, "text": ["a"] * rows}), path)
+    format = ParquetColumnarRowInputFormat(columns=columns)
+    shape = format.inspect(path)
+    file = format.open(path, shape.row_type)
+    counts = [portion.batch.num_rows for portion in file.read(Position(0, 0), shape.bounds[-1])]
+    file.close()
+    assert max(counts) == batch_rows
+    assert sum(counts) == rows
 
 
 def test_a_named_row_per_line_of_the_table(directory):
