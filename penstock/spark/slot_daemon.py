@@ -2,8 +2,8 @@
 
 A slot whose process died is a fork of this one, and there in a tenth of the time that its imports would take (0.7 s of
 CPU). PySpark itself imports after the fork, because libraries may start threads that a fork does not have: those we
-import here (numpy, pyarrow) start only threads that their allocators make anew after a fork. Only imports happen
-here; nothing of them is called.
+import here (numpy, pyarrow, pandas) start only threads that their allocators make anew after a fork. Only imports
+happen here.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ def preload() -> None:
     import pyspark.worker  # noqa: F401
 
     import penstock.runtime.threads
-    import penstock.spark.slot_main  # noqa: F401
+    import penstock.spark.slot_main
 
+    penstock.spark.slot_main.import_ahead()
     os.register_at_fork(after_in_child=_reseed)
     gc.collect()
     gc.freeze()
