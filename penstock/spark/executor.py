@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from penstock.common.configuration import Configuration
@@ -16,7 +17,7 @@ from penstock.runtime.job_master.restore import open_own
 from penstock.runtime.job_master.settings import JobSettings
 from penstock.spark.data_frames import DataFrames, JobFiles, has_frames
 from penstock.spark.job import SparkJob, driver_store
-from penstock.spark.session import is_running, open_session
+from penstock.spark.session import Substrate, is_running, open_session
 from penstock.spark.submission import ship_modules
 from penstock.spark.terminal import Terminal
 
@@ -53,17 +54,30 @@ class SparkExecutor:
                     f"session (master {substrate.master}) runs {places} tasks at once"
                 )
             ship_modules(substrate, configuration)
-            if reads_frames:
-                terminal.show("writing the DataFrame's rows …")
-            # Before slots take the places that Spark writes in.
-            files.prepare(graph, identity, substrate, terminal.tell)
-            terminal.show("")
-            return SparkJob(graph, configuration, identity, substrate, terminal, files).start()
+            job = SparkJob(graph, configuration, identity, substrate, terminal, files)
+            try:
+                if reads_frames:
+                    terminal.show("writing the DataFrame's rows …")
+                    if _leaves_places(substrate, graph.slots + spares):
+                        job.start_slots(graph.slots + spares)
+                files.prepare(graph, identity, substrate, terminal.tell)
+                terminal.show("")
+                return job.start()
+            except BaseException:
+                job.give_up()
+                raise
         except BaseException:
             files.remove(keep=identity.resume)
             raise
         finally:
             terminal.show("")
+
+
+def _leaves_places(substrate: Substrate, slots: int) -> bool:
+    """Whether Spark can write while slots are there already. They never give their places back, so the rest must be
+    as many as are worth having, or writing would wait behind the slots, for ever if there are none."""
+    places = substrate.fixed_places()
+    return places is not None and places - slots >= (os.cpu_count() or 1)
 
 
 def _with_absolute_paths(configuration: Configuration) -> Configuration:

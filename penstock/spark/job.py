@@ -79,7 +79,12 @@ class _Links:
 
 
 class SparkJob:
-    """Everything that concerns the JobMaster happens in the driver's loop. `start` is called once."""
+    """Everything that concerns the JobMaster happens in the driver's loop.
+
+    `start_slots` may come first; then one of `start` and `give_up`, once.
+    """
+
+    _master: JobMaster
 
     def __init__(
         self,
@@ -90,17 +95,18 @@ class SparkJob:
         terminal: Terminal,
         files: JobFiles,
     ) -> None:
+        self._graph = graph
         self._files = files
         self._configuration = configuration
         self._substrate = substrate
         self._terminal = terminal
         self._identity = identity
-        self._slots_needed = graph.slots
         self._secret = secrets.token_bytes(32)
         self._clock = SystemClock()
         self._loop = DriverLoop(self._clock, self._on_own_error)
         self._io = IoLoop("penstock-io")
         self._server = self._listen()
+        self._io.start()
         self._takes_checkpoints = configuration.get(CheckpointingOptions.CHECKPOINTING_INTERVAL) is not None
         capacity = substrate.fixed_places()
         self._slots = SparkSlots(substrate, identity.job_id, self._body, self._on_slot_ended, capacity)
@@ -109,7 +115,6 @@ class SparkJob:
         self._own_errors = 0
         self._switch_interval_s = sys.getswitchinterval()
         self._is_ended = False
-        self._master = JobMaster(graph, configuration, identity, secrets.token_hex(6), self._master_ports())
         self._packing = SlotPacking(
             self._slots,
             self._server.send,
@@ -136,10 +141,17 @@ class SparkJob:
             lambda: self._post(CheckpointRequested()),
         )
 
+    def start_slots(self, count: int) -> None:
+        """Has slots on their way while the job is still being prepared. What they say waits for `start`."""
+        for slot in range(count):
+            self._slots.submit(slot)
+
     def start(self) -> SparkJobClient:
+        """The graph's sources are prepared: it goes to the slots as it is now."""
+        ports = self._master_ports()
+        self._master = JobMaster(self._graph, self._configuration, self._identity, secrets.token_hex(6), ports)
         # A program that is busy beside its job (with a display, with collected rows) would hold up every checkpoint.
         sys.setswitchinterval(min(self._switch_interval_s, SWITCH_INTERVAL_S))
-        self._io.start()
         self._master.start()
         self._loop.start(self)
         if self._configuration.get(PenstockOptions.PROGRESS_ENABLED):
@@ -151,6 +163,11 @@ class SparkJob:
         # Not every program waits for its job, and Ctrl-C may find it anywhere.
         atexit.register(self._client.leave)
         return self._client
+
+    def give_up(self) -> None:
+        """The job cannot be started: its slots end."""
+        self._release()
+        self._console.stop()
 
     def _master_ports(self) -> MasterPorts:
         return MasterPorts(
@@ -229,7 +246,7 @@ class SparkJob:
         if report.state == "CREATED" and report.slots_registered < report.slots_needed:
             self._terminal.tell(
                 f"waiting for slots: {report.slots_registered} of {report.slots_needed} have registered; "
-                f"{self._substrate.advice(self._slots_needed)}"
+                f"{self._substrate.advice(self._graph.slots)}"
             )
 
     # ---- the driver's loop ---------------------------------------------------------------------------------------
@@ -274,12 +291,7 @@ class SparkJob:
     def _let_go(self, outcome: JobOutcome) -> None:
         self._advice.cancel()
         self._decommission.stop()
-        self._slots.cancel_all()
-        self._slots.wait_cancelled()
-        self._server.stop()
-        self._slots.join()
-        self._io.stop()
-        self._work.stop()
+        self._release()
         self._loop.stop()
         self._progress.stop()
         self._console.stop()
@@ -287,3 +299,12 @@ class SparkJob:
         self._files.remove(keep=outcome.resume_from is not None)
         self._client.on_ended(outcome)
         atexit.unregister(self._client.leave)
+
+    def _release(self) -> None:
+        """Slots, connections and threads, in the order in which Spark takes none of it for a crash."""
+        self._slots.cancel_all()
+        self._slots.wait_cancelled()
+        self._server.stop()
+        self._slots.join()
+        self._io.stop()
+        self._work.stop()

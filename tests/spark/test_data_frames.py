@@ -9,6 +9,7 @@ import re
 import signal
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -193,6 +194,39 @@ def test_a_frame_that_cannot_be_written_brings_sparks_error_and_leaves_nothing(s
         env.execute("fails")
     assert "DIVIDE_BY_ZERO" in str(raised.value.__cause__)
     assert written(tmp_path) == []
+
+
+def test_slots_start_while_spark_writes_and_end_when_it_cannot(spark_session, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)  # of the session's 4 places, 2 are enough for writing
+    gate = str(tmp_path / "gate")
+
+    def fails_behind_the_gate(batches):
+        deadline = time.monotonic() + 60
+        while not os.path.exists(gate) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        raise ValueError("these rows cannot be computed")
+        yield from batches
+
+    def jobs() -> int:
+        return len(spark_session.sparkContext.statusTracker().getActiveJobsIds())
+
+    env = environment(2, **checkpoints(tmp_path / "checkpoints"))
+    frame = spark_session.range(10, numPartitions=1).mapInArrow(fails_behind_the_gate, "id long")
+    env.from_spark(frame, name="doomed").print()
+    with ThreadPoolExecutor(1) as beside:
+        running = beside.submit(env.execute, "fails")
+        wait_until(lambda: jobs() == 3, "the write and two slots")
+        Path(gate).touch()
+        with pytest.raises(SourceError, match="'doomed': the DataFrame could not be written"):
+            running.result(90)
+    wait_until(lambda: jobs() == 0, "the slots' end", 20)
+    assert written(tmp_path / "checkpoints") == []
+
+
+def test_spark_writes_before_slots_that_take_every_place(spark_session):
+    env = environment(4)
+    frame = spark_session.range(ROWS).repartition(3)
+    assert env.from_spark(frame).map(lambda row: row.id, Types.LONG()).to_spark(spark_session).count() == ROWS
 
 
 def test_a_stream_without_end_is_no_frame(spark_session):
