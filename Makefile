@@ -4,6 +4,7 @@ VENV   ?= .venv
 PY     := $(VENV)/bin/python
 SEEDS  ?= 0:2000
 JOBS   ?= 2
+SPARKS ?= 3
 export VENV PYTHON
 
 .DEFAULT_GOAL := help
@@ -24,11 +25,11 @@ demo: setup ## the main job: an overload on real data, four times, verified; wri
 
 test: lint ## lint, types and all tests
 	@echo "== unit tests, properties and simulation ($(JOBS) at a time)"
-	@$(PY) -m pytest -q -n $(JOBS) --dist loadfile tests --ignore=tests/spark --ignore=tests/chaos
+	@$(PY) -m pytest -q -n $(JOBS) tests --ignore=tests/spark --ignore=tests/chaos
 	@echo "== simulation, seeds $(SEEDS)"
 	@$(PY) -m penstock.simulation --seeds $(SEEDS) -j $(JOBS)
-	@echo "== tests on a real Spark, with kills ($(JOBS) files at a time)"
-	@$(PY) -m pytest -q -n $(JOBS) --dist loadfile tests/spark tests/chaos
+	@echo "== tests on a real Spark, with kills ($(SPARKS) at a time)"
+	@$(PY) -m pytest -q -n $(SPARKS) tests/spark tests/chaos
 
 lint: setup ## ruff, and mypy over the public packages
 	@echo "== ruff"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
+from quick_java import FLAGS
 
 START_S = 60.0
 
@@ -58,7 +59,7 @@ class StandaloneCluster:
         home = Path(pyspark.__file__).parent
         environment = {
             **os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable,
-            "SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": FLAGS,
             "SPARK_NO_DAEMONIZE": "1",
         }  # fmt: skip
         # Workers must get everything of ours from the driver.

@@ -16,6 +16,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import every_edge
+from quick_java import FLAGS
 from standalone import StandaloneCluster, decommission, executor_of
 from test_kills import options
 
@@ -52,6 +53,7 @@ def session(cluster: StandaloneCluster) -> Iterator[Any]:
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": FLAGS,
         "spark.executor.cores": "2",
         "spark.decommission.enabled": "true",
     }

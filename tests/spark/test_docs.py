@@ -66,8 +66,7 @@ class Programs:
 
 def surroundings() -> dict[str, str]:
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a page lives for seconds: no time is won by optimizing it
-    return {**os.environ, "PYTHONPATH": path, "COLUMNS": "160", "JAVA_TOOL_OPTIONS": quick}
+    return {**os.environ, "PYTHONPATH": path, "COLUMNS": "160"}
 
 
 def run_script(script: Script, folder: Path, commands: Path) -> str:

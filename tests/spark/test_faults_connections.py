@@ -18,7 +18,7 @@ from penstock.common import Types
 from penstock.network.handshake import DiallerHandshake, HandshakeError, Identity
 from penstock.network.listening import PortError
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(200), pytest.mark.usefixtures("spark_session")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(200), pytest.mark.usefixtures("quick_session")]
 
 
 def quiet(env, count: int = 1000, rows_per_second: float | None = None):
@@ -37,7 +37,7 @@ def free_ports(count: int) -> list[int]:
 # ---- slots ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_session_with_too_few_places_plays_several_slots_in_a_process_and_says_so(spark_session, tmp_path, capfd):
+def test_a_session_with_too_few_places_plays_several_slots_in_a_process_and_says_so(quick_session, tmp_path, capfd):
     env = environment(6)
     numbers(env, 600).rebalance().map(str, output_type=Types.STRING()).sink_to(file_sink(tmp_path))
     client = env.execute_async("packed")
@@ -56,7 +56,7 @@ def test_a_session_with_too_few_places_plays_several_slots_in_a_process_and_says
     wait_until(lambda: not any(map(is_alive, pids - {0})), "the end of its processes")
 
 
-def test_slots_that_do_not_come_in_time_are_counted_and_the_way_out_is_told(spark_session, tmp_path: Path):
+def test_slots_that_do_not_come_in_time_are_counted_and_the_way_out_is_told(quick_session, tmp_path: Path):
     released = tmp_path / "released"
 
     def occupy(_row: int) -> None:
@@ -65,7 +65,7 @@ def test_slots_that_do_not_come_in_time_are_counted_and_the_way_out_is_told(spar
         while not released.exists():
             time.sleep(0.02)
 
-    context = spark_session.sparkContext
+    context = quick_session.sparkContext
     other = threading.Thread(target=lambda: context.parallelize(range(3), 3).foreach(occupy), daemon=True)
     other.start()
     try:

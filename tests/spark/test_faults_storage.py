@@ -25,11 +25,13 @@ from small_jobs import (
 )
 
 from penstock.common import Types, WatermarkStrategy
+from penstock.common.job_execution import JobExecutionError
 from penstock.datastream.connectors.base import SourceError
 from penstock.datastream.connectors.file_system import FileSource
+from penstock.runtime.job_master.identity import RestoreSourceError
 from penstock.storage.store import StoreError
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(200), pytest.mark.usefixtures("spark_session")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(200), pytest.mark.usefixtures("quick_session")]
 
 ROWS = 3000
 KEPT_ROWS = 40_000
@@ -111,7 +113,7 @@ def test_a_full_disk_is_named_and_the_job_goes_on_once_there_is_room(tiny_disk: 
 
 
 @pytest.fixture(scope="module")
-def kept(spark_session, tmp_path_factory) -> Path:
+def kept(quick_session, tmp_path_factory) -> Path:
     """A directory with the `checkpoints` and the output `out` of a job that was cancelled and kept two of them."""
     root = tmp_path_factory.mktemp("kept")
     options = checkpoints(root / "checkpoints", execution_checkpointing_num__retained="2")
@@ -159,7 +161,10 @@ def test_a_damaged_checkpoint_is_refused_by_name_and_never_skipped(job: Path, tm
     before = {path.name for path in retained(job)}
     file = newest / "_metadata" if what == "metadata" else newest_segment(newest, segments)
     damage(file)
-    message = failure(lambda: execute(resumed(job, job, tmp_path / "out"), "a job"))
+    # What its metadata shows is told before the job starts, a segment's damage when it is restored.
+    with pytest.raises((RestoreSourceError, JobExecutionError)) as refused:
+        execute(resumed(job, job, tmp_path / "out"), "a job")
+    message = str(refused.value)
     assert f"checkpoint {newest.name[4:]}" in message
     assert str(file.relative_to(job)) in message
     assert f"-s {older}" in message and "put out again" in message
@@ -188,8 +193,8 @@ def test_the_checkpoint_before_a_damaged_one_restores_by_its_path_with_a_warning
 
 
 def test_a_checkpoint_that_is_not_there_is_told_before_the_job_starts(job: Path, tmp_path: Path):
-    message = failure(lambda: execute(resumed(job, job / "chk-9999", tmp_path / "out")))
-    assert "chk-9999" in message and "execution.state-recovery.path" in message
+    with pytest.raises(RestoreSourceError, match=r"execution\.state-recovery\.path.*chk-9999"):
+        execute(resumed(job, job / "chk-9999", tmp_path / "out"))
 
 
 # ---- files that are read --------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from penstock.common.job_execution import JobExecutionError, JobStatus
 from penstock.datastream import KeyedProcessFunction, MapFunction, ValueStateDescriptor
 from penstock.graph.pickling import UnpicklableFunction
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(200), pytest.mark.usefixtures("spark_session")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(200), pytest.mark.usefixtures("quick_session")]
 PAIR = Types.TUPLE([Types.LONG(), Types.LONG()])
 
 

@@ -30,7 +30,7 @@ from penstock.runtime.job_master.identity import RestoreSourceError
 from penstock.storage.log import read_log
 from penstock.storage.opening import open_store
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(200), pytest.mark.usefixtures("spark_session")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(200), pytest.mark.usefixtures("quick_session")]
 
 PAIR = Types.TUPLE([Types.LONG(), Types.LONG()])
 ID = "00000000000000000000000000c0ffee"
