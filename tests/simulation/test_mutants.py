@@ -13,7 +13,7 @@ import pytest
 
 from penstock.protocol import barrier_handler, channel, publication
 from penstock.runtime import subtask, subtask_checkpoints
-from penstock.runtime.job_master import checkpoints, preparation, sources
+from penstock.runtime.job_master import checkpoints, preparation, sources, store
 from penstock.simulation.running import run_seed
 from penstock.simulation.scenarios import run_scenario
 from penstock.state import tables
@@ -110,6 +110,23 @@ def the_writer_sees_state_that_changes(patch: Patch) -> None:
     patch(tables.StateTable, "snapshot", shared_with_the_stream)
 
 
+def nothing_is_swept_at_the_end(patch: Patch) -> None:
+    patch(store.JobStore, "sweep_at_end", lambda self, swept: self._after_all_work(swept))
+
+
+def one_failed_deletion_ends_them_all(patch: Patch) -> None:
+    def delete(objects: Any, paths: Any) -> None:
+        for path in paths:
+            objects.delete(path)
+
+    patch(store, "_delete", delete)
+
+
+def unpublished_metadata_is_not_looked_for(patch: Patch) -> None:
+    look_around = store._look_around
+    patch(store, "_look_around", lambda *arguments: (look_around(*arguments)[0], []))
+
+
 RANDOM = range(60)
 MUTANTS: list[tuple[Callable[[Patch], None], str | range]] = [
     (windows_close_at_the_arrival_of_the_barrier, "barrier-overtakes-handed-rows"),
@@ -124,6 +141,9 @@ MUTANTS: list[tuple[Callable[[Patch], None], str | range]] = [
     (recovery_commits_nothing, "driver-killed-before-commit"),
     (enumerators_are_snapshotted_too_early, "split-between-enumerator-and-reader"),
     (the_writer_sees_state_that_changes, "state-changed-behind-the-barrier"),
+    (nothing_is_swept_at_the_end, "job-ends-before-the-next-sweep"),
+    (one_failed_deletion_ends_them_all, "one-object-cannot-be-deleted"),
+    (unpublished_metadata_is_not_looked_for, "fenced-driver-leaves-metadata"),
 ]
 
 

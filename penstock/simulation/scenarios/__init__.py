@@ -16,6 +16,7 @@ from penstock.simulation.scenarios import (
     slots,
     state,
     storage,
+    sweeping,
 )
 from penstock.simulation.scenarios.scenario import Scenario, run
 
@@ -25,11 +26,8 @@ def _name(scenario: type[Scenario]) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "-", scenario.__name__).lower()
 
 
-SCENARIOS: dict[str, type[Scenario]] = {
-    _name(scenario): scenario
-    for part in (cut, barriers, restoring, rescaling, state, event_time, finishing, publication, storage, slots)
-    for scenario in part.SCENARIOS
-}
+_PARTS = (cut, barriers, restoring, rescaling, state, event_time, finishing, publication, storage, sweeping, slots)
+SCENARIOS: dict[str, type[Scenario]] = {_name(scenario): scenario for part in _PARTS for scenario in part.SCENARIOS}
 
 
 def run_scenario(name: str, seed: int = 0, with_trace: bool = False) -> Verdict:

@@ -65,7 +65,7 @@ class DriverKilledBeforeCommit(Scenario):
 
 class CommitFailsBeforeTheFinalCheckpoint(Scenario):
     """The commit of a checkpoint fails while the final one is being published: the restart that it asks for does not
-    happen any more, and the last commits would wait for ever. (Found by seed 11.)"""
+    happen any more, and the last commits would wait for ever. (Found by a random seed.)"""
 
     section = 11
     options = {"execution.checkpointing.interval": "15 ms"}
