@@ -193,7 +193,8 @@ class RowType(_FieldsType):
         if isinstance(row, tuple):
             return row
         if not isinstance(row, Row):
-            raise RefusedValue(f"expected a Row of {len(self.field_types)} fields, got a {type(row).__name__}")
+            hint = "; of a dict, make one with Row(**fields)" if isinstance(row, dict) else ""
+            raise RefusedValue(f"expected a Row of {len(self.field_types)} fields, got a {type(row).__name__}{hint}")
         if row.get_row_kind() is not RowKind.INSERT:
             raise RefusedValue(f"its kind is {row.get_row_kind().name}, and a stream of rows carries only INSERT")
         names = row.get_field_names()

@@ -27,12 +27,21 @@ def last_words(error: BaseException, first_file: str = "") -> str:
     frames = list(told.stack)
     begin = next((i for i, frame in enumerate(frames) if frame.filename == first_file), 0)
     end = len(frames)
-    if type(error).__module__.startswith("penstock."):
+    ours = type(error).__module__.startswith("penstock.")
+    if ours:
         told.__cause__ = told.__context__ = None
+    if ours or _is_raised_by_us(frames):
         while end > begin and os.path.abspath(frames[end - 1].filename).startswith(_OURS):
             end -= 1
     told.stack = traceback.StackSummary.from_list(frames[begin:end] or frames)
     return "".join(told.format())
+
+
+def _is_raised_by_us(frames: list[traceback.FrameSummary]) -> bool:
+    """Whether a statement of ours refuses what the program gave, with an error of Python's own kinds."""
+    last = frames[-1] if frames else None
+    is_ours = last is not None and os.path.abspath(last.filename).startswith(_OURS)
+    return is_ours and last is not None and (last.line or "").startswith("raise ")
 
 
 def install_last_words() -> None:

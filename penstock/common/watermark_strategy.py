@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, Callable
 
+from penstock.common.signatures import check_call
 from penstock.common.time import Duration, Time
 from penstock.common.watermark_generator import (
     NO_TIMESTAMP,
@@ -89,6 +90,8 @@ class WatermarkStrategy:
         if not isinstance(timestamp_assigner, TimestampAssigner) and not callable(timestamp_assigner):
             raise TypeError("with_timestamp_assigner() takes a TimestampAssigner or a callable (value, record "
                             f"timestamp) -> milliseconds, got {timestamp_assigner!r}")
+        extract: Any = getattr(timestamp_assigner, "extract_timestamp", timestamp_assigner)
+        check_call("with_timestamp_assigner()", extract, ["value", "record timestamp"])
         return replace(self, timestamp_assigner=timestamp_assigner, timestamp_column=None)
 
     def with_timestamp_column(self, column: str) -> WatermarkStrategy:

@@ -108,8 +108,12 @@ class ConnectedStreams:
         first, second = self.stream1.get_key_type(), self.stream2.get_key_type()
         if first != second:
             shown = [("no declared type" if t == PICKLED else str(t)) for t in (first, second)]
+            way_out = "say key_by(..., key_type=...) for both"
+            if any(keyed._partitioner.key_columns for keyed in (self.stream1, self.stream2)):
+                way_out = ("give both columns one type, e.g. with_columns(id=pc.field('id').cast('string')), or key "
+                           "both by selectors with a key_type")
             raise TypeError(f"operator {operator!r}: the keys of both inputs have one type, got {shown[0]} and "
-                            f"{shown[1]}; say key_by(..., key_type=...) for both")
+                            f"{shown[1]}; {way_out}")
 
 
 def _keyed(stream: DataStream, key: Any, key_type: TypeInformation | None) -> KeyedStream:

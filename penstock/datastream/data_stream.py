@@ -38,7 +38,7 @@ from penstock.datastream.functions import (
     ProcessFunction,
     ReduceFunction,
 )
-from penstock.datastream.node_settings import NodeSettings, check_key_type, check_type
+from penstock.datastream.node_settings import NodeSettings, build_hint, check_key_type, check_type
 from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.rolling_fields import RollingFields
 from penstock.datastream.side_outputs import side_output_type
@@ -246,6 +246,7 @@ class DataStream(ColumnarStream, NodeSettings):
         if isinstance(sink, type) or not callable(getattr(sink, "create_writer", None)):
             raise TypeError(
                 f"sink_to() takes a Sink, e.g. FileSink.for_row_format(path, encoder).build(); got {sink!r}"
+                f"{build_hint(sink)}"
             )
         node = self._environment._add_node(
             OperatorKind.SINK, f"Sink: {type(sink).__name__}", sink, list(self._inputs), self._type

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any, Callable, Iterable
 
+from penstock.common.signatures import check_call, parameters_of
 from penstock.datastream.functions import (
     CoFlatMapFunction,
     CoMapFunction,
@@ -140,7 +141,10 @@ class KeyedCoFlatMap(KeyedCoAdapter):
 
 def as_function(given: Any, kind: type, wrap: Callable[[Any], Any], method: str) -> Any:
     """`given` as a function of this kind. Raises TypeError, naming the stream's method, for anything else."""
+    calls = {name: parameters_of(getattr(kind, name)) for name in getattr(kind, "__abstractmethods__", ())}
     if isinstance(given, kind):
+        for name, parameters in calls.items():
+            check_call(f"{method}()", getattr(given, name), parameters)
         return given
     if isinstance(given, type) and issubclass(given, Function):
         raise TypeError(f"{method}() was given the class {given.__name__}; give it an object: {given.__name__}()")
@@ -148,7 +152,10 @@ def as_function(given: Any, kind: type, wrap: Callable[[Any], Any], method: str)
         raise TypeError(f"{method}() takes {_a(kind.__name__)} or a callable, got {_a(type(given).__name__)}, which is "
                         f"{_a(base_name(given))}")
     if callable(given):
-        return wrap(given)
+        made = wrap(given)
+        [parameters] = calls.values()
+        check_call(f"{method}()", given, parameters)
+        return made
     raise TypeError(f"{method}() takes {_a(kind.__name__)} or a callable, got {given!r} ({type(given).__name__})"
                     f"{_hint(given, method)}")
 
@@ -178,6 +185,7 @@ def selector_of(given: Any, method: str) -> Callable[[Any], Any]:
     if isinstance(given, KeySelector):
         return given.get_key
     if callable(given) and not _is_function(given):
+        check_call(f"{method}()", given, ["row"])
         return given  # type: ignore[no-any-return]
     hint = f"; for a column, write lambda row: row[{given!r}]" if isinstance(given, (int, str)) else ""
     if isinstance(given, (list, tuple)):
@@ -192,6 +200,7 @@ def partitioner_of(given: Any) -> Callable[[Any, int], int]:
     if isinstance(given, Partitioner):
         return given.partition
     if callable(given) and not _is_function(given):
+        check_call("partition_custom()", given, ["key", "number of partitions"])
         return given  # type: ignore[no-any-return]
     raise TypeError(
         f"partition_custom() takes a Partitioner or a callable (key, partitions) -> partition, got {given!r}"

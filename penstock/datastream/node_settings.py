@@ -115,13 +115,20 @@ def check_max_parallelism(max_parallelism: int, operator: str) -> None:
 
 def check_type(type_info: Any, operator: str) -> None:
     if type_info is not None and not isinstance(type_info, TypeInformation):
-        hint = f"; write Types.{_SIMILAR[type_info]}" if type_info in _SIMILAR else ""
+        hint = f"; write Types.{_SIMILAR[type_info]}" if isinstance(type_info, type) and type_info in _SIMILAR else ""
+        if getattr(type_info, "__qualname__", "").startswith("Types."):
+            hint = f"; call it: {type_info.__qualname__}(...)"
         raise TypeError(f"operator {operator!r}: a stream's type is made by Types, e.g. Types.LONG(); got "
                         f"{type_info!r}{hint}")
 
 
 _SIMILAR: dict[Any, str] = {int: "LONG()", str: "STRING()", float: "DOUBLE()", bool: "BOOLEAN()",
                             bytes: "PRIMITIVE_ARRAY(Types.BYTE())"}
+
+
+def build_hint(given: Any) -> str:
+    """Of what was given in place of a source or sink: it may only not be built yet."""
+    return "; call build() on it" if callable(getattr(given, "build", None)) else ""
 
 
 def check_key_type(key_type: Any) -> None:

@@ -1,10 +1,11 @@
 """What to say where a method is asked of a stream that has it not, while another stream, or another method, has.
 
-The errors are AttributeErrors, so that `hasattr` stays true to the facts, and Python's own suggestions go on.
+The errors are AttributeErrors, so that `hasattr` stays true to the facts.
 """
 
 from __future__ import annotations
 
+import difflib
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -69,7 +70,9 @@ def of_stream(stream: DataStream, name: str) -> AttributeError:
                 f"a column or a function of a row, e.g. {_call(stream, _KEYED[name], by_selector=True)}")
     elif name in _OTHER_WAYS:
         text = f"a stream has no {name}(): {_OTHER_WAYS[name]}"
-    return AttributeError(text, name=name, obj=stream)
+    else:
+        text += _similar(stream, name)
+    return AttributeError(text)
 
 
 def of_windows(windowed: Any, stream: DataStream, name: str) -> AttributeError:
@@ -77,7 +80,9 @@ def of_windows(windowed: Any, stream: DataStream, name: str) -> AttributeError:
     text = f"{type(windowed).__name__!r} object has no attribute {name!r}"
     if name in _WINDOWED_BY_COLUMNS:
         text = aggregate_of_windows(stream, name)
-    return AttributeError(text, name=name, obj=windowed)
+    else:
+        text += _similar(windowed, name)
+    return AttributeError(text)
 
 
 def aggregate_of_windows(stream: DataStream, name: str) -> str:
@@ -93,7 +98,14 @@ def of_connected(connected: Any, name: str) -> AttributeError:
     if name in _KEYED or name in _KEYED_BY_COLUMNS or name in ("filter", "select", "union", "print", "sink_to"):
         text = (f"two connected streams have no {name}(): bring their rows into one stream first, with map(), "
                 "flat_map() or process(), e.g. connected.map(CoMapFunction)")
-    return AttributeError(text, name=name, obj=connected)
+    else:
+        text += _similar(connected, name)
+    return AttributeError(text)
+
+
+def _similar(stream: Any, name: str) -> str:
+    found = difflib.get_close_matches(name, [n for n in dir(type(stream)) if not n.startswith("_")], n=1)
+    return f"; did you mean {found[0]!r}?" if found else ""
 
 
 def origin(stream: DataStream) -> str:

@@ -28,7 +28,7 @@ from penstock.datastream.data_stream import DataStream, SingleOutputStreamOperat
 from penstock.datastream.event_time import check_strategy, warn_of_silence
 from penstock.datastream.execution import check_connectors, find_data_frames, find_executor
 from penstock.datastream.job_client import JobClient
-from penstock.datastream.node_settings import check_max_parallelism, check_parallelism, check_type
+from penstock.datastream.node_settings import build_hint, check_max_parallelism, check_parallelism, check_type
 from penstock.datastream.state_backend import StateBackend
 from penstock.graph import pickling
 from penstock.graph.builder import build_job_graph
@@ -54,6 +54,7 @@ class StreamExecutionEnvironment:
     @staticmethod
     def get_execution_environment(configuration: Configuration | None = None) -> StreamExecutionEnvironment:
         """Raises `OptionError` for options that cannot be used, naming where they stand."""
+        install_last_words()
         merged = load_configuration()
         if configuration is not None:
             merged.add_all(configuration)
@@ -174,7 +175,7 @@ class StreamExecutionEnvironment:
     ) -> SingleOutputStreamOperator:  # fmt: skip
         """`type_info` only where the source does not know its type."""
         if isinstance(source, type) or not callable(getattr(source, "create_reader", None)):
-            raise TypeError(f"from_source() takes a Source, got {source!r}")
+            raise TypeError(f"from_source() takes a Source, got {source!r}{build_hint(source)}")
         check_type(type_info, source_name)
         produced = source.produced_type
         if type_info is not None and produced is not None and produced != type_info:
@@ -227,7 +228,6 @@ class StreamExecutionEnvironment:
 
     def execute_async(self, job_name: str | None = None) -> JobClient:
         """Starts the job. What can be known before it starts is raised here."""
-        install_last_words()
         _validate(self._configuration)
         graph = self.get_job_graph(job_name)
         check_connectors(graph)

@@ -61,6 +61,9 @@ class CsvReaderFormat(FileReadFormat):
     """
 
     def __init__(self, schema: CsvSchema, malformed_rows: MalformedRows | None = None) -> None:
+        if not isinstance(schema, CsvSchema):
+            hint = "; call build() on it" if hasattr(schema, "build") else ""
+            raise TypeError(f"CsvReaderFormat.for_schema() takes a CsvSchema, got {schema!r}{hint}")
         self._schema = schema
         self.malformed_rows = malformed_rows or MalformedRows.fail()
         if schema.quote_char is not None or schema.escape_char is not None:

@@ -42,6 +42,8 @@ class _Split(WatermarkOutput):
         self.idle = False
 
     def emit_watermark(self, watermark: Watermark) -> None:
+        if not isinstance(watermark, Watermark):
+            raise TypeError(f"emit_watermark() takes a Watermark, e.g. Watermark(event_timestamp); got {watermark!r}")
         self.watermark_ms = max(self.watermark_ms, watermark.timestamp)
         self.idle = False
 

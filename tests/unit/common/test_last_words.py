@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.common import Configuration
+from penstock.common import Configuration, WatermarkStrategy
 from penstock.common.job_execution import JobExecutionError
 from penstock.common.last_words import last_words
 from penstock.common.options import OptionError
@@ -40,6 +40,14 @@ def test_a_refusal_ends_with_the_users_line():
     *frames, said = [line for line in last_words(error).splitlines() if line.startswith((" ", "penstock"))]
     assert 'Configuration({"execution' in "".join(frames) and "penstock/common" not in "".join(frames)
     assert "execution.checkpointing.interval" in said
+
+
+def test_a_refusal_with_an_error_of_pythons_own_ends_with_the_users_line_too():
+    told = last_words(raised(lambda: WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("")))
+    assert "with_timestamp_column(\"\")" in told and "penstock/common" not in told
+    assert told.endswith("TypeError: with_timestamp_column() takes the name of a column, got ''\n")
+    mistake = raised(lambda: Configuration({"a": "b"}).get(3))
+    assert "penstock/common" in last_words(mistake), "which is nobody's refusal"
 
 
 def test_frames_above_the_program_are_left_out_and_its_own_errors_are_whole():

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+
 import pyarrow.compute as pc
 import pytest
 
-from penstock.common import Time, Types
-from penstock.datastream import TumblingEventTimeWindows
+from penstock.common import Encoder, Time, Types, WatermarkStrategy
+from penstock.datastream import (
+    KeyedCoProcessFunction,
+    KeyedProcessFunction,
+    ProcessWindowFunction,
+    TumblingEventTimeWindows,
+)
 from penstock.datastream.columnar import count, sum_
+from penstock.datastream.connectors.base import SourceError
+from penstock.datastream.connectors.file_system import FileSink, FileSource
+from penstock.datastream.connectors.parquet import ParquetColumnarRowInputFormat
+from penstock.datastream.formats.csv import CsvReaderFormat, CsvSchema
 
 ORDERS = Types.ROW_NAMED(["user", "amount"], [Types.STRING(), Types.LONG()])
 MINUTE = TumblingEventTimeWindows.of(Time.minutes(1))
@@ -114,8 +125,71 @@ def test_other_ways_and_plain_mistakes(orders, untyped):
         orders.window_all(MINUTE)
     with says(AttributeError, r"no filter\(\)", "CoMapFunction"):
         orders.connect(untyped).filter(lambda row: True)
-    with pytest.raises(AttributeError, match="'ConnectedStreams' object has no attribute 'keyby'"):
+    with pytest.raises(AttributeError, match="'ConnectedStreams' object has no attribute 'keyby'; .*'key_by'"):
         orders.connect(untyped).keyby  # noqa: B018
-    with pytest.raises(AttributeError, match="^'SingleOutputStreamOperator' .* no attribute 'fliter'$") as error:
+    with pytest.raises(AttributeError, match="^'SingleOutputStreamOperator' .* 'fliter'; did you mean 'filter'\\?$"):
         orders.fliter  # noqa: B018
-    assert (error.value.name, error.value.obj) == ("fliter", orders), "so that Python says: did you mean 'filter'?"
+
+
+# ---- what cannot be called as it will be, or is not finished --------------------------------------------------------
+
+
+class WithoutKey(ProcessWindowFunction):
+    def process(self, context, elements):
+        return []
+
+
+class WithoutContext(KeyedProcessFunction):
+    def process_element(self, value):
+        return []
+
+
+@pytest.mark.parametrize("declare, says", [
+    (lambda s: s.map(lambda: 1), r"map\(\) calls .*<lambda> with \(value\), and it is defined with \(\): too many"),
+    (lambda s: s.filter(lambda a, b: 1), r"filter\(\) calls .*<lambda> with \(value\), .* missing a required argument"),
+    (lambda s: s.key_by(lambda: 1), r"key_by\(\) calls .* with \(row\)"),
+    (lambda s: s.key_by("user").reduce(lambda a: a), r"reduce\(\) calls .*<lambda> with \(value1, value2\), .*\(a\)"),
+    (lambda s: s.key_by("user").process(WithoutContext()), r"WithoutContext\.process_element with \(value, ctx\)"),
+    (lambda s: s.key_by(str).window(MINUTE).process(WithoutKey()), r"process\(\) calls WithoutKey\.process with \(key, "
+     r"context, elements\), and it is defined with \(context, elements\)"),
+    (lambda s: s.partition_custom(lambda key: 0, lambda row: 0), r"partition_custom\(\) calls .*number of partitions"),
+    (lambda s: WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda row: 1),
+     r"with_timestamp_assigner\(\) calls .*<lambda> with \(value, record timestamp\), and it is defined with \(row\)"),
+])  # fmt: skip
+def test_functions_of_other_parameters(orders, declare, says):
+    with pytest.raises(TypeError, match=says):
+        declare(orders)
+
+
+def test_functions_that_take_what_they_are_given_or_do_not_say(orders):
+    for function in (str, print, int, lambda *all: 1, lambda row, more=1: 1, functools.partial(max, 1)):
+        orders.map(function)
+    orders.key_by("user").reduce(max)
+    WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda row, *more: 1)
+
+
+def test_builders_and_types_that_are_not_finished(env, orders):
+    builder = FileSource.for_bulk_file_format(ParquetColumnarRowInputFormat(ORDERS), "nowhere")
+    with says(TypeError, "takes a Source", r"call build\(\) on it"):
+        env.from_source(builder, WatermarkStrategy.no_watermarks(), "files")
+    with says(TypeError, "takes a Sink", r"call build\(\) on it"):
+        orders.sink_to(FileSink.for_row_format("nowhere", Encoder.simple_string_encoder()))
+    with says(TypeError, r"for_schema\(\) takes a CsvSchema", r"call build\(\) on it"):
+        CsvReaderFormat.for_schema(CsvSchema.builder().add_string_column("user"))
+    with says(TypeError, "operator 'Map'", r"call it: Types\.LONG\(\.\.\.\)"):
+        orders.map(str, Types.LONG)
+    with says(SourceError, "got a dict", r"Row\(\*\*fields\)"):
+        env.from_collection([{"user": "a", "amount": 1}], ORDERS)
+
+
+def test_columns_that_are_keys_of_two_types(orders):
+    with says(TypeError, "got STRING and LONG", r"with_columns\(id=pc\.field\('id'\)\.cast\('string'\)\)"):
+        orders.connect(orders).key_by("user", "amount").process(Both())
+
+
+class Both(KeyedCoProcessFunction):
+    def process_element1(self, value, ctx):
+        return None
+
+    def process_element2(self, value, ctx):
+        return None

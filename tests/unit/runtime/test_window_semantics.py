@@ -15,6 +15,7 @@ from penstock.common.configuration import Configuration
 from penstock.common.watermark_strategy import Watermark, WatermarkGenerator
 from penstock.datastream import (
     AggregateFunction,
+    CoProcessFunction,
     KeyedProcessFunction,
     OutputTag,
     ProcessFunction,
@@ -310,9 +311,18 @@ def test_functions_that_put_out_no_rows_or_want_no_time(env, made, says):
         run(env, made(keyed(env, [(1, 1, -1)])))
 
 
+class FromBoth(CoProcessFunction):
+    def process_element1(self, value, ctx):
+        yield value
+
+    def process_element2(self, value, ctx):
+        yield value
+
+
 def test_rows_without_event_time_are_in_no_window(env):
+    """Of a union that is known before it runs; of what a function of two inputs puts out, when it has done so."""
     untimed = env.from_collection([(1, 1, -1)], EVENT)
-    both = events(env, []).union(untimed).key_by(lambda row: row[0])
+    both = events(env, []).connect(untimed).process(FromBoth(), EVENT).key_by(lambda row: row[0])
     with pytest.raises(OperatorFailure, match=r"timestamp is None.* the row was \(1, 1, -1\)"):
         run(env, both.window(TumblingEventTimeWindows(10)).apply(Rows()))
 
