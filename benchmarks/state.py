@@ -1,6 +1,6 @@
 """Columnar keyed state: how large it is, and how long a snapshot of it stops the stream.
 
-    state.py [keys=10000000] [seconds=60] [interval_s=2] [any.option=...]
+    state.py [keys=10000000] [seconds=60] [interval_s=1] [any.option=...]
 
 One slot sums and counts per key (two values of 8 bytes, a key of 8). At first there are few keys, until the process has
 the size that it needs by itself; then all keys come in once, then again and again, in an order that is spread over the
@@ -44,7 +44,7 @@ from penstock.spark.session import open_session
 from sinks import Longs, RecordingSink, recorded
 from throughput import NAMED
 
-DEFAULTS = {"keys": "10000000", "seconds": "60", "interval_s": "2"}
+DEFAULTS = {"keys": "10000000", "seconds": "60", "interval_s": "1"}
 FEW_KEYS = 1000
 FILL_LIMIT_S = 600.0
 CHECKPOINT_LIMIT_S = 120.0
@@ -151,8 +151,11 @@ def measure(args: Arguments) -> dict[str, Any]:
     finally:
         spark.stop()
         shutil.rmtree(home, ignore_errors=True)
-    # As long as a checkpoint, in the middle of the pause before it.
-    quiet = [(start - (end - start) - int(5e7), start - int(5e7)) for start, end in spans]
+    # As long as a checkpoint, in the middle of the pause before it, but not within the one before.
+    ended = [0, *(end for _, end in spans)]
+    quiet = [
+        (max(before, start - (end - start) - int(5e7)), start - int(5e7)) for before, (start, end) in zip(ended, spans)
+    ]
     return {
         "peer": "penstock",
         "workload": "state",
