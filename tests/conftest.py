@@ -6,18 +6,25 @@ from typing import Any
 
 import pytest
 
-STARTS_ITS_OWN = ("spark/test_programs.py", "spark/test_docs.py", "spark/test_command_line.py", "spark/test_java.py")
-"""Each test of these files starts what it needs, and runs where there is room. Others share a Spark with their file."""
+SPREAD = (
+    "chaos/test_kills.py",
+    "spark/test_command_line.py",
+    "spark/test_docs.py",
+    "spark/test_java.py",
+    "spark/test_programs.py",
+)
+"""The tests of these files run wherever there is room: they start what they need themselves, or last long. The tests
+of any other file share what its fixtures have made, a Spark above all."""
 
 LONGEST_FIRST = [
     "test_standalone.py",
     "test_programs.py",
-    "test_identity.py",
-    "test_faults_storage.py",
     "test_kills.py",
     "test_docs.py",
-    "test_faults_user_code.py",
+    "test_identity.py",
+    "test_faults_storage.py",
     "test_command_line.py",
+    "test_faults_user_code.py",
     "test_data_frames.py",
     "test_slots_of_jobs.py",
 ]
@@ -35,7 +42,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return nodeid if file.endswith(STARTS_ITS_OWN) else file
+            return nodeid if file.endswith(SPREAD) else file
 
     config.option.loadscopereorder = False
     return Scheduling(config, log)
