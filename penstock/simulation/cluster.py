@@ -45,6 +45,8 @@ class Statistics:
     drivers: int = 0
     generations: int = 0
     rescales: int = 0
+    replaced: int = 0
+    """Deployments in which a process played another slot than that of its seat."""
     faults: list[str] = field(default_factory=list)
 
 
@@ -200,10 +202,15 @@ class Cluster:
                 return
             if not self._reads_what_the_owner_deleted(process, message.error):
                 self.world.violate(f"{process}: {message.operator} failed: {message.error}\n{message.traceback}")
-        elif isinstance(message, Restored) and message.generation != self._newest_generation:
-            self._newest_generation = message.generation
-            self.statistics.generations += 1
-            self.strikes.on_running()
+        elif isinstance(message, Restored):
+            self.statistics.replaced += self._seat_of(process) != message.slot
+            if message.generation != self._newest_generation:
+                self._newest_generation = message.generation
+                self.statistics.generations += 1
+                self.strikes.on_running()
+
+    def _seat_of(self, process: str) -> int:
+        return next(p.slot for d in self.drivers for p in d.keeper.processes if p.process.name == process)
 
     def _reads_what_the_owner_deleted(self, process: str, error: str) -> bool:
         """A driver that has been fenced and does not know it yet restores what its successor needs no more."""

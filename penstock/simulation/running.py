@@ -8,7 +8,7 @@ from random import Random
 
 from penstock.simulation.cluster import Cluster
 from penstock.simulation.faults import random_faults
-from penstock.simulation.settings import Bounds, random_configuration, random_pace
+from penstock.simulation.settings import Bounds, random_configuration, random_pace, spares_of
 from penstock.simulation.workload import random_workload
 from penstock.simulation.world import World
 
@@ -26,6 +26,8 @@ class Verdict:
     published: int = 0
     unaligned: int = 0
     rescales: int = 0
+    replaced: int = 0
+    """Deployments in which a spare played the slot of a process that was lost."""
     drained: int = 0
     """Checkpoints that were taken while the job drained."""
     came_about: bool = True
@@ -36,6 +38,7 @@ def build(seed: int, with_trace: bool = False) -> Cluster:
     random = Random(seed)
     pace = random_pace(random)
     configuration = random_configuration(random, pace)
+    configuration.set("slotmanager.redundant-taskmanager-num", spares_of(seed))
     workload = random_workload(random, configuration)
     world = World(random.getrandbits(64), [] if with_trace else None)
     faults = random_faults(random, "execution.checkpointing.interval" in configuration.key_set())
@@ -60,9 +63,10 @@ def run_cluster(seed: int, cluster: Cluster) -> Verdict:
     published = log.published if log else 0
     summary = (
         f"{cluster.workload.summary}; {world.events} events, {world.now_ms:.0f} ms, {statistics.drivers} drivers, "
-        f"{statistics.rescales} rescales, {published} checkpoints, faults: {', '.join(statistics.faults) or 'none'}"
+        f"{statistics.rescales} rescales, {statistics.replaced} spares deployed, {published} checkpoints, "
+        f"faults: {', '.join(statistics.faults) or 'none'}"
     )
     return Verdict(
         seed, world.violations, summary, world.events, world.trace or [], statistics.faults, published,
-        log.unaligned if log else 0, statistics.rescales, log.draining if log else 0,
+        log.unaligned if log else 0, statistics.rescales, statistics.replaced, log.draining if log else 0,
     )  # fmt: skip

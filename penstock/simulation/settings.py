@@ -47,6 +47,11 @@ def random_pace(random: Random) -> Pace:
     )
 
 
+def spares_of(seed: int) -> int:
+    """How many processes stand by. It has a source of chance of its own: what else a seed means does not hang on it."""
+    return Random(f"spares of {seed}").choice((0, 0, 0, 0, 1, 2))
+
+
 def random_configuration(random: Random, pace: Pace) -> Configuration:
     """Options of the job: small windows, frequent checkpoints, every mode."""
     # Short enough to expire now and then, long enough for a checkpoint that nothing disturbs.

@@ -22,7 +22,7 @@ def test_twenty_seeds(first: int) -> None:
 
 
 def test_runs_are_not_tame() -> None:
-    """What is drawn does contain faults, unaligned checkpoints and jobs of many shapes."""
+    """What is drawn does contain faults, unaligned checkpoints, spares that step in, and jobs of many shapes."""
     verdicts = [run_seed(seed) for seed in range(200, 230)]
     assert len({fault for v in verdicts for fault in v.faults}) >= 6
     assert sum(v.unaligned > 0 for v in verdicts) >= 5
@@ -30,3 +30,4 @@ def test_runs_are_not_tame() -> None:
     assert len({v.summary.split(";")[0] for v in verdicts}) == 30
     assert sum(v.rescales for v in verdicts) >= 5
     assert sum(v.drained for v in verdicts) >= 1
+    assert sum(v.replaced for v in verdicts) >= 3
