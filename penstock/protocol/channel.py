@@ -357,11 +357,10 @@ class InputChannel:
         return limit
 
     def credit_due(self) -> int | None:
-        """The limit to tell the producer, once at least a quarter of the window has been applied since the last."""
+        """The limit to tell the producer, once at least a quarter of the window has been applied since the last. Until
+        then it has three quarters of a window: an idle consumer needs no other rule."""
         limit = self._applied_bytes + self.window_bytes
-        if limit - self.granted_bytes >= max(1, self.window_bytes // 4) or (
-            limit > self.granted_bytes and not self.queue
-        ):
+        if limit - self.granted_bytes >= max(1, self.window_bytes // 4):
             self.granted_bytes = limit
             return limit
         return None

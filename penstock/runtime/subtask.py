@@ -7,6 +7,7 @@ and a scheduler drives them, in any order, in the simulation.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Callable, Iterator
 
@@ -22,6 +23,7 @@ from penstock.protocol.snapshot import ChannelTime, Committable, OperatorPart
 from penstock.protocol.watermark_valve import WatermarkValve
 from penstock.runtime.batches import row_type, with_timestamps
 from penstock.runtime.chain_output import ChainOutput
+from penstock.runtime.compute_turn import COMPUTE_TURN
 from penstock.runtime.draining import DrainReleased, SubtaskDraining
 from penstock.runtime.event_time.clock import SubtaskClock
 from penstock.runtime.failures import OperatorFailure
@@ -87,6 +89,7 @@ class Subtask:
         self.source_type = row_type(vertex.operators[0].output_type)
         self._budget = SliceBudget(settings.slice_ms)
         self._running_slice: _RunningSlice | None = None
+        self._turn = COMPUTE_TURN.held if vertex.columnar else nullcontext
         self._running = False
         self._splits_requested = False
         self._firing: Iterator[Output] | None = None
@@ -109,7 +112,8 @@ class Subtask:
             self.parking.begin(self.checkpoints, self._clock.monotonic_ms())
         if self.parking.lasts(now_ms):
             return self._rest(now_ms)
-        ready_in_ms = self._work()
+        with self._turn():
+            ready_in_ms = self._work()
         worked = ready_in_ms == 0
         had_room = self.output.has_room()
         flush_at_ms = self.output.flush(self._clock.monotonic_ms(), idle=not worked)
@@ -326,20 +330,16 @@ class Subtask:
         started_ms: float, split: str, finished: list[str],
     ) -> None:  # fmt: skip
         """A slice goes through a columnar chain, whole."""
+        assert isinstance(self.chain, ColumnarChain)
         before = self.output.emitted_bytes
         if self.clock.generation is not None:
             stamps = self.clock.generation.of_batch(batch)
             batch = with_timestamps(batch.select(list(range(len(type_info.schema)))), stamps)
-        self.output.emit_all(self._columnar_chain.run(batch))
+        self.output.emit_all(self.chain.run(batch))
         if self.clock.generation is not None:
             self.clock.generation.on_rows(split, lambda: type_info.decode(batch), stamps)
             self.clock.generation.on_finished(finished)
         self._count(batch.num_rows, origin, self._clock.monotonic_ms() - started_ms, self.output.emitted_bytes - before)
-
-    @property
-    def _columnar_chain(self) -> ColumnarChain:
-        assert isinstance(self.chain, ColumnarChain)
-        return self.chain
 
     def _count(self, rows: int, origin: OpenBatch | None, busy_ms: float, output_bytes: int) -> None:
         self.rows_in += rows

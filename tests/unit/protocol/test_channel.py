@@ -331,11 +331,17 @@ def test_credit_follows_what_is_applied_and_never_falls() -> None:
     assert into.credit_due() == 1_800
 
 
-def test_credit_comes_for_the_last_small_rows_of_a_queue() -> None:
-    into = inlet(window_bytes=1_000_000)
-    into.receive(rows(0, 1, size_bytes=10))
-    into.apply_rows(1)
-    assert into.credit_due() == 1_000_010
+def test_a_producer_of_small_rows_is_told_seldom_and_never_stands_still() -> None:
+    into, told = inlet(window_bytes=1_000), []
+    limit_bytes = 1_000
+    for i in range(100):
+        into.receive(rows(i, 1, size_bytes=10))
+        into.apply_rows(1)
+        if (due := into.credit_due()) is not None:
+            told.append(due)
+            limit_bytes = due
+        assert limit_bytes - 10 * (i + 1) > 750, "what is left once all has been applied"
+    assert told == [1_250, 1_500, 1_750, 2_000]
 
 
 def test_a_blocked_channel_is_granted_more_and_gives_it_back_by_resting() -> None:

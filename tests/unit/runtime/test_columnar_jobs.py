@@ -15,7 +15,7 @@ from penstock.common.configuration import Configuration
 from penstock.common.time import Duration, Time
 from penstock.common.types import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
-from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
+from penstock.datastream import CoMapFunction, KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
 from penstock.datastream.columnar import count, max_, mean, min_, sum_
 from penstock.datastream.connectors.datagen import BatchGeneratorSource
 from penstock.datastream.output_tag import OutputTag
@@ -298,9 +298,19 @@ def test_a_sum_that_leaves_64_bits_names_operator_column_and_key(windowed: bool)
     assert "operator 'too much'" in told and "sum('value')" in told and "user = 'user" in told and "64 bits" in told
 
 
+class FromBoth(CoMapFunction):
+    def map1(self, value: Any) -> Any:
+        return value
+
+    def map2(self, value: Any) -> Any:
+        return value
+
+
 def test_rows_without_event_time_belong_to_no_window() -> None:
+    """Of a union that is known before it runs; of what a function of two inputs puts out, when it has done so."""
+
     def build(env: StreamExecutionEnvironment) -> None:
-        both = source(env, False).union(source(env, True))
+        both = source(env, False).connect(source(env, True)).map(FromBoth(), EVENTS)
         keyed = both.key_by("user").window(TumblingEventTimeWindows.of(Time.seconds(1)))
         keyed.count().name("per second").sink_to(CommittedRows())
 

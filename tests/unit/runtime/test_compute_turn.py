@@ -1,0 +1,69 @@
+"""Who computes: one at a time, as long as that costs nobody more than a moment."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from penstock.runtime.compute_turn import ComputeTurn
+
+LIMIT_S = 10.0
+
+
+def test_one_thread_has_the_turn_and_the_next_one_gets_it() -> None:
+    turn = ComputeTurn()
+    order: list[str] = []
+    inside, leave = threading.Event(), threading.Event()
+
+    def first() -> None:
+        with turn.held() as alone:
+            assert alone
+            inside.set()
+            leave.wait(LIMIT_S)
+            order.append("first")
+
+    def second() -> None:
+        with turn.held():
+            order.append("second")
+
+    threads = [threading.Thread(target=first), threading.Thread(target=second)]
+    threads[0].start()
+    assert inside.wait(LIMIT_S)
+    threads[1].start()
+    leave.set()
+    for thread in threads:
+        thread.join(LIMIT_S)
+    assert order == ["first", "second"]
+
+
+def test_who_blocks_with_the_turn_holds_up_its_neighbours_for_a_moment_only() -> None:
+    turn = ComputeTurn()
+    slices = 1000
+    with turn.held():
+        started = time.monotonic()
+        alone = []
+
+        def neighbour() -> None:
+            for _ in range(slices):
+                with turn.held() as got:
+                    alone.append(got)
+
+        thread = threading.Thread(target=neighbour)
+        thread.start()
+        thread.join(LIMIT_S)
+        assert alone == [False] * slices
+        # 20 ms, then half as long with each slice: not 20 ms each.
+        assert time.monotonic() - started < slices * 0.020 / 2
+    with turn.held() as got:
+        assert got
+
+
+def test_an_error_gives_the_turn_back() -> None:
+    turn = ComputeTurn()
+    try:
+        with turn.held():
+            raise ValueError
+    except ValueError:
+        pass
+    with turn.held() as alone:
+        assert alone
