@@ -77,7 +77,7 @@ def cases(seconds: str) -> list[Case]:
         *throughput("window"),
         udf("map"),
         udf("udf"),
-        Case("dataframe", "dataframe", ("dataframe.py",)),
+        Case("dataframe", "dataframe", ("dataframe.py", "rounds=6")),
         Case("latency", "latency", ("latency.py", f"seconds={seconds}")),
         Case("state", "state", ("state.py", f"seconds={seconds}")),
         Case("rescale", "rescale", ("rescale.py",)),
