@@ -3,6 +3,7 @@ key being the column's value (of several columns the tuple); and built-in aggreg
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.types as kinds
@@ -28,6 +29,7 @@ from penstock.datastream.side_outputs import remember_type
 from penstock.datastream.windowed_stream import WindowedStream
 from penstock.graph.columns import WINDOW_END, WINDOW_START, Aggregate, AggregateSpec, WindowAggregateSpec
 from penstock.graph.logical import OperatorKind, Partitioner, PartitionerKind
+from penstock.graph.two_phases import in_two_phases
 
 if TYPE_CHECKING:
     from penstock.datastream.window import WindowAssigner
@@ -135,6 +137,12 @@ class ColumnWindowedStream(WindowedStream):
             allowed_lateness_ms=self._allowed_lateness_ms,
             late_tag=None if self._late_tag is None else self._late_tag.tag_id,
         )
+        assert rows is not None  # it has columns
+        phases = in_two_phases(spec, rows, [field_type(rows, key) for key in keys], types)
+        if phases is not None:
+            partial, spec = phases
+            partitioner = replace(stream._partitioner, partial=partial)
+            stream = ColumnKeyedStream(stream._environment, stream._origin, partitioner)
         made = stream._then(OperatorKind.WINDOW_COLUMNS, "Window Aggregate", spec, output_type)
         if self._late_tag is not None:
             remember_type(made._node_for("window"), OutputTag(self._late_tag.tag_id, self._late_tag.type_info or rows))

@@ -140,6 +140,8 @@ def _link(given: Input, target: Node, parallelism: dict[Node, int]) -> _Link:
 
 
 def _input_type(given: Input) -> TypeInformation | None:
+    if given.partitioner is not None and given.partitioner.partial is not None:
+        return given.partitioner.partial.row_type
     return given.node.output_type if given.side_output is None else given.side_type
 
 

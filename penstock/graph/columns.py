@@ -45,11 +45,12 @@ class FilterSpec:
 @dataclass(frozen=True)
 class Aggregate:
     """One aggregate of a group of rows. `column` None: `count` of all rows. Nulls are ignored; of nulls alone, all
-    but `count` are null."""
+    but `count` are null. `declared_column`: what the user calls it, where `column` comes out of a first phase."""
 
     name: str
     function: AggregateFunctionName
     column: str | None
+    declared_column: str | None = None
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,8 @@ class AggregateSpec:
 @dataclass(frozen=True)
 class WindowAggregateSpec:
     """Aggregates per key and tumbling window in event time: [start, start + `size_ms`) with start ≡ `offset_ms` (mod
-    `size_ms`). `late_tag`: the id of the side output for late rows; None: they are counted and dropped."""
+    `size_ms`). `late_tag`: the id of the side output for late rows; None: they are counted and dropped. `rows_column`:
+    how many rows each row stands for, where it comes out of a first phase."""
 
     keys: tuple[str, ...]
     aggregates: tuple[Aggregate, ...]
@@ -71,6 +73,7 @@ class WindowAggregateSpec:
     offset_ms: int
     allowed_lateness_ms: int
     late_tag: str | None
+    rows_column: str | None = None
 
 
 def schema_difference(made: Any, declared: pa.Schema, timestamped: bool) -> str | None:

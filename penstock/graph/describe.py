@@ -19,9 +19,10 @@ def describe(graph: JobGraph) -> str:
         for edge in graph.inputs_of(vertex.index):
             source = graph.vertices[edge.source]
             to = f"input {edge.input_index + 1} " if vertex.operators[0].kind.two_inputs else ""
+            phase = "" if edge.partitioner.partial is None else " of partial aggregates"
             side = "" if edge.side_output is None else f", side output {edge.side_output!r}"
-            lines.append(f"    {to}<- {edge.partitioner.kind.value} from [{source.index}] {source.operators[-1].name}"
-                         f"{side}: {_type_text(edge)}, {_channels(edge)}")
+            lines.append(f"    {to}<- {edge.partitioner.kind.value}{phase} from [{source.index}] "
+                         f"{source.operators[-1].name}{side}: {_type_text(edge)}, {_channels(edge)}")
         if (time := _event_time(graph, vertex)) is not None:
             lines.append(f"    event time: {time}")
         for operator in vertex.operators:

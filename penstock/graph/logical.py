@@ -8,6 +8,7 @@ from typing import Any, Callable
 
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.graph.two_phases import PartialAggregates
 
 
 class PartitionerKind(Enum):
@@ -27,7 +28,8 @@ class Partitioner:
 
     `key_selector` (row -> key) for HASH and CUSTOM; `key_type` is the declared type of the key or None (then it is
     encoded canonically, see `penstock.protocol.keys`); `custom` is (key, number of partitions) -> partition.
-    `key_columns` instead of a selector: HASH by columns of the row's type, without touching a row in Python.
+    `key_columns` instead of a selector: HASH by columns of the row's type, without touching a row in Python; `partial`:
+    what the producer makes of its rows before they leave.
     """
 
     kind: PartitionerKind
@@ -35,6 +37,7 @@ class Partitioner:
     key_type: TypeInformation | None = None
     custom: Callable[[Any, int], int] | None = None
     key_columns: tuple[str, ...] | None = None
+    partial: PartialAggregates | None = None
 
     @property
     def pointwise(self) -> bool:

@@ -48,9 +48,7 @@ class ChainOutput:
         partitions = self._by_tag.get(tag)
         if partitions is not None:
             batch_bytes, now_ms = batch.nbytes, self._clock.monotonic_ms()
-            self.emitted_bytes += batch_bytes
-            for partition in partitions:
-                partition.emit(batch, rows, now_ms, batch_bytes)
+            self.emitted_bytes += max([p.emit(batch, rows, now_ms, batch_bytes) for p in partitions])
 
     def emit_all(self, outputs: Iterable[Output]) -> None:
         for tag, batch in outputs:
@@ -87,9 +85,10 @@ class ChainOutput:
     def bytes_out(self) -> int:
         return sum(p.bytes_out for p in self.partitions)
 
-    def resize(self, now_ms: float) -> None:
-        for partition in self.partitions:
-            partition.resize(now_ms)
+    def resize(self, now_ms: float) -> bool:
+        """Whether any queue's bound has grown."""
+        grown = [partition.resize(now_ms) for partition in self.partitions]
+        return any(grown)
 
     def flush(self, now_ms: float, idle: bool) -> float | None:
         """When to call again at the latest; None: nothing waits for time."""

@@ -2,7 +2,7 @@
 
 numpy and Arrow let go of the interpreter's lock in each call. Two subtasks that compute at once therefore hand it to
 and fro a hundred times in a slice, each time waiting for a thread to be scheduled. A Spark task has one core, so
-nothing is won by that; when whole slices take turns, the same rows take less time (ARCHITECTURE.md, decision 13).
+nothing is won by that; when whole slices take turns, the same rows take less time (ARCHITECTURE.md, decision 14).
 
 A turn is waited for with patience only: user code that blocks (a `map_batches` that asks a server, a disk) holds up
 its neighbours once, after which they go on without a turn until it is given back.

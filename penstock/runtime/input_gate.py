@@ -214,9 +214,11 @@ class InputGate:
         limit_bytes = channel.credit_due()
         return None if limit_bytes is None else CreditLimit(channel.id, limit_bytes)
 
-    def resize(self, now_ms: float) -> None:
-        """Fits the windows to what has been consumed since the last call."""
+    def resize(self, now_ms: float) -> bool:
+        """Fits the windows to what has been consumed since the last call. Returns whether they have grown."""
+        before_bytes = self._sizer.bound_bytes
         if self._sizer.update(self._consumed_bytes, now_ms):
             share = channel_share(self._sizer.bound_bytes, len(self.channels))
             for channel in self.channels:
                 channel.window_bytes = share
+        return self._sizer.bound_bytes > before_bytes

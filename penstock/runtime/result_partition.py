@@ -68,9 +68,11 @@ class ResultPartition:
     def room_bytes(self) -> int:
         return self._sizer.bound_bytes - self.queued_bytes
 
-    def resize(self, now_ms: float) -> None:
-        """Fits the queue's bound to what has left since the last call."""
+    def resize(self, now_ms: float) -> bool:
+        """Fits the queue's bound to what has left since the last call. Returns whether it has grown."""
+        before_bytes = self._sizer.bound_bytes
         self._sizer.update(self.bytes_out, now_ms)
+        return self._sizer.bound_bytes > before_bytes
 
     @property
     def _flush_bytes(self) -> int:
@@ -82,19 +84,23 @@ class ResultPartition:
     def emitted(self) -> list[int]:
         return [c.emitted for c in self.channels]
 
-    def emit(self, batch: pa.RecordBatch, rows: list[Any] | None, now_ms: float, batch_bytes: int) -> None:
-        """Queues all rows of a batch. `rows`: the same as Python objects, if they are at hand. `batch_bytes`: its
-        size, which Arrow takes long to say."""
+    def emit(self, batch: pa.RecordBatch, rows: list[Any] | None, now_ms: float, batch_bytes: int) -> int:
+        """Queues all rows of a batch, and returns the bytes of what became of them. `rows`: the same as Python objects,
+        if they are at hand. `batch_bytes`: its size, which Arrow takes long to say."""
+        emitted_bytes = 0
         if rows is None and self.router.needs_rows:
             rows = self._type.decode(batch)
         for position, routed in self.router.route(batch, rows):
             routed_bytes = batch_bytes if routed is batch else routed.nbytes
             part = compact(routed, batch_bytes, routed_bytes)
-            size_bytes = (routed_bytes if part is routed else part.nbytes) + FRAME_OVERHEAD_BYTES
+            part_bytes = routed_bytes if part is routed else part.nbytes
+            emitted_bytes += part_bytes
+            size_bytes = part_bytes + FRAME_OVERHEAD_BYTES
             self.channels[position].enqueue_rows(part.num_rows, size_bytes, part)
             self.queued_bytes += size_bytes
             if self._oldest_ms[position] is None:
                 self._oldest_ms[position] = now_ms
+        return emitted_bytes
 
     def emit_event(self, event: InBandEvent) -> None:
         for channel in self.channels:

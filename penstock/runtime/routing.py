@@ -14,6 +14,7 @@ from penstock.protocol.keys import KeyEncoder, UnsupportedKey, key_groups, owner
 from penstock.runtime.batches import KEY_GROUP_FIELD, declared_key, key_field, row_type
 from penstock.runtime.failures import USER_ERRORS, OperatorFailure
 from penstock.runtime.key_columns import KeyColumns, NullKey
+from penstock.runtime.partial_aggregates import PartialAggregator
 
 Routed = list[tuple[int, pa.RecordBatch]]
 """(position among the edge's consumers, rows)"""
@@ -121,13 +122,16 @@ class _ByKey(Router):
 
 
 class _ByColumns(Router):
-    """The key is made of columns that the rows have: only the key group is added."""
+    """The key is made of columns that the rows have: only the key group is added. In front of a window in two phases,
+    rows are added up first."""
 
     def __init__(self, edge: Edge, max_parallelism: int, operator: str) -> None:
         columns = edge.partitioner.key_columns
         assert columns is not None
-        self._type = row_type(edge.type)
-        self._columns = KeyColumns(self._type, columns)
+        partial = edge.partitioner.partial
+        self._given_type = row_type(edge.type) if partial is None else partial.given_type
+        self._columns = KeyColumns(row_type(edge.type), columns)
+        self._partial = None if partial is None else PartialAggregator(partial)
         self._max_parallelism = max_parallelism
         self._parallelism = edge.target_parallelism
         self._operator = operator
@@ -135,17 +139,19 @@ class _ByColumns(Router):
         self._owner_of = np.array(owners, np.uint8 if self._parallelism <= 256 else np.uint16)
 
     def route(self, batch: pa.RecordBatch, rows: list[Any] | None) -> Routed:
+        sent = batch if self._partial is None else self._partial.of(batch)
         try:
-            hashes = self._columns.hashes(batch)
+            hashes = self._columns.hashes(sent)
         except NullKey as error:
-            row = self._type.decode(batch.slice(error.row, 1))[0]
+            # Rows that have such a key are not added up, so it is the same row of both.
+            row = self._given_type.decode(batch.slice(error.row, 1))[0]
             told = (
                 f"key_by after it: column {error.column!r} is null in a row, and a key never is: filter such rows out, "
                 f"or give them a value of their own; the row was {row!r:.200}"
             )
             raise OperatorFailure(self._operator, UnsupportedKey(told), ours=True) from None
         groups = key_groups(hashes, self._max_parallelism)
-        keyed = batch.append_column(KEY_GROUP_FIELD, pa.array(groups))
+        keyed = sent.append_column(KEY_GROUP_FIELD, pa.array(groups))
         if self._parallelism == 1:
             return [(0, keyed)]
         return split_by_target(keyed, self._owner_of.take(groups), self._parallelism)

@@ -175,9 +175,9 @@ class Subtask:
         return StepResult(False, max(0.1, min(at_ms for at_ms in due_ms if at_ms is not None) - now_ms), False)
 
     def _resize(self, now_ms: float) -> None:
-        self._resize_at_ms = now_ms + max(self._settings.bound_target_ms, 1.0)
-        self.gate.resize(now_ms)
-        self.output.resize(now_ms)
+        # What has just grown is likely too small still: a fast stream has its bounds in a quarter of the time.
+        grown = self.gate.resize(now_ms) | self.output.resize(now_ms)
+        self._resize_at_ms = now_ms + max(self._settings.bound_target_ms / (4 if grown else 1), 1.0)
 
     # ---- work ---------------------------------------------------------------------------------------------------
 

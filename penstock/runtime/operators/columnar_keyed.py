@@ -63,9 +63,10 @@ class KeyedAggregates(ColumnarOperator):
             f"{name} = {array[0].as_py()!r:.80}"
             for name, array in zip(self._keys, self.table.keys_of(np.array([slot])))
         )
+        column = aggregate.declared_column or aggregate.column
         told = (
-            f"sum({aggregate.column!r}) of the key {key} does not fit in 64 bits: cast the column to a DOUBLE before "
-            "it is summed, or use mean"
+            f"sum({column!r}) of the key {key} does not fit in 64 bits: cast the column to a DOUBLE before it is "
+            "summed, or use mean"
         )
         return OperatorFailure(self.operator.name, ArithmeticError(told), ours=True)
 

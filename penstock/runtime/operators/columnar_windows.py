@@ -18,6 +18,7 @@ from penstock.graph.columns import WINDOW_START, WindowAggregateSpec
 from penstock.graph.job_graph import Operator
 from penstock.protocol.snapshot import GroupFloor
 from penstock.protocol.watermark_valve import WATERMARK_MIN_MS
+from penstock.runtime.event_time.tumbling import Milliseconds, only_start, starts_of
 from penstock.runtime.failures import OperatorFailure
 from penstock.runtime.operators.columnar_aggregates import SumOverflow
 from penstock.runtime.operators.columnar_keyed import KeyedAggregates
@@ -25,8 +26,6 @@ from penstock.runtime.operators.columnar_operator import ROWS_PER_FIRED_GROUP, O
 from penstock.state.columnar.backend import ColumnarStateBackend
 from penstock.state.columnar.slot_arrays import Slots
 from penstock.state.columnar.table import ValueColumn
-
-_Milliseconds = npt.NDArray[np.int64]
 
 
 class WindowAggregates(KeyedAggregates):
@@ -39,7 +38,7 @@ class WindowAggregates(KeyedAggregates):
         super().__init__(operator, backend, spec.keys, spec.aggregates, [start], fired)
         self._fired = len(self._values) - 1
         self._watermark_ms = WATERMARK_MIN_MS
-        self._floors: _Milliseconds | None = None
+        self._floors: Milliseconds | None = None
         self._slots_of: dict[int, list[Slots]] = {}
         """By a window's start: all its slots."""
         self._all_fired: set[int] = set()
@@ -88,7 +87,7 @@ class WindowAggregates(KeyedAggregates):
             for at in range(0, len(again), ROWS_PER_FIRED_GROUP):
                 yield None, self._fire(again[at : at + ROWS_PER_FIRED_GROUP])
 
-    def _timestamps(self, batch: pa.RecordBatch) -> _Milliseconds:
+    def _timestamps(self, batch: pa.RecordBatch) -> Milliseconds:
         index = batch.schema.get_field_index(TIMESTAMP_COLUMN)
         if index < 0 or batch.column(index).null_count:
             told = (
@@ -96,40 +95,36 @@ class WindowAggregates(KeyedAggregates):
                 "assign_timestamps_and_watermarks(...) or the source's WatermarkStrategy"
             )
             raise OperatorFailure(self.operator.name, ValueError(told), ours=True)
-        timestamps: _Milliseconds = batch.column(index).to_numpy()
+        timestamps: Milliseconds = batch.column(index).to_numpy()
         return timestamps
 
-    def _starts(self, timestamps: _Milliseconds) -> _Milliseconds:
-        """Of the rows' windows. Most slices lie in one, and a division for each row is what this would cost most."""
+    def _starts(self, timestamps: Milliseconds) -> Milliseconds:
+        """Of the rows' windows."""
         size_ms, offset_ms = self._spec.size_ms, self._spec.offset_ms
-        least, most = int(timestamps.min()), int(timestamps.max())
-        start = least - (least - offset_ms) % size_ms
-        if most < start + size_ms:
-            return np.full(len(timestamps), start, np.int64)
-        starts: _Milliseconds = timestamps - np.mod(timestamps - offset_ms, size_ms)
-        return starts
+        start = only_start(timestamps, size_ms, offset_ms)
+        return starts_of(timestamps, size_ms, offset_ms) if start is None else np.full(len(timestamps), start, np.int64)
 
-    def _reached(self, key_groups: npt.NDArray[np.uint16]) -> int | _Milliseconds:
+    def _reached(self, key_groups: npt.NDArray[np.uint16]) -> int | Milliseconds:
         """The event time of each row: no key sees it run backwards."""
         floors = self._floors
         if floors is None:
             return self._watermark_ms
-        reached: _Milliseconds = np.maximum(floors[np.minimum(key_groups, len(floors) - 1)], self._watermark_ms)
+        reached: Milliseconds = np.maximum(floors[np.minimum(key_groups, len(floors) - 1)], self._watermark_ms)
         reached[key_groups >= len(floors)] = self._watermark_ms
         return reached
 
     @staticmethod
-    def _latest(reached_ms: int | _Milliseconds) -> int:
+    def _latest(reached_ms: int | Milliseconds) -> int:
         return reached_ms if isinstance(reached_ms, int) else int(reached_ms.max())
 
     def _late(self, batch: pa.RecordBatch) -> Iterator[Output]:
         if self._spec.late_tag is None:
-            self.late_rows += batch.num_rows
+            self.late_rows += batch.num_rows if self._spec.rows_column is None else _sum(batch, self._spec.rows_column)
         else:
             # The row's own columns and its event time stand first.
             yield self._spec.late_tag, batch.select(list(range(len(self._input_schema) + 1)))
 
-    def _add_windows(self, slots: Slots, starts: _Milliseconds) -> None:
+    def _add_windows(self, slots: Slots, starts: Milliseconds) -> None:
         if not len(slots):
             return
         order = np.argsort(starts, kind="stable")
@@ -207,8 +202,10 @@ class WindowAggregates(KeyedAggregates):
         columns.append(pa.array(ends - 1))
         return pa.RecordBatch.from_arrays(columns, schema=self._output_schema)
 
-    def _starts_of(self, slots: Slots) -> _Milliseconds:
-        starts: _Milliseconds = self.table.keys_of(slots)[-1].to_numpy()
+    def _starts_of(self, slots: Slots) -> Milliseconds:
+        starts: Milliseconds = self.table.keys_of(slots)[-1].to_numpy()
         return starts
 
 
+def _sum(batch: pa.RecordBatch, column: str) -> int:
+    return int(batch.column(column).to_numpy().sum())

@@ -144,7 +144,8 @@ def test_a_value_that_holds_itself_ends_the_search():
 def test_the_parts_of_strategies_and_windows_are_named():
     graph = LogicalGraph()
     monotonous = WatermarkStrategy.for_monotonous_timestamps()
-    strategy = monotonous.with_timestamp_assigner(closure())
+    enrich = closure()
+    strategy = monotonous.with_timestamp_assigner(lambda value, _: enrich(value))
     source = graph.add(Node(0, OperatorKind.SOURCE, "events", None, [], None, watermark_strategy=strategy))
     with pytest.raises(UnpicklableFunction, match="^the timestamp assigner of operator 'events' .*'config'"):
         dumps(build_job_graph(graph, Configuration(), "job"))

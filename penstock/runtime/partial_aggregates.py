@@ -1,0 +1,110 @@
+"""The first phase of a window in two phases: a batch's rows become one for each key and window.
+
+It has no state, so a checkpoint knows nothing of it. Where it would not pay, because a batch is small or its keys
+hardly repeat, each row becomes a row of its own in the same form.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.common.typeinfo import TIMESTAMP_COLUMN
+from penstock.graph.columns import Aggregate
+from penstock.graph.two_phases import PartialAggregates
+from penstock.runtime.batches import TIMESTAMP_FIELD
+from penstock.runtime.event_time.tumbling import only_start, starts_of
+
+_ROWS_MIN = 4096
+"""A grouping costs as much as sending some thousand rows, however few it is given."""
+_REPEATS_MIN = 4
+"""A grouping costs half of what a row costs on its way to the window, so keys have to repeat more often than that."""
+_PAUSE_BATCHES_MAX = 64
+
+
+class PartialAggregator:
+    """Of one output edge."""
+
+    def __init__(self, spec: PartialAggregates) -> None:
+        self._spec = spec
+        self._untimed_schema = spec.row_type.schema
+        self._schema = self._untimed_schema.append(TIMESTAMP_FIELD)
+        self._wide_sums = [
+            a.column for a in spec.aggregates
+            if a.function == "sum" and spec.given_type.schema.field(a.column).type.bit_width == 64
+        ]  # fmt: skip
+        self._pause_batches = 1
+        self._paused_batches = 0
+
+    def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """`batch` has the columns of the given type, and TIMESTAMP_COLUMN where the edge is timestamped."""
+        if batch.num_rows < _ROWS_MIN or not self._can_group(batch):
+            return self._each(batch)
+        if self._paused_batches:
+            self._paused_batches -= 1
+            return self._each(batch)
+        made = self._grouped(batch)
+        if _REPEATS_MIN * made.num_rows > batch.num_rows:
+            self._paused_batches = self._pause_batches
+            self._pause_batches = min(2 * self._pause_batches, _PAUSE_BATCHES_MAX)
+        else:
+            self._pause_batches = 1
+        return made
+
+    def _can_group(self, batch: pa.RecordBatch) -> bool:
+        """What is wrong with a row is told of that row, by who looks at it next; and a batch's sum may leave 64 bits
+        where that of the window does not."""
+        index = batch.schema.get_field_index(TIMESTAMP_COLUMN)
+        if index < 0 or batch.column(index).null_count:
+            return False
+        if any(batch.column(key).null_count for key in self._spec.keys):
+            return False
+        for column in self._wide_sums:
+            ends = pc.min_max(batch.column(column)).as_py()
+            if ends["min"] is not None and max(-ends["min"], ends["max"]) * batch.num_rows >= 2**63:
+                return False
+        return True
+
+    def _each(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        ones = pa.repeat(pa.scalar(1, pa.int64()), batch.num_rows)
+        columns = [batch.column(key) for key in self._spec.keys]
+        for aggregate in self._spec.aggregates:
+            columns.append(ones if aggregate.column is None else _of_each(aggregate, batch.column(aggregate.column)))
+        columns.append(ones)
+        if TIMESTAMP_COLUMN not in batch.schema.names:
+            return pa.RecordBatch.from_arrays(columns, schema=self._untimed_schema)
+        return pa.RecordBatch.from_arrays([*columns, batch.column(TIMESTAMP_COLUMN)], schema=self._schema)
+
+    def _grouped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        spec = self._spec
+        timestamps = batch.column(TIMESTAMP_COLUMN).to_numpy()
+        start = only_start(timestamps, spec.size_ms, spec.offset_ms)
+        given = {f"key {n}": batch.column(key) for n, key in enumerate(spec.keys)}
+        if start is None:
+            given["start"] = pa.array(starts_of(timestamps, spec.size_ms, spec.offset_ms))
+        groups = list(given)
+        calls: dict[str, tuple[str | list[str], str]] = {"count_all": ([], "count_all")}
+        made_by = []
+        for n, aggregate in enumerate(spec.aggregates):
+            if aggregate.column is None:
+                made_by.append("count_all")
+                continue
+            given[f"value {n}"] = batch.column(aggregate.column)
+            made_by.append(f"value {n}_{aggregate.function}")
+            calls[made_by[-1]] = (f"value {n}", aggregate.function)
+        table = pa.table(given).group_by(groups, use_threads=False).aggregate(list(calls.values()))
+        # Batches of a table share its chunks; of one batch's groups there is one.
+        made = table.combine_chunks().to_batches()[0]
+        starts = made.column("start") if start is None else pa.repeat(pa.scalar(start, pa.int64()), made.num_rows)
+        columns = [made.column(name) for name in (*groups[: len(spec.keys)], *made_by, "count_all")]
+        return pa.RecordBatch.from_arrays([*columns, starts], schema=self._schema)
+
+
+def _of_each(aggregate: Aggregate, array: pa.Array) -> pa.Array:
+    match aggregate.function:
+        case "count":
+            return array.is_valid().cast(pa.int64())
+        case "sum":
+            return array.cast(pa.int64())
+        case _:
+            return array
