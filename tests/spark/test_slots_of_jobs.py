@@ -63,7 +63,8 @@ def test_a_job_runs_and_what_it_prints_has_the_subtasks_number(env, capfd):
         print("user code says", number)
         return number
 
-    rows = sorted(numbers(env, 10).map(say, output_type=Types.LONG()).execute_and_collect("prints"))
+    # Dealt out, because one reader may take all splits before the other is there.
+    rows = sorted(numbers(env, 10).rebalance().map(say, output_type=Types.LONG()).execute_and_collect("prints"))
     assert rows == list(range(10))
     said = re.findall(r"^([12])> user code says (\d)$", capfd.readouterr().out, re.M)
     assert sorted(int(number) for _, number in said) == list(range(10))
