@@ -40,13 +40,20 @@ def partial_of(tag: bool = False, **aggregates: Any) -> PartialAggregates | None
     return given_.partitioner.partial
 
 
-ALL = {"rows": count(), "values": count("value"), "total": sum_("value"), "least": min_("value"), "most": max_("small")}
+ALL = {
+    "rows": count(),
+    "values": count("value"),
+    "total": sum_("value"),
+    "smalls": sum_("small"),
+    "least": min_("value"),
+    "most": max_("small"),
+}
 
 
 def test_only_what_does_not_depend_on_the_batches_is_added_up_before() -> None:
     made = partial_of(**ALL)
     assert made is not None and made.rows_column == "_rows"
-    assert made.row_type.schema.names == ["user", "rows", "values", "total", "least", "most", "_rows"]
+    assert made.row_type.schema.names == ["user", "rows", "values", "total", "smalls", "least", "most", "_rows"]
     assert partial_of(total=sum_("price")) is None, "a sum of floats depends on their order"
     assert partial_of(total=mean("value")) is None
     assert partial_of(least=min_("price")) is None, "0.0 and -0.0 are equal, and not the same"
@@ -65,7 +72,8 @@ def merged(made: pa.RecordBatch) -> dict[tuple[str, int], dict[str, Any]]:
     for row in made.to_pylist():
         key = row["user"], row["__timestamp__"] // SIZE_MS
         into = found.setdefault(key, dict.fromkeys([*ALL, "_rows"]))
-        for name, fold in {"rows": sum, "values": sum, "total": sum, "least": min, "most": max, "_rows": sum}.items():
+        for name in into:
+            fold = {"least": min, "most": max}.get(name, sum)
             values = [v for v in (into[name], row[name]) if v is not None]
             into[name] = fold(values) if values else None
     return found
@@ -81,7 +89,8 @@ def directly(rows: list[tuple[Any, ...]]) -> dict[tuple[str, int], dict[str, Any
         smalls = [row[2] for row in group if row[2] is not None]
         told[key] = {
             "rows": len(group), "values": len(values), "total": sum(values) if values else None,
-            "least": min(values, default=None), "most": max(smalls, default=None), "_rows": len(group),
+            "smalls": sum(smalls) if smalls else None, "least": min(values, default=None),
+            "most": max(smalls, default=None), "_rows": len(group),
         }  # fmt: skip
     return told
 
