@@ -46,6 +46,8 @@ from throughput import NAMED
 
 DEFAULTS = {"keys": "10000000", "seconds": "60", "interval_s": "1"}
 FEW_KEYS = 1000
+FEW_KEYS_ROUNDS = 4
+"""So many rows as there are keys, this many times: seconds, in which the slot tells its counts more than once."""
 FILL_LIMIT_S = 600.0
 CHECKPOINT_LIMIT_S = 120.0
 
@@ -55,13 +57,13 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class Fill:
-    """(key, 1, index / 1000 ms): as many rows of few keys as there are keys, then all keys in turns."""
+    """(key, 1, index / 1000 ms): rows of few keys, then all keys in turns."""
 
     keys: int
 
     def __call__(self, first: int, count: int) -> pa.RecordBatch:
         indices = np.arange(first, first + count, dtype=np.int64)
-        keys = np.where(indices < self.keys, indices % FEW_KEYS, scattered(indices, self.keys))
+        keys = np.where(indices < FEW_KEYS_ROUNDS * self.keys, indices % FEW_KEYS, scattered(indices, self.keys))
         columns = [keys, np.ones(count, np.int64), indices // 1000]
         return pa.RecordBatch.from_arrays([pa.array(c) for c in columns], schema=NAMED.schema)
 
@@ -136,9 +138,10 @@ def measure(args: Arguments) -> dict[str, Any]:
         wait_until("first rows", client, lambda r: r.state == "RUNNING" and rows_of(client) > 0.3 * keys, FILL_LIMIT_S)
         (slot,) = client.report().slot_pids
         empty_bytes, rows_then = rss_bytes(slot), rows_of(client)
-        if rows_then >= keys:
+        if rows_then >= FEW_KEYS_ROUNDS * keys:
+            client.cancel().result(END_LIMIT_MS / 1000)
             sys.exit(f"keys={keys} are too few: they were all there before the memory without them could be read")
-        wait_until("all keys", client, lambda r: rows_of(client) > 2.2 * keys, FILL_LIMIT_S)
+        wait_until("all keys", client, lambda r: rows_of(client) > (FEW_KEYS_ROUNDS + 1.2) * keys, FILL_LIMIT_S)
         full_bytes = rss_bytes(slot)
         deadline = time.monotonic() + args.number("seconds")
         while time.monotonic() < deadline:

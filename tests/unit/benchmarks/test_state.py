@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from measuring import scattered
-from state import FEW_KEYS, Fill, longest_gaps
+from state import FEW_KEYS, FEW_KEYS_ROUNDS, Fill, longest_gaps
 
 MS = 1_000_000
 
@@ -26,9 +26,9 @@ def test_nothing_is_said_of_a_span_without_a_write() -> None:
 
 def test_few_keys_come_first_and_then_each_key_once_per_turn() -> None:
     keys = 10_000
-    early = Fill(keys)(0, keys).column(0).to_numpy()
+    early = Fill(keys)(0, FEW_KEYS_ROUNDS * keys).column(0).to_numpy()
     assert set(early.tolist()) == set(range(FEW_KEYS))
-    for turn in (1, 2):
+    for turn in (FEW_KEYS_ROUNDS, FEW_KEYS_ROUNDS + 1):
         later = Fill(keys)(turn * keys, keys).column(0).to_numpy()
         assert sorted(later.tolist()) == list(range(keys))
         assert later.tolist() == scattered(np.arange(turn * keys, (turn + 1) * keys), keys).tolist()
