@@ -23,7 +23,7 @@ JOINED_FLUSH_BYTES = 16 * 1024
 
 class Data(msgspec.Struct, frozen=True):
     """Rows [first, first + rows). `payload` is an Arrow IPC record-batch message (bytes-like) between processes, and
-    a `penstock.runtime.batches.Rows` by reference within one. `size_bytes` is what it is charged, overhead included."""
+    a `pyarrow.RecordBatch` by reference within one. `size_bytes` is what it is charged, overhead included."""
 
     channel: ChannelId
     first: int
