@@ -1,7 +1,8 @@
 """A DataFrame as a bounded source: Spark writes it once, as Parquet, before slots start; from then on it is files.
 
 So it is replayable: a restart, and a job that is resumed, read the files again, and the DataFrame is not computed
-twice. A folder is complete when it holds `_penstock.json`, which is written last and says what columns there are.
+twice. A folder is complete when it holds `_penstock.json`, which is written last and says what columns there are and
+what the rows come from: a job that is resumed refuses a DataFrame that has become another one.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.common.composite_types import RowType
+from penstock.common.options import PenstockOptions
 from penstock.datastream.connectors.base import ReaderContext, Source, SourceError, SourceReader, SplitEnumerator
 from penstock.datastream.connectors.file_source import FileEnumeratorProvider, FileSource
 from penstock.datastream.connectors.parquet import ParquetColumnarRowInputFormat
+from penstock.spark.data_frame_origin import change, origin_of
 from penstock.spark.data_types import row_type_of
 
 log = logging.getLogger(__name__)
@@ -83,15 +86,16 @@ class DataFrameSource(Source):
         assert self._frame is not None
         return self._frame.sparkSession.sparkContext
 
-    def prepare(self, folder: Path, uid: str, kept: Sequence[Path]) -> Path | None:
+    def prepare(self, folder: Path, uid: str, kept: Sequence[Path], ignore_changes: bool) -> Path | None:
         """Writes the DataFrame below `folder`, unless a folder in `kept` has it already. `uid` is the operator's.
+        `ignore_changes`: rows in `kept` are read where the DataFrame would give others now, too.
 
         Returns what was written, to be removed when no checkpoint needs it; None where nothing was. Raises
         `SourceError`, whose cause is Spark's error where the DataFrame cannot be written.
         """
         for candidate in kept:
             for manifest in sorted(candidate.glob(f"{uid}-*/{MANIFEST}")):
-                self._check_unchanged(manifest)
+                self._check_unchanged(manifest, ignore_changes)
                 self._read_from(manifest.parent)
                 self.written_before = manifest
                 return manifest.parent if candidate == folder else None
@@ -115,19 +119,28 @@ class DataFrameSource(Source):
             raise SourceError(
                 f"from_spark() {self._name!r}: the DataFrame could not be written to {target}: {_first_line(error)}"
             ) from error
-        manifest = {"name": self._name, "columns": str(self._row_type)}
+        manifest = {"name": self._name, "columns": str(self._row_type), "origin": origin_of(frame)}
         (target / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
 
-    def _check_unchanged(self, manifest: Path) -> None:
+    def _check_unchanged(self, manifest: Path, ignore_changes: bool) -> None:
         try:
-            before = json.loads(manifest.read_text(encoding="utf-8"))["columns"]
+            before = json.loads(manifest.read_text(encoding="utf-8"))
+            columns, origin = before["columns"], before["origin"]
         except (OSError, ValueError, KeyError) as error:
-            raise SourceError(f"{manifest} cannot be read: {error}. Start without the checkpoint.") from error
-        if before != str(self._row_type):
+            raise SourceError(f"{manifest} cannot be read: {error!r}. Start without the checkpoint.") from error
+        if columns != str(self._row_type):
             raise SourceError(
-                f"from_spark() {self._name!r}: the DataFrame has changed. The job that goes on has read {before}, "
+                f"from_spark() {self._name!r}: the DataFrame has changed. The job that goes on has read {columns}, "
                 f"written to {manifest.parent}, and the program now passes {self._row_type}. Pass a DataFrame of the "
                 "same columns, give the operator another uid, or start without the checkpoint."
+            )
+        assert self._frame is not None
+        if not ignore_changes and (changed := change(origin, origin_of(self._frame))) is not None:
+            raise SourceError(
+                f"from_spark() {self._name!r}: the DataFrame has changed: {changed}. The job that goes on reads the "
+                f"rows that were written to {manifest.parent}, and would not see it. To go on with those, set "
+                f"{PenstockOptions.DATA_FRAMES_IGNORE_CHANGES.key} to true; to read the new ones, start without the "
+                "checkpoint, or give the operator another uid."
             )
 
     def _read_from(self, folder: Path) -> None:

@@ -59,7 +59,12 @@ class JobFiles:
         self._temporary: Path | None = None
 
     def prepare(
-        self, graph: JobGraph, identity: JobIdentity, substrate: Substrate, tell: Callable[[str], None]
+        self,
+        graph: JobGraph,
+        identity: JobIdentity,
+        substrate: Substrate,
+        ignore_changes: bool,
+        tell: Callable[[str], None],
     ) -> None:
         """Has Spark write the graph's DataFrames, one after the other, and tells its sinks where rows go. Raises
         `SourceError`, `SinkError`; then `remove` is to be called."""
@@ -75,7 +80,7 @@ class JobFiles:
             if isinstance(function, DataFrameSink):
                 function.prepare(root / _RESULTS, operator.uid, identity.resume)
             else:
-                written = function.prepare(root / _SOURCES, operator.uid, kept)
+                written = function.prepare(root / _SOURCES, operator.uid, kept, ignore_changes)
                 self._written += [] if written is None else [written]
                 if function.written_before is not None:
                     tell(_what_is_read(operator.name, function.written_before))
@@ -105,7 +110,7 @@ class JobFiles:
 
 
 def _what_is_read(operator: str, manifest: Path) -> str:
-    """Nothing that Spark tells of a query says whether its rows are still the same, so this is said always."""
+    """A change inside of a database, or of a Python function, would not be noticed; so this is said always."""
     at = datetime.fromtimestamp(manifest.stat().st_mtime).astimezone().isoformat(" ", "seconds")
     return (f"operator '{operator}': the job goes on with the DataFrame's rows of {at}, in {manifest.parent}; what the "
             "DataFrame holds now is not read")

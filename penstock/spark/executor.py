@@ -7,7 +7,7 @@ from pathlib import Path
 
 from penstock.common.configuration import Configuration
 from penstock.common.job_id import JobID
-from penstock.common.options import CheckpointingOptions, ResourceManagerOptions, StateRecoveryOptions
+from penstock.common.options import CheckpointingOptions, PenstockOptions, ResourceManagerOptions, StateRecoveryOptions
 from penstock.datastream.job_client import JobClient
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.pickling import dumps
@@ -60,7 +60,8 @@ class SparkExecutor:
                     terminal.show("writing the DataFrame's rows …")
                     if _leaves_places(substrate, graph.slots + spares):
                         job.start_slots(graph.slots + spares)
-                files.prepare(graph, identity, substrate, terminal.tell)
+                ignore_changes = configuration.get(PenstockOptions.DATA_FRAMES_IGNORE_CHANGES)
+                files.prepare(graph, identity, substrate, ignore_changes, terminal.tell)
                 terminal.show("")
                 return job.start()
             except BaseException:

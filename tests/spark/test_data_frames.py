@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import json
 import os
 import re
 import signal
@@ -19,6 +20,7 @@ from small_jobs import KEPT, checkpoints, committed, environment, file_sink, num
 from penstock.common import Types, WatermarkStrategy
 from penstock.common.job_execution import JobExecutionError
 from penstock.datastream.connectors.base import SinkError, SourceError
+from penstock.spark.data_frame_origin import change, origin_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(200), pytest.mark.usefixtures("spark_session")]
 
@@ -143,9 +145,17 @@ def test_after_a_restart_and_a_resumption_rows_come_once_and_the_frame_is_comput
     with pytest.raises(SourceError, match=r"'orders': the DataFrame has changed.*ROW\(id LONG\).*other LONG"):
         with_other_columns.execute("changed")
     assert written(kept) == before
+    with_other_rows = environment(2, **resumed)
+    changed = with_other_rows.from_spark(frame.filter("id > 0"), name="orders").uid("orders")
+    changed.map(slowly, Types.STRING()).sink_to(file_sink(output))
+    with pytest.raises(SourceError, match="'orders': the DataFrame has changed: .*Filter.*ignore-changes"):
+        with_other_rows.execute("changed")
+    assert written(kept) == before
 
+    resumed["penstock_data__frames_ignore__changes"] = "true"
     env = environment(2, **resumed)
-    env.from_spark(frame, name="orders").uid("orders").map(slowly, Types.STRING()).sink_to(file_sink(output))
+    same_rows = frame.filter("id >= 0")
+    env.from_spark(same_rows, name="orders").uid("orders").map(slowly, Types.STRING()).sink_to(file_sink(output))
     capsys.readouterr()
     env.execute_async("second").wait(WAIT_MS)
     said = rf"penstock: operator 'Source: orders': the job goes on with the DataFrame's rows of 2.*, in {before[0]};"
@@ -153,6 +163,40 @@ def test_after_a_restart_and_a_resumption_rows_come_once_and_the_frame_is_comput
     assert computed.value == ROWS, "it was not computed again"
     assert committed(output) == {str(number): 1 for number in range(ROWS)}
     assert written(kept) == [], "no checkpoint needs them any more"
+
+
+def test_a_change_of_query_files_or_rows_is_noticed_and_named(spark_session, tmp_path: Path):
+    files = str(tmp_path / "files")
+    spark_session.range(9).write.parquet(files)
+
+    def read():
+        return spark_session.read.parquet(files)
+
+    def local(number):
+        return spark_session.createDataFrame([(number, "a")], "id long, name string")
+
+    def same(one, other):
+        return change(json.loads(json.dumps(origin_of(one))), origin_of(other))
+
+    joined = read().join(local(1), "id").filter("id > 5")
+    assert same(joined, read().join(local(1), "id").filter("id > 5")) is None
+    assert same(read().filter("id > 5"), read().filter("id > 6")) == (
+        "its query has changed: it had 'Filter (id#0L > cast(5 as bigint))' where it has "
+        "'Filter (id#0L > cast(6 as bigint))' now"
+    )
+    assert same(local(1), local(2)) == "the rows that the program passes to createDataFrame() are others"
+    assert same(spark_session.sql("values (1), (2)"), spark_session.sql("values (1), (3)")) is not None
+    random = read().selectExpr("id", "rand() as chance")
+    assert same(random, read().selectExpr("id", "rand() as chance")) is None, "each evaluation differs anyway"
+
+    before = read()
+    spark_session.range(3).coalesce(1).write.mode("append").parquet(files)
+    assert re.fullmatch(r"it reads 1 file\(s\) that it did not read then, such as .*\.parquet", same(before, read()))
+    assert re.fullmatch(r"it read .*\.parquet, and does not any more", same(read(), before))
+    before = read()
+    one = min((tmp_path / "files").glob("*.parquet"))
+    os.utime(one, (1, 1))
+    assert same(before, read()) == f"{one.as_uri().replace('///', '/')} has changed since"
 
 
 def test_without_a_checkpoint_directory_the_files_are_temporary(spark_session):

@@ -1,0 +1,98 @@
+"""Where a DataFrame's rows come from, as far as Spark tells, so that a job that is resumed notices another one.
+
+That is its query, the files that it reads, and the rows that the program itself passed to `createDataFrame`. What
+Python functions in the query do, and what a database holds, is not known without computing the DataFrame.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame
+
+Origin = dict[str, Any]
+"""`query`: its lines, or None where each evaluation differs. `files`: [bytes, time of change in ms] by path, or None
+where only the path is known. `rows`: for each collection of the program's, the hash of each partition. Fit for JSON."""
+
+_FILE = re.compile(r"path=([^;]*);.*? length=(\d+);.*? modification_time=(\d+);")
+_SPLITS = re.compile(r", splits=(?:Some\(\d+\)|None)")  # how many depends on the cores that Spark has
+_NUMBER = re.compile(r"#(\d+)|(?<=CTERelationDef )(\d+)|(?<=CTERelationRef )(\d+)")  # as a session counts
+_ANY_WIDTH = 2**31 - 1
+
+
+def origin_of(frame: DataFrame) -> Origin:
+    plan: Any = frame._jdf.queryExecution().analyzed()
+    files: dict[str, list[int] | None] = {}
+    rows: list[list[int]] = []
+    for leaf in _each(plan.collectLeaves()):
+        kind = leaf.getClass().getSimpleName()
+        if kind == "LocalRelation":
+            rows.append([leaf.data().hashCode()])
+        elif kind == "LogicalRDD":
+            rows += _collection(frame, leaf.rdd())
+        elif kind == "LogicalRelation":
+            files |= _files(leaf.relation())
+    return {"query": _query(plan), "files": files, "rows": rows}
+
+
+def change(before: Origin, now: Origin) -> str | None:
+    """What is different, in words; None: nothing that is known of both."""
+    old, new = before["query"], now["query"]
+    if old is not None and new is not None and old != new:
+        was, differs = next(((a, b) for a, b in zip(old, new, strict=False) if a != b), (old[-1], new[-1]))
+        return f"its query has changed: it had '{was.strip()}' where it has '{differs.strip()}' now"
+    for path, status in before["files"].items():
+        if path not in now["files"]:
+            return f"it read {path}, and does not any more"
+        if status != now["files"][path]:
+            return f"{path} has changed since"
+    added = [path for path in now["files"] if path not in before["files"]]
+    if added:
+        return f"it reads {len(added)} file(s) that it did not read then, such as {min(added)}"
+    partitions = [[len(hashes) for hashes in origin["rows"]] for origin in (before, now)]
+    if partitions[0] == partitions[1] and before["rows"] != now["rows"]:
+        return "the rows that the program passes to createDataFrame() are others"
+    return None
+
+
+def _query(plan: Any) -> list[str] | None:
+    if not plan.deterministic():
+        return None
+    text: str = plan.treeString(True, False, _ANY_WIDTH, False, True)
+    order: dict[str, int] = {}
+
+    def by_appearance(found: re.Match[str]) -> str:
+        number = found.group().removeprefix("#")
+        return found.group().replace(number, str(order.setdefault(found.group(), len(order))))
+
+    return _NUMBER.sub(by_appearance, _SPLITS.sub("", text)).splitlines()
+
+
+def _files(relation: Any) -> dict[str, list[int] | None]:
+    """Of a relation over files, as Spark has listed them for this DataFrame: in one call, for there may be many."""
+    try:
+        listed = relation.location().allFiles().mkString("\n")
+        return {path: [int(length), int(at)] for path, length, at in _FILE.findall(listed)}
+    except Py4JError:  # not over files, or a table's, which has names of its own for each change
+        with contextlib.suppress(Py4JError):
+            return dict.fromkeys(relation.location().inputFiles())
+    return {}
+
+
+def _collection(frame: DataFrame, rdd: Any) -> list[list[int]]:
+    """Rows that the driver's program holds, by their pickles, which differ with the number of partitions, too."""
+    while rdd.dependencies().size() == 1:
+        rdd = rdd.dependencies().apply(0).rdd()
+    if rdd.getClass().getSimpleName() != "ParallelCollectionRDD":
+        return []
+    jvm: Any = frame.sparkSession._jvm
+    anything = jvm.scala.reflect.ClassTag.AnyRef()
+    return [[jvm.java.util.Arrays.deepHashCode(p.values().toArray(anything)) for p in rdd.partitions()]]
+
+
+def _each(found: Any) -> Iterator[Any]:
+    return (found.apply(i) for i in range(found.size()))
