@@ -58,6 +58,13 @@ class Fenced(PublicationError):
     """Another driver owns the job."""
 
 
+LOG_EXISTS = (
+    "the job's directory has a log already: another driver has run this job, or runs it now. "
+    "To resume it (which stops the other one) pass the job's directory with -s, that is the option "
+    "execution.state-recovery.path; to start afresh give another pipeline.job-id or checkpoint directory."
+)
+
+
 class LogRefused(PublicationError):
     """The job may not be started or resumed like this; the message says what to do."""
 
@@ -149,26 +156,18 @@ class Publication:
         positions: list[int] = yield from self._ask_until_known(ListLog())
         sequence = max(positions, default=-1) + 1
         if not resume and positions:
-            raise LogRefused(self._refusal())
+            raise LogRefused(LOG_EXISTS)
         while True:
             fence = Fence(sequence, self.incarnation, self.wall_ms, self.host, self.pid, restored_from)
             if (yield from self._append(fence)) is None:
                 break
             if not resume:
-                raise LogRefused(self._refusal())
+                raise LogRefused(LOG_EXISTS)
             sequence += 1
         self.fence = sequence
         self._next_sequence = sequence + 1
         yield from self._probe(fence)
         return (yield from self._read_below(fence))
-
-    @staticmethod
-    def _refusal() -> str:
-        return (
-            "the job's directory has a log already: another driver has run this job, or runs it now. "
-            "To resume it (which stops the other one) pass the job's directory with -s, that is the option "
-            "execution.state-recovery.path; to start afresh give another pipeline.job-id or checkpoint directory."
-        )
 
     def _probe(self, fence: Fence) -> Conversation[None]:
         for attempt in range(ATTEMPTS_MAX):

@@ -6,11 +6,11 @@ reason but its content, the JobMaster reads again, with the log its own. [Anothe
 
 from __future__ import annotations
 
-from penstock.common.options import StateRecoveryOptions
+from penstock.common.options import PipelineOptions, StateRecoveryOptions
 from penstock.graph.compatibility import IncompatibleGraph, check, with_max_parallelism
 from penstock.graph.job_graph import JobGraph
 from penstock.protocol.log_entries import CheckpointEntry, Ended, Fence
-from penstock.protocol.publication import unrestorable
+from penstock.protocol.publication import LOG_EXISTS, unrestorable
 from penstock.protocol.rescale import edges_in_flight
 from penstock.protocol.snapshot import Metadata
 from penstock.runtime.job_master.identity import CheckpointToStartFrom, JobIdentity, OpenStore, RestoreSourceError
@@ -32,7 +32,9 @@ def fitted(graph: JobGraph, metadata: Metadata, ignore_unclaimed_state: bool) ->
 
 
 def check_fit(graph: JobGraph, identity: JobIdentity, open_store: OpenStore, ignore_unclaimed_state: bool) -> None:
-    """Raises `RestoreSourceError` where the job would be refused by what it starts from."""
+    """Raises `RestoreSourceError` where the job would be refused by what it starts from, or by what is there."""
+    if not identity.resume and identity.directory is not None and _has_log(identity.directory, open_store):
+        raise RestoreSourceError(f"{PipelineOptions.FIXED_JOB_ID.key} {identity.job_id}: {LOG_EXISTS}")
     metadata = _to_restore(identity, open_store)
     if metadata is not None:
         try:
@@ -46,6 +48,13 @@ def nothing_to_resume(job_id: str, state: str) -> str:
         f"job {job_id} has ended ({state}) and kept no checkpoint, so there is nothing to resume. Start it afresh, "
         "without execution.state-recovery.path (-s) and under another id"
     )
+
+
+def _has_log(directory: str, open_store: OpenStore) -> bool:
+    try:
+        return log_length(open_store(directory, False)) > 0
+    except StoreError:  # there is no such directory, or who owns it will hear more
+        return False
 
 
 def _to_restore(identity: JobIdentity, open_store: OpenStore) -> Metadata | None:

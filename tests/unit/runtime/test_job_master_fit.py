@@ -138,3 +138,9 @@ def test_spark_is_not_started_for_a_program_that_is_refused(tmp_path):
         with pytest.raises(RestoreSourceError, match="run it with at most 128"):
             SparkExecutor().submit(wider(200), configuration)
     assert not is_running() and not ours.exists(), "nor is anything left behind"
+
+
+def test_a_fresh_start_where_a_log_is(ran):
+    with pytest.raises(RestoreSourceError, match=rf"^pipeline\.job-id {JOB_ID}: .*has a log already.* -s, "):
+        check_fit(two_vertices(), JobIdentity(JOB_ID, DIRECTORY), ran.open, False)
+    check_fit(two_vertices(), JobIdentity(OTHER, f"/checkpoints/{OTHER}"), ran.open, False)
