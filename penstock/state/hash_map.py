@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.protocol.keys import KeyDecoder
 from penstock.protocol.snapshot import StateSchema
-from penstock.state.backend import EncodedState, StateError, StateSchemaError
+from penstock.state.backend import EncodedState, StateSchemaError
 from penstock.state.codecs import (
     RestoredRun,
     StateCodec,
@@ -17,7 +17,6 @@ from penstock.state.codecs import (
     decode_batch,
     described_failure,
     encode_batch,
-    read_stream,
     stream_schema,
     write_stream,
 )
@@ -30,6 +29,7 @@ from penstock.state.handles import (
     ReducingHandle,
     ValueHandle,
 )
+from penstock.state.restored import RestoringBackend, StateName, UntouchedState
 from penstock.state.tables import StateTable, TableSnapshot
 
 ENTRIES_PER_BATCH = 2048
@@ -38,23 +38,18 @@ ENTRIES_PER_BATCH = 2048
 BYTES_PER_RANGE = 16 * 1024 * 1024
 """From about this size on a range is closed and the next one begun, so that a restore reads in bounded pieces."""
 
-StateName = tuple[str, str]
-"""(operator's uid, state's name)"""
 
-
-class HashMapStateBackend:
+class HashMapStateBackend(RestoringBackend):
     """Keyed state of one subtask. `operator_names` (uid -> name) are for messages."""
 
     def __init__(self, max_parallelism: int, operator_names: Mapping[str, str] | None = None) -> None:
         self._max_parallelism = max_parallelism
-        self._operator_names = operator_names or {}
+        super().__init__(operator_names)
         self._at = CurrentKey()
         self._window_at = CurrentKey()
         self._tables: dict[StateName, StateTable] = {}
         self._codecs: dict[StateName, StateCodec] = {}
         self._handles: dict[StateName, Handle] = {}
-        self._restored_schemas: dict[StateName, StateSchema] = {}
-        self._restored: dict[StateName, list[RestoredRun]] = {}
 
     def set_current_key(self, key: Any, key_group: int) -> None:
         at = self._at
@@ -69,7 +64,7 @@ class HashMapStateBackend:
 
     def has_restored(self, operator: str, name: str) -> bool:
         """Whether the checkpoint that is being restored has such a state."""
-        return (operator, name) in self._restored_schemas
+        return self._restored_schema((operator, name)) is not None
 
     def entries(self, operator: str, name: str) -> Iterator[tuple[Any, int, Any]]:
         """(key, key group, what is kept) of a state that has been asked for; to be read only, and at once."""
@@ -95,11 +90,10 @@ class HashMapStateBackend:
         if table is not None:
             self._check(table.schema, declared, "in the same program")
             return self._handles[name]
-        if name in self._restored_schemas:
-            self._check(self._restored_schemas[name], declared, "in the checkpoint that is being restored")
+        if (before := self._restored_schema(name)) is not None:
+            self._check(before, declared, "in the checkpoint that is being restored")
         table = StateTable(declared, self._max_parallelism, codec.copy_value, self._described(name))
-        self._fill(table, codec, self._restored.pop(name, []))
-        self._restored_schemas.pop(name, None)
+        self._fill(table, codec, self._take_restored(name))
         self._tables[name] = table
         self._codecs[name] = codec
         self._handles[name] = handle = _handle(descriptor, table, at, codec.changeable)
@@ -107,26 +101,11 @@ class HashMapStateBackend:
 
     def snapshot(self) -> HashMapSnapshot:
         tables = [(self._codecs[name], table.snapshot(), self._described(name)) for name, table in self._tables.items()]
-        return HashMapSnapshot(tables, dict(self._restored_schemas), dict(self._restored))
-
-    def restore_schema(self, schema: StateSchema) -> None:
-        self._restored_schemas[schema.operator, schema.name] = schema
-
-    def restore(self, operator: str, name: str, data: bytes, key_groups: range) -> None:
-        if (operator, name) in self._tables:
-            raise StateError(f"{self._described((operator, name))} is restored after it was asked for")
-        run = read_stream(data, key_groups)
-        kind, _, codec = run.declared.partition(" ")
-        self._restored_schemas.setdefault((operator, name), StateSchema(operator, name, kind, codec))
-        self._restored.setdefault((operator, name), []).append(run)
+        return HashMapSnapshot(tables, self._untouched())
 
     def revoke(self) -> None:
         for handle in self._handles.values():
             handle.revoke()
-
-    def _described(self, name: StateName) -> str:
-        operator, state = name
-        return f"state '{state}' of operator '{self._operator_names.get(operator, operator)}'"
 
     def _check(self, old: StateSchema, new: StateSchema, where: str) -> None:
         if (old.kind, old.codec) != (new.kind, new.codec):
@@ -161,15 +140,10 @@ def _handle(descriptor: Any, table: StateTable, at: CurrentKey, changeable: bool
 
 
 class HashMapSnapshot:
-    """State that was restored and has not been asked for yet is written again as it was."""
+    """Tables at a barrier, which are released bucket by bucket as they are encoded."""
 
-    def __init__(
-        self,
-        tables: list[tuple[StateCodec, TableSnapshot, str]],
-        untouched_schemas: dict[StateName, StateSchema],
-        untouched: dict[StateName, list[RestoredRun]],
-    ) -> None:
-        self.schemas = [table.schema for _, table, _ in tables] + list(untouched_schemas.values())
+    def __init__(self, tables: list[tuple[StateCodec, TableSnapshot, str]], untouched: UntouchedState) -> None:
+        self.schemas = [table.schema for _, table, _ in tables] + untouched.schemas
         self._tables = tables
         self._untouched = untouched
         self._discarded = False
@@ -177,10 +151,7 @@ class HashMapSnapshot:
 
     def encode(self) -> Iterator[EncodedState]:
         try:
-            for (operator, name), runs in self._untouched.items():
-                for run in runs:
-                    if entries := sum(batch.num_rows for batch in run.batches):
-                        yield EncodedState(operator, name, entries, [write_stream(run.schema, run.batches)])
+            yield from self._untouched.encode()
             for codec, table, described in self._tables:
                 yield from self._encode_table(codec, table, described)
         except Exception:

@@ -13,39 +13,37 @@ import pyarrow as pa
 
 from penstock.common.typeinfo import KEY_GROUP_COLUMN
 from penstock.protocol.snapshot import StateSchema
-from penstock.state.backend import EncodedState, StateError, StateSchemaError
-from penstock.state.codecs import RestoredRun, declared_metadata, read_stream, write_stream
+from penstock.state.backend import EncodedState, StateSchemaError
+from penstock.state.codecs import declared_metadata
 from penstock.state.columnar.slot_arrays import Array
 from penstock.state.columnar.snapshot import TableView
 from penstock.state.columnar.table import ColumnTable, ValueColumn
+from penstock.state.restored import RestoringBackend, StateName, UntouchedState
 
 KIND = "columns"
 _END_OF_STREAM_BYTES = 8
-_Name = tuple[str, str]
 
 
-class ColumnarStateBackend:
+class ColumnarStateBackend(RestoringBackend):
     """`operator_names` (uid -> name) are for messages."""
 
     def __init__(self, operator_names: Mapping[str, str] | None = None) -> None:
-        self._operator_names = operator_names or {}
-        self._tables: dict[_Name, tuple[StateSchema, pa.Schema, ColumnTable]] = {}
-        self._restored_schemas: dict[_Name, StateSchema] = {}
-        self._restored: dict[_Name, list[RestoredRun]] = {}
+        super().__init__(operator_names)
+        self._tables: dict[StateName, tuple[StateSchema, pa.Schema, ColumnTable]] = {}
 
     def table(self, operator: str, name: str, keys: pa.Schema, values: Sequence[ValueColumn]) -> ColumnTable:
         """The table of an operator (its uid), with what was restored for it. Raises `StateSchemaError` where it was
         declared otherwise in the checkpoint."""
         declared = StateSchema(operator, name, KIND, _codec(keys, values))
-        before = self._restored_schemas.pop((operator, name), declared)
+        before = self._restored_schema((operator, name)) or declared
         if (before.kind, before.codec) != (declared.kind, declared.codec):
             raise StateSchemaError(
-                f"{self._described(operator, name)} is {declared.kind} state of {declared.codec}, but in the "
+                f"{self._described((operator, name))} is {declared.kind} state of {declared.codec}, but in the "
                 f"checkpoint that is being restored it is {before.kind} state of {before.codec}: declare keys and "
                 "aggregates as before, or give the operator another uid"
             )
         table = ColumnTable(keys, values)
-        for run in self._restored.pop((operator, name), []):
+        for run in self._take_restored((operator, name)):
             for batch in run.batches:
                 _load(table, batch)
         self._tables[operator, name] = (declared, _stream_schema(declared, keys, values), table)
@@ -53,44 +51,24 @@ class ColumnarStateBackend:
 
     def snapshot(self) -> ColumnarSnapshot:
         views = [(declared, schema, table.view()) for declared, schema, table in self._tables.values()]
-        return ColumnarSnapshot(views, list(self._restored_schemas.values()), dict(self._restored))
-
-    def restore_schema(self, schema: StateSchema) -> None:
-        self._restored_schemas[schema.operator, schema.name] = schema
-
-    def restore(self, operator: str, name: str, data: bytes, key_groups: range) -> None:
-        if (operator, name) in self._tables:
-            raise StateError(f"{self._described(operator, name)} is restored after it was asked for")
-        run = read_stream(data, key_groups)
-        kind, _, codec = run.declared.partition(" ")
-        self._restored_schemas.setdefault((operator, name), StateSchema(operator, name, kind, codec))
-        self._restored.setdefault((operator, name), []).append(run)
+        return ColumnarSnapshot(views, self._untouched())
 
     def revoke(self) -> None:
         """Tables are in the hands of our own operators only, which end with their generation."""
 
-    def _described(self, operator: str, name: str) -> str:
-        return f"state '{name}' of operator '{self._operator_names.get(operator, operator)}'"
-
 
 class ColumnarSnapshot:
-    """Tables at a barrier. State that was restored and not asked for is written again as it was."""
+    """Tables at a barrier."""
 
-    def __init__(
-        self, views: list[tuple[StateSchema, pa.Schema, TableView]], untouched_schemas: list[StateSchema],
-        untouched: dict[_Name, list[RestoredRun]],
-    ) -> None:  # fmt: skip
-        self.schemas = [declared for declared, _, _ in views] + untouched_schemas
+    def __init__(self, views: list[tuple[StateSchema, pa.Schema, TableView]], untouched: UntouchedState) -> None:
+        self.schemas = [declared for declared, _, _ in views] + untouched.schemas
         self.expected_bytes = sum(view.expected_bytes for _, _, view in views)
         self._views = views
         self._untouched = untouched
 
     def encode(self) -> Iterator[EncodedState]:
         try:
-            for (operator, name), runs in self._untouched.items():
-                for run in runs:
-                    if entries := sum(batch.num_rows for batch in run.batches):
-                        yield EncodedState(operator, name, entries, [write_stream(run.schema, run.batches)])
+            yield from self._untouched.encode()
             for declared, schema, view in self._views:
                 yield from self._encode_view(declared, schema, view)
         finally:

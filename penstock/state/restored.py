@@ -1,0 +1,64 @@
+"""What a checkpoint gave a subtask: kept until operators ask for it, and written again as it was until they do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Iterator, Mapping
+
+from penstock.protocol.snapshot import StateSchema
+from penstock.state.backend import EncodedState, StateError
+from penstock.state.codecs import RestoredRun, read_stream, write_stream
+
+StateName = tuple[str, str]
+"""(operator's uid, state's name)"""
+
+
+class RestoringBackend:
+    """Base of the backends. `operator_names` (uid -> name) are for messages."""
+
+    def __init__(self, operator_names: Mapping[str, str] | None) -> None:
+        self._operator_names = operator_names or {}
+        self._schemas: dict[StateName, StateSchema] = {}
+        self._runs: dict[StateName, list[RestoredRun]] = {}
+        self._taken: set[StateName] = set()
+
+    def restore_schema(self, schema: StateSchema) -> None:
+        self._schemas[schema.operator, schema.name] = schema
+
+    def restore(self, operator: str, name: str, data: bytes, key_groups: range) -> None:
+        if (operator, name) in self._taken:
+            raise StateError(f"{self._described((operator, name))} is restored after it was asked for")
+        run = read_stream(data, key_groups)
+        kind, _, codec = run.declared.partition(" ")
+        self._schemas.setdefault((operator, name), StateSchema(operator, name, kind, codec))
+        self._runs.setdefault((operator, name), []).append(run)
+
+    def _restored_schema(self, name: StateName) -> StateSchema | None:
+        """How a state that nobody has taken yet was declared."""
+        return self._schemas.get(name)
+
+    def _take_restored(self, name: StateName) -> list[RestoredRun]:
+        self._taken.add(name)
+        self._schemas.pop(name, None)
+        return self._runs.pop(name, [])
+
+    def _untouched(self) -> UntouchedState:
+        return UntouchedState(list(self._schemas.values()), dict(self._runs))
+
+    def _described(self, name: StateName) -> str:
+        operator, state = name
+        return f"state '{state}' of operator '{self._operator_names.get(operator, operator)}'"
+
+
+@dataclass(frozen=True)
+class UntouchedState:
+    """At a barrier: what was restored and has not been asked for."""
+
+    schemas: list[StateSchema]
+    runs: dict[StateName, list[RestoredRun]]
+
+    def encode(self) -> Iterator[EncodedState]:
+        for (operator, name), runs in self.runs.items():
+            for run in runs:
+                if entries := sum(batch.num_rows for batch in run.batches):
+                    yield EncodedState(operator, name, entries, [write_stream(run.schema, run.batches)])
