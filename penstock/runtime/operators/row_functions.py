@@ -89,19 +89,22 @@ def no_rows(operator: str, made: Any) -> OperatorFailure | None:
     return OperatorFailure(operator, TypeError(told), ours=True)
 
 
+def expanded(expand: Callable[[Any], Any], rows: Iterator[Any], operator: str) -> Iterator[Any]:
+    made: Any = None
+    try:
+        for row in rows:
+            made = expand(row)
+            if made is not None:
+                yield from made
+    except OperatorFailure:
+        raise
+    except USER_ERRORS as error:
+        raise no_rows(operator, made) or OperatorFailure(operator, error) from error
+
+
 class FlatMapOperator(RowOperator):
     def pipe(self, rows: Iterator[Any]) -> Iterator[Any]:
-        expand = self.function.flat_map
-        made: Any = None
-        try:
-            for row in rows:
-                made = expand(row)
-                if made is not None:
-                    yield from made
-        except OperatorFailure:
-            raise
-        except USER_ERRORS as error:
-            raise no_rows(self.operator.name, made) or OperatorFailure(self.operator.name, error) from error
+        return expanded(self.function.flat_map, rows, self.operator.name)
 
 
 class ProcessOperator(RowOperator):
@@ -171,16 +174,7 @@ class CoMapOperator(RowOperator):
 class CoFlatMapOperator(RowOperator):
     def pipe_input(self, rows: Iterator[Any], input_index: int) -> Iterator[Any]:
         expand = (self.function.flat_map1, self.function.flat_map2)[input_index]
-        made: Any = None
-        try:
-            for row in rows:
-                made = expand(row)
-                if made is not None:
-                    yield from made
-        except OperatorFailure:
-            raise
-        except USER_ERRORS as error:
-            raise no_rows(self.operator.name, made) or OperatorFailure(self.operator.name, error) from error
+        return expanded(expand, rows, self.operator.name)
 
 
 class CoProcessOperator(ProcessOperator):
