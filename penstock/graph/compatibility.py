@@ -10,8 +10,10 @@ from dataclasses import replace
 from typing import Container, Sequence
 
 from penstock.common.types import PICKLED, Types
+from penstock.graph.columns import WindowAggregateSpec
 from penstock.graph.job_graph import Edge, JobGraph, Vertex
 from penstock.graph.logical import PartitionerKind
+from penstock.graph.windows import WindowSpec
 from penstock.protocol.rescale import ANY_CONSUMER
 from penstock.protocol.snapshot import EdgeShape, VertexShape
 
@@ -34,9 +36,17 @@ def vertex_shapes(graph: JobGraph) -> list[VertexShape]:
             operator_names=[o.name for o in v.operators],
             parallelism=v.parallelism,
             max_parallelism=v.max_parallelism,
+            windows=_windows(v),
         )
         for v in graph.vertices
     ]
+
+
+def _windows(vertex: Vertex) -> str:
+    spec = vertex.operators[0].function
+    if not isinstance(spec, WindowSpec | WindowAggregateSpec):
+        return ""
+    return f"{spec.size_ms} ms" + (f" with offset {spec.offset_ms} ms" if spec.offset_ms else "")
 
 
 def edge_shapes(graph: JobGraph) -> list[EdgeShape]:
@@ -130,6 +140,13 @@ def _check_vertex(
         problems.append(
             f"vertex '{old.name}' had max parallelism {old.max_parallelism}, now {now.max_parallelism}, and its state "
             f"is split by it for ever; set it to {old.max_parallelism} (pipeline.max-parallelism)"
+        )
+    windows = _windows(now)
+    if old.windows and windows and old.windows != windows and old.operators[0] == now.uid:
+        problems.append(
+            f"operator '{old.operator_names[0]}' had windows of {old.windows}, now of {windows}, and the checkpoint "
+            f"holds windows that have not ended: set them to {old.windows}, or give the operator another uid, which "
+            "begins with empty windows (execution.state-recovery.ignore-unclaimed-state=true drops the old ones)"
         )
 
 

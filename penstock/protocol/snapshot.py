@@ -174,6 +174,8 @@ class VertexShape(msgspec.Struct, frozen=True):
     operator_names: list[str]
     parallelism: int
     max_parallelism: int
+    windows: str = ""
+    """Those of its head, as text: what is kept of a window says only where it starts. Empty: it has none."""
 
 
 class EdgeShape(msgspec.Struct, frozen=True):

@@ -1,23 +1,28 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
 from penstock.common import Configuration
 from penstock.common.types import Types
 from penstock.graph.builder import build_job_graph
+from penstock.graph.columns import WindowAggregateSpec
 from penstock.graph.compatibility import IncompatibleGraph, check, edge_shapes, vertex_shapes, with_max_parallelism
 from penstock.graph.logical import Input, LogicalGraph, Node, OperatorKind, Partitioner, PartitionerKind
+from penstock.graph.windows import WindowSpec
 
 HASH = Partitioner(PartitionerKind.HASH, key_selector=lambda row: row)
 REBALANCE = Partitioner(PartitionerKind.REBALANCE)
 
 
-def program(parallelism=2, maximum=-1, map_uid="map", edge=HASH, chained=True, sink=True, type_info=None):
+def program(parallelism=2, maximum=-1, map_uid="map", edge=HASH, chained=True, sink=True, type_info=None, windows=None):
     graph = LogicalGraph()
     source = graph.add(Node(0, OperatorKind.SOURCE, "events", object(), [], None, uid="events"))
     mapped = graph.add(Node(1, OperatorKind.MAP, "parse", object(), [Input(source)], type_info, uid=map_uid))
-    summed = graph.add(Node(2, OperatorKind.REDUCE, "sum", object(), [Input(mapped, edge)], None, uid="sum"))
+    reduce = windows or object()
+    summed = graph.add(Node(2, OperatorKind.REDUCE, "sum", reduce, [Input(mapped, edge)], None, uid="sum"))
     if sink:
         graph.add(Node(3, OperatorKind.SINK, "out", object(), [Input(summed)], None, uid="out"))
     options = {"parallelism.default": parallelism, "pipeline.max-parallelism": maximum,
@@ -62,6 +67,22 @@ def test_more_subtasks_than_key_groups_are_refused():
     old, wide = program(), program(parallelism=200)
     text = refusal(old, with_max_parallelism(wide, vertex_shapes(old)))
     assert "vertex 'sum -> out' has parallelism 200 now" in text and "run it with at most 128" in text
+
+
+@pytest.mark.parametrize("spec", [
+    WindowSpec(100, 0, 0, None, None, None, None, None),
+    WindowAggregateSpec(("user",), (), 100, 0, 0, None),
+])  # fmt: skip
+def test_windows_of_another_size_or_offset_are_refused_before_they_would_lose_what_is_kept(spec):
+    """[Kept is where a window starts: its timer finds no window of the new size, and its rows are never put out.]"""
+    old = program(windows=spec)
+    check(*shapes(old), program(windows=replace(spec, allowed_lateness_ms=5)))
+    smaller = program(windows=replace(spec, size_ms=80))
+    assert "operator 'sum' had windows of 100 ms, now of 80 ms" in refusal(old, smaller)
+    assert "now of 100 ms with offset 10 ms" in refusal(old, program(windows=replace(spec, offset_ms=10)))
+    check(*shapes(program()), old)
+    before_it_was_told = [msgspec.structs.replace(v, windows="") for v in vertex_shapes(old)]
+    check(before_it_was_told, edge_shapes(old), smaller)
 
 
 def test_a_vanished_operator_is_refused_unless_its_state_may_be_dropped():
