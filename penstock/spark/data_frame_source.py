@@ -1,4 +1,5 @@
-"""A DataFrame as a bounded source: Spark writes it once, as Parquet, before slots start; from then on it is files.
+"""A DataFrame as a bounded source: Spark writes it once, before slots start; from then on it is files, of Arrow record
+batches where all rows have one size (`arrow_files.py`), else Parquet.
 
 So it is replayable: a restart, and a job that is resumed, read the files again, and the DataFrame is not computed
 twice. A folder is complete when it holds `_penstock.json`, which is written last and says what columns there are and
@@ -27,6 +28,7 @@ from penstock.common.options import PenstockOptions
 from penstock.datastream.connectors.base import ReaderContext, Source, SourceError, SourceReader, SplitEnumerator
 from penstock.datastream.connectors.file_source import FileEnumeratorProvider, FileSource
 from penstock.datastream.connectors.parquet import ParquetColumnarRowInputFormat
+from penstock.spark.arrow_files import arrow_format, has_rows_of_fixed_size, write_arrow
 from penstock.spark.data_frame_origin import change, origin_of
 from penstock.spark.data_types import row_type_of
 
@@ -36,7 +38,7 @@ MANIFEST = "_penstock.json"
 
 # A row group is a split: small enough that slots share a DataFrame of one partition, too, large enough to read fast.
 _ROW_GROUP_BYTES = 16 << 20
-_WRITE_OPTIONS = {
+_PARQUET_OPTIONS = {
     "compression": "lz4_raw",
     "parquet.block.size": str(_ROW_GROUP_BYTES),
     "parquet.enable.dictionary": "false",
@@ -44,6 +46,8 @@ _WRITE_OPTIONS = {
     # each file, cost a tenth of the time.
     "parquet.column.statistics.enabled": "false",
     "parquet.page.write-checksum.enabled": "false",
+}
+_WITHOUT_CHECKSUMS = {
     "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "fs.file.impl.disable.cache": "true",
 }
@@ -112,14 +116,19 @@ class DataFrameSource(Source):
     def _write(self, target: Path) -> None:
         frame = self._frame
         assert frame is not None
+        uri = target.absolute().as_uri()
+        arrow = None
         try:
-            with _write_settings(frame.sparkSession):
-                frame.write.options(**_WRITE_OPTIONS).parquet(target.absolute().as_uri())
+            if has_rows_of_fixed_size(frame.schema):
+                arrow = write_arrow(frame, uri, _WITHOUT_CHECKSUMS)
+            else:
+                with _write_settings(frame.sparkSession):
+                    frame.write.options(**_PARQUET_OPTIONS, **_WITHOUT_CHECKSUMS).parquet(uri)
         except Exception as error:
             raise SourceError(
                 f"from_spark() {self._name!r}: the DataFrame could not be written to {target}: {_first_line(error)}"
             ) from error
-        manifest = {"name": self._name, "columns": str(self._row_type), "origin": origin_of(frame)}
+        manifest = {"name": self._name, "columns": str(self._row_type), "origin": origin_of(frame), "arrow": arrow}
         (target / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
 
     def _check_unchanged(self, manifest: Path, ignore_changes: bool) -> None:
@@ -144,7 +153,13 @@ class DataFrameSource(Source):
             )
 
     def _read_from(self, folder: Path) -> None:
-        format = ParquetColumnarRowInputFormat(self._row_type)
+        manifest = folder / MANIFEST
+        try:
+            arrow = json.loads(manifest.read_text(encoding="utf-8"))["arrow"]
+            parquet = ParquetColumnarRowInputFormat(self._row_type)
+            format = parquet if arrow is None else arrow_format(arrow, self._row_type)
+        except (OSError, ValueError, KeyError) as error:
+            raise SourceError(f"{manifest} cannot be read: {error!r}. Start without the checkpoint.") from error
         splittable = FileEnumeratorProvider.default_splittable_file_enumerator()
         builder = FileSource.for_bulk_file_format(format, str(folder)).set_file_enumerator(splittable)
         self._files = builder.build()

@@ -1,4 +1,4 @@
-"""Between Spark SQL's types and ours, for rows that go from one to the other in Parquet files.
+"""Between Spark SQL's types and ours, for rows that go from one to the other in files.
 
 Instants (TIMESTAMP) become naive timestamps in UTC, decimals BIG_DEC; on the way back a timestamp is TIMESTAMP_NTZ, and
 BIG_INT and BIG_DEC, whose values have no bound, are their decimal text.

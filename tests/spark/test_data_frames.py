@@ -69,6 +69,24 @@ def test_every_type_of_a_column_goes_in_and_comes_out_as_it_was(spark_session):
     ]
 
 
+def test_rows_of_one_size_keep_their_values_their_nulls_and_their_order(spark_session, tmp_path: Path):
+    columns = """
+        id, id % 2 = 0 as flag, cast(id % 99 as byte) as tiny, cast(id % 99 as short) as small, float(id) as single,
+        id / 7d as double, cast(id as decimal(12, 3)) as price, date_add(date'0001-01-01', cast(id as int)) as day,
+        timestamp_ntz'1500-01-02 03:04:05.123456' as naive, struct(id as x, cast(null as int) as y) as record,
+        if(id % 3 = 0, null, id) as holes"""
+    spark_session.sparkContext.setLocalProperty("spark.sql.shuffle.partitions", "7")
+    frame = spark_session.range(0, 100_000, 1, 1).selectExpr(*split_columns(columns))
+    env = environment(1, **checkpoints(tmp_path))
+    with env.from_spark(frame).execute_and_collect() as rows:
+        assert [file.suffix for folder in written(tmp_path) for file in folder.glob("part-*")] == [".txt"]
+        found = list(rows)
+    assert spark_session.sparkContext.getLocalProperty("spark.sql.shuffle.partitions") == "7"
+    spark_session.sparkContext.setLocalProperty("spark.sql.shuffle.partitions", None)
+    expected = [row.asDict(recursive=True) for row in frame.collect()]
+    assert [row.as_dict(True) for row in found] == expected
+
+
 def split_columns(text: str) -> list[str]:
     depth, columns = 0, [""]
     for letter in text:
@@ -99,16 +117,24 @@ def test_a_frame_without_rows_is_a_stream_without_rows_and_back(spark_session):
     assert (result.count(), result.columns) == (0, ["id"])
 
 
-def test_one_partition_is_shared_by_all_slots(spark_session, tmp_path: Path):
-    frame = spark_session.range(0, 6_000_000, 1, 1).selectExpr("id", "hash(id) as h")
+@pytest.mark.parametrize(
+    ("rows", "columns", "splits_of"),
+    [
+        (2_000_000, ["id", "hash(id) as h"], lambda f: f.stat().st_size // (8 << 20) + 1),
+        (400_000, ["concat(sha2(hex(id), 512), sha2(hex(-id), 512)) as id"], lambda f: ParquetFile(f).num_row_groups),
+    ],
+    ids=["arrow", "parquet"],
+)
+def test_one_partition_is_shared_by_all_slots(spark_session, tmp_path: Path, rows, columns, splits_of):
+    frame = spark_session.range(0, rows, 1, 1).selectExpr(*columns)
     env = environment(2, **checkpoints(tmp_path, **KEPT))
     env.from_spark(frame).map(slowly, Types.STRING()).filter(lambda _: False).print()
     client = env.execute_async("split")
     wait_until(lambda: client.report().completed >= 1, "a checkpoint")
     [folder] = written(tmp_path)
-    groups = [ParquetFile(file).num_row_groups for file in folder.glob("*.parquet")]
+    splits = [splits_of(file) for file in folder.glob("part-*")]
     client.cancel().result(WAIT_MS / 1000)
-    assert sum(groups) >= 3
+    assert sum(splits) >= 3
 
 
 # ---- files ------------------------------------------------------------------------------------------------------

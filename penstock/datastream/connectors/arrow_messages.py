@@ -1,0 +1,107 @@
+"""Files of Arrow record batches, as messages of Arrow's IPC format with a marker behind each:
+
+    <message> <marker> <message> <marker> ...
+
+Neither schema nor marker are in the file; who has it written passes both. A marker is random bytes, made anew for each
+set of files. So reading can begin anywhere, as in Hadoop's sequence files, and a file is split without being looked
+into: a split has the messages that begin in it. It is entered a marker's length early, so that the message in which a
+split begins belongs to the one before.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from penstock.common.arrow_types import UnsupportedColumn, conform
+from penstock.common.typeinfo import TypeInformation
+from penstock.datastream.connectors.base import SourceError
+from penstock.datastream.connectors.file_formats import FileReadFormat, FileShape, OpenFile, Portion, Position
+
+MARKER_BYTES = 32
+"""A multiple of 8, so that messages stay aligned."""
+
+# Small enough that readers share a single file, and end together; large enough to be worth a request.
+_SPLIT_BYTES = 8 << 20
+_SEARCHED_BYTES = 1 << 18
+
+
+class ArrowMessages(FileReadFormat):
+    """Reads such files, as rows of `row_type`, whose columns are those of `schema` by name.
+
+    :param schema: in which the messages were written.
+    :param marker: `MARKER_BYTES` bytes.
+    """
+
+    def __init__(self, row_type: TypeInformation, schema: pa.Schema, marker: bytes) -> None:
+        if len(marker) != MARKER_BYTES:
+            raise ValueError(f"a marker is {MARKER_BYTES} bytes, got {len(marker)}")
+        self._row_type = row_type
+        self._schema = schema
+        self._marker = marker
+
+    def inspect(self, path: str) -> FileShape:
+        try:
+            size = os.path.getsize(path)
+        except OSError as error:
+            raise SourceError(f"{path} cannot be read: {error.strerror}") from error
+        return FileShape(self._row_type, (0, *range(_SPLIT_BYTES, size, _SPLIT_BYTES), size))
+
+    def open(self, path: str, row_type: TypeInformation) -> OpenFile:
+        try:
+            # Not mapped into memory: there, a page that the disk does not give kills the process.
+            file = pa.OSFile(path)
+        except OSError as error:
+            raise SourceError(f"{path} cannot be opened: {error.strerror}") from error
+        return _OpenMessages(path, file, self._schema, row_type.schema, self._marker)
+
+
+class _OpenMessages(OpenFile):
+    def __init__(self, path: str, file: pa.OSFile, written: pa.Schema, schema: pa.Schema, marker: bytes) -> None:
+        self._path = path
+        self._file = file
+        self._written = written
+        self._schema = schema
+        self._marker = marker
+
+    def read(self, position: Position, end: int) -> Iterator[Portion]:
+        at, skip_rows = self._first_message(position.at), position.row
+        while at < end:
+            batch, behind = self._message(at)
+            if batch.num_rows > skip_rows:
+                yield Portion(batch.slice(skip_rows), Position(at, skip_rows), Position(behind, 0))
+            at, skip_rows = behind, 0
+
+    def _first_message(self, at: int) -> int:
+        """Where the first message begins, from `at` on; the file's end, where none does."""
+        if at == 0:
+            return 0
+        start, data = max(0, at - MARKER_BYTES), b""
+        self._file.seek(start)
+        while more := self._file.read(_SEARCHED_BYTES):
+            data += bytes(more)
+            found = data.find(self._marker)
+            if found >= 0:
+                return start + found + MARKER_BYTES
+            start += max(0, len(data) - MARKER_BYTES + 1)
+            data = data[1 - MARKER_BYTES :]
+        return int(self._file.size())
+
+    def _message(self, at: int) -> tuple[pa.RecordBatch, int]:
+        """The batch that begins at `at`, and where the next one does."""
+        try:
+            self._file.seek(at)
+            batch = pa.ipc.read_record_batch(pa.ipc.read_message(self._file), self._written)
+            if self._file.read(MARKER_BYTES) != self._marker:
+                raise pa.ArrowInvalid("there is no marker behind it")
+            return conform(batch, self._schema), int(self._file.tell())
+        except UnsupportedColumn as error:
+            raise SourceError(f"{self._path}, at byte {at}: {error}") from error
+        except (pa.ArrowException, OSError, EOFError) as error:
+            text = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise SourceError(f"{self._path} cannot be read at byte {at}, the file is damaged: {text}") from error
+
+    def close(self) -> None:
+        self._file.close()

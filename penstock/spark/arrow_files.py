@@ -1,0 +1,72 @@
+"""Has Spark write a DataFrame as Arrow record batches (`penstock/datastream/connectors/arrow_messages.py`).
+
+The executors' Java turns rows into batches, as for `toArrow()`, and Spark's text writer, to which a message is a line
+and the marker a line's end, brings them to files; no Python stands between. It takes half the time of Parquet, and
+what slots read needs no decoding. How many rows a message has is said beforehand, so their size must be known: columns
+of numbers, truth values and times are written like this, others as Parquet, whatever the size of a row is.
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as sql
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from penstock.common.typeinfo import TypeInformation
+from penstock.datastream.connectors.arrow_messages import MARKER_BYTES, ArrowMessages
+
+# What fits a core's own cache is copied on the fastest.
+_MESSAGE_BYTES = 512 << 10
+_MESSAGE_ROWS_MAX = 1 << 16
+_ZONE = "UTC"
+_FIXED_SIZE = (sql.NumericType, sql.BooleanType, sql.DateType, sql.TimestampType, sql.TimestampNTZType)
+
+
+def has_rows_of_fixed_size(kind: sql.DataType) -> bool:
+    if isinstance(kind, sql.StructType):
+        return all(has_rows_of_fixed_size(field.dataType) for field in kind.fields)
+    return isinstance(kind, _FIXED_SIZE)
+
+
+def write_arrow(frame: DataFrame, uri: str, options: dict[str, str]) -> dict[str, str]:
+    """Returns what `arrow_format` needs, as JSON can hold it. `options`: for Spark's writer. Raises as Spark does."""
+    session = frame.sparkSession
+    jvm: Any = session._jvm
+    row_bytes = int(frame._jdf.schema().defaultSize())
+    rows = max(1, min(_MESSAGE_BYTES // row_bytes, _MESSAGE_ROWS_MAX))
+    marker = secrets.token_hex(MARKER_BYTES // 2)
+    with _settings_for_tasks(session):
+        messages = frame._jdf.toArrowBatchRdd(rows, _ZONE, False, False)
+        lines = session._jsparkSession.createDataset(messages, jvm.org.apache.spark.sql.Encoders.BINARY()).toDF()
+        text = DataFrame(lines, session).selectExpr("cast(value as string)")
+        text.write.options(**options, lineSep=marker, compression="none").text(uri)
+    schema = to_arrow_schema(frame.schema, timezone=_ZONE)
+    return {"schema": base64.b64encode(schema.serialize()).decode(), "marker": marker}
+
+
+def arrow_format(written: dict[str, str], row_type: TypeInformation) -> ArrowMessages:
+    """How to read what `write_arrow` has written. Raises `KeyError`, `ValueError`."""
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(written["schema"])))
+    return ArrowMessages(row_type, schema, written["marker"].encode())
+
+
+@contextmanager
+def _settings_for_tasks(session: SparkSession) -> Iterator[None]:
+    """Tasks learn a session's settings from their job's properties. Spark sets these when it runs a query, but not
+    where it makes an RDD of one, which may run the query's first stages at once."""
+    context: Any = session.sparkContext._jsc.sc()
+    before = context.getLocalProperties()
+    properties = before.clone()
+    properties.putAll(session._jsparkSession.conf().getAllAsJava())
+    context.setLocalProperties(properties)
+    try:
+        yield
+    finally:
+        context.setLocalProperties(before)
