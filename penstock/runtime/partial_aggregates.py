@@ -13,7 +13,7 @@ from penstock.common.typeinfo import TIMESTAMP_COLUMN
 from penstock.graph.columns import Aggregate
 from penstock.graph.two_phases import PartialAggregates
 from penstock.runtime.batches import TIMESTAMP_FIELD
-from penstock.runtime.event_time.tumbling import only_start, starts_of
+from penstock.runtime.event_time.tumbling import NoWindow, only_start, starts_of
 
 _ROWS_MIN = 4096
 """A grouping costs as much as sending some thousand rows, however few it is given."""
@@ -43,7 +43,10 @@ class PartialAggregator:
         if self._paused_batches:
             self._paused_batches -= 1
             return self._each(batch)
-        made = self._grouped(batch)
+        try:
+            made = self._grouped(batch)
+        except NoWindow:
+            return self._each(batch)
         if _REPEATS_MIN * made.num_rows > batch.num_rows:
             self._paused_batches = self._pause_batches
             self._pause_batches = min(2 * self._pause_batches, _PAUSE_BATCHES_MAX)

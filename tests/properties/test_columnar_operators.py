@@ -195,6 +195,25 @@ def restored(backend: ColumnarStateBackend, spec: Any) -> Any:
     return again, chain_of(OperatorKind.WINDOW_COLUMNS, spec, WINDOWED, again)
 
 
+@pytest.mark.parametrize("at", [-(2**63), 3 - 2**63, 2**63 - 1, 2**63 - 3])
+@pytest.mark.parametrize("others", [[], [(2, 1, None, None, 0)]])
+def test_a_timestamp_whose_window_leaves_64_bits_is_refused_and_not_wrapped(at: int, others: list[Event]) -> None:
+    spec = WindowAggregateSpec(("key",), AGGREGATES, SIZE_MS, 3, 0, None)
+    chain = chain_of(OperatorKind.WINDOW_COLUMNS, spec, WINDOWED)
+    with pytest.raises(OperatorFailure, match=f"the operator.* timestamp is {at} ms"):
+        chain.run(batch_of([*others, (1, 1, None, None, at)]))
+
+
+def test_what_is_kept_for_ever_is_never_late() -> None:
+    spec = WindowAggregateSpec(("key",), AGGREGATES[:1], SIZE_MS, 0, 2**63 - 30, None)
+    output = Types.ROW_NAMED(WINDOWED.schema.names[:4], [Types.LONG()] * 4)
+    chain = chain_of(OperatorKind.WINDOW_COLUMNS, spec, output)
+    list(chain.on_watermark(2**63 - 20))
+    rows = [(1, None, None, None, at) for at in (0, 2**62)]
+    assert sorted(row[3] for _, batch in chain.run(batch_of(rows)) for row in rows_of([batch])) == [1], "0 is too old"
+    assert chain.late_rows == 1
+
+
 def test_a_snapshot_between_two_groups_of_a_firing_window_has_the_rest() -> None:
     keys = 3 * ROWS_PER_FIRED_GROUP // 2
     spec = WindowAggregateSpec(("key",), AGGREGATES[:1], SIZE_MS, 0, 0, None)

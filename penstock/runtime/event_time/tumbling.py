@@ -1,5 +1,5 @@
 """Which tumbling window a timestamp lies in: the one that starts at the last multiple of its size, shifted by its
-offset, that is not after it."""
+offset, that is not after it. `only_start` comes first, and raises `NoWindow`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,26 @@ import numpy.typing as npt
 
 Milliseconds = npt.NDArray[np.int64]
 
+_INT64_END = 2**63
+
+
+class NoWindow(ValueError):
+    """A timestamp so far from the epoch that its window leaves 64 bits: nobody means it."""
+
+    def __init__(self, timestamp_ms: int) -> None:
+        super().__init__(
+            f"a row's timestamp is {timestamp_ms} ms, of which no window fits in 64 bits: give it one in milliseconds "
+            "since the epoch, or filter such rows out before"
+        )
+
 
 def only_start(timestamps: Milliseconds, size_ms: int, offset_ms: int) -> int | None:
     """Where the one window starts that all of them lie in; None: they lie in several. Most slices lie in one, and a
     division for each row is what windows would cost most."""
     least, most = int(timestamps.min()), int(timestamps.max())
+    margin_ms = 2 * size_ms  # the offset is less than the size
+    if least < margin_ms - _INT64_END or most >= _INT64_END - margin_ms:
+        raise NoWindow(least if least < margin_ms - _INT64_END else most)
     start = least - (least - offset_ms) % size_ms
     return start if most < start + size_ms else None
 

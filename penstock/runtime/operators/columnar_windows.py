@@ -16,9 +16,10 @@ import pyarrow as pa
 from penstock.common.typeinfo import TIMESTAMP_COLUMN
 from penstock.graph.columns import WINDOW_START, WindowAggregateSpec
 from penstock.graph.job_graph import Operator
+from penstock.protocol.elements import WATERMARK_MAX_MS
 from penstock.protocol.snapshot import GroupFloor
 from penstock.protocol.watermark_valve import WATERMARK_MIN_MS
-from penstock.runtime.event_time.tumbling import Milliseconds, only_start, starts_of
+from penstock.runtime.event_time.tumbling import Milliseconds, NoWindow, only_start, starts_of
 from penstock.runtime.failures import OperatorFailure
 from penstock.runtime.operators.columnar_aggregates import SumOverflow
 from penstock.runtime.operators.columnar_keyed import KeyedAggregates
@@ -64,6 +65,8 @@ class WindowAggregates(KeyedAggregates):
         reached_ms = self._reached(key_groups)
         lateness_ms = self._spec.size_ms - 1 + self._spec.allowed_lateness_ms
         if int(starts.min()) + lateness_ms <= self._latest(reached_ms):
+            # Kept to the end of time is what would be kept for longer.
+            lateness_ms = min(lateness_ms, WATERMARK_MAX_MS - int(starts.max()))
             late = starts + lateness_ms <= reached_ms
             if late.any():
                 yield from self._late(batch.filter(pa.array(late)))
@@ -101,7 +104,10 @@ class WindowAggregates(KeyedAggregates):
     def _starts(self, timestamps: Milliseconds) -> Milliseconds:
         """Of the rows' windows."""
         size_ms, offset_ms = self._spec.size_ms, self._spec.offset_ms
-        start = only_start(timestamps, size_ms, offset_ms)
+        try:
+            start = only_start(timestamps, size_ms, offset_ms)
+        except NoWindow as error:
+            raise OperatorFailure(self.operator.name, error, ours=True) from None
         return starts_of(timestamps, size_ms, offset_ms) if start is None else np.full(len(timestamps), start, np.int64)
 
     def _reached(self, key_groups: npt.NDArray[np.uint16]) -> int | Milliseconds:

@@ -139,6 +139,15 @@ def test_rows_that_are_wrong_stay_what_they_are() -> None:
 
 
 @pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("at", [-(2**63), 2**63 - 1])
+def test_a_timestamp_that_has_no_window_is_left_to_the_window(at: int) -> None:
+    spec = partial_of(rows=count())
+    assert spec is not None
+    made = PartialAggregator(spec).of(batch_of([("ann", 1, 1, None, 0)] * 3 + [("ann", 1, 1, None, at)]))
+    assert made.column("__timestamp__").to_pylist() == [0, 0, 0, at]
+
+
+@pytest.mark.usefixtures("small")
 def test_keys_that_hardly_repeat_are_tried_less_and_less() -> None:
     spec = partial_of(rows=count())
     assert spec is not None
