@@ -45,12 +45,14 @@ class FilterSpec:
 @dataclass(frozen=True)
 class Aggregate:
     """One aggregate of a group of rows. `column` None: `count` of all rows. Nulls are ignored; of nulls alone, all
-    but `count` are null. `declared_column`: what the user calls it, where `column` comes out of a first phase."""
+    but `count` are null. `declared_column`: what the user calls it, where `column` comes out of a first phase.
+    `merges_counts`: `column` holds what a first phase has counted."""
 
     name: str
     function: AggregateFunctionName
     column: str | None
     declared_column: str | None = None
+    merges_counts: bool = False
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,8 @@ def _columns(edge: Edge) -> str:
     if edge.timestamped:
         told.append("event time")
     partitioner = edge.partitioner
+    if partitioner.partial is not None:
+        told.append("partial aggregates")
     if partitioner.key_columns is not None:
         told.append(f"key group of ({', '.join(partitioner.key_columns)})")
     elif partitioner.kind is PartitionerKind.HASH:

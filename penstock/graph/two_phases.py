@@ -2,7 +2,8 @@
 the window's operator is a row for each key instead of each row (Flink's name for it: local-global aggregation).
 
 Only where nobody can see a difference: the same results to the last bit, however rows fall into batches. So not for
-sums of floats and means, which depend on the order of the rows, and not where late rows are put out.
+sums of floats and means, which depend on the order of the rows, and not where late rows are put out. The window's state
+is the same as in one phase, so a program may go on in the other.
 """
 
 from __future__ import annotations
@@ -47,9 +48,7 @@ def in_two_phases(
         rows_column = f"_{rows_column}"
     row_type = RowType((*key_types, *result_types, scalar.LONG), (*names, rows_column))
     first = PartialAggregates(spec.keys, spec.aggregates, spec.size_ms, spec.offset_ms, rows, row_type, rows_column)
-    merged = tuple(
-        Aggregate(a.name, "sum" if a.function == "count" else a.function, a.name, a.column) for a in spec.aggregates
-    )
+    merged = tuple(Aggregate(a.name, a.function, a.name, a.column, a.function == "count") for a in spec.aggregates)
     return first, replace(spec, aggregates=merged, rows_column=rows_column)
 
 

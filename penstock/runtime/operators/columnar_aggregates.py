@@ -83,6 +83,8 @@ class Count(Accumulator):
 
     def take(self, batch: pa.RecordBatch) -> Given:
         column = self.aggregate.column
+        if self.aggregate.merges_counts:
+            return Given(numbers(batch.column(column)), None)
         if column is None or not (array := batch.column(column)).null_count:
             return Given(np.ones(batch.num_rows, np.int64), None)
         return Given(_valid(array).astype(np.int64), None)

@@ -21,7 +21,9 @@ from penstock.datastream.connectors.datagen import BatchGeneratorSource
 from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.datastream.window import TumblingEventTimeWindows
+from penstock.graph import compatibility
 from penstock.protocol.elements import Generation
+from penstock.runtime import partial_aggregates
 from penstock.runtime.failures import OperatorFailure
 from tests.unit.runtime.small_job import CommittedRows, Completed, SmallJob, graph_of
 from tests.unit.runtime.test_rescaled_jobs import Cascade, checkpointed, finished
@@ -34,6 +36,11 @@ FREQUENT = {**SMALL, "pipeline.auto-watermark-interval": "1 ms"}
 EVENTS = Types.ROW_NAMED(["user", "value", "at"], [Types.STRING(), Types.LONG(), Types.LONG()])
 
 Build = Callable[[StreamExecutionEnvironment], None]
+
+
+@pytest.fixture(autouse=True)
+def small_batches_are_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partial_aggregates, "_ROWS_MIN", 4)
 
 
 def events(first: int, rows: int) -> pa.RecordBatch:
@@ -106,7 +113,31 @@ def check_windows(rows: list[tuple[Any, ...]]) -> None:
     assert sorted(rows, key=repr) == sorted(expected_windows(), key=repr)
 
 
-CHECKS: dict[Build, Callable[[list[tuple[Any, ...]]], None]] = {rolling: check_rolling, windows: check_windows}
+def two_phases(env: StreamExecutionEnvironment, late_rows_are_put_out: bool = False) -> None:
+    """In one phase where late rows are put out."""
+    keyed = source(env, True).uid("events").key_by("user")
+    windows = keyed.window(TumblingEventTimeWindows.of(Time.milliseconds(SIZE_MS)))
+    if late_rows_are_put_out:
+        windows = windows.side_output_late_data(OutputTag("late", EVENTS))
+    made = windows.aggregate(total=sum_("value"), rows=count(), values=count("value"), most=max_("at"))
+    made.uid("windows").sink_to(CommittedRows()).uid("sink")
+
+
+def check_two_phases(rows: list[tuple[Any, ...]]) -> None:
+    found: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
+    for row in all_rows():
+        found[row["user"], row["at"] // SIZE_MS * SIZE_MS].append(row)
+    made = []
+    for (user, start), group in found.items():
+        values = [r["value"] for r in group if r["value"] is not None]
+        total = sum(values) if values else None
+        made.append((user, start, start + SIZE_MS, total, len(group), len(values), max(r["at"] for r in group)))
+    assert sorted(rows, key=repr) == sorted(made, key=repr)
+
+
+CHECKS: dict[Build, Callable[[list[tuple[Any, ...]]], None]] = {
+    rolling: check_rolling, windows: check_windows, two_phases: check_two_phases,
+}  # fmt: skip
 
 
 def as_tuples(rows: list[Any]) -> list[tuple[Any, ...]]:
@@ -160,6 +191,32 @@ def test_it_comes_back_at_other_parallelisms(build: Build, seed: int) -> None:
     job = cascade.start(random.choice([1, 2, 3]))
     check(build, rows + finished(job, 99))
     job.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_windows_go_on_in_two_phases_and_in_one(seed: int) -> None:
+    """Aligned checkpoints hold no rows, and the state is the same."""
+    random, rows = Random(seed), []
+    graphs = [graph_of(lambda env, late=late: two_phases(env, late), 2) for late in (False, True)]  # type: ignore[misc]
+    job = SmallJob(graphs[0], Configuration(FREQUENT), order=random)
+    for generation in range(1, 5):
+        done = run_with_checkpoint(job, random.randrange(3, 60), None)
+        rows += done.committed
+        job.close()
+        job = SmallJob(
+            graphs[generation % 2], Configuration(FREQUENT), job.store, restored=done.metadata,
+            generation=Generation(1, generation), order=random,
+        )  # fmt: skip
+    check(two_phases, rows + finish(job, 9))
+    job.close()
+
+
+def test_rows_in_flight_of_one_phase_are_not_taken_for_those_of_two() -> None:
+    in_two, in_one = (graph_of(lambda env, late=late: two_phases(env, late), 2) for late in (False, True))  # type: ignore[misc]
+    shapes = compatibility.vertex_shapes(in_one), compatibility.edge_shapes(in_one)
+    compatibility.check(*shapes, in_two, in_flight=())
+    with pytest.raises(compatibility.IncompatibleGraph, match="partial aggregates"):
+        compatibility.check(*shapes, in_two)
 
 
 # ---- columns and rows on one stream ---------------------------------------------------------------------------------
