@@ -18,6 +18,7 @@ from penstock.runtime.job_master.settings import JobSettings
 from penstock.spark.data_frames import DataFrames, JobFiles, has_frames
 from penstock.spark.job import SparkJob, driver_store
 from penstock.spark.session import Substrate, is_running, open_session
+from penstock.spark.slots import places_taken
 from penstock.spark.submission import ship_modules
 from penstock.spark.terminal import Terminal
 
@@ -75,10 +76,11 @@ class SparkExecutor:
 
 
 def _leaves_places(substrate: Substrate, slots: int) -> bool:
-    """Whether Spark can write while slots are there already. They never give their places back, so the rest must be
-    as many as are worth having, or writing would wait behind the slots, for ever if there are none."""
+    """Whether Spark can write while slots are there already. They, and those of other jobs, never give their places
+    back, so the rest must be as many as are worth having, or writing would wait behind the slots, for ever if there
+    are none."""
     places = substrate.fixed_places()
-    return places is not None and places - slots >= (os.cpu_count() or 1)
+    return places is not None and places - places_taken(substrate) - slots >= (os.cpu_count() or 1)
 
 
 def _with_absolute_paths(configuration: Configuration) -> Configuration:

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 WATCHDOG_MS = 8_000
 _PAUSE_S_MAX = 5.0
 _JOIN_S = 5.0
+_of_all_jobs: list[SparkSlots] = []
+"""Of this program, from the first that is submitted until they are cancelled."""
 
 
 class SlotKeeper:
@@ -193,6 +195,7 @@ class SparkSlots:
                 return
             keeper = self._keepers[slot] = self._keeper(slot)
             if self._watchdog is None:
+                _of_all_jobs.append(self)
                 self._watchdog = threading.Thread(target=self._watch, name="penstock-slot-watchdog", daemon=True)
                 self._watchdog.start()
         keeper.start()
@@ -287,6 +290,8 @@ class SparkSlots:
             if self._closed.is_set():
                 return
             self._closed.set()
+            if self in _of_all_jobs:
+                _of_all_jobs.remove(self)
             self._cancelling = threading.Thread(target=self._stop_all, name="penstock-cancel", daemon=True)
         self._cancelling.start()
 
@@ -315,6 +320,12 @@ class SparkSlots:
                     log.warning("slot %d has not come back after %d s; submitting it anew", slot, WATCHDOG_MS // 1000)
                     keeper.submitted_at_s = time.monotonic()
                     keeper.resubmit()
+
+
+def places_taken(substrate: Substrate) -> int:
+    """How many task places the slots of this program's jobs have, or wait for, and do not give back soon."""
+    jobs = [slots for slots in list(_of_all_jobs) if slots._substrate.context is substrate.context]
+    return sum(len(slots.submissions()) for slots in jobs)
 
 
 def run_task(substrate: Substrate, slot: int, body: Callable[[Any], Any]) -> None:

@@ -56,6 +56,25 @@ ALL_TYPES = """
 """
 
 
+def test_a_dataframe_is_written_beside_a_job_that_never_ends(spark_session, monkeypatch: pytest.MonkeyPatch):
+    """[The slots of both jobs have all places of the session, and the rows wait for one behind them, for ever.]"""
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    others = environment(2)
+    numbers(others, 10**9, 10.0).print()
+    endless = others.execute_async("endless")
+    frame = spark_session.range(ROWS)
+    try:
+        wait_until(lambda: endless.get_job_status().result().name == "RUNNING", "the first job runs")
+        with ThreadPoolExecutor() as threads:
+            made = threads.submit(lambda: identity(environment(2).from_spark(frame)).to_spark(spark_session).count())
+            try:
+                assert made.result(WAIT_MS / 1000) == ROWS
+            finally:
+                endless.cancel().result(WAIT_MS / 1000)
+    finally:
+        endless.cancel()
+
+
 def test_every_type_of_a_column_goes_in_and_comes_out_as_it_was(spark_session):
     frame = spark_session.range(20).selectExpr(*split_columns(ALL_TYPES))
     result = identity(environment(2).from_spark(frame)).to_spark(spark_session)
