@@ -16,9 +16,11 @@ from penstock.protocol.elements import WATERMARK_MAX_MS, EndOfData
 from penstock.protocol.snapshot import ChannelTime
 from penstock.runtime import draining, restore, subtask
 from penstock.runtime.event_time import generation, progress, timers
-from penstock.simulation.scenarios import run_scenario
+from penstock.simulation.scenarios import run_scenario, scenario
+from penstock.simulation.settings import Bounds
 from penstock.state import hash_map
 from penstock.state.columnar import backend as columnar_state
+from tests.simulation.telling_seeds import seeds_of
 
 Patch = Callable[[Any, str, Any], None]
 
@@ -145,6 +147,8 @@ def fired_timers_stay_registered(patch: Patch) -> None:
 
 
 def resumed_firing_never_ends(patch: Patch) -> None:
+    """The job never ends: told from others after ten times the events of a healthy run."""
+    patch(scenario, "Bounds", lambda: Bounds(events_max=30_000))
     patch(timers.TimerQueue, "resumes", property(lambda self: self._resumes))
 
 
@@ -205,4 +209,4 @@ def test_a_broken_rule_is_found(
     mutant: Callable[[Patch], None], scenario: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutant(monkeypatch.setattr)
-    assert any(run_scenario(scenario, seed).violations for seed in range(30)), "nobody has noticed"
+    assert any(run_scenario(scenario, seed).violations for seed in seeds_of(scenario, 30)), "nobody has noticed"

@@ -1,0 +1,37 @@
+"""Which runs of a schedule tell most, found by breaking its rule (`test_mutants.py`, `test_rescaling_mutants.py`).
+
+Many a broken rule is seen under every third seed only. The seed noted here is the one under which all the mutants of a
+schedule are seen, soonest. As soon as anything is drawn otherwise it is a seed like any other: the mutants are then
+found by one that comes later, and a better one is to be noted.
+"""
+
+from __future__ import annotations
+
+TELLING = {
+    "barrier-between-columnar-windows": 9,
+    "barrier-between-timers": 1,
+    "barrier-waits-for-a-generator": 5,
+    "cancel-overtakes-aligned-barriers": 7,
+    "driver-killed-before-commit": 2,
+    "every-source-had-ended": 24,
+    "final-watermark-at-another-parallelism": 1,
+    "last-word-beside-an-idle-producer": 7,
+    "layers-of-different-time": 2,
+    "owners-of-different-time": 8,
+    "released-while-a-checkpoint-is-pending": 26,
+    "resumed-in-the-middle-of-draining": 7,
+    "rows-are-overtaken-on-the-way-to-their-key": 2,
+    "several-rescales-in-a-row": 9,
+    "split-between-enumerator-and-reader": 5,
+    "splits-of-different-time-are-dealt-out": 3,
+    "splits-that-nobody-has-begun": 2,
+    "state-changed-behind-the-barrier": 5,
+    "time-goes-on-after-a-resume": 2,
+}
+"""Schedule -> seed. Where none is noted, 0 is as good as any."""
+
+
+def seeds_of(scenario: str, count: int) -> list[int]:
+    """`count` different seeds, the telling one first."""
+    telling = TELLING.get(scenario, 0)
+    return [telling, *(seed for seed in range(count) if seed != telling)][:count]
