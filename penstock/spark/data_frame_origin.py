@@ -20,7 +20,8 @@ where only the path is known. `rows`: for each collection of the program's, the 
 
 _FILE = re.compile(r"path=([^;]*);.*? length=(\d+);.*? modification_time=(\d+);")
 _SPLITS = re.compile(r", splits=(?:Some\(\d+\)|None)")  # how many depends on the cores that Spark has
-_NUMBER = re.compile(r"#(\d+)|(?<=CTERelationDef )(\d+)|(?<=CTERelationRef )(\d+)")  # as a session counts
+# As a session counts them, behind a column's name: what stands alone ("#5") is a value of the query.
+_NUMBER = re.compile(r"(?<=[^\s(,\[])#(\d+)|(?<=CTERelationDef )(\d+)|(?<=CTERelationRef )(\d+)")
 _ANY_WIDTH = 2**31 - 1
 
 
