@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 from collections import Counter
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.unit.runtime.small_job import CommittedRows, Completed, SmallJob
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
 
+@functools.cache
 def program(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     assert spec is not None and spec.loader is not None
@@ -122,17 +124,23 @@ def test_silent_sensors(parallelism, seed):
     assert sorted(rows_of(lambda env: example.alerts_and_returns(env, readings), parallelism, seed)) == sorted(expected)
 
 
-@HOW
-def test_traffic_by_service(parallelism, seed):
-    example = program("traffic_by_service")
-    requests = 100_000
+@functools.cache
+def expected_traffic(requests: int) -> dict[tuple[str, int], list[int]]:
     expected: dict[tuple[str, int], list[int]] = {}
-    for row in example.requests(0, requests).to_pylist():
+    for row in program("traffic_by_service").requests(0, requests).to_pylist():
         found = expected.setdefault((row["service"], row["at"] - row["at"] % 200), [0, 0, 0, 0])
         found[0] += 1
         found[1] += row["status"] >= 500
         found[2] += row["sent_bytes"]
         found[3] = max(found[3], row["sent_bytes"])
+    return expected
+
+
+@HOW
+def test_traffic_by_service(parallelism, seed):
+    example = program("traffic_by_service")
+    requests = 100_000
+    expected = expected_traffic(requests)
     rows = rows_of(lambda env: example.traffic(env, requests, Duration.of_millis(200)), parallelism, seed)
     assert {(r.service, r.window_start): [r.requests, r.failed, r.sent_bytes, r.largest] for r in rows} == expected
     assert len(rows) == len(expected)
