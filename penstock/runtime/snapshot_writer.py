@@ -84,6 +84,7 @@ class SnapshotWriter:
         self._clock = clock
         self._checkpoints: dict[int, _SlotCheckpoint] = {}
         self._ended: set[int] = set()
+        self._revoked = False
         self.mailbox = Mailbox()
 
     def step(self) -> bool:
@@ -99,6 +100,11 @@ class SnapshotWriter:
             case Ended(checkpoint_id):
                 self._drop(checkpoint_id)
         return True
+
+    def revoke(self) -> None:
+        """From any thread: the generation is over, and does not wait until all of a large state is written. `close`
+        follows."""
+        self._revoked = True
 
     def close(self) -> None:
         """The generation is over: nothing of what is being written stays."""
@@ -123,6 +129,8 @@ class SnapshotWriter:
             return
         try:
             for encoded in capture.state.encode():
+                if self._revoked:
+                    return
                 offset, length_bytes, crc = checkpoint.segment.add(encoded.parts, borrowed=True)
                 capture.keyed.append(
                     StateRange(encoded.operator, encoded.name, 0, offset, length_bytes, crc, encoded.entries)

@@ -139,6 +139,7 @@ class WriterRunner:
 
     def revoke(self) -> None:
         self._revoked = True
+        self._writer.revoke()
         self._writer.mailbox.ring()
 
     def wait(self, timeout_ms: float | None) -> None:

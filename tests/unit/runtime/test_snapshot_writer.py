@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,9 @@ from penstock.protocol.messages import SlotAck
 from penstock.protocol.snapshot import SubtaskSnapshot
 from penstock.runtime import snapshot_writer
 from penstock.runtime.snapshot_writer import Ended
+from penstock.runtime.subtask_runner import WriterRunner
+from penstock.state.backend import EncodedState
+from penstock.state.hash_map import HashMapSnapshot
 from penstock.storage import segments
 from penstock.storage.local import LocalStore
 from penstock.storage.memory import MemoryStore
@@ -219,6 +222,29 @@ def test_nothing_of_a_checkpoint_stays_that_its_generation_did_not_finish(tmp_pa
     job.run(until=lambda: bool(files_of(tmp_path)))
     job.writers[0].close()
     assert not files_of(tmp_path) and not job.acks
+
+
+@pytest.mark.usefixtures("nothing_is_collected")
+def test_who_lets_go_does_not_write_large_state_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[A slot is lost while its neighbours write: they would not restart before all of their state is in a file that
+    nobody wants.]"""
+    encode, made = HashMapSnapshot.encode, []
+
+    def large(snapshot: HashMapSnapshot) -> Iterator[EncodedState]:
+        for encoded in list(encode(snapshot)) * 100:
+            made.append(encoded)
+            yield encoded
+            runner.revoke()
+
+    monkeypatch.setattr(HashMapSnapshot, "encode", large)
+    job = job_with_state(lambda row: row, LocalStore(tmp_path))
+    runner = WriterRunner(job.writers[0], lambda error: pytest.fail(str(error)))
+    job.run(turns=25)
+    job.trigger(1, 0)
+    job.run(until=lambda: bool(made))
+    assert len(made) == 2 and files_of(tmp_path)
+    runner.step()
+    assert runner.done and not files_of(tmp_path) and not job.acks
 
 
 class FullStore(MemoryStore):
