@@ -13,28 +13,29 @@ import pytest
 ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
 """Python's 700 are for programs that make garbage slowly; a collection took an eighth of the tests' time."""
 
-SPREAD = (
-    "chaos/test_kills.py",
-    "spark/test_command_line.py",
-    "spark/test_docs.py",
-    "spark/test_java.py",
-    "spark/test_programs.py",
-)
-"""The tests of these files run wherever there is room: they start what they need themselves, or last long. The tests
-of any other file share what its fixtures have made, a Spark above all."""
+SPREAD = ("spark/test_command_line.py", "spark/test_java.py")
+"""The tests of these files start what they need themselves, and run wherever there is room. The tests of any other file
+share what its fixtures have made, a Spark above all."""
 
-LONGEST_FIRST = [
-    "test_standalone.py",
-    "test_programs.py",
-    "test_kills.py",
-    "test_docs.py",
-    "test_identity.py",
-    "test_faults_storage.py",
-    "test_command_line.py",
-    "test_faults_user_code.py",
-    "test_data_frames.py",
-    "test_slots_of_jobs.py",
+BEHIND_EACH_OTHER = [
+    ("chaos/test_standalone.py",),
+    ("chaos/test_kills.py",),
+    ("spark/test_data_frames.py",),
+    ("spark/test_docs.py",),
+    ("spark/test_identity.py", "spark/test_faults_storage.py"),
+    ("spark/test_demo.py",),
+    ("spark/test_faults_user_code.py", "spark/test_faults_connections.py", "spark/test_rescale.py"),
+    ("spark/test_slots_of_jobs.py", "spark/test_slots.py", "spark/test_flight_delays_verification.py"),
+    ("spark/test_programs.py",),
+    ("spark/test_command_line.py",),
 ]
+"""Longest first. The files of one line share a Spark, too: see `shared_spark.py`."""
+
+_PLACES = {name: (row, column) for row, names in enumerate(BEHIND_EACH_OTHER) for column, name in enumerate(names)}
+
+
+def _name(path: str) -> str:
+    return "/".join(path.split("/")[-2:])
 
 
 @pytest.hookimpl(wrapper=True)
@@ -49,8 +50,7 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    rank = {name: place for place, name in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
+    items.sort(key=lambda item: _PLACES.get(_name(item.path.as_posix()), (len(BEHIND_EACH_OTHER), 0)))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -60,7 +60,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return nodeid if file.endswith(SPREAD) else file
+            if file.endswith(SPREAD):
+                return nodeid
+            place = _PLACES.get(_name(file))
+            return file if place is None else BEHIND_EACH_OTHER[place[0]][0]
 
     config.option.loadscopereorder = False
     return Scheduling(config, log)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,21 +7,19 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from quick_java import use_quick_java
+import shared_spark
+from quick_spark import quick_spark
 
 
 @pytest.fixture(scope="session", autouse=True)
-def quick_java() -> None:
-    use_quick_java()
+def every_spark_is_quick() -> Iterator[None]:
+    with quick_spark():
+        yield
+        shared_spark.stop()
 
 
 @pytest.fixture(scope="module")
-def spark_session() -> Iterator[object]:
-    """A user's session, as Spark makes it: `local[4]`, where a task is tried once."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    from pyspark.sql import SparkSession
-
-    session = SparkSession.builder.master("local[4]").config("spark.ui.enabled", "false").getOrCreate()
-    yield session
-    session.stop()
+def spark_session() -> object:
+    """`local[4]`, where a task is tried once, with the daemon that penstock's own Spark has: that of a plain Spark
+    imports for each slot that was killed. Executors of a cluster have the plain one, in `test_standalone.py`."""
+    return shared_spark.users_session(shared_spark.WITH_OUR_DAEMON)

@@ -11,8 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pyspark
-from quick_java import FLAGS
+import quick_spark
 
 START_S = 60.0
 
@@ -56,10 +55,10 @@ class StandaloneCluster:
                 process.wait(10.0)
 
     def _launch(self, name: str, spark_class: str, *arguments: str) -> None:
-        home = Path(pyspark.__file__).parent
+        home = Path(os.environ["SPARK_HOME"])
         environment = {
-            **os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable,
-            "SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": FLAGS,
+            **os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable,
+            "SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": quick_spark.java_options,
             "SPARK_NO_DAEMONIZE": "1",
         }  # fmt: skip
         # Workers must get everything of ours from the driver.

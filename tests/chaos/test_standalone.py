@@ -3,6 +3,7 @@ decommissioned, while every edge stays exact. Executors have our code from the d
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -16,7 +17,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import every_edge
-from quick_java import FLAGS
+import quick_spark
+import shared_spark
 from standalone import StandaloneCluster, decommission, executor_of
 from test_kills import options
 
@@ -48,12 +50,14 @@ def session(cluster: StandaloneCluster) -> Iterator[Any]:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
 
+    shared_spark.stop()
     builder = SparkSession.builder.master(cluster.master).config("spark.ui.enabled", "false")
     settings = {
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": FLAGS,
+        "spark.executor.extraJavaOptions": quick_spark.java_options,
+        **shared_spark.USERS,
         "spark.executor.cores": "2",
         "spark.decommission.enabled": "true",
     }
@@ -83,8 +87,9 @@ class Running:
         deadline = time.monotonic() + WAIT_S
         while True:
             report = self.client.report()
-            if condition(report):
-                return report
+            with contextlib.suppress(FileNotFoundError):  # a process has gone since the report
+                if condition(report):
+                    return report
             assert time.monotonic() < deadline, f"{what}: {report}"
             if self.client.get_job_execution_result().done():
                 pytest.fail(f"{what}: the job has ended: {self.client.wait(0)}")

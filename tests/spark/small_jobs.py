@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -85,3 +86,17 @@ def is_alive(pid: int) -> bool:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return False
+
+
+def descendants(pid: int) -> set[int]:
+    """Of a process, itself included."""
+    parents = {}
+    for status in Path("/proc").glob("[0-9]*/status"):
+        try:
+            parents[int(status.parent.name)] = int(re.search(r"^PPid:\t(\d+)", status.read_text(), re.M)[1])
+        except OSError:
+            continue
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found

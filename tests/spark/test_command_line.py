@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from small_jobs import committed, is_alive, wait_until
+from small_jobs import committed, descendants, is_alive, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 120
@@ -149,34 +149,40 @@ def terminal() -> Iterator[tuple[int, list[bytes]]]:
     os.close(ours)
 
 
-def test_python_runs_a_program_with_a_line_of_progress_and_what_user_code_prints(program, tmp_path, terminal):
+def assert_only_the_users_own_lines(stderr: str, file: Path) -> None:
+    """What is told of a program `FAILING`."""
+    told = stderr[stderr.index("Traceback") :].splitlines()
+    assert re.fullmatch(rf'  File "{file}", line \d+, in parse', told[1])
+    assert "ValueError: invalid literal for int() with base 10: 'x'" in told
+    assert any(line.startswith("operator 'parse': ValueError") for line in told)
+    assert "penstock/" not in stderr, "no frame of ours"
+
+
+def test_python_runs_a_program_with_a_line_of_progress_what_user_code_prints_and_its_error(program, tmp_path, terminal):
     theirs, heard = terminal
-    command = [sys.executable, str(program(PRINTING))]
+    file = program(PRINTING + FAILING)
     done = subprocess.run(
-        command, cwd=tmp_path, env=surroundings(), stdout=subprocess.PIPE, stderr=theirs, text=True, timeout=LIMIT_S
-    )
+        [sys.executable, str(file)],
+        cwd=tmp_path, env=surroundings(), stdout=subprocess.PIPE, stderr=theirs, text=True, timeout=LIMIT_S,
+    )  # fmt: skip
     shown = b"".join(heard).decode()
-    assert done.returncode == 0, shown
+    assert done.returncode == 1, shown
     assert len(THOUGHTS.findall(done.stdout)) == 4
     printed = [line.partition("> ")[2] for line in done.stdout.splitlines()]
     assert sorted(line for line in printed if "!" in line) == ["even4!", "odd2!"]
-    assert done.stdout.endswith("the program goes on\n")
+    assert done.stdout.endswith("the program goes on\n1\n")
     assert len(re.findall(r"[12]> wrong: [0-3]", shown)) == 4
     assert re.search(r"\[printing\] RUNNING  [\d,]+ rows/s", shown)
-    assert "Traceback" not in shown
+    assert shown.count("Traceback") == 1, "the end's"
+    assert_only_the_users_own_lines(shown, file)
 
 
 def test_a_failed_program_ends_with_the_users_traceback_and_exit_code_1(program, tmp_path):
     file = program(FAILING)
-    for command in ([sys.executable, file], [sys.executable, "-m", "penstock.cli.main", "run", file]):
-        done = run(*command, cwd=tmp_path)
-        assert done.returncode == 1
-        told = done.stderr[done.stderr.index("Traceback") :].splitlines()
-        assert re.fullmatch(rf'  File "{file}", line \d+, in parse', told[1])
-        assert "ValueError: invalid literal for int() with base 10: 'x'" in told
-        assert any(line.startswith("operator 'parse': ValueError") for line in told)
-        assert "penstock/" not in done.stderr, "no frame of ours"
-        assert done.stdout == "1\n"
+    done = run(sys.executable, "-m", "penstock.cli.main", "run", file, cwd=tmp_path)
+    assert done.returncode == 1
+    assert_only_the_users_own_lines(done.stderr, file)
+    assert done.stdout == "1\n"
 
 
 def test_penstock_run_is_interrupted_and_goes_on_from_latest(program, tmp_path):
@@ -192,6 +198,8 @@ def test_penstock_run_is_interrupted_and_goes_on_from_latest(program, tmp_path):
     )
     try:
         wait_until(lambda: committed(out) or first.poll() is not None, "the first output is committed", LIMIT_S)
+        processes = descendants(first.pid)
+        assert len(processes) >= 5  # the program, its JVM, PySpark's daemon, two slots
         os.killpg(first.pid, signal.SIGINT)  # as a terminal does: to the program and its JVM
         _, told = first.communicate(timeout=LIMIT_S)
     finally:
@@ -199,9 +207,10 @@ def test_penstock_run_is_interrupted_and_goes_on_from_latest(program, tmp_path):
             first.kill()
     assert first.returncode == 130, told
     (directory,) = checkpoints.iterdir()
-    assert f"resume it with -s {directory}" in told
+    assert f"penstock: resume it with -s {directory}\n" in told
     assert "Traceback" not in told
-    wait_until(lambda: not any(map(is_alive, session(first.pid))), "all its processes are gone")
+    left = processes | set(session(first.pid))
+    wait_until(lambda: not any(map(is_alive, left)), f"the end of {left}", 15.0)
 
     done = run(*command, "-s", "latest", *job, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

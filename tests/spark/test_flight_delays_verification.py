@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from shared_spark import own_substrate
 
 from flights import FlightFiles, prepare
 from job import STATISTICS, WEATHER_NAMES, JoinPlaneAndWeather, Totals, advance
 from penstock.common import Row
-from penstock.spark.session import open_session
 from verify import verify
 
 ROWS = 3000
@@ -23,11 +23,9 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    open_session("verification", 2)
-    session = SparkSession.builder.getOrCreate()
-    yield session
-    session.stop()
+def spark() -> SparkSession:
+    own_substrate(2)
+    return SparkSession.builder.getOrCreate()
 
 
 @pytest.fixture(scope="module")

@@ -14,10 +14,12 @@ from small_jobs import (
     WAIT_S,
     checkpoints,
     committed,
+    descendants,
     environment,
     execute,
     failure,
     file_sink,
+    is_alive,
     numbers,
     wait_until,
 )
@@ -194,7 +196,7 @@ counting(env, Path(sys.argv[2]), {rows}).execute_async("counting").wait()
 """
 
 
-def test_a_killed_driver_is_resumed_by_its_directory_and_the_result_is_exact(tmp_path: Path):
+def test_a_killed_driver_leaves_no_process_and_is_resumed_by_its_directory_exactly(tmp_path: Path):
     root, out, rows = tmp_path / "checkpoints", tmp_path / "out", 1_000_000
     program = tmp_path / "job.py"
     here = Path(__file__).parent
@@ -202,9 +204,12 @@ def test_a_killed_driver_is_resumed_by_its_directory_and_the_result_is_exact(tmp
     driver = subprocess.Popen([sys.executable, str(program), str(root), str(out)])
     try:
         wait_until(lambda: committed(out), "the first output is committed")
+        processes = descendants(driver.pid)
     finally:
         driver.send_signal(signal.SIGKILL)
         driver.wait(60)
+    assert len(processes) >= 5  # the program, its JVM, PySpark's daemon, two slots
+    wait_until(lambda: not any(map(is_alive, processes)), f"the end of {processes}", 15.0)
     env = environment(execution_state__recovery_path=str(root / ID), **checkpoints(root))
     client = counting(env, out, rows, 3000.0).execute_async("counting")
     wait_until(lambda: client.report().completed >= 3, "checkpoints of the second driver")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from quick_spark import FLAGS
 
 from penstock.spark import java
 from penstock.spark.java import JavaMissing, ensure_java, find_java, home_for
@@ -96,7 +97,10 @@ def test_spark_runs_on_the_java_from_pypi_alone(tmp_path):
         found = next((p for p in (Path("/bin") / tool, Path("/usr/bin") / tool) if p.exists()), None)
         if found is not None:
             (tools / tool).symlink_to(found)
-    environment = {"PATH": str(tools), "HOME": str(tmp_path), "PYTHONPATH": str(ROOT), "LANG": "C.UTF-8"}
+    environment = {
+        "PATH": str(tools), "HOME": str(tmp_path), "PYTHONPATH": str(ROOT), "LANG": "C.UTF-8",
+        "SPARK_HOME": os.environ["SPARK_HOME"], "SPARK_SUBMIT_OPTS": FLAGS, "SPARK_LAUNCHER_OPTS": FLAGS,
+    }  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=110, check=False
     )

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from shared_spark import own_substrate
 
 from penstock.common.configuration import Configuration
 from penstock.network.control_server import ControlServer
@@ -19,7 +20,6 @@ from penstock.network.io_loop import IoLoop
 from penstock.network.listening import listen
 from penstock.protocol.elements import Generation
 from penstock.protocol.messages import Cancel, Deploy, Leave, Left, Peer, Printed, ReachedEndOfData, Register
-from penstock.spark.session import open_session
 from penstock.spark.slot_task import SlotArguments, slot_task
 from penstock.spark.slots import SparkSlots
 from penstock.spark.submission import search_path
@@ -33,9 +33,7 @@ G = Generation(1, 0)
 
 @pytest.fixture(scope="module")
 def substrate():
-    substrate = open_session("test of slots", SLOTS)
-    yield substrate
-    substrate.context.stop()
+    return own_substrate(SLOTS)
 
 
 class Driver:

@@ -6,30 +6,25 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from shared_spark import own_substrate
 
 from penstock.common import Configuration, Types, WatermarkStrategy
 from penstock.common.job_execution import JobExecutionError
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors.number_seq import NumberSequenceSource
 from penstock.network.listening import PortError
-from penstock.spark.session import open_session
 
-ROOT = Path(__file__).resolve().parents[2]
 WAIT_S = 90.0
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(200)]
 
 
 @pytest.fixture(scope="module")
 def context():
-    context = open_session("test of jobs", 2).context
-    yield context
-    context.stop()
+    return own_substrate(2).context
 
 
 @pytest.fixture
@@ -139,83 +134,3 @@ def test_a_port_that_is_taken_is_told_before_the_job_starts(env):
         numbers(env, 10).print()
         with pytest.raises(PortError, match=f"jobmanager.rpc.bind-port: port {port} cannot be used"):
             env.execute("no port")
-
-
-PROGRAM = """
-import time
-from beside_the_job import slow
-from penstock.common import Types, WatermarkStrategy
-from penstock.datastream import StreamExecutionEnvironment
-from penstock.datastream.connectors.number_seq import NumberSequenceSource
-
-env = StreamExecutionEnvironment.get_execution_environment()
-env.set_parallelism(2)
-env.enable_checkpointing(100)
-source = NumberSequenceSource(0, 1_000_000)
-env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers", Types.LONG()).map(
-    slow, output_type=Types.LONG()).print()
-env.execute("endless")
-"""
-
-
-@pytest.fixture
-def endless(tmp_path):
-    """Starts a program that never ends, in a process group of its own, and waits for its third checkpoint."""
-    (tmp_path / "job.py").write_text(PROGRAM)
-    (tmp_path / "beside_the_job.py").write_text("import time\ndef slow(x):\n    time.sleep(0.005)\n    return x\n")
-    checkpoints = tmp_path / "checkpoints"
-    command = [
-        sys.executable, "-m", "penstock.cli.main", "run",
-        "-D", f"execution.checkpointing.dir={checkpoints}",
-        "-D", "execution.checkpointing.externalized-checkpoint-retention=RETAIN_ON_CANCELLATION",
-        str(tmp_path / "job.py"),
-    ]  # fmt: skip
-    program = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd="/",
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True,
-    )  # fmt: skip
-
-    def newest():
-        assert program.poll() is None, program.stderr.read()
-        return max((int(path.name[4:]) for path in checkpoints.glob("*/chk-*")), default=0)
-
-    wait_until(lambda: newest() >= 3, "three checkpoints")
-    yield program, checkpoints
-    if program.poll() is None:
-        program.kill()
-    program.stderr.close()
-
-
-def descendants(pid: int) -> set[int]:
-    """Of a process, itself included."""
-    parents = {}
-    for status in Path("/proc").glob("[0-9]*/status"):
-        try:
-            parents[int(status.parent.name)] = int(re.search(r"^PPid:\t(\d+)", status.read_text(), re.M)[1])
-        except OSError:
-            continue
-    found = {pid}
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found
-
-
-def test_ctrl_c_is_a_clean_stop_that_tells_where_to_go_on(endless):
-    program, checkpoints = endless
-    processes = descendants(program.pid)
-    assert len(processes) >= 5  # the program, its JVM, PySpark's daemon, two slots
-    os.killpg(program.pid, signal.SIGINT)
-    _, said = program.communicate(timeout=WAIT_S)
-    assert program.returncode == 130
-    (job,) = checkpoints.iterdir()
-    assert f"penstock: resume it with -s {job}\n" in said
-    assert "Traceback" not in said
-    wait_until(lambda: not any(map(is_alive, processes)), f"the end of {processes}", 15.0)
-
-
-def test_a_killed_driver_leaves_no_process(endless):
-    program, _ = endless
-    processes = descendants(program.pid)
-    program.kill()
-    program.wait(WAIT_S)
-    wait_until(lambda: not any(map(is_alive, processes)), f"the end of {processes}", 15.0)
