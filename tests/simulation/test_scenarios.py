@@ -6,15 +6,23 @@ import re
 
 import pytest
 
+from penstock.simulation.running import Verdict
 from penstock.simulation.scenarios import SCENARIOS, run_scenario
 from tests.simulation.telling_seeds import TELLING, seeds_of
 
-RUNS = 4
+RUNS = 3
+"""The telling seed and two others see every mutant that has a schedule; the first six seeds left two of them unseen."""
+RUNS_MAX = 6
+"""As many, where the schedule does not come about sooner."""
 
 
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
 def test_the_schedule_comes_about_and_breaks_nothing(name: str) -> None:
-    verdicts = [run_scenario(name, seed) for seed in seeds_of(name, RUNS)]
+    verdicts: list[Verdict] = []
+    for seed in seeds_of(name, RUNS_MAX):
+        verdicts.append(run_scenario(name, seed))
+        if len(verdicts) >= RUNS and any(v.came_about for v in verdicts):
+            break
     failed = [f"seed {v.seed}: {violation}" for v in verdicts for violation in v.violations]
     assert not failed, "\n".join([f"python -m penstock.simulation --scenario {name} --seeds <seed> --trace", *failed])
     assert any(v.came_about for v in verdicts), "in no run has the schedule come about: nothing is proved"
