@@ -7,6 +7,7 @@ column per field, so no Python object per row is made beside the values themselv
 from __future__ import annotations
 
 from abc import abstractmethod
+from array import array
 from functools import cached_property
 from typing import Any, Sequence
 
@@ -53,11 +54,21 @@ class ColumnType(TypeInformation):
         return self.decode_column(batch.column(0))
 
 
-def whole(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+_INTEGER_CODES = {8: "b", 16: "h", 32: "i", 64: "q"}
+
+
+def integers(values: Sequence[int], arrow_type: pa.DataType) -> pa.Array:
+    """A column of signed integers, none of them missing, made with less ado than by `pa.array`, which costs few values
+    as much as a hundred. Raises OverflowError for one that is out of range, TypeError for what is no integer."""
+    packed = array(_INTEGER_CODES[arrow_type.bit_width], values)
+    return pa.Array.from_buffers(arrow_type, len(packed), [None, pa.py_buffer(packed)])
+
+
+def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Arrow splits a column of more than 2 GB; a batch cannot hold it."""
-    if isinstance(array, pa.ChunkedArray):
+    if isinstance(column, pa.ChunkedArray):
         raise OverflowError("one batch holds more than 2 GB of this column; make its rows smaller")
-    return array
+    return column
 
 
 def first_refused(type: ColumnType, values: Sequence[Any], error: BaseException) -> tuple[int, str]:

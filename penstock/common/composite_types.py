@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
-from typing import Any, Callable, Sequence
+from itertools import accumulate, chain
+from typing import Any, Callable, Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ from penstock.common.columns import (
     ENCODING_ERRORS,
     ColumnType,
     RefusedValue,
+    integers,
     reason,
     shown,
     whole,
@@ -61,22 +62,25 @@ class _FieldsType(ColumnType):
     def schema(self) -> pa.Schema:
         return pa.schema([(n, t.arrow_type) for n, t in zip(self.field_names, self.field_types)])
 
-    def _columns(self, values: Sequence[Any]) -> list[list[Any]]:
+    def _columns(self, values: Sequence[Any]) -> Sequence[Sequence[Any]]:
         rows = self._as_tuples(values)
+        if 0 < len(rows) <= _CHUNK_ROWS:
+            return self._fields(rows)
         columns: list[list[Any]] = [[] for _ in self.field_types]
         for start in range(0, len(rows), _CHUNK_ROWS):
-            fields = list(zip(*rows[start : start + _CHUNK_ROWS], strict=True))
-            if len(fields) != len(columns):
-                raise RefusedValue(f"it has {len(fields)} fields, declared are {len(columns)}")
-            for column, part in zip(columns, fields):
+            for column, part in zip(columns, self._fields(rows[start : start + _CHUNK_ROWS])):
                 column.extend(part)
         return columns
 
+    def _fields(self, rows: Sequence[tuple[Any, ...]]) -> Sequence[Sequence[Any]]:
+        fields = list(zip(*rows, strict=True))
+        if len(fields) != len(self.field_types):
+            raise RefusedValue(f"it has {len(fields)} fields, declared are {len(self.field_types)}")
+        return fields
+
     def encode(self, rows: Sequence[Any]) -> list[pa.Array]:
-        columns: list[list[Any]] | None = None
         try:
-            columns = self._columns(rows)
-            return [whole(t.encode_column(c)) for t, c in zip(self.field_types, columns)]
+            return [whole(t.encode_column(c)) for t, c in zip(self.field_types, self._columns(rows))]
         except ENCODING_ERRORS as error:
             raise self._refusal(rows, error) from error
 
@@ -101,11 +105,11 @@ class _FieldsType(ColumnType):
         return RowTypeError(f"the rows do not fit their declared type {self}: {reason(error)}", 0)
 
     def encode_column(self, values: Sequence[Any]) -> pa.Array:
-        missing = np.fromiter((v is None for v in values), bool, len(values))
-        if missing.any():
+        columns: Sequence[Sequence[Any]]
+        if type(None) in set(map(type, values)):
             nothing = (None,) * len(self.field_types)
             columns = self._columns_with_missing(values, nothing)
-            mask = pa.array(missing)
+            mask = pa.array([v is None for v in values])
         else:
             columns, mask = self._columns(values), None
         arrays = [whole(t.encode_column(c)) for t, c in zip(self.field_types, columns)]
@@ -235,13 +239,15 @@ def _lengths(values: Sequence[Any], allowed: tuple[type, ...], expected: str) ->
     for kind in kinds:
         if kind is not type(None) and not issubclass(kind, allowed):
             raise RefusedValue(f"expected a {expected}, got a {kind.__name__}")
-    lengths = np.fromiter((0 if v is None else len(v) for v in values), np.int64, len(values))
-    offsets = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    if offsets[-1] > np.iinfo(np.int32).max:
-        raise OverflowError("one batch holds more than 2^31 elements of this column; make its rows smaller")
-    mask = pa.array([v is None for v in values]) if type(None) in kinds else None
-    return pa.array(offsets.astype(np.int32)), mask
+    mask = None
+    lengths: Iterable[int] = map(len, values)
+    if type(None) in kinds:
+        mask = pa.array([v is None for v in values])
+        lengths = (0 if v is None else len(v) for v in values)
+    try:
+        return integers(list(accumulate(lengths, initial=0)), pa.int32()), mask
+    except OverflowError:
+        raise OverflowError("one batch holds more than 2^31 elements of this column; make its rows smaller") from None
 
 
 @dataclass(frozen=True)

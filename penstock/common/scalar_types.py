@@ -17,9 +17,10 @@ import cloudpickle
 import numpy as np
 import pyarrow as pa
 
-from penstock.common.columns import ColumnType, RefusedValue
+from penstock.common.columns import ColumnType, RefusedValue, integers
 
 _NONE = type(None)
+_INTEGERS = {int}
 _FLOAT_MAX = float(np.finfo(np.float32).max)
 
 
@@ -52,7 +53,13 @@ class IntegerType(BasicType):
     _exact: ClassVar[frozenset[type]] = frozenset({int, _NONE})
 
     def encode_column(self, values: Sequence[Any]) -> pa.Array:
-        if not set(map(type, values)) <= self._exact:
+        kinds = set(map(type, values))
+        if kinds == _INTEGERS:
+            try:
+                return integers(values, self.arrow)
+            except OverflowError:
+                pass  # Arrow says it better
+        if not kinds <= self._exact:
             for value in values:
                 if value is not None and (not isinstance(value, numbers.Integral) or isinstance(value, bool)):
                     raise RefusedValue(f"expected an int, got a {type(value).__name__}")

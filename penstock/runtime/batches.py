@@ -6,6 +6,7 @@ from typing import Any, Literal, Sequence
 
 import pyarrow as pa
 
+from penstock.common.columns import integers
 from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN, TIMESTAMP_COLUMN, TypeInformation
 from penstock.common.types import PICKLED, Types
 from penstock.graph.job_graph import Edge
@@ -52,6 +53,13 @@ def wire_schema(edge: Edge) -> pa.Schema:
     if partitioner.kind is PartitionerKind.HASH:
         schema = schema.append(KEY_GROUP_FIELD)
     return schema
+
+
+def timestamp_column(timestamps: Sequence[int | None]) -> pa.Array:
+    try:
+        return integers(timestamps, TIMESTAMP_FIELD.type)  # type: ignore[arg-type]
+    except TypeError:  # some rows have none
+        return pa.array(timestamps, TIMESTAMP_FIELD.type)
 
 
 def with_timestamps(batch: pa.RecordBatch, timestamps: pa.Array | None) -> pa.RecordBatch:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.common.typeinfo import RowTypeError, TypeInformation
 from penstock.graph.job_graph import Vertex
-from penstock.runtime.batches import row_type, with_timestamps
+from penstock.runtime.batches import row_type, timestamp_column, with_timestamps
 from penstock.runtime.event_time.timers import Timer, Timers
 from penstock.runtime.failures import OperatorFailure
 from penstock.runtime.operators.element import CurrentElement, SideRow
@@ -200,7 +200,7 @@ class Chain:
             raise OperatorFailure(self._output_operator, error) from error
         batch = pa.RecordBatch.from_arrays(arrays, schema=output_type.schema)
         if stamps is not None:
-            batch = with_timestamps(batch, pa.array(stamps, pa.int64()))
+            batch = with_timestamps(batch, timestamp_column(stamps))
         self._emit(batch, made, tag)
 
     def _feed(self, piece: Slice) -> Iterator[Any]:
