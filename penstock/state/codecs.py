@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
+from array import array
 from dataclasses import dataclass
 from typing import Any, Callable, Iterator
 
@@ -26,6 +27,8 @@ from penstock.state.tables import independent
 
 _STRING_HEADER = struct.Struct("<cI")
 _SCHEMA_METADATA = b"penstock.state"
+_AS_ALWAYS = pa.ipc.IpcWriteOptions()
+"""Without options pyarrow looks for them in the process's environment, for each stream."""
 
 Entry = tuple[Any, int, Any]
 """(key, key group, value)"""
@@ -72,13 +75,12 @@ def declared_metadata(schema: StateSchema) -> dict[bytes, bytes]:
 
 
 def encode_batch(
-    codec: StateCodec, schema: pa.Schema, keys: list[Any], groups: list[tuple[int, int]], values: list[Any]
+    codec: StateCodec, schema: pa.Schema, keys: list[Any], key_groups: array[int], values: list[Any]
 ) -> pa.RecordBatch:
-    """`groups`: (key group, how many of the keys in a row are in it). Raises `RowTypeError` for a value that does not
-    fit, `UnsupportedKey` for a key."""
-    runs = np.array(groups, dtype=np.int64)
-    key_groups = np.repeat(runs[:, 0].astype(np.uint16), runs[:, 1])
-    arrays = [*codec.type.encode(values), encode_keys(keys), pa.array(key_groups)]
+    """`key_groups` of the keys, as 16 bits each; they become the batch's. Raises `RowTypeError` for a value that does
+    not fit, `UnsupportedKey` for a key."""
+    groups = pa.Array.from_buffers(pa.uint16(), len(key_groups), [None, pa.py_buffer(key_groups)])
+    arrays = [*codec.type.encode(values), encode_keys(keys), groups]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -118,7 +120,7 @@ def described_failure(error: Exception, described: str, keys: list[Any]) -> Stat
 
 def write_stream(schema: pa.Schema, batches: list[pa.RecordBatch]) -> memoryview:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema) as writer:
+    with pa.ipc.new_stream(sink, schema, options=_AS_ALWAYS) as writer:
         for batch in batches:
             writer.write_batch(batch)
     return memoryview(sink.getvalue()).cast("B")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from array import array
+from itertools import islice, repeat
 from typing import Any, Iterator, Mapping
 
 import pyarrow as pa
@@ -48,7 +49,8 @@ class HashMapStateBackend(RestoringBackend):
         self._at = CurrentKey()
         self._window_at = CurrentKey()
         self._tables: dict[StateName, StateTable] = {}
-        self._codecs: dict[StateName, StateCodec] = {}
+        self._codecs: dict[StateName, tuple[StateCodec, pa.Schema]] = {}
+        """With the schema of what they write."""
         self._handles: dict[StateName, Handle] = {}
 
     def set_current_key(self, key: Any, key_group: int) -> None:
@@ -95,12 +97,14 @@ class HashMapStateBackend(RestoringBackend):
         table = StateTable(declared, self._max_parallelism, codec.copy_value, self._described(name))
         self._fill(table, codec, self._take_restored(name))
         self._tables[name] = table
-        self._codecs[name] = codec
+        self._codecs[name] = codec, stream_schema(declared, codec.type)
         self._handles[name] = handle = _handle(descriptor, table, at, codec.changeable)
         return handle
 
     def snapshot(self) -> HashMapSnapshot:
-        tables = [(self._codecs[name], table.snapshot(), self._described(name)) for name, table in self._tables.items()]
+        tables = [
+            (*self._codecs[name], table.snapshot(), self._described(name)) for name, table in self._tables.items()
+        ]
         return HashMapSnapshot(tables, self._untouched())
 
     def revoke(self) -> None:
@@ -142,8 +146,10 @@ def _handle(descriptor: Any, table: StateTable, at: CurrentKey, changeable: bool
 class HashMapSnapshot:
     """Tables at a barrier, which are released bucket by bucket as they are encoded."""
 
-    def __init__(self, tables: list[tuple[StateCodec, TableSnapshot, str]], untouched: UntouchedState) -> None:
-        self.schemas = [table.schema for _, table, _ in tables] + untouched.schemas
+    def __init__(
+        self, tables: list[tuple[StateCodec, pa.Schema, TableSnapshot, str]], untouched: UntouchedState
+    ) -> None:
+        self.schemas = [table.schema for _, _, table, _ in tables] + untouched.schemas
         self._tables = tables
         self._untouched = untouched
         self._discarded = False
@@ -152,8 +158,8 @@ class HashMapSnapshot:
     def encode(self) -> Iterator[EncodedState]:
         try:
             yield from self._untouched.encode()
-            for codec, table, described in self._tables:
-                yield from self._encode_table(codec, table, described)
+            for codec, schema, table, described in self._tables:
+                yield from self._encode_table(codec, schema, table, described)
         except Exception:
             # What was given up may change under our hands.
             if not self._discarded:
@@ -166,16 +172,17 @@ class HashMapSnapshot:
         self._release()
 
     def _release(self) -> None:
-        for _, table, _ in self._tables:
+        for _, _, table, _ in self._tables:
             table.release_all()
 
-    def _encode_table(self, codec: StateCodec, table: TableSnapshot, described: str) -> Iterator[EncodedState]:
-        schema = stream_schema(table.schema, codec.type)
+    def _encode_table(
+        self, codec: StateCodec, schema: pa.Schema, table: TableSnapshot, described: str
+    ) -> Iterator[EncodedState]:
         batches: list[pa.RecordBatch] = []
         size_bytes = 0
         for batch in self._batches(codec, table, schema, described):
             batches.append(batch)
-            size_bytes += batch.nbytes
+            size_bytes += batch.get_total_buffer_size()  # nobody shares them yet; `nbytes` takes far longer
             if size_bytes >= BYTES_PER_RANGE:
                 yield self._range(table, schema, batches)
                 batches, size_bytes = [], 0
@@ -192,19 +199,21 @@ class HashMapSnapshot:
     ) -> Iterator[pa.RecordBatch]:
         """Small buckets share a batch, large ones fill several. A bucket is let go of once it is encoded."""
         keys: list[Any] = []
-        groups: list[tuple[int, int]] = []
+        key_groups = array("H")
         values: list[Any] = []
         encoded: list[int] = []
 
         def flush() -> pa.RecordBatch:
+            nonlocal key_groups
             try:
-                batch = encode_batch(codec, schema, keys, groups, values)
+                batch = encode_batch(codec, schema, keys, key_groups, values)
             except Exception as error:  # whatever a user's object does when it is pickled
                 raise described_failure(error, described, keys) from error
             for key_group in encoded:
                 table.release(key_group)
-            for taken in (keys, groups, values, encoded):
+            for taken in (keys, values, encoded):
                 taken.clear()
+            key_groups = array("H")
             return batch
 
         for key_group in range(len(table)):
@@ -214,7 +223,7 @@ class HashMapSnapshot:
             if len(keys) + len(bucket) < ENTRIES_PER_BATCH:
                 keys.extend(bucket)
                 values.extend(bucket.values())
-                groups.append((key_group, len(bucket)))
+                key_groups.extend(repeat(key_group, len(bucket)))
             else:
                 entries = iter(bucket.items())
                 while taken := list(islice(entries, ENTRIES_PER_BATCH - len(keys))):
@@ -222,7 +231,7 @@ class HashMapSnapshot:
                         return
                     keys += [key for key, _ in taken]
                     values += [value for _, value in taken]
-                    groups.append((key_group, len(taken)))
+                    key_groups.extend(repeat(key_group, len(taken)))
                     if len(keys) == ENTRIES_PER_BATCH:
                         yield flush()
             encoded.append(key_group)
