@@ -33,6 +33,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+import msgspec
+
 from penstock.protocol import failure_reasons
 from penstock.protocol.channel import ProtocolError
 from penstock.protocol.elements import Barrier
@@ -46,30 +48,26 @@ class AlignmentState(Enum):
     COLLECTING_UNALIGNED = "collecting, unaligned"
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(msgspec.Struct, frozen=True):
     """Take nothing more from this input channel until `Unblock` of the same checkpoint."""
 
     channel: int
     checkpoint_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Unblock:
+class Unblock(msgspec.Struct, frozen=True):
     channel: int
     checkpoint_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class TakeOut:
+class TakeOut(msgspec.Struct, frozen=True):
     """Remove the barrier of this checkpoint from its place in the channel's queue."""
 
     channel: int
     checkpoint_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True):
     """Take the snapshot now and send the barrier to all outputs, urgent if `unaligned`. `windows`: (channel, number
     at which it ends or None) of the input channels to capture. `barrier.age_ms` is of now."""
 
@@ -79,8 +77,7 @@ class Snapshot:
     start_delay_ms: float
 
 
-@dataclass(frozen=True, slots=True)
-class LimitWindow:
+class LimitWindow(msgspec.Struct, frozen=True):
     """The capture of this channel ends at number `until`."""
 
     channel: int
@@ -88,22 +85,19 @@ class LimitWindow:
     until: int
 
 
-@dataclass(frozen=True, slots=True)
-class AllBarriersIn:
+class AllBarriersIn(msgspec.Struct, frozen=True):
     checkpoint_id: int
     alignment_ms: float
 
 
-@dataclass(frozen=True, slots=True)
-class Declined:
+class Declined(msgspec.Struct, frozen=True):
     """Tell the coordinator and, by a cancel frame, all consumers; drop what was captured."""
 
     checkpoint_id: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Discard:
+class Discard(msgspec.Struct, frozen=True):
     """The coordinator ended the checkpoint: drop what was captured."""
 
     checkpoint_id: int

@@ -6,9 +6,9 @@ Channels take turns by bytes (`penstock.runtime.turns`), recovered layers first.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+import msgspec
 import pyarrow as pa
 
 from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN
@@ -87,8 +87,7 @@ class OpenBatch:
         self.origin.apply_rows(rows)
 
 
-@dataclass(frozen=True, slots=True)
-class GateEvent:
+class GateEvent(msgspec.Struct, frozen=True):
     """An in-band event was reached. `recovered`: it comes from a layer, so an end of data ends only that. `virtual`:
     the virtual channel of the watermark valve that it belongs to, instead of `channel`."""
 
@@ -98,15 +97,13 @@ class GateEvent:
     virtual: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GateLayerRead:
+class GateLayerRead(msgspec.Struct, frozen=True):
     """A layer has been consumed that was a virtual channel of the watermark valve."""
 
     virtual: int
 
 
-@dataclass(frozen=True, slots=True)
-class GateBarrier:
+class GateBarrier(msgspec.Struct, frozen=True):
     channel: int
     frame: AlignedBarrier
 

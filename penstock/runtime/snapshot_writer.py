@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Callable
 
+import msgspec
+
 from penstock.protocol import failure_reasons
 from penstock.protocol.channel import Captured
 from penstock.protocol.elements import Generation, SubtaskId
@@ -36,22 +38,19 @@ _RESTED_FOR_BYTES_MAX = 4 * 1024 * 1024
 """More is not written within the time for which the slot's subtasks leave us the interpreter."""
 
 
-@dataclass(frozen=True)
-class Taken:
+class Taken(msgspec.Struct, frozen=True):
     """A snapshot was taken: its state can be encoded while its windows are still open."""
 
     capture: SubtaskCapture
 
 
-@dataclass(frozen=True)
-class Closed:
+class Closed(msgspec.Struct, frozen=True):
     """All windows of a snapshot are closed: it can be written."""
 
     capture: SubtaskCapture
 
 
-@dataclass(frozen=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True):
     """A checkpoint is over: what is left of it is dropped."""
 
     checkpoint_id: int

@@ -2,38 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from penstock.protocol.elements import Barrier
 
 
-@dataclass(frozen=True)
-class Triggered:
+class Triggered(msgspec.Struct, frozen=True):
     barrier: Barrier
 
 
-@dataclass(frozen=True)
-class CheckpointOver:
+class CheckpointOver(msgspec.Struct, frozen=True):
     """`aborted` False: it is canonical."""
 
     checkpoint_id: int
     aborted: bool
 
 
-@dataclass(frozen=True)
-class Splits:
+class Splits(msgspec.Struct, frozen=True):
     splits: list[bytes]
     no_more: bool
 
 
-@dataclass(frozen=True)
-class Released:
+class Released(msgspec.Struct, frozen=True):
     """The generation runs: user code may be called."""
 
 
-@dataclass(frozen=True)
-class Unpark:
+class Unpark(msgspec.Struct, frozen=True):
     checkpoint_id: int
 
 
