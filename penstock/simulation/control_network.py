@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
-from penstock.network.control_codec import MessageOutbox, downward_decoder, upward_decoder
+from penstock.network.control_codec import MessageDecoder, MessageOutbox, downward_decoder, upward_decoder
 from penstock.protocol.messages import Message
 from penstock.simulation.world import Process, World
 
@@ -36,7 +36,7 @@ class ControlLink:
     def _arrive_up(self, data: Any) -> None:
         ends_ms = self._up_ends_ms
         if self.is_open and (ends_ms is None or self._network.world.now_ms < ends_ms):
-            message = self._network.decoded(data, upward_decoder)
+            message = self._network.decoded(data, self._network.upward)
             world = self._network.world
             if world.trace is not None:
                 world.tell(self._network.driver.name, f"<- {self.process.name}: {short(message)}")
@@ -52,7 +52,7 @@ class ControlLink:
 
     def _arrive_down(self, data: Any) -> None:
         if self.is_open:
-            message = self._network.decoded(data, downward_decoder)
+            message = self._network.decoded(data, self._network.downward)
             if self._network.world.trace is not None:
                 self._network.world.tell(self.process.name, f"<- {self._network.driver.name}: {short(message)}")
             if self._network.world.observer is not None:
@@ -94,6 +94,8 @@ class ControlNetwork:
         self.driver = driver
         self.latency_ms = latency_ms
         self._as_bytes = as_bytes
+        self.upward = upward_decoder()
+        self.downward = downward_decoder()
         self._links: dict[str, ControlLink] = {}
         self.on_message: Callable[[str, Message], None]
         self.on_lost: Callable[[str, str], None]
@@ -133,11 +135,11 @@ class ControlNetwork:
         outbox.put(message)
         return b"".join(outbox.gather())
 
-    def decoded(self, data: Any, decoder: Callable[[], Any]) -> Message:
+    def decoded(self, data: Any, decoder: MessageDecoder) -> Message:
         if not self._as_bytes:
             return data  # type: ignore[no-any-return]
-        (message,) = decoder().feed(memoryview(data))
-        return message  # type: ignore[no-any-return]
+        (message,) = decoder.feed(memoryview(data))
+        return message
 
 
 def short(message: Message) -> str:

@@ -9,7 +9,7 @@ from penstock.simulation.world import Process, World
 
 
 class _Driven:
-    __slots__ = ("runner", "pace_ms", "turn", "is_waiting", "is_stuck", "take_ring")
+    __slots__ = ("runner", "pace_ms", "turn", "is_waiting", "is_stuck", "take_ring", "is_silent")
 
     def __init__(self, runner: Runner, pace_ms: float) -> None:
         self.runner = runner
@@ -18,6 +18,7 @@ class _Driven:
         self.is_waiting = False
         self.is_stuck = False
         self.take_ring = runner.mailbox.take_ring
+        self.is_silent = runner.mailbox.is_silent
 
 
 class ScheduledRunners:
@@ -43,8 +44,8 @@ class ScheduledRunners:
         if driven.is_stuck:
             return
         driven.turn += 1
-        delay_ms += self._world.chance() * driven.pace_ms
-        self._world.after(delay_ms, self._process, self._step, driven, driven.turn)
+        world = self._world
+        world.after(delay_ms + world.chance() * driven.pace_ms, self._process, self._step, driven, driven.turn)
 
     def _step(self, driven: _Driven, turn: int) -> None:
         if turn != driven.turn:
@@ -78,11 +79,15 @@ class ScheduledRunners:
 
     def look_for_mail(self) -> None:
         """After each event of the process: whoever has been rung for gets a turn."""
-        if self._waiting:
-            for driven in [d for d in self._waiting if d.take_ring()]:
-                driven.is_waiting = False
-                self._waiting.remove(driven)
-                self._give_turn(driven, 0.0)
+        for waiting in self._waiting:
+            if not waiting.is_silent():
+                break
+        else:
+            return
+        for driven in [d for d in self._waiting if d.take_ring()]:
+            driven.is_waiting = False
+            self._waiting.remove(driven)
+            self._give_turn(driven, 0.0)
 
     def when_done(self, runners: list[Runner], timeout_ms: float, done: Callable[[], None]) -> None:
         join = (list(runners), done)
