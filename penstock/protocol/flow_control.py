@@ -34,10 +34,14 @@ class BoundSizer:
             return False
         rate = (consumed_bytes - self._counted) / (now_ms - self._since_ms)
         self._since_ms, self._counted = now_ms, consumed_bytes
-        wanted = min(rate * self._target_ms, self.bound_bytes * _RISE_MAX)
-        if wanted < self.bound_bytes:
-            wanted = self.bound_bytes + _FALL * (wanted - self.bound_bytes)
-        bound = int(min(max(wanted, self._bytes_min), self._bytes_max))
-        changed = bound != self.bound_bytes
-        self.bound_bytes = bound
-        return changed
+        before = self.bound_bytes
+        wanted = rate * self._target_ms
+        if wanted < before:
+            wanted = before + _FALL * (wanted - before)
+        elif wanted > before * _RISE_MAX:
+            wanted = before * _RISE_MAX
+        if wanted <= self._bytes_min:
+            self.bound_bytes = self._bytes_min
+        else:
+            self.bound_bytes = int(wanted) if wanted < self._bytes_max else self._bytes_max
+        return self.bound_bytes != before

@@ -83,7 +83,8 @@ class SlotRoster:
     def spares(self) -> list[Register]:
         """Who can take a lost slot's place, in the order in which they are asked to."""
         holders = [seat.holder for seat in self._seats if seat.holder is not None]
-        return sorted((h for h in holders if self.plays(h.process) is None), key=lambda h: h.hosted)
+        playing = {player.process for player in self._players if player is not None}
+        return sorted([h for h in holders if h.process not in playing], key=lambda h: h.hosted)
 
     @property
     def missing(self) -> list[int]:

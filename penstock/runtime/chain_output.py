@@ -47,7 +47,9 @@ class ChainOutput:
                     raise OperatorFailure(self._operator.name, error) from error
         partitions = self._by_tag.get(tag)
         if partitions is not None:
-            batch_bytes, now_ms = batch.nbytes, self._clock.monotonic_ms()
+            # What a chain of row functions has just encoded shares its buffers with nobody; `nbytes` takes far longer.
+            batch_bytes = batch.nbytes if rows is None else batch.get_total_buffer_size()
+            now_ms = self._clock.monotonic_ms()
             self.emitted_bytes += max([p.emit(batch, rows, now_ms, batch_bytes) for p in partitions])
 
     def emit_all(self, outputs: Iterable[Output]) -> None:
@@ -67,7 +69,10 @@ class ChainOutput:
     # ---- room ---------------------------------------------------------------------------------------------------
 
     def has_room(self) -> bool:
-        return all(p.has_room for p in self.partitions)
+        for partition in self.partitions:  # noqa: SIM110 - a generator costs more than the question, several times a step
+            if not partition.has_room:
+                return False
+        return True
 
     def may_overdraw(self) -> bool:
         self.overdraft_bytes = max(self.overdraft_bytes, self.queued_bytes)

@@ -11,8 +11,6 @@ its neighbours once, after which they go on without a turn until it is given bac
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
-from typing import Iterator
 
 _PATIENCE_MS_MAX = 20.0
 _PATIENCE_MS_MIN = 0.05
@@ -25,18 +23,38 @@ class ComputeTurn:
         self._lock = threading.Lock()
         self._patience_ms = _PATIENCE_MS_MAX
 
-    @contextmanager
-    def held(self) -> Iterator[bool]:
-        """Yields whether it is ours alone. Each wait in vain halves the patience, each turn doubles it."""
+    def held(self) -> _Held:
+        """A context, to be entered for each slice by one thread, that says whether the turn is ours alone."""
+        return _Held(self)
+
+    def begin(self) -> bool:
+        """Each wait in vain halves the patience, each turn doubles it."""
         alone = self._lock.acquire(timeout=self._patience_ms / 1000)
         self._patience_ms = (
             min(2 * self._patience_ms, _PATIENCE_MS_MAX) if alone else max(self._patience_ms / 2, _PATIENCE_MS_MIN)
         )
-        try:
-            yield alone
-        finally:
-            if alone:
-                self._lock.release()
+        return alone
+
+    def end(self) -> None:
+        self._lock.release()
+
+
+class _Held:
+    """Entered again and again, for slices of a row or two as well: it costs a third of a generator."""
+
+    __slots__ = ("_turn", "_alone")
+
+    def __init__(self, turn: ComputeTurn) -> None:
+        self._turn = turn
+        self._alone = False
+
+    def __enter__(self) -> bool:
+        self._alone = self._turn.begin()
+        return self._alone
+
+    def __exit__(self, *raised: object) -> None:
+        if self._alone:
+            self._turn.end()
 
 
 COMPUTE_TURN = ComputeTurn()

@@ -65,23 +65,21 @@ class SubtaskDraining:
         self._generation = generation
         self._slot = slot
         self._stage = Stage.OVER
+        self.held = False
+        """Nothing but mail and barriers."""
+        self.is_over = True
+        """Timers of processing time, periodic watermarks and idleness wait for this."""
         self._next: list[tuple[Stage, set[int]]] = []
         self._ended: set[int] = set()
         self._sequence = 0
         self._reported: tuple[bool, bool, dict[int, int], dict[int, int]] | None = None
 
-    @property
-    def held(self) -> bool:
-        """Nothing but mail and barriers."""
-        return self._stage is Stage.HELD
-
-    @property
-    def is_over(self) -> bool:
-        """Timers of processing time, periodic watermarks and idleness wait for this."""
-        return self._stage is Stage.OVER
-
     def hold(self) -> None:
-        self._stage = Stage.HELD
+        self._enter(Stage.HELD)
+
+    def _enter(self, stage: Stage) -> None:
+        self._stage = stage
+        self.held, self.is_over = stage is Stage.HELD, stage is Stage.OVER
 
     def on_release(self, is_last: bool, checkpoints: Sequence[int]) -> None:
         """`is_last`: draining is over. `checkpoints` were pending when the release was decided."""
@@ -103,7 +101,7 @@ class SubtaskDraining:
     def _follow(self) -> None:
         while self._next and not self._next[0][1]:
             stage, _ = self._next.pop(0)
-            self._stage = max(self._stage, stage)
+            self._enter(max(self._stage, stage))
         if self._stage is Stage.OVER:
             self._next.clear()
             self._ended.clear()

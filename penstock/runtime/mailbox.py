@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import Any
+from typing import Any, Callable
 
 _WAIT_S_MAX = 3600.0
 """A lock cannot wait for ever by a number: some limits are options that mean "never"."""
@@ -16,12 +16,14 @@ class Mailbox:
     A deque and a bare lock: measured, the cheapest hand-over between threads that can also time out.
     """
 
-    __slots__ = ("_mail", "_bell")
+    __slots__ = ("_mail", "_bell", "is_silent")
 
     def __init__(self) -> None:
         self._mail: deque[Any] = deque()
         self._bell = threading.Lock()
         self._bell.acquire()
+        self.is_silent: Callable[[], bool] = self._bell.locked
+        """Whether it does not ring: for a scheduler that drives owners instead of letting them wait."""
 
     def post(self, item: Any) -> None:
         self._mail.append(item)
@@ -29,13 +31,14 @@ class Mailbox:
 
     def ring(self) -> None:
         """Wakes the owner without mail."""
-        try:
-            self._bell.release()
-        except RuntimeError:
-            pass  # it rings already
+        if self.is_silent():
+            try:
+                self._bell.release()
+            except RuntimeError:
+                pass  # somebody else has just rung it
 
     def take_ring(self) -> bool:
-        """Whether it rings, which this ends: for a scheduler that drives owners instead of letting them wait."""
+        """Whether it rings, which this ends."""
         return self._bell.acquire(False)
 
     def __bool__(self) -> bool:

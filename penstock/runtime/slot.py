@@ -141,10 +141,9 @@ class _Deployment:
 
     def deliver(self, frame: Frame) -> None:
         edge = self._edges[frame.channel.edge]
-        vertex = edge.source if isinstance(frame, CreditLimit) else edge.target
-        runner = self._by_vertex.get(vertex)
+        runner = self._by_vertex.get(edge.source if isinstance(frame, CreditLimit) else edge.target)
         if runner is not None:
-            runner.subtask_object.mailbox.post(frame)
+            runner.mailbox.post(frame)
 
     def post(self, item: Any) -> None:
         for runner in self.runners:

@@ -89,12 +89,11 @@ class Subtask:
         self.source_type = row_type(vertex.operators[0].output_type)
         self._budget = SliceBudget(settings.slice_ms)
         self._running_slice: _RunningSlice | None = None
-        self._turn = COMPUTE_TURN.held if vertex.columnar else nullcontext
-        self._running = False
-        self._splits_requested = False
+        self._turn = COMPUTE_TURN.held() if vertex.columnar else nullcontext()
+        self._is_source = vertex.is_source
+        self._running = self._splits_requested = False
         self._firing: Iterator[Output] | None = None
-        self._input_ended = False
-        self._ended = False
+        self._input_ended = self._ended = False
         self.parking = Parking(settings.parking_ms_max)
         self._resize_at_ms = 0.0
         self.rows_in = self.bytes_in = 0
@@ -102,39 +101,39 @@ class Subtask:
     # ---- the step -----------------------------------------------------------------------------------------------
 
     def step(self, now_ms: float) -> StepResult:
+        checkpoints, output = self.checkpoints, self.output
         self._take_mail()
-        deadline_ms = self.checkpoints.next_deadline_ms()
-        if deadline_ms is not None and now_ms >= deadline_ms:
-            self.checkpoints.on_time(now_ms)
+        if (deadline_ms := checkpoints.next_deadline_ms()) is not None and now_ms >= deadline_ms:
+            checkpoints.on_time(now_ms)
         if now_ms >= self._resize_at_ms:
             self._resize(now_ms)
-        if self.checkpoints.snapshot_taken is not None:
-            self.parking.begin(self.checkpoints, self._clock.monotonic_ms())
+        if checkpoints.snapshot_taken is not None:
+            self.parking.begin(checkpoints, self._clock.monotonic_ms())
         if self.parking.lasts(now_ms):
             return self._rest(now_ms)
-        with self._turn():
+        with self._turn:
             ready_in_ms = self._work()
         worked = ready_in_ms == 0
-        had_room = self.output.has_room()
-        flush_at_ms = self.output.flush(self._clock.monotonic_ms(), idle=not worked)
-        self.checkpoints.look_at_outputs()
+        had_room = worked or output.has_room()
+        flush_at_ms = output.flush(self._clock.monotonic_ms(), idle=not worked)
+        checkpoints.look_at_outputs()
         if worked:
             return StepResult(True, 0, False)
         self._tell_empty()
-        has_room = self.output.has_room()
+        has_room = output.has_room()
         if has_room and not had_room:
             return StepResult(False, 0, False)
         now_ms = self._clock.monotonic_ms()
         wait_ms = ready_in_ms
-        for at_ms in (flush_at_ms, self.checkpoints.next_deadline_ms()):
+        for at_ms in (flush_at_ms, checkpoints.next_deadline_ms()):
             if at_ms is not None and (wait_ms is None or at_ms - now_ms < wait_ms):
                 wait_ms = max(0.0, at_ms - now_ms)
         return StepResult(False, wait_ms, self._running and not has_room)
 
     def _take_mail(self) -> None:
-        gate, checkpoints = self.gate, self.checkpoints
-        while self.mailbox:
-            match self.mailbox.take():
+        gate, checkpoints, mailbox = self.gate, self.checkpoints, self.mailbox
+        while mailbox:
+            match mailbox.take():
                 case Data() as element:
                     checkpoints.on_element(gate.index_of[element.channel], element)
                     self.bytes_in += element.size_bytes
@@ -202,7 +201,7 @@ class Subtask:
             return 0
         if self.draining.is_over and (self.clock.tick() or self._fire_processing_timers()):
             return 0
-        ready_in_ms = self._read() if self.vertex.is_source else self._take_input()
+        ready_in_ms = self._read() if self._is_source else self._take_input()
         if ready_in_ms == 0:
             return 0
         return self._with_deadlines(ready_in_ms)
@@ -467,7 +466,7 @@ class Subtask:
     @property
     def finished(self) -> bool:
         """At its end of data, now or when the snapshot that it was restored from was taken (then it has no reader)."""
-        return self._ended or (self.vertex.is_source and self.reader is None)
+        return self._ended or (self._is_source and self.reader is None)
 
     @property
     def watermark_ms(self) -> int:

@@ -11,7 +11,6 @@ from penstock.runtime.failures import OperatorFailure, describe, summary
 from penstock.runtime.ports import Clock
 from penstock.runtime.snapshot_writer import SnapshotWriter
 from penstock.runtime.subtask import Subtask
-from penstock.runtime.subtask_mail import StepResult
 
 
 class SubtaskRunner:
@@ -58,7 +57,11 @@ class SubtaskRunner:
         if self._failed or not (self._may_restore or self._restored):
             return None
         started_ms = self._clock.monotonic_ms()
-        self._count_wait(started_ms)
+        if self._waiting_since is not None:
+            since_ms, backpressured = self._waiting_since
+            if backpressured:
+                self._backpressured_ms += started_ms - since_ms
+            self._waiting_since = None
         try:
             if not self._restored:
                 self._restore()
@@ -69,23 +72,16 @@ class SubtaskRunner:
         except BaseException as error:
             self._fail(error)
             return None
-        self._count_step(started_ms, result)
-        return result.wait_ms
-
-    def _count_wait(self, now_ms: float) -> None:
-        if self._waiting_since is not None:
-            since_ms, backpressured = self._waiting_since
-            if backpressured:
-                self._backpressured_ms += now_ms - since_ms
-            self._waiting_since = None
-
-    def _count_step(self, started_ms: float, result: StepResult) -> None:
-        now_ms = self._clock.monotonic_ms()
-        if result.worked:
-            self._busy_ms += now_ms - started_ms
-            self._step_ms_max = max(self._step_ms_max, now_ms - started_ms)
+        worked, wait_ms, backpressured = result
+        ended_ms = self._clock.monotonic_ms()
+        if worked:
+            took_ms = ended_ms - started_ms
+            self._busy_ms += took_ms
+            if took_ms > self._step_ms_max:
+                self._step_ms_max = took_ms
         else:
-            self._waiting_since = (now_ms, result.backpressured)
+            self._waiting_since = (ended_ms, backpressured)
+        return wait_ms
 
     def _fail(self, error: BaseException) -> None:
         self._failed = True

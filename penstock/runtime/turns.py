@@ -35,7 +35,7 @@ class Turns:
                 left[participant] = 0
         if not waiting:
             return None
-        rounds_nobody_can_go = min(-left[i] // QUANTUM_BYTES for i in waiting)
+        rounds_nobody_can_go = min([-left[i] // QUANTUM_BYTES for i in waiting])
         for participant in waiting:
             left[participant] += rounds_nobody_can_go * QUANTUM_BYTES
         for participant in waiting:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from penstock.graph.job_graph import JobGraph
 from penstock.protocol.lifecycle import Lifecycle
@@ -79,10 +80,14 @@ class Reporter:
         """By vertex and subtask."""
         self._vertices: dict[int, VertexReport] = {}
         """Of those of which nothing has been heard since the last report."""
+        self._all_vertices: tuple[VertexReport, ...] | None = None
+        """None where anything has been heard since."""
         self._rows_before: dict[int, _Rows] = {}
         self._rss_bytes: dict[int, int] = {}
         self._drain = _DrainView()
         self.counter = 0
+        self._shown: tuple[Any, ...] = ()
+        self._report: JobReport
 
     def on_status(self, status: SlotStatus, now_ms: float) -> None:
         self._rss_bytes[status.slot] = status.rss_bytes
@@ -101,6 +106,7 @@ class Reporter:
             view.rows_out_per_s = max(0, subtask.rows_out - known.status.rows_out) / elapsed_s
         views[subtask.subtask] = view
         self._vertices.pop(subtask.vertex, None)
+        self._all_vertices = None
 
     def on_generation(self, counter: int) -> None:
         """It is deployed."""
@@ -133,6 +139,7 @@ class Reporter:
             self._rows_before[vertex.index] = self._rows(vertex.index)
         self._subtasks.clear()
         self._vertices.clear()
+        self._all_vertices = None
 
     def _rows(self, vertex: int) -> _Rows:
         rows = self._rows_before.get(vertex, _Rows())
@@ -145,27 +152,32 @@ class Reporter:
 
     def build(self) -> JobReport:
         life, checkpoints = self._lifecycle, self._checkpoints
+        if self._all_vertices is None:
+            self._all_vertices = tuple(self._vertex(v.index) for v in self._graph.vertices)
         slots = range(life.settings.slots)
         members = [life.roster.member(slot) for slot in slots]
-        return JobReport(
+        shown = (
             self._job_id,
             self._graph.name,
             life.state,
             self.counter,
             life.restarts,
-            tuple(self._vertex(v.index) for v in self._graph.vertices),
+            self._all_vertices,
             checkpoints.reports,
             checkpoints.completed,
             checkpoints.failed,
             self.recoveries.reports,
             life.settings.slots,
             life.roster.registered,
-            tuple(self._rss_bytes.get(slot, 0) for slot in slots),
-            tuple(0 if m is None else m.pid for m in members),
+            tuple([self._rss_bytes.get(slot, 0) for slot in slots]),
+            tuple([0 if m is None else m.pid for m in members]),
             checkpoints.latest_path,
-            tuple(spare.pid for spare in life.roster.spares),
+            tuple([spare.pid for spare in life.roster.spares]),
             self._drain.report(),
         )
+        if shown != self._shown:
+            self._shown, self._report = shown, JobReport(*shown)
+        return self._report
 
     def _vertex(self, index: int) -> VertexReport:
         report = self._vertices.get(index)
