@@ -21,20 +21,25 @@ class MasterStore:
         self._slot = slot
         self._master = master
         self._numbers = itertools.count()
-        self._replies: dict[int, StoreReply] = {}
+        self._replies: dict[int, StoreReply | None] = {}
+        """Of the requests that somebody waits for; None: it has not come."""
         self._changed = threading.Condition()
 
     def on_reply(self, reply: StoreReply) -> None:
         with self._changed:
-            self._replies[reply.request] = reply
-            self._changed.notify_all()
+            if reply.request in self._replies:
+                self._replies[reply.request] = reply
+                self._changed.notify_all()
 
     def _ask(self, request: StoreRequest) -> StoreReply:
+        with self._changed:
+            self._replies[request.request] = None
         self._master.send(request)
         with self._changed:
-            if not self._changed.wait_for(lambda: request.request in self._replies, _REPLY_TIMEOUT_S):
-                raise StoreError(f"{request.path}: no answer from the driver's memory after {_REPLY_TIMEOUT_S:.0f} s")
+            self._changed.wait_for(lambda: self._replies[request.request] is not None, _REPLY_TIMEOUT_S)
             reply = self._replies.pop(request.request)
+        if reply is None:
+            raise StoreError(f"{request.path}: no answer from the driver's memory after {_REPLY_TIMEOUT_S:.0f} s")
         if reply.error is not None:
             raise StoreError(reply.error)
         return reply
