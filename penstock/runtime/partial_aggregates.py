@@ -1,7 +1,9 @@
-"""The first phase of a window in two phases: a batch's rows become one for each key and window.
+"""The first phase of a window in two phases: rows become one for each key and window.
 
-It has no state, so a checkpoint knows nothing of it. Where it would not pay, because a batch is small or its keys
-hardly repeat, each row becomes a row of its own in the same form.
+Slices are small, so a key would hardly repeat in one; rows are held until there are enough of them. Whatever follows
+them on the edge, an event or a barrier, lets them go before (`ResultPartition.settle`), so that they are in no state,
+and a checkpoint knows nothing of it. Where it would not pay, because rows are few or keys hardly repeat, each row
+becomes a row of its own in the same form.
 """
 
 from __future__ import annotations
@@ -20,6 +22,9 @@ _ROWS_MIN = 4096
 _REPEATS_MIN = 4
 """A grouping costs half of what a row costs on its way to the window, so keys have to repeat more often than that."""
 _PAUSE_BATCHES_MAX = 64
+# What is grouped at once takes a slice's time.
+_HELD_ROWS_MAX = 65_536
+_HELD_BYTES_MAX = 8 << 20
 
 
 class PartialAggregator:
@@ -35,6 +40,34 @@ class PartialAggregator:
         ]  # fmt: skip
         self._pause_batches = 1
         self._paused_batches = 0
+        used = [*spec.keys, *(a.column for a in spec.aggregates if a.column is not None), TIMESTAMP_COLUMN]
+        self._used = list(dict.fromkeys(used))
+        self._held: list[pa.RecordBatch] = []
+        self._held_rows = self._held_bytes = 0
+
+    @property
+    def holds(self) -> bool:
+        return bool(self._held)
+
+    def add(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        """What leaves now, `batch` the last if it does not wait. A row without time or with a null key never waits."""
+        if self._paused_batches or not self._is_complete(batch):
+            return [*self.settled(), self.of(batch)]
+        held = batch.select(self._used)
+        self._held.append(held)
+        self._held_rows += held.num_rows
+        self._held_bytes += held.nbytes
+        full = self._held_rows >= _HELD_ROWS_MAX or self._held_bytes >= _HELD_BYTES_MAX
+        return self.settled() if full else []
+
+    def settled(self) -> list[pa.RecordBatch]:
+        """What is held, added up, to leave now."""
+        if not self._held:
+            return []
+        rows = self._held[0] if len(self._held) == 1 else pa.concat_batches(self._held)
+        self._held.clear()
+        self._held_rows = self._held_bytes = 0
+        return [self.of(rows)]
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """`batch` has the columns of the given type, and TIMESTAMP_COLUMN where the edge is timestamped."""
@@ -57,16 +90,19 @@ class PartialAggregator:
     def _can_group(self, batch: pa.RecordBatch) -> bool:
         """What is wrong with a row is told of that row, by who looks at it next; and a batch's sum may leave 64 bits
         where that of the window does not."""
-        index = batch.schema.get_field_index(TIMESTAMP_COLUMN)
-        if index < 0 or batch.column(index).null_count:
-            return False
-        if any(batch.column(key).null_count for key in self._spec.keys):
+        if not self._is_complete(batch):
             return False
         for column in self._wide_sums:
             ends = pc.min_max(batch.column(column)).as_py()
             if ends["min"] is not None and max(-ends["min"], ends["max"]) * batch.num_rows >= 2**63:
                 return False
         return True
+
+    def _is_complete(self, batch: pa.RecordBatch) -> bool:
+        index = batch.schema.get_field_index(TIMESTAMP_COLUMN)
+        if index < 0 or batch.column(index).null_count:
+            return False
+        return not any(batch.column(key).null_count for key in self._spec.keys)
 
     def _each(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         ones = pa.repeat(pa.scalar(1, pa.int64()), batch.num_rows)

@@ -22,7 +22,7 @@ from penstock.protocol.frames import (
     Frame,
 )
 from penstock.runtime.batches import compact, joined, row_type
-from penstock.runtime.routing import Router
+from penstock.runtime.routing import Routed, Router
 
 _ROOM_SHARE_MIN = 4
 _FLUSHES_PER_BOUND = 16
@@ -55,6 +55,7 @@ class ResultPartition:
         self.position_of = {c.id: i for i, c in enumerate(self.channels)}
         self._oldest_ms: list[float | None] = [None] * len(self.channels)
         self._none_waits: list[float | None] = [None] * len(self.channels)
+        self._held_since_ms: float | None = None
         self.queued_bytes = 0
         self.bytes_out = 0
 
@@ -87,10 +88,26 @@ class ResultPartition:
     def emit(self, batch: pa.RecordBatch, rows: list[Any] | None, now_ms: float, batch_bytes: int) -> int:
         """Queues all rows of a batch, and returns the bytes of what became of them. `rows`: the same as Python objects,
         if they are at hand. `batch_bytes`: its size, which Arrow takes long to say."""
-        emitted_bytes = 0
         if rows is None and self.router.needs_rows:
             rows = self._type.decode(batch)
-        for position, routed in self.router.route(batch, rows):
+        emitted_bytes = self._enqueue(self.router.route(batch, rows), batch, batch_bytes, now_ms)
+        if not self.router.holds:
+            self._held_since_ms = None
+        elif self._held_since_ms is None:
+            self._held_since_ms = now_ms
+        return emitted_bytes
+
+    def settle(self) -> None:
+        """Queues what the router holds: before whatever follows the rows on this edge, and before a snapshot."""
+        if self._held_since_ms is None:
+            return
+        parts = self.router.settle()
+        self._enqueue(parts, None, sum(part.nbytes for _, part in parts), self._held_since_ms)
+        self._held_since_ms = None
+
+    def _enqueue(self, parts: Routed, batch: pa.RecordBatch | None, batch_bytes: int, now_ms: float) -> int:
+        emitted_bytes = 0
+        for position, routed in parts:
             routed_bytes = batch_bytes if routed is batch else routed.nbytes
             part = compact(routed, batch_bytes, routed_bytes)
             part_bytes = routed_bytes if part is routed else part.nbytes
@@ -103,6 +120,7 @@ class ResultPartition:
         return emitted_bytes
 
     def emit_event(self, event: InBandEvent) -> None:
+        self.settle()
         for channel in self.channels:
             channel.enqueue_event(event)
             self._drain(channel)
@@ -111,8 +129,13 @@ class ResultPartition:
         """Sends what may leave: all there is when the subtask is idle, else what is large or old enough. Returns
         when to call again at the latest (what then still waits, waits for credit)."""
         next_ms: float | None = None
+        if self._held_since_ms is not None:
+            next_ms = self._held_since_ms + self._buffer_timeout_ms
+            if now_ms >= next_ms or (idle and self.has_room):
+                self.settle()
+                next_ms = None
         if self._oldest_ms == self._none_waits:
-            return None
+            return next_ms
         flush_bytes = self._flush_bytes
         for position, channel in enumerate(self.channels):
             oldest_ms = self._oldest_ms[position]
@@ -151,7 +174,9 @@ class ResultPartition:
     # ---- barriers -----------------------------------------------------------------------------------------------
 
     def send_aligned(self, barrier: Barrier) -> None:
-        """The barrier in its place on every channel; it leaves at once where nothing waits before it."""
+        """The barrier in its place on every channel; it leaves at once where nothing waits before it. After `settle`,
+        as for `send_urgent`."""
+        assert not self.router.holds
         for channel in self.channels:
             channel.enqueue_barrier(barrier)
             self._drain(channel)
@@ -161,6 +186,7 @@ class ResultPartition:
 
     def send_urgent(self, barrier: Barrier) -> list[Overtaking]:
         """The barrier ahead of everything. Returns what it overtook, and what older barriers did that it turned."""
+        assert not self.router.holds
         return [o for channel in self.channels for o in self._carry_out(channel, channel.overtake(barrier))]
 
     def turn(self, checkpoint_id: int) -> list[Overtaking]:

@@ -26,8 +26,15 @@ class Router(ABC):
     needs_rows = False
     """Whether `route` looks at the rows as Python objects."""
 
+    holds = False
+    """Whether rows wait in here to be added up."""
+
     @abstractmethod
     def route(self, batch: pa.RecordBatch, rows: list[Any] | None) -> Routed: ...
+
+    def settle(self) -> Routed:
+        """The rows that wait."""
+        return []
 
 
 class _One(Router):
@@ -123,7 +130,7 @@ class _ByKey(Router):
 
 class _ByColumns(Router):
     """The key is made of columns that the rows have: only the key group is added. In front of a window in two phases,
-    rows are added up first."""
+    rows wait to be added up first."""
 
     def __init__(self, edge: Edge, max_parallelism: int, operator: str) -> None:
         columns = edge.partitioner.key_columns
@@ -139,12 +146,24 @@ class _ByColumns(Router):
         self._owner_of = np.array(owners, np.uint8 if self._parallelism <= 256 else np.uint16)
 
     def route(self, batch: pa.RecordBatch, rows: list[Any] | None) -> Routed:
-        sent = batch if self._partial is None else self._partial.of(batch)
+        if self._partial is None:
+            return self._split(batch, batch)
+        return [part for sent in self._partial.add(batch) for part in self._split(sent, batch)]
+
+    @property
+    def holds(self) -> bool:  # type: ignore[override]
+        return self._partial is not None and self._partial.holds
+
+    def settle(self) -> Routed:
+        assert self._partial is not None
+        return [part for sent in self._partial.settled() for part in self._split(sent, sent)]
+
+    def _split(self, sent: pa.RecordBatch, given: pa.RecordBatch) -> Routed:
         try:
             hashes = self._columns.hashes(sent)
         except NullKey as error:
-            # Rows that have such a key are not added up, so it is the same row of both.
-            row = self._given_type.decode(batch.slice(error.row, 1))[0]
+            # Rows that have such a key are not added up, and do not wait, so it is the same row of both.
+            row = self._given_type.decode(given.slice(error.row, 1))[0]
             told = (
                 f"key_by after it: column {error.column!r} is null in a row, and a key never is: filter such rows out, "
                 f"or give them a value of their own; the row was {row!r:.200}"

@@ -247,6 +247,8 @@ class Subtask:
         """While the job drains, the JobMaster hears of each time that there is nothing left to do here."""
         if self.draining.is_over:
             return
+        for partition in self.partitions:
+            partition.settle()
         idle = not (self.chain.unfinished or self.clock.time.behind)
         report = self.draining.report(self.gate, self.partitions, idle)
         if report is not None:

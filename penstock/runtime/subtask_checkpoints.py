@@ -193,6 +193,8 @@ class SubtaskCheckpoints:
         """The barrier leaves first, so that the consumers start while we are still busy with our own part."""
         barrier, started_ms = effect.barrier, self._clock.monotonic_ms()
         stores = not barrier.commits_only
+        for partition in self._partitions:
+            partition.settle()
         capture = SubtaskCapture(
             subtask=self._subtask, barrier=barrier, unaligned=effect.unaligned, taken_ms=started_ms,
             start_delay_ms=effect.start_delay_ms,

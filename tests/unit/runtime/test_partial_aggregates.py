@@ -147,6 +147,46 @@ def test_a_timestamp_that_has_no_window_is_left_to_the_window(at: int) -> None:
     assert made.column("__timestamp__").to_pylist() == [0, 0, 0, at]
 
 
+def held_by(aggregator: PartialAggregator, *batches: pa.RecordBatch) -> list[int]:
+    return [sum(made.num_rows for made in aggregator.add(batch)) for batch in batches]
+
+
+@pytest.mark.usefixtures("small")
+def test_rows_wait_until_there_are_enough_to_be_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partial_aggregates, "_HELD_ROWS_MAX", 10)
+    spec = partial_of(**ALL)
+    assert spec is not None
+    aggregator = PartialAggregator(spec)
+    rows: list[tuple[Any, ...]] = [("ann", n, 1, None, n) for n in range(4)]
+    assert held_by(aggregator, batch_of(rows), batch_of(rows)) == [0, 0] and aggregator.holds
+    [made] = aggregator.add(batch_of(rows))
+    assert not aggregator.holds and merged(made) == directly(rows * 3)
+    assert made.num_rows == 1
+
+
+@pytest.mark.usefixtures("small")
+def test_what_waits_leaves_when_it_is_asked_for_and_no_event_time_and_no_key_are_lost() -> None:
+    spec = partial_of(**ALL)
+    assert spec is not None
+    aggregator = PartialAggregator(spec)
+    rows: list[tuple[Any, ...]] = [("ann", None, 1, None, -150), ("bob", 5, None, None, 90), ("ann", 2, 3, None, 99)]
+    assert held_by(aggregator, batch_of(rows), batch_of(rows)) == [0, 0]
+    [made] = aggregator.settled()
+    assert merged(made) == directly(rows * 2)
+    assert aggregator.settled() == [] and not aggregator.holds
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(("user", "at"), [(None, 0), ("ann", None)])
+def test_a_row_that_is_wrong_does_not_wait_and_comes_behind_those_that_do(user: str | None, at: int | None) -> None:
+    spec = partial_of(rows=count())
+    assert spec is not None
+    aggregator = PartialAggregator(spec)
+    assert held_by(aggregator, batch_of([("ann", 1, 1, None, 0)] * 5)) == [0]
+    waited, wrong = aggregator.add(batch_of([(user, 1, 1, None, at)]))
+    assert (waited.num_rows, wrong.column("user").to_pylist()) == (1, [user]) and not aggregator.holds
+
+
 @pytest.mark.usefixtures("small")
 def test_keys_that_hardly_repeat_are_tried_less_and_less() -> None:
     spec = partial_of(rows=count())
