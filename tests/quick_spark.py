@@ -66,13 +66,13 @@ def quick_spark() -> Iterator[None]:
 
 
 def _kind(java_home: Path | None) -> str:
-    """A name for this Java with this Spark: what is made for them fits no others."""
+    """A name for this Java with this Spark in this place: what is made for them fits no others."""
     import pyspark
 
     found = subprocess.run(
         [java_home / "bin" / "java" if java_home else "java", "-version"], capture_output=True, text=True, check=True
     )
-    named = "\n".join([found.stderr, pyspark.__file__, pyspark.__version__])
+    named = "\n".join([found.stderr, pyspark.__file__, pyspark.__version__, str(BUILD)])
     return hashlib.sha256(named.encode()).hexdigest()[:16]
 
 

@@ -244,17 +244,18 @@ def test_a_change_of_query_files_or_rows_is_noticed_and_named(spark_session, tmp
     assert same(before, read()) == f"{one.as_uri().replace('///', '/')} has changed since"
 
 
-def test_without_a_checkpoint_directory_the_files_are_temporary(spark_session):
-    def there() -> set[Path]:
-        return set(Path(tempfile.gettempdir()).glob("penstock-data-frames-*/data-frames/*"))
+def test_without_a_checkpoint_directory_the_files_are_temporary(spark_session, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # other programs have temporary files, too
 
-    before = there()
+    def there() -> set[Path]:
+        return set(tmp_path.glob("penstock-data-frames-*/data-frames/*"))
+
     env = environment(2)
     env.from_spark(spark_session.range(ROWS)).map(slowly, Types.STRING()).filter(lambda _: False).print()
     client = env.execute_async("temporary")
-    assert len(there() - before) == 1
+    assert len(there()) == 1
     client.wait(WAIT_MS)
-    assert there() == before
+    assert there() == set()
 
 
 # ---- refusals ---------------------------------------------------------------------------------------------------
