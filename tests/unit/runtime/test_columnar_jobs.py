@@ -298,6 +298,29 @@ def test_late_rows_are_counted_or_go_to_their_side_output(monkeypatch: pytest.Mo
     assert sum(s.chain.late_rows for s in tagged.subtasks.values()) == 0
 
 
+class Doubled:
+    """Writes its results to the same memory each time."""
+
+    def __init__(self) -> None:
+        self.memory = np.empty(2 * ROWS, np.int64)
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        doubled = self.memory[: batch.num_rows]
+        np.multiply(batch.column("at").to_numpy(), 2, out=doubled)
+        return pa.record_batch([pa.array(doubled), batch.column("user")], names=["doubled", "user"])
+
+
+def test_a_batch_function_may_use_its_memory_again() -> None:
+    """[Rows that wait to be sent are those of the function's last call.]"""
+    schema = pa.schema([("doubled", pa.int64()), ("user", pa.string())])
+
+    def build(env: StreamExecutionEnvironment) -> None:
+        source(env, False).map_batches(Doubled(), schema).rebalance().sink_to(CommittedRows())
+
+    rows = as_tuples(finish(SmallJob(graph_of(build, 2), Configuration(SMALL)), 1))
+    assert sorted(rows) == sorted((2 * event["at"], event["user"]) for event in all_rows())
+
+
 # ---- faults ---------------------------------------------------------------------------------------------------------
 
 
