@@ -39,7 +39,7 @@ class PartialAggregator:
             if a.function == "sum" and spec.given_type.schema.field(a.column).type.bit_width == 64
         ]  # fmt: skip
         self._pause_batches = 1
-        self._paused_batches = 0
+        self._paused_rows = 0
         used = [*spec.keys, *(a.column for a in spec.aggregates if a.column is not None), TIMESTAMP_COLUMN]
         self._used = list(dict.fromkeys(used))
         self._held: list[pa.RecordBatch] = []
@@ -51,7 +51,7 @@ class PartialAggregator:
 
     def add(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         """What leaves now, `batch` the last if it does not wait. A row without time or with a null key never waits."""
-        if self._paused_batches or not self._is_complete(batch):
+        if self._paused_rows or not self._is_complete(batch):
             return [*self.settled(), self.of(batch)]
         held = batch.select(self._used)
         self._held.append(held)
@@ -71,17 +71,17 @@ class PartialAggregator:
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """`batch` has the columns of the given type, and TIMESTAMP_COLUMN where the edge is timestamped."""
-        if batch.num_rows < _ROWS_MIN or not self._can_group(batch):
+        if self._paused_rows:
+            self._paused_rows = max(0, self._paused_rows - batch.num_rows)
             return self._each(batch)
-        if self._paused_batches:
-            self._paused_batches -= 1
+        if batch.num_rows < _ROWS_MIN or not self._can_group(batch):
             return self._each(batch)
         try:
             made = self._grouped(batch)
         except NoWindow:
             return self._each(batch)
         if _REPEATS_MIN * made.num_rows > batch.num_rows:
-            self._paused_batches = self._pause_batches
+            self._paused_rows = self._pause_batches * batch.num_rows
             self._pause_batches = min(2 * self._pause_batches, _PAUSE_BATCHES_MAX)
         else:
             self._pause_batches = 1

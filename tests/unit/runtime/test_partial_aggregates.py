@@ -187,6 +187,16 @@ def test_a_row_that_is_wrong_does_not_wait_and_comes_behind_those_that_do(user: 
     assert (waited.num_rows, wrong.column("user").to_pylist()) == (1, [user]) and not aggregator.holds
 
 
+def test_after_a_pause_small_slices_are_added_up_again() -> None:
+    spec = partial_of(rows=count())
+    assert spec is not None
+    aggregator = PartialAggregator(spec)
+    assert aggregator.of(batch_of([(str(n), 1, 1, None, 0) for n in range(4096)])).num_rows == 4096
+    slice_ = batch_of([("ann", 1, 1, None, 0)] * 1024)
+    sent = [sum(made.num_rows for made in aggregator.add(slice_)) for _ in range(72)]
+    assert sent == [1024] * 4 + [0] * 63 + [1] + [0] * 4
+
+
 @pytest.mark.usefixtures("small")
 def test_keys_that_hardly_repeat_are_tried_less_and_less() -> None:
     spec = partial_of(rows=count())
