@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from penstock.common import Configuration, Types, WatermarkStrategy
 from penstock.graph.builder import build_job_graph
-from penstock.graph.event_time import WINDOW_KINDS, nodes_with_event_time
+from penstock.graph.event_time import WINDOW_KINDS, Timed, nodes_with_event_time, timed_input, timed_rows
 from penstock.graph.logical import (
     ChainingStrategy,
     Input,
@@ -57,7 +57,7 @@ def programs(draw: st.DrawFn) -> LogicalGraph:
         inputs = [read(kind.keyed) for _ in range(draw(st.sampled_from([1, 1, 1, 2])))]
         if kind.two_inputs:
             inputs.append(read(kind.keyed, index=1))
-        if kind in WINDOW_KINDS and not any(i.node in nodes_with_event_time(graph) for i in inputs):
+        if kind in WINDOW_KINDS and {timed_input(timed_rows(graph), i) for i in inputs} != {Timed.ALL}:
             continue
         add(kind, inputs)
     return graph
