@@ -113,7 +113,7 @@ class Running:
 def test_with_a_spare_one_executor_is_decommissioned_and_slots_and_executors_are_killed(
     session: Any, tmp_path: Path
 ) -> None:
-    job = Running(tmp_path, rows=8000, **{"slotmanager.redundant-taskmanager-num": "1"})
+    job = Running(tmp_path, rows=12_000, **{"slotmanager.redundant-taskmanager-num": "1"})
     before = job.until_runs()
     leaving = executor_of(before.slot_pids[0])
     decommission(session, leaving)
