@@ -24,7 +24,7 @@ from penstock.protocol.frames import (
 )
 from penstock.runtime.batches import as_batch
 from penstock.runtime.result_partition import ResultPartition
-from penstock.runtime.routing import create_router
+from penstock.runtime.routing import Routed, Router, create_router
 
 TIMEOUT_MS = 100.0
 QUEUE_BYTES = 100_000
@@ -149,6 +149,62 @@ def test_small_parts_of_a_large_batch_do_not_keep_it() -> None:
     for channel in outputs.partition.channels:
         (waiting,) = channel.queue
         assert waiting.payload.get_total_buffer_size() <= 4 * waiting.size_bytes
+
+
+# ---- rows that the router holds -------------------------------------------------------------------------------------
+
+
+class Holding(Router):
+    def __init__(self) -> None:
+        self.batches: list[pa.RecordBatch] = []
+
+    @property
+    def holds(self) -> bool:  # type: ignore[override]
+        return bool(self.batches)
+
+    def route(self, batch: pa.RecordBatch, rows: list[Any] | None) -> Routed:
+        self.batches.append(batch)
+        return []
+
+    def settle(self) -> Routed:
+        held, self.batches = self.batches, []
+        return [(0, batch) for batch in held]
+
+
+def holding() -> Outputs:
+    outputs = Outputs()
+    outputs.partition.router = Holding()
+    return outputs
+
+
+def test_held_rows_leave_when_their_time_comes_or_nothing_else_is_to_do() -> None:
+    outputs = holding()
+    outputs.emit([1], 10.0)
+    outputs.emit([2], 50.0)
+    assert outputs.partition.flush(60.0, idle=False) == 110.0 and outputs.taken() == []
+    assert outputs.partition.flush(110.0, idle=False) is None and outputs.taken() == [[1, 2]]
+    outputs.emit([3], 120.0)
+    assert outputs.partition.flush(121.0, idle=True) is None and outputs.taken() == [[3]]
+
+
+def test_held_rows_leave_before_an_event() -> None:
+    outputs = holding()
+    outputs.emit([1])
+    outputs.partition.emit_event(EndOfData())
+    assert outputs.taken() == [[1], "Event"]
+
+
+def test_held_rows_count_as_emitted_once_they_are_settled_and_no_barrier_passes_before() -> None:
+    outputs = holding()
+    outputs.emit([1, 2])
+    assert outputs.partition.emitted == [0]
+    for send in (outputs.partition.send_aligned, outputs.partition.send_urgent):
+        with pytest.raises(AssertionError):
+            send(Barrier(1, None))
+    outputs.partition.settle()
+    assert outputs.partition.emitted == [2]
+    outputs.partition.send_aligned(Barrier(1, None))
+    assert outputs.taken() == [[1, 2], "AlignedBarrier"]
 
 
 # ---- events and barriers --------------------------------------------------------------------------------------------
