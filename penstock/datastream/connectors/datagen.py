@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from penstock.common.scalar_types import PICKLED
 from penstock.common.typeinfo import RowTypeError, TypeInformation
+from penstock.common.user_batches import independent
 from penstock.datastream.connectors.base import (
     NotReady,
     ReaderContext,
@@ -106,7 +107,7 @@ class BatchGeneratorSource(Source):
                 raise SourceError(
                     f"the generator's column {column.name!r} is {found.type}, but the declared type has {column.type}"
                 )
-        return batch
+        return independent(batch)
 
     @property
     def _schema(self) -> pa.Schema:

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from penstock.common.arrow_types import UnsupportedColumn, conform
 from penstock.common.typeinfo import TIMESTAMP_COLUMN
+from penstock.common.user_batches import independent
 from penstock.graph.columns import FilterSpec, MapBatchesSpec, ProjectSpec, schema_difference
 from penstock.graph.job_graph import Operator, Vertex
 from penstock.graph.logical import OperatorKind
@@ -61,7 +62,7 @@ class MapBatches(_Stateless):
         if self.operator.timestamped:
             arrays = [*rows.columns, self._timestamps(batch, made)]
             rows = pa.RecordBatch.from_arrays(arrays, schema=self._output_schema)
-        yield None, _independent(rows, batch)
+        yield None, independent(rows, batch)
 
     def _timestamps(self, given: pa.RecordBatch, made: pa.RecordBatch) -> pa.Array:
         index = made.schema.get_field_index(TIMESTAMP_COLUMN)
@@ -73,18 +74,6 @@ class MapBatches(_Stateless):
             f"map_batches: {made.num_rows} rows were returned for {given.num_rows}, so which has which event time "
             f"cannot be told: keep the column {TIMESTAMP_COLUMN!r}, which is behind the others, in the returned batch"
         )
-
-
-def _independent(made: pa.RecordBatch, given: pa.RecordBatch) -> pa.RecordBatch:
-    """Copies what is not of the given batch. An array of numpy's is taken over as it is, and a function may write to
-    it again, when its rows still wait to be sent."""
-    lasting = {buffer.address for column in given.columns for buffer in column.buffers() if buffer is not None}
-
-    def lasts(column: pa.Array) -> bool:
-        return all(buffer is None or buffer.address in lasting for buffer in column.buffers())
-
-    columns = [c if lasts(c) else pa.concat_arrays([c, c.slice(0, 0)]) for c in made.columns]
-    return pa.RecordBatch.from_arrays(columns, schema=made.schema)
 
 
 class Project(_Stateless):

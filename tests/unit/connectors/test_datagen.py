@@ -41,6 +41,21 @@ def test_columns_cover_every_index_once(count, parallelism, rows_max):
     assert sorted(rows) == [(i, i * 7 % 10) for i in range(count)]
 
 
+def test_a_generator_may_use_its_memory_again():
+    """[Rows that wait to be sent are those of the generator's last call.]"""
+    memory = np.empty(8, np.int64)
+
+    def generate(first: int, count: int) -> pa.RecordBatch:
+        memory[:count] = range(first, first + count)
+        return pa.RecordBatch.from_arrays([pa.array(memory[:count])] * 2, schema=PAIR.schema)
+
+    source = BatchGeneratorSource(generate, 40, PAIR)
+    enumerator, reader = source.create_enumerator(1, None), source.create_reader(ReaderContext(0, 1, "source"))
+    reader.add_splits(enumerator.next_splits(0))
+    batches = [reader.read(8) for _ in range(5)]
+    assert [batch.column("index").to_pylist() for batch in batches] == [list(range(n, n + 8)) for n in range(0, 40, 8)]
+
+
 def test_columns_survive_restores():
     rows = list(PAIR.decode(pairs(0, 40)))
     verify_source(BatchGeneratorSource(pairs, 40, PAIR), rows, parallelism=2)

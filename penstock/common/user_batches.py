@@ -1,0 +1,21 @@
+"""Batches that a user's function has made.
+
+An array of numpy's becomes one of Arrow's as it is, and who made it may write to it again while its rows still wait to
+be sent.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+
+def independent(made: pa.RecordBatch, given: pa.RecordBatch | None = None) -> pa.RecordBatch:
+    """With copies of all columns but those that were taken over from `given`, the batch that the function got."""
+    lasting = set() if given is None else {b.address for c in given.columns for b in c.buffers() if b is not None}
+
+    def lasts(column: pa.Array) -> bool:
+        return all(buffer is None or buffer.address in lasting for buffer in column.buffers())
+
+    # Arrow would hand a single array back as it is.
+    columns = [c if lasts(c) else pa.concat_arrays([c, c.slice(0, 0)]) for c in made.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=made.schema)
