@@ -17,13 +17,13 @@ from penstock.graph.two_phases import PartialAggregates
 from penstock.runtime.batches import TIMESTAMP_FIELD
 from penstock.runtime.event_time.tumbling import NoWindow, only_start, starts_of
 
-_ROWS_MIN = 4096
+GROUPED_ROWS_MIN = 4096
 """A grouping costs as much as sending some thousand rows, however few it is given."""
-_REPEATS_MIN = 4
+REPEATS_MIN = 4
 """A grouping costs half of what a row costs on its way to the window, so keys have to repeat more often than that."""
 _PAUSE_BATCHES_MAX = 64
 # What is grouped at once takes a slice's time.
-_HELD_ROWS_MAX = 65_536
+HELD_ROWS_MAX = 65_536
 _HELD_BYTES_MAX = 8 << 20
 
 
@@ -57,7 +57,7 @@ class PartialAggregator:
         self._held.append(held)
         self._held_rows += held.num_rows
         self._held_bytes += held.nbytes
-        full = self._held_rows >= _HELD_ROWS_MAX or self._held_bytes >= _HELD_BYTES_MAX
+        full = self._held_rows >= HELD_ROWS_MAX or self._held_bytes >= _HELD_BYTES_MAX
         return self.settled() if full else []
 
     def settled(self) -> list[pa.RecordBatch]:
@@ -74,13 +74,13 @@ class PartialAggregator:
         if self._paused_rows:
             self._paused_rows = max(0, self._paused_rows - batch.num_rows)
             return self._each(batch)
-        if batch.num_rows < _ROWS_MIN or not self._can_group(batch):
+        if batch.num_rows < GROUPED_ROWS_MIN or not self._can_group(batch):
             return self._each(batch)
         try:
             made = self._grouped(batch)
         except NoWindow:
             return self._each(batch)
-        if _REPEATS_MIN * made.num_rows > batch.num_rows:
+        if REPEATS_MIN * made.num_rows > batch.num_rows:
             self._paused_rows = self._pause_batches * batch.num_rows
             self._pause_batches = min(2 * self._pause_batches, _PAUSE_BATCHES_MAX)
         else:

@@ -114,8 +114,8 @@ class ColumnarSteps:
         rolled = self.finish(after, self.parallelism(), expected, "roll", True, [before], "keyed")
         return self._rows(rolled, rolled.stream, AsCount(), rolled.expected)
 
-    def window_columns(self, before: Stream, size_ms: int | None = None) -> Stream:
-        """Nothing may be late."""
+    def window_columns(self, before: Stream, size_ms: int | None = None, lateness_ms: int | None = None) -> Stream:
+        """Nothing may be late. Without lateness in two phases, where nobody would be told: a row would be missing."""
         before = self.typed(before)
         clock = before.expected.clock
         assert clock is not None
@@ -125,12 +125,17 @@ class ColumnarSteps:
         windows = before.stream.key_by("f2").window(
             TumblingEventTimeWindows.of(Time.milliseconds(size_ms), Time.milliseconds(ends.offset_ms))
         )
-        windows = windows.allowed_lateness(self.random.choice((0, 40))).side_output_late_data(t.LATE)
+        if lateness_ms is None:
+            lateness_ms = self.random.choice((0, 40))
+        if lateness_ms:
+            windows = windows.allowed_lateness(lateness_ms).side_output_late_data(t.LATE)
         after = windows.aggregate(rows=count(), total=sum_("f1"), largest=max_("f1"))
         rows_of_windows = _windows(before.expected.rows, ends)
         expected = Expected(rows_of_windows, ordered=True, exact=True, clock=StartedAt(size_ms), patient=True)
         fired = self.finish(after, self.parallelism(), expected, name, True, [before], "keyed")
         rows = self._rows(fired, fired.stream, AsWindow(), fired.expected)
+        if not lateness_ms:
+            return rows
         late = Stream(fired.stream.get_side_output(t.LATE), fired.group, replace(expected, rows=()), True)
         late_rows = late.stream.map(t.TooLate(name, True), f.ROW_TYPE)
         late = self.finish(late_rows, fired.parallelism, late.expected, "late", True, [late])

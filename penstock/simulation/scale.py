@@ -6,12 +6,12 @@ User functions and the protocol must not depend on such borders, so a run may mo
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Iterator
 
 from penstock.protocol import channel
-from penstock.runtime import result_partition, turns
+from penstock.runtime import partial_aggregates, result_partition, turns
 from penstock.runtime.operators import chain, columnar_windows
 from penstock.state import hash_map
 from penstock.state.columnar import snapshot as columnar_snapshot
@@ -23,7 +23,8 @@ class Scale:
     """`pulled_at_once`: output rows of a chain between two looks at the room. `joined_*_bytes`: how much leaves as one
     frame, and when it leaves while more is being made. `quantum_bytes`: a channel's turn at a gate. `fired_at_once`:
     results of columnar windows between two looks at barriers; `columnar_range_bytes`: of state in one range, and of a
-    segment in memory."""
+    segment in memory. `held_rows`: how many wait to be added up before a window; `grouped_rows`, `repeats`: from how
+    many on that is done, and how often keys have to repeat for it."""
 
     pulled_at_once: int = 256
     rows_between_clocks: int = 16
@@ -33,15 +34,18 @@ class Scale:
     state_entries_per_batch: int = 2048
     fired_at_once: int = 16_384
     columnar_range_bytes: int = 8 * 1024 * 1024
+    held_rows: int = 65_536
+    grouped_rows: int = 4096
+    repeats: int = 4
 
 
-SMALL = Scale(4, 1, 1_200, 600, 600, 2, 2, 100)
+SMALL = Scale(4, 1, 1_200, 600, 600, 2, 2, 100, 12, 4, 1)
 
 
 def random_scale(random: Random) -> Scale:
     if random.random() < 0.3:
         return Scale()
-    return Scale(
+    scale = Scale(
         pulled_at_once=random.choice((1, 4, 16)),
         rows_between_clocks=random.choice((1, 4)),
         joined_frame_bytes=random.choice((1, 1_200, 4_000)),
@@ -51,6 +55,9 @@ def random_scale(random: Random) -> Scale:
         fired_at_once=random.choice((1, 3, 16_384)),
         columnar_range_bytes=random.choice((1, 200, 16 * 1024 * 1024)),
     )
+    apart = Random(repr(scale))  # these came later: what else a seed means does not hang on them
+    held_rows, repeats = apart.choice((1, 6, 40, 65_536)), apart.choice((0, 0, 4))
+    return replace(scale, held_rows=held_rows, grouped_rows=apart.choice((1, 1, 4)), repeats=repeats)
 
 
 @contextmanager
@@ -65,6 +72,9 @@ def scaled(scale: Scale) -> Iterator[None]:
         (hash_map, "ENTRIES_PER_BATCH", scale.state_entries_per_batch),
         (columnar_windows, "ROWS_PER_FIRED_GROUP", scale.fired_at_once),
         (columnar_snapshot, "BLOCK_BYTES", scale.columnar_range_bytes),
+        (partial_aggregates, "HELD_ROWS_MAX", scale.held_rows),
+        (partial_aggregates, "REPEATS_MIN", scale.repeats),
+        (partial_aggregates, "GROUPED_ROWS_MIN", scale.grouped_rows),
         (segments, "COLLECTED_BYTES_MAX", scale.columnar_range_bytes),
     ]
     before = [(module, name, getattr(module, name)) for module, name, _ in places]

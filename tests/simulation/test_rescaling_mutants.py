@@ -14,7 +14,7 @@ from penstock.protocol import draining as protocol_draining
 from penstock.protocol import rescale, watermark_valve
 from penstock.protocol.elements import WATERMARK_MAX_MS, EndOfData
 from penstock.protocol.snapshot import ChannelTime
-from penstock.runtime import draining, restore, subtask
+from penstock.runtime import draining, restore, result_partition, routing, subtask, subtask_checkpoints
 from penstock.runtime.event_time import generation, progress, timers
 from penstock.simulation.scenarios import run_scenario, scenario
 from penstock.simulation.settings import Bounds
@@ -179,6 +179,35 @@ def the_last_word_of_one_ends_time_for_all(patch: Patch) -> None:
     patch(watermark_valve.WatermarkValve, "_risen", hasty)
 
 
+def held_rows_stay_behind_a_barrier(patch: Patch) -> None:
+    snapshot, settle = subtask_checkpoints.SubtaskCheckpoints._snapshot, result_partition.ResultPartition.settle
+    is_in_snapshot = []
+
+    def leaves_rows(self: Any, effect: Any) -> None:
+        is_in_snapshot.append(self)
+        try:
+            snapshot(self, effect)
+        finally:
+            is_in_snapshot.pop()
+
+    patch(subtask_checkpoints.SubtaskCheckpoints, "_snapshot", leaves_rows)
+    patch(result_partition.ResultPartition, "settle", lambda self: None if is_in_snapshot else settle(self))
+    holds = routing._ByColumns.holds.fget  # type: ignore[attr-defined]
+    patch(routing._ByColumns, "holds", property(lambda self: not is_in_snapshot and holds(self)))
+
+
+def watermarks_overtake_held_rows(patch: Patch) -> None:
+    emit_event, settle = result_partition.ResultPartition.emit_event, result_partition.ResultPartition.settle
+
+    def emits(self: Any, event: Any) -> None:
+        patch(result_partition.ResultPartition, "settle", lambda self: None)
+        emit_event(self, event)
+        patch(result_partition.ResultPartition, "settle", settle)
+        self.settle()
+
+    patch(result_partition.ResultPartition, "emit_event", emits)
+
+
 MUTANTS: list[tuple[Callable[[Patch], None], str]] = [
     (everything_is_released_at_once, "rows-are-overtaken-on-the-way-to-their-key"),
     (sources_are_released_first, "rows-are-overtaken-on-the-way-to-their-key"),
@@ -200,6 +229,8 @@ MUTANTS: list[tuple[Callable[[Patch], None], str]] = [
     (read_layers_hold_time_back, "time-goes-on-after-a-resume"),
     (generators_of_foreign_splits_are_kept, "time-goes-on-after-a-resume"),
     (splits_that_nobody_has_begun_hold_nothing_back, "splits-that-nobody-has-begun"),
+    (held_rows_stay_behind_a_barrier, "rows-held-before-a-window"),
+    (watermarks_overtake_held_rows, "rows-held-before-a-window"),
     (the_last_word_of_one_ends_time_for_all, "last-word-beside-an-idle-producer"),
 ]
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.datastream.connectors.splits import decode_split
 from penstock.protocol.elements import WATERMARK_MAX_MS, Idle
-from penstock.protocol.frames import Event
+from penstock.protocol.frames import Data, Event
 from penstock.protocol.messages import Release, SplitsAssigned
 from penstock.protocol.rescale import edges_in_flight
 from penstock.protocol.snapshot import Metadata
+from penstock.runtime.batches import TIMESTAMP_FIELD
 from penstock.simulation.faults import FaultPlan
+from penstock.simulation.scale import SMALL
 from penstock.simulation.scenarios.rescaling import FULL, OFTEN, Rescaled
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
 from penstock.simulation.settings import Pace
@@ -147,6 +153,42 @@ class BarrierBetweenColumnarWindows(Rescaled):
             self.cluster.strikes.strike("kill_slot")
             return False
         return is_firing
+
+
+class RowsHeldBeforeAWindow(Rescaled):
+    """Rows wait to be added up in front of a window. A barrier finds them in no state and on no edge: they are lost; or
+    the watermark behind them leaves first: they are late. Both let them go before."""
+
+    section = 5
+    options = FULL | {"execution.buffer-timeout.interval": "40 ms", "pipeline.auto-watermark-interval": "15 ms"}
+    resumes_max = 5
+    pace = Pace(work_ms=0.5, scale=replace(SMALL, held_rows=1000))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.added_up = 0
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="ranges", rows=120, parallelism=2, cost_ms=0.3, keys=2, timed="patient")
+        job.sink(job.window_columns(job.pass_batches(source), 100, lateness_ms=0), 2)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        super().observe(what, who, detail)
+        if what == "frame" and isinstance(detail, Data):
+            self.added_up += self._stand_for_several(detail)
+
+    def _stand_for_several(self, frame: Data) -> bool:
+        partial = self.cluster.workload.graph.edges[frame.channel.edge].partitioner.partial
+        if partial is None:
+            return False
+        rows = pa.ipc.read_record_batch(pa.py_buffer(frame.payload), partial.row_type.schema.append(TIMESTAMP_FIELD))
+        return bool(pc.any(pc.greater(rows.column(partial.rows_column), 1)).as_py())
+
+    def is_right(self, metadata: Metadata) -> bool:
+        return self.added_up > 2 * self.resumes
+
+    def has_happened(self) -> bool:
+        return self.added_up > 0 and super().has_happened()
 
 
 class LayersOfDifferentTime(Rescaled):
@@ -294,6 +336,6 @@ class LastWordBesideAnIdleProducer(Scenario):
 
 SCENARIOS: list[type[Scenario]] = [
     FinalWatermarkAtAnotherParallelism, OwnersOfDifferentTime, TimeGoesOnAfterAResume, BarrierBetweenTimers,
-    BarrierBetweenColumnarWindows, LayersOfDifferentTime, SplitsOfDifferentTimeAreDealtOut, SplitsThatNobodyHasBegun,
-    HeldSourcesGetSplits, EverySourceHadEnded, LastWordBesideAnIdleProducer,
+    BarrierBetweenColumnarWindows, RowsHeldBeforeAWindow, LayersOfDifferentTime, SplitsOfDifferentTimeAreDealtOut,
+    SplitsThatNobodyHasBegun, HeldSourcesGetSplits, EverySourceHadEnded, LastWordBesideAnIdleProducer,
 ]  # fmt: skip

@@ -40,8 +40,8 @@ Build = Callable[[StreamExecutionEnvironment], None]
 
 @pytest.fixture(autouse=True)
 def small_batches_are_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partial_aggregates, "_ROWS_MIN", 4)
-    monkeypatch.setattr(partial_aggregates, "_HELD_ROWS_MAX", 40)
+    monkeypatch.setattr(partial_aggregates, "GROUPED_ROWS_MIN", 4)
+    monkeypatch.setattr(partial_aggregates, "HELD_ROWS_MAX", 40)
 
 
 def events(first: int, rows: int) -> pa.RecordBatch:
@@ -268,7 +268,7 @@ def test_batches_go_through_functions_between_rows_and_columns() -> None:
 
 def test_late_rows_are_counted_or_go_to_their_side_output(monkeypatch: pytest.MonkeyPatch) -> None:
     # Else no queue is ever full, nobody waits, and the job is through before its first watermark is due.
-    monkeypatch.setattr(partial_aggregates, "_HELD_ROWS_MAX", 1)
+    monkeypatch.setattr(partial_aggregates, "HELD_ROWS_MAX", 1)
     late_tag = OutputTag("late", EVENTS)
 
     def build(tagged: bool) -> Build:

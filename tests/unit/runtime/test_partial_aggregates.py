@@ -117,7 +117,7 @@ def test_a_batch_says_the_same_added_up_and_row_by_row(rows: list[tuple[Any, ...
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partial_aggregates, "_ROWS_MIN", 4)
+    monkeypatch.setattr(partial_aggregates, "GROUPED_ROWS_MIN", 4)
 
 
 @pytest.mark.usefixtures("small")
@@ -153,7 +153,7 @@ def held_by(aggregator: PartialAggregator, *batches: pa.RecordBatch) -> list[int
 
 @pytest.mark.usefixtures("small")
 def test_rows_wait_until_there_are_enough_to_be_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partial_aggregates, "_HELD_ROWS_MAX", 10)
+    monkeypatch.setattr(partial_aggregates, "HELD_ROWS_MAX", 10)
     spec = partial_of(**ALL)
     assert spec is not None
     aggregator = PartialAggregator(spec)
