@@ -6,6 +6,8 @@ SEEDS  ?= 0:2000
 JOBS   ?= 2
 SPARKS ?= 3
 export VENV PYTHON
+# Tests and jobs start Python a hundred times: our modules are compiled once, wherever the user would rather not.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint simulate bench clean
