@@ -21,10 +21,10 @@ GROUPED_ROWS_MIN = 4096
 """A grouping costs as much as sending some thousand rows, however few it is given."""
 REPEATS_MIN = 4
 """A grouping costs half of what a row costs on its way to the window, so keys have to repeat more often than that."""
-_PAUSE_BATCHES_MAX = 64
-# What is grouped at once takes a slice's time.
 HELD_ROWS_MAX = 65_536
+"""They are grouped at once, which must not take longer than a slice does."""
 _HELD_BYTES_MAX = 8 << 20
+_PAUSE_BATCHES_MAX = 64
 
 
 class PartialAggregator:
@@ -34,12 +34,15 @@ class PartialAggregator:
         self._spec = spec
         self._untimed_schema = spec.row_type.schema
         self._schema = self._untimed_schema.append(TIMESTAMP_FIELD)
+        # Of these, a sum of a batch may leave 64 bits.
         self._wide_sums = [
             a.column for a in spec.aggregates
             if a.function == "sum" and spec.given_type.schema.field(a.column).type.bit_width == 64
         ]  # fmt: skip
         self._pause_batches = 1
+        """Of the next pause: twice that of the one before, as long as keys hardly repeat."""
         self._paused_rows = 0
+        """How many are let through before grouping is tried again."""
         used = [*spec.keys, *(a.column for a in spec.aggregates if a.column is not None), TIMESTAMP_COLUMN]
         self._used = list(dict.fromkeys(used))
         self._held: list[pa.RecordBatch] = []
@@ -52,16 +55,16 @@ class PartialAggregator:
     def add(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         """What leaves now, `batch` the last if it does not wait. A row without time or with a null key never waits."""
         if self._paused_rows or not self._is_complete(batch):
-            return [*self.settled(), self.of(batch)]
+            return [*self.settle(), self.of(batch)]
         held = batch.select(self._used)
         self._held.append(held)
         self._held_rows += held.num_rows
         self._held_bytes += held.nbytes
         full = self._held_rows >= HELD_ROWS_MAX or self._held_bytes >= _HELD_BYTES_MAX
-        return self.settled() if full else []
+        return self.settle() if full else []
 
-    def settled(self) -> list[pa.RecordBatch]:
-        """What is held, added up, to leave now."""
+    def settle(self) -> list[pa.RecordBatch]:
+        """What is held, added up, to leave now. Nothing is held then."""
         if not self._held:
             return []
         rows = self._held[0] if len(self._held) == 1 else pa.concat_batches(self._held)
@@ -70,7 +73,8 @@ class PartialAggregator:
         return [self.of(rows)]
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """`batch` has the columns of the given type, and TIMESTAMP_COLUMN where the edge is timestamped."""
+        """`batch` added up where that pays, else row for row. It has the columns of the given type, and
+        TIMESTAMP_COLUMN where the edge is timestamped."""
         if self._paused_rows:
             self._paused_rows = max(0, self._paused_rows - batch.num_rows)
             return self._each(batch)

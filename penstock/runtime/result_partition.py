@@ -86,8 +86,8 @@ class ResultPartition:
         return [c.emitted for c in self.channels]
 
     def emit(self, batch: pa.RecordBatch, rows: list[Any] | None, now_ms: float, batch_bytes: int) -> int:
-        """Queues all rows of a batch, and returns the bytes of what became of them. `rows`: the same as Python objects,
-        if they are at hand. `batch_bytes`: its size, which Arrow takes long to say."""
+        """Queues all rows of a batch, but those that the router holds, and returns how many bytes were queued. `rows`:
+        the same as Python objects, if they are at hand. `batch_bytes`: its size, which Arrow takes long to say."""
         if rows is None and self.router.needs_rows:
             rows = self._type.decode(batch)
         emitted_bytes = self._enqueue(self.router.route(batch, rows), batch, batch_bytes, now_ms)
@@ -105,7 +105,9 @@ class ResultPartition:
         self._enqueue(parts, None, sum(part.nbytes for _, part in parts), self._held_since_ms)
         self._held_since_ms = None
 
-    def _enqueue(self, parts: Routed, batch: pa.RecordBatch | None, batch_bytes: int, now_ms: float) -> int:
+    def _enqueue(self, parts: Routed, batch: pa.RecordBatch | None, batch_bytes: int, since_ms: float) -> int:
+        """`batch`: what `parts` are slices of, where they are, of `batch_bytes`. `since_ms`: when they began to wait.
+        Returns the bytes of the rows."""
         emitted_bytes = 0
         for position, routed in parts:
             routed_bytes = batch_bytes if routed is batch else routed.nbytes
@@ -116,7 +118,7 @@ class ResultPartition:
             self.channels[position].enqueue_rows(part.num_rows, size_bytes, part)
             self.queued_bytes += size_bytes
             if self._oldest_ms[position] is None:
-                self._oldest_ms[position] = now_ms
+                self._oldest_ms[position] = since_ms
         return emitted_bytes
 
     def emit_event(self, event: InBandEvent) -> None:
@@ -174,8 +176,8 @@ class ResultPartition:
     # ---- barriers -----------------------------------------------------------------------------------------------
 
     def send_aligned(self, barrier: Barrier) -> None:
-        """The barrier in its place on every channel; it leaves at once where nothing waits before it. After `settle`,
-        as for `send_urgent`."""
+        """The barrier in its place on every channel; it leaves at once where nothing waits before it. `settle` comes first,
+        here as for `send_urgent`."""
         assert not self.router.holds
         for channel in self.channels:
             channel.enqueue_barrier(barrier)

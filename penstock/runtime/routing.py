@@ -26,14 +26,17 @@ class Router(ABC):
     needs_rows = False
     """Whether `route` looks at the rows as Python objects."""
 
-    holds = False
-    """Whether rows wait in here to be added up."""
+    @property
+    def holds(self) -> bool:
+        """Whether rows wait in here to be added up."""
+        return False
 
     @abstractmethod
-    def route(self, batch: pa.RecordBatch, rows: list[Any] | None) -> Routed: ...
+    def route(self, batch: pa.RecordBatch, rows: list[Any] | None) -> Routed:
+        """`rows`: the same as Python objects, given where `needs_rows`. Raises `OperatorFailure`."""
 
     def settle(self) -> Routed:
-        """The rows that wait."""
+        """What has become of the rows that wait; none waits then."""
         return []
 
 
@@ -151,14 +154,15 @@ class _ByColumns(Router):
         return [part for sent in self._partial.add(batch) for part in self._split(sent, batch)]
 
     @property
-    def holds(self) -> bool:  # type: ignore[override]
+    def holds(self) -> bool:
         return self._partial is not None and self._partial.holds
 
     def settle(self) -> Routed:
         assert self._partial is not None
-        return [part for sent in self._partial.settled() for part in self._split(sent, sent)]
+        return [part for sent in self._partial.settle() for part in self._split(sent, sent)]
 
     def _split(self, sent: pa.RecordBatch, given: pa.RecordBatch) -> Routed:
+        """`given`: the rows as they came, for messages."""
         try:
             hashes = self._columns.hashes(sent)
         except NullKey as error:

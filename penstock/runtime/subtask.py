@@ -244,7 +244,7 @@ class Subtask:
         return 0
 
     def _tell_empty(self) -> None:
-        """While the job drains, the JobMaster hears of each time that there is nothing left to do here."""
+        """While the job drains, the JobMaster hears of each time that nothing is left to do here or in an output."""
         if self.draining.is_over:
             return
         for partition in self.partitions:
