@@ -176,8 +176,8 @@ class ResultPartition:
     # ---- barriers -----------------------------------------------------------------------------------------------
 
     def send_aligned(self, barrier: Barrier) -> None:
-        """The barrier in its place on every channel; it leaves at once where nothing waits before it. `settle` comes first,
-        here as for `send_urgent`."""
+        """The barrier in its place on every channel; it leaves at once where nothing waits before it. `settle` comes
+        first, here as for `send_urgent`."""
         assert not self.router.holds
         for channel in self.channels:
             channel.enqueue_barrier(barrier)
