@@ -2,8 +2,8 @@
 
 The executors' Java turns rows into batches, as for `toArrow()`, and Spark's text writer, to which a message is a line
 and the marker a line's end, brings them to files; no Python stands between. It takes half the time of Parquet, and
-what slots read needs no decoding. How many rows a message has is said beforehand, so their size must be known: columns
-of numbers, truth values and times are written like this, others as Parquet, whatever the size of a row is.
+what slots read needs no decoding. How many rows a message has is said beforehand, so their size must be known: this is
+for DataFrames whose columns are all numbers, truth values and times; any other is written as Parquet.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.connectors.arrow_messages import MARKER_BYTES, ArrowMessages
 
-# What fits a core's own cache is copied on the fastest.
+# A message that fits in a core's own cache is passed on fastest.
 _MESSAGE_BYTES = 512 << 10
 _MESSAGE_ROWS_MAX = 1 << 16
 _ZONE = "UTC"
@@ -30,13 +30,15 @@ _FIXED_SIZE = (sql.NumericType, sql.BooleanType, sql.DateType, sql.TimestampType
 
 
 def has_rows_of_fixed_size(kind: sql.DataType) -> bool:
+    """Whether `write_arrow` can write them. `kind`: a DataFrame's schema, or a column's type."""
     if isinstance(kind, sql.StructType):
         return all(has_rows_of_fixed_size(field.dataType) for field in kind.fields)
     return isinstance(kind, _FIXED_SIZE)
 
 
 def write_arrow(frame: DataFrame, uri: str, options: dict[str, str]) -> dict[str, str]:
-    """Returns what `arrow_format` needs, as JSON can hold it. `options`: for Spark's writer. Raises as Spark does."""
+    """Has Spark compute `frame` and write it below `uri`. `options`: for Spark's writer. Returns what `arrow_format`
+    needs, as JSON can hold it. Raises as Spark does."""
     session = frame.sparkSession
     jvm: Any = session._jvm
     row_bytes = int(frame._jdf.schema().defaultSize())

@@ -18,14 +18,16 @@ Origin = dict[str, Any]
 """`query`: its lines, or None where each evaluation differs. `files`: [bytes, time of change in ms] by path, or None
 where only the path is known. `rows`: for each collection of the program's, the hash of each partition. Fit for JSON."""
 
+# Of what Spark prints of a file's status: times in ms, sizes in bytes.
 _FILE = re.compile(r"path=([^;]*);.*? length=(\d+);.*? modification_time=(\d+);")
 _SPLITS = re.compile(r", splits=(?:Some\(\d+\)|None)")  # how many depends on the cores that Spark has
-# As a session counts them, behind a column's name: what stands alone ("#5") is a value of the query.
-_NUMBER = re.compile(r"(?<=[^\s(,\[])#(\d+)|(?<=CTERelationDef )(\d+)|(?<=CTERelationRef )(\d+)")
+# The ids that a session counts on, which stand behind a name: what stands alone ("#5") is a value of the query.
+_COUNTED_ID = re.compile(r"(?<=[^\s(,\[])#(\d+)|(?<=CTERelationDef )(\d+)|(?<=CTERelationRef )(\d+)")
 _ANY_WIDTH = 2**31 - 1
 
 
 def origin_of(frame: DataFrame) -> Origin:
+    """Computes nothing of the DataFrame. Raises as Spark does."""
     plan: Any = frame._jdf.queryExecution().analyzed()
     files: dict[str, list[int] | None] = {}
     rows: list[list[int]] = []
@@ -34,14 +36,14 @@ def origin_of(frame: DataFrame) -> Origin:
         if kind == "LocalRelation":
             rows.append([leaf.data().hashCode()])
         elif kind == "LogicalRDD":
-            rows += _collection(frame, leaf.rdd())
+            rows += _hashes_of_collection(frame, leaf.rdd())
         elif kind == "LogicalRelation":
             files |= _files(leaf.relation())
     return {"query": _query(plan), "files": files, "rows": rows}
 
 
 def change(before: Origin, now: Origin) -> str | None:
-    """What is different, in words; None: nothing that is known of both."""
+    """What is different, in words, as part of a sentence; None: nothing that is known of both."""
     old, new = before["query"], now["query"]
     if old is not None and new is not None and old != new:
         was, differs = next(((a, b) for a, b in zip(old, new, strict=False) if a != b), (old[-1], new[-1]))
@@ -54,6 +56,7 @@ def change(before: Origin, now: Origin) -> str | None:
     added = [path for path in now["files"] if path not in before["files"]]
     if added:
         return f"it reads {len(added)} file(s) that it did not read then, such as {min(added)}"
+    # On another number of cores the same rows are dealt out otherwise, and their hashes cannot be compared.
     partitions = [[len(hashes) for hashes in origin["rows"]] for origin in (before, now)]
     if partitions[0] == partitions[1] and before["rows"] != now["rows"]:
         return "the rows that the program passes to createDataFrame() are others"
@@ -61,6 +64,7 @@ def change(before: Origin, now: Origin) -> str | None:
 
 
 def _query(plan: Any) -> list[str] | None:
+    """The lines of an analyzed plan, without what differs from session to session."""
     if not plan.deterministic():
         return None
     text: str = plan.treeString(True, False, _ANY_WIDTH, False, True)
@@ -70,7 +74,7 @@ def _query(plan: Any) -> list[str] | None:
         number = found.group().removeprefix("#")
         return found.group().replace(number, str(order.setdefault(found.group(), len(order))))
 
-    return _NUMBER.sub(by_appearance, _SPLITS.sub("", text)).splitlines()
+    return _COUNTED_ID.sub(by_appearance, _SPLITS.sub("", text)).splitlines()
 
 
 def _files(relation: Any) -> dict[str, list[int] | None]:
@@ -84,8 +88,8 @@ def _files(relation: Any) -> dict[str, list[int] | None]:
     return {}
 
 
-def _collection(frame: DataFrame, rdd: Any) -> list[list[int]]:
-    """Rows that the driver's program holds, by their pickles, which differ with the number of partitions, too."""
+def _hashes_of_collection(frame: DataFrame, rdd: Any) -> list[list[int]]:
+    """Of the pickles of rows that the driver's program holds, one for each partition; none for any other RDD."""
     while rdd.dependencies().size() == 1:
         rdd = rdd.dependencies().apply(0).rdd()
     if rdd.getClass().getSimpleName() != "ParallelCollectionRDD":
@@ -96,4 +100,5 @@ def _collection(frame: DataFrame, rdd: Any) -> list[list[int]]:
 
 
 def _each(found: Any) -> Iterator[Any]:
+    """Of a Scala sequence."""
     return (found.apply(i) for i in range(found.size()))

@@ -1,4 +1,4 @@
-"""A DataFrame as a bounded source: Spark writes it once, before slots start; from then on it is files, of Arrow record
+"""A DataFrame as a bounded source: Spark writes it once, before the job runs; from then on it is files, of Arrow record
 batches where all rows have one size (`arrow_files.py`), else Parquet.
 
 So it is replayable: a restart, and a job that is resumed, read the files again, and the DataFrame is not computed
@@ -51,8 +51,8 @@ _WITHOUT_CHECKSUMS = {
     "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "fs.file.impl.disable.cache": "true",
 }
-# As Arrow reads it: no INT96, no calendar of before 1582.
-_WRITE_SETTINGS = {
+# As Arrow reads Parquet: no INT96, no calendar of before 1582.
+_PARQUET_SETTINGS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.writeLegacyFormat": "false",
@@ -92,7 +92,7 @@ class DataFrameSource(Source):
 
     def prepare(self, folder: Path, uid: str, kept: Sequence[Path], ignore_changes: bool) -> Path | None:
         """Writes the DataFrame below `folder`, unless a folder in `kept` has it already. `uid` is the operator's.
-        `ignore_changes`: rows in `kept` are read where the DataFrame would give others now, too.
+        `ignore_changes`: what is in `kept` is read even where the DataFrame would give other rows now.
 
         Returns what was written, to be removed when no checkpoint needs it; None where nothing was. Raises
         `SourceError`, whose cause is Spark's error where the DataFrame cannot be written.
@@ -122,7 +122,7 @@ class DataFrameSource(Source):
             if has_rows_of_fixed_size(frame.schema):
                 arrow = write_arrow(frame, uri, _WITHOUT_CHECKSUMS)
             else:
-                with _write_settings(frame.sparkSession):
+                with _parquet_settings(frame.sparkSession):
                     frame.write.options(**_PARQUET_OPTIONS, **_WITHOUT_CHECKSUMS).parquet(uri)
         except Exception as error:
             raise SourceError(
@@ -132,11 +132,9 @@ class DataFrameSource(Source):
         (target / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
 
     def _check_unchanged(self, manifest: Path, ignore_changes: bool) -> None:
-        try:
+        with _readable(manifest):
             before = json.loads(manifest.read_text(encoding="utf-8"))
             columns, origin = before["columns"], before["origin"]
-        except (OSError, ValueError, KeyError) as error:
-            raise SourceError(f"{manifest} cannot be read: {error!r}. Start without the checkpoint.") from error
         if columns != str(self._row_type):
             raise SourceError(
                 f"from_spark() {self._name!r}: the DataFrame has changed. The job that goes on has read {columns}, "
@@ -154,12 +152,10 @@ class DataFrameSource(Source):
 
     def _read_from(self, folder: Path) -> None:
         manifest = folder / MANIFEST
-        try:
+        with _readable(manifest):
             arrow = json.loads(manifest.read_text(encoding="utf-8"))["arrow"]
             parquet = ParquetColumnarRowInputFormat(self._row_type)
             format = parquet if arrow is None else arrow_format(arrow, self._row_type)
-        except (OSError, ValueError, KeyError) as error:
-            raise SourceError(f"{manifest} cannot be read: {error!r}. Start without the checkpoint.") from error
         splittable = FileEnumeratorProvider.default_splittable_file_enumerator()
         builder = FileSource.for_bulk_file_format(format, str(folder)).set_file_enumerator(splittable)
         self._files = builder.build()
@@ -181,12 +177,21 @@ class DataFrameSource(Source):
 
 
 @contextmanager
-def _write_settings(session: SparkSession) -> Iterator[None]:
+def _readable(manifest: Path) -> Iterator[None]:
+    """Raises `SourceError` where what a job has written does not say how to read it."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError) as error:
+        raise SourceError(f"{manifest} cannot be read: {error!r}. Start without the checkpoint.") from error
+
+
+@contextmanager
+def _parquet_settings(session: SparkSession) -> Iterator[None]:
     """These can only be set for a session; the user's values are put back."""
     with _settings_lock:
-        before = {key: session.conf.get(key, None) for key in _WRITE_SETTINGS}
+        before = {key: session.conf.get(key, None) for key in _PARQUET_SETTINGS}
         try:
-            for key, value in _WRITE_SETTINGS.items():
+            for key, value in _PARQUET_SETTINGS.items():
                 session.conf.set(key, value)
             yield
         finally:

@@ -2,10 +2,10 @@
 
     <message> <marker> <message> <marker> ...
 
-Neither schema nor marker are in the file; who has it written passes both. A marker is random bytes, made anew for each
+Schema and marker are not in the file; who has had it written passes both. A marker is random bytes, made anew for each
 set of files. So reading can begin anywhere, as in Hadoop's sequence files, and a file is split without being looked
-into: a split has the messages that begin in it. It is entered a marker's length early, so that the message in which a
-split begins belongs to the one before.
+into: a split has the messages that begin in it. It is entered a marker's length early, for a message that begins just
+where the split does; one that began before belongs to the split before.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ArrowMessages(FileReadFormat):
     """Reads such files, as rows of `row_type`, whose columns are those of `schema` by name.
 
     :param schema: in which the messages were written.
-    :param marker: `MARKER_BYTES` bytes.
+    :param marker: `MARKER_BYTES` bytes; any other number is a `ValueError`.
     """
 
     def __init__(self, row_type: TypeInformation, schema: pa.Schema, marker: bytes) -> None:
