@@ -27,8 +27,8 @@ from penstock.state.tables import independent
 
 _STRING_HEADER = struct.Struct("<cI")
 _SCHEMA_METADATA = b"penstock.state"
-_AS_ALWAYS = pa.ipc.IpcWriteOptions()
-"""Without options pyarrow looks for them in the process's environment, for each stream."""
+_DEFAULT_OPTIONS = pa.ipc.IpcWriteOptions()
+"""Passed, because without any pyarrow looks into the process's environment for them, for each stream."""
 
 Entry = tuple[Any, int, Any]
 """(key, key group, value)"""
@@ -77,8 +77,8 @@ def declared_metadata(schema: StateSchema) -> dict[bytes, bytes]:
 def encode_batch(
     codec: StateCodec, schema: pa.Schema, keys: list[Any], key_groups: array[int], values: list[Any]
 ) -> pa.RecordBatch:
-    """`key_groups` of the keys, as 16 bits each; they become the batch's. Raises `RowTypeError` for a value that does
-    not fit, `UnsupportedKey` for a key."""
+    """`key_groups`: those of the keys, 16 bits each (code "H"); the batch keeps the array, so nobody may change it.
+    Raises `RowTypeError` for a value that does not fit, `UnsupportedKey` for a key."""
     groups = pa.Array.from_buffers(pa.uint16(), len(key_groups), [None, pa.py_buffer(key_groups)])
     arrays = [*codec.type.encode(values), encode_keys(keys), groups]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -120,7 +120,7 @@ def described_failure(error: Exception, described: str, keys: list[Any]) -> Stat
 
 def write_stream(schema: pa.Schema, batches: list[pa.RecordBatch]) -> memoryview:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema, options=_AS_ALWAYS) as writer:
+    with pa.ipc.new_stream(sink, schema, options=_DEFAULT_OPTIONS) as writer:
         for batch in batches:
             writer.write_batch(batch)
     return memoryview(sink.getvalue()).cast("B")

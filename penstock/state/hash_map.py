@@ -44,8 +44,8 @@ class HashMapStateBackend(RestoringBackend):
     """Keyed state of one subtask. `operator_names` (uid -> name) are for messages."""
 
     def __init__(self, max_parallelism: int, operator_names: Mapping[str, str] | None = None) -> None:
-        self._max_parallelism = max_parallelism
         super().__init__(operator_names)
+        self._max_parallelism = max_parallelism
         self._at = CurrentKey()
         self._window_at = CurrentKey()
         self._tables: dict[StateName, StateTable] = {}

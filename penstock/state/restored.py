@@ -1,4 +1,4 @@
-"""What a checkpoint gave a subtask: kept until operators ask for it, and written again as it was until they do."""
+"""State that a checkpoint gave a subtask: kept until operators ask for it, and until then written again as it was."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ StateName = tuple[str, str]
 
 
 class RestoringBackend:
-    """Base of the backends. `operator_names` (uid -> name) are for messages."""
+    """The part of a state backend that knows what was restored. `operator_names` (uid -> name) are for messages."""
 
     def __init__(self, operator_names: Mapping[str, str] | None) -> None:
         self._operator_names = operator_names or {}
@@ -23,9 +23,12 @@ class RestoringBackend:
         self._taken: set[StateName] = set()
 
     def restore_schema(self, schema: StateSchema) -> None:
+        """How a state was declared, of which there may be no entries."""
         self._schemas[schema.operator, schema.name] = schema
 
     def restore(self, operator: str, name: str, data: bytes, key_groups: range) -> None:
+        """A range of a state, as `encode` has written it; entries outside of `key_groups` are left out. Raises
+        `StateError` if the state has been asked for."""
         if (operator, name) in self._taken:
             raise StateError(f"{self._described((operator, name))} is restored after it was asked for")
         run = read_stream(data, key_groups)
@@ -38,6 +41,7 @@ class RestoringBackend:
         return self._schemas.get(name)
 
     def _take_restored(self, name: StateName) -> list[RestoredRun]:
+        """Hands over what there is of a state: from now on it is the backend's to write."""
         self._taken.add(name)
         self._schemas.pop(name, None)
         return self._runs.pop(name, [])
