@@ -115,7 +115,8 @@ class ColumnarSteps:
         return self._rows(rolled, rolled.stream, AsCount(), rolled.expected)
 
     def window_columns(self, before: Stream, size_ms: int | None = None, lateness_ms: int | None = None) -> Stream:
-        """Nothing may be late. Without lateness in two phases, where nobody would be told: a row would be missing."""
+        """Nothing may be late. `lateness_ms`: None draws one. With 0 there is no output of late rows, so the window
+        works in two phases, and a late row is seen by its absence."""
         before = self.typed(before)
         clock = before.expected.clock
         assert clock is not None

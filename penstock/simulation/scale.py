@@ -39,7 +39,19 @@ class Scale:
     repeats: int = 4
 
 
-SMALL = Scale(4, 1, 1_200, 600, 600, 2, 2, 100, 12, 4, 1)
+SMALL = Scale(
+    pulled_at_once=4,
+    rows_between_clocks=1,
+    joined_frame_bytes=1_200,
+    joined_flush_bytes=600,
+    quantum_bytes=600,
+    state_entries_per_batch=2,
+    fired_at_once=2,
+    columnar_range_bytes=100,
+    held_rows=12,
+    grouped_rows=4,
+    repeats=1,
+)
 
 
 def random_scale(random: Random) -> Scale:
@@ -55,7 +67,8 @@ def random_scale(random: Random) -> Scale:
         fired_at_once=random.choice((1, 3, 16_384)),
         columnar_range_bytes=random.choice((1, 200, 16 * 1024 * 1024)),
     )
-    apart = Random(repr(scale))  # these came later: what else a seed means does not hang on them
+    # Drawn from chance of their own, so that all else that a seed stands for, and schedules found by it, stay.
+    apart = Random(repr(scale))
     held_rows, repeats = apart.choice((1, 6, 40, 65_536)), apart.choice((0, 0, 4))
     return replace(scale, held_rows=held_rows, grouped_rows=apart.choice((1, 1, 4)), repeats=repeats)
 

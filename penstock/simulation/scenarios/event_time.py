@@ -156,8 +156,8 @@ class BarrierBetweenColumnarWindows(Rescaled):
 
 
 class RowsHeldBeforeAWindow(Rescaled):
-    """Rows wait to be added up in front of a window. A barrier finds them in no state and on no edge: they are lost; or
-    the watermark behind them leaves first: they are late. Both let them go before."""
+    """Rows wait to be added up in front of a window. A barrier that passed them would find them in no state and on no
+    edge, and they would be lost; behind a watermark that passed them they would be late. Both let them go before."""
 
     section = 5
     options = FULL | {"execution.buffer-timeout.interval": "40 ms", "pipeline.auto-watermark-interval": "15 ms"}
