@@ -28,7 +28,7 @@ class ComputeTurn:
         return _Held(self)
 
     def begin(self) -> bool:
-        """Each wait in vain halves the patience, each turn doubles it."""
+        """Whether the turn is ours; then `end` follows. Each wait in vain halves the patience, each turn doubles it."""
         alone = self._lock.acquire(timeout=self._patience_ms / 1000)
         self._patience_ms = (
             min(2 * self._patience_ms, _PATIENCE_MS_MAX) if alone else max(self._patience_ms / 2, _PATIENCE_MS_MIN)
@@ -40,7 +40,7 @@ class ComputeTurn:
 
 
 class _Held:
-    """Entered again and again, for slices of a row or two as well: it costs a third of a generator."""
+    """A class, for it is entered for slices of a row or two as well, and costs a third of a generator."""
 
     __slots__ = ("_turn", "_alone")
 

@@ -1,5 +1,5 @@
 """Which tumbling window a timestamp lies in: the one that starts at the last multiple of its size, shifted by its
-offset, that is not after it. `only_start` comes first, and raises `NoWindow`."""
+offset, that is not after it. `only_start` comes first: `starts_of` does not check its timestamps again."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class NoWindow(ValueError):
 
 
 def only_start(timestamps: Milliseconds, size_ms: int, offset_ms: int) -> int | None:
-    """Where the one window starts that all of them lie in; None: they lie in several. Most slices lie in one, and a
-    division for each row is what windows would cost most."""
+    """Where the one window starts (ms) that all of them lie in; None: they lie in several. Most slices lie in one, and
+    a division for each row is what windows would cost most. Raises `NoWindow`."""
     least, most = int(timestamps.min()), int(timestamps.max())
     margin_ms = 2 * size_ms  # the offset is less than the size
     if least < margin_ms - _INT64_END or most >= _INT64_END - margin_ms:

@@ -1,7 +1,7 @@
 """Whether a checkpoint fits the program: asked before anything is started, and again when the JobMaster owns the log.
 
 The first answer costs the user no start of Spark. It only looks: nothing is written, and what it cannot read for any
-reason but its content, the JobMaster reads again, with the log its own. [Another driver may be deleting what it lists.]
+reason but its content (another driver may be deleting what it lists), the JobMaster reads again, with the log its own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def fitted(graph: JobGraph, metadata: Metadata, ignore_unclaimed_state: bool) ->
 
 
 def check_fit(graph: JobGraph, identity: JobIdentity, open_store: OpenStore, ignore_unclaimed_state: bool) -> None:
-    """Raises `RestoreSourceError` where the job would be refused by what it starts from, or by what is there."""
+    """Raises `RestoreSourceError` where what the job starts from would be refused, or where a new job's directory has a
+    log already."""
     if not identity.resume and identity.directory is not None and _has_log(identity.directory, open_store):
         raise RestoreSourceError(f"{PipelineOptions.FIXED_JOB_ID.key} {identity.job_id}: {LOG_EXISTS}")
     metadata = _to_restore(identity, open_store)
@@ -53,7 +54,7 @@ def nothing_to_resume(job_id: str, state: str) -> str:
 def _has_log(directory: str, open_store: OpenStore) -> bool:
     try:
         return log_length(open_store(directory, False)) > 0
-    except StoreError:  # there is no such directory, or who owns it will hear more
+    except StoreError:  # mostly, that there is no such directory; the JobMaster meets any other reason again
         return False
 
 

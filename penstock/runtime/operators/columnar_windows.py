@@ -65,7 +65,7 @@ class WindowAggregates(KeyedAggregates):
         reached_ms = self._reached(key_groups)
         lateness_ms = self._spec.size_ms - 1 + self._spec.allowed_lateness_ms
         if int(starts.min()) + lateness_ms <= self._latest(reached_ms):
-            # Kept to the end of time is what would be kept for longer.
+            # These sums must not leave 64 bits: what would be kept for longer is kept to the end of time.
             lateness_ms = min(lateness_ms, WATERMARK_MAX_MS - int(starts.max()))
             late = starts + lateness_ms <= reached_ms
             if late.any():
