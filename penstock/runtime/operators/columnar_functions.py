@@ -80,15 +80,17 @@ class Project(_Stateless):
     def __init__(self, operator: Operator) -> None:
         super().__init__(operator)
         spec: ProjectSpec = operator.function
-        columns = [(name, name) for name in (TIMESTAMP_COLUMN,)] if operator.timestamped else []
-        self._columns: list[tuple[str, str | pc.Expression]] = [*spec.columns, *columns]
+        self._columns: list[tuple[str, str | pc.Expression]] = [*spec.columns]
+        if operator.timestamped:
+            self._columns.append((TIMESTAMP_COLUMN, TIMESTAMP_COLUMN))
         self._computed = [(i, e) for i, (_, e) in enumerate(self._columns) if not isinstance(e, str)]
-        self._node = _projection([e for _, e in self._computed], [str(i) for i, _ in self._computed])
+        if self._computed:
+            self._node = _projection([e for _, e in self._computed], [str(i) for i, _ in self._computed])
 
     def process(self, batch: pa.RecordBatch) -> Iterator[Output]:
         arrays = [batch.column(e) if isinstance(e, str) else None for _, e in self._columns]
         if self._computed:
-            computed = _run_node(self.operator, "project", self._node, batch)
+            computed = _projected(self.operator, self._node, batch)
             for (index, _), array in zip(self._computed, computed.columns):
                 arrays[index] = array
         try:
@@ -105,7 +107,7 @@ class Filter(_Stateless):
         self._node = _projection([spec.predicate], ["kept"])
 
     def process(self, batch: pa.RecordBatch) -> Iterator[Output]:
-        mask = _run_node(self.operator, "project", self._node, batch).column(0)
+        mask = _projected(self.operator, self._node, batch).column(0)
         yield None, batch.filter(mask)
 
 
@@ -116,13 +118,13 @@ def _projection(expressions: list[pc.Expression], names: list[str]) -> Any:
     return acero.ProjectNodeOptions(expressions, names)
 
 
-def _run_node(operator: Operator, name: str, options: Any, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch through one node of Acero, on this thread, in order."""
+def _projected(operator: Operator, node: Any, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch through a node that `_projection` has made, on this thread, in order. Raises `OperatorFailure`."""
     from pyarrow import acero
 
     source = acero.Declaration("table_source", acero.TableSourceNodeOptions(pa.Table.from_batches([batch])))
     try:
-        made = acero.Declaration(name, options, [source]).to_table(use_threads=False)
+        made = acero.Declaration("project", node, [source]).to_table(use_threads=False)
     except (pa.ArrowException, ValueError) as error:
         told = (
             f"an expression failed: {error} (whole numbers beside a literal with a point are computed in 32 bits where "
