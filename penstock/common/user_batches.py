@@ -1,7 +1,7 @@
 """Batches that a user's function has made.
 
-An array of numpy's becomes one of Arrow's as it is, and who made it may write to it again while its rows still wait to
-be sent.
+An array of numpy's becomes one of Arrow's without a copy, so the function may write to it again while its rows still
+wait to be sent.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 
 def independent(made: pa.RecordBatch, given: pa.RecordBatch | None = None) -> pa.RecordBatch:
-    """With copies of all columns but those that were taken over from `given`, the batch that the function got."""
+    """`made`, with copies of all columns but those that it shares with `given`, the batch that the function got."""
     lasting = set() if given is None else {b.address for c in given.columns for b in c.buffers() if b is not None}
 
     def lasts(column: pa.Array) -> bool:

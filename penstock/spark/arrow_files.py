@@ -45,6 +45,7 @@ def write_arrow(frame: DataFrame, uri: str, options: dict[str, str]) -> dict[str
     rows = max(1, min(_MESSAGE_BYTES // row_bytes, _MESSAGE_ROWS_MAX))
     marker = secrets.token_hex(MARKER_BYTES // 2)
     with _settings_for_tasks(session):
+        # The last two: two fields of one name are no error; no large strings.
         messages = frame._jdf.toArrowBatchRdd(rows, _ZONE, False, False)
         lines = session._jsparkSession.createDataset(messages, jvm.org.apache.spark.sql.Encoders.BINARY()).toDF()
         text = DataFrame(lines, session).selectExpr("cast(value as string)")

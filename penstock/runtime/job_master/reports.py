@@ -88,6 +88,7 @@ class Reporter:
         self.counter = 0
         self._shown: tuple[Any, ...] = ()
         self._report: JobReport
+        """The last one, made of `_shown`: given again where nothing has changed since."""
 
     def on_status(self, status: SlotStatus, now_ms: float) -> None:
         self._rss_bytes[status.slot] = status.rss_bytes
