@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from itertools import islice, repeat
-from typing import Any, Iterator, Mapping
+from typing import Any, Iterator, Mapping, NamedTuple
 
 import pyarrow as pa
 
@@ -103,7 +103,8 @@ class HashMapStateBackend(RestoringBackend):
 
     def snapshot(self) -> HashMapSnapshot:
         tables = [
-            (*self._codecs[name], table.snapshot(), self._described(name)) for name, table in self._tables.items()
+            _TableAtBarrier(*self._codecs[name], table.snapshot(), self._described(name))
+            for name, table in self._tables.items()
         ]
         return HashMapSnapshot(tables, self._untouched())
 
@@ -143,13 +144,20 @@ def _handle(descriptor: Any, table: StateTable, at: CurrentKey, changeable: bool
             return AggregatingHandle(table, at, changeable, descriptor.get_agg_function())
 
 
+class _TableAtBarrier(NamedTuple):
+    """`schema`: of the batches that are written. `described`: the state's name, for messages."""
+
+    codec: StateCodec
+    schema: pa.Schema
+    snapshot: TableSnapshot
+    described: str
+
+
 class HashMapSnapshot:
     """Tables at a barrier, which are released bucket by bucket as they are encoded."""
 
-    def __init__(
-        self, tables: list[tuple[StateCodec, pa.Schema, TableSnapshot, str]], untouched: UntouchedState
-    ) -> None:
-        self.schemas = [table.schema for _, _, table, _ in tables] + untouched.schemas
+    def __init__(self, tables: list[_TableAtBarrier], untouched: UntouchedState) -> None:
+        self.schemas = [table.snapshot.schema for table in tables] + untouched.schemas
         self._tables = tables
         self._untouched = untouched
         self._discarded = False
@@ -158,8 +166,8 @@ class HashMapSnapshot:
     def encode(self) -> Iterator[EncodedState]:
         try:
             yield from self._untouched.encode()
-            for codec, schema, table, described in self._tables:
-                yield from self._encode_table(codec, schema, table, described)
+            for table in self._tables:
+                yield from self._encode_table(table)
         except Exception:
             # What was given up may change under our hands.
             if not self._discarded:
@@ -172,32 +180,29 @@ class HashMapSnapshot:
         self._release()
 
     def _release(self) -> None:
-        for _, _, table, _ in self._tables:
-            table.release_all()
+        for table in self._tables:
+            table.snapshot.release_all()
 
-    def _encode_table(
-        self, codec: StateCodec, schema: pa.Schema, table: TableSnapshot, described: str
-    ) -> Iterator[EncodedState]:
+    def _encode_table(self, table: _TableAtBarrier) -> Iterator[EncodedState]:
         batches: list[pa.RecordBatch] = []
         size_bytes = 0
-        for batch in self._batches(codec, table, schema, described):
+        for batch in self._batches(table):
             batches.append(batch)
             size_bytes += batch.get_total_buffer_size()  # nobody shares them yet; `nbytes` takes far longer
             if size_bytes >= BYTES_PER_RANGE:
-                yield self._range(table, schema, batches)
+                yield self._range(table, batches)
                 batches, size_bytes = [], 0
         if batches and not self._discarded:
-            yield self._range(table, schema, batches)
+            yield self._range(table, batches)
 
     @staticmethod
-    def _range(table: TableSnapshot, schema: pa.Schema, batches: list[pa.RecordBatch]) -> EncodedState:
-        entries = sum(batch.num_rows for batch in batches)
-        return EncodedState(table.schema.operator, table.schema.name, entries, [write_stream(schema, batches)])
+    def _range(table: _TableAtBarrier, batches: list[pa.RecordBatch]) -> EncodedState:
+        declared, entries = table.snapshot.schema, sum(batch.num_rows for batch in batches)
+        return EncodedState(declared.operator, declared.name, entries, [write_stream(table.schema, batches)])
 
-    def _batches(
-        self, codec: StateCodec, table: TableSnapshot, schema: pa.Schema, described: str
-    ) -> Iterator[pa.RecordBatch]:
+    def _batches(self, table: _TableAtBarrier) -> Iterator[pa.RecordBatch]:
         """Small buckets share a batch, large ones fill several. A bucket is let go of once it is encoded."""
+        snapshot = table.snapshot
         keys: list[Any] = []
         key_groups = array("H")
         values: list[Any] = []
@@ -206,18 +211,18 @@ class HashMapSnapshot:
         def flush() -> pa.RecordBatch:
             nonlocal key_groups
             try:
-                batch = encode_batch(codec, schema, keys, key_groups, values)
+                batch = encode_batch(table.codec, table.schema, keys, key_groups, values)
             except Exception as error:  # whatever a user's object does when it is pickled
-                raise described_failure(error, described, keys) from error
+                raise described_failure(error, table.described, keys) from error
             for key_group in encoded:
-                table.release(key_group)
+                snapshot.release(key_group)
             for taken in (keys, values, encoded):
                 taken.clear()
             key_groups = array("H")
             return batch
 
-        for key_group in range(len(table)):
-            bucket = table.bucket(key_group)
+        for key_group in range(len(snapshot)):
+            bucket = snapshot.bucket(key_group)
             if not bucket:
                 continue
             if len(keys) + len(bucket) < ENTRIES_PER_BATCH:
