@@ -20,23 +20,25 @@ from penstock.storage import segments
 
 @dataclass(frozen=True)
 class Scale:
-    """`pulled_at_once`: output rows of a chain between two looks at the room. `joined_*_bytes`: how much leaves as one
+    """None: as the runtime has it.
+
+    `pulled_at_once`: output rows of a chain between two looks at the room. `joined_*_bytes`: how much leaves as one
     frame, and when it leaves while more is being made. `quantum_bytes`: a channel's turn at a gate. `fired_at_once`:
     results of columnar windows between two looks at barriers; `columnar_range_bytes`: of state in one range, and of a
     segment in memory. `held_rows`: how many wait to be added up before a window; `grouped_rows`, `repeats`: from how
     many on that is done, and how often keys have to repeat for it."""
 
-    pulled_at_once: int = 256
-    rows_between_clocks: int = 16
-    joined_frame_bytes: int = 32 * 1024
-    joined_flush_bytes: int = 16 * 1024
-    quantum_bytes: int = 32 * 1024
-    state_entries_per_batch: int = 2048
-    fired_at_once: int = 16_384
-    columnar_range_bytes: int = 8 * 1024 * 1024
-    held_rows: int = 65_536
-    grouped_rows: int = 4096
-    repeats: int = 4
+    pulled_at_once: int | None = None
+    rows_between_clocks: int | None = None
+    joined_frame_bytes: int | None = None
+    joined_flush_bytes: int | None = None
+    quantum_bytes: int | None = None
+    state_entries_per_batch: int | None = None
+    fired_at_once: int | None = None
+    columnar_range_bytes: int | None = None
+    held_rows: int | None = None
+    grouped_rows: int | None = None
+    repeats: int | None = None
 
 
 SMALL = Scale(
@@ -76,7 +78,7 @@ def random_scale(random: Random) -> Scale:
 @contextmanager
 def scaled(scale: Scale) -> Iterator[None]:
     """The runtime of this process works with these sizes meanwhile."""
-    places: list[tuple[Any, str, int]] = [
+    places: list[tuple[Any, str, int | None]] = [
         (chain, "_PULLED_AT_ONCE", scale.pulled_at_once),
         (chain, "_ROWS_BETWEEN_CLOCKS", scale.rows_between_clocks),
         (channel, "JOINED_FRAME_BYTES", scale.joined_frame_bytes),
@@ -93,7 +95,8 @@ def scaled(scale: Scale) -> Iterator[None]:
     before = [(module, name, getattr(module, name)) for module, name, _ in places]
     try:
         for module, name, value in places:
-            setattr(module, name, value)
+            if value is not None:
+                setattr(module, name, value)
         yield
     finally:
         for module, name, value in before:
