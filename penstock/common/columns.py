@@ -57,7 +57,7 @@ class ColumnType(TypeInformation):
 _INTEGER_CODES = {8: "b", 16: "h", 32: "i", 64: "q"}
 
 
-def integers(values: Sequence[int], arrow_type: pa.DataType) -> pa.Array:
+def integers(values: Sequence[Any], arrow_type: pa.DataType) -> pa.Array:
     """A column of signed integers, none of them missing, made with less ado than by `pa.array`, which costs few values
     as much as a hundred. Raises OverflowError for one that is out of range, TypeError for what is no integer."""
     packed = array(_INTEGER_CODES[arrow_type.bit_width], values)

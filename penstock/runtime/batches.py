@@ -58,7 +58,7 @@ def wire_schema(edge: Edge) -> pa.Schema:
 def timestamp_column(timestamps: Sequence[int | None]) -> pa.Array:
     """Event times in ms, null where a row has none."""
     try:
-        return integers(timestamps, TIMESTAMP_FIELD.type)  # type: ignore[arg-type]
+        return integers(timestamps, TIMESTAMP_FIELD.type)
     except TypeError:  # some rows have none
         return pa.array(timestamps, TIMESTAMP_FIELD.type)
 

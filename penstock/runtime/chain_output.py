@@ -69,10 +69,7 @@ class ChainOutput:
     # ---- room ---------------------------------------------------------------------------------------------------
 
     def has_room(self) -> bool:
-        for partition in self.partitions:  # noqa: SIM110 - a generator costs more than the question, several times a step
-            if not partition.has_room:
-                return False
-        return True
+        return False not in [p.has_room for p in self.partitions]
 
     def may_overdraw(self) -> bool:
         self.overdraft_bytes = max(self.overdraft_bytes, self.queued_bytes)

@@ -192,7 +192,7 @@ def held_rows_stay_behind_a_barrier(patch: Patch) -> None:
 
     patch(subtask_checkpoints.SubtaskCheckpoints, "_snapshot", leaves_rows)
     patch(result_partition.ResultPartition, "settle", lambda self: None if is_in_snapshot else settle(self))
-    holds = routing._ByColumns.holds.fget  # type: ignore[attr-defined]
+    holds = vars(routing._ByColumns)["holds"].fget
     patch(routing._ByColumns, "holds", property(lambda self: not is_in_snapshot and holds(self)))
 
 

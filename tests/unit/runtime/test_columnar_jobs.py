@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import partial
 from random import Random
 from typing import Any, Callable
 
@@ -198,7 +199,7 @@ def test_it_comes_back_at_other_parallelisms(build: Build, seed: int) -> None:
 def test_windows_go_on_in_two_phases_and_in_one(seed: int) -> None:
     """Aligned checkpoints hold no rows, and the state is the same."""
     random, rows = Random(seed), []
-    graphs = [graph_of(lambda env, late=late: two_phases(env, late), 2) for late in (False, True)]  # type: ignore[misc]
+    graphs = [graph_of(partial(two_phases, late_rows_are_put_out=late), 2) for late in (False, True)]
     job = SmallJob(graphs[0], Configuration(FREQUENT), order=random)
     for generation in range(1, 5):
         done = run_with_checkpoint(job, random.randrange(3, 60), None)
@@ -213,7 +214,7 @@ def test_windows_go_on_in_two_phases_and_in_one(seed: int) -> None:
 
 
 def test_rows_in_flight_of_one_phase_are_not_taken_for_those_of_two() -> None:
-    in_two, in_one = (graph_of(lambda env, late=late: two_phases(env, late), 2) for late in (False, True))  # type: ignore[misc]
+    in_two, in_one = (graph_of(partial(two_phases, late_rows_are_put_out=late), 2) for late in (False, True))
     shapes = compatibility.vertex_shapes(in_one), compatibility.edge_shapes(in_one)
     compatibility.check(*shapes, in_two, in_flight=())
     with pytest.raises(compatibility.IncompatibleGraph, match="partial aggregates"):

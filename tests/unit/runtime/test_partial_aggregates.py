@@ -198,7 +198,7 @@ def test_after_a_pause_small_slices_are_added_up_again() -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_keys_that_hardly_repeat_are_tried_less_and_less() -> None:
+def test_keys_that_hardly_repeat_are_tried_less_and_less(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = partial_of(rows=count())
     assert spec is not None
     aggregator, grouped = PartialAggregator(spec), []
@@ -208,7 +208,7 @@ def test_keys_that_hardly_repeat_are_tried_less_and_less() -> None:
         grouped.append(batch)
         return group(batch)
 
-    aggregator._grouped = counting  # type: ignore[method-assign]
+    monkeypatch.setattr(aggregator, "_grouped", counting)
     distinct = batch_of([(str(n), 1, 1, None, 0) for n in range(8)])
     for _ in range(1000):
         assert aggregator.of(distinct).num_rows == 8

@@ -159,7 +159,7 @@ class Holding(Router):
         self.batches: list[pa.RecordBatch] = []
 
     @property
-    def holds(self) -> bool:  # type: ignore[override]
+    def holds(self) -> bool:
         return bool(self.batches)
 
     def route(self, batch: pa.RecordBatch, rows: list[Any] | None) -> Routed:
