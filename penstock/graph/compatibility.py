@@ -1,7 +1,8 @@
 """Whether what a checkpoint holds can be given to a program: its vertices and edges against the new job graph.
 
 Any parallelism fits up to the max parallelism of the checkpoint, which is kept where the program does not say one
-itself. What cannot be restored is refused by name, before the job starts.
+itself. State belongs to operators, so they may be chained in another way, and operators may be inserted. What cannot
+be restored is refused by name, before the job starts.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from penstock.protocol.snapshot import EdgeShape, VertexShape
 _WITHOUT_ROWS = (
     "resume the old program with execution.checkpointing.unaligned.enabled=false until a checkpoint has completed"
 )
+"""An aligned checkpoint holds no rows in flight, unless the job was still reading those of the one before."""
 
 
 class IncompatibleGraph(ValueError):
@@ -94,78 +96,90 @@ def check(
     vertices: Sequence[VertexShape], edges: Sequence[EdgeShape], graph: JobGraph, ignore_unclaimed_state: bool = False,
     in_flight: Container[str] | None = None,
 ) -> None:  # fmt: skip
-    """Raises `IncompatibleGraph`. Operators that the program has not any more may vanish with
-    `ignore_unclaimed_state` (`execution.state-recovery.ignore-unclaimed-state`); their edges vanish with them.
-    `in_flight`: names of the edges that the checkpoint holds rows of; None: that is not known."""
+    """Raise `IncompatibleGraph` if the checkpoint cannot be restored into `graph`.
+
+    Operators may be chained in another way, edges may be new, and an edge may vanish if the checkpoint holds no rows of
+    it. With `ignore_unclaimed_state` (`execution.state-recovery.ignore-unclaimed-state`) operators may vanish with
+    their state, but never with rows that were on their way to them. `in_flight`: names of the edges that the checkpoint
+    holds rows of; None: unknown, so every edge may be one of them."""
     problems: list[str] = []
     operators_now = {o.uid: v for v in graph.vertices for o in v.operators}
     vanished = {uid for v in vertices for uid in v.operators if uid not in operators_now}
+    on_their_way = _ends_with_rows(edges, vertices, in_flight)
     for old in vertices:
-        _check_vertex(old, operators_now, vanished, ignore_unclaimed_state, problems)
-    _check_edges(edges, vertices, graph, vanished, in_flight, problems)
+        _check_vertex(old, operators_now, vanished, ignore_unclaimed_state, on_their_way, problems)
+    _check_edges(edges, vertices, graph, operators_now, in_flight, problems)
     if problems:
         raise IncompatibleGraph("the checkpoint does not fit the program:\n  " + "\n  ".join(problems))
 
 
+def _ends_with_rows(
+    edges: Sequence[EdgeShape], vertices: Sequence[VertexShape], in_flight: Container[str] | None
+) -> set[str]:
+    """Return the operators at both ends of edges that are known to have rows."""
+    by_index = {v.index: v for v in vertices}
+    with_rows = [e for e in edges if in_flight is not None and e.name in in_flight]
+    return {uid for e in with_rows for uid in (by_index[e.source].operators[-1], by_index[e.target].operators[0])}
+
+
 def _check_vertex(
-    old: VertexShape, operators_now: dict[str, Vertex], vanished: set[str], may_vanish: bool, problems: list[str]
-) -> None:
+    old: VertexShape, operators_now: dict[str, Vertex], vanished: set[str], may_vanish: bool, with_rows: set[str],
+    problems: list[str],
+) -> None:  # fmt: skip
     names = dict(zip(old.operators, old.operator_names))
-    gone = [names[uid] for uid in old.operators if uid in vanished]
+    gone = [uid for uid in old.operators if uid in vanished]
     if gone and not may_vanish:
+        way_out = "or drop their state with execution.state-recovery.ignore-unclaimed-state=true"
+        if with_rows.intersection(gone):
+            way_out = f"or {_WITHOUT_ROWS}, then remove them: rows are in flight to them or from them"
         problems.append(
-            f"vertex '{old.name}': the program has no operator {_quoted(gone)} any more (give operators a uid() so "
-            "that they are found again, or drop their state with execution.state-recovery.ignore-unclaimed-state=true)"
+            f"vertex '{old.name}': the program has no operator {_quoted(names[uid] for uid in gone)} any more (give "
+            f"operators a uid() so that they are found again, {way_out})"
         )
-    staying = [uid for uid in old.operators if uid not in vanished]
-    if not staying:
-        return
-    found = {operators_now[uid].index: operators_now[uid] for uid in staying}
-    if len(found) > 1 or [o.uid for o in next(iter(found.values())).operators if o.uid in staying] != staying:
-        why = ""
-        if len({v.parallelism for v in found.values()}) > 1:
-            counts = " and ".join(str(v.parallelism) for v in found.values())
-            why = f", because they have parallelism {counts}: give them the same one"
-        problems.append(
-            f"vertex '{old.name}': its operators are chained in another way now "
-            f"({_quoted(v.name for v in found.values())}){why}; restoring across changed chains comes with a later "
-            "release"
-        )
-        return
-    now = next(iter(found.values()))
-    if now.parallelism > old.max_parallelism:
-        problems.append(
-            f"vertex '{old.name}' has parallelism {now.parallelism} now, but its state is split by its max parallelism "
-            f"{old.max_parallelism} for ever; run it with at most {old.max_parallelism}"
-        )
-    elif now.max_parallelism != old.max_parallelism:
-        problems.append(
-            f"vertex '{old.name}' had max parallelism {old.max_parallelism}, now {now.max_parallelism}, and its state "
-            f"is split by it for ever; set it to {old.max_parallelism} (pipeline.max-parallelism)"
-        )
-    windows = _windows(now)
-    if old.windows and windows and old.windows != windows and old.operators[0] == now.uid:
-        problems.append(
-            f"operator '{old.operator_names[0]}' had windows of {old.windows}, now of {windows}, and the checkpoint "
-            f"holds windows that have not ended: set them to {old.windows}, or give the operator another uid, which "
-            "begins with empty windows (execution.state-recovery.ignore-unclaimed-state=true drops the old ones)"
-        )
+    # Key groups and windows belong to the head of a vertex. The other operators of a chain have no keyed state.
+    heads = [operators_now[uid] for uid in old.operators if uid not in vanished and operators_now[uid].uid == uid]
+    for now in heads:
+        name = now.name if len(heads) > 1 else old.name
+        if now.parallelism > old.max_parallelism:
+            problems.append(
+                f"vertex '{name}' has parallelism {now.parallelism} now, but its state is split by its max parallelism "
+                f"{old.max_parallelism} for ever; run it with at most {old.max_parallelism}"
+            )
+        elif now.max_parallelism != old.max_parallelism:
+            problems.append(
+                f"vertex '{name}' had max parallelism {old.max_parallelism}, now {now.max_parallelism}, and its state "
+                f"is split by it for ever; set it to {old.max_parallelism} (pipeline.max-parallelism)"
+            )
+        windows = _windows(now)
+        if old.windows and windows and old.windows != windows and old.operators[0] == now.uid:
+            problems.append(
+                f"operator '{old.operator_names[0]}' had windows of {old.windows}, now of {windows}, and the "
+                f"checkpoint holds windows that have not ended: set them to {old.windows}, or give the operator "
+                "another uid, which begins with empty windows "
+                "(execution.state-recovery.ignore-unclaimed-state=true drops the old ones)"
+            )
 
 
 def _check_edges(
-    edges: Sequence[EdgeShape], vertices: Sequence[VertexShape], graph: JobGraph, vanished: set[str],
+    edges: Sequence[EdgeShape], vertices: Sequence[VertexShape], graph: JobGraph, operators_now: dict[str, Vertex],
     in_flight: Container[str] | None, problems: list[str],
 ) -> None:  # fmt: skip
     by_index = {v.index: v for v in vertices}
     edges_now: dict[str, Edge] = {e.name: e for e in graph.edges}
     for old in edges:
         source, target = by_index[old.source], by_index[old.target]
-        if {source.operators[-1], target.operators[0]} & vanished:
-            continue
         label = f"the edge from '{source.operator_names[-1]}' to '{target.operator_names[0]}'"
+        has_rows = in_flight is None or old.name in in_flight
         now = edges_now.get(old.name)
         if now is None:
-            problems.append(f"{label} is gone, and the checkpoint may hold rows that were on it")
+            if has_rows:
+                problems.append(_lost_rows(label, source, target, operators_now, is_known=in_flight is not None))
+            consumer = operators_now.get(target.operators[0])
+            if old.partitioner == "hash" and consumer is not None and not _is_keyed(consumer, target.operators[0]):
+                problems.append(
+                    f"operator '{target.operator_names[0]}' read a keyed stream, and does not any more, so its keyed "
+                    "state would be lost: keep the key_by(), or give the operator another uid"
+                )
             continue
         kind = now.partitioner.kind.value
         if kind != old.partitioner and not (kind in ANY_CONSUMER and old.partitioner in ANY_CONSUMER):
@@ -173,8 +187,30 @@ def _check_edges(
                 f"{label} was partitioned by {old.partitioner}, now by {kind}; restoring across a changed partitioning "
                 "comes with a later release"
             )
-        elif in_flight is None or old.name in in_flight:
+        elif has_rows:
             _check_rows(old, now, label, (source.parallelism, target.parallelism), problems)
+
+
+def _is_keyed(vertex: Vertex, operator: str) -> bool:
+    return vertex.uid == operator and vertex.keyed
+
+
+def _lost_rows(
+    label: str, source: VertexShape, target: VertexShape, operators_now: dict[str, Vertex], is_known: bool
+) -> str:
+    """Say which rows nobody would read, why, and how to get a checkpoint without them."""
+    ends = ((source.operators[-1], source.operator_names[-1]), (target.operators[0], target.operator_names[0]))
+    removed = [name for uid, name in ends if uid not in operators_now]
+    if removed:
+        why = f"the program has no operator {_quoted(removed)} any more"
+        then = "ignore-unclaimed-state drops state, never rows"
+    else:
+        why, then = "the two are connected in another way, or chained", "there they would never be read"
+    holds = "holds" if is_known else "may hold"
+    return (
+        f"{label} is gone ({why}), and the checkpoint {holds} rows that were on it ({then}); {_WITHOUT_ROWS}, then "
+        "change it"
+    )
 
 
 def _check_rows(old: EdgeShape, now: Edge, label: str, parallelism: tuple[int, int], problems: list[str]) -> None:

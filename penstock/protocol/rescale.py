@@ -38,9 +38,11 @@ _KEYED = "hash"
 
 
 def is_rescaled(metadata: Metadata, vertices: Sequence[VertexShape], edges: Sequence[EdgeShape]) -> bool:
-    """Whether anything runs at another parallelism, or along other channels, than in the checkpoint; a checkpoint
-    that was taken while the job drained is restored the same way at any parallelism."""
-    if metadata.draining:
+    """Return whether anything runs at another parallelism, in other chains, or along other channels than in the
+    checkpoint. A checkpoint that was taken while the job drained is restored the same way at any parallelism."""
+    if metadata.draining or {e.name for e in edges} != {e.name for e in metadata.edges}:
+        return True
+    if {tuple(v.operators) for v in vertices} != {tuple(v.operators) for v in metadata.vertices}:
         return True
     parallelism = {uid: v.parallelism for v in vertices for uid in v.operators}
     if any(parallelism.get(v.operators[0], v.parallelism) != v.parallelism for v in metadata.vertices):

@@ -26,6 +26,7 @@ from penstock.protocol.snapshot import (
     NumberedEvent,
     Piece,
     SubtaskSnapshot,
+    VertexShape,
 )
 from penstock.protocol.watermark_valve import AT_START, WATERMARK_MIN_MS
 from penstock.runtime.deployment import DeploymentPlan
@@ -71,7 +72,10 @@ class SubtaskRestore:
         self._metadata = metadata
         self._store = store
         self._snapshots: dict[tuple[int, int], SubtaskSnapshot] = {}
+        self._old_vertices: dict[str, VertexShape] = {}
+        """By operator uid: the vertex that had the operator. Chains may have changed since."""
         self._old: list[SubtaskSnapshot] = []
+        """Snapshots of the vertex that had our head operator, by subtask."""
         self._old_edges: dict[str, OldEdge] = {}
         self.is_rescaled = False
         """Whether anything in the job runs at another parallelism than before, or it was draining."""
@@ -81,11 +85,16 @@ class SubtaskRestore:
         self.is_rescaled = rescale.is_rescaled(metadata, vertex_shapes(plan.graph), edge_shapes(plan.graph))
         found_edges = (OldEdge.find(metadata, edge.name) for edge in plan.graph.inputs_of(subtask.id.vertex))
         self._old_edges = {edge.shape.name: edge for edge in found_edges if edge is not None}
-        # Indexes may have moved: the vertex in the checkpoint is the one that had our head operator.
-        old = next((v for v in metadata.vertices if subtask.vertex.uid in v.operators), None)
-        if old is not None:
-            found = (self._snapshots.get((old.index, number)) for number in range(old.parallelism))
-            self._old = [snapshot for snapshot in found if snapshot is not None]
+        self._old_vertices = {uid: v for v in metadata.vertices for uid in v.operators}
+        self._old = self._snapshots_of(subtask.vertex.uid)
+
+    def _snapshots_of(self, operator: str) -> list[SubtaskSnapshot]:
+        """Return the snapshots of the vertex that had the operator, by subtask; none if the operator is new."""
+        old = self._old_vertices.get(operator)
+        if old is None:
+            return []
+        found = (self._snapshots.get((old.index, number)) for number in range(old.parallelism))
+        return [snapshot for snapshot in found if snapshot is not None]
 
     @property
     def _own(self) -> SubtaskSnapshot | None:
@@ -93,10 +102,12 @@ class SubtaskRestore:
         same = len(self._old) == self._subtask.vertex.parallelism
         return self._old[self._subtask.id.subtask] if same else None
 
-    @property
-    def is_dealt_out(self) -> bool:
-        """Whether the vertex has another parallelism now, so that what belonged to its subtasks is dealt out anew."""
-        return bool(self._old) and self._own is None
+    def is_dealt_out(self, operator: str) -> bool:
+        """Return whether what belonged to the operator's subtasks is dealt out anew, because its vertex has another
+        parallelism or another head now."""
+        old = self._old_vertices.get(operator)
+        vertex = self._subtask.vertex
+        return old is not None and (old.parallelism != vertex.parallelism or old.operators[0] != vertex.uid)
 
     @property
     def was_finished(self) -> bool:
@@ -111,9 +122,9 @@ class SubtaskRestore:
         goes to all, who take what belongs to their splits."""
         items = [
             next((p.items for p in snapshot.parts if p.operator == operator and p.name == name), [])
-            for snapshot in self._old
+            for snapshot in self._snapshots_of(operator)
         ]
-        if self._own is None and name == "watermarks":
+        if name == "watermarks" and self.is_dealt_out(operator):
             return [item for of_one in items for item in of_one]
         return rescale.dealt(items, self._subtask.vertex.parallelism, self._subtask.id.subtask)
 
@@ -143,17 +154,16 @@ class SubtaskRestore:
         subtask.clock.said_idle = restored.idle
 
     def restored_time(self) -> RestoredTime:
-        """Rescaled, a subtask starts at what all of the old ones had said, and each key group keeps what its owner had
-        reached."""
+        """After a rescale a subtask resumes at the minimum of what the old subtasks of all its operators had emitted;
+        each key group keeps its old owner's watermark as a floor."""
         own = self._own
-        if not self._old:
-            return RestoredTime()
         if not self.is_rescaled and own is not None:
             emitted_ms = WATERMARK_MIN_MS if own.watermark_ms is None else own.watermark_ms
             current_ms = emitted_ms if own.current_ms is None else own.current_ms
             return RestoredTime(current_ms, emitted_ms, tuple(own.floors), own.idle)
         vertex = self._subtask.vertex
-        said_ms = rescale.live_start(self._old).watermark_ms
+        snapshots = [found for o in vertex.operators if (found := self._snapshots_of(o.uid))]
+        said_ms = min((rescale.live_start(old).watermark_ms for old in snapshots), default=WATERMARK_MIN_MS)
         floors = rescale.floors(self._old, vertex.max_parallelism, self._subtask.key_groups) if vertex.keyed else []
         return RestoredTime(said_ms, said_ms, tuple(floors))
 
@@ -203,21 +213,44 @@ class SubtaskRestore:
     # ---- rescaled -----------------------------------------------------------------------------------------------
 
     def _rescaled_channels(self) -> None:
+        assert self._metadata is not None
         gate, vertex = self._subtask.gate, self._subtask.vertex
         start: dict[int, ChannelTime] = {}
+        with_rows = rescale.edges_in_flight(self._metadata)
         for index, edge in enumerate(gate.edge_of):
             if edge.index in start:
                 continue
             old = self._old_edges.get(edge.name)
             if old is None:
-                start[edge.index] = AT_START
+                start[edge.index] = self._start_of_new_edge(edge)
                 continue
             producers = [self._snapshots[old.shape.source, p] for p in range(old.source_parallelism)]
             start[edge.index] = rescale.live_start(producers)
+            if edge.name not in with_rows:
+                continue
             ends = (old.target_parallelism, vertex.parallelism, vertex.max_parallelism)
             for share in rescale.shares(old.shape.partitioner, *ends, self._subtask.id.subtask):
                 self._add_share(index, edge, old, share)
         self._subtask.valve.restore([start[edge.index] for edge in gate.edge_of])
+
+    def _start_of_new_edge(self, edge: Edge) -> ChannelTime:
+        """Return where the channels of an edge start that the checkpoint does not know: at what the operators nearest
+        above it that the checkpoint knows had said. New operators say nothing before those do."""
+        graph = self._plan.graph
+        vertex = graph.vertices[edge.source]
+        for operator in reversed(vertex.operators):
+            if (old := self._snapshots_of(operator.uid)):
+                return rescale.live_start(old)
+            if operator.watermark_strategy is not None:
+                return AT_START  # it says anew how far time is, and nothing has been said yet
+        above = [self._start_of_any_edge(e) for e in graph.inputs_of(vertex.index)]
+        return min(above, key=lambda time: time.watermark_ms, default=AT_START)
+
+    def _start_of_any_edge(self, edge: Edge) -> ChannelTime:
+        old = OldEdge.find(self._metadata, edge.name) if self._metadata is not None else None
+        if old is None:
+            return self._start_of_new_edge(edge)
+        return rescale.live_start([self._snapshots[old.shape.source, p] for p in range(old.source_parallelism)])
 
     def _add_share(self, index: int, edge: Edge, old: OldEdge, share: Share) -> None:
         mask = self._mask(edge, share.filter)

@@ -125,8 +125,10 @@ class SubtaskFactory:
         """When the reader has its splits: what is known of a split goes with it."""
         generation, reader = subtask.clock.generation, subtask.reader
         if generation is not None:
-            splits = (reader.splits_in_hand() if reader is not None else []) if restore.is_dealt_out else None
-            items = restore.part(generation.operator.uid, "watermarks")
+            uid = generation.operator.uid
+            in_hand = reader.splits_in_hand() if reader is not None else []
+            splits = in_hand if restore.is_dealt_out(uid) else None
+            items = restore.part(uid, "watermarks")
             generation.restore(items, subtask.clock.time.emitted_ms, splits)
             if reader is not None:
                 subtask.clock.on_splits(reader)

@@ -120,7 +120,8 @@ class StateRecoveryOptions:
     )  # fmt: skip
     SAVEPOINT_IGNORE_UNCLAIMED_STATE = ConfigOption(
         "execution.state-recovery.ignore-unclaimed-state", BOOLEAN, False,
-        "Whether state of operators that the program does not have any more may be dropped.",
+        "Whether state of operators that the program does not have any more may be dropped. Rows that were in flight "
+        "to them or from them never are.",
         deprecated_keys=("execution.savepoint.ignore-unclaimed-state",),
     )  # fmt: skip
 
