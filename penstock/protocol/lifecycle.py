@@ -1,7 +1,7 @@
 """The life of a job: slots gather, a generation is deployed, connects, restores and runs; what fails starts the next.
 
-    GATHERING   every slot is played by a process that is free, what to restore is known, and the restart's delay is
-                over -> deploy
+    GATHERING   the restart's delay passes; then what to restore is found out (`Prepare`); when that is known and every
+                slot is played by a process that is free -> deploy
     CONNECTING  every slot process has said Connected -> restore
     RESTORING   every slot process has said Restored -> run
     RUNNING     until the final checkpoint, a failure, or a request to cancel
@@ -102,6 +102,7 @@ class Lifecycle:
         self._generation: Generation | None = None
         self._players: dict[str, _Player] = {}
         self._prepared = False
+        self._awaits_preparation = False
         self._progressed = False
         self._is_finishing = False
         self._has_run = False
@@ -138,6 +139,8 @@ class Lifecycle:
 
     def on_prepared(self, fence: int, now_ms: float) -> list[Effect]:
         """What the next generation restores is known, and that the job's log is ours from position `fence` on."""
+        if self._awaits_preparation:
+            return []
         self._fence = fence
         self._prepared = True
         return self._deploy_if_ready(now_ms)
@@ -255,7 +258,9 @@ class Lifecycle:
         self.restarts += 1
         self.state = "RESTARTING"
         self._prepared = False
-        self._restart_at_ms = now_ms + delay_ms
+        self._awaits_preparation = True
+        self._restart_at_ms = max(now_ms + delay_ms, self._restart_at_ms)
+        delay_ms = self._restart_at_ms - now_ms
         self._gather_by_ms = self._restart_at_ms + self.settings.slot_request_timeout_ms
         ended = self._generation
         effects: list[Effect] = [*self._end_generation(cause.summary), Restarting(cause, self.failures, delay_ms)]
@@ -266,7 +271,17 @@ class Lifecycle:
                 player.leave_by_ms = now_ms + self.settings.cancellation_timeout_ms
                 effects.append(CancelGeneration(ended, member.process))
         self.phase = Phase.GATHERING
-        return [*effects, Prepare()]
+        return effects + self._prepare_if_due(now_ms)
+
+    def _prepare_if_due(self, now_ms: float) -> list[Effect]:
+        """Ask for the preparation of a restart once the restart's delay is over.
+
+        Without this: a restart that cannot be prepared (the storage is away) fails at once, whatever the delay, and
+        uses up all attempts in an instant."""
+        if not self._awaits_preparation or now_ms < self._restart_at_ms:
+            return []
+        self._awaits_preparation = False
+        return [Prepare()]
 
     def _verdict(self, cause: FailureCause, why: str) -> str:
         count = "the first failure" if self.failures == 1 else f"failure {self.failures}"
@@ -336,7 +351,9 @@ class Lifecycle:
             if player.leave_by_ms is not None:
                 deadlines.append(player.leave_by_ms)
         if self.phase is Phase.GATHERING:
-            if self.roster.missing or not self._prepared:
+            if self._awaits_preparation:
+                deadlines.append(self._restart_at_ms)
+            elif self.roster.missing or not self._prepared:
                 deadlines.append(self._gather_by_ms)
             elif self._all_free():
                 deadlines.append(self._restart_at_ms)
@@ -353,7 +370,7 @@ class Lifecycle:
         if self._is_finishing:
             return []
         self._excuse_own_pause(now_ms)
-        effects: list[Effect] = []
+        effects: list[Effect] = self._prepare_if_due(now_ms)
         for member in self.roster.members():
             effects += self._check(member, now_ms)
         for slot, since_ms in list(self._missing_since_ms.items()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Callable
 
+from penstock.datastream.connectors.base import PermanentError
 from penstock.protocol.elements import Generation
 from penstock.protocol.messages import Message, SubtaskFailed, SubtaskStatus
 from penstock.runtime import context
@@ -92,7 +93,9 @@ class SubtaskRunner:
             operator, text, told = error.operator, str(error), error.user_traceback()
         else:
             operator, text, told = subtask.vertex.name, summary(error), describe(error)
-        self._send(SubtaskFailed(self._generation, self._slot, subtask.id, operator, text, told))
+        cause = error.error if isinstance(error, OperatorFailure) else error
+        restartable = not isinstance(cause, PermanentError)
+        self._send(SubtaskFailed(self._generation, self._slot, subtask.id, operator, text, told, restartable))
 
     def _end(self) -> None:
         if self.done:

@@ -26,6 +26,7 @@ from penstock.storage.store import (
     RangeMissing,
     StoreError,
     StoreRefused,
+    StoreRemoved,
     checked,
 )
 
@@ -100,7 +101,10 @@ class LocalStore:
             try:
                 self._in_folder(target.parent, lambda: os.link(temporary, target))
             finally:
-                temporary.unlink(missing_ok=True)
+                # A name that stays is swept later. Without this: the object is linked, removing its first name fails
+                # on a full disk, and the caller is told that nothing was written.
+                with contextlib.suppress(OSError):
+                    temporary.unlink(missing_ok=True)
         except FileExistsError:
             raise ObjectExists(f"{target} exists already") from None
         except OSError as error:
@@ -240,8 +244,11 @@ class LocalStore:
             os.close(descriptor)
 
     def _check_root(self) -> None:
+        """Raises `StoreRemoved` where the root is gone, and `StoreError` where even the folder above it is: a file
+        system that is not mounted just now looks like that."""
         if not self.root.is_dir():
-            raise StoreError(
+            removed = StoreRemoved if self.root.parent.is_dir() else StoreError
+            raise removed(
                 f"checkpoint directory {self.root} has been removed while it is in use: nothing can be stored or "
                 "restored; stop the job, or put the directory back with what was in it"
             )

@@ -17,6 +17,10 @@ class StoreRefused(StoreError):
     """Nothing was written, and nothing will be: a full disk, a missing permission."""
 
 
+class StoreRemoved(StoreError):
+    """The directory that the store keeps its objects in was removed, and so are they: no later attempt will do."""
+
+
 class ObjectMissing(StoreError):
     """There is no object of that name."""
 

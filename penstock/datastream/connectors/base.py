@@ -16,8 +16,16 @@ import pyarrow as pa
 from penstock.common.typeinfo import TypeInformation
 
 
+class PermanentError(Exception):
+    """Mixed into an error that no restart can mend: the job fails at once, whatever its restart strategy says."""
+
+
 class SourceError(Exception):
     """Input that cannot be read. The message names file, row or split, and the way out."""
+
+
+class SourceChanged(SourceError, PermanentError):
+    """Raised when the input is not what the job or its checkpoint began to read."""
 
 
 class SplitEnumerator(ABC):
@@ -130,6 +138,10 @@ class Source(ABC):
 
 class SinkError(Exception):
     """Output that cannot be written. The message names the file and the way out."""
+
+
+class OutputGone(SinkError, PermanentError):
+    """Raised when output that is to be committed was removed or changed from outside."""
 
 
 @dataclass(frozen=True)

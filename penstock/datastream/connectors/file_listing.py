@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from penstock.datastream.connectors.base import SourceError
+from penstock.datastream.connectors.base import SourceChanged, SourceError
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class ListedFile:
         return ListedFile(os.path.abspath(path), stat.st_size, stat.st_mtime_ns)
 
     def raise_if_changed(self) -> None:
-        """Raises `SourceError` where the file has another mark by now: a position in other bytes means nothing."""
+        """Raises `SourceChanged` where the file has another mark by now: a position in other bytes means nothing."""
         try:
             stat = os.stat(self.path)
         except OSError as error:
@@ -42,7 +42,7 @@ class ListedFile:
         if stat.st_mtime_ns != self.mtime_ns:
             changes.append(f"its time of modification was {self.mtime_ns} ns and is {stat.st_mtime_ns}")
         if changes:
-            raise SourceError(
+            raise SourceChanged(
                 f"{self.path} has changed since the job started or took its checkpoint: {'; '.join(changes)}. "
                 "Put the old file back, or start without the checkpoint."
             )

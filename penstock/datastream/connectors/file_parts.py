@@ -33,7 +33,7 @@ from dataclasses import asdict, dataclass
 
 import pyarrow as pa
 
-from penstock.datastream.connectors.base import Committer, SinkError, WriterContext
+from penstock.datastream.connectors.base import Committer, OutputGone, SinkError, WriterContext
 
 _HIDDEN_NAME = re.compile(r"\.([0-9a-f]{24})-(\d+)of(\d+)-g(-?\d+)\.(-?\d+)-.+-\d+\.(inprogress|pending)")
 
@@ -125,7 +125,7 @@ def _commit(part: FileCommittable) -> None:
         return
     pending_size = _size(part.pending_path)
     if pending_size is not None and pending_size != part.size:
-        raise SinkError(
+        raise OutputGone(
             f"{part.pending_path} has {pending_size} bytes, but {part.size} were written for its checkpoint: it was "
             f"changed from outside, so it does not become {part.final}. Restore the file, or start from another "
             "checkpoint."
@@ -137,7 +137,9 @@ def _commit(part: FileCommittable) -> None:
     except FileNotFoundError:
         # Another committer of the same checkpoint may just have done it.
         if not _is_committed(part):
-            raise SinkError(
+            # A directory that is not there may be a file system that is not mounted just now.
+            gone = OutputGone if os.path.isdir(part.directory) else SinkError
+            raise gone(
                 f"rows of a completed checkpoint are lost: neither {part.pending_path}, which held them, nor "
                 f"{part.final_path}, which it was to become, exists. Were files removed from {part.directory}, or is "
                 "it not shared by all machines? If the rows have been taken from there on purpose, put an empty file "
@@ -150,7 +152,7 @@ def _is_committed(part: FileCommittable) -> bool:
     if size is None:
         return False
     if size != part.size:
-        raise SinkError(
+        raise OutputGone(
             f"{part.final_path} has {size} bytes, but {part.size} were written for its checkpoint: it was changed "
             "from outside. Move it away if its rows are not needed, or start from another checkpoint."
         )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.datastream.connectors.base import Committer
+from penstock.datastream.connectors.base import Committer, PermanentError, SinkError
 from penstock.graph.job_graph import JobGraph, Operator
 from penstock.graph.logical import OperatorKind
 from penstock.protocol.snapshot import Committable
@@ -21,10 +21,16 @@ from penstock.runtime.ports import BlockingWork
 
 @dataclass(frozen=True)
 class CommitFailed:
-    """`summary` names the sink; `traceback` is where its committer raised."""
+    """`summary` names the sink; `traceback` is where its committer raised. `restartable` False: every later attempt
+    would fail, too."""
 
     summary: str
     traceback: str
+    restartable: bool = True
+
+
+class NoSuchSink(SinkError, PermanentError):
+    """Raised when output waits to be committed whose sink the program has no more."""
 
 
 @dataclass
@@ -98,11 +104,15 @@ class CommitQueue:
             try:
                 committer = self._committer(uid)
                 if committer is None:
-                    raise LookupError("the program has no such sink that commits any more, but its output waits")
+                    raise NoSuchSink(
+                        "the program has no sink of this id that commits any more, but a completed checkpoint holds "
+                        "output of it that waits to be committed. Put the sink back, under its old uid, or start the "
+                        "job without the checkpoint"
+                    )
                 committer.commit(data)
             except Exception as error:
                 summary = f"sink '{name}' could not commit its output: {type(error).__name__}: {error}"
-                return CommitFailed(summary, describe(error))
+                return CommitFailed(summary, describe(error), not isinstance(error, PermanentError))
         return None
 
     def _committer(self, uid: str) -> Committer | None:

@@ -7,7 +7,7 @@ log itself always stays: it keeps the id of an ended job from being used again.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from penstock.protocol.lifecycle import Lifecycle
 from penstock.protocol.publication import PublicationError
@@ -18,6 +18,7 @@ from penstock.runtime.job_master.outcome import JobOutcome
 from penstock.runtime.job_master.settings import JobSettings
 from penstock.runtime.job_master.store import JobStore
 from penstock.runtime.ports import BlockingWork, Clock, SlotSubmitter
+from penstock.storage.store import ObjectMissing, StoreRemoved
 
 FINAL_COMMIT_ATTEMPTS_MAX = 5
 FINAL_COMMIT_PAUSE_MS = 1000.0
@@ -64,20 +65,20 @@ class Ending:
                 f"the checkpoint storage did not answer within {STORAGE_TIMEOUT_MS / 1000:g} s after the job's end; "
                 "everything was kept"
             )
-            self._end(keeps=True)
+            self._finish(self._kept_in)
 
     def commit_failed(self, failed: CommitFailed) -> None:
         """The last commits, which need no slot any more: tried again, and at last left to a later driver."""
         self._commit_failures += 1
-        if self._commit_failures < FINAL_COMMIT_ATTEMPTS_MAX:
+        if failed.restartable and self._commit_failures < FINAL_COMMIT_ATTEMPTS_MAX:
             self._master.console.warning(f"{failed.summary}; trying again")
             self._retry_commit_at_ms = self._master.clock.monotonic_ms() + FINAL_COMMIT_PAUSE_MS
             return
         directory = self._master.identity.directory
-        way_out = f" Resume from {directory} to commit it." if directory is not None else ""
+        way_out = f" Resume from {directory} to commit it." if directory is not None and failed.restartable else ""
         self._master.abandon(
             f"{failed.traceback}{failed.summary}\nAll rows have been processed, but the last output is not "
-            f"committed after {self._commit_failures} attempts.{way_out}"
+            f"committed after {self._commit_failures} attempt(s).{way_out}"
         )
 
     # ---- after the last slot ------------------------------------------------------------------------------------
@@ -133,12 +134,29 @@ class Ending:
         self._master.store.delete(result)
         self._master.store.sweep_at_end(lambda: self._end(keeps))
 
+    @property
+    def _kept_in(self) -> str | None:
+        """The job's directory, if a checkpoint is retained there."""
+        return self._master.identity.directory if self._master.store.retained_paths else None
+
     def _end(self, keeps: bool) -> None:
+        """Look whether the newest checkpoint is still there before anybody is advised to resume from it."""
+        store, directory = self._master.store.store, self._kept_in if keeps else None
+        if store is None or directory is None:
+            self._finish(None)
+            return
+        newest = self._master.store.retained_paths[-1]
+
+        def looked(result: Any) -> None:
+            self._finish(None if isinstance(result, (ObjectMissing, StoreRemoved)) else directory)
+
+        self._master.work.submit("look for the newest checkpoint", lambda: store.size(newest), looked)
+
+    def _finish(self, resume_from: str | None) -> None:
         if self._verdict is None:
             return
         (state, error), self._verdict = self._verdict, None
         self._give_up_at_ms = None
         master = self._master
-        resumable = keeps and master.identity.directory is not None and bool(master.store.retained_paths)
         runtime_ms = master.clock.monotonic_ms() - self.started_ms
-        master.finished_with(JobOutcome(state, error, master.identity.directory if resumable else None, runtime_ms))
+        master.finished_with(JobOutcome(state, error, resume_from, runtime_ms))

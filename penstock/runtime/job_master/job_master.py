@@ -269,8 +269,10 @@ class JobMaster:
         try:
             action()
         except EnumeratorFailed as error:
-            cause = FailureCause(str(error), describe(error.__cause__ or error))
-            self.fail(cause)
+            self._fail_by_enumerator(error)
+
+    def _fail_by_enumerator(self, error: EnumeratorFailed) -> None:
+        self.fail(FailureCause(str(error), describe(error.__cause__ or error), restartable=error.restartable))
 
     # ---- effects of the job's life ------------------------------------------------------------------------------
 
@@ -306,6 +308,7 @@ class JobMaster:
                     self._drain = None
                     self.checkpoints.carry_out(self.coordinator.on_stopped(detail=cause))
                 case effects.Restarting():
+                    self.preparation.supersede()
                     self._tell_restart(effect, now_ms)
                 case effects.SlotsGone(state, error):
                     self.ending.begin(state, error)
@@ -326,7 +329,7 @@ class JobMaster:
         try:
             self.checkpoints.sources = SplitDistribution(self.graph, restored, self._assign)
         except EnumeratorFailed as error:
-            self.fail(FailureCause(str(error), describe(error.__cause__ or error)))
+            self._fail_by_enumerator(error)
             return
         peers = [Peer(m.slot, m.host, m.data_port, m.process) for m in members]
         point = self.restore_point
@@ -409,7 +412,8 @@ class JobMaster:
         if self.lifecycle.is_finishing:
             self.ending.commit_failed(failed)
         else:
-            self.fail(FailureCause(failed.summary, failed.traceback))
+            self.ending.keep_everything |= not failed.restartable
+            self.fail(FailureCause(failed.summary, failed.traceback, restartable=failed.restartable))
 
     def finished_with(self, outcome: JobOutcome) -> None:
         for line in self._reporter.rows_left_out():

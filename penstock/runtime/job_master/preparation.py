@@ -24,11 +24,12 @@ from penstock.runtime.job_master.console import Console
 from penstock.runtime.job_master.ending import Ending
 from penstock.runtime.job_master.fit import fitted, nothing_to_resume
 from penstock.runtime.job_master.identity import CheckpointToStartFrom, JobIdentity, OpenStore
-from penstock.runtime.job_master.restore import RestorePoint, damage, read_start
+from penstock.runtime.job_master.restore import RestorePoint, check_log, damage, read_start
 from penstock.runtime.job_master.settings import JobSettings
 from penstock.runtime.job_master.store import JobStore
 from penstock.runtime.ports import BlockingWork
 from penstock.storage.metadata import encode_metadata
+from penstock.storage.store import StoreRemoved
 
 
 class Master(Protocol):
@@ -77,6 +78,10 @@ class Preparation:
             self._master.store.open(self._take_over, self._master.abandon)
         else:
             self._start_from(self._master.identity.start_from)
+
+    def supersede(self) -> None:
+        """Ignore the answers that a preparation still waits for: the job failed meanwhile, and prepares again."""
+        self._attempt += 1
 
     # ---- the first time in this driver ----------------------------------------------------------------------------
 
@@ -158,22 +163,26 @@ class Preparation:
 
     def _check_files(self) -> None:
         master, point, store = self._master, self._master.restore_point, self._master.store.store
-        if point is None or point.root is not None or store is None:
+        directory = master.identity.directory
+        if store is None or directory is None or (point is not None and point.root is not None):
             master.prepared()
             return
-        metadata, retained, directory = point.metadata, master.store.retained_paths, master.identity.directory
+        metadata, retained = None if point is None else point.metadata, master.store.retained_paths
 
         def done(result: Any) -> None:
             master.ending.keep_everything = isinstance(result, Exception)
-            if isinstance(result, Exception):
-                master.fail(FailureCause(f"checkpoint {metadata.checkpoint_id} cannot be looked at: {result}"))
+            if isinstance(result, StoreRemoved):
+                master.abandon(str(result))
+            elif isinstance(result, Exception):
+                master.fail(FailureCause(f"what the job restarts from cannot be looked at: {result}"))
             elif result is not None:
                 master.abandon(result)
             else:
                 master.prepared()
 
         def look() -> str | None:
-            return damage(store, metadata, retained, directory)
+            check_log(store)
+            return None if metadata is None else damage(store, metadata, retained, directory)
 
         master.work.submit("check the checkpoint", look, self._current(done))
 

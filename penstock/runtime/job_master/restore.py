@@ -8,13 +8,13 @@ from penstock.common.options import StateRecoveryOptions
 from penstock.protocol.publication import unrestorable
 from penstock.protocol.snapshot import Metadata
 from penstock.runtime.job_master.identity import CheckpointToStartFrom, OpenStore, RestoreSourceError
-from penstock.storage.layout import metadata_path
+from penstock.storage.layout import LOG_FOLDER, metadata_path
 from penstock.storage.log import log_length, newest_checkpoint
 from penstock.storage.metadata import encode_metadata, read_metadata
 from penstock.storage.opening import probe
 from penstock.storage.sealed import DamagedObject, NewerFormat
 from penstock.storage.segments import DamagedRange
-from penstock.storage.store import ObjectMissing, ObjectStore, RangeMissing, StoreError
+from penstock.storage.store import ObjectMissing, ObjectStore, RangeMissing, StoreError, StoreRemoved
 
 DAMAGE = (DamagedObject, DamagedRange, ObjectMissing, RangeMissing)
 """What no restart mends: the names of these errors in a slot's failure to restore end the job."""
@@ -65,6 +65,15 @@ def check_segments(store: ObjectStore, metadata: Metadata) -> None:
         size = store.size(segment.path)
         if size != segment.length_bytes:
             raise DamagedObject(f"{segment.path} has {size} bytes, but was written with {segment.length_bytes}")
+
+
+def check_log(store: ObjectStore) -> None:
+    """Raises `StoreRemoved` where nothing is left of the job's log: there is one entry at least, our own fence."""
+    if not store.list(LOG_FOLDER):
+        raise StoreRemoved(
+            f"the job's log ({LOG_FOLDER}/ in its directory) was removed while the job ran: nothing can be published "
+            "or resumed. Put it back with what was in it, or start the job afresh"
+        )
 
 
 def damage(store: ObjectStore, metadata: Metadata, retained: list[str], directory: str | None) -> str | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from penstock.datastream.connectors.base import SplitEnumerator
+from penstock.datastream.connectors.base import PermanentError, SplitEnumerator
 from penstock.graph.job_graph import JobGraph, Operator
 from penstock.protocol.elements import SubtaskId
 from penstock.protocol.snapshot import EnumeratorState
@@ -23,7 +23,11 @@ T = TypeVar("T")
 
 
 class EnumeratorFailed(Exception):
-    """A source's enumerator raised. The message names the source."""
+    """Wraps what a source's enumerator raised. The message names the source."""
+
+    @property
+    def restartable(self) -> bool:
+        return not isinstance(self.__cause__, PermanentError)
 
 
 @dataclass

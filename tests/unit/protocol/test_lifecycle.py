@@ -223,11 +223,39 @@ def test_the_delay_of_the_restart_strategy_is_kept() -> None:
     life = running(FixedDelay(1, 500.0))
     life.on_link_lost("p1", "", 10.0)
     life.on_left("p0", G1, 11.0)
-    life.on_prepared(0, 11.0)
     life.on_register(register(1, "p1b", 2), 12.0)
     assert life.next_deadline_ms() == 510.0
     assert life.on_time(509.0) == []
-    assert of(Deploy, life.on_time(510.0))
+    assert life.on_time(510.0) == [Prepare()]
+    assert of(Deploy, life.on_prepared(0, 511.0))
+
+
+def test_a_restart_that_cannot_be_prepared_waits_for_its_delay_like_any_other() -> None:
+    life = running(FixedDelay(3, 500.0))
+    assert Prepare() not in life.on_link_lost("p1", "", 10.0), "not before the delay is over"
+    for attempt, now_ms in enumerate((510.0, 1010.0, 1510.0)):
+        assert life.on_time(now_ms - 1.0) == []
+        assert life.on_time(now_ms) == [Prepare()]
+        effects = life.on_failure(None, FailureCause("storage is away"), now_ms)
+        assert Prepare() not in effects
+        assert (attempt < 2) == bool(of(Restarting, effects))
+    assert life.is_over and life.failures == 4
+
+
+def test_a_planned_restart_does_not_cut_short_the_delay_of_a_failure() -> None:
+    life = running(FixedDelay(3, 500.0))
+    life.on_link_lost("p1", "", 10.0)
+    (told,) = of(Restarting, life.on_failure(None, FailureCause("a place is free", planned=True), 110.0))
+    assert told.delay_ms == 400.0 and life.next_deadline_ms() == 510.0
+
+
+def test_what_an_older_preparation_found_out_is_not_deployed() -> None:
+    life = running(FixedDelay(3, 500.0))
+    life.on_link_lost("p1", "", 10.0)
+    life.on_left("p0", G1, 11.0)
+    life.on_register(register(1, "p1b", 2), 12.0)
+    assert life.on_prepared(0, 13.0) == [], "nobody was asked to prepare"
+    assert life.on_time(510.0) == [Prepare()]
 
 
 def test_no_deadline_lies_in_the_past_while_survivors_let_go() -> None:

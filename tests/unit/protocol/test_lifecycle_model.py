@@ -19,6 +19,7 @@ from penstock.protocol.lifecycle_effects import (
     Dismiss,
     FailureCause,
     Prepare,
+    Restarting,
     ResubmitSlot,
     SlotsGone,
     StartRun,
@@ -65,6 +66,8 @@ class World:
                 case SubmitSlot(slot) | ResubmitSlot(slot):
                     self.submissions[slot] = self.submissions.get(slot, 0) + 1
                     self.spawn(slot)
+                case Restarting():
+                    self.preparing = False
                 case Prepare():
                     self.preparing = True
                 case Deploy(generation, members):
