@@ -9,6 +9,7 @@ from typing import Any
 from penstock.common.options import CheckpointingOptions
 from penstock.protocol.log_entries import Ended
 from penstock.protocol.messages import Message, Restored, SubtaskFailed
+from penstock.protocol.rescale import edges_in_flight
 from penstock.protocol.snapshot import Metadata
 from penstock.runtime.job_master.outcome import JobOutcome
 from penstock.simulation import surroundings
@@ -27,6 +28,7 @@ from penstock.simulation.workload import Workload
 from penstock.simulation.world import Process, World
 
 JOB_ID = "5eed" * 8
+_DOES_NOT_FIT = "the checkpoint does not fit the program"
 _PROBE = re.compile(r"probe/\w+")  # its name is random, and means nothing
 
 
@@ -45,6 +47,8 @@ class Statistics:
     drivers: int = 0
     generations: int = 0
     rescales: int = 0
+    refused: int = 0
+    """Changed graphs that a checkpoint with rows in flight on a vanished edge did not fit."""
     replaced: int = 0
     """Deployments in which a process played another slot than that of its seat."""
     faults: list[str] = field(default_factory=list)
@@ -82,6 +86,8 @@ class Cluster:
         self.expected_failure: str | None = None
         """What the job has to fail with, for a scenario that nothing can mend."""
         self._newest_generation: Any = None
+        self._is_undone = False
+        """Whether the next driver runs what ran before a graph that was refused."""
         self._next_store_fault: StoreFaults | None = None
         self.strikes = Strikes(self, world, faults)
 
@@ -153,8 +159,10 @@ class Cluster:
             world, control, self.network, self._store, process.name, pace.step_ms,
             pace.slot_start_ms, faults.speculation_share, faults.retry_share,
         )  # fmt: skip
-        if number and world.chance() < faults.rescale_share:
+        if number and world.chance() < faults.rescale_share and not self._is_undone:
             self.rescale()
+        self._is_undone = False
+        self.workload.runs()
         configuration = self.workload.configuration.copy()
         if self.log is not None and self.log.entries:
             configuration.set("execution.state-recovery.path", self.directory)
@@ -251,6 +259,8 @@ class Cluster:
             # The driver that ended it may have been killed before it had deleted what is not needed any more.
             self.is_over = self.is_left_unswept = True
             self.is_cancelled |= "(CANCELED)" in error
+        elif outcome.state == "FAILED" and self.workload.changes is not None and _DOES_NOT_FIT in error:
+            self._on_refused_graph(driver, error)
         elif outcome.state == "FAILED" and self._has_lost_the_log(driver):
             if "taken over" not in error and not self._may_fail(error) and self.strikes.store_faults == NO_STORE_FAULTS:
                 self.world.violate(f"{driver.process.name} was fenced, and says something else: {error}")
@@ -260,6 +270,19 @@ class Cluster:
             self.start_driver_soon()
         else:
             self.world.violate(f"{driver.process.name} ended {outcome.state}: {error}")
+
+    def _on_refused_graph(self, driver: DriverProcess, error: str) -> None:
+        """Nothing but rows in flight on a vanished edge is a reason. The job goes on with the graph of before."""
+        assert self.log is not None
+        newest, graph = self.log.newest, self.log.graphs[driver.incarnation]
+        if newest is not None and self.log.owner == driver.incarnation:
+            if not edges_in_flight(newest) - {e.name for e in graph.edges}:
+                self.world.violate(f"{driver.process.name}: a changed graph is refused for nothing: {error}")
+        self.statistics.refused += 1
+        if driver is self.drivers[-1].host:
+            self.workload.undo()
+            self._is_undone = True
+            self.start_driver_soon()
 
     def start_driver_soon(self) -> None:
         self.world.after(self.world.chance() * 1000, None, self.start_driver_unless_over)

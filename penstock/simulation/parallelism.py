@@ -67,9 +67,21 @@ class Parallelisms:
         else:
             for group, old in zip(roots, before):
                 group.parallelism = old
+        self._carry_out()
+        return [g.parallelism for g in roots] != before
+
+    def _carry_out(self) -> None:
         for stream, group in self._streams:
             stream.set_parallelism(group.root().parallelism)
-        return [g.parallelism for g in roots] != before
+
+    def levels(self) -> list[int]:
+        """Return the parallelism of each group, for `set_levels`."""
+        return [group.parallelism for group in self._groups]
+
+    def set_levels(self, levels: list[int]) -> None:
+        for group, parallelism in zip(self._groups, levels):
+            group.parallelism = parallelism
+        self._carry_out()
 
     def __str__(self) -> str:
         return " ".join(str(g.parallelism) for g in self._groups if g.joined_to is None)

@@ -8,7 +8,7 @@ from random import Random
 
 from penstock.simulation.cluster import Cluster
 from penstock.simulation.faults import random_faults
-from penstock.simulation.settings import Bounds, random_configuration, random_pace, spares_of
+from penstock.simulation.settings import Bounds, changes_graph, random_configuration, random_pace, spares_of
 from penstock.simulation.workload import random_workload
 from penstock.simulation.world import World
 
@@ -41,7 +41,10 @@ def build(seed: int, with_trace: bool = False) -> Cluster:
     configuration.set("slotmanager.redundant-taskmanager-num", spares_of(seed))
     workload = random_workload(random, configuration)
     world = World(random.getrandbits(64), [] if with_trace else None)
-    faults = random_faults(random, "execution.checkpointing.interval" in configuration.key_set())
+    checkpointing = "execution.checkpointing.interval" in configuration.key_set()
+    faults = random_faults(random, checkpointing)
+    if checkpointing and faults.rescale_share and changes_graph(seed):
+        workload.change_graphs(Random(f"graphs of {seed}"))
     return Cluster(world, workload, faults, pace, Bounds())
 
 
@@ -63,7 +66,8 @@ def run_cluster(seed: int, cluster: Cluster) -> Verdict:
     published = log.published if log else 0
     summary = (
         f"{cluster.workload.summary}; {world.events} events, {world.now_ms:.0f} ms, {statistics.drivers} drivers, "
-        f"{statistics.rescales} rescales, {statistics.replaced} spares deployed, {published} checkpoints, "
+        f"{statistics.rescales} rescales ({statistics.refused} refused), {statistics.replaced} spares deployed, "
+        f"{published} checkpoints, "
         f"faults: {', '.join(statistics.faults) or 'none'}"
     )
     return Verdict(

@@ -52,6 +52,11 @@ def spares_of(seed: int) -> int:
     return Random(f"spares of {seed}").choice((0, 0, 0, 0, 1, 2))
 
 
+def changes_graph(seed: int) -> bool:
+    """Return whether the job's graph changes when it is resumed; a source of chance of its own, as for spares."""
+    return Random(f"changes of {seed}").random() < 0.35
+
+
 def random_configuration(random: Random, pace: Pace) -> Configuration:
     """Options of the job: small windows, frequent checkpoints, every mode."""
     # Short enough to expire now and then, long enough for a checkpoint that nothing disturbs.

@@ -7,7 +7,7 @@ when all input has been read, without their counts.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -20,6 +20,7 @@ from penstock.graph.job_graph import JobGraph
 from penstock.simulation import clocks
 from penstock.simulation import functions as f
 from penstock.simulation.columnar_steps import ColumnarSteps
+from penstock.simulation.graph_changes import GraphChanges, GraphState
 from penstock.simulation.output import WorldSink
 from penstock.simulation.parallelism import Group, Parallelisms
 from penstock.simulation.ranges import RangesSource
@@ -32,7 +33,8 @@ PARTITIONERS = ("rebalance", "rescale", "shuffle", "broadcast", "global", "custo
 
 @dataclass
 class Workload:
-    """`sinks` by name; `counted`: keyed operator's name -> rows that reach it. `graph`: what the next driver runs."""
+    """`sinks` by name; `counted`: keyed operator's name -> rows that reach it. `graph`: what the next driver runs.
+    `changes`: None where the graph stays the same at every resume."""
 
     graph: JobGraph
     configuration: Configuration
@@ -41,12 +43,42 @@ class Workload:
     summary: str
     environment: StreamExecutionEnvironment
     parallelisms: Parallelisms
+    changes: GraphChanges | None = None
+    _ran: list[tuple[GraphState | None, list[int]]] = field(default_factory=list)
+    """What drivers ran, the newest last. One that the newest checkpoint was taken with is among them."""
 
     def rescale(self, random: Random, largest: int = 4) -> bool:
         """From the next driver on, operators run at other parallelisms. Returns whether any does."""
         changed = self.parallelisms.redraw(random, largest)
-        self.graph = self.environment.get_job_graph("simulated")
+        if self.changes is not None:
+            changed |= self.changes.draw()
+        self._rebuild()
         return changed
+
+    def change_graphs(self, random: Random) -> None:
+        """Let the graph change at every resume; the first driver's is drawn, too."""
+        self.changes = GraphChanges(random, self.environment._graph)
+        self.changes.draw()
+        self.configuration.set("execution.state-recovery.ignore-unclaimed-state", True)
+        self._rebuild()
+
+    def _rebuild(self) -> None:
+        if self.changes is not None:
+            self.changes.apply()
+        self.graph = self.environment.get_job_graph("simulated")
+
+    def runs(self) -> None:
+        """Remember what a driver runs."""
+        self._ran.append((self.changes.state if self.changes is not None else None, self.parallelisms.levels()))
+
+    def undo(self) -> None:
+        """The newest driver's graph was refused: go back to the one before."""
+        self._ran.pop()
+        state, levels = self._ran.pop()
+        self.parallelisms.set_levels(levels)
+        if self.changes is not None and state is not None:
+            self.changes.state = state
+        self._rebuild()
 
 
 @dataclass(frozen=True)
@@ -295,10 +327,11 @@ class WorkloadBuilder(TimedSteps, ColumnarSteps):
         after = before.stream.map(f.TagBranch(branch, 0.01), f.ROW_TYPE)
         return self.finish(after, before.parallelism, replace(expected, rows=rows), "tag", True, [before])
 
-    def sink(self, before: Stream, parallelism: int | None = None) -> None:
+    def sink(self, before: Stream, parallelism: int | None = None, held_rows_max: int | None = None) -> None:
         name = f"sink {len(self.sinks)}"
         parallelism = parallelism or self.parallelism()
-        held_rows_max = self.random.choice((0, 0, 5))
+        if held_rows_max is None:
+            held_rows_max = self.random.choice((0, 0, 5))
         group = self.parallelisms.new_group(parallelism)
         ordered = self._attach(group, parallelism, [before], "default", before.expected.ordered)
         ordered = ordered and before.expected.ordered

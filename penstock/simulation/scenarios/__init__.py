@@ -7,6 +7,7 @@ import re
 from penstock.simulation.running import Verdict
 from penstock.simulation.scenarios import (
     barriers,
+    changed_graphs,
     cut,
     event_time,
     finishing,
@@ -26,7 +27,10 @@ def _name(scenario: type[Scenario]) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "-", scenario.__name__).lower()
 
 
-_PARTS = (cut, barriers, restoring, rescaling, state, event_time, finishing, publication, storage, sweeping, slots)
+_PARTS = (
+    cut, barriers, restoring, rescaling, changed_graphs, state, event_time, finishing, publication, storage, sweeping,
+    slots,
+)  # fmt: skip
 SCENARIOS: dict[str, type[Scenario]] = {_name(scenario): scenario for part in _PARTS for scenario in part.SCENARIOS}
 
 

@@ -47,6 +47,8 @@ class Scenario:
     options: ClassVar[dict[str, Any]] = {}
     pace: ClassVar[Pace] = Pace()
     faults: ClassVar[FaultPlan] = FaultPlan()
+    changes_graph: ClassVar[bool] = False
+    """Whether the graph changes when the job is resumed at other parallelisms."""
 
     cluster: Cluster
 
@@ -74,7 +76,10 @@ def run(scenario_class: type[Scenario], seed: int, with_trace: bool) -> Verdict:
     job = WorkloadBuilder(random, Configuration(options))
     scenario.declare(job)
     world = World(random.getrandbits(64), [] if with_trace else None)
-    cluster = Cluster(world, job.build(), scenario.faults, scenario.pace, Bounds())
+    workload = job.build()
+    if scenario.changes_graph:
+        workload.change_graphs(Random(f"graphs of {seed}"))
+    cluster = Cluster(world, workload, scenario.faults, scenario.pace, Bounds())
     scenario.cluster = cluster
     world.observer = scenario.observe
     verdict = run_cluster(seed, cluster)

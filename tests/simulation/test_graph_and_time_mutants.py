@@ -1,0 +1,70 @@
+"""The simulation finds broken rules of changed graphs, idleness and timers, by the violation that each must cause."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.protocol.snapshot import ChannelTime
+from penstock.runtime import restore
+from penstock.runtime.job_master import fit
+from penstock.simulation.running import run_seed
+from penstock.simulation.scenarios import run_scenario
+from tests.simulation.telling_seeds import seeds_of
+
+Patch = Callable[[Any, str, Any], None]
+
+
+# ---- changed graphs -------------------------------------------------------------------------------------------------
+
+
+def rows_on_vanished_edges_are_dropped(patch: Patch) -> None:
+    patch(fit, "edges_in_flight", lambda metadata: frozenset())
+
+
+def new_edges_start_at_the_furthest_producer(patch: Patch) -> None:
+    def furthest(self: Any, edge: Any) -> ChannelTime:
+        told = [s.watermark_ms for s in self._metadata.subtasks if s.watermark_ms is not None]
+        return ChannelTime(max(told, default=-(2**63)))
+
+    patch(restore.SubtaskRestore, "_start_of_new_edge", furthest)
+
+
+def parts_are_looked_for_in_the_vertex_of_the_head(patch: Patch) -> None:
+    part = restore.SubtaskRestore.part
+
+    def of_head(self: Any, operator: str, name: str) -> Any:
+        return part(self, operator, name) if operator in self._snapshots_of_head_operators() else []
+
+    def operators(self: Any) -> Any:
+        old = self._old_vertices.get(self._subtask.vertex.uid)
+        return [] if old is None else old.operators
+
+    patch(restore.SubtaskRestore, "_snapshots_of_head_operators", operators)
+    patch(restore.SubtaskRestore, "part", of_head)
+
+
+MUTANTS: list[tuple[Callable[[Patch], None], str | range, str]] = [
+    (rows_on_vanished_edges_are_dropped, "graph-changes-at-every-resume", "rows lost"),
+    (new_edges_start_at_the_furthest_producer, "graph-changes-at-every-resume", "is late"),
+    (parts_are_looked_for_in_the_vertex_of_the_head, "graph-changes-at-every-resume", "rows lost"),
+]
+
+
+@pytest.mark.parametrize(("mutant", "where", "violation"), MUTANTS, ids=[m.__name__ for m, *_ in MUTANTS])
+def test_a_broken_rule_is_found_by_what_it_breaks(
+    mutant: Callable[[Patch], None], where: str | range, violation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def patch(place: Any, name: str, value: Any) -> None:
+        monkeypatch.setattr(place, name, value, raising=hasattr(place, name))
+
+    mutant(patch)
+    runs = (run_scenario(where, s) for s in seeds_of(where, 30)) if isinstance(where, str) else map(run_seed, where)
+    others: list[str] = []
+    for verdict in runs:
+        if any(violation in found for found in verdict.violations):
+            return
+        others += verdict.violations
+    pytest.fail(f"nobody has noticed that {violation!r}; other violations: {others[:3]}")
