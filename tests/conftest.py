@@ -26,6 +26,7 @@ BEHIND_EACH_OTHER = [
     ("spark/test_demo.py",),
     ("spark/test_faults_user_code.py", "spark/test_faults_connections.py", "spark/test_rescale.py"),
     ("spark/test_slots_of_jobs.py", "spark/test_slots.py", "spark/test_flight_delays_verification.py"),
+    ("spark/test_data_frames_restored.py",),
     ("spark/test_programs.py",),
     ("spark/test_command_line.py",),
 ]

@@ -14,13 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as sql
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from penstock.common.typeinfo import TypeInformation
-from penstock.datastream.connectors.arrow_messages import MARKER_BYTES, ArrowMessages
+from penstock.datastream.connectors.arrow_messages import MARKER_BYTES
 
 # A message that fits in a core's own cache is passed on fastest.
 _MESSAGE_BYTES = 512 << 10
@@ -37,8 +35,8 @@ def has_rows_of_fixed_size(kind: sql.DataType) -> bool:
 
 
 def write_arrow(frame: DataFrame, uri: str, options: dict[str, str]) -> dict[str, str]:
-    """Has Spark compute `frame` and write it below `uri`. `options`: for Spark's writer. Returns what `arrow_format`
-    needs, as JSON can hold it. Raises as Spark does."""
+    """Has Spark compute `frame` and write it below `uri`. `options`: for Spark's writer. Returns what
+    `frame_files` needs to read them, as JSON can hold it. Raises as Spark does."""
     session = frame.sparkSession
     jvm: Any = session._jvm
     row_bytes = int(frame._jdf.schema().defaultSize())
@@ -52,12 +50,6 @@ def write_arrow(frame: DataFrame, uri: str, options: dict[str, str]) -> dict[str
         text.write.options(**options, lineSep=marker, compression="none").text(uri)
     schema = to_arrow_schema(frame.schema, timezone=_ZONE)
     return {"schema": base64.b64encode(schema.serialize()).decode(), "marker": marker}
-
-
-def arrow_format(written: dict[str, str], row_type: TypeInformation) -> ArrowMessages:
-    """How to read what `write_arrow` has written. Raises `KeyError`, `ValueError`."""
-    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(written["schema"])))
-    return ArrowMessages(row_type, schema, written["marker"].encode())
 
 
 @contextmanager

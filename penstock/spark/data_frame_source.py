@@ -1,5 +1,5 @@
 """A DataFrame as a bounded source: Spark writes it once, before the job runs; from then on it is files, of Arrow record
-batches where all rows have one size (`arrow_files.py`), else Parquet.
+batches where all rows have one size (`arrow_files.py`), else Parquet. How they are read is in `frame_files.py`.
 
 So it is replayable: a restart, and a job that is resumed, read the files again, and the DataFrame is not computed
 twice. A folder is complete when it holds `_penstock.json`, which is written last and says what columns there are and
@@ -15,7 +15,7 @@ import logging
 import secrets
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,15 +26,12 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.common.composite_types import RowType
 from penstock.common.options import PenstockOptions
 from penstock.datastream.connectors.base import ReaderContext, Source, SourceError, SourceReader, SplitEnumerator
-from penstock.datastream.connectors.file_source import FileEnumeratorProvider, FileSource
-from penstock.datastream.connectors.parquet import ParquetColumnarRowInputFormat
-from penstock.spark.arrow_files import arrow_format, has_rows_of_fixed_size, write_arrow
+from penstock.spark.arrow_files import has_rows_of_fixed_size, write_arrow
 from penstock.spark.data_frame_origin import change, origin_of
 from penstock.spark.data_types import row_type_of
+from penstock.spark.frame_files import FRAMES_FOLDER, MANIFEST, FrameFiles, read_manifest
 
 log = logging.getLogger(__name__)
-
-MANIFEST = "_penstock.json"
 
 # A row group is a split: small enough that slots share a DataFrame of one partition, too, large enough to read fast.
 _ROW_GROUP_BYTES = 16 << 20
@@ -61,7 +58,11 @@ _settings_lock = threading.Lock()
 
 
 class DataFrameSource(Source):
-    """Made by `env.from_spark(df)`. It reads nothing before `prepare`. Raises `TypeError`, `UnsupportedType`."""
+    """Made by `env.from_spark(df)`. It reads nothing before `write` or `read_again`.
+
+    Raises:
+        TypeError, UnsupportedType: It cannot be a source.
+    """
 
     def __init__(self, frame: Any, name: str) -> None:
         if not isinstance(frame, DataFrame) or not hasattr(frame, "_jdf"):
@@ -76,9 +77,12 @@ class DataFrameSource(Source):
         self._name = name
         self._frame: DataFrame | None = frame
         self._row_type = row_type_of(frame.schema)
-        self._files: FileSource | None = None
-        self.written_before: Path | None = None
-        """The manifest of the files that an earlier start of the job has written, where those are read."""
+        self._files: FrameFiles | None = None
+
+    @property
+    def name(self) -> str:
+        """The name that the program gave it."""
+        return self._name
 
     @property
     def produced_type(self) -> RowType:
@@ -90,28 +94,39 @@ class DataFrameSource(Source):
         assert self._frame is not None
         return self._frame.sparkSession.sparkContext
 
-    def prepare(self, folder: Path, uid: str, kept: Sequence[Path], ignore_changes: bool) -> Path | None:
-        """Writes the DataFrame below `folder`, unless a folder in `kept` has it already. `uid` is the operator's.
-        `ignore_changes`: what is in `kept` is read even where the DataFrame would give other rows now.
+    def write(self, root: Path, uid: str) -> Path:
+        """Have Spark write the DataFrame below `root`, a job's directory, and read the rows from there.
 
-        Returns what was written, to be removed when no checkpoint needs it; None where nothing was. Raises
-        `SourceError`, whose cause is Spark's error where the DataFrame cannot be written.
+        Args:
+            uid: The operator's.
+
+        Returns:
+            What was written, to be removed when no checkpoint needs it.
+
+        Raises:
+            SourceError: Its cause is Spark's error where the DataFrame cannot be written.
         """
-        for candidate in kept:
-            for manifest in sorted(candidate.glob(f"{uid}-*/{MANIFEST}")):
-                self._check_unchanged(manifest, ignore_changes)
-                self._read_from(manifest.parent)
-                self.written_before = manifest
-                return manifest.parent if candidate == folder else None
-        target = folder / f"{uid}-{secrets.token_hex(4)}"
-        folder.mkdir(parents=True, exist_ok=True)
+        target = root / FRAMES_FOLDER / f"{uid}-{secrets.token_hex(4)}"
+        target.parent.mkdir(parents=True, exist_ok=True)
         try:
             self._write(target)
         except BaseException:
             shutil.rmtree(target, ignore_errors=True)
             raise
-        self._read_from(target)
+        self._files = FrameFiles(str(root), f"{FRAMES_FOLDER}/{target.name}", self._row_type)
         return target
+
+    def read_again(self, root: Path, folder: Path, ignore_changes: bool) -> None:
+        """Read the rows that an earlier start has written to `folder`, which lies below the job's directory `root`.
+
+        Args:
+            ignore_changes: Read them even if the DataFrame would give other rows now.
+
+        Raises:
+            SourceError: The DataFrame has changed, or the folder does not say how to read it.
+        """
+        self._check_unchanged(folder, ignore_changes)
+        self._files = FrameFiles(str(root), f"{FRAMES_FOLDER}/{folder.name}", self._row_type)
 
     def _write(self, target: Path) -> None:
         frame = self._frame
@@ -131,42 +146,30 @@ class DataFrameSource(Source):
         manifest = {"name": self._name, "columns": str(self._row_type), "origin": origin_of(frame), "arrow": arrow}
         (target / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
 
-    def _check_unchanged(self, manifest: Path, ignore_changes: bool) -> None:
-        with _readable(manifest):
-            before = json.loads(manifest.read_text(encoding="utf-8"))
-            columns, origin = before["columns"], before["origin"]
+    def _check_unchanged(self, folder: Path, ignore_changes: bool) -> None:
+        before = read_manifest(folder)
+        columns, origin = before["columns"], before["origin"]
         if columns != str(self._row_type):
             raise SourceError(
                 f"from_spark() {self._name!r}: the DataFrame has changed. The job that goes on has read {columns}, "
-                f"written to {manifest.parent}, and the program now passes {self._row_type}. Pass a DataFrame of the "
+                f"written to {folder}, and the program now passes {self._row_type}. Pass a DataFrame of the "
                 "same columns, give the operator another uid, or start without the checkpoint."
             )
         assert self._frame is not None
         if not ignore_changes and (changed := change(origin, origin_of(self._frame))) is not None:
             raise SourceError(
                 f"from_spark() {self._name!r}: the DataFrame has changed: {changed}. The job that goes on reads the "
-                f"rows that were written to {manifest.parent}, and would not see it. To go on with those, set "
+                f"rows that were written to {folder}, and would not see it. To go on with those, set "
                 f"{PenstockOptions.DATA_FRAMES_IGNORE_CHANGES.key} to true; to read the new ones, start without the "
                 "checkpoint, or give the operator another uid."
             )
 
-    def _read_from(self, folder: Path) -> None:
-        manifest = folder / MANIFEST
-        with _readable(manifest):
-            arrow = json.loads(manifest.read_text(encoding="utf-8"))["arrow"]
-            parquet = ParquetColumnarRowInputFormat(self._row_type)
-            format = parquet if arrow is None else arrow_format(arrow, self._row_type)
-        splittable = FileEnumeratorProvider.default_splittable_file_enumerator()
-        builder = FileSource.for_bulk_file_format(format, str(folder)).set_file_enumerator(splittable)
-        self._files = builder.build()
-        self._files.validate()
-
     def create_enumerator(self, parallelism: int, restored: bytes | None) -> SplitEnumerator:
-        assert self._files is not None, "prepare() comes first"
+        assert self._files is not None, "write() or read_again() comes first"
         return self._files.create_enumerator(parallelism, restored)
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
-        assert self._files is not None, "prepare() comes first"
+        assert self._files is not None, "write() or read_again() comes first"
         return self._files.create_reader(context)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -174,15 +177,6 @@ class DataFrameSource(Source):
         if self._files is not None:
             return copy.copy, (self._files,)
         return copyreg.__newobj__, (type(self),), {**self.__dict__, "_frame": None}  # type: ignore[attr-defined]
-
-
-@contextmanager
-def _readable(manifest: Path) -> Iterator[None]:
-    """Raises `SourceError` where what a job has written does not say how to read it."""
-    try:
-        yield
-    except (OSError, ValueError, KeyError) as error:
-        raise SourceError(f"{manifest} cannot be read: {error!r}. Start without the checkpoint.") from error
 
 
 @contextmanager

@@ -13,21 +13,42 @@ import contextlib
 import shutil
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
+from penstock.common.checkpointing import RecoveryClaimMode
+from penstock.common.configuration import Configuration
+from penstock.common.options import PenstockOptions, StateRecoveryOptions
 from penstock.datastream.connectors.base import SourceError
 from penstock.graph.job_graph import JobGraph, Operator
+from penstock.runtime.job_master.fit import FoundCheckpoint
 from penstock.runtime.job_master.identity import JobIdentity
 from penstock.spark.data_frame_sink import DataFrameSink
 from penstock.spark.data_frame_source import DataFrameSource
+from penstock.spark.frame_files import FRAMES_FOLDER, MANIFEST, folder_in, take_along
 from penstock.spark.session import Substrate
+from penstock.storage.layout import METADATA_NAME
 
-_SOURCES = "data-frames"
 _RESULTS = "results"
+_CLAIMED_FROM = "_claimed_from"
+
+
+@dataclass(frozen=True)
+class FrameOptions:
+    """`ignore_changes`: read what an earlier start has written even if the DataFrame would give other rows now.
+    `claims`: the checkpoint that a new job starts from becomes its own."""
+
+    ignore_changes: bool = False
+    claims: bool = False
+
+    @classmethod
+    def of(cls, configuration: Configuration) -> FrameOptions:
+        mode = configuration.get(StateRecoveryOptions.RESTORE_MODE)
+        return cls(configuration.get(PenstockOptions.DATA_FRAMES_IGNORE_CHANGES), mode is RecoveryClaimMode.CLAIM)
 
 
 class DataFrames:
@@ -52,7 +73,7 @@ def has_frames(graph: JobGraph) -> bool:
 
 
 class JobFiles:
-    """What one job has written beside its checkpoints."""
+    """What one job reads and writes beside its checkpoints."""
 
     def __init__(self) -> None:
         self._written: list[Path] = []
@@ -63,27 +84,70 @@ class JobFiles:
         graph: JobGraph,
         identity: JobIdentity,
         substrate: Substrate,
-        ignore_changes: bool,
+        restored: FoundCheckpoint | None,
+        options: FrameOptions,
         tell: Callable[[str], None],
     ) -> None:
-        """Has Spark write the graph's DataFrames, one after the other, and tells its sinks where rows go. Raises
-        `SourceError`, `SinkError`; then `remove` is to be called."""
+        """Have Spark write the graph's DataFrames, one after the other, and tell its sinks where rows go.
+
+        Args:
+            restored: The checkpoint that the job is restored from. The DataFrames that it has read are not written
+                again: their folders are taken along where another job wrote them.
+
+        Raises:
+            SourceError, SinkError: `remove` is to be called then.
+        """
         chosen = [o for o in _operators(graph) if isinstance(o.function, DataFrameSource | DataFrameSink)]
         if not chosen:
             return
         root = self._root(identity, substrate)
-        kept = [Path(root, _SOURCES)] if identity.resume else []
-        if identity.start_from is not None:
-            kept.append(Path(identity.start_from.directory, _SOURCES))
         for operator in chosen:
             function = operator.function
             if isinstance(function, DataFrameSink):
                 function.prepare(root / _RESULTS, operator.uid, identity.resume)
+                continue
+            folder = self._written_before(function, operator.uid, root, identity, restored, options.claims)
+            if folder is None:
+                self._written.append(function.write(root, operator.uid))
             else:
-                written = function.prepare(root / _SOURCES, operator.uid, kept, ignore_changes)
-                self._written += [] if written is None else [written]
-                if function.written_before is not None:
-                    tell(_what_is_read(operator.name, function.written_before))
+                self._written.append(folder)
+                function.read_again(root, folder, options.ignore_changes)
+                tell(_what_is_read(operator.name, folder / MANIFEST))
+
+    def _written_before(
+        self,
+        source: DataFrameSource,
+        uid: str,
+        root: Path,
+        identity: JobIdentity,
+        restored: FoundCheckpoint | None,
+        claims: bool,
+    ) -> Path | None:
+        """Return the folder that the checkpoint reads, below this job's directory; None if there is none to read."""
+        if restored is None:
+            # What cannot be read now decides nothing: every split of a checkpoint names its own folder.
+            found = _complete(root, uid) if identity.resume else []
+            return max(found, key=lambda folder: (folder / MANIFEST).stat().st_mtime, default=None)
+        states = [state.data for state in restored.metadata.enumerators if state.operator == uid]
+        if not states:
+            return None  # an operator that the checkpoint does not know
+        theirs, name = Path(restored.directory), folder_in(states[0])
+        if name is None:
+            name = next((folder.name for directory in (root, theirs) for folder in _complete(directory, uid)), None)
+        if name is None:
+            return None
+        folder, origin = root / FRAMES_FOLDER / name, theirs / FRAMES_FOLDER / name
+        if (folder / MANIFEST).is_file():
+            return folder
+        if not (origin / MANIFEST).is_file():
+            raise SourceError(
+                f"from_spark() {source.name!r}: the rows that the checkpoint needs are not in {origin}, or not all of "
+                "them. Put the folder back, or start without the checkpoint."
+            )
+        take_along(origin, folder)
+        if claims:
+            (folder / _CLAIMED_FROM).write_text(str(origin), encoding="utf-8")
+        return folder
 
     def _root(self, identity: JobIdentity, substrate: Substrate) -> Path:
         if identity.directory is not None:
@@ -99,14 +163,36 @@ class JobFiles:
         return self._temporary
 
     def remove(self, keep: bool) -> None:
-        """At the job's end. `keep`: a checkpoint needs what was written. Results are the user's, and stay."""
+        """Remove what no checkpoint needs. Called at the job's end. Results are the user's, and stay.
+
+        Args:
+            keep: A checkpoint needs what was written, or another driver owns the job.
+        """
+        for folder in self._written:
+            _remove_claimed(folder)
         if keep and self._temporary is None:
             return
         for folder in self._written:
-            shutil.rmtree(folder, ignore_errors=True)
-            with contextlib.suppress(OSError):  # others may be there
-                folder.parent.rmdir()
+            _remove(folder)
         self._written.clear()
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):  # others may be there
+        folder.parent.rmdir()
+
+
+def _remove_claimed(folder: Path) -> None:
+    """Remove the folder that this one was taken from, once its job has no checkpoint any more that needs it."""
+    with contextlib.suppress(OSError):
+        origin = Path((folder / _CLAIMED_FROM).read_text(encoding="utf-8"))
+        if not any(origin.parents[1].glob(f"chk-*/{METADATA_NAME}")):
+            _remove(origin)
+
+
+def _complete(root: Path, uid: str) -> list[Path]:
+    return sorted(manifest.parent for manifest in root.glob(f"{FRAMES_FOLDER}/{uid}-*/{MANIFEST}"))
 
 
 def _what_is_read(operator: str, manifest: Path) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from penstock.common.configuration import Configuration
 from penstock.common.job_id import JobID
-from penstock.common.options import CheckpointingOptions, PenstockOptions, ResourceManagerOptions, StateRecoveryOptions
+from penstock.common.options import CheckpointingOptions, ResourceManagerOptions, StateRecoveryOptions
 from penstock.datastream.job_client import JobClient
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.pickling import dumps
@@ -15,7 +15,7 @@ from penstock.runtime.job_master.fit import check_fit
 from penstock.runtime.job_master.identity import LATEST, identify
 from penstock.runtime.job_master.restore import open_own
 from penstock.runtime.job_master.settings import JobSettings
-from penstock.spark.data_frames import DataFrames, JobFiles, has_frames
+from penstock.spark.data_frames import DataFrames, FrameOptions, JobFiles, has_frames
 from penstock.spark.job import SparkJob, driver_store
 from penstock.spark.session import Substrate, is_running, open_session
 from penstock.spark.slots import places_taken
@@ -38,7 +38,7 @@ class SparkExecutor:
         settings, open_store = JobSettings.from_configuration(configuration, graph.slots), driver_store(configuration)
         dumps(graph)
         identity = identify(configuration, graph.name, lambda: JobID.generate().hex, open_store)
-        check_fit(graph, identity, open_store, settings.ignore_unclaimed_state)
+        restored = check_fit(graph, identity, open_store, settings.ignore_unclaimed_state)
         if identity.directory is not None:
             open_own(open_store, identity.directory)
         terminal, files = Terminal(), JobFiles()
@@ -61,8 +61,7 @@ class SparkExecutor:
                     terminal.show("writing the DataFrame's rows …")
                     if _leaves_places(substrate, graph.slots + spares):
                         job.start_slots(graph.slots + spares)
-                ignore_changes = configuration.get(PenstockOptions.DATA_FRAMES_IGNORE_CHANGES)
-                files.prepare(graph, identity, substrate, ignore_changes, terminal.tell)
+                files.prepare(graph, identity, substrate, restored, FrameOptions.of(configuration), terminal.tell)
                 terminal.show("")
                 return job.start()
             except BaseException:

@@ -296,7 +296,8 @@ class SparkJob:
         self._progress.stop()
         self._console.stop()
         sys.setswitchinterval(self._switch_interval_s)
-        self._files.remove(keep=outcome.resume_from is not None)
+        # A driver that lost the job keeps the files, too: its successor reads them.
+        self._files.remove(keep=outcome.resume_from is not None or not self._master.store.is_owner)
         self._client.on_ended(outcome)
         atexit.unregister(self._client.leave)
 

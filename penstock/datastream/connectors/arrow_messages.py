@@ -75,7 +75,10 @@ class _OpenMessages(OpenFile):
             at, skip_rows = behind, 0
 
     def _first_message(self, at: int) -> int:
-        """Where the first message begins, from `at` on; the file's end, where none does."""
+        """Return where the first message at or behind `at` begins: the file's end if the last one began before.
+
+        A whole file ends with a marker, so a search that finds none has met a damaged file, or another file's marker.
+        """
         if at == 0:
             return 0
         start, data = max(0, at - MARKER_BYTES), b""
@@ -87,7 +90,10 @@ class _OpenMessages(OpenFile):
                 return start + found + MARKER_BYTES
             start += max(0, len(data) - MARKER_BYTES + 1)
             data = data[1 - MARKER_BYTES :]
-        return int(self._file.size())
+        raise SourceError(
+            f"{self._path} cannot be read from byte {at} on, the file is damaged: no marker follows, with which every "
+            "file of these ends"
+        )
 
     def _message(self, at: int) -> tuple[pa.RecordBatch, int]:
         """The batch that begins at `at`, and where the next one does."""

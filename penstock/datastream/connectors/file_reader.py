@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.connectors.base import NotReady, SourceReader
-from penstock.datastream.connectors.file_formats import FileReadFormat, OpenFile, Portion, Position
-from penstock.datastream.connectors.file_listing import ListedFile
+from penstock.datastream.connectors.file_formats import OpenFile, Portion, Position
 from penstock.datastream.connectors.splits import decode_split, encode_split
 
 
 class FileReader(SourceReader):
-    """A split is {id, path, size, mtime_ns, at, row, end}: the mark of a file, a position in it, and the place where
-    the split ends."""
+    """Reads splits, which are {id, at, row, end} and what names a file: a position in it, and where the split ends.
 
-    def __init__(self, format: FileReadFormat, row_type: TypeInformation) -> None:
-        self._format = format
-        self._row_type = row_type
+    Args:
+        open_file: Opens the file of a split. Raises `SourceError` if it is not the file that was listed.
+    """
+
+    def __init__(self, open_file: Callable[[dict[str, Any]], OpenFile]) -> None:
+        self._open_file = open_file
         self._splits: deque[dict[str, Any]] = deque()
         self._file: OpenFile | None = None
         self._portions: Iterator[Portion] | None = None
@@ -94,7 +94,6 @@ class FileReader(SourceReader):
         if self._portions is None:
             if split["at"] >= split["end"]:
                 return None
-            ListedFile(split["path"], split["size"], split["mtime_ns"]).raise_if_changed()
-            self._file = self._format.open(split["path"], self._row_type)
+            self._file = self._open_file(split)
             self._portions = self._file.read(Position(split["at"], split["row"]), split["end"])
         return next(self._portions, None)

@@ -16,7 +16,7 @@ from typing import Any, Sequence
 
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.connectors.base import ReaderContext, Source, SourceReader, SplitEnumerator
-from penstock.datastream.connectors.file_formats import FileReadFormat, raise_on_difference
+from penstock.datastream.connectors.file_formats import FileReadFormat, OpenFile, raise_on_difference
 from penstock.datastream.connectors.file_listing import ListedFile, files_of, local_path
 from penstock.datastream.connectors.file_reader import FileReader
 from penstock.datastream.connectors.malformed_rows import MALFORMED_ROW_TYPE
@@ -131,7 +131,13 @@ class FileSource(Source):
         return FixedSplitEnumerator(list(self._splits()))
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
-        return FileReader(self._format, self.produced_type)
+        format, row_type = self._format, self.produced_type
+
+        def open_file(split: dict[str, Any]) -> OpenFile:
+            ListedFile(split["path"], split["size"], split["mtime_ns"]).raise_if_changed()
+            return format.open(split["path"], row_type)
+
+        return FileReader(open_file)
 
     def __getstate__(self) -> dict[str, Any]:
         # Lists are for the enumerator, in the driver; readers get what they need in their splits.

@@ -6,6 +6,8 @@ reason but its content (another driver may be deleting what it lists), the JobMa
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from penstock.common.options import PipelineOptions, StateRecoveryOptions
 from penstock.graph.compatibility import IncompatibleGraph, check, with_max_parallelism
 from penstock.graph.job_graph import JobGraph
@@ -21,6 +23,14 @@ from penstock.storage.sealed import DamagedObject, NewerFormat
 from penstock.storage.store import ObjectStore, StoreError
 
 
+@dataclass(frozen=True)
+class FoundCheckpoint:
+    """A checkpoint and the directory of the job that took it."""
+
+    metadata: Metadata
+    directory: str
+
+
 def fitted(graph: JobGraph, metadata: Metadata, ignore_unclaimed_state: bool) -> JobGraph:
     """The graph, with what it takes over from the checkpoint. Raises `IncompatibleGraph`."""
     graph = with_max_parallelism(graph, metadata.vertices)
@@ -31,17 +41,21 @@ def fitted(graph: JobGraph, metadata: Metadata, ignore_unclaimed_state: bool) ->
     return graph
 
 
-def check_fit(graph: JobGraph, identity: JobIdentity, open_store: OpenStore, ignore_unclaimed_state: bool) -> None:
-    """Raises `RestoreSourceError` where what the job starts from would be refused, or where a new job's directory has a
-    log already."""
+def check_fit(
+    graph: JobGraph, identity: JobIdentity, open_store: OpenStore, ignore_unclaimed_state: bool
+) -> FoundCheckpoint | None:
+    """Return the checkpoint that the job will be restored from, as far as it can be seen now.
+
+    Raises `RestoreSourceError` where it would be refused, or where a new job's directory has a log already."""
     if not identity.resume and identity.directory is not None and _has_log(identity.directory, open_store):
         raise RestoreSourceError(f"{PipelineOptions.FIXED_JOB_ID.key} {identity.job_id}: {LOG_EXISTS}")
-    metadata = _to_restore(identity, open_store)
-    if metadata is not None:
+    found = _to_restore(identity, open_store)
+    if found is not None:
         try:
-            fitted(graph, metadata, ignore_unclaimed_state)
+            fitted(graph, found.metadata, ignore_unclaimed_state)
         except IncompatibleGraph as error:
             raise _refused(str(error)) from None
+    return found
 
 
 def nothing_to_resume(job_id: str, state: str) -> str:
@@ -58,8 +72,8 @@ def _has_log(directory: str, open_store: OpenStore) -> bool:
         return False
 
 
-def _to_restore(identity: JobIdentity, open_store: OpenStore) -> Metadata | None:
-    """As far as it can be seen now; None where there is nothing, or it cannot be said."""
+def _to_restore(identity: JobIdentity, open_store: OpenStore) -> FoundCheckpoint | None:
+    """Return None where there is nothing to restore, or it cannot be read now."""
     start = identity.start_from
     if identity.resume and identity.directory is not None:
         try:
@@ -69,10 +83,10 @@ def _to_restore(identity: JobIdentity, open_store: OpenStore) -> Metadata | None
                 if ended.state == "FINISHED" or newest is not None:
                     raise _refused(nothing_to_resume(identity.job_id, ended.state))
             elif newest is not None:
-                return _read(store, newest, identity.directory)
+                return FoundCheckpoint(_read(store, newest, identity.directory), identity.directory)
         except StoreError:
             return None
-    return None if start is None else read_start(open_store, start).metadata
+    return None if start is None else FoundCheckpoint(read_start(open_store, start).metadata, start.directory)
 
 
 def _read(store: ObjectStore, newest: CheckpointEntry, directory: str) -> Metadata:

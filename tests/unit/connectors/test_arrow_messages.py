@@ -88,6 +88,16 @@ def test_another_marker_is_noticed(tmp_path):
         read_all(source_of(path))
 
 
+def test_a_part_without_a_marker_is_damage_and_not_the_end(tmp_path):
+    path = write(tmp_path / "rows", [5, 5])
+    length = path.stat().st_size
+    path.write_bytes(path.read_bytes().replace(MARKER, MARKER[::-1]))
+    file = FORMAT.open(str(path), ROW_TYPE)
+    with pytest.raises(SourceError, match="rows cannot be read from byte 50 on, the file is damaged: no marker"):
+        list(file.read(Position(50, 0), length))
+    file.close()
+
+
 def test_a_missing_file(tmp_path):
     with pytest.raises(SourceError, match="none cannot be read: No such file"):
         FORMAT.inspect(str(tmp_path / "none"))
