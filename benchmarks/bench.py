@@ -25,8 +25,8 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "RESULTS.md"
 NEWEST_BELOW = "<!-- the newest run comes first, below this line -->"
 GROUPS = (
-    "pressure", "throughput", "udf", "dataframe", "latency", "state", "rescale", "recovery", "cluster", "overhead",
-    "memory",
+    "pressure", "throughput", "udf", "calls", "neighbours", "dataframe", "latency", "state", "rescale", "recovery",
+    "cluster", "overhead", "memory",
 )  # fmt: skip
 DEFAULTS = {"seconds": "60", "rounds": "1", "only": ",".join(GROUPS)}
 UNALIGNED = "execution.checkpointing.unaligned.enabled=true"
@@ -80,6 +80,8 @@ def cases(seconds: str) -> list[Case]:
         *throughput("window"),
         udf("map"),
         udf("udf"),
+        Case("calls", "calls", ("batch_calls.py",)),
+        Case("neighbours", "neighbours", ("neighbours.py",)),
         Case("dataframe", "dataframe", ("dataframe.py", "rounds=6")),
         Case("latency", "latency", ("latency.py", f"seconds={seconds}")),
         Case("state", "state", ("state.py", f"seconds={seconds}")),

@@ -203,6 +203,20 @@ UDF = [
     exact("udf", "map and reduce"),
 ]
 
+CALLS = [
+    Measure("map_batches of 5 ms per call, 400,000 rows: calls", "calls", "calls", must=200),
+    Measure("the same, unaligned: duration p50", "calls", "duration_ms_p50", " ms", must=15),
+    exact("calls", "map_batches of 5 ms per call"),
+]
+
+NEIGHBOURS = [
+    Measure(
+        f"columnar reduce beside {processes} busy processes: rows per CPU second / quiet", "neighbours",
+        f"ratio_beside_{processes}", must=must, better="more",
+    )
+    for processes, must in ((4, 0.9), (24, 0.7))
+]  # fmt: skip
+
 DATAFRAME = [
     Measure(
         "DataFrame → keyed sum → Parquet, 10 M rows, rows/s", "dataframe", "rows_per_s", must=1, aim=2, better="more",
@@ -262,7 +276,8 @@ MEMORY = [
 ]  # fmt: skip
 
 MEASURES: list[Measure] = [
-    *PRESSURE, *OVERHEAD, *THROUGHPUT, *UDF, *DATAFRAME, *RECOVERY, *CLUSTER, *RESCALE, *STATE, *LATENCY, *MEMORY,
+    *PRESSURE, *OVERHEAD, *THROUGHPUT, *UDF, *CALLS, *NEIGHBOURS, *DATAFRAME, *RECOVERY, *CLUSTER,
+    *RESCALE, *STATE, *LATENCY, *MEMORY,
 ]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from typing import Callable, Iterator
 
 import pyarrow as pa
 
-from penstock.common.typeinfo import KEY_GROUP_COLUMN, TIMESTAMP_COLUMN, TypeInformation
+from penstock.common.typeinfo import TIMESTAMP_COLUMN, TypeInformation
 from penstock.datastream.connectors.base import NotReady, SourceReader
 from penstock.graph.job_graph import Vertex
 from penstock.protocol.elements import WATERMARK_MAX_MS, EndOfData, Generation, SubtaskId, Watermark
@@ -21,6 +21,7 @@ from penstock.protocol.frames import AlignedBarrier, CancelBarrier, CreditLimit,
 from penstock.protocol.messages import Message, ReachedEndOfData, SplitsRequested, SubtaskStatus
 from penstock.protocol.snapshot import ChannelTime, Committable, OperatorPart
 from penstock.protocol.watermark_valve import WatermarkValve
+from penstock.runtime.active_clock import ActiveClock
 from penstock.runtime.batches import row_type, with_timestamps
 from penstock.runtime.chain_output import ChainOutput
 from penstock.runtime.compute_turn import COMPUTE_TURN
@@ -28,6 +29,7 @@ from penstock.runtime.draining import DrainReleased, SubtaskDraining
 from penstock.runtime.event_time.clock import SubtaskClock
 from penstock.runtime.failures import OperatorFailure
 from penstock.runtime.input_gate import GateBarrier, GateEvent, GateLayerRead, InputGate, OpenBatch
+from penstock.runtime.key_ownership import check_owner
 from penstock.runtime.layers import Layer
 from penstock.runtime.mailbox import Mailbox
 from penstock.runtime.operators.chain import Chain, Slice, TakeTimer
@@ -95,6 +97,7 @@ class Subtask:
         self._firing: Iterator[Output] | None = None
         self._input_ended = self._ended = False
         self.parking = Parking(settings.parking_ms_max)
+        self._pace = ActiveClock(clock)
         self._resize_at_ms = 0.0
         self.rows_in = self.bytes_in = 0
 
@@ -102,6 +105,7 @@ class Subtask:
 
     def step(self, now_ms: float) -> StepResult:
         checkpoints, output = self.checkpoints, self.output
+        self._pace.resume()
         self._take_mail()
         if (deadline_ms := checkpoints.next_deadline_ms()) is not None and now_ms >= deadline_ms:
             checkpoints.on_time(now_ms)
@@ -128,7 +132,10 @@ class Subtask:
         for at_ms in (flush_at_ms, checkpoints.next_deadline_ms()):
             if at_ms is not None and (wait_ms is None or at_ms - now_ms < wait_ms):
                 wait_ms = max(0.0, at_ms - now_ms)
-        return StepResult(False, wait_ms, self._running and not has_room)
+        backpressured = self._running and not has_room
+        if not backpressured:
+            self._pace.pause()
+        return StepResult(False, wait_ms, backpressured)
 
     def _take_mail(self) -> None:
         gate, checkpoints, mailbox = self.gate, self.checkpoints, self.mailbox
@@ -168,6 +175,7 @@ class Subtask:
 
     def _rest(self, now_ms: float) -> StepResult:
         """No user code for a moment; what is due leaves all the same."""
+        self._pace.pause()
         flush_at_ms = self.output.flush(now_ms, idle=False)
         self.checkpoints.look_at_outputs()
         due_ms = (self.parking.until_ms, flush_at_ms, self.checkpoints.next_deadline_ms())
@@ -175,7 +183,8 @@ class Subtask:
 
     def _resize(self, now_ms: float) -> None:
         # What has just grown is likely too small still: a fast stream has its bounds in a quarter of the time.
-        grown = self.gate.resize(now_ms) | self.output.resize(now_ms)
+        active_ms = self._pace.now_ms()
+        grown = self.gate.resize(active_ms) | self.output.resize(active_ms)
         self._resize_at_ms = now_ms + max(self._settings.bound_target_ms / (4 if grown else 1), 1.0)
 
     # ---- work ---------------------------------------------------------------------------------------------------
@@ -209,7 +218,7 @@ class Subtask:
     def _read(self) -> float | None:
         if self.reader is None:
             return self._end_input()  # restored from a snapshot that was taken after the end of its data
-        started_ms = self._clock.monotonic_ms()
+        started_ms = self._clock.undisturbed_ms()
         try:
             got = self.reader.read(self._budget.rows(self.output.room_bytes))
             rejected, finished = self.reader.take_rejected(), self.reader.finished_splits()
@@ -278,11 +287,11 @@ class Subtask:
     def _take_rows(self, found: OpenBatch) -> None:
         rows = min(self._budget.rows(self.output.room_bytes), found.remaining)
         if found.start == 0 and self.chain.keyed:
-            self._check_key_groups(found)
+            check_owner(found, self.key_groups, self.vertex.name, self.id.subtask)
         now_ms, input_index = self._clock.monotonic_ms(), found.edge.input_index
         if isinstance(self.chain, ColumnarChain):
-            batch = found.batch.slice(found.start, rows)
-            self._run_batch(batch, row_type(found.edge.type), found, input_index, now_ms, "", [])
+            batch, started_ms = found.batch.slice(found.start, rows), self._clock.undisturbed_ms()
+            self._run_batch(batch, row_type(found.edge.type), found, input_index, started_ms, "", [])
             return
         keyed = self.chain.keyed
         keys, key_groups = (found.keys, found.key_groups) if keyed else (None, None)
@@ -310,9 +319,9 @@ class Subtask:
         between is not its cost."""
         running = self._running_slice
         assert running is not None
-        started_ms = self._clock.monotonic_ms()
+        started_ms = self._clock.undisturbed_ms()
         if not go():
-            running.busy_ms += self._clock.monotonic_ms() - started_ms
+            running.busy_ms += self._clock.undisturbed_ms() - started_ms
             return False
         self._running_slice = None
         taken, piece = running.piece.taken, running.piece
@@ -322,7 +331,7 @@ class Subtask:
                 stamps = piece.timestamps[start:end]
                 self.clock.generation.on_rows(running.split, lambda: piece.rows[start:end], stamps)
                 self.clock.generation.on_finished(running.finished_splits)
-            busy_ms = running.busy_ms + self._clock.monotonic_ms() - started_ms
+            busy_ms = running.busy_ms + self._clock.undisturbed_ms() - started_ms
             self._count(taken, running.origin, busy_ms, self.output.emitted_bytes - running.emitted_before)
         return True
 
@@ -340,7 +349,8 @@ class Subtask:
         if self.clock.generation is not None:
             self.clock.generation.on_rows(split, lambda: type_info.decode(batch), stamps)
             self.clock.generation.on_finished(finished)
-        self._count(batch.num_rows, origin, self._clock.monotonic_ms() - started_ms, self.output.emitted_bytes - before)
+        busy_ms = self._clock.undisturbed_ms() - started_ms
+        self._count(batch.num_rows, origin, busy_ms, self.output.emitted_bytes - before)
 
     def _count(self, rows: int, origin: OpenBatch | None, busy_ms: float, output_bytes: int) -> None:
         self.rows_in += rows
@@ -350,20 +360,6 @@ class Subtask:
         credit = self.gate.applied(origin, rows)
         if credit is not None:
             self._send_frame(credit.channel.producer, credit)
-
-    def _check_key_groups(self, opened: OpenBatch) -> None:
-        groups = opened.batch.column(KEY_GROUP_COLUMN).to_numpy()
-        low, high = int(groups.min()), int(groups.max())
-        if low not in self.key_groups or high not in self.key_groups:
-            raise OperatorFailure(
-                self.vertex.name,
-                RuntimeError(
-                    f"subtask {self.id.subtask} of '{self.vertex.name}' owns key groups {self.key_groups.start} to "
-                    f"{self.key_groups.stop - 1}, but a row of group {high if high not in self.key_groups else low} "
-                    "arrived: the key selector of this key_by is not deterministic"
-                ),
-                ours=True,
-            )
 
     # ---- events and the end --------------------------------------------------------------------------------------
 

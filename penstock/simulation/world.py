@@ -103,6 +103,9 @@ class ProcessClock:
     def monotonic_ms(self) -> float:
         return self._world.now_ms + self._offset_ms
 
+    def undisturbed_ms(self) -> float:
+        return self.monotonic_ms()
+
     def wall_ms(self) -> int:
         return 1_700_000_000_000 + int(self._world.now_ms) + self._process.wall_skew_ms
 

@@ -43,6 +43,9 @@ class RealClock:
     def monotonic_ms(self) -> float:
         return time.monotonic() * 1000
 
+    def undisturbed_ms(self) -> float:
+        return self.monotonic_ms()
+
     def wall_ms(self) -> int:
         return 0
 

@@ -65,6 +65,9 @@ class ManualClock:
     def monotonic_ms(self) -> float:
         return self.now_ms
 
+    def undisturbed_ms(self) -> float:
+        return self.monotonic_ms()
+
     def wall_ms(self) -> int:
         return 1_000_000 + int(self.now_ms)
 

@@ -51,6 +51,9 @@ class ManualClock:
     def monotonic_ms(self) -> float:
         return self.now_ms
 
+    def undisturbed_ms(self) -> float:
+        return self.monotonic_ms()
+
     def wall_ms(self) -> int:
         return int(self.now_ms)
 

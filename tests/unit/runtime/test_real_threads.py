@@ -38,6 +38,9 @@ class RealClock(ManualClock):
     def monotonic_ms(self) -> float:
         return time.monotonic() * 1_000
 
+    def undisturbed_ms(self) -> float:
+        return self.monotonic_ms()
+
 
 class ThreadedJob(SmallJob):
     """Each runner in a thread; the test's thread is the JobMaster's."""
