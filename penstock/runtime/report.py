@@ -87,7 +87,8 @@ class JobReport:
     slots_needed: int
     slots_registered: int
     slot_rss_bytes: tuple[int, ...] = ()
-    slot_pids: tuple[int, ...] = ()
+    slot_pids: tuple[int | None, ...] = ()
+    """The process of each slot; None for a slot that is missing now."""
     latest_checkpoint_path: str | None = None
     spare_pids: tuple[int, ...] = ()
     """Of processes that stand by to take a lost slot's place."""

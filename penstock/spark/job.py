@@ -19,6 +19,7 @@ from penstock.common.options import (
     HeartbeatOptions,
     JobManagerOptions,
     PenstockOptions,
+    SlotOptions,
     TaskManagerOptions,
 )
 from penstock.graph.job_graph import JobGraph
@@ -37,7 +38,7 @@ from penstock.spark.driver import DriverLoop, OrderedWork
 from penstock.spark.job_client import SparkJobClient
 from penstock.spark.packing import Patience, SlotPacking
 from penstock.spark.session import LOOPBACK, Substrate
-from penstock.spark.slot_failure import is_hopeless
+from penstock.spark.slot_failure import FRUITLESS_MAX, HOPELESS_MAX, is_final
 from penstock.spark.slot_task import NEEDS, SlotArguments, slot_task
 from penstock.spark.slots import SparkSlots
 from penstock.spark.submission import search_path
@@ -45,10 +46,6 @@ from penstock.spark.system_clock import SystemClock
 from penstock.spark.terminal import Progress, Terminal, TerminalConsole
 from penstock.storage.opening import open_store
 
-# A slot that ends this often in a row without having registered will not come.
-FRUITLESS_MAX = 4
-# Another executor may have what this one lacks.
-HOPELESS_MAX = 2
 # When a user begins to wonder why nothing happens.
 WAITING_ADVICE_S = 30.0
 # Statuses are what a user watches the job by, beside being the heartbeat.
@@ -237,9 +234,17 @@ class SparkJob:
         self._post(MessageReceived(process, message))
 
     def _on_slot_ended(self, slot: int, fruitless: int, detail: str) -> None:
-        if fruitless >= (HOPELESS_MAX if is_hopeless(detail) else FRUITLESS_MAX):
-            text = f"slot {slot} could not be started {fruitless} times in a row: {detail}"
-            self._loop.post(lambda: self._master.abandon(text))
+        if fruitless < min(FRUITLESS_MAX, HOPELESS_MAX):
+            return
+        text = f"slot {slot} could not be started {fruitless} times in a row: {detail}"
+
+        def decide() -> None:
+            if is_final(detail, fruitless, self._master.lifecycle.has_run):
+                self._master.abandon(text)
+            elif fruitless == FRUITLESS_MAX:
+                self._terminal.tell(f"{text}. It is tried until {SlotOptions.SLOT_REQUEST_TIMEOUT.key} is over")
+
+        self._loop.post(decide)
 
     def _advise(self) -> None:
         report = self._master.report

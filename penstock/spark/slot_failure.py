@@ -11,6 +11,11 @@ from py4j.protocol import Py4JNetworkError
 from penstock.spark.slot_task import SEND_ENVIRONMENT
 from penstock.spark.task_placement import TaskPlace
 
+# A slot that ends this often in a row without having registered will not come.
+FRUITLESS_MAX = 4
+# Another executor may have what this one lacks.
+HOPELESS_MAX = 2
+
 log = logging.getLogger(__name__)
 
 _VERSIONS = re.compile(r"PYTHON_VERSION_MISMATCH\][^:]*: (\d+\.\d+) than that in driver: (\d+\.\d+)")
@@ -39,6 +44,20 @@ def cause(error: Exception, places: Sequence[TaskPlace] = ()) -> str:
 def is_hopeless(detail: str) -> bool:
     """Whether the same executor will say the same again, however often it is tried."""
     return _LACKS in detail or "equal minor versions" in detail
+
+
+def is_final(detail: str, fruitless: int, has_run: bool) -> bool:
+    """Return whether a slot that could not be started ends the job at once.
+
+    Args:
+        detail: Why the newest submission has ended.
+        fruitless: How many submissions in a row ended without having registered.
+        has_run: The job has run before. Its slots could be started then, so they are tried until
+            `slot.request.timeout`, and the restart strategy decides.
+    """
+    if is_hopeless(detail):
+        return fruitless >= HOPELESS_MAX
+    return fruitless >= FRUITLESS_MAX and not has_run
 
 
 def _raised(text: str, kind: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from enum import Enum
 from typing import Any, Callable
 
 from pyspark import InheritableThread
@@ -20,12 +21,25 @@ from penstock.spark.task_placement import TaskPlace, task_places
 log = logging.getLogger(__name__)
 
 
-# A slot that was there before and does not come back: its executor may be excluded, which a new job is told anew.
-WATCHDOG_MS = 8_000
+# A slot that was there before and whose task has failed waits for Spark to run it again: its executor may be excluded,
+# which does not concern a new job.
+FAILED_TASK_MS = 8_000
+# One whose task runs has not registered: its imports take long, or its executor hangs.
+SILENT_TASK_MS = 30_000
+# Both limits are doubled with each submission that was given up.
+_DOUBLINGS_MAX = 3
 _PAUSE_S_MAX = 5.0
 _JOIN_S = 5.0
 _of_all_jobs: list[SparkSlots] = []
 """Of this program, from the first that is submitted until they are cancelled."""
+
+
+class _TaskState(Enum):
+    """What Spark says of the task of a slot's newest submission."""
+
+    WAITS = "its task waits for a place"
+    RUNS = "its task runs, but has not registered"
+    FAILED = "its task has failed and does not run again"
 
 
 class SlotKeeper:
@@ -51,10 +65,12 @@ class SlotKeeper:
         self.submission = submission
         self.registered = 0
         """The newest submission that has registered."""
-        self.submitted_at_s = 0.0
         self.is_hosted = False
         """Somebody else plays the slot until this one's process has found a place, so there is no hurry."""
         self._fruitless = 0
+        self._given_up: set[int] = set()
+        self._task = _TaskState.WAITS
+        self._task_since_ms = 0.0
         self._thread = InheritableThread(target=self._keep, name=f"penstock-keeper-{slot}", daemon=True)
 
     def start(self) -> None:
@@ -64,19 +80,41 @@ class SlotKeeper:
         with self._lock:
             self.registered = max(self.registered, submission)
             self._fruitless = 0
+            self._given_up.clear()
             self.is_hosted = False
 
-    @property
-    def is_overdue(self) -> bool:
-        """It was there before, and its newest submission has not registered for too long."""
-        return (
-            not self.is_hosted
-            and 0 < self.registered < self.submission
-            and (time.monotonic() - self.submitted_at_s) * 1000 > WATCHDOG_MS
-        )
+    def watch(self, now_ms: float) -> None:
+        """Give up the newest submission if Spark's own view of its task says that it is lost.
+
+        A task that waits for a place is never given up: the next one would only stand further back in the queue.
+        """
+        if self.is_hosted or not 0 < self.registered < self.submission:
+            return
+        submission, task = self.submission, self._task_state()
+        if task is not self._task or task is _TaskState.WAITS:
+            self._task, self._task_since_ms = task, now_ms
+            return
+        limit_ms = FAILED_TASK_MS if task is _TaskState.FAILED else SILENT_TASK_MS
+        limit_ms <<= min(len(self._given_up), _DOUBLINGS_MAX)
+        if now_ms - self._task_since_ms > limit_ms and submission == self.submission:
+            log.warning("slot %d has not come back after %d s (%s); submitting it again",
+                        self._slot, limit_ms // 1000, task.value)
+            self._task = _TaskState.WAITS
+            self.resubmit()
+
+    def _task_state(self) -> _TaskState:
+        try:
+            places = task_places(self._substrate, self._tag(self.submission))
+        except Exception as error:
+            log.debug("Spark does not say what slot %d does: %s", self._slot, error)
+            return _TaskState.WAITS
+        if not places:
+            return _TaskState.WAITS
+        return _TaskState.RUNS if places[-1].status == "RUNNING" else _TaskState.FAILED
 
     def resubmit(self) -> None:
-        """Cancels the running job; the keeper submits the next one."""
+        """Cancel the running job; the keeper submits the next one. A job that we cancel does not count as fruitless."""
+        self._given_up.add(self.submission)
         self._cancel(self.submission)
 
     def stop(self) -> None:
@@ -117,14 +155,16 @@ class SlotKeeper:
             with self._lock:
                 self.submission += 1
                 submission = self.submission
-                self.submitted_at_s = time.monotonic()
-                self._fruitless += 1
-                pause_s = min(0.05 * 2 ** (self._fruitless - 2), _PAUSE_S_MAX) if self._fruitless > 2 else 0.0
+                pause_s = min(0.05 * 2 ** (self._fruitless - 1), _PAUSE_S_MAX) if self._fruitless > 1 else 0.0
             if pause_s and self._woken.wait(pause_s):
                 return
             detail = self._run_job(submission)
+            with self._lock:
+                if self.registered < submission and submission not in self._given_up:
+                    self._fruitless += 1
+                fruitless = self._fruitless
             if self._wanted:
-                self._on_ended(self._slot, 0 if self.registered == submission else self._fruitless, detail)
+                self._on_ended(self._slot, 0 if self.registered == submission else fruitless, detail)
 
     def _run_job(self, submission: int) -> str:
         """Blocks while the slot lives. Why it ended."""
@@ -163,7 +203,8 @@ class SparkSlots:
     pickled. `relieves`: another process still plays the slot.
     `capacity`: how many task places there are, where that is fixed; slots from that number on are not submitted.
     `on_ended(slot, fruitless, detail)` is called in a keeper's thread when a slot's job has ended and is about to be
-    submitted again; `fruitless` counts the submissions in a row, up to this one, that have not registered.
+    submitted again; `fruitless` counts the submissions in a row, up to this one, that ended by themselves and had not
+    registered.
     """
 
     def __init__(
@@ -315,11 +356,8 @@ class SparkSlots:
 
     def _watch(self) -> None:
         while not self._closed.wait(1.0):
-            for slot, keeper in list(self._keepers.items()):
-                if keeper.is_overdue:
-                    log.warning("slot %d has not come back after %d s; submitting it anew", slot, WATCHDOG_MS // 1000)
-                    keeper.submitted_at_s = time.monotonic()
-                    keeper.resubmit()
+            for keeper in list(self._keepers.values()):
+                keeper.watch(time.monotonic() * 1000)
 
 
 def places_taken(substrate: Substrate) -> int:

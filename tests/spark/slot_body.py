@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from penstock.protocol.messages import Cancel, Left, ReachedEndOfData
 from penstock.runtime.context import set_current
 from penstock.spark.slot_main import SlotProcess
@@ -44,3 +46,10 @@ def main(arguments):
 
 def fails(arguments):
     raise ValueError(f"slot {arguments.slot} cannot start")
+
+
+def slow_to_return(arguments):
+    """As with imports that take long: longer than the 8 s after which a submission was once given up."""
+    if arguments.submission > 1:
+        time.sleep(9.5)
+    main(arguments)

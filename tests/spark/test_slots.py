@@ -3,6 +3,7 @@ return is a submission of the keeper."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import queue
 import signal
@@ -29,6 +30,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
 SLOTS = 2
 WAIT_S = 60.0
 G = Generation(1, 0)
+_numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
@@ -43,11 +45,11 @@ class Driver:
         self.events: queue.SimpleQueue = queue.SimpleQueue()
         self.loop = IoLoop("test-driver-io")
         self.loop.start()
-        secret = b"the secret"
+        secret, job_id = b"the secret", f"job-{next(_numbers)}"
         self.server = ControlServer(
             self.loop,
             listen("127.0.0.1", (range(1),), "jobmanager.rpc.bind-port", "jobmanager.bind-host"),
-            "job",
+            job_id,
             secret,
             lambda process, message: self.events.put((process, message)),
             lambda process, detail: self.events.put((process, detail)),
@@ -58,11 +60,11 @@ class Driver:
         def body(slot, submission, relieves):
             return slot_task(
                 SlotArguments(
-                    "127.0.0.1", self.server.port, secret, "job", slot, submission, search_path=paths, entry=entry
+                    "127.0.0.1", self.server.port, secret, job_id, slot, submission, search_path=paths, entry=entry
                 )
             )
 
-        self.slots = SparkSlots(substrate, "job", body, lambda *ended: self.events.put(("ended", ended)))
+        self.slots = SparkSlots(substrate, job_id, body, lambda *ended: self.events.put(("ended", ended)))
         self.alive: dict[int, Register] = {}
 
     def next(self, kind, where=lambda message: True):
@@ -194,6 +196,50 @@ def test_a_slot_that_cannot_start_says_why(substrate):
     assert (slot, fruitless) == (0, 1)
     assert "ValueError: slot 0 cannot start" in detail
     driver.stop()
+
+
+def test_a_slot_that_waits_for_a_place_or_starts_slowly_is_not_given_up(substrate, tmp_path: Path):
+    """One killed slot finds its place taken, the other one's imports take long, and both are there in the end."""
+    driver = Driver(substrate, entry="slot_body:slow_to_return").start()
+    gate = str(tmp_path / "gate")
+    places = substrate.task_places()
+
+    def block(_rows):
+        deadline = time.monotonic() + WAIT_S
+        while not os.path.exists(gate) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return [1]
+
+    # It takes what is free, and the first place that a slot leaves.
+    tasks = places - SLOTS + 1
+    rdd = substrate.context.parallelize(range(tasks), tasks).mapPartitions(block)
+    others = threading.Thread(target=rdd.collect)
+    others.start()
+    wait_until_active(substrate, SLOTS + tasks - 1)
+    os.kill(driver.alive[0].pid, signal.SIGKILL)
+    wait_gone([driver.alive[0].pid])
+    wait_until_active(substrate, SLOTS + tasks - 1)
+    os.kill(driver.alive[1].pid, signal.SIGKILL)
+    returned = [driver.next(Register)[1]]
+    Path(gate).touch()
+    returned.append(driver.next(Register)[1])
+    others.join(WAIT_S)
+    assert sorted((again.slot, again.submission) for again in returned) == [(0, 2), (1, 2)]
+    driver.stop()
+
+
+def wait_until_active(substrate, tasks: int) -> None:
+    deadline = time.monotonic() + WAIT_S
+    tracker = substrate.context.statusTracker()
+    pause = threading.Event()
+
+    def active() -> int:
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        return sum(stage.numActiveTasks for stage in stages if stage is not None)
+
+    while active() < tasks:
+        assert time.monotonic() < deadline, f"{active()} of {tasks} tasks run"
+        pause.wait(0.05)
 
 
 def test_a_slot_without_our_code_says_what_to_install(substrate):

@@ -171,7 +171,7 @@ class Reporter:
             life.settings.slots,
             life.roster.registered,
             tuple([self._rss_bytes.get(slot, 0) for slot in slots]),
-            tuple([0 if m is None else m.pid for m in members]),
+            tuple([None if m is None else m.pid for m in members]),
             checkpoints.latest_path,
             tuple([spare.pid for spare in life.roster.spares]),
             self._drain.report(),

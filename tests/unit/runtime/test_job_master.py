@@ -364,6 +364,13 @@ def test_rates_are_differences_and_sums_survive_a_restart() -> None:
     assert world.master.report.slot_rss_bytes == (1234, 0) and world.master.report.slot_pids == (100, 101)
 
 
+def test_a_missing_slot_has_no_process_in_the_report() -> None:
+    """Process 0 would be the caller's whole process group to `os.kill`."""
+    world = World()
+    world.kill(1)
+    assert world.master.report.slot_pids == (100, None)
+
+
 def test_the_log_speaks_the_answers_of_the_protocol() -> None:
     world = World()
     assert isinstance(carry_out(world.store, ReadEntry(0)), Fence)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.spark.slot_failure import cause, is_hopeless
+from penstock.spark.slot_failure import cause, is_final, is_hopeless
 from penstock.spark.slot_task import NEEDS, SlotArguments, slot_task
 from penstock.spark.task_placement import TaskPlace
 
@@ -64,3 +64,17 @@ def test_needs_are_those_of_the_package() -> None:
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
     declared = {text.partition(">=")[0]: text.partition(">=")[2].partition(",")[0] for text in project["dependencies"]}
     assert dict(NEEDS).items() <= declared.items()
+
+
+@pytest.mark.parametrize(
+    ("detail", "fruitless", "has_run", "final"),
+    [
+        ("ValueError: no", 3, False, False),
+        ("ValueError: no", 4, False, True),
+        ("ValueError: no", 400, True, False),
+        ("Python 3.11 at python on this executor lacks xxhash", 1, True, False),
+        ("Python 3.11 at python on this executor lacks xxhash", 2, True, True),
+    ],
+)
+def test_a_job_that_has_run_goes_on_with_trying_what_may_come_back(detail, fruitless, has_run, final):
+    assert is_final(detail, fruitless, has_run) is final
