@@ -103,7 +103,8 @@ class WatermarkStrategy:
         return replace(self, timestamp_assigner=None, timestamp_column=column)
 
     def with_idleness(self, idle_timeout: Length) -> WatermarkStrategy:
-        """Without rows for so long, the stream is idle: the watermarks of others do not wait for it."""
+        """A split of a source, or a subtask's input, without rows for so long is idle: no watermark waits for it. Time
+        in which it could not be read, because of backpressure or draining, does not count."""
         timeout = _length(idle_timeout, "with_idleness", "the timeout")
         if not timeout.nanoseconds:
             raise ValueError("with_idleness(): the timeout is more than 0 ms")

@@ -124,8 +124,9 @@ class Subtask:
         if worked:
             return StepResult(True, 0, False)
         self._tell_empty()
-        has_room = output.has_room()
-        if has_room and not had_room:
+        if not (has_room := output.has_room()):
+            self.clock.pause()
+        elif not had_room:
             return StepResult(False, 0, False)
         now_ms = self._clock.monotonic_ms()
         wait_ms = ready_in_ms
@@ -176,6 +177,7 @@ class Subtask:
     def _rest(self, now_ms: float) -> StepResult:
         """No user code for a moment; what is due leaves all the same."""
         self._pace.pause()
+        self.clock.pause()
         flush_at_ms = self.output.flush(now_ms, idle=False)
         self.checkpoints.look_at_outputs()
         due_ms = (self.parking.until_ms, flush_at_ms, self.checkpoints.next_deadline_ms())
@@ -247,9 +249,8 @@ class Subtask:
         return 0
 
     def _end_input(self) -> float:
-        """Nothing more will come: event time goes to its end."""
         self._input_ended = True
-        self.clock.time.advance(WATERMARK_MAX_MS)
+        self.clock.end()
         return 0
 
     def _tell_empty(self) -> None:
@@ -370,8 +371,7 @@ class Subtask:
         if found.recovered and isinstance(found.event, EndOfData):
             return  # its producer was restored, too, and says so itself on the live channel
         self.clock.on_inputs(self.valve.on_event(found.channel, found.event))
-        if self.valve.all_ended:
-            self._input_ended = True
+        self._input_ended = self._input_ended or self.valve.all_ended
 
     def _resumes_firing(self) -> bool:
         """Whether the snapshot that we were restored from was taken while timers were firing."""

@@ -79,6 +79,12 @@ class SourceReader(ABC):
         """The ids of the splits that `snapshot` would return: begun, or not yet."""
         return [""]
 
+    def queued_splits(self) -> list[str]:
+        """Return the ids of splits in hand that have more rows and wait for others to be read: they are not idle,
+        however long they wait. A reader that asks all its splits for rows returns [], and one that comes to an end of
+        one before it begins the next returns all but the first."""
+        return []
+
     def finished_splits(self) -> list[str]:
         """The ids of the splits that were read to their ends since this was last called: no row of them will come,
         the one last returned by `read` may be their last. Splits without a row are among them. A source that does not

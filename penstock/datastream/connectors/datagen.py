@@ -201,6 +201,9 @@ class _GeneratorReader(SourceReader):
     def splits_in_hand(self) -> list[str]:
         return [str(split["split"]) for split in self._splits if _place(split)[1] > 0]
 
+    def queued_splits(self) -> list[str]:
+        return self.splits_in_hand()[1:]
+
     def finished_splits(self) -> list[str]:
         finished, self._finished = self._finished, []
         return finished

@@ -89,6 +89,9 @@ class _NumberReader(SourceReader):
     def splits_in_hand(self) -> list[str]:
         return [str(split["split"]) for split in self._splits]
 
+    def queued_splits(self) -> list[str]:
+        return self.splits_in_hand()[1:]
+
     def finished_splits(self) -> list[str]:
         finished, self._finished = self._finished, []
         return finished

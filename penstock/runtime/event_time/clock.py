@@ -24,6 +24,7 @@ class SubtaskClock:
         self.time = EventTime()
         self.generation: WatermarkGeneration | None = None
         self.said_idle = False
+        self._has_ended = False
         self._says_time = says_time
         self._emit = emit
         self._monotonic_ms = monotonic_ms
@@ -35,12 +36,27 @@ class SubtaskClock:
                 self.time.advance(watermark_ms)
             self.say_idle(self.valve.is_idle)
         elif watermark_ms == WATERMARK_MAX_MS:
-            self.time.advance(watermark_ms)
+            self.end()
 
     def on_splits(self, reader: SourceReader) -> None:
         """The reader has been given splits; nothing of them has been read."""
         if self.generation is not None:
+            self.generation.queued_splits = reader.queued_splits
             self.generation.wait_for(reader.splits_in_hand())
+
+    def end(self) -> None:
+        """Nothing more will come: event time goes to its end. The generators' last watermark comes before it, as in
+        Flink, so that timers up to it see no later time."""
+        if self.generation is not None and not self._has_ended:
+            self.time.advance(min(self.generation.finish(), WATERMARK_MAX_MS))
+        self._has_ended = True
+        if not self.time.behind:
+            self.time.advance(WATERMARK_MAX_MS)
+
+    def pause(self) -> None:
+        """Nothing can be read for a while, so nobody becomes idle of it."""
+        if self.generation is not None:
+            self.generation.pause()
 
     def tick(self) -> bool:
         """Asks our own generators. Returns whether time has advanced."""
@@ -49,7 +65,8 @@ class SubtaskClock:
             return False
         if generation.advance(self._monotonic_ms()):
             self.time.advance(generation.watermark_ms)
-        self.say_idle(generation.idle)
+        if not self.time.behind:
+            self.say_idle(generation.idle)
         return self.time.behind
 
     def say_watermark(self) -> None:
@@ -58,6 +75,8 @@ class SubtaskClock:
         if self.time.emitted_ms < WATERMARK_MAX_MS:
             self.say_idle(False)
             self._emit(Watermark(self.time.emitted_ms))
+        if self._has_ended:
+            self.time.advance(WATERMARK_MAX_MS)
 
     def say_idle(self, idle: bool) -> None:
         if idle != self.said_idle and self._says_time:

@@ -2,6 +2,9 @@
 
 Timestamps are assigned when rows enter the chain. The generators hear of rows when their slice is through, so that a
 snapshot never has seen more rows than have been processed; and a watermark follows the rows that it was made of.
+
+Each split is idle for itself: the watermark is the minimum over the splits that are not, and the output is idle when
+all splits are. After a restore, every split has the whole timeout again.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from penstock.common.watermark_generator import (
 )
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.graph.job_graph import Operator
+from penstock.runtime.event_time.idleness import NEVER_MS, IdleTimers
 from penstock.runtime.failures import USER_ERRORS, OperatorFailure
 
 
@@ -34,12 +38,14 @@ class _SplitState(msgspec.Struct):
 
 
 class _Split(WatermarkOutput):
-    """One generator, and what it has said."""
+    """One generator, and what it has said. `idle` is what the generator says itself; `silent`: nothing came of the
+    split for the timeout."""
 
     def __init__(self, generator: WatermarkGenerator) -> None:
         self.generator = generator
         self.watermark_ms = NO_TIMESTAMP
         self.idle = False
+        self.silent = False
 
     def emit_watermark(self, watermark: Watermark) -> None:
         if not isinstance(watermark, Watermark):
@@ -68,7 +74,10 @@ class WatermarkGeneration:
         self._monotonic_ms = monotonic_ms
         self._splits: dict[str, _Split] = {}
         self._extract = self._strategy.extract_timestamp
-        self._quiet_since_ms: float | None = None
+        timeout = self._strategy.idle_timeout
+        self._idle_timers = IdleTimers(NEVER_MS if timeout is None else timeout.ms, monotonic_ms)
+        self.queued_splits: Callable[[], Sequence[str]] = tuple
+        """Those that wait behind others in the reader's hand."""
         self.next_periodic_ms = monotonic_ms() + interval_ms if interval_ms > 0 else float("inf")
         self.watermark_ms = NO_TIMESTAMP
         self.idle = False
@@ -119,9 +128,9 @@ class WatermarkGeneration:
         self, split: str, rows: Callable[[], Sequence[Any]], timestamps: Sequence[int | None] | pa.Array
     ) -> None:
         """A slice of a split's rows is through. `rows` is asked for them only if the generator looks at rows."""
-        self._quiet_since_ms = None
         entry = self._splits.get(split) or self._start(split)
-        entry.idle = False
+        entry.idle = entry.silent = False
+        self._idle_timers.on_rows(split)
         generator = entry.generator
         if isinstance(generator, MaxTimestampGenerator):
             largest = pc.max(timestamps).as_py() if isinstance(timestamps, pa.Array) else _largest(timestamps)
@@ -145,26 +154,52 @@ class WatermarkGeneration:
         """Splits were read to their ends: nobody waits for their time any more."""
         for split in splits:
             entry = self._splits.pop(split, None)
+            self._idle_timers.end(split)
             if entry is not None and not self._splits:
                 self._emit_periodically(entry)  # the last word of the last split is kept
                 self.watermark_ms = max(self.watermark_ms, entry.watermark_ms)
 
     def on_quiet(self) -> None:
         """There is nothing to read at the moment."""
-        if self._quiet_since_ms is None:
-            self._quiet_since_ms = self._monotonic_ms()
+        self._idle_timers.on_quiet()
+
+    def pause(self) -> None:
+        """Nothing can be read until the next `advance`."""
+        self._idle_timers.pause()
 
     def advance(self, now_ms: float) -> bool:
-        """Asks the generators, where it is time to. Returns whether the watermark has risen."""
+        """Ask the generators, where it is time to. Returns whether the watermark has risen."""
+        self._idle_timers.advance(now_ms, self.queued_splits())
+        silent_now = [e for split, e in self._splits.items() if not e.silent and self._idle_timers.is_silent(split)]
         if now_ms >= self.next_periodic_ms:
             self.next_periodic_ms = now_ms + self._interval_ms
             for entry in self._splits.values():
+                if not entry.silent:
+                    self._emit_periodically(entry)
+        elif self._interval_ms > 0:
+            for entry in silent_now:
+                self._emit_periodically(entry)  # what came before the silence is not kept back by it
+        has_risen = self._rise()
+        for entry in silent_now:
+            entry.silent = True
+        if silent_now:
+            has_risen = self._rise() or has_risen
+        for split, entry in self._splits.items():
+            entry.silent = entry.silent and self._idle_timers.is_silent(split)
+        entries = self._splits.values()
+        self.idle = all(e.idle or e.silent for e in entries) if entries else self._idle_timers.all_quiet
+        return has_risen
+
+    def finish(self) -> int:
+        """The input has ended. Returns the last watermark of the generators."""
+        for entry in self._splits.values():
+            if not entry.silent:
                 self._emit_periodically(entry)
-        active = [entry.watermark_ms for entry in self._splits.values() if not entry.idle]
-        timeout = self._strategy.idle_timeout
-        quiet_since_ms = self._quiet_since_ms
-        timed_out = timeout is not None and quiet_since_ms is not None and now_ms - quiet_since_ms >= timeout.ms
-        self.idle = timed_out or (bool(self._splits) and not active)
+        self._rise()
+        return self.watermark_ms
+
+    def _rise(self) -> bool:
+        active = [entry.watermark_ms for entry in self._splits.values() if not (entry.idle or entry.silent)]
         if not active or min(active) <= self.watermark_ms:
             return False
         self.watermark_ms = min(active)
@@ -172,16 +207,14 @@ class WatermarkGeneration:
 
     def next_deadline_ms(self) -> float:
         """When `advance` may find something new without a row."""
-        timeout = self._strategy.idle_timeout
-        if timeout is not None and self._quiet_since_ms is not None and not self.idle:
-            return min(self.next_periodic_ms, self._quiet_since_ms + timeout.ms)
-        return self.next_periodic_ms
+        return min(self.next_periodic_ms, self._idle_timers.next_deadline_ms())
 
     def _start(self, split: str) -> _Split:
         try:
             entry = self._splits[split] = _Split(self._strategy.create_generator())
         except USER_ERRORS as error:
             raise OperatorFailure(f"{self.operator.name} (its watermark generator)", error) from error
+        self._idle_timers.start(split)
         return entry
 
     def _emit_periodically(self, entry: _Split) -> None:
