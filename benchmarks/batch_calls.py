@@ -1,10 +1,11 @@
 """Workload "calls": `map_batches` with a function that costs the same however many rows it is given.
 
-    batch_calls.py [rows=400000] [call_ms=5] [seconds=20] [parallelism=1] [any.option=...]
+    batch_calls.py [rows=400000] [call_ms=5] [seconds=20] [parallelism=1] [batch_size=0] [any.option=...]
 
 The function sleeps for `call_ms`, as one that asks a model or a server does. The first run has `rows` rows from a
 source without a limit, and counts the calls. The second has no end; it takes an unaligned checkpoint every 500 ms for
-`seconds`, and gives their durations. Prints one line of JSON last.
+`seconds`, and gives their durations. `batch_size` above 0 is given to the call of `map_batches`. Prints one line
+of JSON last.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from penstock.spark.session import open_session
 from pressure import Watch
 from sinks import CountingSink, counted
 
-DEFAULTS = {"rows": "400000", "call_ms": "5", "seconds": "20", "parallelism": "1"}
+DEFAULTS = {"rows": "400000", "call_ms": "5", "seconds": "20", "parallelism": "1", "batch_size": "0"}
 NUMBERS = Types.ROW_NAMED(["number", "calls"], [Types.LONG(), Types.LONG()])
 UNALIGNED = {"execution.checkpointing.interval": "500 ms", "execution.checkpointing.unaligned.enabled": "true"}
 
@@ -63,7 +64,8 @@ class Call:
 def declare(env: StreamExecutionEnvironment, args: Arguments, rows: int | None, counts: Path) -> None:
     source = BatchGeneratorSource(generate, rows, NUMBERS)
     numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "source")
-    called = numbers.map_batches(Call(args.number("call_ms") / 1000), NUMBERS.schema)
+    sizes = {"batch_size": args.whole("batch_size")} if args.whole("batch_size") else {}
+    called = numbers.map_batches(Call(args.number("call_ms") / 1000), NUMBERS.schema, **sizes)
     called.sink_to(CountingSink(counts, "calls"))
 
 

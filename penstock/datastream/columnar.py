@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from penstock.common.arrow_types import UnsupportedColumn, column_type_of, row_type_of
 from penstock.common.columns import ColumnType
+from penstock.common.time import Duration
 from penstock.common.typeinfo import RESERVED_COLUMNS, TypeInformation
 from penstock.common.types import PICKLED, RowType
 from penstock.graph.columns import AggregateFunctionName, FilterSpec, MapBatchesSpec, ProjectSpec, schema_difference
@@ -34,6 +35,8 @@ __all__ = ["ColumnAggregate", "ColumnarStream", "count", "max_", "mean", "min_",
 
 BatchFunction = Callable[[pa.RecordBatch], pa.RecordBatch]
 
+_MAX_LATENCY_MS = 100
+"""As long as `execution.buffer-timeout.interval` lets a row wait by default."""
 _UNKNOWN_COLUMN = re.compile(r"No match for FieldRef\.(?:Name\((?P<name>.*?)\)|\w+\((?P<other>.*?)\)) in ")
 
 
@@ -85,17 +88,39 @@ class ColumnarStream:
         raise NotImplementedError
 
     def map_batches(
-        self, func: BatchFunction, schema: pa.Schema | TypeInformation | None = None
+        self,
+        func: BatchFunction,
+        schema: pa.Schema | TypeInformation | None = None,
+        batch_size: int | None = None,
+        max_latency: Duration | None = None,
     ) -> SingleOutputStreamOperator:
-        """`func`: `pa.RecordBatch` -> `pa.RecordBatch`, of any number of rows, called for batches of any size.
+        """Apply a function to Arrow batches.
 
-        :param schema: what it returns, as an Arrow schema or a type made by `Types`; None: found by calling it with
-            an empty batch, now.
+        A batch has as many rows as are there, up to what the function handles in a few milliseconds; if each call
+        has a fixed cost (a model, a request), batches grow until the rows cost as much as the call. With `batch_size`
+        rows wait for each other. A watermark or a checkpoint's barrier behind them ends the wait, so a checkpoint
+        waits for one call.
 
-        On a stream with event time the batch has one more column, `__timestamp__` (int64, ms), behind the others. Where
-        `func` returns it, those are the rows' times; else the n-th row has the time of the n-th row, and there must be
-        as many. Raises TypeError where the stream has no columns, or `func` cannot be called with an empty batch.
+        On a stream with event time the batch has one more column, `__timestamp__` (int64, ms), behind the others. If
+        `func` returns it, those are the rows' times; else the n-th row has the time of the n-th row, and there must
+        be as many.
+
+        Args:
+            func: `pa.RecordBatch` -> `pa.RecordBatch`, of any number of rows. It must not depend on where a batch
+                ends.
+            schema: What `func` returns: an Arrow schema, or a type made by `Types`. None: found by calling `func`
+                with an empty batch, now.
+            batch_size: How many rows a call gets; fewer where the wait ends before. None: whatever is there.
+            max_latency: How long a row waits for others at most, with `batch_size` only. Default: 100 ms.
+
+        Returns:
+            The stream of what `func` returns.
+
+        Raises:
+            TypeError: The stream has no columns, or `func` cannot be called with an empty batch.
+            ValueError: `batch_size` or `max_latency` is not positive, or `max_latency` comes without `batch_size`.
         """
+        max_latency_ms = _checked_batching(batch_size, max_latency)
         columns = columns_of(self._type, "map_batches()")
         if not callable(func):
             raise TypeError(f"map_batches() takes a function of a pyarrow.RecordBatch, got {func!r}")
@@ -108,7 +133,8 @@ class ColumnarStream:
                     f"map_batches(): schema is a pyarrow.Schema or a type made by Types.ROW_NAMED, got {declared!r}"
                 )
             output_type = _row_type("map_batches()", declared)
-        return self._then(OperatorKind.MAP_BATCHES, "Map Batches", MapBatchesSpec(func, declared), output_type)
+        spec = MapBatchesSpec(func, declared, batch_size, max_latency_ms)
+        return self._then(OperatorKind.MAP_BATCHES, "Map Batches", spec, output_type)
 
     def select(self, *columns: str | pc.Expression, **named: str | pc.Expression) -> SingleOutputStreamOperator:
         """These columns only, in this order: names, and expressions or names under new names."""
@@ -237,6 +263,25 @@ def bound(expression: pc.Expression, schema: pa.Schema, method: str) -> pa.DataT
         raise TypeError(
             f"{method}: the expression {expression} does not fit the columns {described(schema)}: {said}"
         ) from None
+
+
+def _checked_batching(batch_size: int | None, max_latency: Duration | None) -> int:
+    """Return how long a row may wait for its batch, in ms."""
+    if batch_size is None:
+        if max_latency is not None:
+            raise ValueError("map_batches(): max_latency bounds the wait for a batch of batch_size rows: give both")
+        return 0
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int):
+        raise TypeError(f"map_batches(): batch_size is a number of rows, got {batch_size!r}")
+    if batch_size < 1:
+        raise ValueError(f"map_batches(): batch_size is a positive number of rows, got {batch_size}")
+    if max_latency is None:
+        return _MAX_LATENCY_MS
+    if not isinstance(max_latency, Duration):
+        raise TypeError(f"map_batches(): max_latency is a Duration, got {max_latency!r}")
+    if max_latency.to_millis() < 1:
+        raise ValueError(f"map_batches(): max_latency is at least 1 ms, got {max_latency}")
+    return max_latency.to_millis()
 
 
 def _found_schema(func: BatchFunction, columns: pa.Schema) -> pa.Schema:

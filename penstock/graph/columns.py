@@ -22,10 +22,13 @@ WINDOW_END = "window_end"
 
 @dataclass(frozen=True)
 class MapBatchesSpec:
-    """`wrapped`: RecordBatch -> RecordBatch, the user's. `schema`: what it returns, as it was declared or found."""
+    """`wrapped`: RecordBatch -> RecordBatch, the user's. `schema`: what it returns, as it was declared or found.
+    `batch_size`: rows per call, for which a row waits `max_latency_ms` at most; None: whatever comes."""
 
     wrapped: Callable[[pa.RecordBatch], pa.RecordBatch]
     schema: pa.Schema
+    batch_size: int | None = None
+    max_latency_ms: int = 0
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ and a scheduler drives them, in any order, in the simulation.
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from typing import Callable, Iterator
 
 import pyarrow as pa
@@ -16,7 +15,7 @@ import pyarrow as pa
 from penstock.common.typeinfo import TIMESTAMP_COLUMN, TypeInformation
 from penstock.datastream.connectors.base import NotReady, SourceReader
 from penstock.graph.job_graph import Vertex
-from penstock.protocol.elements import WATERMARK_MAX_MS, EndOfData, Generation, SubtaskId, Watermark
+from penstock.protocol.elements import WATERMARK_MAX_MS, EndOfData, Generation, InBandEvent, SubtaskId, Watermark
 from penstock.protocol.frames import AlignedBarrier, CancelBarrier, CreditLimit, Data, Event, Frame, UrgentBarrier
 from penstock.protocol.messages import Message, ReachedEndOfData, SplitsRequested, SubtaskStatus
 from penstock.protocol.snapshot import ChannelTime, Committable, OperatorPart
@@ -37,6 +36,7 @@ from penstock.runtime.operators.columnar_chain import ColumnarChain, Output
 from penstock.runtime.parking import Parking
 from penstock.runtime.ports import Clock
 from penstock.runtime.result_partition import ResultPartition
+from penstock.runtime.running_slice import RunningSlice
 from penstock.runtime.slice_budget import SliceBudget
 from penstock.runtime.subtask_checkpoints import SubtaskCheckpoints
 from penstock.runtime.subtask_mail import CheckpointOver, Released, Splits, StepResult, Triggered, Unpark
@@ -44,22 +44,8 @@ from penstock.runtime.subtask_settings import SubtaskSettings
 from penstock.state.backend import StateBackend, StateSnapshot
 
 
-@dataclass(slots=True)
-class _RunningSlice:
-    """A slice inside the chain, from its first row until it is through."""
-
-    piece: Slice
-    origin: OpenBatch | None
-    emitted_before: int
-    split: str = ""
-    finished_splits: list[str] = field(default_factory=list)
-    timers: bool = False
-    busy_ms: float = 0.0
-
-
 class Subtask:
-    """`writer` and `reader` are its chain's ends, where it has them; `checkpoints` is given after construction,
-    because both need each other."""
+    """`checkpoints` is set after construction, because both need each other."""
 
     checkpoints: SubtaskCheckpoints
 
@@ -83,19 +69,18 @@ class Subtask:
         self.valve = WatermarkValve(len(gate.channels))
         tail = vertex.operators[-1]
         self.output = ChainOutput(tail, partitions, settings.overdraft_bytes_max, clock)
-        self.clock = SubtaskClock(self.valve, tail.timestamped, self.output.emit_event, clock.monotonic_ms)
+        self.clock = SubtaskClock(self.valve, tail.timestamped, self._emit_event, clock.monotonic_ms)
         self.draining = SubtaskDraining(id, generation, slot)
         self.backend: StateBackend | None = None
-        self.chain: Chain | ColumnarChain = ColumnarChain(vertex, [])  # until it is opened
+        self.chain: Chain | ColumnarChain = ColumnarChain(vertex, [], clock.monotonic_ms)  # until it is opened
         self.reader: SourceReader | None = None
         self.source_type = row_type(vertex.operators[0].output_type)
         self._budget = SliceBudget(settings.slice_ms)
-        self._running_slice: _RunningSlice | None = None
+        self._running_slice: RunningSlice | None = None
         self._turn = COMPUTE_TURN.held() if vertex.columnar else nullcontext()
         self._is_source = vertex.is_source
-        self._running = self._splits_requested = False
+        self._running = self._splits_requested = self._input_ended = self._ended = False
         self._firing: Iterator[Output] | None = None
-        self._input_ended = self._ended = False
         self.parking = Parking(settings.parking_ms_max)
         self._pace = ActiveClock(clock)
         self._resize_at_ms = 0.0
@@ -133,8 +118,7 @@ class Subtask:
         for at_ms in (flush_at_ms, checkpoints.next_deadline_ms()):
             if at_ms is not None and (wait_ms is None or at_ms - now_ms < wait_ms):
                 wait_ms = max(0.0, at_ms - now_ms)
-        backpressured = self._running and not has_room
-        if not backpressured:
+        if not (backpressured := self._running and not has_room):
             self._pace.pause()
         return StepResult(False, wait_ms, backpressured)
 
@@ -210,6 +194,9 @@ class Subtask:
         if self._input_ended:
             self._finish()
             return 0
+        if self.chain.due_in_ms == 0:
+            self._emit_held()
+            return 0
         if self.draining.is_over and (self.clock.tick() or self._fire_processing_timers()):
             return 0
         ready_in_ms = self._read() if self._is_source else self._take_input()
@@ -222,7 +209,7 @@ class Subtask:
             return self._end_input()  # restored from a snapshot that was taken after the end of its data
         started_ms = self._clock.undisturbed_ms()
         try:
-            got = self.reader.read(self._budget.rows(self.output.room_bytes))
+            got = self.reader.read(self._slice_rows())
             rejected, finished = self.reader.take_rejected(), self.reader.finished_splits()
         except Exception as error:
             raise OperatorFailure(self.vertex.operators[0].name, error) from error
@@ -244,7 +231,7 @@ class Subtask:
         rows = self.source_type.decode(got)
         stamps = self.clock.generation.of_rows(rows, got) if self.clock.generation is not None else None
         piece = Slice(rows, None, None, 0, len(rows), 0.0, whole=True, timestamps=stamps)
-        self._running_slice = _RunningSlice(piece, None, self.output.emitted_bytes, split, finished)
+        self._running_slice = RunningSlice(piece, None, self.output.emitted_bytes, split, finished)
         self._push(lambda: self._rows_chain.run(piece))
         return 0
 
@@ -257,6 +244,7 @@ class Subtask:
         """While the job drains, the JobMaster hears of each time that nothing is left to do here or in an output."""
         if self.draining.is_over:
             return
+        self._emit_held()
         for partition in self.partitions:
             partition.settle()
         idle = not (self.chain.unfinished or self.clock.time.behind)
@@ -286,7 +274,7 @@ class Subtask:
         return 0
 
     def _take_rows(self, found: OpenBatch) -> None:
-        rows = min(self._budget.rows(self.output.room_bytes), found.remaining)
+        rows = min(self._slice_rows(), found.remaining)
         if found.start == 0 and self.chain.keyed:
             check_owner(found, self.key_groups, self.vertex.name, self.id.subtask)
         now_ms, input_index = self._clock.monotonic_ms(), found.edge.input_index
@@ -307,8 +295,17 @@ class Subtask:
             found.rows, keys, key_groups, found.start, end, deadline_ms, timestamps=found.timestamps,
             input_index=input_index,
         )  # fmt: skip
-        self._running_slice = _RunningSlice(piece, found, self.output.emitted_bytes)
+        self._running_slice = RunningSlice(piece, found, self.output.emitted_bytes)
         self._push(lambda: self._rows_chain.run(piece))
+
+    def _slice_rows(self) -> int:
+        """Return the size of the next slice: what a user's batch still lacks, else what the budget says."""
+        return self.chain.lacking_rows or self._budget.rows(self.output.room_bytes)
+
+    def _emit_held(self) -> None:
+        """Emit what rows held for a user's batch become: before whatever follows them, and before a snapshot."""
+        if isinstance(self.chain, ColumnarChain) and self.chain.holds:
+            self.output.emit_all(self.chain.settle())
 
     @property
     def _rows_chain(self) -> Chain:
@@ -364,6 +361,10 @@ class Subtask:
 
     # ---- events and the end --------------------------------------------------------------------------------------
 
+    def _emit_event(self, event: InBandEvent) -> None:
+        self._emit_held()
+        self.output.emit_event(event)
+
     def _on_event(self, found: GateEvent) -> None:
         if found.virtual is not None:
             self.clock.on_inputs(self.valve.on_virtual(found.virtual, found.event))
@@ -399,7 +400,7 @@ class Subtask:
     def _fire(self, take: TakeTimer, event_time: bool) -> None:
         deadline_ms = self._clock.monotonic_ms() + self._settings.slice_ms
         piece = Slice((), None, None, 0, 0, deadline_ms)
-        self._running_slice = _RunningSlice(piece, None, self.output.emitted_bytes, timers=True)
+        self._running_slice = RunningSlice(piece, None, self.output.emitted_bytes, timers=True)
         self._push(lambda: self._rows_chain.fire(piece, take, event_time))
 
     def _fire_processing_timers(self) -> bool:
@@ -414,11 +415,13 @@ class Subtask:
         """Nothing to do now: when timers or generators want to be asked, at the latest."""
         timers = self.chain.timers
         due_in_ms = None if timers is None else timers.processing_due_in_ms()
-        waits = [wait_ms for wait_ms in (ready_in_ms, due_in_ms, self.clock.on_quiet()) if wait_ms is not None]
+        due = (ready_in_ms, due_in_ms, self.chain.due_in_ms, self.clock.on_quiet())
+        waits = [wait_ms for wait_ms in due if wait_ms is not None]
         return max(0.1, min(waits)) if waits else None
 
     def _finish(self) -> None:
         """End of data: the last that user code sees of this subtask. It goes on answering barriers."""
+        self._emit_held()
         self.chain.close()
         self.output.finish()
         self._ended = True
@@ -439,6 +442,7 @@ class Subtask:
     # ---- what a snapshot asks for (SnapshotSource) ---------------------------------------------------------------
 
     def finish_row(self) -> bool:
+        self._emit_held()
         return not self.chain.unfinished or self._push(lambda: self._rows_chain.resume(drain=True))
 
     def prepare_commit(self, checkpoint_id: int) -> list[Committable]:

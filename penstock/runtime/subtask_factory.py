@@ -161,7 +161,7 @@ class SubtaskFactory:
             backend = ColumnarStateBackend({o.uid: o.name for o in vertex.operators})
             restore.keyed_state(backend)
         subtask.backend = backend
-        subtask.chain = chain = ColumnarChain(vertex, columnar_operators(vertex, backend))
+        subtask.chain = chain = ColumnarChain(vertex, columnar_operators(vertex, backend), self._clock.monotonic_ms)
         chain.set_time(subtask.clock.time.current_ms, subtask.clock.time.floors())
 
     def _open_ends(self, subtask: Subtask, vertex: Vertex, restore: SubtaskRestore) -> None:

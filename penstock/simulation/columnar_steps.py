@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.common.time import Time
+from penstock.common.time import Duration, Time
 from penstock.datastream.columnar import count, max_, sum_
 from penstock.datastream.functions import MapFunction
 from penstock.datastream.window import TumblingEventTimeWindows
@@ -89,9 +89,15 @@ class ColumnarSteps:
         rows = stream.map(function, f.ROW_TYPE)
         return self.finish(rows, before.parallelism, expected, "rows", True, [before])
 
-    def pass_batches(self, before: Stream) -> Stream:
+    def pass_batches(self, before: Stream, batch_size: int | None = None) -> Stream:
+        """With and without a batch size, for which rows wait: what follows them must come behind them."""
         before = self.typed(before)
-        after = before.stream.map_batches(Passing(self.cost_ms()), f.ROW_TYPE)
+        passing = Passing(self.cost_ms())
+        # Drawn apart, so that everything else that a seed means stays.
+        apart = Random(f"batch size {passing.cost_ms} {len(self.words)}")
+        batch_size = batch_size or apart.choice((None, None, 3, 20))
+        latency = None if batch_size is None else Duration.of_millis(apart.choice((5, 200)))
+        after = before.stream.map_batches(passing, f.ROW_TYPE, batch_size, latency)
         return self.finish(after, before.parallelism, before.expected, "batches", True, [before])
 
     def keep_columns(self, before: Stream) -> Stream:

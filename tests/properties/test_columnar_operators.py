@@ -58,7 +58,7 @@ Event = tuple[int, Any, Any, Any, int]
 def chain_of(kind: OperatorKind, spec: Any, output_type: Any, backend: ColumnarStateBackend | None = None) -> Any:
     operator = Operator("uid", "the operator", kind, spec, ROW, output_type, timestamped=True)
     vertex = Vertex(0, "vertex", 1, 128, (operator,), keyed=kind.keyed)
-    chain = ColumnarChain(vertex, columnar_operators(vertex, backend or ColumnarStateBackend()))
+    chain = ColumnarChain(vertex, columnar_operators(vertex, backend or ColumnarStateBackend()), lambda: 0.0)
     chain.open()
     return chain
 

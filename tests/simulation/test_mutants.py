@@ -128,6 +128,17 @@ def unpublished_metadata_is_not_looked_for(patch: Patch) -> None:
     patch(store, "_look_around", lambda *arguments: (look_around(*arguments)[0], []))
 
 
+def rows_held_for_a_batch_are_in_no_snapshot(patch: Patch) -> None:
+    def finish_row(self: Any) -> bool:
+        return not self.chain.unfinished or self._push(lambda: self._rows_chain.resume(drain=True))
+
+    patch(subtask.Subtask, "finish_row", finish_row)
+
+
+def watermarks_pass_rows_held_for_a_batch(patch: Patch) -> None:
+    patch(subtask.Subtask, "_emit_event", lambda self, event: self.output.emit_event(event))
+
+
 RANDOM = [8, *range(8), *range(9, 60)]
 """Seeds of random clusters. The first sees all that is looked for there, soon."""
 
@@ -144,6 +155,8 @@ MUTANTS: list[tuple[Callable[[Patch], None], str | list[int]]] = [
     (recovery_commits_nothing, "driver-killed-before-commit"),
     (enumerators_are_snapshotted_too_early, "split-between-enumerator-and-reader"),
     (the_writer_sees_state_that_changes, "state-changed-behind-the-barrier"),
+    (rows_held_for_a_batch_are_in_no_snapshot, "rows-held-for-a-batch"),
+    (watermarks_pass_rows_held_for_a_batch, "rows-held-for-a-batch"),
     (nothing_is_swept_at_the_end, "job-ends-before-the-next-sweep"),
     (one_failed_deletion_ends_them_all, "one-object-cannot-be-deleted"),
     (unpublished_metadata_is_not_looked_for, "fenced-driver-leaves-metadata"),

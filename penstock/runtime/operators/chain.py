@@ -75,6 +75,10 @@ class Chain:
     functions' contexts look at. `side_types`: of the side outputs that somebody reads. `stamps`: whether output batches
     have a column of event times."""
 
+    lacking_rows: int | None = None
+    due_in_ms: float | None = None
+    """Rows are held for batches in columnar chains only."""
+
     def __init__(
         self, vertex: Vertex, functions: list[RowOperator], emit: Emit, has_room: HasRoom,
         may_overdraw: HasRoom, set_key: Callable[[Any, int], None] | None, object_reuse: bool,

@@ -11,6 +11,9 @@ The outside, as a subtask uses it:
 - `on_watermark(ms)` returns an iterator over the outputs of windows that fire, in groups of at most
   `ROWS_PER_FIRED_GROUP` rows. Between two of them the state may be snapshot: what has been put out has left it. No
   `run` before it is exhausted. A group may be empty: then only state was dropped.
+- Rows may be held until a batch of the size that the user wants is complete: then `holds` is True, `lacking_rows`
+  says how many rows the next `run` should bring, and `due_in_ms` when `settle()` must be called at the latest. What it
+  returns has to be emitted before whatever follows the rows, an event or a barrier, so held rows are in no state.
 - `late_rows` counts rows that were dropped because they were late.
 
 Without operators (a bare source, sink, or both) batches pass as they are, but for the columns of their edge.
@@ -18,7 +21,7 @@ Without operators (a bare source, sink, or both) batches pass as they are, but f
 
 from __future__ import annotations
 
-from typing import Iterator, Sequence
+from typing import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
@@ -37,9 +40,14 @@ class ColumnarChain:
     timers = None
     """Of rows; a columnar operator has windows instead."""
 
-    def __init__(self, vertex: Vertex, operators: Sequence[ColumnarOperator]) -> None:
-        """`operators`: of the vertex's columnar operators, made by `create_columnar_operator`."""
+    def __init__(
+        self, vertex: Vertex, operators: Sequence[ColumnarOperator], clock_ms: Callable[[], float]
+    ) -> None:
+        """`operators`: the vertex's columnar operators, head first, made by `columnar_operators`."""
         self._operators = list(operators)
+        self._clock_ms = clock_ms
+        self._batching = [o for o in operators if o.lacking_rows is not None]
+        self._held_since_ms: float | None = None
         self.keyed = bool(operators) and operators[0].operator.kind.keyed
         head = vertex.operators[0]
         self._own_columns = len(row_type(head.output_type if vertex.is_source else head.input_type).schema)
@@ -70,7 +78,41 @@ class ColumnarChain:
     def run(self, batch: pa.RecordBatch, input_index: int = 0) -> list[Output]:
         if not self.keyed:
             batch = self._without_keys(batch)
-        return list(self._push(0, batch))
+        made = list(self._push(0, batch))
+        if self._batching:
+            self._note_held()
+        return made
+
+    @property
+    def holds(self) -> bool:
+        return any(o.holds for o in self._batching)
+
+    @property
+    def lacking_rows(self) -> int | None:
+        return self._batching[0].lacking_rows if self._batching else None
+
+    @property
+    def due_in_ms(self) -> float | None:
+        if self._held_since_ms is None:
+            return None
+        latency_ms = min(o.max_latency_ms for o in self._batching)
+        return max(0.0, self._held_since_ms + latency_ms - self._clock_ms())
+
+    def settle(self) -> list[Output]:
+        """Process all rows that are held, head first."""
+        made: list[Output] = []
+        for index, operator in enumerate(self._operators):
+            for tag, batch in operator.settle():
+                made += [(tag, batch)] if tag is not None else self._push(index + 1, batch)
+        self._held_since_ms = None
+        return made
+
+    def _note_held(self) -> None:
+        """Remember since when rows wait: since this call if one of the batches was begun in it."""
+        if not self.holds:
+            self._held_since_ms = None
+        elif self._held_since_ms is None or any(o.holds and o.began for o in self._batching):
+            self._held_since_ms = self._clock_ms()
 
     def on_watermark(self, watermark_ms: int) -> Iterator[Output]:
         if self._operators:

@@ -13,7 +13,7 @@ from penstock.common.user_batches import independent
 from penstock.graph.columns import FilterSpec, MapBatchesSpec, ProjectSpec, schema_difference
 from penstock.graph.job_graph import Operator, Vertex
 from penstock.graph.logical import OperatorKind
-from penstock.runtime.batches import TIMESTAMP_FIELD, row_type
+from penstock.runtime.batches import TIMESTAMP_FIELD, joined, row_type
 from penstock.runtime.failures import USER_ERRORS, OperatorFailure
 from penstock.runtime.operators.columnar_keyed import RollingAggregates
 from penstock.runtime.operators.columnar_operator import ColumnarOperator, Output
@@ -37,15 +37,52 @@ class _Stateless(ColumnarOperator):
 
 
 class MapBatches(_Stateless):
-    """The function is given the columns of the type, and, on a stream with event time, TIMESTAMP_COLUMN behind them."""
+    """Calls the user's function with the columns of the type, and, on a stream with event time, TIMESTAMP_COLUMN
+    behind them. With a batch size, rows are held until there are as many."""
 
     def __init__(self, operator: Operator) -> None:
         super().__init__(operator)
         spec: MapBatchesSpec = operator.function
         self._call = spec.wrapped
         self._declared = spec.schema
+        self._batch_rows = spec.batch_size
+        self.max_latency_ms = float(spec.max_latency_ms)
+        self.lacking_rows = spec.batch_size
+        self._held: list[pa.RecordBatch] = []
+        self._held_rows = 0
+
+    @property
+    def holds(self) -> bool:
+        return bool(self._held)
 
     def process(self, batch: pa.RecordBatch) -> Iterator[Output]:
+        if self._batch_rows is None:
+            yield self._mapped(batch)
+            return
+        self.began = not self._held
+        start = 0
+        while batch.num_rows - start >= self._batch_rows - self._held_rows:
+            lacking = self._batch_rows - self._held_rows
+            self._hold(batch.slice(start, lacking))
+            start += lacking
+            self.began = True
+            yield from self.settle()
+        if start < batch.num_rows:
+            self._hold(batch.slice(start))
+
+    def settle(self) -> Iterator[Output]:
+        if self._held:
+            rows = joined(self._held)
+            self._held, self._held_rows, self.lacking_rows = [], 0, self._batch_rows
+            yield self._mapped(rows)
+
+    def _hold(self, rows: pa.RecordBatch) -> None:
+        assert self._batch_rows is not None
+        self._held.append(rows)
+        self._held_rows += rows.num_rows
+        self.lacking_rows = max(1, self._batch_rows - self._held_rows)
+
+    def _mapped(self, batch: pa.RecordBatch) -> Output:
         try:
             made = self._call(batch)
         except USER_ERRORS as error:
@@ -62,7 +99,7 @@ class MapBatches(_Stateless):
         if self.operator.timestamped:
             arrays = [*rows.columns, self._timestamps(batch, made)]
             rows = pa.RecordBatch.from_arrays(arrays, schema=self._output_schema)
-        yield None, independent(rows, batch)
+        return None, independent(rows, batch)
 
     def _timestamps(self, given: pa.RecordBatch, made: pa.RecordBatch) -> pa.Array:
         index = made.schema.get_field_index(TIMESTAMP_COLUMN)

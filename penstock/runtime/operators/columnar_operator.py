@@ -19,6 +19,12 @@ class ColumnarOperator:
     """One operator of a chain. Operators with windows stand at the head only."""
 
     late_rows = 0
+    lacking_rows: int | None = None
+    """How many rows the batch lacks that the user's function waits for; None: it does not wait."""
+    max_latency_ms = 0.0
+    """How long rows may be held."""
+    began = False
+    """All rows that are held came with the last call of `process`."""
 
     def __init__(self, operator: Operator) -> None:
         self.operator = operator
@@ -35,6 +41,15 @@ class ColumnarOperator:
     def process(self, batch: pa.RecordBatch) -> Iterator[Output]:
         """`batch` has rows."""
         raise NotImplementedError
+
+    @property
+    def holds(self) -> bool:
+        """True while rows wait for their batch."""
+        return False
+
+    def settle(self) -> Iterator[Output]:
+        """Process the rows that wait, however few. Then `holds` is False."""
+        return iter(())
 
     def on_watermark(self, watermark_ms: int) -> Iterator[pa.RecordBatch]:
         """Groups of rows; an empty one where there was only state to drop."""

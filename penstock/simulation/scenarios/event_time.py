@@ -191,6 +191,25 @@ class RowsHeldBeforeAWindow(Rescaled):
         return self.added_up > 0 and super().has_happened()
 
 
+class RowsHeldForABatch(Rescaled):
+    """Rows wait in front of a function that wants batches of a size. A barrier that passed them would find them in no
+    state and on no edge, and they would be lost; behind a watermark that passed them they would be late."""
+
+    section = 5
+    options = FULL | {"pipeline.auto-watermark-interval": "15 ms", "execution.checkpointing.interval": "20 ms"}
+    resumes_max = 5
+    pace = Pace(work_ms=0.5, scale=SMALL)
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="ranges", rows=120, parallelism=2, cost_ms=0.3, keys=4, timed="patient")
+        batches = job.pass_batches(job.pass_batches(source, batch_size=50), batch_size=7)
+        job.sink(job.window_columns(batches, 25, lateness_ms=0), 2)
+
+    def is_right(self, metadata: Metadata) -> bool:
+        """Return True while rows are read: in each checkpoint most subtasks hold some."""
+        return not any(subtask.finished for subtask in metadata.subtasks)
+
+
 class LayersOfDifferentTime(Rescaled):
     """Two gates that shared a channel after a scale-out had read it to different places. Each piece of an old channel
     is a virtual channel with a time of its own until it is read, through further resumes too."""
@@ -336,6 +355,7 @@ class LastWordBesideAnIdleProducer(Scenario):
 
 SCENARIOS: list[type[Scenario]] = [
     FinalWatermarkAtAnotherParallelism, OwnersOfDifferentTime, TimeGoesOnAfterAResume, BarrierBetweenTimers,
-    BarrierBetweenColumnarWindows, RowsHeldBeforeAWindow, LayersOfDifferentTime, SplitsOfDifferentTimeAreDealtOut,
-    SplitsThatNobodyHasBegun, HeldSourcesGetSplits, EverySourceHadEnded, LastWordBesideAnIdleProducer,
+    BarrierBetweenColumnarWindows, RowsHeldBeforeAWindow, RowsHeldForABatch, LayersOfDifferentTime,
+    SplitsOfDifferentTimeAreDealtOut, SplitsThatNobodyHasBegun, HeldSourcesGetSplits, EverySourceHadEnded,
+    LastWordBesideAnIdleProducer,
 ]  # fmt: skip

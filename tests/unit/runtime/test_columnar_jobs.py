@@ -137,8 +137,16 @@ def check_two_phases(rows: list[tuple[Any, ...]]) -> None:
     assert sorted(rows, key=repr) == sorted(made, key=repr)
 
 
+def in_batches(env: StreamExecutionEnvironment) -> None:
+    """Rows wait for batches of 37, which a watermark or a barrier completes before: no row is late or lost."""
+    batches = source(env, True).map_batches(lambda b: b, EVENTS, batch_size=37, max_latency=Duration.of_hours(1))
+    of_five = batches.map_batches(lambda b: b, EVENTS, batch_size=5, max_latency=Duration.of_hours(1))
+    windows = of_five.key_by("user").window(TumblingEventTimeWindows.of(Time.milliseconds(SIZE_MS)))
+    windows.aggregate(total=sum_("value"), rows=count(), most=max_("at"), middle=mean("at")).sink_to(CommittedRows())
+
+
 CHECKS: dict[Build, Callable[[list[tuple[Any, ...]]], None]] = {
-    rolling: check_rolling, windows: check_windows, two_phases: check_two_phases,
+    rolling: check_rolling, windows: check_windows, two_phases: check_two_phases, in_batches: check_windows,
 }  # fmt: skip
 
 
