@@ -23,6 +23,8 @@ class Watermark:
     def __post_init__(self) -> None:
         if not isinstance(self.timestamp, int) or isinstance(self.timestamp, bool):
             raise TypeError(f"a watermark's timestamp is a whole number of milliseconds, got {self.timestamp!r}")
+        if not NO_TIMESTAMP <= self.timestamp < 2**63:
+            raise ValueError(f"a watermark's timestamp (milliseconds) must fit in 64 bits, got {self.timestamp}")
 
     def get_timestamp(self) -> int:
         return self.timestamp

@@ -26,6 +26,7 @@ from penstock.common.watermark_generator import (
 )
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.graph.job_graph import Operator
+from penstock.protocol.elements import WATERMARK_MAX_MS
 from penstock.runtime.event_time.idleness import NEVER_MS, IdleTimers
 from penstock.runtime.failures import USER_ERRORS, OperatorFailure
 
@@ -98,8 +99,15 @@ class WatermarkGeneration:
         except USER_ERRORS as error:
             raise OperatorFailure(f"{self.operator.name} (its timestamp assigner)", error) from error
         if not all(type(timestamp_ms) is int for timestamp_ms in found):
-            return [_whole(timestamp_ms, row, self.operator.name) for timestamp_ms, row in zip(found, rows)]
+            found = [_whole(timestamp_ms, row, self.operator.name) for timestamp_ms, row in zip(found, rows)]
+        if found and (min(found) < NO_TIMESTAMP or max(found) > WATERMARK_MAX_MS):
+            raise self._leaves_64_bits(found, rows)
         return found  # type: ignore[return-value]
+
+    def _leaves_64_bits(self, found: Sequence[int], rows: Sequence[Any]) -> OperatorFailure:
+        at = next(i for i, stamp in enumerate(found) if not NO_TIMESTAMP <= stamp <= WATERMARK_MAX_MS)
+        message = f"a row's timestamp (milliseconds since the epoch) must fit in 64 bits, got {found[at]}"
+        return OperatorFailure(self.operator.name, ValueError(f"{message}; the row was {rows[at]!r:.200}"), ours=True)
 
     def of_batch(self, batch: pa.RecordBatch) -> pa.Array:
         """The same as a column, without a look at the rows where the strategy needs none."""

@@ -14,10 +14,11 @@ _INT64_END = 2**63
 class NoWindow(ValueError):
     """A timestamp so far from the epoch that its window leaves 64 bits: nobody means it."""
 
-    def __init__(self, timestamp_ms: int) -> None:
+    def __init__(self, timestamp_ms: int, row: object = None) -> None:
+        shown = "" if row is None else f"; the row was {row!r:.200}"
         super().__init__(
             f"a row's timestamp is {timestamp_ms} ms, of which no window fits in 64 bits: give it one in milliseconds "
-            "since the epoch, or filter such rows out before"
+            f"since the epoch, or filter such rows out before{shown}"
         )
 
 

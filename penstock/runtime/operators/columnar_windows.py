@@ -66,7 +66,7 @@ class WindowAggregates(KeyedAggregates):
         lateness_ms = self._spec.size_ms - 1 + self._spec.allowed_lateness_ms
         if int(starts.min()) + lateness_ms <= self._latest(reached_ms):
             # These sums must not leave 64 bits: what would be kept for longer is kept to the end of time.
-            lateness_ms = min(lateness_ms, WATERMARK_MAX_MS - int(starts.max()))
+            lateness_ms = min(lateness_ms, WATERMARK_MAX_MS - max(int(starts.max()), 0))
             late = starts + lateness_ms <= reached_ms
             if late.any():
                 yield from self._late(batch.filter(pa.array(late)))

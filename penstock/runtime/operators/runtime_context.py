@@ -26,6 +26,8 @@ from penstock.datastream.state import (
 from penstock.datastream.time_domain import TimeDomain
 from penstock.datastream.timerservice import TimerService
 from penstock.graph.job_graph import Operator, Vertex
+from penstock.protocol.elements import WATERMARK_MAX_MS
+from penstock.protocol.watermark_valve import WATERMARK_MIN_MS
 from penstock.runtime.deployment import DeploymentPlan
 from penstock.runtime.event_time.progress import EventTime
 from penstock.runtime.event_time.timers import Timer, Timers
@@ -199,7 +201,9 @@ class KeyedTimerService(TimerService):
 
 def _time(timestamp: Any) -> int:
     if isinstance(timestamp, int):
-        return timestamp
+        if WATERMARK_MIN_MS <= timestamp <= WATERMARK_MAX_MS:
+            return timestamp
+        raise ValueError(f"a timer's time (milliseconds) must fit in 64 bits, got {timestamp}")
     raise TypeError(f"a timer's time is an int (milliseconds), got {timestamp!r:.80}")
 
 

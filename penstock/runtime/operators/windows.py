@@ -1,7 +1,8 @@
 """Tumbling windows in event time over rows.
 
 A window's contents (its rows, or what they were folded to) are map state of the key, by the window's start; a timer at
-its last millisecond fires it, and one `allowed_lateness_ms` later forgets it. Which window a timer belongs to follows
+its last millisecond fires it, and one `allowed_lateness_ms` later forgets it, unless that is the end of time or beyond:
+then it is kept for ever, as in Flink. Which window a timer belongs to follows
 from its time, because windows of one size do not overlap.
 """
 
@@ -15,7 +16,10 @@ from penstock.datastream.functions import KeyedStateStore, ProcessWindowFunction
 from penstock.datastream.window import TimeWindow
 from penstock.graph.job_graph import Operator
 from penstock.graph.windows import WindowSpec
+from penstock.protocol.elements import WATERMARK_MAX_MS
+from penstock.protocol.watermark_valve import WATERMARK_MIN_MS
 from penstock.runtime.event_time.timers import Timer
+from penstock.runtime.event_time.tumbling import NoWindow
 from penstock.runtime.failures import USER_ERRORS, OperatorFailure
 from penstock.runtime.operators.element import SideRow
 from penstock.runtime.operators.row_functions import RowOperator, no_rows, sorted_out
@@ -94,15 +98,19 @@ class WindowOperator(RowOperator):
         spec, element, contents, name = self.spec, self._element, self._contents, self.operator.name
         size_ms, offset_ms, lateness_ms = spec.size_ms, spec.offset_ms, spec.allowed_lateness_ms
         fold, watermark = self._fold, self.context.current_watermark_ms
+        latest_start = WATERMARK_MAX_MS + 1 - size_ms
         try:
             for row in rows:
                 timestamp_ms = element.timestamp_ms
                 if timestamp_ms is None:
                     raise OperatorFailure(name, ValueError(f"{_NO_TIMESTAMP}; the row was {row!r:.200}"), ours=True)
                 start = timestamp_ms - (timestamp_ms - offset_ms) % size_ms
+                if not WATERMARK_MIN_MS <= start <= latest_start:
+                    raise OperatorFailure(name, NoWindow(timestamp_ms, row), ours=True)
                 last = start + size_ms - 1
+                forgotten_at = min(last + lateness_ms, WATERMARK_MAX_MS)
                 reached_ms = watermark()
-                if last + lateness_ms <= reached_ms:
+                if forgotten_at <= reached_ms:
                     if spec.late_tag is None:
                         self.late_rows += 1
                     elif spec.late_tag in self.operator.side_outputs:
@@ -113,8 +121,8 @@ class WindowOperator(RowOperator):
                     contents.put(start, self._first(row))
                     if last > reached_ms:
                         self._timers.register_event(last)
-                    if lateness_ms:
-                        self._timers.register_event(last + lateness_ms)
+                    if lateness_ms and forgotten_at < WATERMARK_MAX_MS:
+                        self._timers.register_event(forgotten_at)
                 else:
                     contents.put(start, fold(kept, row))
                 if last <= reached_ms:  # late, but within the allowed lateness: it fires again for each such row

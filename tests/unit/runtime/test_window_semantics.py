@@ -132,7 +132,7 @@ def windows_of_flink(rows: list[tuple[int, int, int]], size: int, offset: int, l
         if at is not None:
             start = at - (at - offset) % size
             last = start + size - 1
-            if last + lateness <= watermark:
+            if min(last + lateness, END) <= watermark:
                 late.append((key, at, follows))
             else:
                 contents[key, start] += 1
@@ -144,12 +144,12 @@ def windows_of_flink(rows: list[tuple[int, int, int]], size: int, offset: int, l
                 if before < start + size - 1 <= watermark:
                     fire(key, start)
             for key, start in list(contents):
-                if start + size - 1 + lateness <= watermark:
+                if min(start + size - 1 + lateness, END) <= watermark:
                     del contents[key, start], of_window[key, start]
     return results, late
 
 
-@pytest.mark.parametrize("lateness", [0, 1, 7, 10, 25])
+@pytest.mark.parametrize("lateness", [0, 1, 7, 10, 25, END - 100, END])
 @pytest.mark.parametrize("offset, seed", [(0, 1), (0, 2), (3, 3), (-4, 4)])
 def test_windows_fire_as_in_flink(env, lateness, offset, seed):
     random = Random(f"{lateness} {offset} {seed}")
@@ -164,10 +164,37 @@ def test_windows_fire_as_in_flink(env, lateness, offset, seed):
     made = windowed.side_output_late_data(late).aggregate(Count(), Seen(), LONG)
     found = run(env, made, made.get_side_output(late))
     results, late_rows = windows_of_flink(rows, 10, offset, lateness)
-    assert len(late_rows) > 3 and (lateness < 7 or any(r[3] > 1 for r in results)), "nothing was late"
+    assert len(late_rows) > 3 or lateness > 25, "nothing was late"
+    assert lateness < 7 or any(r[3] > 1 for r in results), "nothing was late, but within the allowed lateness"
     for key in range(3):
         assert [r for r in found if len(r) == 5 and r[0] == key] == [r for r in results if r[0] == key]
     assert [r for r in found if len(r) == 3] == late_rows
+
+
+@pytest.mark.parametrize("at", [END - 5, 5 - 2**63])
+def test_a_timestamp_whose_window_leaves_64_bits_shows_its_row(env, at):
+    """[It stood in state that no checkpoint could write: each one was declined.]"""
+    with pytest.raises(OperatorFailure, match=rf"no window fits in 64 bits.*the row was \(1, {at}, -1\)"):
+        run(env, keyed(env, [(1, at, -1)]).window(TumblingEventTimeWindows(1_000)).apply(Rows()))
+
+
+class EndlessTimer(KeyedProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        ctx.timer_service().register_event_time_timer(END + ctx.timestamp())
+        return ()
+
+
+def test_times_beyond_64_bits_are_refused_where_they_are_said(env):
+    with pytest.raises(OperatorFailure, match="a timer's time .milliseconds. must fit in 64 bits, got"):
+        run(env, keyed(env, [(1, 1, -1)]).process(EndlessTimer(), EVENT))
+
+
+def test_a_timestamp_and_a_watermark_beyond_64_bits_name_their_row_or_generator(env):
+    beyond = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda row, _: row[1] + END)
+    with pytest.raises(OperatorFailure, match=r"must fit in 64 bits, got .*the row was \(1, 1, -1\)"):
+        run(env, env.from_source(RowByRow([(1, 1, -1)], EVENT), beyond, "events"))
+    with pytest.raises(ValueError, match="watermark's timestamp .milliseconds. must fit in 64 bits"):
+        Watermark(END + 1)
 
 
 class Rows(WindowFunction[Any, Any, int, Any]):
