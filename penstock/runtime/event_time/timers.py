@@ -2,7 +2,9 @@
 
 A timer is (time, key); registering it twice changes nothing. What is registered is kept as map state per key, so that
 it is written and restored by key group like any other state; a heap per kind, built anew at a restore, says which comes
-next. An entry of the heap whose timer has been deleted is skipped when it comes up.
+next. An entry of the heap whose timer has been deleted is skipped when it comes up. When such entries outnumber the
+others, the heap is rebuilt without them. So an operation costs O(log n) on average, and deleted timers keep no memory.
+[Session pattern: each row deletes its key's timer and registers a later one.]
 """
 
 from __future__ import annotations
@@ -24,6 +26,13 @@ class Timer(NamedTuple):
     key_group: int
 
 
+_Entry = tuple[int, int, Any, int]
+"""Time, place in the order of registration, key, key group."""
+
+_DEAD_MIN = 64
+"""With fewer dead entries than this a heap is not worth rebuilding."""
+
+
 class TimerQueue:
     """Timers of one kind. `time_of(key group)` is how far that time is for the keys of a group."""
 
@@ -31,10 +40,12 @@ class TimerQueue:
         self._backend = backend
         self._time_of = time_of
         self._registered = backend.state(operator, MapStateDescriptor(name, Types.LONG(), Types.BOOLEAN()))
-        self._heap: list[tuple[int, int, Any, int]] = []
-        self._overdue: list[tuple[int, int, Any, int]] = []
+        self._heap: list[_Entry] = []
+        self._overdue: list[_Entry] = []
         """Registered when their key's time had passed already: they fire with the next watermark, as in Flink."""
         self._sequence = 0
+        self._dead = 0
+        """How many entries stand for no registered timer, or for one that has another entry."""
         for key, key_group, timestamps in backend.entries(operator, name):
             for timestamp_ms in timestamps:
                 self._push(timestamp_ms, key, key_group)
@@ -53,7 +64,30 @@ class TimerQueue:
             self._push(timestamp_ms, self._backend.current_key(), self._backend.current_key_group())
 
     def delete(self, timestamp_ms: int) -> None:
+        """Do nothing if there is no such timer."""
+        if not self._registered.contains(timestamp_ms):
+            return
         self._registered.remove(timestamp_ms)
+        self._dead += 1
+        if self._dead > _DEAD_MIN and 2 * self._dead > len(self._heap) + len(self._overdue):
+            self._rebuild()
+
+    def _rebuild(self) -> None:
+        """Leave out dead entries. Of several entries of one timer, the first stays."""
+        backend = self._backend
+        at = backend.current_key(), backend.current_key_group()
+        kept: set[tuple[int, Any]] = set()
+        for heap in (self._overdue, self._heap):
+            live: list[_Entry] = []
+            for entry in sorted(heap):
+                timestamp_ms, _, key, key_group = entry
+                backend.set_current_key(key, key_group)
+                if (timestamp_ms, key) not in kept and self._registered.contains(timestamp_ms):
+                    kept.add((timestamp_ms, key))
+                    live.append(entry)
+            heap[:] = live  # sorted, so it is a heap
+        backend.set_current_key(*at)
+        self._dead = 0
 
     def _push(self, timestamp_ms: int, key: Any, key_group: int) -> None:
         self._sequence += 1
@@ -79,6 +113,7 @@ class TimerQueue:
             if self._registered.contains(timestamp_ms):
                 self._registered.remove(timestamp_ms)
                 return Timer(timestamp_ms, key, key_group)
+            self._dead -= 1
         return None
 
 
