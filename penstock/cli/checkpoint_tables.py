@@ -11,6 +11,7 @@ from rich.table import Column, Table
 
 from penstock.protocol.log_entries import CheckpointEntry, Ended, Fence
 from penstock.protocol.snapshot import Metadata
+from penstock.runtime.job_master.restore import check_segments
 from penstock.storage.layout import LOG_FOLDER, METADATA_NAME
 from penstock.storage.log import Entry, read_log
 from penstock.storage.metadata import read_metadata
@@ -31,19 +32,26 @@ def print_jobs(directory: str) -> None:
         return
     columns = ("name", "state", "newest checkpoint", "retained", "age", "size")
     table = Table(Column("job id", min_width=32), *columns, box=None)
+    reasons = []
     for job in jobs:
-        size = _bytes(_size_of(job))
+        size, name, newest, retained = _bytes(_size_of(job)), "", None, []
         try:
             log = read_log(open_store(str(job)))
             newest, retained = _newest(log), _retained(log)
-            name = _metadata(job, newest.path).job_name if newest and newest.path in retained else ""
+            state = _state(log)
+            if newest is not None and newest.path in retained:
+                metadata = _metadata(job, newest.path)
+                name = metadata.job_name
+                check_segments(open_store(str(job)), metadata)
         except StoreError as error:
-            table.add_row(job.name, "", f"unreadable: {error}", "", "", "", size)
-            continue
+            state = "damaged"
+            reasons.append(f"{job.name} is damaged: {error}")
         checkpoint = f"chk-{newest.checkpoint_id}" if newest else "none"
         age = _age(job / newest.path) if newest else ""
-        table.add_row(job.name, name, _state(log), checkpoint, str(len(retained)), age, size)
+        table.add_row(job.name, name, state, checkpoint, str(len(retained)), age, size)
     _console.print(table)
+    for reason in reasons:
+        _console.print(reason)
 
 
 def print_job(job: Path) -> None:

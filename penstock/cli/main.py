@@ -23,6 +23,23 @@ def _usage(message: str) -> typer.Exit:
     return typer.Exit(EXIT_USAGE)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from penstock import __version__
+
+        typer.echo(f"penstock {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version, and end.")
+    ] = False,
+) -> None:
+    """Run a streaming program on Spark, and look at its checkpoints."""
+
+
 @app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
 def run(
     program: Annotated[Path, typer.Argument(help="A Python file.", show_default=False)],
@@ -48,7 +65,7 @@ def run(
 ) -> None:
     """Run a program as its main module, with options that count before those of files.
 
-    Exit codes: 0, 1 the job failed, 2 wrong usage, 130 interrupted.
+    Exit codes: 0, 1 the job failed, 2 wrong usage, 130 interrupted, 143 terminated.
     """
     from penstock.cli.program import run_program
     from penstock.common.configuration_sources import parse_dynamic_option

@@ -14,6 +14,7 @@ from penstock.common.options import OptionError
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+_STORE_ERROR = ("penstock.storage.store", "StoreError")
 
 
 def run_program(program: Path, arguments: list[str], options: dict[str, str]) -> int:
@@ -45,6 +46,9 @@ def run_program(program: Path, arguments: list[str], options: dict[str, str]) ->
 
 
 def _is_refused_path(error: Exception) -> bool:
-    """Whether -s names what the program cannot start from. (Without it, nothing has imported what raises that.)"""
-    module = sys.modules.get("penstock.runtime.job_master.identity")
-    return module is not None and isinstance(error, module.RestoreSourceError)
+    """Return whether a directory that -s or an option names cannot be used. (What has not been imported was not
+    raised.)"""
+    for module, name in (("penstock.runtime.job_master.identity", "RestoreSourceError"), _STORE_ERROR):
+        if module in sys.modules and isinstance(error, getattr(sys.modules[module], name)):
+            return True
+    return False

@@ -430,9 +430,10 @@ class Lifecycle:
     def _too_few_slots(self) -> str:
         came, needed = self.roster.registered, self.settings.slots
         missing = ", ".join(map(str, self.roster.missing))
+        lower = ", lower the parallelism (-p, env.set_parallelism)" if needed > 1 else ""
         return (
             f"the job needs {needed} slot(s), of which {came} registered within "
             f"{self.settings.slot_request_timeout_ms / 1000:g} s (missing: {missing}). A slot is a long-running Spark "
             "task: give Spark more task places (cores of the master or executors, or fewer other jobs beside this "
-            "one), lower the parallelism (-p, env.set_parallelism), or raise slot.request.timeout."
+            f"one){lower}, or raise slot.request.timeout."
         )

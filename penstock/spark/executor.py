@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from pyspark.version import __version__ as PYSPARK_VERSION
+
 from penstock.common.configuration import Configuration
 from penstock.common.job_id import JobID
 from penstock.common.options import CheckpointingOptions, ResourceManagerOptions, StateRecoveryOptions
@@ -21,6 +23,9 @@ from penstock.spark.session import Substrate, is_running, open_session
 from penstock.spark.slots import places_taken
 from penstock.spark.submission import ship_modules
 from penstock.spark.terminal import Terminal
+from penstock.spark.versions import check_pyspark
+
+check_pyspark(PYSPARK_VERSION)
 
 
 class SparkExecutor:
@@ -42,6 +47,9 @@ class SparkExecutor:
         if identity.directory is not None:
             open_own(open_store, identity.directory)
         terminal, files = Terminal(), JobFiles()
+        if configuration.get(StateRecoveryOptions.SAVEPOINT_PATH) == LATEST:
+            chosen = "before its first checkpoint" if restored is None else f"chk-{restored.metadata.checkpoint_id}"
+            terminal.tell(f"resuming job {identity.job_id} ({graph.name}) in {identity.directory}, {chosen}")
         if not is_running():
             terminal.show("starting Spark …")
         try:

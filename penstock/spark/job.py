@@ -35,7 +35,7 @@ from penstock.runtime.job_master.ports import MasterPorts
 from penstock.spark.data_frames import JobFiles
 from penstock.spark.decommission import DecommissionWatch
 from penstock.spark.driver import DriverLoop, OrderedWork
-from penstock.spark.job_client import SparkJobClient
+from penstock.spark.job_client import SparkJobClient, end_in_order_on_sigterm
 from penstock.spark.packing import Patience, SlotPacking
 from penstock.spark.session import LOOPBACK, Substrate
 from penstock.spark.slot_failure import FRUITLESS_MAX, HOPELESS_MAX, is_final
@@ -51,6 +51,8 @@ WAITING_ADVICE_S = 30.0
 # Statuses are what a user watches the job by, beside being the heartbeat.
 STATUS_INTERVAL_MS_MAX = 500
 SWITCH_INTERVAL_S = 0.0005
+# How much later than our word to a slot Spark's own word may reach the executor that runs it.
+LINGER_S = 1.0
 
 
 def driver_store(configuration: Configuration) -> OpenStore:
@@ -140,11 +142,13 @@ class SparkJob:
 
     def start_slots(self, count: int) -> None:
         """Has slots on their way while the job is still being prepared. What they say waits for `start`."""
+        self._substrate.hide_progress_bars()
         for slot in range(count):
             self._slots.submit(slot)
 
     def start(self) -> SparkJobClient:
         """The graph's sources are prepared: it goes to the slots as it is now."""
+        self._substrate.hide_progress_bars()
         ports = self._master_ports()
         self._master = JobMaster(self._graph, self._configuration, self._identity, secrets.token_hex(6), ports)
         # A program that is busy beside its job (with a display, with collected rows) would hold up every checkpoint.
@@ -159,6 +163,7 @@ class SparkJob:
         self._advice.start()
         # Not every program waits for its job, and Ctrl-C may find it anywhere.
         atexit.register(self._client.leave)
+        end_in_order_on_sigterm(self._client)
         return self._client
 
     def give_up(self) -> None:
@@ -222,6 +227,7 @@ class SparkJob:
                 search_path=search_path(self._substrate, self._configuration),
                 relieves=relieves,
                 needs=() if self._substrate.is_local else NEEDS,
+                linger_s=0.0 if self._substrate.is_local else LINGER_S,
             )
         )
 
@@ -310,7 +316,7 @@ class SparkJob:
         """Slots, connections and threads, in the order in which Spark takes none of it for a crash."""
         self._slots.cancel_all()
         self._slots.wait_cancelled()
-        self._server.stop()
         self._slots.join()
+        self._server.stop()
         self._io.stop()
         self._work.stop()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
+import weakref
 from types import FrameType
 from typing import Any, Callable
 
@@ -68,12 +70,12 @@ class SparkJobClient(JobClient):
         self._cancelled.set_result(None)
 
     def wait(self, timeout_ms: float | None = None) -> JobExecutionResult:
-        """As `JobClient.wait`. Ctrl-C cancels the job, waits for its slots to go, tells from where it can be resumed,
-        and goes on as KeyboardInterrupt."""
+        """As `JobClient.wait`. Ctrl-C and SIGTERM cancel the job, wait until its slots are gone, and say from where it
+        can be resumed; then they continue as KeyboardInterrupt and SystemExit."""
         with _OwnInterrupt():
             try:
                 return super().wait(timeout_ms)
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, Terminated):
                 self.leave()
                 raise
 
@@ -89,6 +91,32 @@ class SparkJobClient(JobClient):
             print(f"penstock: the job did not end within {CANCEL_TIMEOUT_S:.0f} s", file=sys.stderr)
         if self._resume_from is not None:
             print(f"penstock: resume it with -s {self._resume_from}", file=sys.stderr)
+
+
+class Terminated(SystemExit):
+    """SIGTERM has asked the program to end while a job ran."""
+
+    def __init__(self) -> None:
+        super().__init__(128 + signal.SIGTERM)
+
+
+_running: weakref.WeakSet[SparkJobClient] = weakref.WeakSet()
+
+
+def end_in_order_on_sigterm(client: SparkJobClient) -> None:
+    """Let SIGTERM end the program as Ctrl-C does while the job of `client` runs: its job is cancelled, and the program
+    says from where it can be resumed. A handler of the program's own stays."""
+    _running.add(client)
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _on_sigterm)
+
+
+def _on_sigterm(_number: int, _frame: FrameType | None) -> None:
+    if any(not client.get_job_execution_result().done() for client in list(_running)):
+        raise Terminated
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 class _OwnInterrupt:

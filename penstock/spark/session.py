@@ -73,10 +73,22 @@ class Substrate:
         """What to do when slots do not come, with this session's numbers."""
         places = self.task_places()
         has = "does not tell how many tasks it runs at once" if places is None else f"runs {places} tasks at once"
+        lower = f", or lower the parallelism from {slots}" if slots > 1 else ", or end other jobs of it"
         return (
-            f"the Spark session (master {self.master}) {has}, and other jobs of it may take some: give it more cores, "
-            f"or lower the parallelism from {slots}"
+            f"the Spark session (master {self.master}) {has}, and other jobs of it may take some: give it more cores"
+            f"{lower}"
         )
+
+    def hide_progress_bars(self) -> None:
+        """Stop the bars that Spark draws for stages: a slot's stage would be shown as long as the job runs.
+
+        They stay off in this context, because Spark cannot start them again."""
+        try:
+            bar = self.context._jsc.sc().progressBar()
+            if bar.isDefined():
+                bar.get().stop()
+        except Exception as error:
+            log.debug("Spark's progress bars stay: %s", error)
 
 
 def is_running() -> bool:

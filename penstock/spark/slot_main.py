@@ -45,7 +45,8 @@ log = logging.getLogger(__name__)
 SWITCH_INTERVAL_S = 0.0005
 # Rows become tuples by the thousand: with the default (700) the collector runs several times per batch.
 GC_THRESHOLDS = (100_000, 20, 50)
-_CANCEL_S_MAX = 3.0
+# Spark's driver may be busy; a driver that has died closes the connection at once.
+_CANCEL_S_MAX = 30.0
 NO_GENERATION = Generation(0, 0)
 
 CLOSED, LOST = "closed", "lost"
@@ -242,6 +243,7 @@ class SlotProcess:
                     is_connected = False
                 else:
                     self._let_go(member, kind)
+        time.sleep(self._arguments.linger_s)
 
     def _host(self, message: Host) -> None:
         arguments = dataclasses.replace(

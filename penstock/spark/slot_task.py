@@ -35,6 +35,8 @@ class SlotArguments:
     search_path: tuple[str, ...] = ()
     relieves: bool = False
     hosted: bool = False
+    linger_s: float = 0.0
+    """How long the process stays after the driver has closed the connection of a slot that leaves."""
     needs: tuple[tuple[str, str], ...] = ()
     """(module, least version): looked for before anything of ours is imported."""
     entry: str = field(default="penstock.spark.slot_main:main")

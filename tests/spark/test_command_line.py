@@ -185,7 +185,8 @@ def test_a_failed_program_ends_with_the_users_traceback_and_exit_code_1(program,
     assert done.stdout == "1\n"
 
 
-def test_penstock_run_is_interrupted_and_goes_on_from_latest(program, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_penstock_run_is_interrupted_and_goes_on_from_latest(program, tmp_path, number):
     file, out, checkpoints = program(COUNTING), tmp_path / "out", tmp_path / "checkpoints"
     command = [
         sys.executable, "-m", "penstock.cli.main", "run", "-p", "2",
@@ -200,12 +201,15 @@ def test_penstock_run_is_interrupted_and_goes_on_from_latest(program, tmp_path):
         wait_until(lambda: committed(out) or first.poll() is not None, "the first output is committed", LIMIT_S)
         processes = descendants(first.pid)
         assert len(processes) >= 5  # the program, its JVM, PySpark's daemon, two slots
-        os.killpg(first.pid, signal.SIGINT)  # as a terminal does: to the program and its JVM
+        if number == signal.SIGINT:
+            os.killpg(first.pid, number)  # as a terminal does: to the program and its JVM
+        else:
+            first.send_signal(number)
         _, told = first.communicate(timeout=LIMIT_S)
     finally:
         if first.poll() is None:
             first.kill()
-    assert first.returncode == 130, told
+    assert first.returncode == 128 + number, told
     (directory,) = checkpoints.iterdir()
     assert f"penstock: resume it with -s {directory}\n" in told
     assert "Traceback" not in told
@@ -216,6 +220,10 @@ def test_penstock_run_is_interrupted_and_goes_on_from_latest(program, tmp_path):
     assert done.returncode == 0, done.stderr
     expected = {f"{key}:{n}": 1 for key in range(7) for n in range(1, len(range(key, 8000, 7)) + 1)}
     assert committed(out) == expected
+    assert re.search(rf"penstock: resuming job {directory.name} \(counting\) in {directory}, chk-\d+\n", done.stderr)
+    again = run(*command, "-s", "latest", *job, cwd=tmp_path)
+    assert again.returncode == 2
+    assert f"{directory}: it has ended (FINISHED) and kept no checkpoint" in again.stderr
     assert [folder.name for folder in checkpoints.iterdir()] == [directory.name]
 
 
@@ -251,6 +259,7 @@ def session(leader: int) -> list[int]:
 
 HOSTILE = {
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "true",
     "spark.task.maxFailures": "1",
     "spark.stage.maxConsecutiveAttempts": "1",
     "spark.speculation": "true",
@@ -278,3 +287,4 @@ def test_spark_submit_runs_a_program_in_its_session_whatever_its_settings(progra
     assert len(THOUGHTS.findall(done.stdout)) == 4
     assert done.stdout.endswith("the program goes on\n")
     assert {line.partition("> ")[2] for line in lines(done.stdout)} >= {"even4!", "odd2!"}
+    assert "[Stage" not in done.stderr, "Spark draws no bar for the stage of a slot"

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 from penstock.common.configuration import Configuration
 from penstock.common.options import CheckpointingOptions, OptionError, PipelineOptions, StateRecoveryOptions
-from penstock.protocol.log_entries import CheckpointEntry
+from penstock.protocol.log_entries import CheckpointEntry, Ended
 from penstock.storage.layout import LOG_FOLDER, METADATA_NAME, LogName, parse
-from penstock.storage.log import log_length, newest_checkpoint
+from penstock.storage.log import log_length, newest_checkpoint, read_entry
 from penstock.storage.metadata import read_metadata
 from penstock.storage.opening import local_path
 from penstock.storage.store import ObjectStore, StoreError
@@ -28,6 +28,7 @@ OpenStore = Callable[[str, bool], ObjectStore]
 """(directory, whether to create it) -> its store. Raises `StoreError`."""
 
 _CHECKPOINT = re.compile(rf"(.*?)/?chk-(\d+)(?:/{METADATA_NAME})?")
+_LISTED_MAX = 20
 _JOB_ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -144,26 +145,50 @@ def _latest(root: str | None, given_id: str | None, job_name: str, open_store: O
         )
     if given_id is not None:
         return posixpath.join(root, given_id)
-    store = open_store(root, False)
+    try:
+        paths = open_store(root, False).list("")
+    except StoreError:
+        raise RestoreSourceError(f"{key}: there is nothing to resume, {root} does not exist") from None
     jobs: dict[str, int] = {}
-    for path in store.list(""):
+    for path in paths:
         job_id, _, below = path.partition("/")
         if _JOB_ID.fullmatch(job_id) and isinstance(parse(below), LogName):
             jobs[job_id] = jobs.get(job_id, 0) + 1
-    named = [job_id for job_id, entries in jobs.items() if _name_of(open_store, root, job_id, entries) == job_name]
+    found = {job_id: _name_of(open_store, root, job_id, entries) for job_id, entries in jobs.items()}
+    named = [job_id for job_id, name in found.items() if name == job_name]
     if len(named) == 1:
         return posixpath.join(root, named[0])
     if not named:
-        raise RestoreSourceError(f"{key}: no job called '{job_name}' has a completed checkpoint below {root}")
+        others = [f"\n  {posixpath.join(root, job_id)}: {_described(name)}" for job_id, name in sorted(found.items())]
+        raise RestoreSourceError(
+            f"{key}: no job called '{job_name}' has a completed checkpoint below {root}"
+            f"{'; there are' if others else ''}{''.join(others[:_LISTED_MAX])}"
+        )
     listed = ", ".join(posixpath.join(root, job_id) for job_id in sorted(named))
     raise RestoreSourceError(f"{key}: {len(named)} jobs are called '{job_name}'; name the directory of one: {listed}")
 
 
-def _name_of(open_store: OpenStore, root: str, job_id: str, entries: int) -> str | None:
-    """The name of a job that can be resumed; None where it has no checkpoint."""
-    store = open_store(posixpath.join(root, job_id), False)
+@dataclass(frozen=True)
+class _NotResumable:
+    """Why the job in a directory has no name: nothing can be restored from it."""
+
+    reason: str
+
+
+def _described(name: str | _NotResumable) -> str:
+    return name.reason if isinstance(name, _NotResumable) else f"a job called '{name}'"
+
+
+def _name_of(open_store: OpenStore, root: str, job_id: str, entries: int) -> str | _NotResumable:
+    """Return the name of a job that can be resumed, or why there is none."""
     try:
+        store = open_store(posixpath.join(root, job_id), False)
+        last = read_entry(store, entries - 1)
+        if isinstance(last, Ended) and not last.retained:
+            return _NotResumable(f"it has ended ({last.state}) and kept no checkpoint")
         newest: CheckpointEntry | None = newest_checkpoint(store, entries)
-        return None if newest is None else read_metadata(store, newest.path).job_name
-    except StoreError:
-        return None
+        if newest is None:
+            return _NotResumable("it has no completed checkpoint")
+        return read_metadata(store, newest.path).job_name
+    except StoreError as error:
+        return _NotResumable(f"it is damaged: {error}")

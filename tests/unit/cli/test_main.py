@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from penstock import __version__ as penstock_version
 from penstock.cli.main import app
 from penstock.protocol.log_entries import CheckpointEntry, Ended, Fence
 from penstock.protocol.snapshot import FORMAT_VERSION, Metadata, Segment, SubtaskSnapshot, VertexShape
@@ -154,11 +155,21 @@ def job(tmp_path):
 
 
 def test_list_shows_jobs_with_their_newest_checkpoint(job):
+    open_store(str(job)).put("shared/g0-0_inc_s0_c4_rnd", [bytes(3000)])
     result = CliRunner().invoke(app, ["list", str(job.parent)])
     assert result.exit_code == 0, result.output
     assert job.name in result.output
     for word in ("my job", "CANCELED", "chk-4"):
         assert word in result.output
+
+
+def test_list_misses_a_segment_of_the_newest_checkpoint(job):
+    listed = CliRunner().invoke(app, ["list", str(job.parent)]).output
+    assert "my job" in listed and f"{job.name} is damaged: " in listed and "shared/g0-0_inc_s0_c4_rnd" in listed
+
+
+def test_the_version_is_told():
+    assert CliRunner().invoke(app, ["--version"]).output == f"penstock {penstock_version}\n"
 
 
 def test_info_of_a_job_shows_its_log_and_what_is_retained(job):
@@ -176,7 +187,8 @@ def test_info_of_a_checkpoint_shows_vertices_and_misses_a_segment(job):
 def test_a_damaged_job_is_listed_as_such_and_a_folder_that_is_none_is_refused(job, tmp_path):
     (job / "chk-4" / "_metadata").write_bytes(b"penstock?")
     runner = CliRunner()
-    assert "unreadable" in runner.invoke(app, ["list", str(job.parent)]).output
+    listed = runner.invoke(app, ["list", str(job.parent)]).output
+    assert "damaged" in listed and f"{job.name} is damaged: chk-4/_metadata" in listed
     assert "unreadable" in runner.invoke(app, ["info", str(job)]).output
     refused = runner.invoke(app, ["info", str(tmp_path)])
     assert refused.exit_code == 2

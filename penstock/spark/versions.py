@@ -1,0 +1,38 @@
+"""Which versions of PySpark, and which Java for each of them, Penstock runs on."""
+
+from __future__ import annotations
+
+import re
+
+PYSPARK_MIN = (3, 5)
+PYSPARK_END = (4, 4)
+"""The first version that is not known to work."""
+
+JAVA_MIN = 17
+# Hadoop of earlier Sparks asks Java's security manager, which Java 24 has not any more.
+_JAVA_MAX_BEFORE = ((4, 1), 23)
+
+
+class UnsupportedPySpark(ImportError):
+    """The installed PySpark is too old or too new. The message says which versions work."""
+
+
+def check_pyspark(version: str) -> None:
+    """Raises `UnsupportedPySpark` if Penstock does not run on this version of PySpark."""
+    if not PYSPARK_MIN <= _parsed(version) < PYSPARK_END:
+        least, end = ".".join(map(str, PYSPARK_MIN)), ".".join(map(str, PYSPARK_END))
+        raise UnsupportedPySpark(
+            f"Penstock runs on PySpark {least} or later, below {end}; this is PySpark {version}. "
+            f"Install another: pip install 'pyspark>={least},<{end}'"
+        )
+
+
+def newest_java(pyspark_version: str) -> int | None:
+    """Return the newest Java that this version of PySpark starts on; None if every one from `JAVA_MIN` on will do."""
+    before, newest = _JAVA_MAX_BEFORE
+    return newest if _parsed(pyspark_version) < before else None
+
+
+def _parsed(version: str) -> tuple[int, int]:
+    major, minor = re.findall(r"\d+", version)[:2]
+    return int(major), int(minor)
