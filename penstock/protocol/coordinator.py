@@ -338,6 +338,11 @@ class CheckpointCoordinator:
         """It is certain that there is no log entry for it, and never will be."""
         return self._fail(self._pending[checkpoint_id], failure_reasons.FINALIZE_FAILURE, detail, now_ms)
 
+    def on_id_taken(self, checkpoint_id: int, detail: str, now_ms: float) -> list[Effect]:
+        """A driver that was fenced meanwhile had used the id. That is no failure of this job: the next checkpoint gets
+        an id that nobody has used."""
+        return self._fail(self._pending[checkpoint_id], failure_reasons.ID_TAKEN, detail, now_ms)
+
     def on_publication_subsumed(self, checkpoint_id: int, now_ms: float) -> list[Effect]:
         """A newer one was in the log already."""
         return self._fail(self._pending[checkpoint_id], failure_reasons.SUBSUMED, "a newer one has completed", now_ms)

@@ -10,7 +10,10 @@ import msgspec
 
 
 class LogEntry(msgspec.Struct, frozen=True, tag=True):
-    """`sequence` is the entry's position in the log, from 0. `incarnation` is random per driver."""
+    """`sequence` is the entry's position in the log, from 0. `incarnation` is random per driver.
+
+    Every kind of entry has a `base`, too: the log counts from that position, and whatever lies below may be deleted.
+    Only a checkpoint's entry raises it, to its own position at most. See `PROTOCOL.md`."""
 
     sequence: int
     incarnation: str
@@ -25,6 +28,7 @@ class Fence(LogEntry, frozen=True, tag=True):
     pid: int
     restored_from: str | None = None
     """The checkpoint of another job that this job started from: what it restores as long as it has none of its own."""
+    base: int = 0
 
 
 class CheckpointEntry(LogEntry, frozen=True, tag=True):
@@ -43,6 +47,7 @@ class CheckpointEntry(LogEntry, frozen=True, tag=True):
     metadata_crc: int
     retained: list[str]
     is_final: bool = False
+    base: int = 0
 
 
 class Ended(LogEntry, frozen=True, tag=True):
@@ -51,3 +56,4 @@ class Ended(LogEntry, frozen=True, tag=True):
 
     state: str
     retained: list[str]
+    base: int = 0

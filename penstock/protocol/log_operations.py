@@ -1,7 +1,7 @@
 """What a conversation with the job's log asks of the store, and what it may be told. See `publication`.
 
     operation        answers
-    ListLog          list of positions | Unknown
+    ListLog          list of positions | Unknown (what was created before the list began is in it)
     ListMetadata     list of checkpoint ids that have a `_metadata` | Unknown
     ReadEntry        LogEntry | Missing | Unknown
     AppendEntry      Done | Exists | Refused | Unknown (create if absent)
@@ -10,7 +10,8 @@
     Wait             anything, after that time
 
 `Refused`: it was not carried out, for certain (a full disk). `Unknown` is a time-out, a lost reply or any other
-failure: the operation may have been carried out or not, or be carried out later.
+failure: the operation may have been carried out or not, or be carried out later. Every operation may be answered by
+`Gone`, too: the job's directory was removed.
 """
 
 from __future__ import annotations
@@ -91,6 +92,11 @@ class Damaged:
 
 @dataclass(frozen=True)
 class Refused:
+    detail: str
+
+
+@dataclass(frozen=True)
+class Gone:
     detail: str
 
 

@@ -25,7 +25,7 @@ from penstock.simulation.streams import Expected
 from penstock.simulation.workload import Workload
 from penstock.simulation.world import World
 from penstock.state.hash_map import HashMapStateBackend
-from penstock.storage.layout import LogName, MetadataName, SegmentName, parse
+from penstock.storage.layout import LOG_FOLDER, LogName, MetadataName, SegmentName, parse
 from penstock.storage.log import decode_entry
 from penstock.storage.metadata import decode_metadata
 
@@ -90,6 +90,14 @@ class LogChecker:
     """What some published checkpoint says is to be committed."""
     owner: str | None = None
     """The incarnation of the driver whose fence is the newest."""
+    base: int = 0
+    """Where the log counts from, as its newest entry says."""
+    void: list[tuple[int, str]] = field(default_factory=list)
+    """Entries that were created at positions that had been deleted, with the driver's incarnation: they count for
+    nobody."""
+    objects_max: int = 0
+    """The most objects of the log at once."""
+    _newest_checkpoint_at: int = -1
     _newest_id: int = 0
     _failures_at_end: int | None = None
     _late: set[str] = field(default_factory=set)
@@ -103,9 +111,13 @@ class LogChecker:
             self._late.add(name)
 
     def _on_entry(self, sequence: int, entry: Any) -> None:
+        if sequence < len(self.entries):
+            self._on_void_entry(sequence, entry)
+            return
         if sequence != len(self.entries):
             self.world.violate(f"log entry {sequence} follows {len(self.entries) - 1}")
         self.entries.append(entry)
+        self._check_base(sequence, entry)
         if isinstance(entry, Fence):
             self.owner = entry.incarnation
             return
@@ -118,6 +130,36 @@ class LogChecker:
                 self.world.violate(f"checkpoint {entry.checkpoint_id} published after {self._newest_id}")
             self._newest_id = entry.checkpoint_id
             self._check_metadata(entry)
+
+    def _on_void_entry(self, sequence: int, entry: Any) -> None:
+        what = f"log entry {sequence} is created at a deleted position"
+        if sequence >= self.base:
+            self.world.violate(f"{what}, but the log counts from {self.base}")
+        if not isinstance(entry, Fence) and any(incarnation == entry.incarnation for _, incarnation in self.void):
+            self.world.violate(f"{what}, and {entry.incarnation} has created one there before and goes on")
+        self.void.append((sequence, entry.incarnation))
+
+    def _check_base(self, sequence: int, entry: Any) -> None:
+        if isinstance(entry, CheckpointEntry):
+            self._newest_checkpoint_at = sequence
+        if entry.base < self.base:
+            self.world.violate(f"log entry {sequence}: the base of the log falls from {self.base} to {entry.base}")
+        if entry.base > max(self._newest_checkpoint_at, 0):
+            self.world.violate(
+                f"log entry {sequence}: the log counts from {entry.base}, but its newest checkpoint stands at "
+                f"{self._newest_checkpoint_at}"
+            )
+        self.base = entry.base
+        self.objects_max = max(self.objects_max, sum(name.startswith(self._log_folder) for name in self.shared.objects))
+
+    @property
+    def _log_folder(self) -> str:
+        return f"{self.directory}/{LOG_FOLDER}/"
+
+    def on_deleted(self, name: str) -> None:
+        found = parse(name.removeprefix(f"{self.directory}/"))
+        if isinstance(found, LogName) and found.sequence >= self.base:
+            self.world.violate(f"log entry {found.sequence} is deleted, but the log counts from {self.base}")
 
     def _object(self, path: str) -> bytes | None:
         return self.shared.objects.get(f"{self.directory}/{path}")
@@ -245,8 +287,12 @@ class LogChecker:
             path = name[skip:]
             if path in named or name in self._late:
                 continue
-            if isinstance(parse(path), (SegmentName, MetadataName)):
+            found = parse(path)
+            if isinstance(found, (SegmentName, MetadataName)):
                 self.world.violate(f"orphan after the sweep: {path}")
+            elif isinstance(found, LogName) and found.sequence < self.base:
+                if found.sequence not in (sequence for sequence, _ in self.void):
+                    self.world.violate(f"orphan after the sweep: {path} lies below the log's base, {self.base}")
 
 
 def check_output(world: World, output: Output, workload: Workload) -> None:

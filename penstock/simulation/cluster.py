@@ -52,6 +52,8 @@ class Statistics:
     replaced: int = 0
     """Deployments in which a process played another slot than that of its seat."""
     faults: list[str] = field(default_factory=list)
+    aborted: list[str] = field(default_factory=list)
+    """Why checkpoints were given up."""
 
 
 class Cluster:
@@ -76,6 +78,7 @@ class Cluster:
             self.log = LogChecker(world, workload, self.shared, self.directory)
             self.log.told = self._on_published
             self.shared.on_created = lambda name, data: self.log.on_created(name, data) if self.log else None
+            self.shared.on_deleted = lambda name: self.log.on_deleted(name) if self.log else None
         self.drivers: list[Driver] = []
         self.is_over = False
         self.is_left_unswept = self.is_cancelled = False
@@ -229,6 +232,7 @@ class Cluster:
         self.strikes.on_published(metadata)
 
     def _on_aborted(self, reason: str, detail: str) -> None:
+        self.statistics.aborted.append(reason)
         if "incomplete" in detail:
             self.world.violate(f"a checkpoint cannot be published: {detail}")
         elif self.faults.is_calm and self.world.observer is None and self.checkpoint_timeout_ms >= 60_000:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Iterator
 
-from penstock.protocol import channel
+from penstock.protocol import channel, job_log
 from penstock.runtime import partial_aggregates, result_partition, turns
 from penstock.runtime.operators import chain, columnar_windows
 from penstock.state import hash_map
@@ -39,6 +39,7 @@ class Scale:
     held_rows: int | None = None
     grouped_rows: int | None = None
     repeats: int | None = None
+    log_entries: int | None = None
 
 
 SMALL = Scale(
@@ -53,6 +54,7 @@ SMALL = Scale(
     held_rows=12,
     grouped_rows=4,
     repeats=1,
+    log_entries=2,
 )
 
 
@@ -72,7 +74,8 @@ def random_scale(random: Random) -> Scale:
     # Drawn from chance of their own, so that all else that a seed stands for, and schedules found by it, stay.
     apart = Random(repr(scale))
     held_rows, repeats = apart.choice((1, 6, 40, 65_536)), apart.choice((0, 0, 4))
-    return replace(scale, held_rows=held_rows, grouped_rows=apart.choice((1, 1, 4)), repeats=repeats)
+    scale = replace(scale, held_rows=held_rows, grouped_rows=apart.choice((1, 1, 4)), repeats=repeats)
+    return replace(scale, log_entries=apart.choice((1, 2, 8)))
 
 
 @contextmanager
@@ -90,6 +93,7 @@ def scaled(scale: Scale) -> Iterator[None]:
         (partial_aggregates, "HELD_ROWS_MAX", scale.held_rows),
         (partial_aggregates, "REPEATS_MIN", scale.repeats),
         (partial_aggregates, "GROUPED_ROWS_MIN", scale.grouped_rows),
+        (job_log, "ENTRIES_KEPT", scale.log_entries),
         (segments, "COLLECTED_BYTES_MAX", scale.columnar_range_bytes),
     ]
     before = [(module, name, getattr(module, name)) for module, name, _ in places]

@@ -10,7 +10,11 @@ from penstock.storage.sealed import DamagedObject, seal, unseal
 from penstock.storage.store import ObjectExists, ObjectMissing, ObjectStore
 
 KIND = "log-entry"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""2: entries have a base, and what lies below it may be missing."""
+
+LOOKS_MAX = 10
+"""How often a reader looks again at a log that a driver shortens meanwhile."""
 
 Entry = Fence | CheckpointEntry | Ended
 _DECODER: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
@@ -50,31 +54,53 @@ def read_entry(store: ObjectStore, sequence: int) -> Entry:
 
 
 def log_length(store: ObjectStore) -> int:
-    """The first free position, as far as the store shows it now. Raises `DamagedObject` where an earlier one is
-    missing."""
-    found = sorted(name.sequence for path in store.list(LOG_FOLDER) if isinstance(name := parse(path), LogName))
-    if found and found[-1] != len(found) - 1:
-        missing = next(i for i, sequence in enumerate(found) if i != sequence)
-        raise DamagedObject(f"{log_path(missing)} is missing from the job's log, which has entries up to {found[-1]}")
-    length = len(found)
-    while True:
-        # A listing may be older than the entries.
-        try:
-            store.size(log_path(length))
-        except ObjectMissing:
-            return length
-        length += 1
+    """The first free position, as far as the store shows it now. Raises `DamagedObject` where an entry is missing that
+    the log counts."""
+    return _bounds(store)[1]
 
 
 def read_log(store: ObjectStore, first: int = 0) -> list[Entry]:
-    """All entries from position `first` on, in order."""
-    return [read_entry(store, sequence) for sequence in range(first, log_length(store))]
+    """All entries that the log counts, from position `first` on, in order. Raises as `log_length`."""
+    for _ in range(LOOKS_MAX):
+        base, end = _bounds(store)
+        try:
+            return [read_entry(store, sequence) for sequence in range(max(base, first), end)]
+        except ObjectMissing as error:
+            missing = error
+    raise missing
 
 
-def newest_checkpoint(store: ObjectStore, below: int) -> CheckpointEntry | None:
-    """The newest checkpoint at a position smaller than `below`; None where there is none."""
-    for sequence in range(below - 1, -1, -1):
-        entry = read_entry(store, sequence)
-        if isinstance(entry, CheckpointEntry):
-            return entry
-    return None
+def newest_checkpoint(store: ObjectStore, below: int | None = None) -> CheckpointEntry | None:
+    """The newest checkpoint at a position smaller than `below`, or in the whole log; None where there is none."""
+    checkpoints = [entry for entry in read_log(store) if isinstance(entry, CheckpointEntry)]
+    return next((e for e in reversed(checkpoints) if below is None or e.sequence < below), None)
+
+
+def _bounds(store: ObjectStore) -> tuple[int, int]:
+    """The positions from which the log counts, and at which it ends. What lies below the first is no part of it, even
+    if it is still there."""
+    missing = 0
+    for _ in range(LOOKS_MAX):
+        found = {name.sequence for path in store.list(LOG_FOLDER) if isinstance(name := parse(path), LogName)}
+        end = _first_free(store, max(found, default=-1) + 1)
+        if end == 0:
+            return 0, 0
+        try:
+            base = read_entry(store, end - 1).base
+        except ObjectMissing:
+            continue
+        counted = range(base, max(found, default=-1) + 1)
+        missing = next((sequence for sequence in counted if sequence not in found), -1)
+        if missing < 0:
+            return base, end
+    raise DamagedObject(f"{log_path(missing)} is missing from the job's log, which has entries up to {end - 1}")
+
+
+def _first_free(store: ObjectStore, sequence: int) -> int:
+    """A listing may be older than the entries."""
+    while True:
+        try:
+            store.size(log_path(sequence))
+        except ObjectMissing:
+            return sequence
+        sequence += 1

@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.protocol import barrier_handler, channel, publication
+from penstock.protocol import barrier_handler, channel, failure_manager, failure_reasons, job_log
+from penstock.protocol.log_entries import Fence
 from penstock.runtime import subtask, subtask_checkpoints
 from penstock.runtime.job_master import checkpoints, preparation, sources, store
 from penstock.simulation.running import run_seed
@@ -65,13 +66,78 @@ def a_declined_checkpoint_is_declined_again(patch: Patch) -> None:
 
 
 def a_driver_that_lost_a_position_takes_the_next(patch: Patch) -> None:
-    def append_next(self: Any, entry: Any) -> Any:
+    def append_next(self: Any, entry: Any, gives_up: bool = False) -> Any:
         while (yield from self._append(entry)) is not None:
-            self._next_sequence += 1
-            entry = msgspec.structs.replace(entry, sequence=self._next_sequence)
-        self._next_sequence += 1
+            self.next_sequence += 1
+            entry = msgspec.structs.replace(entry, sequence=self.next_sequence)
+        self.next_sequence += 1
+        self.base = entry.base
 
-    patch(publication.Publication, "_append_next", append_next)
+    patch(job_log.JobLog, "append_next", append_next)
+
+
+def entries_at_deleted_positions_count(patch: Patch) -> None:
+    """Create-if-absent is believed, as if no position were ever deleted."""
+    counts = job_log.JobLog._counts
+
+    def believed(self: Any, entry: Any) -> Any:
+        yield from counts(self, entry)
+        self._lost_by = None
+        return True
+
+    patch(job_log.JobLog, "_counts", believed)
+
+
+def fences_at_deleted_positions_count(patch: Patch) -> None:
+    counts = job_log.JobLog._counts
+
+    def believed(self: Any, entry: Any) -> Any:
+        is_counted = yield from counts(self, entry)
+        if isinstance(entry, Fence):
+            self._lost_by = None
+            return True
+        return is_counted
+
+    patch(job_log.JobLog, "_counts", believed)
+
+
+def a_fence_forgets_the_base(patch: Patch) -> None:
+    append_fence = job_log.JobLog._append_fence
+
+    def from_zero(self: Any, fence_at: Any, newest: Any, resume: bool) -> Any:
+        return append_fence(self, lambda sequence, base: fence_at(sequence, 0), newest, resume)
+
+    patch(job_log.JobLog, "_append_fence", from_zero)
+
+
+def the_log_is_deleted_beyond_its_base(patch: Patch) -> None:
+    counts = job_log.JobLog._counts
+
+    def all_below(self: Any, entry: Any) -> Any:
+        is_counted = yield from counts(self, entry)
+        self.below_base = (*self.below_base, entry.sequence - 1)
+        return is_counted
+
+    patch(job_log.JobLog, "_counts", all_below)
+
+
+def the_base_lies_above_the_newest_checkpoint(patch: Patch) -> None:
+    patch(job_log.JobLog, "base_after", lambda self, sequence: sequence + 1)
+
+
+def what_others_left_below_the_base_stays(patch: Patch) -> None:
+    counts = job_log.JobLog._counts
+
+    def own_only(self: Any, entry: Any) -> Any:
+        is_counted = yield from counts(self, entry)
+        self.below_base = tuple(p for p in self.below_base if p >= self.base)
+        return is_counted
+
+    patch(job_log.JobLog, "_counts", own_only)
+
+
+def a_taken_id_is_a_failure(patch: Patch) -> None:
+    patch(failure_manager, "COUNTED", failure_manager.COUNTED | {failure_reasons.ID_TAKEN})
 
 
 def commits_come_before_the_log_entry(patch: Patch) -> None:
@@ -144,13 +210,20 @@ RANDOM = [8, *range(8), *range(9, 60)]
 
 MUTANTS: list[tuple[Callable[[Patch], None], str | list[int]]] = [
     (windows_close_at_the_arrival_of_the_barrier, "barrier-overtakes-handed-rows"),
-    (blocked_channels_are_read, RANDOM),
+    (blocked_channels_are_read, [14, *RANDOM]),
     (what_a_turned_barrier_passes_is_not_stored, "barriers-turn-at-both-ends"),
     (credit_is_never_granted, [3, 1, 2]),
     (unread_layers_are_not_in_the_snapshot, "checkpoint-before-recovered-data-is-read"),
     (snapshots_lie_inside_a_row, "barrier-waits-for-a-generator"),
     (a_declined_checkpoint_is_declined_again, "cancel-overtakes-aligned-barriers"),
     (a_driver_that_lost_a_position_takes_the_next, "paused-driver-publishes-late"),
+    (entries_at_deleted_positions_count, "driver-paused-across-a-shortening"),
+    (fences_at_deleted_positions_count, "takeover-while-the-log-is-shortened"),
+    (a_fence_forgets_the_base, "takeover-while-the-log-is-shortened"),
+    (the_log_is_deleted_beyond_its_base, "shortening-on-a-full-disk"),
+    (the_base_lies_above_the_newest_checkpoint, "driver-killed-before-it-deletes"),
+    (what_others_left_below_the_base_stays, "driver-killed-before-it-deletes"),
+    (a_taken_id_is_a_failure, "fenced-driver-has-used-the-next-id"),
     (commits_come_before_the_log_entry, RANDOM),
     (recovery_commits_nothing, "driver-killed-before-commit"),
     (enumerators_are_snapshotted_too_early, "split-between-enumerator-and-reader"),

@@ -27,6 +27,7 @@ from penstock.protocol.lifecycle_effects import FailureCause
 from penstock.protocol.log_operations import Conversation
 from penstock.protocol.messages import CheckpointEnded, Message, Trigger
 from penstock.protocol.publication import (
+    IdTaken,
     NewCheckpoint,
     NotPublished,
     PublicationError,
@@ -179,14 +180,17 @@ class Checkpoints:
             return
         checkpoint, result = outcome
         match result:
-            case Published(deletable=deletable):
-                self._complete(checkpoint, deletable, now_ms)
+            case Published():
+                self._complete(checkpoint, result, now_ms)
+            case IdTaken(detail, next_id):
+                self._coordinator.skip_ids_to(next_id)
+                self.carry_out(self._coordinator.on_id_taken(checkpoint_id, detail, now_ms))
             case NotPublished(detail):
                 self.carry_out(self._coordinator.on_publication_failed(checkpoint_id, detail, now_ms))
             case Subsumed():
                 self.carry_out(self._coordinator.on_publication_subsumed(checkpoint_id, now_ms))
 
-    def _complete(self, checkpoint: NewCheckpoint, deletable: tuple[str, ...], now_ms: float) -> None:
+    def _complete(self, checkpoint: NewCheckpoint, published: Published, now_ms: float) -> None:
         metadata = checkpoint.metadata
         self._history.published(checkpoint, now_ms)
         self._master.checkpoint_completed(checkpoint)
@@ -198,7 +202,7 @@ class Checkpoints:
         if metadata.is_final:
             # An older commit may have failed while this one was published: no restart will try it again.
             self._commits.retry()
-        self._store.on_published(deletable)
+        self._store.on_published(published.deletable, published.shortened)
         self.carry_out(self._coordinator.on_published(metadata.checkpoint_id, metadata.is_final, now_ms))
 
     def _commit_at_end(self, publish: PublishCheckpoint) -> None:

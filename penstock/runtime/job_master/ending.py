@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from penstock.protocol.lifecycle import Lifecycle
-from penstock.protocol.publication import PublicationError
+from penstock.protocol.publication import Closed, PublicationError
 from penstock.runtime.job_master.commits import CommitFailed, CommitQueue
 from penstock.runtime.job_master.console import Console
 from penstock.runtime.job_master.identity import JobIdentity
@@ -125,13 +125,13 @@ class Ending:
     def _ran(self) -> bool:
         return self._master.lifecycle.has_run or self._master.lifecycle.is_finishing
 
-    def _log_ended(self, result: PublicationError | tuple[str, ...], keeps: bool) -> None:
+    def _log_ended(self, result: PublicationError | Closed, keeps: bool) -> None:
         if isinstance(result, PublicationError):
             self._master.store.is_owner = False
             self._master.console.warning(str(result))
             self._end(keeps=False)
             return
-        self._master.store.delete(result)
+        self._master.store.delete_unneeded(result.deletable, result.shortened)
         self._master.store.sweep_at_end(lambda: self._end(keeps))
 
     @property

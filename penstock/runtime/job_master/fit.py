@@ -17,7 +17,7 @@ from penstock.protocol.rescale import edges_in_flight
 from penstock.protocol.snapshot import Metadata
 from penstock.runtime.job_master.identity import CheckpointToStartFrom, JobIdentity, OpenStore, RestoreSourceError
 from penstock.runtime.job_master.restore import read_start
-from penstock.storage.log import log_length, read_entry
+from penstock.storage.log import log_length, read_log
 from penstock.storage.metadata import read_metadata
 from penstock.storage.sealed import DamagedObject, NewerFormat
 from penstock.storage.store import ObjectStore, StoreError
@@ -104,8 +104,7 @@ def _refused(text: str) -> RestoreSourceError:
 def _newest(store: ObjectStore) -> tuple[CheckpointEntry | None, Ended | None, CheckpointToStartFrom | None]:
     """Of a job's log: its newest checkpoint, its end behind that, and, without a checkpoint, what it started from."""
     ended = start = None
-    for sequence in range(log_length(store) - 1, -1, -1):
-        entry = read_entry(store, sequence)
+    for entry in reversed(read_log(store)):
         if isinstance(entry, CheckpointEntry):
             return entry, ended, None
         if isinstance(entry, Ended):

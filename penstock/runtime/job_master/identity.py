@@ -17,7 +17,7 @@ from penstock.common.configuration import Configuration
 from penstock.common.options import CheckpointingOptions, OptionError, PipelineOptions, StateRecoveryOptions
 from penstock.protocol.log_entries import CheckpointEntry, Ended
 from penstock.storage.layout import LOG_FOLDER, METADATA_NAME, LogName, parse
-from penstock.storage.log import log_length, newest_checkpoint, read_entry
+from penstock.storage.log import log_length, read_log
 from penstock.storage.metadata import read_metadata
 from penstock.storage.opening import local_path
 from penstock.storage.store import ObjectStore, StoreError
@@ -149,12 +149,12 @@ def _latest(root: str | None, given_id: str | None, job_name: str, open_store: O
         paths = open_store(root, False).list("")
     except StoreError:
         raise RestoreSourceError(f"{key}: there is nothing to resume, {root} does not exist") from None
-    jobs: dict[str, int] = {}
+    jobs: dict[str, None] = {}
     for path in paths:
         job_id, _, below = path.partition("/")
         if _JOB_ID.fullmatch(job_id) and isinstance(parse(below), LogName):
-            jobs[job_id] = jobs.get(job_id, 0) + 1
-    found = {job_id: _name_of(open_store, root, job_id, entries) for job_id, entries in jobs.items()}
+            jobs[job_id] = None
+    found = {job_id: _name_of(open_store, root, job_id) for job_id in jobs}
     named = [job_id for job_id, name in found.items() if name == job_name]
     if len(named) == 1:
         return posixpath.join(root, named[0])
@@ -179,14 +179,15 @@ def _described(name: str | _NotResumable) -> str:
     return name.reason if isinstance(name, _NotResumable) else f"a job called '{name}'"
 
 
-def _name_of(open_store: OpenStore, root: str, job_id: str, entries: int) -> str | _NotResumable:
+def _name_of(open_store: OpenStore, root: str, job_id: str) -> str | _NotResumable:
     """Return the name of a job that can be resumed, or why there is none."""
     try:
         store = open_store(posixpath.join(root, job_id), False)
-        last = read_entry(store, entries - 1)
+        log = read_log(store)
+        last = log[-1] if log else None
         if isinstance(last, Ended) and not last.retained:
             return _NotResumable(f"it has ended ({last.state}) and kept no checkpoint")
-        newest: CheckpointEntry | None = newest_checkpoint(store, entries)
+        newest = next((entry for entry in reversed(log) if isinstance(entry, CheckpointEntry)), None)
         if newest is None:
             return _NotResumable("it has no completed checkpoint")
         return read_metadata(store, newest.path).job_name

@@ -14,6 +14,7 @@ from penstock.protocol.log_operations import (
     Damaged,
     Done,
     Exists,
+    Gone,
     ListLog,
     ListMetadata,
     Missing,
@@ -30,7 +31,7 @@ from penstock.storage.layout import LOG_FOLDER, LogName, MetadataName, log_path,
 from penstock.storage.log import encode_entry, read_entry
 from penstock.storage.metadata import read_metadata
 from penstock.storage.sealed import DamagedObject, NewerFormat
-from penstock.storage.store import ObjectExists, ObjectMissing, ObjectStore, StoreError, StoreRefused
+from penstock.storage.store import ObjectExists, ObjectMissing, ObjectStore, StoreError, StoreRefused, StoreRemoved
 
 
 def carry_out(store: ObjectStore, operation: Operation) -> Any:
@@ -43,6 +44,8 @@ def carry_out(store: ObjectStore, operation: Operation) -> Any:
         return Missing()
     except (DamagedObject, NewerFormat) as error:
         return Damaged(str(error))
+    except StoreRemoved as error:
+        return Gone(str(error))
     except StoreRefused as error:
         return Refused(str(error)) if isinstance(operation, AppendEntry) else Unknown(str(error))
     except StoreError as error:

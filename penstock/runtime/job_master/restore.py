@@ -9,7 +9,7 @@ from penstock.protocol.publication import unrestorable
 from penstock.protocol.snapshot import Metadata
 from penstock.runtime.job_master.identity import CheckpointToStartFrom, OpenStore, RestoreSourceError
 from penstock.storage.layout import LOG_FOLDER, metadata_path
-from penstock.storage.log import log_length, newest_checkpoint
+from penstock.storage.log import newest_checkpoint
 from penstock.storage.metadata import encode_metadata, read_metadata
 from penstock.storage.opening import probe
 from penstock.storage.sealed import DamagedObject, NewerFormat
@@ -44,7 +44,7 @@ def read_start(open_store: OpenStore, start: CheckpointToStartFrom) -> RestorePo
         store = open_store(start.directory, False)
         metadata = read_metadata(store, metadata_path(start.checkpoint_id))
         check_segments(store, metadata)
-        newest = newest_checkpoint(store, log_length(store))
+        newest = newest_checkpoint(store)
     except StoreError as error:
         raise RestoreSourceError(
             f"{StateRecoveryOptions.SAVEPOINT_PATH.key}: checkpoint {start.path} cannot be restored: {error}"

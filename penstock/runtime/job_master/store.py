@@ -17,7 +17,7 @@ from penstock.runtime.job_master.log import LogConversations
 from penstock.runtime.job_master.restore import RestorePoint, open_own
 from penstock.runtime.job_master.settings import JobSettings
 from penstock.runtime.ports import BlockingWork, Clock
-from penstock.storage.layout import MetadataName, metadata_path, orphans, parse
+from penstock.storage.layout import MetadataName, log_path, metadata_path, orphans, parse
 from penstock.storage.memory import MemoryStore
 from penstock.storage.metadata import read_metadata
 from penstock.storage.store import ObjectStore, StoreError
@@ -102,8 +102,12 @@ class JobStore:
         paths = [metadata_path(point.metadata.checkpoint_id), *(s.path for s in point.metadata.segments)]
         self._claimed = (point.root, paths)
 
-    def on_published(self, deletable: Sequence[str]) -> None:
-        self.delete(deletable)
+    def delete_unneeded(self, deletable: Sequence[str], shortened: Sequence[int]) -> None:
+        """Objects that no retained checkpoint names, and positions below the log's base."""
+        self.delete([*deletable, *map(log_path, shortened)])
+
+    def on_published(self, deletable: Sequence[str], shortened: Sequence[int]) -> None:
+        self.delete_unneeded(deletable, shortened)
         publication, claimed = self.publication, self._claimed
         if claimed is not None and publication is not None and len(publication.retained) >= publication.retained_max:
             self._claimed = None

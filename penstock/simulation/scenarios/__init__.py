@@ -14,6 +14,7 @@ from penstock.simulation.scenarios import (
     publication,
     rescaling,
     restoring,
+    shortening,
     slots,
     state,
     storage,
@@ -28,7 +29,8 @@ def _name(scenario: type[Scenario]) -> str:
 
 
 _PARTS = (
-    cut, barriers, restoring, rescaling, changed_graphs, state, event_time, finishing, publication, storage, sweeping,
+    cut, barriers, restoring, rescaling, changed_graphs, state, event_time, finishing, publication, shortening,
+    storage, sweeping,
     slots,
 )  # fmt: skip
 SCENARIOS: dict[str, type[Scenario]] = {_name(scenario): scenario for part in _PARTS for scenario in part.SCENARIOS}

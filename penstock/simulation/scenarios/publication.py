@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.protocol.failure_reasons import ID_TAKEN
 from penstock.protocol.log_entries import Ended
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
@@ -91,6 +92,30 @@ class TwoDriversTakeOverAtOnce(Scenario):
                 self.cluster.world.after(delay_ms, None, self.cluster.start_driver)
 
 
+class FencedDriverHasUsedTheNextId(Scenario):
+    """A driver sleeps with all acknowledgements of a checkpoint in its inbox. Its successor has looked which ids are
+    used when it wakes up and writes the metadata of the very id that the successor will use first. That checkpoint is
+    given up, which is no failure: the job, which tolerates none, does not restart."""
+
+    section = 11
+    options = UNALIGNED | {"execution.checkpointing.tolerable-failed-checkpoints": 0}
+    pace = Pace(work_ms=0.5, slot_start_ms=10.0)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        cluster, log = self.cluster, self.cluster.log
+        if what == "create" and "/g" in detail and log is not None and log.published >= 2 and not self.count:
+            self.count += 1
+            cluster.strikes.strike_now("pause_driver", cluster.world.uniform(10, 40))
+            cluster.world.after(0.0, None, cluster.start_driver)
+
+    def has_happened(self) -> bool:
+        is_taken = ID_TAKEN in self.cluster.statistics.aborted
+        restarts = [d.host.master.lifecycle.restarts for d in self.cluster.drivers if d.host.has_begun]
+        if any(restarts):
+            self.cluster.world.violate(f"drivers restarted {restarts} times, and nothing has failed")
+        return is_taken
+
+
 class FailedJobIsResumed(Scenario):
     """No restart is allowed: the job fails with its first lost slot, keeps its newest checkpoint, lets go of everything
     and is resumed by a new driver, three times. Each end is an entry of the log, and each resume a fence after it."""
@@ -116,5 +141,5 @@ class FailedJobIsResumed(Scenario):
 
 SCENARIOS: list[type[Scenario]] = [
     PausedDriverPublishesLate, ReplyOfTheLogIsLost, DriverKilledBeforeCommit, CommitFailsBeforeTheFinalCheckpoint,
-    TwoDriversTakeOverAtOnce, FailedJobIsResumed,
+    TwoDriversTakeOverAtOnce, FencedDriverHasUsedTheNextId, FailedJobIsResumed,
 ]  # fmt: skip

@@ -24,6 +24,7 @@ from penstock.protocol.log_operations import (
     Unknown,
     Wait,
 )
+from penstock.protocol.publication import NewCheckpoint, Publication
 from penstock.protocol.snapshot import FORMAT_VERSION, Metadata, Segment
 
 
@@ -48,6 +49,8 @@ Fault = str
 @dataclass
 class LogStore:
     entries: dict[int, LogEntry] = field(default_factory=dict)
+    history: dict[int, LogEntry] = field(default_factory=dict)
+    """What was first at each position, whether it was deleted since or not."""
     metadata: dict[str, Metadata] = field(default_factory=dict)
     damaged: dict[str, str] = field(default_factory=dict)
     by_data: dict[bytes, Metadata] = field(default_factory=dict)
@@ -84,6 +87,7 @@ class LogStore:
             if operation.entry.sequence in self.entries and not self.ignores_conditions:
                 return Exists()
             self.entries[operation.entry.sequence] = operation.entry
+            self.history.setdefault(operation.entry.sequence, operation.entry)
             return Done()
         if isinstance(operation, CreateMetadata):
             if operation.path in self.metadata:
@@ -94,6 +98,10 @@ class LogStore:
         if operation.path in self.damaged:
             return Damaged(self.damaged[operation.path])
         return self.metadata.get(operation.path, Missing())
+
+    def shorten(self, positions: tuple[int, ...]) -> None:
+        for position in positions:
+            self.entries.pop(position, None)
 
     def delete(self, paths: tuple[str, ...]) -> None:
         for path in paths:
@@ -112,9 +120,9 @@ class Conversing:
     is_done: bool = False
 
     def __post_init__(self) -> None:
-        self._advance(None)
+        self.advance(None)
 
-    def _advance(self, answer: Any) -> None:
+    def advance(self, answer: Any) -> None:
         try:
             self.operation = self.conversation.send(answer)
         except StopIteration as stop:
@@ -124,7 +132,7 @@ class Conversing:
 
     def step(self, store: LogStore, fault: Fault = "") -> None:
         assert self.operation is not None
-        self._advance(store.answer(self.operation, fault))
+        self.advance(store.answer(self.operation, fault))
 
 
 def run(conversation: Conversation[Any], store: LogStore, *faults: Fault) -> Any:
@@ -137,3 +145,18 @@ def run(conversation: Conversation[Any], store: LogStore, *faults: Fault) -> Any
     if conversing.error is not None:
         raise conversing.error
     return conversing.result
+
+
+def new(
+    store: LogStore, checkpoint_id: int, incarnation: str = "a", *segments: str, is_final: bool = False
+) -> NewCheckpoint:
+    content = metadata(checkpoint_id, incarnation, segments, is_final=is_final)
+    data = f"{checkpoint_id}-{incarnation}".encode()
+    store.by_data[data] = content
+    return NewCheckpoint(content, path_of(checkpoint_id), data, 7)
+
+
+def owner(store: LogStore, incarnation: str = "a", *, resume: bool = False, retained_max: int = 1) -> Publication:
+    publication = Publication(incarnation, retained_max, host="host", pid=11)
+    run(publication.take_over(resume=resume), store)
+    return publication

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.protocol import job_log
 from penstock.protocol.log_entries import CheckpointEntry, Ended, Fence
 from penstock.protocol.publication import (
     CheckpointUnreadable,
     Fenced,
+    IdTaken,
     LogRefused,
-    NewCheckpoint,
     NotPublished,
     OutcomeUnknown,
     Publication,
@@ -26,22 +27,7 @@ from penstock.protocol.publication import (
 )
 
 sys.path.insert(0, str(Path(__file__).parent))
-from log_store import Conversing, LogStore, metadata, path_of, run
-
-
-def new(
-    store: LogStore, checkpoint_id: int, incarnation: str = "a", *segments: str, is_final: bool = False
-) -> NewCheckpoint:
-    content = metadata(checkpoint_id, incarnation, segments, is_final=is_final)
-    data = f"{checkpoint_id}-{incarnation}".encode()
-    store.by_data[data] = content
-    return NewCheckpoint(content, path_of(checkpoint_id), data, 7)
-
-
-def owner(store: LogStore, incarnation: str = "a", *, resume: bool = False, retained_max: int = 1) -> Publication:
-    publication = Publication(incarnation, retained_max, host="host", pid=11)
-    run(publication.take_over(resume=resume), store)
-    return publication
+from log_store import Conversing, LogStore, new, owner, path_of, run
 
 
 def checkpoints(store: LogStore) -> list[tuple[str, int]]:
@@ -136,8 +122,22 @@ def test_an_id_that_another_driver_has_used_for_its_metadata_is_not_written_over
     successor = owner(store, "b", resume=True)
     assert isinstance(run(successor.publish(new(store, 1, "b")), store), Published)
     outcome = run(paused.publish(new(store, 1, "a")), store)
-    assert isinstance(outcome, NotPublished) and "another driver" in outcome.detail
+    assert isinstance(outcome, IdTaken) and "another driver" in outcome.detail
     assert store.metadata[path_of(1)].incarnation == "b"
+
+
+def test_an_id_that_a_fenced_driver_used_late_is_skipped_and_names_the_next_free_one() -> None:
+    store = LogStore()
+    paused = owner(store)
+    run(paused.publish(new(store, 6, "a")), store)
+    successor = Publication("b", 1)
+    assert run(successor.take_over(resume=True), store).next_checkpoint_id == 7
+    with pytest.raises(Fenced):
+        run(paused.publish(new(store, 7, "a")), store)
+    assert run(successor.publish(new(store, 7, "b")), store) == IdTaken(
+        "chk-7/_metadata exists already, written by another driver", 8
+    )
+    assert isinstance(run(successor.publish(new(store, 8, "b")), store), Published)
 
 
 def test_ids_are_above_everything_that_was_ever_written() -> None:
@@ -188,7 +188,7 @@ def test_what_an_ended_job_did_not_keep_is_not_looked_for() -> None:
     store = LogStore()
     publication = owner(store)
     run(publication.publish(new(store, 1)), store)
-    store.delete(run(publication.end("CANCELED", keep=False), store))
+    store.delete(run(publication.end("CANCELED", keep=False), store).deletable)
     taken = run(Publication("b", 1).take_over(resume=True), store)
     assert taken.newest is None and isinstance(taken.ended, Ended) and taken.next_checkpoint_id == 2
 
@@ -197,7 +197,7 @@ def test_what_an_ended_job_kept_is_restored() -> None:
     store = LogStore()
     publication = owner(store)
     run(publication.publish(new(store, 1)), store)
-    assert run(publication.end("CANCELED", keep=True), store) == ()
+    assert run(publication.end("CANCELED", keep=True), store).deletable == ()
     taken = run(Publication("b", 1).take_over(resume=True), store)
     assert taken.newest is not None and taken.ended is not None and taken.ended.state == "CANCELED"
 
@@ -318,7 +318,7 @@ def test_retained_and_deletable() -> None:
     successor = Publication("b", 2)
     run(successor.take_over(resume=True), store)
     assert [r.segments for r in successor.retained] == [{"s2", "s3"}, {"s4"}]
-    assert run(successor.end("CANCELED", keep=False), store) == (path_of(3), path_of(4), "s2", "s3", "s4")
+    assert run(successor.end("CANCELED", keep=False), store).deletable == (path_of(3), path_of(4), "s2", "s3", "s4")
 
 
 def test_an_older_retained_checkpoint_that_is_damaged_costs_only_its_segments_name() -> None:
@@ -356,9 +356,14 @@ class Driver:
     is_owner: bool = False
     is_dead: bool = False
     committed: list[int] = field(default_factory=list)
+    shortens: list[int] = field(default_factory=list)
+    """Positions that it still has to delete, one in a step."""
 
     def step(self, fault: str) -> None:
         if self.is_dead:
+            return
+        if self.shortens and self.talk is None:
+            self.store.shorten((self.shortens.pop(),))
             return
         if self.talk is None:
             if not self.is_owner:
@@ -386,6 +391,7 @@ class Driver:
         elif isinstance(result, Published):
             self.committed.append(result.entry.checkpoint_id)
             self.store.delete(result.deletable)
+            self.shortens = list(result.shortened)
 
 
 FAULTS = ["", "", "", "", "", "", "", "", "", "", "", "", "lost", "refused", "late", "flush", "kill"]
@@ -393,8 +399,14 @@ STEPS = st.lists(st.tuples(st.integers(0, 2), st.sampled_from(FAULTS)), min_size
 
 
 @settings(max_examples=300, deadline=None)
-@given(STEPS)
-def test_two_drivers_never_commit_different_histories(steps: list[tuple[int, str]]) -> None:
+@given(STEPS, st.sampled_from((1, 2, 8)))
+def test_drivers_that_race_never_commit_different_histories(steps: list[tuple[int, str]], kept: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job_log, "ENTRIES_KEPT", kept)
+        _race(steps)
+
+
+def _race(steps: list[tuple[int, str]]) -> None:
     store = LogStore()
     drivers = [Driver(f"d{i}", store) for i in range(3)]
     for who, fault in steps:
@@ -404,14 +416,20 @@ def test_two_drivers_never_commit_different_histories(steps: list[tuple[int, str
             drivers[who].is_dead = True
         else:
             drivers[who].step(fault)
-    assert sorted(store.entries) == list(range(len(store.entries))), "dense"
-    history = [e for _, e in sorted(store.entries.items())]
+    assert sorted(store.history) == list(range(len(store.history))), "dense"
+    history = [e for _, e in sorted(store.history.items())]
+    if history:
+        counted = range(history[-1].base, len(history))
+        assert all(store.entries.get(p) == history[p] for p in counted), "what the log counts is there"
     owner_name, newest = "", 0
+    # A driver that was overtaken before it had verified its fence puts another one.
+    last_fences = {e.incarnation: e.sequence for e in history if isinstance(e, Fence)}
     for entry in history:
         if isinstance(entry, Fence):
             owner_name = entry.incarnation
             driver = drivers[int(owner_name[1:])]
-            assert not driver.is_owner or driver.restored == newest, "it goes on from what stands below its fence"
+            if driver.is_owner and entry.sequence == last_fences[owner_name]:
+                assert driver.restored == newest, "it goes on from what stands below its fence"
         elif isinstance(entry, CheckpointEntry):
             assert entry.incarnation == owner_name, "nobody publishes after a foreign fence"
             assert entry.checkpoint_id > newest

@@ -238,7 +238,7 @@ def test_unconfirmed_commits_ride_in_the_next_metadata() -> None:
     world = World()
     world.work.is_paused = True
     world.at(50.0)
-    while not checkpoint_entries(world):
+    while world.reports().get(1) != "completed":
         assert world.work.run_one()
     world.at(160.0)
     world.work.is_paused = False

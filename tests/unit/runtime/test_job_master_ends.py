@@ -210,9 +210,9 @@ def test_a_new_job_starts_from_a_checkpoint_and_leaves_it_alone() -> None:
     (deploy,) = seen_by(second, 0, Deploy)
     assert deploy.restore_root == DIRECTORY and deploy.restore is not None
     before = first.store.list("")
+    (fence, *_) = read_log(first.directories.stores[f"/checkpoints/{other}"])
     second.at(1_000.0)
     assert set(before) <= set(first.store.list(""))
-    (fence, *_) = read_log(first.directories.stores[f"/checkpoints/{other}"])
     assert isinstance(fence, Fence) and fence.restored_from == f"{DIRECTORY}/chk-1"
     assert second.master.report.checkpoints[-1].checkpoint_id > 2
 
