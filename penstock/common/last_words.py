@@ -21,7 +21,8 @@ _OURS = os.path.dirname(os.path.abspath(penstock.__file__)) + os.sep
 def last_words(error: BaseException, first_file: str = "") -> str:
     """What to print of an error that ends the program, with its line end. Frames above the first one of `first_file`
     are left out; so are ours at the end of a refusal, whose message says it all."""
-    if isinstance(error, JobExecutionError):
+    begins_with_the_users = type(error).__module__.startswith("penstock.") and str(error).startswith("Traceback")
+    if isinstance(error, JobExecutionError) or begins_with_the_users:
         return f"{error}\n"
     told = traceback.TracebackException.from_exception(error)
     frames = list(told.stack)

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import base64
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as sql
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -27,6 +28,10 @@ _ZONE = "UTC"
 _FIXED_SIZE = (sql.NumericType, sql.BooleanType, sql.DateType, sql.TimestampType, sql.TimestampNTZType)
 
 
+class NoArrowWriter(Exception):
+    """This version of Spark does not write Arrow with a number of rows that the caller chooses. Nothing was written."""
+
+
 def has_rows_of_fixed_size(kind: sql.DataType) -> bool:
     """Whether `write_arrow` can write them. `kind`: a DataFrame's schema, or a column's type."""
     if isinstance(kind, sql.StructType):
@@ -36,7 +41,7 @@ def has_rows_of_fixed_size(kind: sql.DataType) -> bool:
 
 def write_arrow(frame: DataFrame, uri: str, options: dict[str, str]) -> dict[str, str]:
     """Has Spark compute `frame` and write it below `uri`. `options`: for Spark's writer. Returns what
-    `frame_files` needs to read them, as JSON can hold it. Raises as Spark does."""
+    `frame_files` needs to read them, as JSON can hold it. Raises `NoArrowWriter`, and as Spark does."""
     session = frame.sparkSession
     jvm: Any = session._jvm
     row_bytes = int(frame._jdf.schema().defaultSize())
@@ -44,7 +49,7 @@ def write_arrow(frame: DataFrame, uri: str, options: dict[str, str]) -> dict[str
     marker = secrets.token_hex(MARKER_BYTES // 2)
     with _settings_for_tasks(session):
         # The last two: two fields of one name are no error; no large strings.
-        messages = frame._jdf.toArrowBatchRdd(rows, _ZONE, False, False)
+        messages = _if_there(lambda: frame._jdf.toArrowBatchRdd(rows, _ZONE, False, False))
         lines = session._jsparkSession.createDataset(messages, jvm.org.apache.spark.sql.Encoders.BINARY()).toDF()
         text = DataFrame(lines, session).selectExpr("cast(value as string)")
         text.write.options(**options, lineSep=marker, compression="none").text(uri)
@@ -59,9 +64,19 @@ def _settings_for_tasks(session: SparkSession) -> Iterator[None]:
     context: Any = session.sparkContext._jsc.sc()
     before = context.getLocalProperties()
     properties = before.clone()
-    properties.putAll(session._jsparkSession.conf().getAllAsJava())
+    properties.putAll(_if_there(lambda: session._jsparkSession.conf().getAllAsJava()))
     context.setLocalProperties(properties)
     try:
         yield
     finally:
         context.setLocalProperties(before)
+
+
+def _if_there(call: Callable[[], Any]) -> Any:
+    """Raises `NoArrowWriter` if this version of Spark has no such method."""
+    try:
+        return call()
+    except Py4JError as error:
+        if isinstance(error, Py4JJavaError) or "does not exist" not in str(error):
+            raise
+        raise NoArrowWriter(str(error)) from None

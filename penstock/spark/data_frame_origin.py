@@ -67,7 +67,10 @@ def _query(plan: Any) -> list[str] | None:
     """The lines of an analyzed plan, without what differs from session to session."""
     if not plan.deterministic():
         return None
-    text: str = plan.treeString(True, False, _ANY_WIDTH, False, True)
+    try:
+        text: str = plan.treeString(True, False, _ANY_WIDTH, False, True)
+    except Py4JError:  # PySpark 3.5 does not know the last one
+        text = plan.treeString(True, False, _ANY_WIDTH, False)
     order: dict[str, int] = {}
 
     def by_appearance(found: re.Match[str]) -> str:

@@ -57,7 +57,9 @@ class DataFrameSink(Sink):
     def read(self, session: SparkSession) -> DataFrame:
         """The rows that were committed. After the job's end."""
         assert self._path is not None and self._row_type is not None
-        return session.read.schema(schema_of(self._row_type)).parquet(self._path.as_uri())
+        # Spark before 4 refuses days before 1582 in files that do not say which calendar their writer meant.
+        reader = session.read.option("datetimeRebaseMode", "CORRECTED").schema(schema_of(self._row_type))
+        return reader.parquet(self._path.as_uri())
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Slots get the sink of the files, and import nothing of Spark's SQL for it."""

@@ -16,20 +16,20 @@ import secrets
 import shutil
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.common.composite_types import RowType
 from penstock.common.options import PenstockOptions
 from penstock.datastream.connectors.base import ReaderContext, Source, SourceError, SourceReader, SplitEnumerator
-from penstock.spark.arrow_files import has_rows_of_fixed_size, write_arrow
+from penstock.spark.arrow_files import NoArrowWriter, has_rows_of_fixed_size, write_arrow
 from penstock.spark.data_frame_origin import change, origin_of
 from penstock.spark.data_types import row_type_of
 from penstock.spark.frame_files import FRAMES_FOLDER, MANIFEST, FrameFiles, read_manifest
+from penstock.spark.python_errors import user_traceback
 
 log = logging.getLogger(__name__)
 
@@ -135,14 +135,17 @@ class DataFrameSource(Source):
         arrow = None
         try:
             if has_rows_of_fixed_size(frame.schema):
-                arrow = write_arrow(frame, uri, _WITHOUT_CHECKSUMS)
-            else:
+                with suppress(NoArrowWriter):
+                    arrow = write_arrow(frame, uri, _WITHOUT_CHECKSUMS)
+            if arrow is None:
                 with _parquet_settings(frame.sparkSession):
                     frame.write.options(**_PARQUET_OPTIONS, **_WITHOUT_CHECKSUMS).parquet(uri)
         except Exception as error:
-            raise SourceError(
-                f"from_spark() {self._name!r}: the DataFrame could not be written to {target}: {_first_line(error)}"
-            ) from error
+            where = f"from_spark() {self._name!r}: the DataFrame could not be written to {target}"
+            traceback = user_traceback(str(error))
+            if traceback is not None:
+                raise SourceError(f"{traceback}\n{where}: {traceback.splitlines()[-1]}") from error
+            raise SourceError(f"{where}: {_first_line(error)}") from error
         manifest = {"name": self._name, "columns": str(self._row_type), "origin": origin_of(frame), "arrow": arrow}
         (target / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
 
@@ -198,6 +201,6 @@ def _parquet_settings(session: SparkSession) -> Iterator[None]:
 
 def _first_line(error: Exception) -> str:
     text = str(error)
-    if isinstance(error, PySparkException) and "Caused by: " in text:
+    if "Caused by: " in text:
         text = text.rpartition("Caused by: ")[2]  # the outer ones only say that a task failed
     return (text.strip() or type(error).__name__).splitlines()[0]

@@ -36,6 +36,7 @@ from penstock.spark.data_frames import JobFiles
 from penstock.spark.decommission import DecommissionWatch
 from penstock.spark.driver import DriverLoop, OrderedWork
 from penstock.spark.job_client import SparkJobClient, end_in_order_on_sigterm
+from penstock.spark.lost_slots import LostSlots
 from penstock.spark.packing import Patience, SlotPacking
 from penstock.spark.session import LOOPBACK, Substrate
 from penstock.spark.slot_failure import FRUITLESS_MAX, HOPELESS_MAX, is_final
@@ -109,6 +110,7 @@ class SparkJob:
         self._takes_checkpoints = configuration.get(CheckpointingOptions.CHECKPOINTING_INTERVAL) is not None
         capacity = substrate.fixed_places()
         self._slots = SparkSlots(substrate, identity.job_id, self._body, self._on_slot_ended, capacity)
+        self._lost = LostSlots(substrate, self._slots.tag_of, self._on_link_lost)
         self._work = OrderedWork(self._loop)
         self._console = TerminalConsole(terminal)
         self._own_errors = 0
@@ -203,7 +205,7 @@ class SparkJob:
             self._identity.job_id,
             self._secret,
             on_message=self._on_message,
-            on_lost=lambda process, detail: self._post(LinkLost(process, detail)),
+            on_lost=lambda process, detail: self._lost.on_lost(process, detail),
             silence_timeout_ms=int(get(HeartbeatOptions.HEARTBEAT_TIMEOUT).ms),
         )
 
@@ -233,11 +235,22 @@ class SparkJob:
 
     def _on_message(self, process: str, message: Message) -> None:
         if isinstance(message, Register):
+            self._lost.on_registered(process, message)
             if message.hosted:
                 self._slots.on_hosted(message.slot)
             else:
                 self._slots.on_registered(message.slot, message.submission)
         self._post(MessageReceived(process, message))
+
+    def _on_link_lost(self, process: str, detail: str, says_how: bool) -> None:
+        def say() -> None:
+            # Its peers may have reported the lost connection first, and then the failure's message has not this.
+            newest = self._master.report.recoveries[-1:]
+            if says_how and not self._is_ended and not any(detail in recovery.cause for recovery in newest):
+                self._terminal.tell(f"a slot was lost: {detail}")
+
+        self._post(LinkLost(process, detail))
+        self._loop.post(say)
 
     def _on_slot_ended(self, slot: int, fruitless: int, detail: str) -> None:
         if fruitless < min(FRUITLESS_MAX, HOPELESS_MAX):

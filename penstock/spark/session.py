@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 
 import penstock
 from penstock.spark.java import ensure_java
+from penstock.spark.process_ends import FOLDER_VARIABLE, ends_folder
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,8 @@ class Substrate:
     master: str
     is_local: bool
     driver_host: str
+    records_ends: bool = False
+    """Its daemon records how processes end (`process_ends.py`)."""
 
     def new_session(self) -> SparkSession:
         """A session of this context whose settings are its own."""
@@ -114,7 +117,7 @@ def open_session(job_name: str, slots: int, keep: bool = False) -> Substrate:
         _use_our_python(context)
     _check_worker_memory(context)
     host = LOOPBACK if is_local else context.getConf().get("spark.driver.host") or LOOPBACK
-    return Substrate(context, master, is_local, host)
+    return Substrate(context, master, is_local, host, records_ends=context is _own)
 
 
 _own: SparkContext | None = None
@@ -140,6 +143,7 @@ def _start(job_name: str, slots: int) -> SparkContext:
         "spark.driver.host": LOOPBACK,
         "spark.driver.bindAddress": LOOPBACK,
         "spark.python.daemon.module": "penstock.spark.slot_daemon",
+        f"spark.executorEnv.{FOLDER_VARIABLE}": str(ends_folder()),
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
     }
     source_tree = _source_tree()

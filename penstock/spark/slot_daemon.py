@@ -13,6 +13,8 @@ import os
 import sys
 from pathlib import Path
 
+from penstock.spark.process_ends import FOLDER_VARIABLE, record_ends
+
 
 def with_compiled_pyspark(path: list[str]) -> list[str]:
     """Spark puts zips of PySpark and Py4J in front of `path`. What is imported from a zip is compiled each time, which
@@ -49,4 +51,6 @@ if __name__ == "__main__":
     from pyspark.daemon import manager
 
     preload()
+    if FOLDER_VARIABLE in os.environ:
+        record_ends(os.environ[FOLDER_VARIABLE])
     manager()

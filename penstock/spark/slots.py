@@ -285,6 +285,11 @@ class SparkSlots:
         """Of the Spark jobs of slots that nobody is about to relieve."""
         return {slot: keeper.tag for slot, keeper in list(self._keepers.items()) if slot not in self._relieved}
 
+    def tag_of(self, slot: int) -> str | None:
+        """Return the tag of the slot's newest Spark job."""
+        keeper = self._keepers.get(slot)
+        return None if keeper is None else keeper.tag
+
     def resubmit(self, slot: int) -> None:
         keeper = self._keepers.get(slot)
         if keeper is not None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 
 from penstock.common import Configuration, Encoder, Types, WatermarkStrategy
@@ -18,6 +19,8 @@ from penstock.datastream.connectors.datagen import DataGeneratorSource
 from penstock.datastream.connectors.file_system import FileSink
 from penstock.runtime.job_master.identity import RestoreSourceError
 
+WRITES_ARROW = not pyspark.__version__.startswith("3.")
+"""PySpark 3.5, the oldest that the tests run on, has no way to write Arrow batches of a given number of rows."""
 WAIT_S = 90.0
 """For what takes a second on a quiet machine."""
 

@@ -109,7 +109,7 @@ def test_a_cancelled_job_leaves_no_process_and_no_spark_job(env, context):
     assert list(context.statusTracker().getActiveJobsIds()) == []
 
 
-def test_a_slot_that_is_killed_again_and_again_comes_back_without_spark_allowing_retries(env):
+def test_a_slot_that_is_killed_again_and_again_comes_back_without_spark_allowing_retries(env, capfd):
     env.enable_checkpointing(100)
 
     def slow(number):
@@ -118,13 +118,25 @@ def test_a_slot_that_is_killed_again_and_again_comes_back_without_spark_allowing
 
     iterator = numbers(env, 3000).rebalance().map(slow, output_type=Types.LONG()).execute_and_collect("kills")
     client = iterator._client
+    killed = []
     for kill in range(2):
         wait_until(
             lambda kill=kill: client.report().state == "RUNNING" and client.report().restarts == kill, "the job's run"
         )
-        os.kill(client.report().slot_pids[kill % 2], signal.SIGKILL)
+        pid = client.report().slot_pids[kill % 2]
+        os.kill(pid, signal.SIGKILL)
         wait_until(lambda kill=kill: client.report().restarts == kill + 1, "the restart")
+        killed.append(pid)
     assert sorted(iterator) == list(range(3000))
+    told = capfd.readouterr().err
+    assert all(f"was lost: its process {pid} on 127.0.0.1 was ended by SIGKILL" in told for pid in killed), told
+
+
+def test_a_process_that_ends_itself_is_named_with_its_exit_code(env):
+    numbers(env, 10).map(lambda _number: os._exit(3), output_type=Types.LONG()).print()
+    env.set_parallelism(1)
+    with pytest.raises(JobExecutionError, match=r"slot 0 was lost: its process \d+ on 127.0.0.1 exited with code 3"):
+        env.execute("exits")
 
 
 def test_a_port_that_is_taken_is_told_before_the_job_starts(env):

@@ -1,0 +1,88 @@
+"""How a slot's process ended: exit code or signal, recorded by our daemon and read by the driver beside it.
+
+Only a parent learns how a process ended, and the parent of a slot is the daemon. Penstock's own Spark runs on the
+driver's machine with our daemon (`slot_daemon.py`), which leaves a file for each process that did not end by itself. In
+a session of the user's that file is missing; then only the kernel's count of processes that ran out of memory is known.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import shutil
+import signal
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+FOLDER_VARIABLE = "PENSTOCK_PROCESS_ENDS"
+_VMSTAT = Path("/proc/vmstat")
+
+
+@functools.cache
+def ends_folder() -> Path:
+    """Return the folder of this program for such files; it is removed with the program's end."""
+    folder = Path(tempfile.mkdtemp(prefix="penstock-process-ends-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def record_ends(folder: str) -> None:
+    """Called in the daemon before PySpark's loop, which tells the kernel to forget how its children end."""
+    set_handler = signal.signal
+
+    def reap(_number: int, _frame: Any) -> None:
+        with suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                pid, status = ended
+                if status:
+                    with suppress(OSError):
+                        Path(folder, str(pid)).write_text(str(os.waitstatus_to_exitcode(status)))
+
+    def signal_or_reap(number: Any, handler: Any) -> Any:
+        return set_handler(number, reap if (number, handler) == (signal.SIGCHLD, signal.SIG_IGN) else handler)
+
+    signal.signal = signal_or_reap  # type: ignore[assignment]
+
+
+def take_exit_code(pid: int) -> int | None:
+    """Return the exit code, or the negative number of the signal, that was recorded for a process, and forget it."""
+    file = ends_folder() / str(pid)
+    with suppress(OSError, ValueError):
+        code = int(file.read_text())
+        file.unlink()
+        return code
+    return None
+
+
+def oom_kills() -> int | None:
+    """Return how many processes of this machine the kernel has ended for want of memory; None if it does not say."""
+    with suppress(OSError, ValueError):
+        for line in _VMSTAT.read_text().splitlines():
+            name, _, count = line.partition(" ")
+            if name == "oom_kill":
+                return int(count)
+    return None
+
+
+def describe_end(code: int | None, oom_killed: int) -> str:
+    """Say how a process ended, as part of a sentence.
+
+    Args:
+        code: As `take_exit_code` returns it.
+        oom_killed: How many processes the kernel has ended for want of memory since the job started.
+    """
+    killer = f"the kernel's OOM killer has ended {oom_killed} process(es) of this machine since the job started"
+    if code is None:
+        return f"ended; {killer}" if oom_killed else "ended"
+    if code >= 0:
+        return f"exited with code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    if -code != signal.SIGKILL:
+        return f"was ended by {name}"
+    return f"was ended by SIGKILL, probably for want of memory: {killer}" if oom_killed else "was ended by SIGKILL"
