@@ -5,15 +5,19 @@ PY     := $(VENV)/bin/python
 SEEDS  ?= 0:2000
 JOBS   ?= 2
 SPARKS ?= 3
+OLDEST := .venv-oldest
+# A job from its start to its end, DataFrames, who owns a job: what Spark's versions differ in.
+ON_OLDEST := tests/unit/spark $(addprefix tests/spark/test_, \
+	slots_of_jobs.py data_frames.py data_frames_restored.py identity.py)
 export VENV PYTHON
 # Tests and jobs start Python a hundred times: our modules are compiled once, wherever the user would rather not.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint simulate bench clean
+.PHONY: help setup demo test test-oldest lint simulate bench clean
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.installed ## make .venv and install everything into it (done by the other commands, too)
 	@:
@@ -33,6 +37,13 @@ test: lint ## lint, types and all tests
 	@echo "== tests on a real Spark, with kills ($(SPARKS) at a time)"
 	@$(PY) -m pytest -q -n $(SPARKS) tests/spark tests/chaos
 
+test-oldest: $(OLDEST)/.installed ## the cheap half of the tests on Spark, with the oldest PySpark (needs Python 3.11)
+	@echo "== tests on the oldest PySpark ($(SPARKS) at a time)"
+	@$(OLDEST)/bin/python -m pytest -q -n $(SPARKS) $(ON_OLDEST)
+
+$(OLDEST)/.installed: pyproject.toml tools/make_venv.sh tools/oldest.txt
+	@VENV=$(OLDEST) PYTHON_MAX=3.11 CONSTRAINTS=tools/oldest.txt tools/make_venv.sh
+
 lint: setup ## ruff, and mypy over the public packages
 	@echo "== ruff"
 	@$(PY) -m ruff check .
@@ -48,5 +59,5 @@ bench: setup ## our benchmarks beside their peers, in turns; writes benchmarks/R
 	@$(PY) benchmarks/bench.py $(BENCH)
 
 clean: ## remove what was built, .venv too
-	rm -rf build dist $(VENV) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse
+	rm -rf build dist $(VENV) $(OLDEST) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

