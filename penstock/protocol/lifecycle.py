@@ -45,14 +45,16 @@ from penstock.protocol.slot_roster import Dismissed, Joined, RosterChange, SlotL
 
 @dataclass(frozen=True)
 class LifecycleSettings:
-    """`leave_timeout_ms`: how long slots are waited for at the end before their Spark jobs are cancelled. `spares`:
-    how many processes beyond the slots stand by."""
+    """`restore_timeout_ms`: how long state may take to be restored and user code to be opened; as long as a checkpoint
+    may take to be written. `leave_timeout_ms`: how long slots are waited for at the end before their Spark jobs are
+    cancelled. `spares`: how many processes beyond the slots stand by."""
 
     slots: int
     slot_request_timeout_ms: float = 300_000.0
     heartbeat_timeout_ms: float = 50_000.0
     cancellation_timeout_ms: float = 180_000.0
     leave_timeout_ms: float = 10_000.0
+    restore_timeout_ms: float = 600_000.0
     spares: int = 0
 
 
@@ -83,6 +85,8 @@ class _Player:
     part: Part
     heard_ms: float
     leave_by_ms: float | None = None
+    restoring: tuple[str, ...] = ()
+    """Names of subtasks that are still to be restored, as the process said last."""
 
 
 class Lifecycle:
@@ -109,6 +113,7 @@ class Lifecycle:
         self._restart_at_ms = 0.0
         self._gather_by_ms = 0.0
         self._connect_by_ms = 0.0
+        self._restore_by_ms = 0.0
         self._missing_since_ms: dict[int, float] = {}
         self._leave_by_ms: float | None = None
         self._end: tuple[str, str | None] = ("", None)
@@ -204,6 +209,7 @@ class Lifecycle:
         if not self._advance(process, generation, Phase.CONNECTING, Part.DEPLOYED, Part.CONNECTED):
             return []
         self.phase = Phase.RESTORING
+        self._restore_by_ms = now_ms + self.settings.restore_timeout_ms
         return [StartRestore(generation)]
 
     def on_restored(self, process: str, generation: Generation, now_ms: float) -> list[Effect]:
@@ -337,6 +343,12 @@ class Lifecycle:
         if player is not None:
             player.heard_ms = now_ms
 
+    def on_restoring(self, process: str, names: list[str]) -> None:
+        """A process says which of its subtasks are not restored yet."""
+        player = self._players.get(process)
+        if player is not None:
+            player.restoring = tuple(names)
+
     def next_deadline_ms(self) -> float | None:
         if self.phase is Phase.ENDED:
             return None
@@ -359,6 +371,8 @@ class Lifecycle:
                 deadlines.append(self._restart_at_ms)
         elif self.phase is Phase.CONNECTING:
             deadlines.append(self._connect_by_ms)
+        elif self.phase is Phase.RESTORING:
+            deadlines.append(self._restore_by_ms)
         return min(deadlines, default=None)
 
     def on_time(self, now_ms: float) -> list[Effect]:
@@ -385,6 +399,8 @@ class Lifecycle:
                 effects += self._fail(FailureCause(self._not_prepared(), restartable=self._has_run), now_ms)
         if self.phase is Phase.CONNECTING and now_ms >= self._connect_by_ms:
             effects += self._fail(FailureCause(self._not_connected(), slot_lost=True), now_ms)
+        if self.phase is Phase.RESTORING and now_ms >= self._restore_by_ms:
+            effects += self._fail(FailureCause(self._not_restored()), now_ms)
         return effects + self._deploy_if_ready(now_ms)
 
     def _excuse_own_pause(self, now_ms: float) -> None:
@@ -419,6 +435,16 @@ class Lifecycle:
         return (
             f"slot(s) {late} did not connect to their peers within {self.settings.heartbeat_timeout_ms / 1000:g} s "
             "(heartbeat.timeout). Slots must reach each other: see taskmanager.host and taskmanager.data.bind-port"
+        )
+
+    def _not_restored(self) -> str:
+        late = [m for m in self.roster.members() if self._players[m.process].part is Part.CONNECTED]
+        slots = ", ".join(f"{m.slot} ({m.host})" for m in late)
+        names = sorted({name for m in late for name in self._players[m.process].restoring})
+        what = f", where {', '.join(map(repr, names))} did not come to an end" if names else ""
+        return (
+            f"slot(s) {slots} did not restore their state and open their functions within "
+            f"{self.settings.restore_timeout_ms / 1000:g} s (execution.checkpointing.timeout){what}"
         )
 
     def _not_prepared(self) -> str:

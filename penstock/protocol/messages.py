@@ -148,12 +148,13 @@ class ReachedEndOfData(Message):
 
 
 class SlotStatus(Message):
-    """The heartbeat."""
+    """The heartbeat. `restoring` names the subtasks whose state is not restored yet."""
 
     generation: Generation
     slot: int
     subtasks: list[SubtaskStatus]
     rss_bytes: int
+    restoring: list[str] = []
 
 
 class Printed(Message):

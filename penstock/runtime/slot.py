@@ -168,6 +168,10 @@ class _Deployment:
         for runner in self.runners:
             runner.may_restore()
 
+    def restoring(self) -> list[str]:
+        """Names of the subtasks that have not been restored yet."""
+        return [runner.name for runner in self.runners if not runner.is_restored]
+
     def revoke(self) -> None:
         self.revoked = True
         for runner in self.runners:
@@ -197,6 +201,21 @@ class Slot:
     # ---- from the JobMaster -------------------------------------------------------------------------------------
 
     def on_message(self, message: Message) -> None:
+        """An error in handling a message ends the generation. Without this: the connections' thread logs it, and the
+        JobMaster waits for an answer."""
+        deployment = self._deployment
+        try:
+            self._on_message(message)
+        except Exception as error:
+            if deployment is None:
+                raise
+            first = SubtaskId(0, self.index)
+            what = f"{type(error).__name__}: {error} (slot {self.index}, on {type(message).__name__})"
+            deployment.send(
+                SubtaskFailed(deployment.generation, self.index, first, "deployment", what, describe(error))
+            )
+
+    def _on_message(self, message: Message) -> None:
         match message:
             case Deploy():
                 self._deploy(message)
@@ -288,7 +307,8 @@ class Slot:
         deployment = self._deployment
         if deployment is None:
             return SlotStatus(Generation(0, 0), self.index, [], rss_bytes)
-        return SlotStatus(deployment.generation, self.index, [r.status() for r in deployment.runners], rss_bytes)
+        statuses = [r.status() for r in deployment.runners]
+        return SlotStatus(deployment.generation, self.index, statuses, rss_bytes, deployment.restoring())
 
     def on_master_lost(self, detail: str) -> None:
         """Nobody tells us what to do any more: nothing of ours may go on."""

@@ -38,6 +38,10 @@ class SubtaskRunner:
         self._waiting_since: tuple[float, bool] | None = None
         self._status_ms = clock.monotonic_ms()
 
+    @property
+    def is_restored(self) -> bool:
+        return self._restored
+
     def may_restore(self) -> None:
         self._may_restore = True
         self.subtask_object.mailbox.ring()

@@ -117,6 +117,7 @@ class DriverProcess:
             links=self.control,
             slots=around.slots,
             work=ScheduledWork(world, self.process, around.work_latency_ms),
+            commit_work=ScheduledWork(world, self.process, around.work_latency_ms),
             open_store=lambda directory, create: around.open_store(self.process, directory),
             console=TracedConsole(world, self.process.name),
             random=world.chance,

@@ -79,12 +79,12 @@ def _nothing() -> None:
 class OrderedWork:
     """Implements `penstock.runtime.ports.BlockingWork` with one thread; results come back into the driver's loop."""
 
-    def __init__(self, loop: DriverLoop) -> None:
+    def __init__(self, loop: DriverLoop, name: str = "penstock-work") -> None:
         self._loop = loop
         self._queue: queue.SimpleQueue[tuple[str, Callable[[], Any], Callable[[Any], None]] | None] = (
             queue.SimpleQueue()
         )
-        self._thread = threading.Thread(target=self._run, name="penstock-work", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def submit(self, name: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:

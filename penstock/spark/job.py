@@ -112,6 +112,7 @@ class SparkJob:
         self._slots = SparkSlots(substrate, identity.job_id, self._body, self._on_slot_ended, capacity)
         self._lost = LostSlots(substrate, self._slots.tag_of, self._on_link_lost)
         self._work = OrderedWork(self._loop)
+        self._commit_work = OrderedWork(self._loop, "penstock-commit")
         self._console = TerminalConsole(terminal)
         self._own_errors = 0
         self._switch_interval_s = sys.getswitchinterval()
@@ -184,6 +185,7 @@ class SparkJob:
             random.random,
             socket.gethostname(),
             os.getpid(),
+            self._commit_work,
         )
 
     # ---- slots ---------------------------------------------------------------------------------------------------
@@ -333,3 +335,4 @@ class SparkJob:
         self._server.stop()
         self._io.stop()
         self._work.stop()
+        self._commit_work.stop()

@@ -1,7 +1,8 @@
 """Commits what two-phase sinks prepared: after the log entry, in the log's order, never on the JobMaster's loop.
 
 A commit that failed stays at the head of the queue, rides along in the metadata of later checkpoints, and is tried
-again when the job restarts; nothing overtakes it.
+again when the job restarts; nothing overtakes it. One that does not return is named after a while, and fails the job
+in the end: nobody can stop it, so it is not repeated by this driver.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from penstock.graph.job_graph import JobGraph, Operator
 from penstock.graph.logical import OperatorKind
 from penstock.protocol.snapshot import Committable
 from penstock.runtime.failures import describe
-from penstock.runtime.ports import BlockingWork
+from penstock.runtime.ports import BlockingWork, Clock
+
+WARN_AFTER_MS = 30_000.0
 
 
 @dataclass(frozen=True)
@@ -44,9 +47,12 @@ def _nothing() -> None:
 
 
 class CommitQueue:
-    """`failed` is called once for each failed attempt; `retry` makes the next one."""
+    """`failed` is called once for each failed attempt; `retry` makes the next one. A commit may take `timeout_ms`."""
 
-    def __init__(self, graph: JobGraph, work: BlockingWork, failed: Callable[[CommitFailed], None]) -> None:
+    def __init__(
+        self, graph: JobGraph, work: BlockingWork, clock: Clock, timeout_ms: float,
+        failed: Callable[[CommitFailed], None], warn: Callable[[str], None],
+    ) -> None:  # fmt: skip
         self._sinks: dict[str, Operator] = {
             operator.uid: operator
             for vertex in graph.vertices
@@ -55,7 +61,15 @@ class CommitQueue:
         }
         self._committers: dict[str, Committer] = {}
         self._work = work
+        self._clock = clock
+        self._timeout_ms = timeout_ms
         self._failed = failed
+        self._warn = warn
+        self._started_ms = 0.0
+        self._warn_at_ms: float | None = None
+        self._fail_at_ms: float | None = None
+        self.committing: str | None = None
+        """The name of the sink that commits now."""
         self._batches: deque[_Batch] = deque()
         self._is_committing = False
         self._is_stuck = False
@@ -90,7 +104,10 @@ class CommitQueue:
             self._batches.popleft().confirmed()
         if self._batches and not self._is_committing and not self._is_stuck:
             self._is_committing = True
+            self._started_ms = self._clock.monotonic_ms()
+            self._warn_at_ms, self._fail_at_ms = self._started_ms + WARN_AFTER_MS, self._started_ms + self._timeout_ms
             committables = list(self._batches[0].committables)
+            self.committing = self._name(committables[0].operator)
             self._work.submit("commit", lambda: self._commit(committables), self._done)
 
     def _commit(self, committables: list[Committable]) -> CommitFailed | None:
@@ -99,8 +116,7 @@ class CommitQueue:
         for committable in committables:
             by_sink.setdefault(committable.operator, []).append(committable.data)
         for uid, data in by_sink.items():
-            sink = self._sinks.get(uid)
-            name = uid if sink is None else sink.name
+            self.committing = name = self._name(uid)
             try:
                 committer = self._committer(uid)
                 if committer is None:
@@ -115,6 +131,10 @@ class CommitQueue:
                 return CommitFailed(summary, describe(error), not isinstance(error, PermanentError))
         return None
 
+    def _name(self, uid: str) -> str:
+        sink = self._sinks.get(uid)
+        return uid if sink is None else sink.name
+
     def _committer(self, uid: str) -> Committer | None:
         if uid not in self._committers and uid in self._sinks:
             committer = self._sinks[uid].function.create_committer()
@@ -122,8 +142,25 @@ class CommitQueue:
                 self._committers[uid] = committer
         return self._committers.get(uid)
 
+    def next_deadline_ms(self) -> float | None:
+        return min((t for t in (self._warn_at_ms, self._fail_at_ms) if t is not None), default=None)
+
+    def on_time(self, now_ms: float) -> None:
+        took = f"sink '{self.committing}' has not finished committing its output after"
+        if self._fail_at_ms is not None and self._fail_at_ms <= now_ms:
+            self._warn_at_ms = self._fail_at_ms = None
+            summary = (
+                f"{took} {(now_ms - self._started_ms) / 1000:.0f} s (execution.checkpointing.timeout). Find out what "
+                "it waits for, then resume the job from its directory: the commit is repeated"
+            )
+            self._failed(CommitFailed(summary, "", restartable=False))
+        elif self._warn_at_ms is not None and self._warn_at_ms <= now_ms:
+            self._warn_at_ms = None
+            self._warn(f"{took} {(now_ms - self._started_ms) / 1000:.0f} s; checkpoints go on meanwhile")
+
     def _done(self, outcome: Any) -> None:
         self._is_committing = False
+        self._warn_at_ms = self._fail_at_ms = self.committing = None
         if isinstance(outcome, Exception):
             outcome = CommitFailed(f"a commit failed: {outcome}", describe(outcome))
         if outcome is None:

@@ -61,9 +61,12 @@ class Ending:
             self._retry_commit_at_ms = None
             self._master.commits.retry()
         if self._give_up_at_ms is not None and self._give_up_at_ms <= now_ms:
+            committing = self._master.commits.committing
+            who = "the checkpoint storage did not answer" if committing is None else (
+                f"sink '{committing}' did not finish committing its output"
+            )
             self._master.console.warning(
-                f"the checkpoint storage did not answer within {STORAGE_TIMEOUT_MS / 1000:g} s after the job's end; "
-                "everything was kept"
+                f"{who} within {STORAGE_TIMEOUT_MS / 1000:g} s after the job's end; everything was kept"
             )
             self._finish(self._kept_in)
 

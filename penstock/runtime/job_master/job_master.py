@@ -86,6 +86,7 @@ class JobMaster:
         self.console = ports.console
         self.open_store = ports.open_store
         self.work: BlockingWork = RefreshingWork(ports.work, self.refresh)
+        commit_work = RefreshingWork(ports.commit_work or ports.work, self.refresh)
         self._random = ports.random
         self.lifecycle = Lifecycle(
             self.settings.lifecycle, restart_strategy(configuration), lambda: 2 * ports.random() - 1
@@ -105,7 +106,10 @@ class JobMaster:
             ports.pid,
             self.console.warning,
         )
-        self.commits = CommitQueue(graph, self.work, self._commit_failed)
+        self.commits = CommitQueue(
+            graph, commit_work, self.clock, self.settings.coordinator.timeout_ms, self._commit_failed,
+            self.console.warning,
+        )  # fmt: skip
         self.checkpoints = Checkpoints(
             graph, identity, incarnation, self.coordinator, self.store, self.commits, self.history, self.clock, self
         )
@@ -116,7 +120,6 @@ class JobMaster:
         self._plan = self._planned()
         self._drain: JobDrain | None = None
         self._subtasks = sum(vertex.parallelism for vertex in graph.vertices)
-        self._early_ends: list[SubtaskId] = []
         self._processes: dict[str, None] = {}
         self.restore_point: RestorePoint | None = None
         self.outcome: JobOutcome | None = None
@@ -157,6 +160,7 @@ class JobMaster:
             self.coordinator.next_deadline_ms(),
             self.store.next_deadline_ms(),
             self.ending.next_deadline_ms(),
+            self.commits.next_deadline_ms(),
             None if sources is None else sources.next_deadline_ms(),
         ]
         return min((d for d in deadlines if d is not None), default=None)
@@ -169,6 +173,7 @@ class JobMaster:
         self.checkpoints.carry_out(self.coordinator.on_time(now_ms))
         self.store.on_time(now_ms)
         self.ending.on_time(now_ms)
+        self.commits.on_time(now_ms)
         sources = self.checkpoints.sources
         if sources is not None:
             self._guarded(lambda: sources.on_time(now_ms))
@@ -222,7 +227,10 @@ class JobMaster:
                 self._reporter.on_status(SlotStatus(message.generation, message.slot, [], message.rss_bytes), now_ms)
             return
         match message:
-            case SlotStatus():
+            case SlotStatus(slot=slot, restoring=restoring):
+                member = self.lifecycle.roster.member(slot)
+                if member is not None:
+                    self.lifecycle.on_restoring(member.process, restoring)
                 self._reporter.on_status(message, now_ms)
             case Decline():
                 self.checkpoints.carry_out(self.coordinator.on_decline(message, now_ms))
@@ -238,17 +246,11 @@ class JobMaster:
             case ReachedEndOfData(subtask=subtask, status=status):
                 if status is not None:
                     self._reporter.on_subtask(status, now_ms)
-                self._on_end_of_data(SubtaskId(*subtask), now_ms)
+                self.checkpoints.carry_out(self.coordinator.on_end_of_data(SubtaskId(*subtask), now_ms))
             case SplitsRequested(subtask=subtask):
                 sources = self.checkpoints.sources
                 if sources is not None:
                     self._guarded(lambda: sources.on_requested(SubtaskId(*subtask), now_ms))
-
-    def _on_end_of_data(self, subtask: SubtaskId, now_ms: float) -> None:
-        if self.coordinator.is_running:
-            self.checkpoints.carry_out(self.coordinator.on_end_of_data(subtask, now_ms))
-        else:
-            self._early_ends.append(subtask)
 
     def _cause(self, failed: SubtaskFailed) -> FailureCause:
         vertex = self.graph.vertices[failed.subtask.vertex]
@@ -324,7 +326,6 @@ class JobMaster:
     def _deploy(self, generation: Generation, members: Sequence[Register]) -> None:
         self.checkpoints.generation = generation
         self._reporter.on_generation(generation.counter)
-        self._early_ends.clear()
         restored = () if self.restore_point is None else self.restore_point.metadata.enumerators
         try:
             self.checkpoints.sources = SplitDistribution(self.graph, restored, self._assign)
@@ -356,9 +357,6 @@ class JobMaster:
         slots = frozenset(range(self.graph.slots))
         spread = self._random()
         self.checkpoints.carry_out(self.coordinator.on_running(generation, slots, self._subtasks, now_ms, spread))
-        early, self._early_ends = self._early_ends, []
-        for subtask in early:
-            self._on_end_of_data(subtask, now_ms)
 
     def _tell_restart(self, restarting: effects.Restarting, now_ms: float) -> None:
         cause = restarting.cause

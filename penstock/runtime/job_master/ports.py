@@ -14,7 +14,8 @@ from penstock.runtime.ports import BlockingWork, Clock, SlotLinks, SlotSubmitter
 @dataclass(frozen=True)
 class MasterPorts:
     """`random` returns the next number in [0, 1). `open_store(directory, whether to create it)`. `host` and `pid` name
-    this driver in its fence."""
+    this driver in its fence. `commit_work` is where sinks commit, so that one that hangs holds up neither the log nor a
+    recovery; None: with the other work."""
 
     clock: Clock
     links: SlotLinks
@@ -25,6 +26,7 @@ class MasterPorts:
     random: Callable[[], float]
     host: str = ""
     pid: int = 0
+    commit_work: BlockingWork | None = None
 
 
 class RefreshingWork:

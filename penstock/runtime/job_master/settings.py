@@ -71,6 +71,7 @@ class JobSettings:
             float(get(HeartbeatOptions.HEARTBEAT_TIMEOUT).ms),
             float(get(ExecutionOptions.TASK_CANCELLATION_TIMEOUT).ms),
             spares=get(ResourceManagerOptions.REDUNDANT_TASK_MANAGER_NUM),
+            restore_timeout_ms=float(get(CheckpointingOptions.CHECKPOINTING_TIMEOUT).ms),
         )
         return cls(
             interval is not None,

@@ -207,6 +207,7 @@ class World:
         incarnation: str = "one",
         identity: JobIdentity | None = None,
         autostart: bool = True,
+        commit_work: QueuedWork | None = None,
     ) -> None:
         settings = {"execution.checkpointing.interval": "100 ms", "execution.checkpointing.num-retained": "2"}
         settings.update(options or {})
@@ -229,7 +230,8 @@ class World:
             identity or JobIdentity(JOB_ID, DIRECTORY, resume=resume),
             incarnation,
             MasterPorts(
-                self.clock, self, self, self.work, self.directories.open, self.console, lambda: 0.5, "host", 7
+                self.clock, self, self, self.work, self.directories.open, self.console, lambda: 0.5, "host", 7,
+                commit_work,
             ),
         )
         self.master.start()
