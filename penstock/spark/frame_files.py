@@ -27,7 +27,14 @@ import pyarrow as pa
 from penstock.common.composite_types import RowType
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.connectors.arrow_messages import ArrowMessages
-from penstock.datastream.connectors.base import ReaderContext, Source, SourceError, SourceReader, SplitEnumerator
+from penstock.datastream.connectors.base import (
+    ReaderContext,
+    Source,
+    SourceChanged,
+    SourceError,
+    SourceReader,
+    SplitEnumerator,
+)
 from penstock.datastream.connectors.file_formats import FileReadFormat, OpenFile
 from penstock.datastream.connectors.file_reader import FileReader
 from penstock.datastream.connectors.parquet import ParquetColumnarRowInputFormat
@@ -106,7 +113,7 @@ def folder_in(snapshot: bytes) -> str | None:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Raises `SourceError`."""
+    """Raises `SourceChanged`."""
     with _readable(folder / MANIFEST):
         manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         for key in ("columns", "origin", "arrow"):
@@ -150,12 +157,12 @@ def _check_size(path: Path, size: int) -> None:
     try:
         found = path.stat().st_size
     except OSError as error:
-        raise SourceError(
+        raise SourceChanged(
             f"{path}, with rows of a DataFrame, cannot be read: {error.strerror}. Put it back, or start without the "
             "checkpoint."
         ) from error
     if found != size:
-        raise SourceError(
+        raise SourceChanged(
             f"{path}, with rows of a DataFrame, is damaged: it has {found} bytes and was written with {size}. Put the "
             "old file back, or start without the checkpoint."
         )
@@ -166,4 +173,4 @@ def _readable(manifest: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
-        raise SourceError(f"{manifest} cannot be read: {error!r}. Start without the checkpoint.") from error
+        raise SourceChanged(f"{manifest} cannot be read: {error!r}. Start without the checkpoint.") from error

@@ -121,8 +121,8 @@ def test_files_that_are_gone_or_damaged_are_named(frame, tmp_path: Path):
     manifest = json.loads((folder / "_penstock.json").read_text())
     for part in folder.glob("part-*"):
         part.write_bytes(part.read_bytes().replace(manifest["arrow"]["marker"].encode(), b"x" * 32))
-    once = {"restart__strategy_type": "none"}
-    said = failure(lambda: started(frame, root, output, job, **once).wait(WAIT_MS))
+    said = failure(lambda: started(frame, root, output, job).wait(WAIT_MS))
+    assert "a restart cannot mend it" in said
     assert "the file is damaged" in said
     assert str(next(folder.glob("part-*"))) in said
     folder.rename(folder.with_name("taken-away"))

@@ -12,11 +12,14 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
+from pyspark import SparkContext
 from small_jobs import committed, environment, execute, failure, file_sink, is_alive, numbers, wait_until
 
 from penstock.common import Types
 from penstock.network.handshake import DiallerHandshake, HandshakeError, Identity
 from penstock.network.listening import PortError
+from penstock.spark.session import Substrate
+from penstock.spark.task_placement import task_places
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(200), pytest.mark.usefixtures("quick_session")]
 
@@ -178,3 +181,22 @@ def test_a_stranger_who_says_nothing_holds_up_nobody(tmp_path: Path):
         started = time.monotonic()
         client.wait(timeout_ms=90_000)
     assert time.monotonic() - started < 90
+
+
+def test_a_slot_waits_until_a_busy_spark_has_taken_its_cancellation(quick_session, monkeypatch: pytest.MonkeyPatch):
+    """[A process that ends before Spark has cancelled its job is a crashed worker to Spark, with a stack trace.]"""
+    cancel = SparkContext.cancelJobsWithTag
+
+    def cancel_late(context: SparkContext, tag: str) -> None:
+        time.sleep(4.0)  # longer than a slot waited once
+        cancel(context, tag)
+
+    monkeypatch.setattr(SparkContext, "cancelJobsWithTag", cancel_late)
+    env = environment(1)
+    numbers(env, 10).print()
+    client = env.execute_async("short")
+    client.wait(timeout_ms=90_000)
+    substrate = Substrate(quick_session.sparkContext, "local[4]", True, "127.0.0.1")
+    tag = f"penstock-{client.get_job_id()}-slot-0-1"
+    wait_until(lambda: task_places(substrate, tag)[-1].status != "RUNNING", "the end of the slot's task")
+    assert [place.status for place in task_places(substrate, tag)] == ["KILLED"]

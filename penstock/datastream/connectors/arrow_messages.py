@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from penstock.common.arrow_types import UnsupportedColumn, conform
 from penstock.common.typeinfo import TypeInformation
-from penstock.datastream.connectors.base import SourceError
+from penstock.datastream.connectors.base import SourceChanged, SourceError
 from penstock.datastream.connectors.file_formats import FileReadFormat, FileShape, OpenFile, Portion, Position
 
 MARKER_BYTES = 32
@@ -90,7 +90,7 @@ class _OpenMessages(OpenFile):
                 return start + found + MARKER_BYTES
             start += max(0, len(data) - MARKER_BYTES + 1)
             data = data[1 - MARKER_BYTES :]
-        raise SourceError(
+        raise SourceChanged(
             f"{self._path} cannot be read from byte {at} on, the file is damaged: no marker follows, with which every "
             "file of these ends"
         )

@@ -20,18 +20,20 @@ record_ends(sys.argv[1])
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # as PySpark's daemon does
 children = []
 for end in (lambda: os.kill(os.getpid(), signal.SIGKILL), lambda: os._exit(3), lambda: os._exit(0)):
-    reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         end()
     children.append(pid)
-    os.close(writer)
-    os.read(reader, 1)
-while True:
+
+def is_there(pid):
     try:
-        os.kill(children[-1], 0)
+        os.kill(pid, 0)
     except ProcessLookupError:
-        break
+        return False
+    return True
+
+while any(map(is_there, children)):
+    pass
 print(*children)
 """
 
