@@ -27,7 +27,7 @@ from small_jobs import (
 from penstock.common import Types
 from penstock.common.job_execution import JobExecutionError
 from penstock.common.options import OptionError
-from penstock.protocol.log_entries import Fence
+from penstock.protocol.log_entries import Ended, Fence
 from penstock.runtime.job_master.identity import RestoreSourceError
 from penstock.storage.log import read_log
 from penstock.storage.opening import open_store
@@ -183,7 +183,8 @@ def test_a_second_driver_that_resumes_fences_the_first_and_nothing_is_committed_
     assert "has published and committed nothing since" in message
     second.wait(timeout_ms=WAIT_S * 1000)
     assert committed(out) == expected()
-    assert len(fences(root / ID)) == 2
+    ended = read_log(open_store(str(root / ID)))[-1]
+    assert isinstance(ended, Ended) and ended.state == "FINISHED", "the second driver's word is the last"
 
 
 PROGRAM = """
