@@ -133,7 +133,8 @@ class Row:
         return len(self._values)
 
     def __contains__(self, item: Any) -> bool:
-        return item in self._values
+        """Return whether there is a field of this name; in a Row without names, whether a field has this value."""
+        return item in (self._values if self._fields is None else self._fields)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Row) or self._row_kind is not other._row_kind:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, Callable
+
+from penstock.common.flink_text import text_of
+from penstock.common.typeinfo import TypeInformation
 
 
 class SerializationSchema(ABC):
@@ -22,8 +26,16 @@ class Encoder(ABC):
 
     @staticmethod
     def simple_string_encoder(charset_name: str = "UTF-8") -> Encoder:
-        """`str(row)` and a line end."""
+        """Return an encoder that writes a row's text, as Flink does, and a line end.
+
+        The text is that of the row's Java object in Flink: `(hi,1)`, `+I[hi, 1]`, `1.0E10`. A row without a declared
+        type is written by `str`.
+        """
         return SimpleStringEncoder(charset_name)
+
+    def for_type(self, type_info: TypeInformation | None) -> Encoder:
+        """Return the encoder for rows of this type; None: for a stream without one. The default is `self`."""
+        return self
 
     @abstractmethod
     def encode(self, element: Any) -> bytes:
@@ -32,13 +44,23 @@ class Encoder(ABC):
 
 @dataclass(frozen=True)
 class SimpleStringEncoder(Encoder):
+    """Writes the text of a row and a line end: see `Encoder.simple_string_encoder`."""
+
     charset_name: str = "UTF-8"
+    type_info: TypeInformation | None = None
 
     def __post_init__(self) -> None:
         "".encode(self.charset_name)  # an unknown charset is an error now, not in a slot
 
+    @cached_property
+    def _text(self) -> Callable[[Any], str]:
+        return text_of(self.type_info)
+
+    def for_type(self, type_info: TypeInformation | None) -> Encoder:
+        return SimpleStringEncoder(self.charset_name, type_info)
+
     def encode(self, element: Any) -> bytes:
-        return f"{element}\n".encode(self.charset_name)
+        return f"{self._text(element)}\n".encode(self.charset_name)
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from penstock.common import scalar_types as scalars
 from penstock.common.columns import ColumnType
 from penstock.common.composite_types import ListType, MapType, RowType, TupleType
+from penstock.common.row import Row, RowKind
 from penstock.common.scalar_types import PICKLED, PickledType
 from penstock.common.typeinfo import RowTypeError, TypeInformation
 
-__all__ = ["PICKLED", "ListType", "MapType", "PickledType", "RowType", "RowTypeError", "TupleType", "TypeInformation",
-           "Types"]
+__all__ = ["PICKLED", "ListType", "MapType", "PickledType", "Row", "RowKind", "RowType", "RowTypeError", "TupleType",
+           "TypeInformation", "Types"]
 
 
 class Types:

@@ -5,6 +5,7 @@ from penstock.common.checkpointing import (
     ExternalizedCheckpointRetention,
     RuntimeExecutionMode,
 )
+from penstock.common.job_client import JobClient
 from penstock.datastream.checkpoint_config import CheckpointConfig, ExternalizedCheckpointCleanup
 from penstock.datastream.checkpoint_storage import (
     CheckpointStorage,
@@ -33,7 +34,6 @@ from penstock.datastream.functions import (
     RuntimeContext,
     WindowFunction,
 )
-from penstock.datastream.job_client import JobClient
 from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.state import (
     AggregatingStateDescriptor,

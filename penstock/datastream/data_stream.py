@@ -264,15 +264,23 @@ class DataStream(ColumnarStream, NodeSettings):
         return self.sink_to(PrintSink(sink_identifier)).name("Sink: Print to Std. Out")  # type: ignore[no-any-return]
 
     def execute_and_collect(self, job_execution_name: str | None = None, limit: int | None = None) -> Any:
-        """Runs the job and iterates over this stream's rows; with `limit`, returns a list of at most so many.
+        """Run the job and bring this stream's rows to the driver.
 
-        The iterator is closed with the job (`with stream.execute_and_collect() as rows:`)."""
+        Args:
+            job_execution_name: The job's name.
+            limit: The largest number of rows to return. None: all.
+
+        Returns:
+            An iterator over the rows, in the order in which one writer gets them. Close it, or use it in a `with`
+            statement: that ends the job. With `limit`: a list.
+        """
         from penstock.datastream.connectors.collect import CollectSink
 
         if limit is not None and limit <= 0:
             raise ValueError(f"limit is a whole number of at least 1, got {limit}")
         sink = CollectSink()
-        self.sink_to(sink).name("Sink: Collect")
+        # One writer, as in Flink: rows of several would come a writer's checkpoint at a time.
+        self.sink_to(sink).name("Sink: Collect").set_parallelism(1)
         client = self._environment.execute_async(job_execution_name)
         rows = sink.results(client)
         if limit is None:
@@ -305,7 +313,7 @@ class DataStream(ColumnarStream, NodeSettings):
     def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> SingleOutputStreamOperator:
         """From here on, rows have the timestamps and watermarks that the strategy gives them, and no others."""
         name = "Timestamps/Watermarks"
-        timed = timed_union(timed_rows(self._environment._graph), self._inputs)
+        timed = timed_union(timed_rows(self._environment._graph_with(self._inputs)), self._inputs)
         check_strategy(watermark_strategy, self._type, "assign_timestamps_and_watermarks()", timed)
         return self._then(OperatorKind.TIMESTAMPS, name, watermark_strategy, self._type)
 

@@ -25,7 +25,9 @@ class EventTimeWarning(UserWarning):
 
 
 def check_strategy(strategy: Any, type_info: TypeInformation | None, where: str, timed: Timed) -> None:
-    """Raises TypeError or ValueError, beginning with `where`, for what cannot give the rows of this type their time.
+    """Raise TypeError or ValueError, beginning with `where`, for what cannot give the rows of this type their time.
+
+    Warns of a strategy for rows that have no timestamps: Flink takes it, and event time stands still.
 
     `timed`: which rows have a timestamp already."""
     if not isinstance(strategy, WatermarkStrategy):
@@ -35,8 +37,10 @@ def check_strategy(strategy: Any, type_info: TypeInformation | None, where: str,
         _check_column(strategy.timestamp_column, type_info, where)
     elif strategy.generates_watermarks and not strategy.assigns_timestamps and timed is not Timed.ALL:
         which = "the rows" if timed is Timed.NONE else "some of the rows (of a part of the union)"
-        raise ValueError(f"{where}: WatermarkStrategy.{strategy.name} needs timestamps, and {which} have none: add "
-                         ".with_timestamp_assigner(TimestampAssigner) or .with_timestamp_column(column)")
+        said = (f"{where}: WatermarkStrategy.{strategy.name} reads timestamps, and {which} have none, so they do not "
+                "advance event time before the end of the stream: add .with_timestamp_assigner(TimestampAssigner) or "
+                ".with_timestamp_column(column)")
+        warnings.warn(said, EventTimeWarning, stacklevel=_level_of_program())
 
 
 def _check_column(column: str, type_info: TypeInformation | None, where: str) -> None:

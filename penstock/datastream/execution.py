@@ -6,8 +6,8 @@ from importlib.metadata import entry_points
 from typing import Any, Callable, Protocol
 
 from penstock.common.configuration import Configuration
+from penstock.common.job_client import JobClient
 from penstock.common.options import DeploymentOptions, OptionError
-from penstock.datastream.job_client import JobClient
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.logical import OperatorKind
 

@@ -10,6 +10,7 @@ from penstock.common.checkpointing import CheckpointingMode, RuntimeExecutionMod
 from penstock.common.configuration import Configuration, OptionWarning
 from penstock.common.configuration_sources import load_configuration
 from penstock.common.execution_config import ExecutionConfig
+from penstock.common.job_client import JobClient
 from penstock.common.job_execution import JobExecutionResult
 from penstock.common.last_words import install_last_words
 from penstock.common.options import (
@@ -27,7 +28,6 @@ from penstock.datastream.checkpoint_config import CheckpointConfig
 from penstock.datastream.data_stream import DataStream, SingleOutputStreamOperator
 from penstock.datastream.event_time import check_strategy, warn_of_silence
 from penstock.datastream.execution import check_connectors, find_data_frames, find_executor
-from penstock.datastream.job_client import JobClient
 from penstock.datastream.node_settings import build_hint, check_max_parallelism, check_parallelism, check_type
 from penstock.datastream.state_backend import StateBackend
 from penstock.graph import pickling
@@ -50,6 +50,7 @@ class StreamExecutionEnvironment:
         self._configuration = configuration
         self._graph = LogicalGraph()
         self._ids = 0
+        self._default_parallelism = self.get_parallelism()
 
     @staticmethod
     def get_execution_environment(configuration: Configuration | None = None) -> StreamExecutionEnvironment:
@@ -203,17 +204,34 @@ class StreamExecutionEnvironment:
         node = self._add_node(OperatorKind.SOURCE, name, source, [], type_info)
         return SingleOutputStreamOperator(self, [Input(node)], type_info)
 
+    def _graph_with(self, inputs: list[Input]) -> LogicalGraph:
+        """Return the graph, with the operators of `inputs` in it: they may have been declared for an earlier job."""
+        for given in inputs:
+            self._graph.include(given.node)
+        return self._graph
+
     def _add_node(
         self, kind: OperatorKind, name: str, function: Any, inputs: list[Input], output_type: TypeInformation | None
     ) -> Node:
+        self._keep_parallelism()
         node = self._graph.add(Node(self._ids, kind, name, function, inputs, output_type))
         self._ids += 1
         return node
 
     # ---- execution -----------------------------------------------------------------------------------------------
 
+    def _keep_parallelism(self) -> None:
+        """Give the operators that were declared before a change of the default parallelism the one of before."""
+        default = self.get_parallelism()
+        if default != self._default_parallelism:
+            for node in self._graph.nodes:
+                if node.parallelism is None:
+                    node.parallelism = self._default_parallelism
+            self._default_parallelism = default
+
     def get_job_graph(self, job_name: str | None = None) -> JobGraph:
         """What would run now. Raises where the program makes no sense; warns where its event time will stand still."""
+        self._keep_parallelism()
         job_graph = build_job_graph(self._graph, self._configuration, self._job_name(job_name))
         warn_of_silence(self._graph)
         return job_graph

@@ -138,5 +138,13 @@ class LogicalGraph:
     nodes: list[Node] = field(default_factory=list)
 
     def add(self, node: Node) -> Node:
+        """Append a node. What it reads and is not here yet, because it was declared for an earlier job, comes first."""
+        for given in node.inputs:
+            self.include(given.node)
         self.nodes.append(node)
         return node
+
+    def include(self, node: Node) -> None:
+        """Add a node, and all that it reads, unless it is here already."""
+        if node not in self.nodes:
+            self.add(node)

@@ -9,9 +9,9 @@ from pathlib import Path
 from pyspark.version import __version__ as PYSPARK_VERSION
 
 from penstock.common.configuration import Configuration
+from penstock.common.job_client import JobClient
 from penstock.common.job_id import JobID
 from penstock.common.options import CheckpointingOptions, ResourceManagerOptions, StateRecoveryOptions
-from penstock.datastream.job_client import JobClient
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.pickling import dumps
 from penstock.runtime.job_master.fit import check_fit

@@ -11,9 +11,9 @@ from types import FrameType
 from typing import Any, Callable
 
 from penstock.common.completable_future import CompletableFuture
+from penstock.common.job_client import JobClient
 from penstock.common.job_execution import JobExecutionError, JobExecutionResult, JobStatus
 from penstock.common.job_id import JobID
-from penstock.datastream.job_client import JobClient
 from penstock.runtime.job_master.outcome import JobOutcome
 from penstock.runtime.report import JobReport
 

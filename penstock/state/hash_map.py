@@ -8,6 +8,7 @@ from typing import Any, Iterator, Mapping, NamedTuple
 
 import pyarrow as pa
 
+from penstock.common.named_rows import reducing
 from penstock.protocol.keys import KeyDecoder
 from penstock.protocol.snapshot import StateSchema
 from penstock.state.backend import EncodedState, StateSchemaError
@@ -139,7 +140,8 @@ def _handle(descriptor: Any, table: StateTable, at: CurrentKey, changeable: bool
         case "map":
             return MapHandle(table, at, changeable)
         case "reducing":
-            return ReducingHandle(table, at, changeable, descriptor.get_reduce_function())
+            reduce = reducing(descriptor.get_reduce_function(), descriptor.type_info)
+            return ReducingHandle(table, at, changeable, reduce)
         case _:
             return AggregatingHandle(table, at, changeable, descriptor.get_agg_function())
 

@@ -1,5 +1,30 @@
-"""Sources and sinks, in PyFlink's modules."""
+"""Sources and sinks, in PyFlink's modules. The names that PyFlink had here before 1.16 are found here, too."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
 
 from penstock.datastream.connectors.base import Sink, Source
+
+_ELSEWHERE = {
+    "BucketAssigner": "file_system",
+    "FileEnumeratorProvider": "file_system",
+    "FileSink": "file_system",
+    "FileSource": "file_system",
+    "FileSourceBuilder": "file_system",
+    "NumberSequenceSource": "number_seq",
+    "OutputFileConfig": "file_system",
+    "RollingPolicy": "file_system",
+    "StreamFormat": "file_system",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a connector when its name is asked for: formats bring libraries with them."""
+    if name in _ELSEWHERE:
+        return getattr(import_module(f"{__name__}.{_ELSEWHERE[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = ["Sink", "Source"]

@@ -223,7 +223,7 @@ class RowWriteFormat(FileWriteFormat):
 class _RowPart(PartWriter):
     def __init__(self, file: BinaryIO, encoder: Encoder, row_type: TypeInformation) -> None:
         self._file = file
-        self._encode = encoder.encode
+        self._encode = encoder.for_type(row_type).encode
         self._row_type = row_type
 
     def write(self, batch: pa.RecordBatch) -> None:

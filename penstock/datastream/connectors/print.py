@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from penstock.common.flink_text import printed
 from penstock.common.scalar_types import PICKLED
 from penstock.datastream.connectors.base import Sink, SinkWriter, WriterContext
 
 
 class PrintSink(Sink):
-    """Prints `str(row)` as Flink does: `identifier:subtask> row`, without what is not needed (the subtask at
-    parallelism 1, the identifier where there is none). Subtasks are counted from 1. Rows are printed when they
-    arrive, so a restart prints some of them again.
+    """Prints rows on the driver's terminal, in the text that PyFlink gives them (`penstock.common.flink_text`).
+
+    A line is `identifier:subtask> row`. The subtask, counted from 1, is left out at parallelism 1, and the identifier
+    if there is none. Rows are printed when they arrive, so a restart prints some of them again.
     """
 
     def __init__(self, identifier: str | None = None) -> None:
@@ -24,12 +26,13 @@ class PrintSink(Sink):
 class _PrintWriter(SinkWriter):
     def __init__(self, identifier: str, context: WriterContext) -> None:
         self._row_type = context.input_type or PICKLED
+        self._text = printed(context.input_type)
         self._emit = context.emit
         subtask = [str(context.subtask + 1)] if context.parallelism > 1 else []
         parts = ([identifier] if identifier else []) + subtask
         self._prefix = ":".join(parts) + "> " if parts else ""
 
     def write(self, batch: pa.RecordBatch) -> None:
-        prefix = self._prefix
-        text = "\n".join([f"{prefix}{row}" for row in self._row_type.decode(batch)])
+        prefix, text_of_row = self._prefix, self._text
+        text = "\n".join([f"{prefix}{text_of_row(row)}" for row in self._row_type.decode(batch)])
         self._emit(text.split("\n"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterator
 
+from penstock.common.named_rows import reducing
 from penstock.datastream.output_tag import OutputTag
 from penstock.graph.job_graph import Operator
 from penstock.runtime.event_time.timers import Timer
@@ -190,7 +191,7 @@ class ReduceOperator(RowOperator):
         self._state = self.context.internal_value_state("_reduced", self.operator.output_type)
 
     def pipe(self, rows: Iterator[Any]) -> Iterator[Any]:
-        reduce, state = self.function.reduce, self._state
+        reduce, state = reducing(self.function.reduce, self.operator.output_type), self._state
         try:
             for row in rows:
                 before = state.value()

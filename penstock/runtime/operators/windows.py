@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, Callable, Iterator
 
 from penstock.common.columns import ColumnType
+from penstock.common.named_rows import reducing
 from penstock.common.types import Types
 from penstock.datastream.functions import KeyedStateStore, ProcessWindowFunction
 from penstock.datastream.window import TimeWindow
@@ -55,7 +56,7 @@ class WindowOperator(RowOperator):
         """(kept, row) -> kept."""
         reduce, aggregate = self.spec.reduce, self.spec.aggregate
         if reduce is not None:
-            return reduce.reduce  # type: ignore[no-any-return]
+            return reducing(reduce.reduce, self.spec.element_type)
         if aggregate is not None:
             add = aggregate.add
             return lambda kept, row: add(row, kept)

@@ -10,7 +10,10 @@ PYFLINK = {
     "common": "CompletableFuture Configuration Duration Encoder ExecutionConfig JobExecutionResult JobID JobStatus "
     "RestartStrategies Row RowKind SimpleStringSchema Time TypeInformation Types WatermarkStrategy",
     "common.typeinfo": "Types TypeInformation",
-    "common.types": "Types",
+    "common.types": "Row RowKind Types",
+    "common.job_client": "JobClient",
+    "common.job_status": "JobStatus",
+    "common.job_execution_result": "JobExecutionResult",
     "common.watermark_strategy": "WatermarkStrategy TimestampAssigner",
     "common.serialization": "Encoder SimpleStringSchema SerializationSchema DeserializationSchema",
     "common.configuration": "Configuration",
@@ -23,6 +26,9 @@ PYFLINK = {
     "RuntimeExecutionMode StreamExecutionEnvironment FileSystemCheckpointStorage JobManagerCheckpointStorage "
     "CoFlatMapFunction CoMapFunction CoProcessFunction ConnectedStreams KeyedCoProcessFunction OutputTag "
     "ProcessWindowFunction TimeDomain TimerService Window WindowAssigner WindowFunction WindowedStream",
+    "datastream.execution_mode": "RuntimeExecutionMode",
+    "datastream.connectors": "BucketAssigner FileEnumeratorProvider FileSink FileSource FileSourceBuilder "
+    "NumberSequenceSource OutputFileConfig RollingPolicy Sink Source StreamFormat",
     "datastream.functions": "MapFunction FlatMapFunction FilterFunction KeyedProcessFunction ProcessFunction "
     "ReduceFunction AggregateFunction KeySelector Partitioner RuntimeContext NullByteKeySelector CoMapFunction "
     "CoFlatMapFunction CoProcessFunction KeyedCoProcessFunction ProcessWindowFunction WindowFunction",

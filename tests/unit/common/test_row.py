@@ -16,7 +16,8 @@ def test_rows_are_made_as_in_pyflink():
     assert person("Alice", 11).as_dict() == {"name": "Alice", "age": 11}
     assert Row.of_kind(RowKind.UPDATE_AFTER, 1).get_row_kind() is RowKind.UPDATE_AFTER
     assert str(RowKind.DELETE) == "-D"
-    assert 1 in named and "x" not in named
+    assert "name" in named and "x" not in named and 1 not in named
+    assert "name" in person and 1 in Row(1)
     assert repr(named) == "Row(id=1, name='a')" and repr(Row(1)) == "<Row(1)>"
 
 

@@ -80,7 +80,7 @@ class TestExactlyOnce:
         found = files_below(tmp_path)
         assert [os.path.dirname(name) for name in found] == ["day=2026-01-30", "day=2026-01-31"]
         text = (tmp_path / found[1]).read_text()
-        assert text == {"json": '{"id":1,"name":"n1"}\n', "csv": '1,"n1"\n', "text": "Row(id=1, name='n1')\n"}[kind]
+        assert text == {"json": '{"id":1,"name":"n1"}\n', "csv": '1,"n1"\n', "text": "+I[1, n1]\n"}[kind]
 
 
 @settings(max_examples=25, deadline=None)

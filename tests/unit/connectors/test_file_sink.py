@@ -157,7 +157,7 @@ def test_prefix_and_suffix(tmp_path):
     SinkRun(sink.with_output_file_config(config).build(), [batch(pairs(0, 1))], PAIR).finish()
     (name,) = visible_names(tmp_path)
     assert name.startswith("flights-") and name.endswith(".txt")
-    assert (tmp_path / name).read_text() == "(0, 'n0')\n"
+    assert (tmp_path / name).read_text() == "(0,n0)\n"
 
 
 @pytest.mark.parametrize("prefix", ["", ".part", "_part", "a/b"])

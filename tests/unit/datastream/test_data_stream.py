@@ -301,8 +301,6 @@ def test_a_row_that_does_not_fit_is_refused_when_the_source_is_declared(env):
     [
         (lambda env: env.from_source(3, WatermarkStrategy.no_watermarks(), "s"), TypeError, "takes a Source"),
         (lambda env: env.from_source(CollectionSource([1]), None, "s"), TypeError, "takes a WatermarkStrategy"),
-        (lambda env: env.from_source(CollectionSource([1]), WatermarkStrategy.for_monotonous_timestamps(), "clicks"),
-         ValueError, "source 'clicks': WatermarkStrategy.for_monotonous_timestamps needs timestamps"),
         (lambda env: env.from_source(CollectionSource([1], Types.LONG()), WatermarkStrategy.no_watermarks(), "s",
                                      Types.STRING()), TypeError, "produces LONG, type_info says STRING"),
         (lambda env: env.from_collection([1], int), TypeError, r"write Types\.LONG\(\)"),

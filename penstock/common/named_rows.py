@@ -1,0 +1,30 @@
+"""Gives positional rows the field names of their declared type, so that the next function finds them."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from penstock.common.composite_types import RowType
+from penstock.common.row import Row
+from penstock.common.typeinfo import TypeInformation
+
+Reduce = Callable[[Any, Any], Any]
+
+
+def reducing(reduce: Reduce, type_info: TypeInformation | None) -> Reduce:
+    """Return `reduce` with named results, if rows of this type have names.
+
+    Its result is the first argument of its next call. After a restore that would have names, because state is decoded
+    by its type; before one it would not, if the function returned `Row(...)` by position.
+    """
+    if not isinstance(type_info, RowType):
+        return reduce
+    names = type_info.field_names
+
+    def reduced(first: Any, second: Any) -> Any:
+        made = reduce(first, second)
+        if type(made) is tuple or (type(made) is Row and made.get_field_names() is None):
+            return Row.of_fields(names, made) if len(made) == len(names) else made
+        return made
+
+    return reduced
