@@ -313,6 +313,9 @@ class Cluster:
     def pass_time(self, elapsed_ms: float) -> None:
         self.world.pass_time(elapsed_ms)
 
+    def now_ms(self) -> float:
+        return self.world.now_ms
+
     def violate(self, what: str) -> None:
         self.world.violate(what)
 

@@ -26,7 +26,7 @@ class RangesSource(Source):
         return Types.LONG()
 
     def create_enumerator(self, parallelism: int, restored: bytes | None) -> SplitEnumerator:
-        kind = _OwnedSplits if self.owned else FixedSplitEnumerator
+        kind = OwnedSplits if self.owned else FixedSplitEnumerator
         if restored is not None:
             return kind.restored(restored)
         pairs = enumerate(zip(self.bounds, self.bounds[1:]))
@@ -36,7 +36,7 @@ class RangesSource(Source):
         return _Reader(self)
 
 
-class _OwnedSplits(FixedSplitEnumerator):
+class OwnedSplits(FixedSplitEnumerator):
     def next_splits(self, subtask: int) -> list[bytes] | None:
         for place, split in enumerate(self._splits):
             if decode_split(split)["owner"] == subtask:

@@ -16,6 +16,9 @@ class Surroundings(Protocol):
     def pass_time(self, elapsed_ms: float) -> None:
         """The caller is busy for that long."""
 
+    def now_ms(self) -> float:
+        """Return the time of the world, which no process sees."""
+
     def violate(self, what: str) -> None: ...
 
     def fail_now(self) -> bool:

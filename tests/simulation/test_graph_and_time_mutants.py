@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from penstock.protocol.snapshot import ChannelTime
 from penstock.runtime import restore
+from penstock.runtime.event_time import idleness
 from penstock.runtime.job_master import fit
 from penstock.simulation.running import run_seed
 from penstock.simulation.scenarios import run_scenario
@@ -46,10 +48,35 @@ def parts_are_looked_for_in_the_vertex_of_the_head(patch: Patch) -> None:
     patch(restore.SubtaskRestore, "part", of_head)
 
 
+# ---- idleness -------------------------------------------------------------------------------------------------------
+
+
+def a_split_is_idle_only_when_all_are_quiet(patch: Patch) -> None:
+    patch(idleness.IdleTimers, "is_silent", lambda self, split: self.all_quiet)
+
+
+def idle_timers_count_the_time_of_draining(patch: Patch) -> None:
+    made = idleness.IdleTimers.__init__
+
+    def counts_at_once(self: Any, timeout_ms: float, monotonic_ms: Any) -> None:
+        made(self, timeout_ms, monotonic_ms)
+        self._counted_until_ms = monotonic_ms()
+
+    patch(idleness.IdleTimers, "__init__", counts_at_once)
+
+
+def restores_forget_that_idle_was_said(patch: Patch) -> None:
+    restored_time = restore.SubtaskRestore.restored_time
+    patch(restore.SubtaskRestore, "restored_time", lambda self: replace(restored_time(self), idle=False))
+
+
 MUTANTS: list[tuple[Callable[[Patch], None], str | range, str]] = [
     (rows_on_vanished_edges_are_dropped, "graph-changes-at-every-resume", "rows lost"),
     (new_edges_start_at_the_furthest_producer, "graph-changes-at-every-resume", "is late"),
     (parts_are_looked_for_in_the_vertex_of_the_head, "graph-changes-at-every-resume", "rows lost"),
+    (a_split_is_idle_only_when_all_are_quiet, "a-split-pauses-beside-a-busy-one", "time stood still"),
+    (idle_timers_count_the_time_of_draining, "idleness-counts-no-draining", "is late"),
+    (restores_forget_that_idle_was_said, "a-split-pauses-beside-a-busy-one", "is late"),
 ]
 
 

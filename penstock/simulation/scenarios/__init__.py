@@ -11,6 +11,7 @@ from penstock.simulation.scenarios import (
     cut,
     event_time,
     finishing,
+    idleness,
     publication,
     rescaling,
     restoring,
@@ -29,9 +30,8 @@ def _name(scenario: type[Scenario]) -> str:
 
 
 _PARTS = (
-    cut, barriers, restoring, rescaling, changed_graphs, state, event_time, finishing, publication, shortening,
-    storage, sweeping,
-    slots,
+    cut, barriers, restoring, rescaling, changed_graphs, state, event_time, idleness, finishing, publication,
+    shortening, storage, sweeping, slots,
 )  # fmt: skip
 SCENARIOS: dict[str, type[Scenario]] = {_name(scenario): scenario for part in _PARTS for scenario in part.SCENARIOS}
 
