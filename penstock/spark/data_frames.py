@@ -173,7 +173,9 @@ class JobFiles:
         if keep and self._temporary is None:
             return
         for folder in self._written:
-            _remove(folder)
+            # Starts that were killed while they wrote have left others for the same operator.
+            for left in folder.parent.glob(f"{folder.name.rpartition('-')[0]}-*"):
+                _remove(left)
         self._written.clear()
 
 

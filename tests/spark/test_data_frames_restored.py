@@ -101,6 +101,7 @@ def test_files_of_a_start_that_was_killed_are_not_taken_for_the_checkpoints(fram
             part.write_bytes(part.read_bytes().replace(old.encode(), new.encode()))
     started(frame, root, output, job).wait(WAIT_MS)
     assert committed(output) == EXPECTED
+    assert folders(job) == [], "no checkpoint needs any of them"
 
 
 def test_a_directory_that_was_moved_or_copied_is_resumed_there(frame, tmp_path: Path):
