@@ -217,6 +217,9 @@ class CheckpointCoordinator:
             missing = ", ".join(map(str, pending.missing))
             detail = f"not acknowledged within {self.settings.timeout_ms / 1000:g} s by slot(s) {missing}"
             effects += self._fail(pending, failure_reasons.EXPIRED, detail, now_ms)
+            if isinstance(effects[-1], FailJob):
+                # The generation ends with this. Without it: what is triggered next finds no generation.
+                return effects
         if self._next_trigger_ms is not None and self._next_trigger_ms <= now_ms and self._interval_ms is not None:
             self._next_trigger_ms = max(self._next_trigger_ms + self._interval_ms, now_ms)
             if self._decider.queued == 0:

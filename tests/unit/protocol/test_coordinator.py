@@ -208,6 +208,13 @@ def test_decline_aborts_and_the_next_one_may_go() -> None:
     assert coordinator.on_decline(decline(1), 102.0) == [], "a second decline of one checkpoint"
 
 
+def test_nothing_is_triggered_after_an_expiry_that_fails_the_job() -> None:
+    coordinator = started(timeout_ms=200.0, concurrent_max=2)
+    coordinator.on_time(100.0)
+    effects = coordinator.on_time(300.0)
+    assert isinstance(effects[-1], FailJob) and triggered(effects) == []
+
+
 def test_expiry_names_the_slots_that_are_missing_and_fails_the_job_beyond_what_is_tolerable() -> None:
     coordinator = started(timeout_ms=50.0)
     coordinator.on_ack(ack(1, 0), 1.0)
