@@ -13,12 +13,12 @@ from penstock.common.types import Types
 from penstock.datastream.state import ListStateDescriptor, ValueStateDescriptor
 from penstock.graph.job_graph import Edge, JobGraph, Operator, Vertex
 from penstock.graph.logical import OperatorKind
-from penstock.protocol.coverage import verify
 from penstock.protocol.keys import KeyEncoder
 from penstock.protocol.log_entries import CheckpointEntry, Ended, Fence
 from penstock.protocol.messages import Decline, Message, SlotAck
 from penstock.protocol.snapshot import InputCut, Metadata, OutputCut, Piece
 from penstock.runtime.batches import as_batch, declared_key, wire_schema
+from penstock.simulation.coverage import uncovered
 from penstock.simulation.output import Output, Row
 from penstock.simulation.store import SharedObjects
 from penstock.simulation.streams import Expected
@@ -98,6 +98,8 @@ class LogChecker:
     objects_max: int = 0
     """The most objects of the log at once."""
     _newest_checkpoint_at: int = -1
+    _named: set[str] = field(default_factory=set)
+    """Metadata of the retained checkpoints, and the segments that it names."""
     _newest_id: int = 0
     _failures_at_end: int | None = None
     _late: set[str] = field(default_factory=set)
@@ -123,6 +125,7 @@ class LogChecker:
             return
         if entry.incarnation != self.owner:
             self.world.violate(f"log entry {sequence} is by {entry.incarnation}, but {self.owner} has put its fence")
+        self._named = self._named_by(entry.retained)
         if isinstance(entry, Ended):
             self._failures_at_end = self.shared.failures
         if isinstance(entry, CheckpointEntry):
@@ -160,6 +163,17 @@ class LogChecker:
         found = parse(name.removeprefix(f"{self.directory}/"))
         if isinstance(found, LogName) and found.sequence >= self.base:
             self.world.violate(f"log entry {found.sequence} is deleted, but the log counts from {self.base}")
+        path = name.removeprefix(f"{self.directory}/")
+        if path in self._named:
+            self.world.violate(f"{path} is deleted, but a checkpoint that is retained needs it")
+
+    def _named_by(self, retained: list[str]) -> set[str]:
+        named = set(retained)
+        for path in retained:
+            data = self._object(path)
+            if data is not None:
+                named.update(segment.path for segment in decode_metadata(data, path).segments)
+        return named
 
     def _object(self, path: str) -> bytes | None:
         return self.shared.objects.get(f"{self.directory}/{path}")
@@ -175,7 +189,7 @@ class LogChecker:
         self.told(metadata)
         graph, what = self.graphs.get(entry.incarnation, self.workload.graph), f"checkpoint {entry.checkpoint_id}"
         self.draining += metadata.draining
-        for violation in verify(graph.edges, metadata.subtasks):
+        for violation in uncovered(graph.edges, metadata.subtasks):
             self.world.violate(f"{what}: {violation}")
         expected = {(v.index, s) for v in graph.vertices for s in range(v.parallelism)}
         if {(s.vertex, s.subtask) for s in metadata.subtasks} != expected:
@@ -275,11 +289,7 @@ class LogChecker:
             return
         newest = next((e for e in reversed(self.entries) if not isinstance(e, Fence)), None)
         retained = set(newest.retained) if newest is not None else set()
-        named = set(retained)
-        for path in retained:
-            data = self._object(path)
-            if data is not None:
-                named.update(s.path for s in decode_metadata(data, path).segments)
+        named = self._named_by(list(retained))
         skip = len(self.directory) + 1
         for name in sorted(self.shared.objects):
             if not name.startswith(f"{self.directory}/"):

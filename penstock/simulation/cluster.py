@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.common.options import CheckpointingOptions
 from penstock.protocol.log_entries import Ended
-from penstock.protocol.messages import Message, Restored, SubtaskFailed
+from penstock.protocol.messages import Message, Restored, SlotAck, SubtaskFailed
 from penstock.protocol.rescale import edges_in_flight
 from penstock.protocol.snapshot import Metadata
 from penstock.runtime.job_master.outcome import JobOutcome
@@ -207,6 +207,8 @@ class Cluster:
 
     def _on_sent(self, process: str, message: Message) -> None:
         self.answers.on_sent(process, message)
+        if isinstance(message, SlotAck):
+            self.strikes.on_acknowledged()
         if isinstance(message, SubtaskFailed):
             is_expected = self.expected_failure is not None and self.expected_failure in message.error
             if is_expected or "simulated" in message.error:

@@ -17,6 +17,8 @@ class FaultPlan:
 
     `kinds` are drawn from (names of methods of `Strikes`), `count` of them in all. `store` is
     what the store does all the time, `outage` what it does while it has one. `*_share`: see `SlotKeeper`.
+    `aimed`: "after_a_restore" kills a slot once more at the first checkpoint after a restore; "before_a_publication"
+    kills a slot or the driver between a trigger and its publication, while the job drains if it ever does.
     `rescale_share`: of the drivers that resume the job, so many run it at other parallelisms."""
 
     kinds: tuple[str, ...] = ()
@@ -28,6 +30,7 @@ class FaultPlan:
     retry_share: float = 0.0
     recovering_share: float = 0.0
     rescale_share: float = 0.0
+    aimed: str | None = None
 
     @property
     def is_calm(self) -> bool:

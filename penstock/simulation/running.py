@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import traceback
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from penstock.simulation.cluster import Cluster
 from penstock.simulation.faults import random_faults
-from penstock.simulation.settings import Bounds, changes_graph, random_configuration, random_pace, spares_of
+from penstock.simulation.settings import (
+    Bounds,
+    aimed_of,
+    changes_graph,
+    random_configuration,
+    random_pace,
+    restarts_of,
+    spares_of,
+)
 from penstock.simulation.workload import random_workload
 from penstock.simulation.world import World
 
@@ -41,10 +49,13 @@ def build(seed: int, with_trace: bool = False) -> Cluster:
     configuration.set("slotmanager.redundant-taskmanager-num", spares_of(seed))
     workload = random_workload(random, configuration)
     world = World(random.getrandbits(64), [] if with_trace else None)
+    restarts_of(seed, configuration)
     checkpointing = "execution.checkpointing.interval" in configuration.key_set()
     faults = random_faults(random, checkpointing)
     if checkpointing and faults.rescale_share and changes_graph(seed):
         workload.change_graphs(Random(f"graphs of {seed}"))
+    if checkpointing and not faults.is_calm:
+        faults = replace(faults, aimed=aimed_of(seed))
     return Cluster(world, workload, faults, pace, Bounds())
 
 

@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 from penstock.common.configuration import Configuration
+from penstock.common.options import CheckpointingOptions
 from penstock.simulation.scale import SMALL, Scale, random_scale
 
 CHECKPOINT_ROOT = "/checkpoints"
@@ -55,6 +56,31 @@ def spares_of(seed: int) -> int:
 def changes_graph(seed: int) -> bool:
     """Return whether the job's graph changes when it is resumed; a source of chance of its own, as for spares."""
     return Random(f"changes of {seed}").random() < 0.35
+
+
+def restarts_of(seed: int, configuration: Configuration) -> None:
+    """Sets delays of restarts, and whether a failed checkpoint is tolerated, from a source of chance of their own."""
+    apart = Random(f"restarts of {seed}")
+    strategy = apart.choice(("as drawn", "as drawn", "fixed", "exponential", "rate"))
+    if strategy == "fixed":
+        configuration.set("restart-strategy.fixed-delay.delay", apart.choice(("700 ms", "3 s")))
+    elif strategy == "exponential":
+        configuration.set("restart-strategy.type", "exponential-delay")
+        configuration.set("restart-strategy.exponential-delay.initial-backoff", "200 ms")
+        configuration.set("restart-strategy.exponential-delay.max-backoff", "2 s")
+    elif strategy == "rate":
+        configuration.set("restart-strategy.type", "failure-rate")
+        configuration.set("restart-strategy.failure-rate.max-failures-per-interval", 1_000_000)
+        configuration.set("restart-strategy.failure-rate.delay", "400 ms")
+    # Where a checkpoint may expire though nothing has gone wrong, a failed one must be tolerated.
+    never_expires = configuration.get(CheckpointingOptions.CHECKPOINTING_TIMEOUT).ms >= 60_000
+    if never_expires and apart.random() < 0.25:
+        configuration.set("execution.checkpointing.tolerable-failed-checkpoints", 0)
+
+
+def aimed_of(seed: int) -> str | None:
+    """Which faults are aimed at a moment of the protocol, besides those that a plan draws. See `Strikes`."""
+    return Random(f"aimed at {seed}").choice((None, None, None, "after_a_restore", "before_a_publication"))
 
 
 def random_configuration(random: Random, pace: Pace) -> Configuration:

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from penstock.simulation.cluster import Cluster, Driver
 
 
+AIMED_MAX = 2
+AIMED_AT_ANY_AFTER_MS = 300.0
+"""From then on a kill is aimed at any checkpoint, not only at one that is taken while the job drains."""
+
+
 class Strikes:
     """`store_faults`: what the store does now. `failing_*`: how many calls are still to fail."""
 
@@ -28,9 +33,12 @@ class Strikes:
         self.store_faults: StoreFaults = faults.store
         self.failing_functions = 0
         self.failing_commits = 0
+        self._aimed_left = AIMED_MAX
+        self._has_restored = False
 
     def on_running(self) -> None:
         """A generation runs: the first one, or one after a fault that was to be followed by the next right away."""
+        self._has_restored = self._has_begun
         if not self._has_begun:
             self._has_begun = True
             self._plan()
@@ -161,7 +169,27 @@ class Strikes:
         """The same, once a checkpoint holds rows that were on their way."""
         self._waits_for_rows = True
 
+    def on_acknowledged(self) -> None:
+        """A slot has acknowledged a checkpoint, which is not published yet."""
+        host = self._newest.host
+        if self._faults.aimed == "before_a_publication" and self._aimed_left and host.has_begun:
+            is_draining = host.master.is_draining
+            if is_draining or self._world.now_ms > AIMED_AT_ANY_AFTER_MS:
+                self._aim("kill_driver" if self._aimed_left % 2 else "kill_slot")
+
+    def _aim(self, kind: str) -> None:
+        self._aimed_left -= 1
+        self._world.after(0.0, None, self._strike_unless_over, kind)
+
+    def _strike_unless_over(self, kind: str) -> None:
+        if not self._cluster.is_over:
+            self.strike(kind)
+
     def on_published(self, metadata: Metadata) -> None:
+        is_aimed = self._faults.aimed == "after_a_restore" and self._aimed_left > 0
+        if is_aimed and self._has_restored and not metadata.is_final:
+            self._has_restored = False
+            self._aim("kill_slot")
         if self._waits_for_rows and edges_in_flight(metadata) and not metadata.is_final:
             self._waits_for_rows = False
             self._world.after(0.0, None, self._rescale_unless_over)

@@ -16,7 +16,7 @@ TELLING = {
     "every-source-had-ended": 24,
     "final-watermark-at-another-parallelism": 1,
     "last-word-beside-an-idle-producer": 7,
-    "layers-of-different-time": 2,
+    "layers-of-different-time": 31,
     "owners-of-different-time": 8,
     "released-while-a-checkpoint-is-pending": 26,
     "resumed-in-the-middle-of-draining": 7,

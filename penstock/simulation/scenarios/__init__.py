@@ -6,6 +6,7 @@ import re
 
 from penstock.simulation.running import Verdict
 from penstock.simulation.scenarios import (
+    aimed,
     barriers,
     changed_graphs,
     cut,
@@ -30,7 +31,7 @@ def _name(scenario: type[Scenario]) -> str:
 
 
 _PARTS = (
-    cut, barriers, restoring, rescaling, changed_graphs, state, event_time, idleness, finishing, publication,
+    aimed, cut, barriers, restoring, rescaling, changed_graphs, state, event_time, idleness, finishing, publication,
     shortening, storage, sweeping, slots,
 )  # fmt: skip
 SCENARIOS: dict[str, type[Scenario]] = {_name(scenario): scenario for part in _PARTS for scenario in part.SCENARIOS}
