@@ -8,6 +8,7 @@ found by one that comes later, and a better one is to be noted.
 from __future__ import annotations
 
 TELLING = {
+    "a-split-pauses-beside-a-busy-one": 35,
     "barrier-between-columnar-windows": 9,
     "barrier-between-timers": 1,
     "barrier-waits-for-a-generator": 5,
@@ -15,6 +16,7 @@ TELLING = {
     "driver-killed-before-commit": 2,
     "every-source-had-ended": 24,
     "final-watermark-at-another-parallelism": 1,
+    "graph-changes-at-every-resume": 46,
     "last-word-beside-an-idle-producer": 7,
     "layers-of-different-time": 31,
     "owners-of-different-time": 8,
