@@ -131,6 +131,10 @@ class FileWriteFormat(ABC):
     """How one kind of file is written. Pickled with the sink."""
 
     default_suffix: str = ""
+    is_concatenable: bool = True
+    """Files of this format, one behind the other, are a file of this format."""
+    is_appended: bool = False
+    """What has been written to a file never changes, and may end after any row: a part may outlive a checkpoint."""
 
     @abstractmethod
     def validate(self, input_type: TypeInformation | None) -> None:

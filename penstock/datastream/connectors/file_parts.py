@@ -4,6 +4,11 @@
     pending      the same, ending in .pending: durable, and awaits its commit
     visible      <prefix>-<uid>-<subtask>-<checkpoint>-<number>-<incarnation><suffix>
 
+A part that outlives a checkpoint is known by its name in progress, which stays as a second link while it is pending.
+After a restart nobody appends to it: a writer of the old generation, of which nobody knows whether it has ended, might
+do the same. Its bytes up to the checkpoint are copied to a part of the new generation. Where the part has become
+visible since (an older checkpoint is restored), they are found under its final name.
+
 All three lie in the sink's directory, or the last in a bucket below it, so that each step is one atomic rename.
 Readers such as Spark leave out names that begin with a dot. The final name is fixed when the part becomes pending, and
 stands in the committable, so that a commit can be repeated: pending gone and final there means that it was done.
@@ -13,7 +18,10 @@ What a killed attempt leaves behind is removed by the writers of later generatio
 - Only files of the same owner (a hash of job id and operator uid) and of an older generation are touched. An older
   generation has been revoked: whatever it still does is refused, so none of its files can newly become part of a
   checkpoint. A writer of an old generation that wakes up late removes nothing of a younger one.
-- A file in progress is in no checkpoint, ever: it is removed.
+- A file in progress of a sink that finishes its parts at every checkpoint, and joins none, is in no checkpoint: it is
+  removed. Otherwise a writer's state names the files in progress that it goes on with, and how many of their bytes;
+  others of that predecessor are removed. A writer without a state is that of a job without a checkpoint, or a new one;
+  it removes files in progress of its own subtask, at its own parallelism.
 - A pending file is in a checkpoint, or was prepared for one that never was. A writer's state names those that its
   predecessor had prepared and not yet seen committed. The newest checkpoint of a job is what its newest generation
   starts from, so pending files of that predecessor which its state does not name are in no checkpoint: they are
@@ -28,7 +36,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Set
 from dataclasses import asdict, dataclass
 
 import pyarrow as pa
@@ -36,6 +44,9 @@ import pyarrow as pa
 from penstock.datastream.connectors.base import Committer, OutputGone, SinkError, WriterContext
 
 _HIDDEN_NAME = re.compile(r"\.([0-9a-f]{24})-(\d+)of(\d+)-g(-?\d+)\.(-?\d+)-.+-\d+\.(inprogress|pending)")
+
+_PART_NAME = re.compile(r"\.[0-9a-f]{24}-(\d+)of\d+-g-?\d+\.-?\d+-(.+)-(\d+)\.inprogress")
+"""(subtask, incarnation, number)"""
 
 
 @dataclass(frozen=True)
@@ -68,6 +79,11 @@ class PartNames:
             f"{self.suffix}"
         )
 
+    def owns(self, name: str) -> bool:
+        """Return whether a hidden file is one of this job's and operator's."""
+        match = _HIDDEN_NAME.fullmatch(name)
+        return match is not None and match[1] == self.owner
+
     @property
     def _incarnation(self) -> str:
         return re.sub(r"[^A-Za-z0-9]+", "_", self.context.incarnation)
@@ -82,13 +98,16 @@ class FileCommittable:
     pending: str
     final: str
     size: int
+    superseded: tuple[str, ...] = ()
+    """Names of hidden files whose rows are in this one, removed after the commit."""
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self), sort_keys=True).encode()
 
     @staticmethod
     def decode(data: bytes) -> FileCommittable:
-        return FileCommittable(**json.loads(data))
+        fields = json.loads(data)
+        return FileCommittable(**{**fields, "superseded": tuple(fields.get("superseded", ()))})
 
     @property
     def pending_path(self) -> str:
@@ -115,6 +134,9 @@ class FileCommitter(Committer):
         for part in parts:
             with naming(part.final_path, "committed"):
                 _commit(part)
+                for name in part.superseded:
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(os.path.join(part.directory, name))
         for directory in sorted({directory for part in parts for directory in part.directories}, reverse=True):
             with naming(directory, "synchronized"):
                 synchronize_directory(directory)
@@ -167,14 +189,18 @@ def _size(path: str) -> int | None:
 
 
 def remove_leftovers(
-    directory: str, names: PartNames, predecessors: set[tuple[int, int]], awaiting: Iterable[str]
+    directory: str, names: PartNames, predecessors: set[tuple[int, int]], kept: Set[str], outlives_checkpoints: bool
 ) -> None:
-    """Removes what older generations left behind (see the rules above).
+    """Remove what older generations left behind (see the rules above).
 
-    :param predecessors: (subtask, parallelism) of the writers whose state this writer was restored from.
-    :param awaiting: paths of the pending files that those states name.
+    Args:
+        directory: The sink's directory.
+        names: The names of this writer's parts.
+        predecessors: (subtask, parallelism) of the writers whose state this writer was restored from.
+        kept: Names of the files that those states name.
+        outlives_checkpoints: Parts in progress may be in a checkpoint.
     """
-    context, kept = names.context, {os.path.basename(path) for path in awaiting}
+    context = names.context
     if not context.job_id:
         return
     for name in os.listdir(directory):
@@ -184,13 +210,40 @@ def remove_leftovers(
         subtask, parallelism = int(match[2]), int(match[3])
         if (int(match[4]), int(match[5])) >= tuple(context.generation):
             continue
-        if match[6] == "inprogress":
+        if match[6] == "inprogress" and not outlives_checkpoints:
             is_leftover = subtask % context.parallelism == context.subtask
         else:
-            is_leftover = (subtask, parallelism) in predecessors and name not in kept
+            is_predecessor = (subtask, parallelism) in predecessors
+            is_own = not predecessors and match[6] == "inprogress"
+            is_own = is_own and (subtask, parallelism) == (context.subtask, context.parallelism)
+            is_leftover = (is_predecessor or is_own) and name not in kept
         if is_leftover:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(directory, name))
+
+
+def find_part(directory: str, name: str, bucket: str) -> str:
+    """Return where the bytes of a part in progress are now: it may have become pending, or visible, since.
+
+    Raises:
+        OutputGone: They are nowhere.
+    """
+    pending = name.removesuffix(".inprogress") + ".pending"
+    for path in (os.path.join(directory, name), os.path.join(directory, pending)):
+        if os.path.exists(path):
+            return path
+    match = _PART_NAME.fullmatch(name)
+    folder = os.path.join(directory, bucket)
+    if match is not None and os.path.isdir(folder):
+        final = re.compile(rf".+-{match[1]}-\d{{6,}}-{int(match[3]):04}-{re.escape(match[2])}(\..*)?")
+        found = [entry for entry in os.listdir(folder) if final.fullmatch(entry)]
+        if len(found) == 1:
+            return os.path.join(folder, found[0])
+    raise OutputGone(
+        f"rows of a completed checkpoint are lost: {os.path.join(directory, name)}, which holds them, does not exist, "
+        "and neither does the file that it has become. Was it removed, or taken away by a loader? Put it back, or "
+        "start from a newer checkpoint."
+    )
 
 
 def synchronize_directory(path: str) -> None:

@@ -1,8 +1,9 @@
 """Rows into files, exactly once.
 
-Rows go into part files of the writer, one per bucket. At a barrier the parts are finished, made durable and become
-pending; they are renamed to their final names when the checkpoint has completed (see `file_parts`). Without
-checkpointing this happens once, at the end of the job.
+Rows go into part files of the writer, one per bucket. At a barrier the parts are made durable. Those that the rolling
+policy finishes become pending, and are renamed to their final names when the checkpoint has completed (see
+`file_parts`); the others are in the writer's state, with their length. With compaction finished parts wait to be
+joined. Without checkpointing all this happens once, at the end of the job.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from penstock.common.serialization import Encoder
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.connectors.base import Committer, Sink, SinkWriter, WriterContext
 from penstock.datastream.connectors.buckets import BucketAssigner
+from penstock.datastream.connectors.file_compaction import FileCompactor, FileCompactStrategy
 from penstock.datastream.connectors.file_formats import FileWriteFormat, PartWriter
 from penstock.datastream.connectors.file_listing import local_path
 from penstock.datastream.connectors.file_parts import FileCommitter, PartNames, naming
 from penstock.datastream.connectors.file_writer import FileWriter
 from penstock.datastream.connectors.parquet import ParquetBulkWriters
+from penstock.datastream.connectors.rolling_policy import RollingPolicy
 
-_PART_BYTES_DEFAULT = 128 << 20
 _OPEN_BUCKETS_MAX = 64
 
 
@@ -72,30 +74,6 @@ class OutputFileConfigBuilder:
         return OutputFileConfig(self._prefix, self._suffix)
 
 
-@dataclass(frozen=True)
-class RollingPolicy:
-    """When a part is finished and another one begun: at every checkpoint, and at `part_size` bytes (None: only at
-    checkpoints). Because no part outlives a checkpoint, a job with rare checkpoints makes few and large files."""
-
-    part_size: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.part_size is not None and self.part_size <= 0:
-            raise ValueError(f"part_size must be greater than 0 bytes, not {self.part_size}")
-
-    @staticmethod
-    def default_rolling_policy(
-        part_size: int = _PART_BYTES_DEFAULT, rollover_interval: int = 60_000, inactivity_interval: int = 60_000
-    ) -> RollingPolicy:
-        """The intervals (ms) are Flink's, for parts that outlive checkpoints. Ours do not, and a finished part is
-        visible no earlier than its checkpoint: they change nothing."""
-        return RollingPolicy(part_size)
-
-    @staticmethod
-    def on_checkpoint_rolling_policy() -> RollingPolicy:
-        return RollingPolicy()
-
-
 class FileSink(Sink):
     """Writes rows to files in `base_path`, or in buckets below it, each row exactly once where checkpoints are taken.
 
@@ -112,7 +90,9 @@ class FileSink(Sink):
         names: OutputFileConfig,
         buckets: BucketAssigner,
         open_buckets_max: int,
+        compaction: tuple[FileCompactStrategy, FileCompactor] | None = None,
     ) -> None:
+        self._compaction = compaction
         self._directory = os.path.abspath(local_path(base_path))
         self._format = format
         self._rolling = rolling
@@ -154,8 +134,9 @@ class FileSink(Sink):
             PartNames(context, self._names.part_prefix, self._names.part_suffix),
             self._buckets,
             restored,
-            part_size_max=self._rolling.part_size,
+            rolling=self._rolling,
             open_parts_max=self._open_buckets_max,
+            compaction=self._compaction,
         )
 
     def create_committer(self) -> Committer:
@@ -172,6 +153,30 @@ class FileSinkBuilder:
         self._names = OutputFileConfig(part_suffix=format.default_suffix)
         self._buckets = BucketAssigner.base_path_bucket_assigner()
         self._open_buckets_max = _OPEN_BUCKETS_MAX
+        self._compaction: tuple[FileCompactStrategy, FileCompactor] | None = None
+
+    def enable_compact(self, strategy: FileCompactStrategy, compactor: FileCompactor) -> FileSinkBuilder:
+        """Join small files before they become visible.
+
+        Args:
+            strategy: When files are joined: `FileCompactStrategy.builder()`.
+            compactor: How: `FileCompactor.concat_file_compactor()` or `FileCompactor.parquet_file_compactor()`.
+
+        Raises:
+            ValueError: Files of this format cannot be joined so.
+        """
+        if not isinstance(strategy, FileCompactStrategy):
+            raise TypeError(f"enable_compact() takes a FileCompactStrategy (builder().build()), got {strategy!r}")
+        if not isinstance(compactor, FileCompactor):
+            raise TypeError(f"enable_compact() takes a FileCompactor, got {compactor!r}")
+        compactor.check(self._format)
+        self._compaction = strategy, compactor
+        return self
+
+    def disable_compact(self) -> FileSinkBuilder:
+        """Let every part become a file."""
+        self._compaction = None
+        return self
 
     def with_rolling_policy(self, rolling_policy: RollingPolicy) -> FileSinkBuilder:
         self._rolling = rolling_policy
@@ -201,12 +206,15 @@ class FileSinkBuilder:
 
     def build(self) -> FileSink:
         return FileSink(
-            self._base_path, self._format, self._rolling, self._names, self._buckets, self._open_buckets_max
-        )
+            self._base_path, self._format, self._rolling, self._names, self._buckets, self._open_buckets_max,
+            self._compaction,
+        )  # fmt: skip
 
 
 class RowWriteFormat(FileWriteFormat):
     """One row after the other, as an encoder writes it."""
+
+    is_appended = True
 
     def __init__(self, encoder: Encoder) -> None:
         if not isinstance(encoder, Encoder):

@@ -1,25 +1,30 @@
-"""The writer of a file sink: the parts that are open, one per bucket, and those that wait for a barrier."""
+"""The writer of a file sink: parts that are open, parts that wait to be joined, and what a barrier makes of them."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import shutil
+import time
 from dataclasses import dataclass
 from typing import BinaryIO
 
 import pyarrow as pa
 
-from penstock.datastream.connectors.base import SinkError, SinkWriter
+from penstock.datastream.connectors.base import OutputGone, SinkError, SinkWriter
 from penstock.datastream.connectors.buckets import BucketAssigner
+from penstock.datastream.connectors.file_compaction import Compaction, FileCompactor, FileCompactStrategy
 from penstock.datastream.connectors.file_formats import FileWriteFormat, PartWriter
 from penstock.datastream.connectors.file_parts import (
     FileCommittable,
     PartNames,
+    find_part,
     naming,
     remove_leftovers,
     synchronize_directory,
 )
+from penstock.datastream.connectors.rolling_policy import RollingPolicy
 
 _BUFFER_BYTES = 1 << 20
 _BUFFERED_ROWS_BYTES_MAX = 128 << 20
@@ -32,21 +37,46 @@ class _OpenPart:
     path: str
     file: BinaryIO
     rows: PartWriter
+    began_s: float
+    written_s: float
+    durable_bytes: int | None = None
+    """Its length at the last barrier, if it has outlived one: then a checkpoint may name it."""
 
 
 @dataclass(frozen=True)
 class _FinishedPart:
-    """Durable, and not pending yet."""
+    """A durable file that is not pending yet. `superseded`: hidden files whose rows are in this one."""
 
     number: int
     bucket: str
     size: int
+    is_named: bool = False
+    superseded: tuple[str, ...] = ()
+
+
+@dataclass
+class _Gathered:
+    """The parts of a bucket that wait to be joined, and since how many checkpoints."""
+
+    parts: list[tuple[str, int]]
+    checkpoints: int = 0
+
+
+@dataclass(frozen=True)
+class _Joining:
+    """A compaction under way. Its parts stay in the writer's state until it has ended."""
+
+    number: int
+    bucket: str
+    parts: list[tuple[str, int]]
+    work: Compaction
 
 
 class FileWriter(SinkWriter):
     """
-    :param part_size_max: the size in bytes at which a part is finished; None: at checkpoints alone.
+    :param rolling: when a part is finished.
     :param open_parts_max: how many buckets have an open part.
+    :param compaction: when finished parts are joined, and how; None: each becomes a file.
     """
 
     def __init__(
@@ -56,26 +86,36 @@ class FileWriter(SinkWriter):
         names: PartNames,
         buckets: BucketAssigner,
         restored: list[bytes],
-        part_size_max: int | None,
+        rolling: RollingPolicy,
         open_parts_max: int,
+        compaction: tuple[FileCompactStrategy, FileCompactor] | None = None,
     ) -> None:
         self._directory = directory
         self._format = format
         self._names = names
         self._buckets = buckets
-        self._part_size_max = part_size_max
+        self._rolling = rolling
         self._open_parts_max = open_parts_max
+        self._compaction = compaction
         self._written_type = buckets.written_type(names.context.input_type)
         self._open: dict[str, _OpenPart] = {}
         """By bucket, the one that was written longest ago first."""
         self._number = 0
         self._finished: list[_FinishedPart] = []
+        self._gathered: dict[str, _Gathered] = {}
+        self._joining: list[_Joining] = []
+        self._is_ended = False
         states = [json.loads(state) for state in restored]
         self._awaiting: list[str] = [path for state in states for path in state["awaiting"]]
+        parts = [part for state in states for part in state.get("parts", ())]
         predecessors = {(state["subtask"], state["parallelism"]) for state in states}
+        kept = {os.path.basename(path) for path in self._awaiting} | {part["name"] for part in parts}
         with naming(directory, "written to"):
             os.makedirs(directory, exist_ok=True)
-            remove_leftovers(directory, names, predecessors, self._awaiting)
+            outlives = format.is_appended or compaction is not None
+            remove_leftovers(directory, names, predecessors, kept, outlives)
+            for part in parts:
+                self._go_on_with(part["name"], part["bucket"], part["size"])
 
     def write(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows == 0:
@@ -86,39 +126,145 @@ class FileWriter(SinkWriter):
             self._bound_buffers()
 
     def prepare_commit(self, checkpoint_id: int) -> list[bytes]:
-        for bucket in list(self._open):
-            self._finish_part(bucket)
-        committables = []
-        for finished in self._finished:
-            final = os.path.join(finished.bucket, self._names.final(finished.number, checkpoint_id))
-            part = FileCommittable(self._directory, self._names.pending(finished.number), final, finished.size)
-            with naming(part.pending_path, "written"):
-                os.rename(self._path(finished.number), part.pending_path)
-            committables.append(part)
-        if committables:
+        is_last = self._is_ended or not self._names.context.checkpointing
+        now_s, names_changed = time.monotonic(), False
+        for bucket, part in list(self._open.items()):
+            open_ms, idle_ms = (now_s - part.began_s) * 1000, (now_s - part.written_s) * 1000
+            if is_last or not self._format.is_appended or self._rolling.rolls(open_ms, idle_ms):
+                self._finish_part(bucket)
+            else:
+                names_changed = names_changed or part.durable_bytes is None
+                self._keep_part(part)
+        committables = [self._pending(finished, checkpoint_id) for finished in self._take_finished(is_last)]
+        if committables or names_changed or self._gathered:
             with naming(self._directory, "synchronized"):
                 synchronize_directory(self._directory)
-        self._finished = []
         self._awaiting += [part.pending_path for part in committables]
         return [part.encode() for part in committables]
 
     def snapshot(self) -> list[bytes]:
         self._awaiting = [path for path in self._awaiting if os.path.exists(path)]
         context = self._names.context
-        state = {"subtask": context.subtask, "parallelism": context.parallelism, "awaiting": self._awaiting}
+        parts = [
+            (os.path.basename(part.path), bucket, part.durable_bytes)
+            for bucket, part in self._open.items()
+            if part.durable_bytes is not None
+        ]
+        parts += [(name, bucket, size) for bucket, name, size in self._unjoined()]
+        state = {
+            "subtask": context.subtask, "parallelism": context.parallelism, "awaiting": self._awaiting,
+            "parts": [{"name": name, "bucket": bucket, "size": size} for name, bucket, size in parts],
+        }  # fmt: skip
         return [json.dumps(state).encode()]
 
+    def finish(self) -> None:
+        """Let the next barrier finish all parts, and join what waits."""
+        self._is_ended = True
+
     def close(self) -> None:
-        left = [self._path(finished.number) for finished in self._finished]
+        left = [self._path(finished.number) for finished in self._finished if not finished.is_named]
         for part in self._open.values():
             part.rows.abandon()
             with contextlib.suppress(OSError):
                 part.file.close()
-            left.append(part.path)
-        self._open, self._finished = {}, []
+            if part.durable_bytes is None:
+                left.append(part.path)
+        for joining in self._joining:
+            with contextlib.suppress(Exception):
+                joining.work.result()
+            left.append(self._path(joining.number))
+        self._open, self._finished, self._joining = {}, [], []
         for path in left:
             with contextlib.suppress(OSError):
                 os.unlink(path)
+
+    # ---- parts that outlive a checkpoint ------------------------------------------------------------------------
+
+    def _keep_part(self, part: _OpenPart) -> None:
+        """Make an open part durable as it is; rows that come later are written behind."""
+        with naming(part.path, "written"):
+            part.file.flush()
+            os.fsync(part.file.fileno())
+            part.durable_bytes = os.fstat(part.file.fileno()).st_size
+
+    def _go_on_with(self, name: str, bucket: str, size: int) -> None:
+        """Take over a part of the checkpoint: its first `size` bytes, in a file that nobody else writes to."""
+        found = find_part(self._directory, name, bucket)
+        number, path = self._next_part()
+        with open(found, "rb") as old, open(path, "xb") as new:
+            _copy(old, new, size, found)
+            new.flush()
+            os.fsync(new.fileno())
+        superseded = (name,) if self._names.owns(name) else ()
+        self._finished.append(_FinishedPart(number, bucket, size, superseded=superseded))
+
+    def _pending(self, finished: _FinishedPart, checkpoint_id: int) -> FileCommittable:
+        final = os.path.join(finished.bucket, self._names.final(finished.number, checkpoint_id))
+        name, pending = self._names.in_progress(finished.number), self._names.pending(finished.number)
+        superseded = (*finished.superseded, name) if finished.is_named else finished.superseded
+        part = FileCommittable(self._directory, pending, final, finished.size, superseded)
+        with naming(part.pending_path, "written"):
+            # A restore of an older checkpoint looks for the name that stands there.
+            place = os.link if finished.is_named else os.rename
+            place(self._path(finished.number), part.pending_path)
+        return part
+
+    # ---- compaction ---------------------------------------------------------------------------------------------
+
+    def _take_finished(self, is_last: bool) -> list[_FinishedPart]:
+        """Return the parts that become pending now."""
+        if self._compaction is None:
+            ready, self._finished = self._finished, []
+            return ready
+        strategy, compactor = self._compaction
+        for gathered in self._gathered.values():
+            gathered.checkpoints += 1
+        for part in self._finished:
+            waiting = self._gathered.setdefault(part.bucket, _Gathered([]))
+            waiting.parts.append((self._names.in_progress(part.number), part.size))
+            waiting.parts += [(name, 0) for name in part.superseded]
+        self._finished = []
+        for bucket, gathered in list(self._gathered.items()):
+            size = sum(size for _, size in gathered.parts)
+            if is_last or strategy.is_due(size, gathered.checkpoints + 1):
+                del self._gathered[bucket]
+                self._join(bucket, gathered.parts, compactor)
+        done = [joining for joining in self._joining if is_last or joining.work.is_done]
+        self._joining = [joining for joining in self._joining if joining not in done]
+        return [self._joined(joining) for joining in done]
+
+    def _join(self, bucket: str, parts: list[tuple[str, int]], compactor: FileCompactor) -> None:
+        names = [name for name, size in parts if size]
+        groups = [names] if compactor.joins and len(names) > 1 else [[name] for name in names]
+        for group in groups:
+            number, path = self._next_part()
+            paths = [os.path.join(self._directory, name) for name in group]
+            superseded = parts if len(groups) == 1 else [(name, size) for name, size in parts if name in group]
+
+            def work(paths: list[str] = paths, path: str = path) -> int:
+                with naming(path, "written"), open(path, "xb", buffering=_BUFFER_BYTES) as file:
+                    if len(paths) == 1:
+                        with open(paths[0], "rb") as part:
+                            shutil.copyfileobj(part, file, _BUFFER_BYTES)
+                    else:
+                        compactor.compact(paths, file)
+                    file.flush()
+                    os.fsync(file.fileno())
+                    return os.fstat(file.fileno()).st_size
+
+            self._joining.append(_Joining(number, bucket, superseded, Compaction(work)))
+
+    def _joined(self, joining: _Joining) -> _FinishedPart:
+        superseded = tuple(name for name, _ in joining.parts if self._names.owns(name))
+        return _FinishedPart(joining.number, joining.bucket, joining.work.result(), superseded=superseded)
+
+    def _unjoined(self) -> list[tuple[str, str, int]]:
+        """Return (bucket, name, size) of the parts that wait to be joined, or are being joined."""
+        waiting = [(bucket, *part) for bucket, gathered in self._gathered.items() for part in gathered.parts]
+        waiting += [(joining.bucket, *part) for joining in self._joining for part in joining.parts]
+        return [(bucket, name, size) for bucket, name, size in waiting if size]
+
+    # ---- open parts ---------------------------------------------------------------------------------------------
 
     def _write(self, bucket: str, rows: pa.RecordBatch) -> None:
         part = self._open.pop(bucket, None)
@@ -129,7 +275,9 @@ class FileWriter(SinkWriter):
         self._open[bucket] = part
         with naming(part.path, "written"):
             part.rows.write(rows)
-            is_full = self._part_size_max is not None and part.rows.written_bytes >= self._part_size_max
+            part.written_s = time.monotonic()
+            part_size = self._rolling.part_size
+            is_full = part_size is not None and part.rows.written_bytes >= part_size
         if is_full:
             self._finish_part(bucket)
 
@@ -141,12 +289,12 @@ class FileWriter(SinkWriter):
                     f"{name[:100]}... is no name of a directory in {self._directory}: it has {len(os.fsencode(name))} "
                     f"bytes, and {_NAME_BYTES_MAX} is the most. Make buckets of a column with shorter values."
                 )
-        number, path = self._number, self._path(self._number)
+        number, path = self._next_part()
         with naming(path, "written"):
             file = open(path, "xb", buffering=_BUFFER_BYTES)  # noqa: SIM115
-            self._number += 1
+            now_s = time.monotonic()
             try:
-                return _OpenPart(number, path, file, self._format.start(file, self._written_type))
+                return _OpenPart(number, path, file, self._format.start(file, self._written_type), now_s, now_s)
             except BaseException:
                 file.close()
                 raise
@@ -159,7 +307,7 @@ class FileWriter(SinkWriter):
             os.fsync(part.file.fileno())
             size = os.fstat(part.file.fileno()).st_size
             part.file.close()
-        self._finished.append(_FinishedPart(part.number, bucket, size))
+        self._finished.append(_FinishedPart(part.number, bucket, size, is_named=part.durable_bytes is not None))
         del self._open[bucket]
 
     def _bound_buffers(self) -> None:
@@ -170,5 +318,23 @@ class FileWriter(SinkWriter):
             with naming(part.path, "written"):
                 part.rows.write_buffered()
 
+    def _next_part(self) -> tuple[int, str]:
+        number = self._number
+        self._number += 1
+        return number, self._path(number)
+
     def _path(self, number: int) -> str:
         return os.path.join(self._directory, self._names.in_progress(number))
+
+
+def _copy(old: BinaryIO, new: BinaryIO, size: int, name: str) -> None:
+    left = size
+    while left:
+        data = old.read(min(left, _BUFFER_BYTES))
+        if not data:
+            raise OutputGone(
+                f"{name} has {size - left} bytes, and its checkpoint says {size}: it was changed from outside. Start "
+                "from another checkpoint."
+            )
+        new.write(data)
+        left -= len(data)
