@@ -1,14 +1,15 @@
 """Writes what a slot's subtasks captured: one segment per checkpoint, then one acknowledgement for all of them.
 
 It is an actor with a mailbox of its own. Keyed state is encoded as soon as the snapshot is taken, because the stream
-pays for it until then, and what is large is written as it is encoded; what was in flight follows when the last
-subtask's windows have closed.
+pays for it until then, and what is large is written as it is encoded, one range in a step; what was in flight follows
+when the last subtask's windows have closed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Callable
+from typing import Callable, NamedTuple
 
 import msgspec
 
@@ -30,6 +31,7 @@ from penstock.runtime.batches import as_messages, wire_schema
 from penstock.runtime.mailbox import Mailbox
 from penstock.runtime.ports import Clock
 from penstock.runtime.snapshots import CapturedChannel, SubtaskCapture
+from penstock.state.backend import EncodedState
 from penstock.storage.segments import SegmentWriter
 from penstock.storage.store import ObjectStore, StoreError
 
@@ -64,6 +66,14 @@ class _SlotCheckpoint:
     expected_bytes: int = 0
 
 
+class _Encoding(NamedTuple):
+    """Keyed state of one subtask, some ranges of which are written."""
+
+    capture: SubtaskCapture
+    segment: SegmentWriter
+    ranges: Iterator[EncodedState]
+
+
 class SnapshotWriter:
     """`subtasks`: how many of this slot take part. `new_segment_path(checkpoint id)` is unique. `unpark(checkpoint id)`
     is called when no subtask need rest for it any more: it is written, or over, or too large."""
@@ -83,11 +93,14 @@ class SnapshotWriter:
         self._clock = clock
         self._checkpoints: dict[int, _SlotCheckpoint] = {}
         self._ended: set[int] = set()
-        self._revoked = False
+        self._encoding: _Encoding | None = None
         self.mailbox = Mailbox()
 
     def step(self) -> bool:
-        """Handles one item of mail; False where there was none."""
+        """Write the next range of the state in hand, or handle one item of mail. Return False if there was neither."""
+        if self._encoding is not None:
+            self._encode_next(self._encoding)
+            return True
         if not self.mailbox:
             return False
         item = self.mailbox.take()
@@ -99,11 +112,6 @@ class SnapshotWriter:
             case Ended(checkpoint_id):
                 self._drop(checkpoint_id)
         return True
-
-    def revoke(self) -> None:
-        """From any thread: the generation is over, and does not wait until all of a large state is written. `close`
-        follows."""
-        self._revoked = True
 
     def close(self) -> None:
         """The generation is over: nothing of what is being written stays."""
@@ -124,16 +132,21 @@ class SnapshotWriter:
             checkpoint.expected_bytes += capture.state.expected_bytes
         if checkpoint.expected_bytes > _RESTED_FOR_BYTES_MAX:
             self._unpark(checkpoint_id)
-        if capture.state is None:
-            return
+        if capture.state is not None:
+            self._encoding = _Encoding(capture, checkpoint.segment, capture.state.encode())
+
+    def _encode_next(self, encoding: _Encoding) -> None:
+        """Write one range, so that the end of a generation waits for no more than that."""
+        capture = encoding.capture
         try:
-            for encoded in capture.state.encode():
-                if self._revoked:
-                    return
-                offset, length_bytes, crc = checkpoint.segment.add(encoded.parts, borrowed=True)
-                capture.keyed.append(
-                    StateRange(encoded.operator, encoded.name, 0, offset, length_bytes, crc, encoded.entries)
-                )
+            encoded = next(encoding.ranges, None)
+            if encoded is None:
+                self._encoding = None
+                return
+            offset, length_bytes, crc = encoding.segment.add(encoded.parts, borrowed=True)
+            capture.keyed.append(
+                StateRange(encoded.operator, encoded.name, 0, offset, length_bytes, crc, encoded.entries)
+            )
         except StoreError as error:
             self._decline(capture, failure_reasons.IO_EXCEPTION, str(error))
         except Exception as error:  # whatever a user's object does when it is pickled
@@ -206,6 +219,8 @@ class SnapshotWriter:
         if checkpoint_id in self._ended:
             return
         self._remember(checkpoint_id)
+        if self._encoding is not None and self._encoding.capture.checkpoint_id == checkpoint_id:
+            self._encoding = None
         checkpoint = self._checkpoints.pop(checkpoint_id, None)
         if checkpoint is not None:
             for capture in checkpoint.taken.values():

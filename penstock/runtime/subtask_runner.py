@@ -142,7 +142,6 @@ class WriterRunner:
 
     def revoke(self) -> None:
         self._revoked = True
-        self._writer.revoke()
         self._writer.mailbox.ring()
 
     def wait(self, timeout_ms: float | None) -> None:

@@ -24,9 +24,10 @@ class Scale:
 
     `pulled_at_once`: output rows of a chain between two looks at the room. `joined_*_bytes`: how much leaves as one
     frame, and when it leaves while more is being made. `quantum_bytes`: a channel's turn at a gate. `fired_at_once`:
-    results of columnar windows between two looks at barriers; `columnar_range_bytes`: of state in one range, and of a
-    segment in memory. `held_rows`: how many wait to be added up before a window; `grouped_rows`, `repeats`: from how
-    many on that is done, and how often keys have to repeat for it."""
+    results of columnar windows between two looks at barriers; `columnar_range_bytes`: of columnar state in one range,
+    and of a segment in memory; `state_range_bytes`: of row state in one range. `held_rows`: how many wait to be added
+    up before a window; `grouped_rows`, `repeats`: from how many on that is done, and how often keys have to repeat for
+    it."""
 
     pulled_at_once: int | None = None
     rows_between_clocks: int | None = None
@@ -40,6 +41,7 @@ class Scale:
     grouped_rows: int | None = None
     repeats: int | None = None
     log_entries: int | None = None
+    state_range_bytes: int | None = None
 
 
 SMALL = Scale(
@@ -55,6 +57,7 @@ SMALL = Scale(
     grouped_rows=4,
     repeats=1,
     log_entries=2,
+    state_range_bytes=100,
 )
 
 
@@ -75,7 +78,8 @@ def random_scale(random: Random) -> Scale:
     apart = Random(repr(scale))
     held_rows, repeats = apart.choice((1, 6, 40, 65_536)), apart.choice((0, 0, 4))
     scale = replace(scale, held_rows=held_rows, grouped_rows=apart.choice((1, 1, 4)), repeats=repeats)
-    return replace(scale, log_entries=apart.choice((1, 2, 8)))
+    scale = replace(scale, log_entries=apart.choice((1, 2, 8)))
+    return replace(scale, state_range_bytes=apart.choice((1, 1_500, 16 * 1024 * 1024)))
 
 
 @contextmanager
@@ -88,6 +92,7 @@ def scaled(scale: Scale) -> Iterator[None]:
         (result_partition, "JOINED_FLUSH_BYTES", scale.joined_flush_bytes),
         (turns, "QUANTUM_BYTES", scale.quantum_bytes),
         (hash_map, "ENTRIES_PER_BATCH", scale.state_entries_per_batch),
+        (hash_map, "BYTES_PER_RANGE", scale.state_range_bytes),
         (columnar_windows, "ROWS_PER_FIRED_GROUP", scale.fired_at_once),
         (columnar_snapshot, "BLOCK_BYTES", scale.columnar_range_bytes),
         (partial_aggregates, "HELD_ROWS_MAX", scale.held_rows),

@@ -9,6 +9,7 @@ from penstock.protocol.frames import UrgentBarrier
 from penstock.runtime.snapshot_writer import Taken
 from penstock.simulation import functions as f
 from penstock.simulation.faults import FaultPlan
+from penstock.simulation.scale import SMALL
 from penstock.simulation.scenarios.scenario import TIMEOUT, UNALIGNED, Scenario
 from penstock.simulation.settings import Pace
 from penstock.simulation.workload import Expected, WorkloadBuilder
@@ -101,6 +102,37 @@ class StateChangedBehindTheBarrier(Scenario):
             self.count += any(isinstance(m, Taken) and m.capture.state is not None for m in mail)
 
 
+class StateChangedBetweenRanges(Scenario):
+    """A row changes state of which the writer has written some ranges and not the others: the dict of a key group that
+    is half written, a list in an entry that comes later. What is written is what was there at the barrier."""
+
+    section = 8
+    options = TIMEOUT | {"penstock.parking.enabled": False, "pipeline.max-parallelism": 4}
+    pace = Pace(step_ms=2.0, scale=replace(SMALL, state_entries_per_batch=1, state_range_bytes=1))
+    faults = FaultPlan(kinds=("kill_slot",), count=5, gap_ms=120.0)
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="sequence", rows=120, parallelism=2, cost_ms=0.1, keys=24)
+        job.sink(job.count(source, 3, cost_ms=0.5), 2)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        if what == "frame" and not isinstance(detail, UrgentBarrier):
+            encoding = who.listener._deployment.writer._encoding
+            self.count += encoding is not None and bool(encoding.capture.keyed)
+
+
+class ColumnsChangedBetweenBlocks(StateChangedBetweenRanges):
+    """A slice changes slots of a table of which the writer has copied some blocks and not the others. What was there
+    before is in the log of the snapshot's view by then, so that the block holds what was there at the barrier."""
+
+    pace = Pace(step_ms=2.0, scale=replace(SMALL, columnar_range_bytes=1))
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="sequence", rows=160, parallelism=2, cost_ms=0.5, keys=24)
+        job.sink(job.roll(source), 2)
+
+
 SCENARIOS: list[type[Scenario]] = [
     OneListYieldedAgainAndAgain, BarrierWaitsForAGenerator, ParkedBesideASlowNeighbour, StateChangedBehindTheBarrier,
+    StateChangedBetweenRanges, ColumnsChangedBetweenBlocks,
 ]  # fmt: skip

@@ -234,7 +234,6 @@ def test_who_lets_go_does_not_write_large_state_to_its_end(tmp_path: Path, monke
         for encoded in list(encode(snapshot)) * 100:
             made.append(encoded)
             yield encoded
-            runner.revoke()
 
     monkeypatch.setattr(HashMapSnapshot, "encode", large)
     job = job_with_state(lambda row: row, LocalStore(tmp_path))
@@ -242,8 +241,10 @@ def test_who_lets_go_does_not_write_large_state_to_its_end(tmp_path: Path, monke
     job.run(turns=25)
     job.trigger(1, 0)
     job.run(until=lambda: bool(made))
-    assert len(made) == 2 and files_of(tmp_path)
+    assert len(made) == 1 and files_of(tmp_path)
+    runner.revoke()
     runner.step()
+    assert len(made) == 1
     assert runner.done and not files_of(tmp_path) and not job.acks
 
 

@@ -1,0 +1,31 @@
+"""Checks the keyed state of a checkpoint as it lies in its segments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.protocol.snapshot import Metadata, StateRange
+from penstock.state.codecs import KEY_COLUMN
+
+
+def repeated_keys(metadata: Metadata, read: Callable[[StateRange], bytes]) -> Iterator[str]:
+    """Yield what is wrong: a range with other entries than it says, a key that a state has twice in a checkpoint."""
+    seen: dict[tuple[str, str], set[Any]] = {}
+    for snapshot in metadata.subtasks:
+        for state in snapshot.keyed:
+            with pa.ipc.open_stream(pa.py_buffer(read(state))) as stream:
+                table = stream.read_all()
+            described = f"state {state.name} of {state.operator}"
+            if table.num_rows != state.entries:
+                yield f"{described}: a range says {state.entries} entries and holds {table.num_rows}"
+            names = [name for name in table.column_names if name == KEY_COLUMN or name.startswith("key.")]
+            columns = [table.column(name).to_pylist() for name in names]
+            known = seen.setdefault((state.operator, state.name), set())
+            for key in zip(*columns, strict=True):
+                if key in known:
+                    yield f"{described}: the entry of a key was written twice"
+                    return
+                known.add(key)

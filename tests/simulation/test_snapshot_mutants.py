@@ -1,0 +1,114 @@
+"""Rules of the thread that writes state while the stream changes it are broken one at a time, and are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.runtime.snapshot_writer import SnapshotWriter
+from penstock.state import tables
+from penstock.state.columnar.snapshot import TableView
+from tests.simulation.finding import assert_found
+
+Patch = Callable[[Any, str, Any], None]
+
+
+def columns_change_without_a_log(patch: Patch) -> None:
+    patch(TableView, "before_write", lambda self, slots, columns: None)
+
+
+def logged_slots_count_in_copied_blocks_only(patch: Patch) -> None:
+    """As if a block that is being copied were done: what changes from then on is not logged."""
+    before_write = TableView.before_write
+
+    def too_early(self: Any, slots: Any, columns: Any) -> None:
+        end = self._copied_end
+        self._copied_end = end + (end > 0) * (1 << self._block_bits)
+        before_write(self, slots, columns)
+        self._copied_end = end
+
+    patch(TableView, "before_write", too_early)
+
+
+def the_newest_change_to_a_slot_counts(patch: Patch) -> None:
+    """Nothing is marked as logged, and the log is put in from its oldest entry to its newest."""
+    sort_log = TableView._sort_log
+
+    def newest_last(self: Any) -> None:
+        sort_log(self)
+        for parts in self._of_block.values():
+            parts.reverse()
+
+    patch(TableView, "_make_marks", lambda self: None)
+    patch(TableView, "_sort_log", newest_last)
+
+
+def entries_are_not_copied_at_first_touch(patch: Patch) -> None:
+    patch(tables.StateTable, "_copy_entry", lambda *arguments: None)
+
+
+def buckets_are_not_copied_at_first_touch(patch: Patch) -> None:
+    def own(self: Any, key_group: int, key: Any) -> None:
+        if self._copy_value is not None and any(s.bucket(key_group) is not None for s in self._snapshots):
+            self._copy_entry(self._copy_value, self.buckets[key_group], key)
+
+    patch(tables.StateTable, "own", own)
+
+
+def buckets_are_released_before_they_are_written(patch: Patch) -> None:
+    bucket = tables.TableSnapshot.bucket
+
+    def taken(self: Any, key_group: int) -> Any:
+        found = bucket(self, key_group)
+        self.release(key_group)
+        return found
+
+    patch(tables.TableSnapshot, "bucket", taken)
+
+
+def a_range_is_left_out(patch: Patch) -> None:
+    encode_next = SnapshotWriter._encode_next
+
+    def forgetful(self: Any, encoding: Any) -> None:
+        encode_next(self, encoding)
+        if len(encoding.capture.keyed) == 2:
+            encoding.capture.keyed.pop()
+
+    patch(SnapshotWriter, "_encode_next", forgetful)
+
+
+def a_range_is_written_twice(patch: Patch) -> None:
+    encode_next = SnapshotWriter._encode_next
+
+    def twice(self: Any, encoding: Any) -> None:
+        encode_next(self, encoding)
+        if len(encoding.capture.keyed) == 1:
+            encoding.capture.keyed.append(encoding.capture.keyed[0])
+
+    patch(SnapshotWriter, "_encode_next", twice)
+
+
+MUTANTS: list[tuple[Callable[[Patch], None], str, str]] = [
+    # (mutant, schedule, the violation that it must cause)
+    (columns_change_without_a_log, "columns-changed-between-blocks", r"rows lost|too many"),
+    (logged_slots_count_in_copied_blocks_only, "columns-changed-between-blocks", r"rows lost|too many"),
+    (the_newest_change_to_a_slot_counts, "columns-changed-between-blocks", r"rows lost|too many"),
+    (entries_are_not_copied_at_first_touch, "state-changed-between-ranges", r"rows seen, \d+ counted|^final state"),
+    (buckets_are_not_copied_at_first_touch, "state-changed-between-ranges", r"rows seen, \d+ counted|^final state"),
+    (buckets_are_released_before_they_are_written, "state-changed-between-ranges", r"rows seen, \d+ counted"),
+    (a_range_is_left_out, "state-changed-between-ranges", r"^final state of .*: \d+ rows"),
+    (a_range_is_written_twice, "state-changed-between-ranges", r"the entry of a key was written twice"),
+    (a_range_is_written_twice, "columns-changed-between-blocks", r"the entry of a key was written twice"),
+]
+
+
+@pytest.mark.parametrize(
+    ("mutant", "schedule", "violation"), MUTANTS, ids=[f"{m.__name__}-{where}" for m, where, _ in MUTANTS]
+)
+def test_a_broken_rule_is_found(
+    mutant: Callable[[Patch], None], schedule: str, violation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutant(monkeypatch.setattr)
+    assert_found(schedule, violation)
