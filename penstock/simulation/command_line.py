@@ -6,7 +6,7 @@ import argparse
 import gc
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
@@ -26,6 +26,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--scenario", help="a named schedule instead of random ones: " + ", ".join(sorted(SCENARIOS)))
     parser.add_argument("--trace", action="store_true", help="a line for each event")
     parser.add_argument("-j", "--jobs", type=int, default=1, metavar="N", help="processes")
+    parser.add_argument(
+        "--stop-at-first", action="store_true", help="end with the first seed that fails, without the others"
+    )
     options = parser.parse_args(arguments)
     if options.scenario is not None and options.scenario not in SCENARIOS:
         parser.error(f"there is no scenario {options.scenario!r}; there are: {', '.join(sorted(SCENARIOS))}")
@@ -36,10 +39,12 @@ def main(arguments: list[str] | None = None) -> int:
     started_s = time.monotonic()
     failed: list[Verdict] = []
     faults: Counter[str] = Counter()
-    checkpoints = rescales = drained = came_about = 0
-    for done, verdict in enumerate(_verdicts(seeds, options.scenario, options.jobs)):
+    checkpoints = rescales = drained = came_about = done = 0
+    verdicts = _verdicts(seeds, options.scenario, options.jobs)
+    for verdict in verdicts:
         if done and done % SEEDS_PER_PROGRESS == 0:
             print(f"{done} of {len(seeds)} seeds, {time.monotonic() - started_s:.0f} s", flush=True)
+        done += 1
         faults.update(verdict.faults)
         checkpoints += verdict.published
         rescales += verdict.rescales
@@ -52,16 +57,19 @@ def main(arguments: list[str] | None = None) -> int:
             failed.append(verdict)
             if len(failed) <= FAILURES_TOLD_MAX:
                 _tell(verdict, options.scenario, with_trace=not options.trace)
+            if options.stop_at_first:
+                verdicts.close()
+                break
     if options.scenario is None:
         told = ", ".join(f"{kind} {count}" for kind, count in sorted(faults.items()))
         print(f"{rescales} rescales; {checkpoints} checkpoints published, {drained} of them while the job drained")
         print(f"faults: {told or 'none'}; {time.monotonic() - started_s:.0f} s")
     else:
-        print(f"the schedule has come about in {came_about} of {len(seeds)} runs")
+        print(f"the schedule has come about in {came_about} of {done} runs")
         if not came_about and not failed:
             failed.append(Verdict(seeds[0], ["the schedule has not come about"]))
             print("  that proves nothing: it counts as a violation; try more seeds")
-    print(f"{len(seeds)} seeds, {sum(len(v.violations) for v in failed)} violations")
+    print(f"{done} seeds, {sum(len(v.violations) for v in failed)} violations")
     return 1 if failed else 0
 
 
@@ -70,13 +78,17 @@ def _seeds(text: str) -> range:
     return range(int(first), int(end)) if colon else range(int(first), int(first) + 1)
 
 
-def _verdicts(seeds: range, scenario: str | None, jobs: int) -> Iterator[Verdict]:
+def _verdicts(seeds: range, scenario: str | None, jobs: int) -> Generator[Verdict, None, None]:
+    """Yield verdicts in the order of their seeds. Closed early, it starts no further seeds."""
     work: Iterable[tuple[str | None, int]] = ((scenario, seed) for seed in seeds)
     if jobs <= 1:
         yield from map(_run, work)
         return
     with ProcessPoolExecutor(jobs, get_context("spawn"), _leave_garbage_to_the_end_of_a_run) as pool:
-        yield from pool.map(_run_and_collect, work, chunksize=4)
+        try:
+            yield from pool.map(_run_and_collect, work, chunksize=4)
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def _leave_garbage_to_the_end_of_a_run() -> None:

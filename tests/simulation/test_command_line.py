@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 
 import pytest
 
 from penstock.protocol import channel
+from penstock.simulation import command_line
 from penstock.simulation.command_line import main
 from penstock.simulation.running import run_seed
 
@@ -28,6 +30,24 @@ def test_a_failure_prints_its_seed_a_trace_and_the_command_that_shows_it_again(
     assert any(line.startswith(f"seed {seed} FAILED") for line in lines)
     assert f"  again: python -m penstock.simulation --seeds {seed} --trace" in lines
     assert sum("<- slot" in line or "step " in line for line in lines) > 50
+
+
+def test_it_stops_at_the_first_violation(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel.InputChannel, "head", lambda self: self.queue[0] if self.queue else None)
+    failing = (seed for seed in range(7, 100) if run_seed(seed).violations)
+    first, second = next(failing), next(failing)
+    assert main(["--seeds", f"7:{second + 1}", "--stop-at-first"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1].startswith(f"{first - 7 + 1} seeds, ")
+    assert [line for line in lines if "FAILED" in line] == [line for line in lines if f"seed {first} FAILED" in line]
+
+
+def test_verdicts_that_are_closed_early_start_no_further_seeds() -> None:
+    verdicts = command_line._verdicts(range(2, 100_000), None, 2)
+    assert next(verdicts).seed == 2
+    started_s = time.monotonic()
+    verdicts.close()
+    assert time.monotonic() - started_s < 60
 
 
 def test_a_scenario_says_whether_it_came_about(capsys: pytest.CaptureFixture[str]) -> None:
