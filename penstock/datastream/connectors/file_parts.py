@@ -235,7 +235,7 @@ def find_part(directory: str, name: str, bucket: str) -> str:
     match = _PART_NAME.fullmatch(name)
     folder = os.path.join(directory, bucket)
     if match is not None and os.path.isdir(folder):
-        final = re.compile(rf".+-{match[1]}-\d{{6,}}-{int(match[3]):04}-{re.escape(match[2])}(\..*)?")
+        final = re.compile(rf".+-{match[1]}-\d{{6,}}-{int(match[3]):04}-{re.escape(match[2])}(\W.*)?")
         found = [entry for entry in os.listdir(folder) if final.fullmatch(entry)]
         if len(found) == 1:
             return os.path.join(folder, found[0])
