@@ -50,6 +50,10 @@ class ControlLink:
         data = network.encoded(message)
         world.after(self._down_free_ms - world.now_ms, self.process, self._arrive_down, data)
 
+    def hold_back(self, delay_ms: float) -> None:
+        """Delay what the driver sends from now on; order is kept."""
+        self._down_free_ms = max(self._down_free_ms, self._network.world.now_ms + delay_ms)
+
     def _arrive_down(self, data: Any) -> None:
         if self.is_open:
             message = self._network.decoded(data, self._network.downward)

@@ -63,6 +63,7 @@ def idle_timers_count_the_time_of_draining(patch: Patch) -> None:
         self._counted_until_ms = monotonic_ms()
 
     patch(idleness.IdleTimers, "__init__", counts_at_once)
+    patch(idleness.IdleTimers, "pause", lambda self: None)
 
 
 def restores_forget_that_idle_was_said(patch: Patch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.common.time import Duration
+from penstock.protocol.messages import Release
 from penstock.protocol.rescale import edges_in_flight
 from penstock.protocol.snapshot import Metadata, SubtaskSnapshot
 from penstock.simulation import clocks
@@ -71,6 +72,12 @@ class IdlenessCountsNoDraining(Rescaled):
         scripts = tuple(Script(owner, owner * _APART, ((0, 120),)) for owner in range(3))
         assigned = scripted(job, scripts, cost_ms=0.3, timeout_ms=60, at_source=False)
         job.sink(job.delay(job.delay(assigned, 1, cost_ms=1.5), 1, cost_ms=1.0), 2)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        """Each phase of draining is made longer than the timeout: what the driver says next takes its time."""
+        super().observe(what, who, detail)
+        if what == "down" and isinstance(detail, Release) and not detail.is_last:
+            who.hold_back(80.0)
 
     def is_right(self, metadata: Metadata) -> bool:
         return bool(edges_in_flight(metadata)) and not metadata.draining
