@@ -61,7 +61,7 @@ class FileCompactStrategy:
             return self
 
         def set_num_compact_threads(self, num_compact_threads: int) -> FileCompactStrategy.Builder:
-            """Accepted for programs of Flink: each writer joins its parts in one thread."""
+            """Accepted for programs of Flink: each writer joins parts to one file at a time."""
             if num_compact_threads < 1:
                 raise ValueError(f"set_num_compact_threads() takes a number of at least 1, got {num_compact_threads}")
             return self
@@ -158,24 +158,32 @@ def _compression_of(file: pq.ParquetFile) -> str:
 
 
 class Compaction:
-    """One joining under way, in a thread of its own, so that the stream goes on."""
+    """Joins parts in a thread of its own, so that the stream goes on. Whoever has `turn` works, the others wait."""
 
-    def __init__(self, work: Callable[[], int]) -> None:
+    def __init__(self, work: Callable[[], int], turn: threading.Lock) -> None:
         self._work = work
+        self._turn = turn
         self._size: int | None = None
         self._error: BaseException | None = None
+        self._is_abandoned = False
         self._thread = threading.Thread(target=self._run, name="file compaction", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         try:
-            self._size = self._work()
+            with self._turn:
+                if not self._is_abandoned:
+                    self._size = self._work()
         except BaseException as error:
             self._error = error
 
     @property
     def is_done(self) -> bool:
         return not self._thread.is_alive()
+
+    def abandon(self) -> None:
+        """Do not begin, if it has not begun. Nobody waits for a file that is being written: its name is removed."""
+        self._is_abandoned = True
 
     def result(self) -> int:
         """Wait for the end; return the size of the file in bytes. Raises what the work raised."""

@@ -18,10 +18,9 @@ What a killed attempt leaves behind is removed by the writers of later generatio
 - Only files of the same owner (a hash of job id and operator uid) and of an older generation are touched. An older
   generation has been revoked: whatever it still does is refused, so none of its files can newly become part of a
   checkpoint. A writer of an old generation that wakes up late removes nothing of a younger one.
-- A file in progress of a sink that finishes its parts at every checkpoint, and joins none, is in no checkpoint: it is
-  removed. Otherwise a writer's state names the files in progress that it goes on with, and how many of their bytes;
-  others of that predecessor are removed. A writer without a state is that of a job without a checkpoint, or a new one;
-  it removes files in progress of its own subtask, at its own parallelism.
+- A writer's state names the files in progress that are in the checkpoint, and how many of their bytes. Whatever the
+  sink's settings are now, these stay until a later checkpoint holds their rows. The state of old subtask s goes to the
+  new subtask s modulo the parallelism, so that one removes all other files in progress of s.
 - A pending file is in a checkpoint, or was prepared for one that never was. A writer's state names those that its
   predecessor had prepared and not yet seen committed. The newest checkpoint of a job is what its newest generation
   starts from, so pending files of that predecessor which its state does not name are in no checkpoint: they are
@@ -72,11 +71,11 @@ class PartNames:
     def pending(self, number: int) -> str:
         return self.in_progress(number).removesuffix(".inprogress") + ".pending"
 
-    def final(self, number: int, checkpoint_id: int) -> str:
+    def final(self, number: int, checkpoint_id: int, other_suffix: str | None = None) -> str:
         c = self.context
+        suffix = self.suffix if other_suffix is None else other_suffix
         return (
-            f"{self.prefix}-{c.operator_uid[:8]}-{c.subtask}-{checkpoint_id:06}-{number:04}-{self._incarnation}"
-            f"{self.suffix}"
+            f"{self.prefix}-{c.operator_uid[:8]}-{c.subtask}-{checkpoint_id:06}-{number:04}-{self._incarnation}{suffix}"
         )
 
     def owns(self, name: str) -> bool:
@@ -99,7 +98,7 @@ class FileCommittable:
     final: str
     size: int
     superseded: tuple[str, ...] = ()
-    """Names of hidden files whose rows are in this one, removed after the commit."""
+    """Names of hidden files whose rows are in this one, removed after the commit; paths if they are elsewhere."""
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self), sort_keys=True).encode()
@@ -189,7 +188,7 @@ def _size(path: str) -> int | None:
 
 
 def remove_leftovers(
-    directory: str, names: PartNames, predecessors: set[tuple[int, int]], kept: Set[str], outlives_checkpoints: bool
+    directory: str, names: PartNames, predecessors: set[tuple[int, int]], kept: Set[str]
 ) -> None:
     """Remove what older generations left behind (see the rules above).
 
@@ -198,51 +197,56 @@ def remove_leftovers(
         names: The names of this writer's parts.
         predecessors: (subtask, parallelism) of the writers whose state this writer was restored from.
         kept: Names of the files that those states name.
-        outlives_checkpoints: Parts in progress may be in a checkpoint.
     """
     context = names.context
     if not context.job_id:
         return
     for name in os.listdir(directory):
         match = _HIDDEN_NAME.fullmatch(name)
-        if match is None or match[1] != names.owner:
+        if match is None or match[1] != names.owner or name in kept:
             continue
         subtask, parallelism = int(match[2]), int(match[3])
         if (int(match[4]), int(match[5])) >= tuple(context.generation):
             continue
-        if match[6] == "inprogress" and not outlives_checkpoints:
+        if match[6] == "inprogress":
             is_leftover = subtask % context.parallelism == context.subtask
         else:
-            is_predecessor = (subtask, parallelism) in predecessors
-            is_own = not predecessors and match[6] == "inprogress"
-            is_own = is_own and (subtask, parallelism) == (context.subtask, context.parallelism)
-            is_leftover = (is_predecessor or is_own) and name not in kept
+            is_leftover = (subtask, parallelism) in predecessors
         if is_leftover:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(directory, name))
 
 
-def find_part(directory: str, name: str, bucket: str) -> str:
+def find_part(directories: list[str], name: str, bucket: str, operator_uid: str, suffix: str) -> str:
     """Return where the bytes of a part in progress are now: it may have become pending, or visible, since.
+
+    Args:
+        directories: The sink's directory, then the one that it had when the part was written.
+        name: The part's name in progress.
+        bucket: The bucket that the part belongs to.
+        operator_uid: The uid of the sink.
+        suffix: What visible files of the part's writer end in.
 
     Raises:
         OutputGone: They are nowhere.
     """
     pending = name.removesuffix(".inprogress") + ".pending"
-    for path in (os.path.join(directory, name), os.path.join(directory, pending)):
-        if os.path.exists(path):
-            return path
     match = _PART_NAME.fullmatch(name)
-    folder = os.path.join(directory, bucket)
-    if match is not None and os.path.isdir(folder):
-        final = re.compile(rf".+-{match[1]}-\d{{6,}}-{int(match[3]):04}-{re.escape(match[2])}(\W.*)?")
-        found = [entry for entry in os.listdir(folder) if final.fullmatch(entry)]
-        if len(found) == 1:
-            return os.path.join(folder, found[0])
+    for directory in dict.fromkeys(directories):
+        for path in (os.path.join(directory, name), os.path.join(directory, pending)):
+            if os.path.exists(path):
+                return path
+        folder = os.path.join(directory, bucket)
+        if match is not None and os.path.isdir(folder):
+            begin = rf".+-{re.escape(operator_uid[:8])}-{match[1]}-\d{{6,}}-{int(match[3]):04}-{re.escape(match[2])}"
+            final = re.compile(begin + re.escape(suffix))
+            found = [entry for entry in os.listdir(folder) if final.fullmatch(entry)]
+            if len(found) == 1:
+                return os.path.join(folder, found[0])
     raise OutputGone(
-        f"rows of a completed checkpoint are lost: {os.path.join(directory, name)}, which holds them, does not exist, "
-        "and neither does the file that it has become. Was it removed, or taken away by a loader? Put it back, or "
-        "start from a newer checkpoint."
+        f"rows of a completed checkpoint are lost: {os.path.join(directories[-1], name)}, which holds them, does not "
+        "exist, and neither does the file that it has become. Was it removed, or taken away by a loader? Put it back, "
+        "or start from a newer checkpoint."
     )
 
 

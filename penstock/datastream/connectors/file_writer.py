@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
+import threading
 import time
-from dataclasses import dataclass
-from typing import BinaryIO
+from dataclasses import dataclass, replace
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
+from penstock.common.scalar_types import PICKLED
 from penstock.datastream.connectors.base import OutputGone, SinkError, SinkWriter
 from penstock.datastream.connectors.buckets import BucketAssigner
 from penstock.datastream.connectors.file_compaction import Compaction, FileCompactor, FileCompactStrategy
@@ -45,20 +46,22 @@ class _OpenPart:
 
 @dataclass(frozen=True)
 class _FinishedPart:
-    """A durable file that is not pending yet. `superseded`: hidden files whose rows are in this one."""
+    """A durable file that is not pending yet. `superseded`: hidden files whose rows are in this one. `other_suffix`: of
+    a part that a sink of another format or row type has begun; it is not joined with ours."""
 
     number: int
     bucket: str
     size: int
     is_named: bool = False
     superseded: tuple[str, ...] = ()
+    other_suffix: str | None = None
 
 
 @dataclass
 class _Gathered:
     """The parts of a bucket that wait to be joined, and since how many checkpoints."""
 
-    parts: list[tuple[str, int]]
+    parts: list[_FinishedPart]
     checkpoints: int = 0
 
 
@@ -68,7 +71,7 @@ class _Joining:
 
     number: int
     bucket: str
-    parts: list[tuple[str, int]]
+    parts: list[_FinishedPart]
     work: Compaction
 
 
@@ -98,24 +101,25 @@ class FileWriter(SinkWriter):
         self._open_parts_max = open_parts_max
         self._compaction = compaction
         self._written_type = buckets.written_type(names.context.input_type)
+        self._columns = str((self._written_type or PICKLED).schema)
         self._open: dict[str, _OpenPart] = {}
         """By bucket, the one that was written longest ago first."""
         self._number = 0
         self._finished: list[_FinishedPart] = []
         self._gathered: dict[str, _Gathered] = {}
         self._joining: list[_Joining] = []
+        self._compaction_turn = threading.Lock()
         self._is_ended = False
         states = [json.loads(state) for state in restored]
         self._awaiting: list[str] = [path for state in states for path in state["awaiting"]]
-        parts = [part for state in states for part in state.get("parts", ())]
+        parts = [(part, state) for state in states for part in state.get("parts", ())]
         predecessors = {(state["subtask"], state["parallelism"]) for state in states}
-        kept = {os.path.basename(path) for path in self._awaiting} | {part["name"] for part in parts}
+        kept = {os.path.basename(path) for path in self._awaiting} | {part["name"] for part, _ in parts}
         with naming(directory, "written to"):
             os.makedirs(directory, exist_ok=True)
-            outlives = format.is_appended or compaction is not None
-            remove_leftovers(directory, names, predecessors, kept, outlives)
-            for part in parts:
-                self._go_on_with(part["name"], part["bucket"], part["size"])
+            remove_leftovers(directory, names, predecessors, kept)
+            for part, state in parts:
+                self._go_on_with(part["name"], part["bucket"], part["size"], state)
 
     def write(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows == 0:
@@ -150,10 +154,11 @@ class FileWriter(SinkWriter):
             for bucket, part in self._open.items()
             if part.durable_bytes is not None
         ]
-        parts += [(name, bucket, size) for bucket, name, size in self._unjoined()]
+        parts += [(self._names.in_progress(part.number), part.bucket, part.size) for part in self._unjoined()]
         state = {
             "subtask": context.subtask, "parallelism": context.parallelism, "awaiting": self._awaiting,
             "parts": [{"name": name, "bucket": bucket, "size": size} for name, bucket, size in parts],
+            "directory": self._directory, "suffix": self._names.suffix, "columns": self._columns,
         }  # fmt: skip
         return [json.dumps(state).encode()]
 
@@ -170,8 +175,7 @@ class FileWriter(SinkWriter):
             if part.durable_bytes is None:
                 left.append(part.path)
         for joining in self._joining:
-            with contextlib.suppress(Exception):
-                joining.work.result()
+            joining.work.abandon()
             left.append(self._path(joining.number))
         self._open, self._finished, self._joining = {}, [], []
         for path in left:
@@ -187,19 +191,27 @@ class FileWriter(SinkWriter):
             os.fsync(part.file.fileno())
             part.durable_bytes = os.fstat(part.file.fileno()).st_size
 
-    def _go_on_with(self, name: str, bucket: str, size: int) -> None:
-        """Take over a part of the checkpoint: its first `size` bytes, in a file that nobody else writes to."""
-        found = find_part(self._directory, name, bucket)
+    def _go_on_with(self, name: str, bucket: str, size: int, state: dict[str, Any]) -> None:
+        """Take over a part of the checkpoint: its first `size` bytes, in a file that nobody else writes to. `state`: of
+        the writer that began it, perhaps in another directory, format or type."""
+        old_directory, suffix = state.get("directory", self._directory), state.get("suffix", self._names.suffix)
+        directories, uid = [self._directory, old_directory], self._names.context.operator_uid
+        found = find_part(directories, name, bucket, uid, suffix)
         number, path = self._next_part()
         with open(found, "rb") as old, open(path, "xb") as new:
             _copy(old, new, size, found)
             new.flush()
             os.fsync(new.fileno())
-        superseded = (name,) if self._names.owns(name) else ()
-        self._finished.append(_FinishedPart(number, bucket, size, superseded=superseded))
+        superseded = (os.path.join(old_directory, name),) if self._names.owns(name) else ()
+        ours = {"suffix": self._names.suffix, "columns": self._columns}
+        other_suffix = suffix if any(state.get(key, own) != own for key, own in ours.items()) else None
+        self._finished.append(
+            _FinishedPart(number, bucket, size, superseded=superseded, other_suffix=other_suffix)
+        )
 
     def _pending(self, finished: _FinishedPart, checkpoint_id: int) -> FileCommittable:
-        final = os.path.join(finished.bucket, self._names.final(finished.number, checkpoint_id))
+        final_name = self._names.final(finished.number, checkpoint_id, finished.other_suffix)
+        final = os.path.join(finished.bucket, final_name)
         name, pending = self._names.in_progress(finished.number), self._names.pending(finished.number)
         superseded = (*finished.superseded, name) if finished.is_named else finished.superseded
         part = FileCommittable(self._directory, pending, final, finished.size, superseded)
@@ -219,50 +231,49 @@ class FileWriter(SinkWriter):
         strategy, compactor = self._compaction
         for gathered in self._gathered.values():
             gathered.checkpoints += 1
+        ready = [part for part in self._finished if part.other_suffix is not None]
         for part in self._finished:
-            waiting = self._gathered.setdefault(part.bucket, _Gathered([]))
-            waiting.parts.append((self._names.in_progress(part.number), part.size))
-            waiting.parts += [(name, 0) for name in part.superseded]
+            if part.other_suffix is None:
+                self._gathered.setdefault(part.bucket, _Gathered([])).parts.append(part)
         self._finished = []
         for bucket, gathered in list(self._gathered.items()):
-            size = sum(size for _, size in gathered.parts)
+            size = sum(part.size for part in gathered.parts)
             if is_last or strategy.is_due(size, gathered.checkpoints + 1):
                 del self._gathered[bucket]
-                self._join(bucket, gathered.parts, compactor)
+                if compactor.joins and len(gathered.parts) > 1:
+                    self._join(bucket, gathered.parts, compactor)
+                else:
+                    # Checkpoints may name them, so the names in progress stay until the commit.
+                    ready += [replace(part, is_named=True) for part in gathered.parts]
         done = [joining for joining in self._joining if is_last or joining.work.is_done]
         self._joining = [joining for joining in self._joining if joining not in done]
-        return [self._joined(joining) for joining in done]
+        return ready + [self._joined(joining) for joining in done]
 
-    def _join(self, bucket: str, parts: list[tuple[str, int]], compactor: FileCompactor) -> None:
-        names = [name for name, size in parts if size]
-        groups = [names] if compactor.joins and len(names) > 1 else [[name] for name in names]
-        for group in groups:
-            number, path = self._next_part()
-            paths = [os.path.join(self._directory, name) for name in group]
-            superseded = parts if len(groups) == 1 else [(name, size) for name, size in parts if name in group]
+    def _join(self, bucket: str, parts: list[_FinishedPart], compactor: FileCompactor) -> None:
+        number, path = self._next_part()
+        with naming(path, "written"):
+            # The name is made here, not in the thread: then nothing comes back after somebody has removed it.
+            open(path, "xb").close()
+        paths = [self._path(part.number) for part in parts]
 
-            def work(paths: list[str] = paths, path: str = path) -> int:
-                with naming(path, "written"), open(path, "xb", buffering=_BUFFER_BYTES) as file:
-                    if len(paths) == 1:
-                        with open(paths[0], "rb") as part:
-                            shutil.copyfileobj(part, file, _BUFFER_BYTES)
-                    else:
-                        compactor.compact(paths, file)
-                    file.flush()
-                    os.fsync(file.fileno())
-                    return os.fstat(file.fileno()).st_size
+        def work() -> int:
+            with naming(path, "written"), open(path, "r+b", buffering=_BUFFER_BYTES) as file:
+                compactor.compact(paths, file)
+                file.flush()
+                os.fsync(file.fileno())
+                return os.fstat(file.fileno()).st_size
 
-            self._joining.append(_Joining(number, bucket, superseded, Compaction(work)))
+        self._joining.append(_Joining(number, bucket, parts, Compaction(work, self._compaction_turn)))
 
     def _joined(self, joining: _Joining) -> _FinishedPart:
-        superseded = tuple(name for name, _ in joining.parts if self._names.owns(name))
-        return _FinishedPart(joining.number, joining.bucket, joining.work.result(), superseded=superseded)
+        superseded = [name for part in joining.parts for name in part.superseded]
+        superseded += [self._names.in_progress(part.number) for part in joining.parts]
+        return _FinishedPart(joining.number, joining.bucket, joining.work.result(), superseded=tuple(superseded))
 
-    def _unjoined(self) -> list[tuple[str, str, int]]:
-        """Return (bucket, name, size) of the parts that wait to be joined, or are being joined."""
-        waiting = [(bucket, *part) for bucket, gathered in self._gathered.items() for part in gathered.parts]
-        waiting += [(joining.bucket, *part) for joining in self._joining for part in joining.parts]
-        return [(bucket, name, size) for bucket, name, size in waiting if size]
+    def _unjoined(self) -> list[_FinishedPart]:
+        """Return the parts that wait to be joined, or are being joined."""
+        groups = [*(gathered.parts for gathered in self._gathered.values()), *(each.parts for each in self._joining)]
+        return [part for group in groups for part in group]
 
     # ---- open parts ---------------------------------------------------------------------------------------------
 
