@@ -22,7 +22,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from measuring import END_LIMIT_MS, START_LIMIT_S, configured, cpu_seconds, parse_arguments, print_result, wait_until
+from measuring import END_LIMIT_MS, START_LIMIT_S, configured, parse_arguments, print_result, wait_until
+from overhead import cpu_of
 from penstock.common import WatermarkStrategy
 from penstock.datastream import JobClient, StreamExecutionEnvironment
 from penstock.datastream.connectors.datagen import BatchGeneratorSource
@@ -59,10 +60,10 @@ def rows_per_cpu_second(client: JobClient, counts: Path, busy: int, settle_s: fl
     with busy_processes(busy):
         time.sleep(settle_s)
         slots = client.report().slot_pids
-        rows, cpu_s = counted(counts).rows, sum(cpu_seconds(pid) or 0.0 for pid in slots)
+        rows, cpu_s = counted(counts).rows, cpu_of(slots)
         time.sleep(block_s)
         rows = counted(counts).rows - rows
-        cpu_s = sum(cpu_seconds(pid) or 0.0 for pid in slots) - cpu_s
+        cpu_s = cpu_of(slots) - cpu_s
     if not cpu_s:
         sys.exit("the slots' processor time cannot be read: this benchmark needs /proc")
     return rows / cpu_s

@@ -84,8 +84,9 @@ def run_block(client: JobClient, counts: Path, seconds: int, per_second: int) ->
     return Block(per_second > 0, rows, time.monotonic() - started, cpu_of(slots) - cpu_before_s)
 
 
-def cpu_of(slots: Iterable[int]) -> float:
-    return sum(cpu_seconds(pid) or 0.0 for pid in slots)
+def cpu_of(slots: Iterable[int | None]) -> float:
+    """Return what the slots' processes have computed for. None: a slot that is missing just now."""
+    return sum(cpu_seconds(pid) or 0.0 for pid in slots if pid is not None)
 
 
 def wall(block: Block) -> float:

@@ -109,7 +109,7 @@ class Watch:
 
     def _sample(self, when: str, report: JobReport) -> None:
         self.memory[f"driver_rss_bytes_{when}"] = rss_bytes()
-        self.memory[f"slots_rss_bytes_{when}"] = [rss_bytes(pid) for pid in report.slot_pids]
+        self.memory[f"slots_rss_bytes_{when}"] = [rss_bytes(pid) for pid in report.slot_pids if pid is not None]
         self.memory[f"jvm_rss_bytes_{when}"] = jvm_rss_bytes(self._spark)
 
 

@@ -60,7 +60,7 @@ def test_every_edge_stays_exact_while_slots_are_killed(mode: str, tmp_path: Path
     while killed < KILLS and not ended.done() and time.monotonic() < deadline:
         time.sleep(chance.uniform(0.3, 2.0))  # the schedule of the kills, not a wait for a condition
         report = client.report()
-        if report is not None and report.state == "RUNNING" and report.completed and report.slot_pids:
+        if report is not None and report.state == "RUNNING" and report.completed and all(report.slot_pids):
             os.kill(chance.choice(report.slot_pids), signal.SIGKILL)
             killed += 1
     client.wait(timeout_ms=120_000)
