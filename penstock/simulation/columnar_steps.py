@@ -137,7 +137,7 @@ class ColumnarSteps:
         if lateness_ms:
             windows = windows.allowed_lateness(lateness_ms).side_output_late_data(t.LATE)
         after = windows.aggregate(rows=count(), total=sum_("f1"), largest=max_("f1"))
-        rows_of_windows = _windows(before.expected.rows, ends)
+        rows_of_windows = windows_of(before.expected.rows, ends)
         expected = Expected(rows_of_windows, ordered=True, exact=True, clock=StartedAt(size_ms), patient=True)
         fired = self.finish(after, self.parallelism(), expected, name, True, [before], "keyed")
         rows = self._rows(fired, fired.stream, AsWindow(), fired.expected)
@@ -150,7 +150,7 @@ class ColumnarSteps:
         return self.finish(both, fired.parallelism, rows.expected, "all", True, [rows, late])
 
 
-def _windows(rows: tuple[Row, ...], ends: WindowEnd) -> tuple[Row, ...]:
+def windows_of(rows: tuple[Row, ...], ends: WindowEnd) -> tuple[Row, ...]:
     found: dict[tuple[int, int], list[int]] = defaultdict(list)
     for row in rows:
         found[row[2], ends.start(row)].append(row[1])

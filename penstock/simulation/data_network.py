@@ -59,7 +59,7 @@ class _Pipe:
 
     def __init__(self, world: World, latency_ms: float, as_bytes: bool) -> None:
         self._world = world
-        self._latency_ms = latency_ms
+        self.latency_ms = latency_ms
         self._frames = FrameQueue()
         self._outbox = Outbox() if as_bytes else None
         self._decoder = FrameDecoder()
@@ -82,7 +82,7 @@ class _Pipe:
     def _move(self) -> None:
         if not self._is_moving:
             self._is_moving = True
-            self._world.after(self._world.chance() * self._latency_ms, self.receiver, self._arrive)
+            self._world.after(self._world.chance() * self.latency_ms, self.receiver, self._arrive)
 
     def end(self) -> None:
         """The sender has gone: what is on the wire arrives or does not, then the receiver hears of it."""

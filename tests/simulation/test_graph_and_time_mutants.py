@@ -6,12 +6,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
+from penstock.protocol import rescale
 from penstock.protocol.snapshot import ChannelTime
 from penstock.runtime import restore
-from penstock.runtime.event_time import idleness
+from penstock.runtime.event_time import idleness, progress
 from penstock.runtime.job_master import fit
+from penstock.runtime.operators import columnar_windows, windows
 from penstock.simulation.running import run_seed
 from penstock.simulation.scenarios import run_scenario
 from tests.simulation.telling_seeds import seeds_of
@@ -71,6 +74,59 @@ def restores_forget_that_idle_was_said(patch: Patch) -> None:
     patch(restore.SubtaskRestore, "restored_time", lambda self: replace(restored_time(self), idle=False))
 
 
+# ---- floors ---------------------------------------------------------------------------------------------------------
+
+
+def a_restart_forgets_the_floors(patch: Patch) -> None:
+    restored_time = restore.SubtaskRestore.restored_time
+
+    def forgets(self: Any) -> Any:
+        found = restored_time(self)
+        return found if self.is_rescaled else replace(found, floors=())
+
+    patch(restore.SubtaskRestore, "restored_time", forgets)
+
+
+def floors_are_in_no_snapshot(patch: Patch) -> None:
+    patch(progress.EventTime, "floors", lambda self: [])
+
+
+def the_next_rescale_forgets_the_floors(patch: Patch) -> None:
+    floors = rescale.floors
+
+    def of_owners(old: Any, max_parallelism: int, key_groups: range) -> Any:
+        return floors([msgspec.structs.replace(s, floors=[]) for s in old], max_parallelism, key_groups)
+
+    patch(rescale, "floors", of_owners)
+
+
+def floors_end_when_any_time_is_reached(patch: Patch) -> None:
+    def advance(self: Any, watermark_ms: int) -> None:
+        if watermark_ms > self.current_ms:
+            self.current_ms, self._floors = watermark_ms, {}
+
+    patch(progress.EventTime, "advance", advance)
+
+
+def windows_of_rows_know_no_floors(patch: Patch) -> None:
+    def of_subtask(self: Any) -> int:
+        return int(self._time.current_ms)
+
+    pipe = windows.WindowOperator.pipe
+
+    def without(self: Any, rows: Any) -> Any:
+        patch(self.context, "current_watermark_ms", lambda: of_subtask(self.context))
+        return pipe(self, rows)
+
+    patch(windows.WindowOperator, "pipe", without)
+
+
+def windows_of_columns_know_no_floors(patch: Patch) -> None:
+    set_time = columnar_windows.WindowAggregates.set_time
+    without = lambda self, current_ms, floors: set_time(self, current_ms, [])  # noqa: E731
+    patch(columnar_windows.WindowAggregates, "set_time", without)
+
+
 MUTANTS: list[tuple[Callable[[Patch], None], str | range, str]] = [
     (rows_on_vanished_edges_are_dropped, "graph-changes-at-every-resume", "rows lost"),
     (new_edges_start_at_the_furthest_producer, "graph-changes-at-every-resume", "is late"),
@@ -78,10 +134,20 @@ MUTANTS: list[tuple[Callable[[Patch], None], str | range, str]] = [
     (a_split_is_idle_only_when_all_are_quiet, "a-split-pauses-beside-a-busy-one", "time stood still"),
     (idle_timers_count_the_time_of_draining, "idleness-counts-no-draining", "is late"),
     (restores_forget_that_idle_was_said, "a-split-pauses-beside-a-busy-one", "is late"),
+    (a_restart_forgets_the_floors, "floors-of-rows-over-a-restart", "the watermark fell"),
+    (floors_are_in_no_snapshot, "floors-of-rows-over-a-restart", "the watermark fell"),
+    (the_next_rescale_forgets_the_floors, "floors-of-rows-over-a-restart", "the watermark fell"),
+    (floors_end_when_any_time_is_reached, "floors-of-rows-over-a-restart", "the watermark fell"),
+    (windows_of_rows_know_no_floors, "floors-of-rows-over-a-restart", "fired twice"),
+    (a_restart_forgets_the_floors, "floors-of-columns-over-a-restart", "sink 0: 0 rows lost"),
+    (windows_of_columns_know_no_floors, "floors-of-columns-over-a-restart", "sink 0: 0 rows lost"),
 ]
 
 
-@pytest.mark.parametrize(("mutant", "where", "violation"), MUTANTS, ids=[m.__name__ for m, *_ in MUTANTS])
+_IDS = [f"{mutant.__name__}, {where}" for mutant, where, _ in MUTANTS]
+
+
+@pytest.mark.parametrize(("mutant", "where", "violation"), MUTANTS, ids=_IDS)
 def test_a_broken_rule_is_found_by_what_it_breaks(
     mutant: Callable[[Patch], None], where: str | range, violation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

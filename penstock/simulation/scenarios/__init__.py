@@ -12,6 +12,7 @@ from penstock.simulation.scenarios import (
     cut,
     event_time,
     finishing,
+    floors,
     idleness,
     publication,
     rescaling,
@@ -31,8 +32,8 @@ def _name(scenario: type[Scenario]) -> str:
 
 
 _PARTS = (
-    aimed, cut, barriers, restoring, rescaling, changed_graphs, state, event_time, idleness, finishing, publication,
-    shortening, storage, sweeping, slots,
+    aimed, cut, barriers, restoring, rescaling, changed_graphs, state, event_time, floors, idleness, finishing,
+    publication, shortening, storage, sweeping, slots,
 )  # fmt: skip
 SCENARIOS: dict[str, type[Scenario]] = {_name(scenario): scenario for part in _PARTS for scenario in part.SCENARIOS}
 
