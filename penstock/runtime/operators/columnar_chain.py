@@ -47,7 +47,8 @@ class ColumnarChain:
         self._operators = list(operators)
         self._clock_ms = clock_ms
         self._batching = [o for o in operators if o.lacking_rows is not None]
-        self._held_since_ms: float | None = None
+        self._due_ms: dict[ColumnarOperator, float] = {}
+        """When each operator that holds rows must let go of them."""
         self.keyed = bool(operators) and operators[0].operator.kind.keyed
         head = vertex.operators[0]
         self._own_columns = len(row_type(head.output_type if vertex.is_source else head.input_type).schema)
@@ -78,6 +79,8 @@ class ColumnarChain:
     def run(self, batch: pa.RecordBatch, input_index: int = 0) -> list[Output]:
         if not self.keyed:
             batch = self._without_keys(batch)
+        for operator in self._batching:
+            operator.began = False
         made = list(self._push(0, batch))
         if self._batching:
             self._note_held()
@@ -93,10 +96,9 @@ class ColumnarChain:
 
     @property
     def due_in_ms(self) -> float | None:
-        if self._held_since_ms is None:
+        if not self._due_ms:
             return None
-        latency_ms = min(o.max_latency_ms for o in self._batching)
-        return max(0.0, self._held_since_ms + latency_ms - self._clock_ms())
+        return max(0.0, min(self._due_ms.values()) - self._clock_ms())
 
     def settle(self) -> list[Output]:
         """Process all rows that are held, head first."""
@@ -104,15 +106,16 @@ class ColumnarChain:
         for index, operator in enumerate(self._operators):
             for tag, batch in operator.settle():
                 made += [(tag, batch)] if tag is not None else self._push(index + 1, batch)
-        self._held_since_ms = None
+        self._due_ms.clear()
         return made
 
     def _note_held(self) -> None:
-        """Remember since when rows wait: since this call if one of the batches was begun in it."""
-        if not self.holds:
-            self._held_since_ms = None
-        elif self._held_since_ms is None or any(o.holds and o.began for o in self._batching):
-            self._held_since_ms = self._clock_ms()
+        """Note when rows are due whose batch was begun in this call; older ones keep their time."""
+        for operator in self._batching:
+            if not operator.holds:
+                self._due_ms.pop(operator, None)
+            elif operator.began or operator not in self._due_ms:
+                self._due_ms[operator] = self._clock_ms() + operator.max_latency_ms
 
     def on_watermark(self, watermark_ms: int) -> Iterator[Output]:
         if self._operators:

@@ -24,7 +24,7 @@ class ColumnarOperator:
     max_latency_ms = 0.0
     """How long rows may be held."""
     began = False
-    """All rows that are held came with the last call of `process`."""
+    """All rows that are held came since the chain last set this to False."""
 
     def __init__(self, operator: Operator) -> None:
         self.operator = operator

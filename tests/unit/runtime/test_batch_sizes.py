@@ -84,6 +84,29 @@ def test_a_row_waits_no_longer_than_the_latency(sizes: Sizes) -> None:
     assert (chain.holds, chain.due_in_ms, chain.lacking_rows) == (False, None, 10)
 
 
+@pytest.mark.parametrize("arriving", [1, 10, 12])
+def test_a_row_behind_another_batch_waits_no_longer_either(sizes: Sizes, arriving: int) -> None:
+    """Each batch that was begun in front set the time back at which the larger one behind it was due."""
+
+    def build(env: StreamExecutionEnvironment) -> None:
+        stream = env.from_source(BatchGeneratorSource(numbers, 1, NUMBERS), WatermarkStrategy.no_watermarks(), "n")
+        small = stream.map_batches(sizes, NUMBERS, 10, Duration.of_hours(1))
+        small.map_batches(sizes, NUMBERS, 1_000, Duration.of_millis(50)).sink_to(CommittedRows())
+
+    vertex = graph_of(build).vertices[0]
+    clock = ManualClock()
+    chain = ColumnarChain(vertex, columnar_operators(vertex, None), clock.monotonic_ms)
+    assert chain.run(numbers(0, 10)) == []
+    for waited_ms in (10, 20, 30, 40):
+        clock.now_ms += 10
+        assert chain.run(numbers(0, arriving)) == []
+        assert chain.due_in_ms == 50 - waited_ms
+    clock.now_ms += 10
+    assert chain.due_in_ms == 0
+    assert sum(batch.num_rows for _, batch in chain.settle()) == 10 + 4 * arriving
+    assert (chain.holds, chain.due_in_ms) == (False, None)
+
+
 def test_a_barrier_ends_the_wait(sizes: Sizes) -> None:
     job = job_of(sizes, None, 1_000_000, Duration.of_hours(1))
     job.run(5)
