@@ -83,7 +83,7 @@ class SnapshotWriter:
         new_segment_path: Callable[[int], str], send: Callable[[Message], None],
         unpark: Callable[[int], None], clock: Clock,
     ) -> None:  # fmt: skip
-        self._generation = generation
+        self.generation = generation
         self._slot = slot
         self._subtasks = subtasks
         self._store = store
@@ -173,7 +173,7 @@ class SnapshotWriter:
         captures = sorted(checkpoint.closed.values(), key=lambda c: c.subtask)
         snapshots = [self._with_rows_in_flight(checkpoint.segment, c) for c in captures]
         segment = checkpoint.segment.finish()
-        return SlotAck(self._generation, self._slot, checkpoint_id, segment, snapshots)
+        return SlotAck(self.generation, self._slot, checkpoint_id, segment, snapshots)
 
     def _with_rows_in_flight(self, segment: SegmentWriter, capture: SubtaskCapture) -> SubtaskSnapshot:
         before = segment.length_bytes
@@ -212,7 +212,7 @@ class SnapshotWriter:
 
     def _decline(self, capture: SubtaskCapture, reason: str, detail: str) -> None:
         self._drop(capture.checkpoint_id)
-        self._send(Decline(self._generation, self._slot, capture.checkpoint_id, capture.subtask, reason, detail))
+        self._send(Decline(self.generation, self._slot, capture.checkpoint_id, capture.subtask, reason, detail))
 
     def _drop(self, checkpoint_id: int) -> None:
         """Every subtask of the slot says that a checkpoint is over; the first counts."""

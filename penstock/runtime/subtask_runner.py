@@ -26,7 +26,7 @@ class SubtaskRunner:
         self.mailbox = subtask.mailbox
         self.name = f"{subtask.vertex.name} ({subtask.id.subtask + 1}/{subtask.vertex.parallelism})"
         self.subtask: int | None = subtask.id.subtask
-        self._generation = generation
+        self.generation = generation
         self._slot = slot
         self._clock = clock
         self._restore = restore
@@ -99,7 +99,7 @@ class SubtaskRunner:
             operator, text, told = subtask.vertex.name, summary(error), describe(error)
         cause = error.error if isinstance(error, OperatorFailure) else error
         restartable = not isinstance(cause, PermanentError)
-        self._send(SubtaskFailed(self._generation, self._slot, subtask.id, operator, text, told, restartable))
+        self._send(SubtaskFailed(self.generation, self._slot, subtask.id, operator, text, told, restartable))
 
     def _end(self) -> None:
         if self.done:
@@ -134,6 +134,7 @@ class WriterRunner:
 
     def __init__(self, writer: SnapshotWriter, failed: Callable[[BaseException], None]) -> None:
         self.name = "snapshot writer"
+        self.generation = writer.generation
         self._writer = writer
         self.mailbox = writer.mailbox
         self._failed = failed

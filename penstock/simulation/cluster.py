@@ -21,11 +21,12 @@ from penstock.simulation.faults import NO_STORE_FAULTS, FaultPlan
 from penstock.simulation.output import Output, Pending
 from penstock.simulation.scale import scaled
 from penstock.simulation.settings import CHECKPOINT_ROOT, Bounds, Pace
-from penstock.simulation.slots import SlotKeeper
+from penstock.simulation.slots import SlotKeeper, SlotProcess
 from penstock.simulation.store import FaultyStore, SharedObjects, StoreFaults
 from penstock.simulation.strikes import Strikes
 from penstock.simulation.workload import Workload
 from penstock.simulation.world import Process, World
+from penstock.storage.layout import SegmentName, parse
 
 JOB_ID = "5eed" * 8
 _DOES_NOT_FIT = "the checkpoint does not fit the program"
@@ -77,7 +78,7 @@ class Cluster:
         if self.checkpointing:
             self.log = LogChecker(world, workload, self.shared, self.directory)
             self.log.told = self._on_published
-            self.shared.on_created = lambda name, data: self.log.on_created(name, data) if self.log else None
+            self.shared.on_created = self._on_created
             self.shared.on_deleted = lambda name: self.log.on_deleted(name) if self.log else None
         self.drivers: list[Driver] = []
         self.is_over = False
@@ -207,6 +208,8 @@ class Cluster:
 
     def _on_sent(self, process: str, message: Message) -> None:
         self.answers.on_sent(process, message)
+        if (slot := self._process_named(process)) is not None:
+            slot.revocations.on_sent(message)
         if isinstance(message, SlotAck):
             self.strikes.on_acknowledged()
         if isinstance(message, SubtaskFailed):
@@ -224,6 +227,21 @@ class Cluster:
 
     def _seat_of(self, process: str) -> int:
         return next(p.slot for d in self.drivers for p in d.keeper.processes if p.process.name == process)
+
+    def _process_named(self, name: str) -> SlotProcess | None:
+        return next((p for d in self.drivers for p in d.keeper.processes if p.process.name == name), None)
+
+    def _running_slot(self) -> SlotProcess | None:
+        running = self.world.running
+        return None if running is None else self._process_named(running.name)
+
+    def _on_created(self, name: str, data: bytes) -> None:
+        if self.log is None:
+            return
+        self.log.on_created(name, data)
+        found, slot = parse(name.removeprefix(f"{self.directory}/")), self._running_slot()
+        if slot is not None and isinstance(found, SegmentName):
+            slot.revocations.on_stored(found)
 
     def _reads_what_the_owner_deleted(self, process: str, error: str) -> bool:
         """A driver that has been fenced and does not know it yet restores what its successor needs no more."""
@@ -326,6 +344,10 @@ class Cluster:
             self.strikes.failing_functions -= 1
             return True
         return False
+
+    def keep(self, handle: Any) -> None:
+        if (slot := self._running_slot()) is not None:
+            slot.revocations.keep(handle)
 
     def prepare(self, name: str, pending: Pending) -> None:
         if name in self.output.pending:

@@ -6,7 +6,7 @@ from typing import Any, Callable
 
 from penstock.network.control_codec import MessageDecoder, MessageOutbox, downward_decoder, upward_decoder
 from penstock.protocol.messages import Message
-from penstock.simulation.world import Process, World
+from penstock.simulation.world import Process, World, of_connections
 
 
 class ControlLink:
@@ -54,6 +54,7 @@ class ControlLink:
         """Delay what the driver sends from now on; order is kept."""
         self._down_free_ms = max(self._down_free_ms, self._network.world.now_ms + delay_ms)
 
+    @of_connections
     def _arrive_down(self, data: Any) -> None:
         if self.is_open:
             message = self._network.decoded(data, self._network.downward)
@@ -82,6 +83,7 @@ class ControlLink:
         """The driver's end is gone."""
         self._network.world.after(delay_ms, self.process, self._end_at_slot)
 
+    @of_connections
     def _end_at_slot(self) -> None:
         self.is_open = False
         self.on_master_lost("the driver closed the control connection")

@@ -15,7 +15,7 @@ from penstock.network.frame_codec import FrameDecoder
 from penstock.protocol.elements import Generation
 from penstock.protocol.frames import AlignedBarrier, Frame
 from penstock.protocol.messages import Peer
-from penstock.simulation.world import Process, World
+from penstock.simulation.world import Process, World, of_connections
 
 CONNECT_TIMEOUT_MS = 30_000.0
 
@@ -90,6 +90,7 @@ class _Pipe:
             self.frames_left_max = self._world.random.choice((0, 0, 1, 3, 1000))
             self._move()
 
+    @of_connections
     def _arrive(self) -> None:
         self._is_moving = False
         frames = self._take()
@@ -132,6 +133,7 @@ class DataEndpoint:
         self.process = process
         self.slot = slot
         self.listener: FrameListener
+        self.on_sent: Callable[[Frame], None] = lambda frame: None
         self.generation: Generation | None = None
         self.wanted: dict[int, str] = {}
         self.links: dict[int, _Pipe] = {}
@@ -152,6 +154,7 @@ class DataEndpoint:
         world.after(CONNECT_TIMEOUT_MS, self.process, self._check_connected, generation)
 
     def send(self, peer_slot: int, frame: Frame) -> None:
+        self.on_sent(frame)
         link = self.links.get(peer_slot)
         if link is not None:
             link.put(frame)

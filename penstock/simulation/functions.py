@@ -189,6 +189,9 @@ class Count(Busy, KeyedProcessFunction):
         self._names = runtime_context.get_list_state(ListStateDescriptor("names"))
         self._last = runtime_context.get_map_state(MapStateDescriptor("last", Types.LONG()))
 
+    def close(self) -> None:
+        surroundings.current().keep(self._count)
+
     def process_element(self, value: Row, ctx: KeyedProcessFunction.Context) -> Iterable[Row]:
         self.work()
         split, number, key, copy, _ = value

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Callable
 
+from penstock.protocol.elements import Generation
+from penstock.protocol.frames import Frame
 from penstock.runtime.ports import Runner
+from penstock.simulation.revocations import RevocationChecker
 from penstock.simulation.world import Process, World
 
 
@@ -24,11 +27,16 @@ class _Driven:
 class ScheduledRunners:
     """Implements `penstock.runtime.ports.Driver`. `kill`: ends the process hard."""
 
-    def __init__(self, world: World, process: Process, pace_ms: float, kill: Callable[[str], None]) -> None:
+    def __init__(
+        self, world: World, process: Process, pace_ms: float, kill: Callable[[str], None],
+        revocations: RevocationChecker,
+    ) -> None:  # fmt: skip
         self._world = world
         self._process = process
         self._pace_ms = pace_ms
         self._kill = kill
+        self._revocations = revocations
+        self._generation: Generation | None = None
         self._driven: dict[int, _Driven] = {}
         self._waiting: list[_Driven] = []
         self._joins: list[tuple[list[Runner], Callable[[], None]]] = []
@@ -55,7 +63,12 @@ class ScheduledRunners:
             self._waiting.remove(driven)
         runner = driven.runner
         driven.take_ring()
+        generation = getattr(runner, "generation", None)
+        if generation is not None:
+            self._revocations.on_step(runner.name, generation)
+        self._generation = generation
         wait_ms = runner.step()
+        self._generation = None
         world = self._world
         if world.trace is not None:
             world.tell(self._process.name, f"step {runner.name} -> {'mail' if wait_ms is None else f'{wait_ms:g} ms'}")
@@ -69,6 +82,11 @@ class ScheduledRunners:
             self._waiting.append(driven)
             if wait_ms is not None:
                 self._give_turn(driven, wait_ms)
+
+    def on_frame(self, frame: Frame) -> None:
+        """The runner whose turn it is sends a frame."""
+        if self._generation is not None:
+            self._revocations.on_frame(self._generation, frame)
 
     def stop_one(self) -> None:
         """One of the runners never gets a turn again, as if its step did not return."""

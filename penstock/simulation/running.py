@@ -12,6 +12,7 @@ from penstock.simulation.settings import (
     Bounds,
     aimed_of,
     changes_graph,
+    interleaves,
     random_configuration,
     random_pace,
     restarts_of,
@@ -49,6 +50,7 @@ def build(seed: int, with_trace: bool = False) -> Cluster:
     configuration.set("slotmanager.redundant-taskmanager-num", spares_of(seed))
     workload = random_workload(random, configuration)
     world = World(random.getrandbits(64), [] if with_trace else None)
+    world.interleaves = interleaves(seed)
     restarts_of(seed, configuration)
     checkpointing = "execution.checkpointing.interval" in configuration.key_set()
     faults = random_faults(random, checkpointing)

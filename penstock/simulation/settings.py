@@ -58,6 +58,11 @@ def changes_graph(seed: int) -> bool:
     return Random(f"changes of {seed}").random() < 0.35
 
 
+def interleaves(seed: int) -> bool:
+    """Return whether messages reach a process in the middle of a step; a source of chance of its own, as for spares."""
+    return Random(f"interleaving of {seed}").random() < 0.4
+
+
 def restarts_of(seed: int, configuration: Configuration) -> None:
     """Sets delays of restarts, and whether a failed checkpoint is tolerated, from a source of chance of their own."""
     apart = Random(f"restarts of {seed}")

@@ -7,13 +7,14 @@ A process does what `penstock.spark.slot_main` does: connects, registers, hands 
 from __future__ import annotations
 
 import platform
-from typing import Callable
+from typing import Any, Callable
 
 from penstock.protocol.elements import Generation
 from penstock.protocol.messages import Leave, Left, Message, Register
 from penstock.runtime.slot import Slot
 from penstock.simulation.control_network import ControlNetwork
 from penstock.simulation.data_network import DataNetwork
+from penstock.simulation.revocations import RevocationChecker
 from penstock.simulation.runners import ScheduledRunners
 from penstock.simulation.world import Process, ProcessClock, World
 from penstock.storage.store import ObjectStore
@@ -38,7 +39,9 @@ class SlotProcess:
         self.link = control.connect(self.process)
         self.endpoint = network.endpoint(self.process, slot)
         self.clock = ProcessClock(world, self.process, world.random.uniform(0, 1e9))
-        self._driver = ScheduledRunners(world, self.process, pace_ms, self._exit_hard)
+        self.revocations = RevocationChecker(world, name)
+        self._driver = ScheduledRunners(world, self.process, pace_ms, self._exit_hard, self.revocations)
+        self.endpoint.on_sent = self._driver.on_frame
         self.runtime = self.endpoint.listener = Slot(
             slot, self.clock, self.link, self.endpoint, self._driver,
             open_store=lambda root, fsync: open_store(self.process, root),
@@ -51,10 +54,16 @@ class SlotProcess:
         world.after(HEARTBEAT_MS, self.process, self._beat)
 
     def _on_message(self, message: Message) -> None:
+        deployment = self.runtime._deployment
         if isinstance(message, Leave):
             self._leave()
         else:
             self.runtime.on_message(message)
+        self._look_for_revocation(deployment)
+
+    def _look_for_revocation(self, before: Any) -> None:
+        if before is not None and before is not self.runtime._deployment:
+            self.revocations.on_revoked(before.generation)
 
     def _leave(self) -> None:
         """Says so once nothing of it runs any more, then waits a moment for the driver to cancel its Spark job."""
@@ -65,7 +74,9 @@ class SlotProcess:
         self.world.after(self.world.chance() * 100, self.process, self._end)
 
     def _on_master_lost(self, detail: str) -> None:
+        deployment = self.runtime._deployment
         self.runtime.on_master_lost(detail)
+        self._look_for_revocation(deployment)
         self.world.after(self.world.chance() * 10, self.process, self._end)
 
     def _beat(self) -> None:

@@ -6,7 +6,7 @@ here for it. One world runs at a time in a process.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from penstock.simulation.output import Pending
@@ -23,6 +23,9 @@ class Surroundings(Protocol):
 
     def fail_now(self) -> bool:
         """Whether a user function should raise here."""
+
+    def keep(self, handle: Any) -> None:
+        """The caller was closed, and holds a handle of state that must be of no use from now on."""
 
     def prepare(self, name: str, pending: Pending) -> None: ...
 

@@ -29,6 +29,12 @@ class Process:
         self.wall_skew_ms = wall_skew_ms
 
 
+def of_connections(action: Callable[..., None]) -> Callable[..., None]:
+    """Mark an event that the thread of a process's connections carries out, beside the steps of the others."""
+    action.of_connections = True  # type: ignore[attr-defined]
+    return action
+
+
 @dataclass
 class World:
     """`trace` None: no trace is kept, which is faster. Times are milliseconds since the world began."""
@@ -38,6 +44,9 @@ class World:
     now_ms: float = 0.0
     events: int = 0
     violations: list[str] = field(default_factory=list)
+    interleaves: bool = False
+    """Whether messages and frames reach a process while a step of its own is busy, as its connections' thread would
+    hand them in; else they wait for the end of the step."""
     observer: Callable[..., None] | None = None
     """What steers a scenario: called with (what, who, details...) for frames and messages as they arrive, and for
     calls of a store before they are carried out."""
@@ -48,6 +57,10 @@ class World:
         self.chance = self.random.random
         self._queue: list[tuple[float, int, Process | None, Callable[..., Any], tuple[Any, ...]]] = []
         self._order = 0
+        self.running: Process | None = None
+        """The process whose event happens now."""
+        self.is_let_in = False
+        """Whether what happens now has come in the middle of a step."""
 
     # ---- time ---------------------------------------------------------------------------------------------------
 
@@ -59,6 +72,25 @@ class World:
     def pass_time(self, elapsed_ms: float) -> None:
         """Whoever runs now is busy for that long. Nobody else gets a turn meanwhile, as if the others were starved."""
         self.now_ms += elapsed_ms
+        if self.interleaves and self.running is not None and not self.is_let_in:
+            self._let_in(self.running)
+
+    def _let_in(self, process: Process) -> None:
+        """Let what is due on the connections of a busy process happen now."""
+        queue = self._queue
+        due = sorted(e for e in queue if e[2] is process and e[0] <= self.now_ms and hasattr(e[3], "of_connections"))
+        if not due:
+            return
+        orders = {event[1] for event in due}
+        queue[:] = [event for event in queue if event[1] not in orders]
+        heapq.heapify(queue)
+        self.is_let_in = True
+        try:
+            for *_, action, arguments in due:
+                self.events += 1
+                action(*arguments)
+        finally:
+            self.is_let_in = False
 
     def step(self) -> bool:
         """Lets the next event happen. False: there is none."""
@@ -75,6 +107,7 @@ class World:
         if at_ms > self.now_ms:
             self.now_ms = at_ms
         self.events += 1
+        self.running = process
         action(*arguments)
         if process is not None and process.after_event is not None and process.is_alive:
             process.after_event()

@@ -16,6 +16,7 @@ TELLING = {
     "driver-killed-before-commit": 2,
     "every-source-had-ended": 24,
     "final-watermark-at-another-parallelism": 1,
+    "generation-ends-inside-a-step": 13,
     "graph-changes-at-every-resume": 78,
     "idleness-counts-no-draining": 33,
     "last-word-beside-an-idle-producer": 7,

@@ -264,6 +264,9 @@ class ThreadedCluster:
             return True
         return False
 
+    def keep(self, handle: Any) -> None:
+        """Only the simulation sees when a process has left its generation."""
+
     def prepare(self, name: str, pending: Pending) -> None:
         self.output.pending[name] = pending
 

@@ -47,6 +47,8 @@ class Scenario:
     options: ClassVar[dict[str, Any]] = {}
     pace: ClassVar[Pace] = Pace()
     faults: ClassVar[FaultPlan] = FaultPlan()
+    interleaves: ClassVar[bool] = False
+    """Whether messages reach a process in the middle of a step."""
     changes_graph: ClassVar[bool] = False
     """Whether the graph changes when the job is resumed at other parallelisms."""
 
@@ -76,6 +78,7 @@ def run(scenario_class: type[Scenario], seed: int, with_trace: bool) -> Verdict:
     job = WorkloadBuilder(random, Configuration(options))
     scenario.declare(job)
     world = World(random.getrandbits(64), [] if with_trace else None)
+    world.interleaves = scenario.interleaves
     workload = job.build()
     if scenario.changes_graph:
         workload.change_graphs(Random(f"graphs of {seed}"))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.protocol.messages import Deploy, PeerLost, StandBy
+from penstock.protocol.messages import Cancel, Deploy, PeerLost, StandBy
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
 from penstock.simulation.settings import Pace
+from penstock.simulation.store import StoreFaults
+from penstock.simulation.workload import WorkloadBuilder
 
 
 class SpeculativeCopies(Scenario):
@@ -85,7 +87,29 @@ class SlotHangsWhileItLetsGo(Scenario):
         return self.cluster.world.now_ms > 2000 and bool(self.cluster.statistics.faults)
 
 
+class GenerationEndsInsideAStep(Scenario):
+    """The end of a generation reaches a slot while user code is in the middle of a slice, and its writer in the middle
+    of a segment. The step comes to its end, and nothing of it gets out: no frame, no message, no segment; then nothing
+    of the generation runs any more, and its handles of state are of no use."""
+
+    section = 12
+    options = UNALIGNED | {"penstock.slice.target": "20 ms", "penstock.parking.enabled": False}
+    interleaves = True
+    pace = Pace(slot_start_ms=5.0, control_ms=10.0, data_ms=0.5)
+    faults = FaultPlan(
+        kinds=("kill_slot", "kill_slot", "user_failure"), count=6, gap_ms=60.0, store=StoreFaults(late_ms=40.0)
+    )
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="sequence", rows=80, parallelism=3, cost_ms=0.2, keys=8)
+        counted = job.count(job.expand(source, (2, 3), cost_ms=0.5), 3, cost_ms=0.5)
+        job.sink(job.repartition(counted, "rebalance", 3, cost_ms=0.2), 2)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        self.count += what == "down" and isinstance(detail, Cancel) and self.cluster.world.is_let_in
+
+
 SCENARIOS: list[type[Scenario]] = [
     SpeculativeCopies, SlotThatTheDriverGaveUpLivesOn, SlotsOutliveTheirDriver, ConnectionsBreakWhileProcessesLive,
-    SlotHangsWhileItLetsGo,
+    SlotHangsWhileItLetsGo, GenerationEndsInsideAStep,
 ]  # fmt: skip

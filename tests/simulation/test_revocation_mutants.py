@@ -1,0 +1,83 @@
+"""Rules about the end of a generation in the middle of a step are broken one at a time, and are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.runtime import slot
+from penstock.runtime.subtask_runner import SubtaskRunner, WriterRunner
+from penstock.state.hash_map import HashMapStateBackend
+from tests.simulation.finding import assert_found
+
+Patch = Callable[[Any, str, Any], None]
+
+
+def messages_of_a_revoked_generation_leave(patch: Patch) -> None:
+    patch(slot._Deployment, "send", lambda self, message: self._slot.master.send(message))
+
+
+def frames_of_a_revoked_generation_leave(patch: Patch) -> None:
+    def send_frame(self: Any, number: int, frame: Any) -> None:
+        if number == self._slot.index:
+            self.deliver(frame)
+        else:
+            self._slot.links.send(number, frame)
+
+    patch(slot._Deployment, "_send_frame", send_frame)
+
+
+def left_is_said_before_the_step_is_over(patch: Patch) -> None:
+    """The slot waits for the runners of its writer only."""
+    revoke = slot.Slot._revoke
+
+    def hasty(self: Any) -> None:
+        revoke(self)
+        self._letting_go = [r for r in self._letting_go if isinstance(r, WriterRunner)]
+
+    patch(slot.Slot, "_revoke", hasty)
+
+
+def the_writer_is_not_waited_for(patch: Patch) -> None:
+    revoke = slot.Slot._revoke
+
+    def hasty(self: Any) -> None:
+        revoke(self)
+        self._letting_go = [r for r in self._letting_go if isinstance(r, SubtaskRunner)]
+
+    patch(slot.Slot, "_revoke", hasty)
+
+
+def the_writer_goes_on_with_what_it_has(patch: Patch) -> None:
+    """It ends with its generation only when its mail is done, and is not waited for."""
+    the_writer_is_not_waited_for(patch)
+    step = WriterRunner.step
+    patch(WriterRunner, "step", lambda self: 0 if self._writer.step() else step(self))
+
+
+def handles_of_state_outlive_their_generation(patch: Patch) -> None:
+    patch(HashMapStateBackend, "revoke", lambda self: None)
+
+
+MUTANTS: list[tuple[Callable[[Patch], None], str]] = [
+    # (mutant, the violation that it must cause)
+    (messages_of_a_revoked_generation_leave, r"of generation \(\d+, \d+\) leaves after the end of that"),
+    (
+        frames_of_a_revoked_generation_leave,
+        r"(Data|Event|CreditLimit|\w+Barrier) of generation .* leaves after the end",
+    ),
+    (left_is_said_before_the_step_is_over, r"\(\d+/\d+\) runs in generation .*, which the process has left"),
+    (the_writer_is_not_waited_for, r"snapshot writer runs in generation .*, which the process has left"),
+    (the_writer_goes_on_with_what_it_has, r"snapshot writer runs in generation .*, which the process has left"),
+    (handles_of_state_outlive_their_generation, r"a handle of state works after the process has left"),
+]
+
+
+@pytest.mark.parametrize(("mutant", "violation"), MUTANTS, ids=[m.__name__ for m, _ in MUTANTS])
+def test_a_broken_rule_is_found(
+    mutant: Callable[[Patch], None], violation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutant(monkeypatch.setattr)
+    assert_found("generation-ends-inside-a-step", violation)
