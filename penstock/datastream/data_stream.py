@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable, NoReturn, overload
 
 import pyarrow.compute as pc
 
-from penstock.common.options import DeploymentOptions
+from penstock.common.options import CheckpointingOptions, DeploymentOptions
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.types import PICKLED
 from penstock.common.watermark_strategy import WatermarkStrategy
@@ -273,11 +273,21 @@ class DataStream(ColumnarStream, NodeSettings):
         Returns:
             An iterator over the rows, in the order in which one writer gets them. Close it, or use it in a `with`
             statement: that ends the job. With `limit`: a list.
+
+        Raises:
+            ValueError: A source of the job has no end, and no checkpoints are taken: no row would ever come.
         """
         from penstock.datastream.connectors.collect import CollectSink
 
         if limit is not None and limit <= 0:
             raise ValueError(f"limit is a whole number of at least 1, got {limit}")
+        endless, interval = self._endless_source(), CheckpointingOptions.CHECKPOINTING_INTERVAL
+        if endless is not None and self._environment.get_configuration().get(interval) is None:
+            raise ValueError(
+                f"execute_and_collect() brings rows when a checkpoint has completed, or at the end of the job, and "
+                f"{endless!r} has no end: take checkpoints (env.enable_checkpointing(1000) or {interval.key}), or make "
+                "the source bounded"
+            )
         sink = CollectSink()
         # One writer, as in Flink: rows of several would come a writer's checkpoint at a time.
         self.sink_to(sink).name("Sink: Collect").set_parallelism(1)
@@ -297,18 +307,23 @@ class DataStream(ColumnarStream, NodeSettings):
 
         Raises `ValueError` where a source of the job has no end, `TypeError` for a type that Spark does not have.
         """
-        environment = self._environment
-        for node in environment._graph.nodes:
-            if node.kind is OperatorKind.SOURCE and not node.function.bounded:
-                raise ValueError(
-                    f"to_spark() runs the job to its end, and {node.name!r} has none: write to a sink instead "
-                    "(sink_to), or make the source bounded"
-                )
+        environment, endless = self._environment, self._endless_source()
+        if endless is not None:
+            raise ValueError(
+                f"to_spark() runs the job to its end, and {endless!r} has none: write to a sink instead (sink_to), or "
+                "make the source bounded"
+            )
         frames = find_data_frames(environment.get_configuration().get(DeploymentOptions.TARGET))
         sink = frames.sink(path)
         self.sink_to(sink).name("Sink: DataFrame")
         environment.execute(job_execution_name)
         return frames.read(sink, spark)
+
+    def _endless_source(self) -> str | None:
+        """Return the name of a source of the job, this stream's included, that has no end."""
+        nodes = self._environment._graph_with(self._inputs).nodes
+        sources = [node for node in nodes if node.kind is OperatorKind.SOURCE]
+        return next((node.name for node in sources if not node.function.bounded), None)
 
     def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> SingleOutputStreamOperator:
         """From here on, rows have the timestamps and watermarks that the strategy gives them, and no others."""

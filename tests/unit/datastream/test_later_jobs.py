@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from penstock.common import Types
 from penstock.common.options import ParallelismOptions
+from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream import StreamExecutionEnvironment
+from penstock.datastream.connectors.datagen import DataGeneratorSource
 from penstock.datastream.connectors.discard import DiscardingSink
 from tests.unit.datastream.test_event_time import MONOTONOUS, At
 
@@ -61,3 +65,28 @@ def test_collected_rows_come_from_one_writer(env: StreamExecutionEnvironment, ex
     """Two writers put a checkpoint's rows of one before those of the other, and `limit` cut off one of them."""
     env.from_collection([1], Types.LONG()).map(abs, Types.LONG()).execute_and_collect()
     assert [v.parallelism for v in executor.submitted[0][0].vertices] == [1, 2, 1]
+
+
+def endless(env: StreamExecutionEnvironment) -> Any:
+    source = DataGeneratorSource(abs, None, type_info=Types.LONG())
+    return env.from_source(source, WatermarkStrategy.no_watermarks(), "clicks")
+
+
+def test_rows_that_would_never_come_are_not_waited_for(env: StreamExecutionEnvironment, executor: Any) -> None:
+    """Without checkpoints rows come at the end of the job, so even a limit was waited for for ever."""
+    rows = endless(env).map(abs, Types.LONG())
+    for limit in (None, 5):
+        with pytest.raises(ValueError, match=r"'Source: clicks' has no end: take checkpoints \(env.enable_check"):
+            rows.execute_and_collect(limit=limit)
+    assert not executor.submitted
+    env.enable_checkpointing(1000)
+    rows.execute_and_collect()
+    assert len(executor.submitted) == 1
+
+
+def test_an_endless_stream_of_an_earlier_job_has_no_end_either(env: StreamExecutionEnvironment) -> None:
+    rows = endless(env)
+    rows.sink_to(DiscardingSink())
+    env.execute()
+    with pytest.raises(ValueError, match=r"to_spark\(\) runs the job to its end, and 'Source: clicks' has none"):
+        rows.to_spark()
