@@ -300,7 +300,7 @@ class Subtask:
 
     def _slice_rows(self) -> int:
         """Return the size of the next slice: what a user's batch still lacks, else what the budget says."""
-        return self.chain.lacking_rows or self._budget.rows(self.output.room_bytes)
+        return self.chain.slice_rows(self._budget.rows(self.output.room_bytes))
 
     def _emit_held(self) -> None:
         """Emit what rows held for a user's batch become: before whatever follows them, and before a snapshot."""

@@ -75,7 +75,6 @@ class Chain:
     functions' contexts look at. `side_types`: of the side outputs that somebody reads. `stamps`: whether output batches
     have a column of event times."""
 
-    lacking_rows: int | None = None
     due_in_ms: float | None = None
     """Rows are held for batches in columnar chains only."""
 
@@ -104,6 +103,11 @@ class Chain:
             self._isolate_output = _isolate_tagged(isolations[-1], side_types or {}, self._output_operator)
         self._isolate_between = [None if object_reuse else isolate for isolate in isolations[:-1]]
         self._unfinished: Slice | None = None
+
+    @staticmethod
+    def slice_rows(budget_rows: int) -> int:
+        """Return how many rows the next slice takes."""
+        return budget_rows
 
     @property
     def unfinished(self) -> bool:

@@ -11,7 +11,7 @@ The outside, as a subtask uses it:
 - `on_watermark(ms)` returns an iterator over the outputs of windows that fire, in groups of at most
   `ROWS_PER_FIRED_GROUP` rows. Between two of them the state may be snapshot: what has been put out has left it. No
   `run` before it is exhausted. A group may be empty: then only state was dropped.
-- Rows may be held until a batch of the size that the user wants is complete: then `holds` is True, `lacking_rows`
+- Rows may be held until a batch of the size that the user wants is complete: then `holds` is True, `slice_rows()`
   says how many rows the next `run` should bring, and `due_in_ms` when `settle()` must be called at the latest. What it
   returns has to be emitted before whatever follows the rows, an event or a barrier, so held rows are in no state.
 - `late_rows` counts rows that were dropped because they were late.
@@ -34,6 +34,8 @@ from penstock.runtime.operators.columnar_operator import ROWS_PER_FIRED_GROUP, C
 
 __all__ = ["ROWS_PER_FIRED_GROUP", "ColumnarChain", "Output"]
 
+_REMEMBERED_ROWS = 100_000
+
 
 class ColumnarChain:
     unfinished = False
@@ -47,6 +49,8 @@ class ColumnarChain:
         self._operators = list(operators)
         self._clock_ms = clock_ms
         self._batching = [o for o in operators if o.lacking_rows is not None]
+        self._rows_in = self._rows_reached = 0
+        """Of the chain, and of the first operator that waits for batches: how many rows get so far. Old ones fade."""
         self._due_ms: dict[ColumnarOperator, float] = {}
         """When each operator that holds rows must let go of them."""
         self.keyed = bool(operators) and operators[0].operator.kind.keyed
@@ -79,11 +83,14 @@ class ColumnarChain:
     def run(self, batch: pa.RecordBatch, input_index: int = 0) -> list[Output]:
         if not self.keyed:
             batch = self._without_keys(batch)
+        if not self._batching:
+            return list(self._push(0, batch))
         for operator in self._batching:
             operator.began = False
+        self._batching[0].taken_rows = 0
         made = list(self._push(0, batch))
-        if self._batching:
-            self._note_held()
+        self._note_reached(batch.num_rows, self._batching[0].taken_rows)
+        self._note_held()
         return made
 
     @property
@@ -93,6 +100,22 @@ class ColumnarChain:
     @property
     def lacking_rows(self) -> int | None:
         return self._batching[0].lacking_rows if self._batching else None
+
+    def slice_rows(self, budget_rows: int) -> int:
+        """Return how many rows the next `run` should bring: enough to complete the user's batch, as far as operators in
+        front of it let them through; and not more than `budget_rows`, unless the batch alone is larger."""
+        lacking = self.lacking_rows
+        if lacking is None:
+            return budget_rows
+        wanted = lacking * self._rows_in // max(self._rows_reached, 1) if self._rows_in else lacking
+        return max(1, wanted) if wanted <= lacking else max(lacking, min(wanted, budget_rows))
+
+    def _note_reached(self, rows: int, reached: int) -> None:
+        if self._rows_in > _REMEMBERED_ROWS:
+            self._rows_in //= 2
+            self._rows_reached //= 2
+        self._rows_in += rows
+        self._rows_reached += reached
 
     @property
     def due_in_ms(self) -> float | None:

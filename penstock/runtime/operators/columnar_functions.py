@@ -59,6 +59,7 @@ class MapBatches(_Stateless):
         if self._batch_rows is None:
             yield self._mapped(batch)
             return
+        self.taken_rows += batch.num_rows
         self.began = self.began or not self._held
         start = 0
         while batch.num_rows - start >= self._batch_rows - self._held_rows:

@@ -21,6 +21,8 @@ class ColumnarOperator:
     late_rows = 0
     lacking_rows: int | None = None
     """How many rows the batch lacks that the user's function waits for; None: it does not wait."""
+    taken_rows = 0
+    """How many rows `process` was given since the chain last set this to 0; counted where `lacking_rows` is known."""
     max_latency_ms = 0.0
     """How long rows may be held."""
     began = False

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from penstock.common.configuration import Configuration
@@ -82,6 +83,38 @@ def test_a_row_waits_no_longer_than_the_latency(sizes: Sizes) -> None:
     [(_, rest)] = chain.settle()
     assert rest.column("number").to_pylist() == [10, 11]
     assert (chain.holds, chain.due_in_ms, chain.lacking_rows) == (False, None, 10)
+
+
+class Reads:
+    """Makes numbers, and writes down how many rows each read of the source asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __call__(self, first: int, rows: int) -> pa.RecordBatch:
+        with self.path.open("a") as file:
+            file.write(f"{rows}\n")
+        return numbers(first, rows)
+
+
+def test_a_filter_in_front_does_not_make_slices_tiny(sizes: Sizes, tmp_path: Path) -> None:
+    """Slices had the rows that the batch lacked, of which a hundredth passed: 11 rows each, on average."""
+    reads = Reads(tmp_path / "reads")
+
+    def build(env: StreamExecutionEnvironment) -> None:
+        source = BatchGeneratorSource(reads, 100_000, NUMBERS)
+        stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")
+        hundreds = stream.filter(pc.field("number") / pc.scalar(100) * pc.scalar(100) == pc.field("number"))
+        hundreds.map_batches(sizes, NUMBERS, 50, Duration.of_hours(1)).sink_to(CommittedRows())
+
+    job = SmallJob(graph_of(build), Configuration(SMALL))
+    rows = finish(job, 1)
+    assert sorted(row["number"] for row in rows) == list(range(0, 100_000, 100))
+    assert sizes.found == [50] * 20
+    slices = [int(rows) for rows in reads.path.read_text().split()]
+    assert sum(slices) == 100_000
+    assert len(slices) < 500
+    job.close()
 
 
 @pytest.mark.parametrize("arriving", [1, 10, 12])
