@@ -270,10 +270,13 @@ class Slot:
         """Lets go, and says so once no thread of the generation runs any more."""
         self._revoke()
         self.links.disconnect()
-        runners, self._letting_go = self._letting_go, []
-        self._driver.when_done(
-            runners, self._cancellation_timeout_ms, lambda: self.master.send(Left(generation, self.index))
-        )
+        self._when_left(lambda: self.master.send(Left(generation, self.index)))
+
+    def _when_left(self, done: Callable[[], None]) -> None:
+        """Call `done` once no thread of any generation runs here any more: of the last one, and of those before it,
+        whose threads an earlier call may be waiting for still."""
+        self._letting_go = [runner for runner in self._letting_go if not runner.done]
+        self._driver.when_done(list(self._letting_go), self._cancellation_timeout_ms, done)
 
     _cancellation_timeout_ms = 180_000.0
 
@@ -318,5 +321,4 @@ class Slot:
         """Lets go of everything; `done` once no thread of a generation runs any more. The process ends after this."""
         self._revoke()
         self.links.disconnect()
-        runners, self._letting_go = self._letting_go, []
-        self._driver.when_done(runners, self._cancellation_timeout_ms, done)
+        self._when_left(done)

@@ -34,11 +34,11 @@ class ThreadDriver:
                 runner.wait(wait_ms)
 
     def when_done(self, runners: list[Runner], timeout_ms: float, done: Callable[[], None]) -> None:
-        threads = [self._threads.pop(id(r)) for r in runners if id(r) in self._threads]
+        threads = {id(r): self._threads[id(r)] for r in runners if id(r) in self._threads}
 
         def join() -> None:
             deadline = time.monotonic() + timeout_ms / 1000
-            for thread in threads:
+            for key, thread in threads.items():
                 thread.join(max(0.0, deadline - time.monotonic()))
                 if thread.is_alive():
                     print(
@@ -47,6 +47,8 @@ class ThreadDriver:
                         file=sys.__stderr__, flush=True,
                     )  # fmt: skip
                     os._exit(70)
+                if self._threads.get(key) is thread:  # another call may wait for it, too
+                    del self._threads[key]
             done()
 
         threading.Thread(target=join, name="letting go", daemon=True).start()

@@ -61,6 +61,16 @@ def handles_of_state_outlive_their_generation(patch: Patch) -> None:
     patch(HashMapStateBackend, "revoke", lambda self: None)
 
 
+def a_slot_forgets_whom_it_waits_for(patch: Patch) -> None:
+    """Two calls wait for the threads of one generation; the second finds none."""
+
+    def when_left(self: Any, done: Any) -> None:
+        runners, self._letting_go = self._letting_go, []
+        self._driver.when_done(runners, self._cancellation_timeout_ms, done)
+
+    patch(slot.Slot, "_when_left", when_left)
+
+
 MUTANTS: list[tuple[Callable[[Patch], None], str]] = [
     # (mutant, the violation that it must cause)
     (messages_of_a_revoked_generation_leave, r"of generation \(\d+, \d+\) leaves after the end of that"),
@@ -81,3 +91,9 @@ def test_a_broken_rule_is_found(
 ) -> None:
     mutant(monkeypatch.setattr)
     assert_found("generation-ends-inside-a-step", violation)
+
+
+def test_a_slot_that_leaves_waits_for_what_it_has_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    a_slot_forgets_whom_it_waits_for(monkeypatch.setattr)
+    violation = r"runs in generation .*, which the process has left|a handle of state works"
+    assert_found("slot-is-told-to-leave-while-it-lets-go", violation)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.protocol.messages import Cancel, Deploy, PeerLost, StandBy
+from penstock.protocol.messages import Cancel, Deploy, Leave, PeerLost, StandBy
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
 from penstock.simulation.settings import Pace
@@ -109,7 +109,24 @@ class GenerationEndsInsideAStep(Scenario):
         self.count += what == "down" and isinstance(detail, Cancel) and self.cluster.world.is_let_in
 
 
+class SlotIsToldToLeaveWhileItLetsGo(Scenario):
+    """A generation is cancelled, and before its threads have ended the driver, which somebody has fenced, tells the
+    slot to leave. The slot says that it has left when the cancelled threads have ended, too: what runs on would be
+    killed in the middle, and Spark would report a crash."""
+
+    section = 12
+    options = GenerationEndsInsideAStep.options
+    interleaves = True
+    pace = GenerationEndsInsideAStep.pace
+    faults = FaultPlan(kinds=("user_failure", "kill_slot"), count=4, gap_ms=60.0)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        if what == "down" and isinstance(detail, Cancel) and self.count < 3:
+            self.count += 1
+            self.cluster.world.after(0.01, who.process, who.on_message, Leave("another driver owns the job"))
+
+
 SCENARIOS: list[type[Scenario]] = [
     SpeculativeCopies, SlotThatTheDriverGaveUpLivesOn, SlotsOutliveTheirDriver, ConnectionsBreakWhileProcessesLive,
-    SlotHangsWhileItLetsGo, GenerationEndsInsideAStep,
+    SlotHangsWhileItLetsGo, GenerationEndsInsideAStep, SlotIsToldToLeaveWhileItLetsGo,
 ]  # fmt: skip
