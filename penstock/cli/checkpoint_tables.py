@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
@@ -13,7 +16,7 @@ from penstock.protocol.log_entries import CheckpointEntry, Ended, Fence
 from penstock.protocol.snapshot import Metadata
 from penstock.runtime.job_master.restore import check_segments
 from penstock.storage.layout import LOG_FOLDER, METADATA_NAME
-from penstock.storage.log import Entry, read_log
+from penstock.storage.log import Entry, look_at_log, read_log
 from penstock.storage.metadata import read_metadata
 from penstock.storage.opening import local_path, open_store
 from penstock.storage.store import StoreError
@@ -34,24 +37,38 @@ def print_jobs(directory: str) -> None:
     table = Table(Column("job id", min_width=32), *columns, box=None)
     reasons = []
     for job in jobs:
-        size, name, newest, retained = _bytes(_size_of(job)), "", None, []
+        size, seen = _bytes(_size_of(job)), _Seen(job)
         try:
-            log = read_log(open_store(str(job)))
-            newest, retained = _newest(log), _retained(log)
-            state = _state(log)
-            if newest is not None and newest.path in retained:
-                metadata = _metadata(job, newest.path)
-                name = metadata.job_name
-                check_segments(open_store(str(job)), metadata)
+            look_at_log(open_store(str(job)), seen.look)
+            state = _state(seen.log)
         except StoreError as error:
             state = "damaged"
             reasons.append(f"{job.name} is damaged: {error}")
+        newest, retained = _newest(seen.log), _retained(seen.log)
         checkpoint = f"chk-{newest.checkpoint_id}" if newest else "none"
         age = _age(job / newest.path) if newest else ""
-        table.add_row(job.name, name, state, checkpoint, str(len(retained)), age, size)
+        table.add_row(job.name, seen.name, state, checkpoint, str(len(retained)), age, size)
     _console.print(table)
     for reason in reasons:
         _console.print(reason)
+
+
+@dataclass
+class _Seen:
+    """What was seen of a job, as far as it could be read."""
+
+    job: Path
+    log: list[Entry] = field(default_factory=list)
+    name: str = ""
+
+    def look(self, log: list[Entry]) -> None:
+        """Raises `StoreError` if the newest checkpoint is damaged."""
+        self.log = log
+        newest = _newest(log)
+        if newest is not None and newest.path in _retained(log):
+            metadata = _metadata(self.job, newest.path)
+            self.name = metadata.job_name
+            check_segments(open_store(str(self.job)), metadata)
 
 
 def print_job(job: Path) -> None:
@@ -148,7 +165,13 @@ def _describe(entry: Entry) -> str:
 
 
 def _size_of(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    """A driver may delete files, and whole folders, while they are counted."""
+    size = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                size += os.stat(os.path.join(parent, name)).st_size
+    return size
 
 
 def _bytes(size: int) -> str:

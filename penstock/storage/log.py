@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import msgspec
 
 from penstock.protocol.log_entries import CheckpointEntry, Ended, Fence
 from penstock.storage.layout import LOG_FOLDER, LogName, log_path, parse
 from penstock.storage.sealed import DamagedObject, seal, unseal
-from penstock.storage.store import ObjectExists, ObjectMissing, ObjectStore
+from penstock.storage.store import ObjectExists, ObjectMissing, ObjectStore, StoreError
 
 KIND = "log-entry"
 FORMAT_VERSION = 2
@@ -16,6 +19,7 @@ FORMAT_VERSION = 2
 LOOKS_MAX = 10
 """How often a reader looks again at a log that a driver shortens meanwhile."""
 
+T = TypeVar("T")
 Entry = Fence | CheckpointEntry | Ended
 _DECODER: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
 
@@ -68,6 +72,22 @@ def read_log(store: ObjectStore, first: int = 0) -> list[Entry]:
         except ObjectMissing as error:
             missing = error
     raise missing
+
+
+def look_at_log(store: ObjectStore, look: Callable[[list[Entry]], T]) -> T:
+    """Return what `look` makes of the log, for one who does not own it: a driver may go on meanwhile, and delete the
+    checkpoint that was the newest a moment ago. So if `look` fails, and the log has grown, it looks again.
+
+    Raises what `read_log` and `look` raise."""
+    for _ in range(LOOKS_MAX):
+        log = read_log(store)
+        try:
+            return look(log)
+        except StoreError as error:
+            if log_length(store) == (log[-1].sequence + 1 if log else 0):
+                raise
+            failed = error
+    raise failed
 
 
 def newest_checkpoint(store: ObjectStore, below: int | None = None) -> CheckpointEntry | None:

@@ -17,7 +17,7 @@ from penstock.protocol.rescale import edges_in_flight
 from penstock.protocol.snapshot import Metadata
 from penstock.runtime.job_master.identity import CheckpointToStartFrom, JobIdentity, OpenStore, RestoreSourceError
 from penstock.runtime.job_master.restore import read_start
-from penstock.storage.log import log_length, read_log
+from penstock.storage.log import Entry, log_length, look_at_log
 from penstock.storage.metadata import read_metadata
 from penstock.storage.sealed import DamagedObject, NewerFormat
 from penstock.storage.store import ObjectStore, StoreError
@@ -74,18 +74,26 @@ def _has_log(directory: str, open_store: OpenStore) -> bool:
 
 def _to_restore(identity: JobIdentity, open_store: OpenStore) -> FoundCheckpoint | None:
     """Return None where there is nothing to restore, or it cannot be read now."""
-    start = identity.start_from
-    if identity.resume and identity.directory is not None:
-        try:
-            store = open_store(identity.directory, False)
-            newest, ended, start = _newest(store)
+    directory, start = identity.directory, identity.start_from
+    if identity.resume and directory is not None:
+
+        def look(log: list[Entry]) -> FoundCheckpoint | CheckpointToStartFrom | None:
+            newest, ended, start = _newest(log)
             if ended is not None and (newest is None or newest.path not in ended.retained):
                 if ended.state == "FINISHED" or newest is not None:
                     raise _refused(nothing_to_resume(identity.job_id, ended.state))
             elif newest is not None:
-                return FoundCheckpoint(_read(store, newest, identity.directory), identity.directory)
+                return FoundCheckpoint(_read(store, newest, directory), directory)
+            return start
+
+        try:
+            store = open_store(directory, False)
+            found = look_at_log(store, look)
         except StoreError:
             return None
+        if isinstance(found, FoundCheckpoint):
+            return found
+        start = found
     return None if start is None else FoundCheckpoint(read_start(open_store, start).metadata, start.directory)
 
 
@@ -101,10 +109,10 @@ def _refused(text: str) -> RestoreSourceError:
     return RestoreSourceError(f"{StateRecoveryOptions.SAVEPOINT_PATH.key}: {text}")
 
 
-def _newest(store: ObjectStore) -> tuple[CheckpointEntry | None, Ended | None, CheckpointToStartFrom | None]:
+def _newest(log: list[Entry]) -> tuple[CheckpointEntry | None, Ended | None, CheckpointToStartFrom | None]:
     """Of a job's log: its newest checkpoint, its end behind that, and, without a checkpoint, what it started from."""
     ended = start = None
-    for entry in reversed(read_log(store)):
+    for entry in reversed(log):
         if isinstance(entry, CheckpointEntry):
             return entry, ended, None
         if isinstance(entry, Ended):

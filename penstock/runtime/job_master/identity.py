@@ -17,7 +17,7 @@ from penstock.common.configuration import Configuration
 from penstock.common.options import CheckpointingOptions, OptionError, PipelineOptions, StateRecoveryOptions
 from penstock.protocol.log_entries import CheckpointEntry, Ended
 from penstock.storage.layout import LOG_FOLDER, METADATA_NAME, LogName, parse
-from penstock.storage.log import log_length, read_log
+from penstock.storage.log import Entry, log_length, look_at_log
 from penstock.storage.metadata import read_metadata
 from penstock.storage.opening import local_path
 from penstock.storage.store import ObjectStore, StoreError
@@ -183,13 +183,16 @@ def _name_of(open_store: OpenStore, root: str, job_id: str) -> str | _NotResumab
     """Return the name of a job that can be resumed, or why there is none."""
     try:
         store = open_store(posixpath.join(root, job_id), False)
-        log = read_log(store)
-        last = log[-1] if log else None
-        if isinstance(last, Ended) and not last.retained:
-            return _NotResumable(f"it has ended ({last.state}) and kept no checkpoint")
-        newest = next((entry for entry in reversed(log) if isinstance(entry, CheckpointEntry)), None)
-        if newest is None:
-            return _NotResumable("it has no completed checkpoint")
-        return read_metadata(store, newest.path).job_name
+        return look_at_log(store, lambda log: _name_in(store, log))
     except StoreError as error:
         return _NotResumable(f"it is damaged: {error}")
+
+
+def _name_in(store: ObjectStore, log: list[Entry]) -> str | _NotResumable:
+    last = log[-1] if log else None
+    if isinstance(last, Ended) and not last.retained:
+        return _NotResumable(f"it has ended ({last.state}) and kept no checkpoint")
+    newest = next((entry for entry in reversed(log) if isinstance(entry, CheckpointEntry)), None)
+    if newest is None:
+        return _NotResumable("it has no completed checkpoint")
+    return read_metadata(store, newest.path).job_name

@@ -4,18 +4,21 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
 from penstock import __version__ as penstock_version
+from penstock.cli.checkpoint_tables import _size_of
 from penstock.cli.main import app
 from penstock.protocol.log_entries import CheckpointEntry, Ended, Fence
 from penstock.protocol.snapshot import FORMAT_VERSION, Metadata, Segment, SubtaskSnapshot, VertexShape
 from penstock.storage.layout import metadata_path
 from penstock.storage.log import append
-from penstock.storage.metadata import encode_metadata, metadata_crc
+from penstock.storage.metadata import encode_metadata, metadata_crc, read_metadata
 from penstock.storage.opening import open_store
 
 ROOT = Path(__file__).parents[3]
@@ -166,6 +169,45 @@ def test_list_shows_jobs_with_their_newest_checkpoint(job):
 def test_list_misses_a_segment_of_the_newest_checkpoint(job):
     listed = CliRunner().invoke(app, ["list", str(job.parent)]).output
     assert "my job" in listed and f"{job.name} is damaged: " in listed and "shared/g0-0_inc_s0_c4_rnd" in listed
+
+
+def test_a_job_that_goes_on_while_it_is_listed_is_not_damaged(job, monkeypatch):
+    """Its newest checkpoint was deleted between the look at the log and the look at the checkpoint."""
+    store = open_store(str(job))
+    metadata = msgspec.structs.replace(read_metadata(store, metadata_path(4)), checkpoint_id=5, segments=[])
+
+    class Overtaken:
+        def __getattr__(self, name):
+            return getattr(store, name)
+
+        def get(self, path, *range_):
+            if path == metadata_path(4):
+                data = encode_metadata(metadata)
+                store.create(metadata_path(5), data)
+                newest = metadata_path(5)
+                append(store, CheckpointEntry(3, "inc", 0, 0, 5, newest, metadata_crc(data), [newest]))
+                store.delete(metadata_path(4))
+            return store.get(path, *range_)
+
+    monkeypatch.setattr("penstock.cli.checkpoint_tables.open_store", lambda path: Overtaken())
+    listed = CliRunner().invoke(app, ["list", str(job.parent)]).output
+    assert "damaged" not in listed and "chk-5" in listed and "my job" in listed
+
+
+def test_files_that_go_while_they_are_counted_have_no_size(tmp_path):
+    def come_and_go():
+        for number in range(2_000):
+            folder = tmp_path / f"chk-{number}"
+            folder.mkdir()
+            (folder / "_metadata").write_bytes(b"1")
+            (folder / "_metadata").unlink()
+            folder.rmdir()
+
+    thread = threading.Thread(target=come_and_go)
+    thread.start()
+    while thread.is_alive():
+        assert _size_of(tmp_path) <= 2
+    thread.join()
 
 
 def test_the_version_is_told():

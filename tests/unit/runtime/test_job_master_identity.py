@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from penstock.common.configuration import Configuration
 from penstock.common.options import OptionError
+from penstock.runtime.job_master.fit import check_fit
 from penstock.runtime.job_master.identity import CheckpointToStartFrom, JobIdentity, RestoreSourceError, identify
+from penstock.storage.log import newest_checkpoint
 from tests.unit.runtime.master_world import DIRECTORY, JOB_ID, Directories, World, two_vertices
 
 OTHER = "f" * 32
@@ -87,6 +92,41 @@ def test_latest_is_the_only_job_of_this_name() -> None:
     directories = ran(OTHER, "another", ran(JOB_ID, "job", Directories()))
     assert with_path("latest", directories) == JobIdentity(JOB_ID, DIRECTORY, resume=True)
     assert with_path("latest", directories, "another").job_id == OTHER
+
+
+class Overtaken:
+    """A store that is one step behind: its driver completes checkpoints before the first `_metadata` is read."""
+
+    def __init__(self, store: Any, go_on: Callable[[], None]) -> None:
+        self._store = store
+        self._go_on: Callable[[], None] | None = go_on
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def get(self, path: str, *range_: int) -> bytes:
+        if path.endswith("_metadata") and self._go_on is not None:
+            go_on, self._go_on = self._go_on, None
+            go_on()
+        return self._store.get(path, *range_)  # type: ignore[no-any-return]
+
+
+def test_latest_finds_a_job_whose_driver_goes_on() -> None:
+    """Its newest checkpoint was deleted between two looks, and the job had no name then."""
+    directories = Directories()
+    world = World(directories=directories, identity=JobIdentity(JOB_ID, DIRECTORY), graph=two_vertices(1, "job"))
+    world.at(60.0)
+    store = directories.stores[DIRECTORY]
+    for path in store.list(""):
+        directories.open("/checkpoints", True).create(f"{JOB_ID}/{path}", b"")
+    before = newest_checkpoint(store)
+    directories.stores[DIRECTORY] = Overtaken(store, lambda: world.at(500.0))  # type: ignore[assignment]
+    assert with_path("latest", directories) == JobIdentity(JOB_ID, DIRECTORY, resume=True)
+    assert before is not None and before.path not in store.list("")
+    directories.stores[DIRECTORY] = Overtaken(store, lambda: world.at(900.0))  # type: ignore[assignment]
+    identity = JobIdentity(JOB_ID, DIRECTORY, resume=True)
+    found = check_fit(two_vertices(1, "job"), identity, directories.open, False)
+    assert found is not None and found.metadata.checkpoint_id > before.checkpoint_id + 1
 
 
 def test_latest_of_several_or_of_none_says_what_there_is() -> None:
