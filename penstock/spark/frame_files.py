@@ -129,7 +129,8 @@ def take_along(source: Path, target: Path) -> None:
     try:
         target.mkdir(parents=True)
         for file in sorted(source.iterdir(), key=lambda file: file.name == MANIFEST):  # the manifest is last
-            if file.is_file():
+            # What else begins with _ is a note on the folder itself: a link to it would be written by two jobs.
+            if file.is_file() and (file.name == MANIFEST or not file.name.startswith("_")):
                 _link_or_copy(file, target / file.name)
     except OSError as error:
         shutil.rmtree(target, ignore_errors=True)
