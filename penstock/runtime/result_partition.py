@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
+import msgspec
 import pyarrow as pa
 
 from penstock.graph.job_graph import Edge
@@ -17,6 +18,7 @@ from penstock.protocol.flow_control import BoundSizer
 from penstock.protocol.frames import (
     FRAME_OVERHEAD_BYTES,
     JOINED_FLUSH_BYTES,
+    AlignedBarrier,
     CancelBarrier,
     Data,
     Frame,
@@ -40,6 +42,7 @@ class ResultPartition:
     def __init__(
         self, edge: Edge, producer: int, router: Router, slot: int, send: Send,
         sizer: BoundSizer, initial_credit_bytes: list[int], buffer_timeout_ms: float,
+        monotonic_ms: Callable[[], float],
     ) -> None:  # fmt: skip
         self.edge = edge
         self.router = router
@@ -48,6 +51,9 @@ class ResultPartition:
         self._send = send
         self._sizer = sizer
         self._buffer_timeout_ms = buffer_timeout_ms
+        self._monotonic_ms = monotonic_ms
+        self._triggered_ms: dict[int, float] = {}
+        """checkpoint -> when it was triggered, of the aligned barriers that wait in our queues"""
         self.channels = [
             OutputChannel(ChannelId(edge.index, producer, consumer), credit)
             for consumer, credit in zip(edge.consumers_of(producer), initial_credit_bytes, strict=True)
@@ -165,7 +171,9 @@ class ResultPartition:
         consumer_slot = channel.id.consumer
         joined_bytes = 2 * self._flush_bytes
         while (frame := channel.pop(joined_bytes)) is not None:
-            if isinstance(frame, Data):
+            if isinstance(frame, AlignedBarrier):
+                frame = self._aged(frame)
+            elif isinstance(frame, Data):
                 batch = joined(frame.payload)
                 self.queued_bytes -= frame.size_bytes
                 self.bytes_out += frame.size_bytes
@@ -179,9 +187,17 @@ class ResultPartition:
         """The barrier in its place on every channel; it leaves at once where nothing waits before it. `settle` comes
         first, here as for `send_urgent`."""
         assert not self.router.holds
+        self._triggered_ms = {i: at_ms for i, at_ms in self._triggered_ms.items() if self.holds_barrier(i)}
+        self._triggered_ms[barrier.checkpoint_id] = self._monotonic_ms() - barrier.age_ms
         for channel in self.channels:
             channel.enqueue_barrier(barrier)
             self._drain(channel)
+
+    def _aged(self, frame: AlignedBarrier) -> AlignedBarrier:
+        """Add the time that a barrier has waited in our queue to its age, because the alignment timeout counts from
+        the trigger. Without this: the timeout starts again at every vertex whose output queue is full."""
+        age_ms = self._monotonic_ms() - self._triggered_ms[frame.barrier.checkpoint_id]
+        return msgspec.structs.replace(frame, barrier=msgspec.structs.replace(frame.barrier, age_ms=age_ms))
 
     def holds_barrier(self, checkpoint_id: int) -> bool:
         return any(c.holds_barrier(checkpoint_id) for c in self.channels)

@@ -90,7 +90,7 @@ class SubtaskFactory:
             buffer_timeout_ms = edge.buffer_timeout_ms if edge.buffer_timeout_ms >= 0 else NEVER_MS
         return ResultPartition(
             edge, self._slot, router, self._slot, self._send_frame, self._settings.output_queue_sizer(), credits,
-            buffer_timeout_ms,
+            buffer_timeout_ms, self._clock.monotonic_ms,
         )  # fmt: skip
 
     def _initial_credit(self, target: Vertex, consumer: int) -> int:

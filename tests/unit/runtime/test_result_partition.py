@@ -39,9 +39,11 @@ class Outputs:
     ) -> None:  # fmt: skip
         edge = Edge(0, "a-b-0-0", 0, 1, 0, Partitioner(kind), Types.LONG(), 1, consumers)
         self.sent: list[tuple[int, Frame]] = []
+        self.now_ms = 0.0
         self.partition = ResultPartition(
             edge, 0, create_router(edge, 0, 128, "op", 0), 0, lambda slot, frame: self.sent.append((slot, frame)),
             BoundSizer(QUEUE_BYTES, QUEUE_BYTES, 0), [credit_bytes] * consumers, buffer_timeout_ms,
+            lambda: self.now_ms,
         )  # fmt: skip
 
     def emit(self, rows: list[int], now_ms: float = 0.0) -> None:
@@ -232,6 +234,18 @@ def test_an_aligned_barrier_leaves_at_once_with_the_rows_before_it() -> None:
     outputs.partition.send_aligned(Barrier(1, None))
     assert outputs.taken() == [[1], "AlignedBarrier", [2], "AlignedBarrier"]
     assert not outputs.partition.holds_barrier(1)
+
+
+def test_an_aligned_barrier_grows_older_while_it_waits_for_credit() -> None:
+    """[Else the alignment timeout starts again at every vertex whose output queue is full.]"""
+    outputs = Outputs(credit_bytes=0)
+    outputs.now_ms = 1_000.0
+    outputs.emit([1, 2])
+    outputs.partition.send_aligned(Barrier(1, 100, age_ms=30.0))
+    outputs.now_ms = 1_050.0
+    outputs.partition.grant(outputs.partition.channels[0].id, 1 << 20)
+    barrier = outputs.sent[-1][1]
+    assert isinstance(barrier, AlignedBarrier) and barrier.barrier.age_ms == 80.0
 
 
 def test_an_aligned_barrier_behind_rows_without_credit_turns_when_its_time_is_up() -> None:
