@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.common.options import CheckpointingOptions
+from penstock.common.options import CheckpointingOptions, NetworkOptions
 from penstock.protocol.log_entries import Ended
 from penstock.protocol.messages import Message, Restored, SlotAck, SubtaskFailed
 from penstock.protocol.rescale import edges_in_flight
@@ -17,6 +17,7 @@ from penstock.simulation.checkers import AnswerChecker, LogChecker, check_cancel
 from penstock.simulation.control_network import ControlNetwork
 from penstock.simulation.data_network import DataNetwork
 from penstock.simulation.driver import DriverProcess, DriverSurroundings
+from penstock.simulation.durations import DurationChecker
 from penstock.simulation.faults import NO_STORE_FAULTS, FaultPlan
 from penstock.simulation.output import Output, Pending
 from penstock.simulation.scale import scaled
@@ -29,6 +30,8 @@ from penstock.simulation.world import Process, World
 from penstock.storage.layout import SegmentName, parse
 
 JOB_ID = "5eed" * 8
+ROOM_FOR_A_ROW_BYTES = 100_000
+"""No row of a simulated job becomes more than that."""
 _DOES_NOT_FIT = "the checkpoint does not fit the program"
 _PROBE = re.compile(r"probe/\w+")  # its name is random, and means nothing
 
@@ -89,11 +92,22 @@ class Cluster:
         """Whether somebody resumes it, at another parallelism, when it has been cancelled."""
         self.expected_failure: str | None = None
         """What the job has to fail with, for a scenario that nothing can mend."""
+        self.durations: DurationChecker | None = None
         self._newest_generation: Any = None
         self._is_undone = False
         """Whether the next driver runs what ran before a graph that was refused."""
         self._next_store_fault: StoreFaults | None = None
         self.strikes = Strikes(self, world, faults)
+
+    def bound_durations(self) -> None:
+        """Limit the time that checkpoints take, where nothing goes wrong and no snapshot has to wait for the rest of a
+        row that waits for room."""
+        has_room = self.workload.configuration.get(NetworkOptions.OVERDRAFT_BYTES_MAX) >= ROOM_FOR_A_ROW_BYTES
+        if self.checkpointing and self.faults.is_calm and has_room and not self.pace.bytes_share:
+            pace, store_ms = self.pace, self.faults.store.late_ms
+            self.durations = DurationChecker(self.world, self.workload.graph, pace.step_ms, pace.control_ms, store_ms)
+            self.network.measured = self.durations.measured
+            self.world.is_parallel = True
 
     # ---- running ------------------------------------------------------------------------------------------------
 
@@ -159,6 +173,8 @@ class Cluster:
         process = Process(f"d{number}", world.random.randint(-10**9, 10**9))
         control = ControlNetwork(world, process, pace.control_ms, pace.control_as_bytes)
         control.on_sent = self._on_sent
+        if self.durations is not None:
+            control.on_told = self.durations.on_told
         keeper = SlotKeeper(
             world, control, self.network, self._store, process.name, pace.step_ms,
             pace.slot_start_ms, faults.speculation_share, faults.retry_share,
@@ -211,6 +227,8 @@ class Cluster:
         if (slot := self._process_named(process)) is not None:
             slot.revocations.on_sent(message)
         if isinstance(message, SlotAck):
+            if self.durations is not None:
+                self.durations.on_acknowledged(message)
             self.strikes.on_acknowledged()
         if isinstance(message, SubtaskFailed):
             is_expected = self.expected_failure is not None and self.expected_failure in message.error

@@ -46,6 +46,7 @@ class ControlLink:
 
     def send_down(self, message: Message) -> None:
         network, world = self._network, self._network.world
+        network.on_told(message)
         self._down_free_ms = max(self._down_free_ms, world.now_ms + world.chance() * network.latency_ms)
         data = network.encoded(message)
         world.after(self._down_free_ms - world.now_ms, self.process, self._arrive_down, data)
@@ -93,7 +94,7 @@ class ControlNetwork:
     """All control connections of one driver. Implements `penstock.runtime.ports.SlotLinks`.
 
     `on_message(process, message)` and `on_lost(process, detail)` are the driver's; `on_sent` is told what slots say,
-    as they say it."""
+    as they say it, `on_told` what the driver says."""
 
     def __init__(self, world: World, driver: Process, latency_ms: float, as_bytes: bool) -> None:
         self.world = world
@@ -106,6 +107,7 @@ class ControlNetwork:
         self.on_message: Callable[[str, Message], None]
         self.on_lost: Callable[[str, str], None]
         self.on_sent: Callable[[str, Message], None] = lambda process, message: None
+        self.on_told: Callable[[Message], None] = lambda message: None
 
     def connect(self, process: Process) -> ControlLink:
         link = self._links[process.name] = ControlLink(self, process)

@@ -15,6 +15,7 @@ from penstock.network.frame_codec import FrameDecoder
 from penstock.protocol.elements import Generation
 from penstock.protocol.frames import AlignedBarrier, Frame
 from penstock.protocol.messages import Peer
+from penstock.simulation.durations import Measured
 from penstock.simulation.world import Process, World, of_connections
 
 CONNECT_TIMEOUT_MS = 30_000.0
@@ -57,8 +58,10 @@ class FrameQueue:
 class _Pipe:
     """One direction of a connection."""
 
-    def __init__(self, world: World, latency_ms: float, as_bytes: bool) -> None:
+    def __init__(self, world: World, latency_ms: float, as_bytes: bool, measured: Measured | None) -> None:
         self._world = world
+        self._measured = measured
+        self._put_ms: dict[int, float] = {}
         self.latency_ms = latency_ms
         self._frames = FrameQueue()
         self._outbox = Outbox() if as_bytes else None
@@ -73,6 +76,8 @@ class _Pipe:
     def put(self, frame: Frame) -> None:
         if self.frames_left_max is not None:
             return
+        if self._measured is not None:
+            self._put_ms[id(frame)] = self._world.now_ms
         if self._outbox is not None:
             self._outbox.put(frame)
         else:
@@ -101,6 +106,9 @@ class _Pipe:
                 self.lost()
                 return
         for frame in frames:
+            if self._measured is not None:
+                put_ms = self._put_ms.pop(id(frame))
+                self._measured.transit_ms = max(self._measured.transit_ms, self._world.now_ms - put_ms)
             self.deliver(frame)
         if self._outbox or self._frames or self.frames_left_max is not None:
             self._move()
@@ -226,6 +234,8 @@ class DataNetwork:
         self.world = world
         self.latency_ms = latency_ms
         self._bytes_share = bytes_share
+        self.measured: Measured | None = None
+        """Where the time of frames on their way is noted. None where they cross as bytes."""
         self._endpoints: dict[str, DataEndpoint] = {}
 
     def endpoint(self, process: Process, slot: int) -> DataEndpoint:
@@ -254,7 +264,7 @@ class DataNetwork:
     def _pipe(self) -> _Pipe:
         # Some pairs are far slower than others, so that what is sent over three of them may overtake.
         slowness = self.world.random.choice((0.05, 1.0, 1.0, 5.0))
-        return _Pipe(self.world, self.latency_ms * slowness, self.world.chance() < self._bytes_share)
+        return _Pipe(self.world, self.latency_ms * slowness, self.world.chance() < self._bytes_share, self.measured)
 
 
 def _short(frame: Frame) -> str:

@@ -7,6 +7,7 @@ from typing import Callable
 from penstock.protocol.elements import Generation
 from penstock.protocol.frames import Frame
 from penstock.runtime.ports import Runner
+from penstock.simulation.durations import Measured
 from penstock.simulation.revocations import RevocationChecker
 from penstock.simulation.world import Process, World
 
@@ -29,13 +30,14 @@ class ScheduledRunners:
 
     def __init__(
         self, world: World, process: Process, pace_ms: float, kill: Callable[[str], None],
-        revocations: RevocationChecker,
+        revocations: RevocationChecker, measured: Measured | None = None,
     ) -> None:  # fmt: skip
         self._world = world
         self._process = process
         self._pace_ms = pace_ms
         self._kill = kill
         self._revocations = revocations
+        self._measured = measured
         self._generation: Generation | None = None
         self._driven: dict[int, _Driven] = {}
         self._waiting: list[_Driven] = []
@@ -67,9 +69,11 @@ class ScheduledRunners:
         if generation is not None:
             self._revocations.on_step(runner.name, generation)
         self._generation = generation
+        world, started_ms = self._world, self._world.now_ms
         wait_ms = runner.step()
         self._generation = None
-        world = self._world
+        if self._measured is not None:
+            self._measured.step_ms = max(self._measured.step_ms, world.now_ms - started_ms)
         if world.trace is not None:
             world.tell(self._process.name, f"step {runner.name} -> {'mail' if wait_ms is None else f'{wait_ms:g} ms'}")
         if runner.done:

@@ -6,12 +6,13 @@ import traceback
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from penstock.simulation.cluster import Cluster
+from penstock.simulation.cluster import ROOM_FOR_A_ROW_BYTES, Cluster
 from penstock.simulation.faults import random_faults
 from penstock.simulation.settings import (
     Bounds,
     aimed_of,
     changes_graph,
+    has_room,
     interleaves,
     random_configuration,
     random_pace,
@@ -58,7 +59,11 @@ def build(seed: int, with_trace: bool = False) -> Cluster:
         workload.change_graphs(Random(f"graphs of {seed}"))
     if checkpointing and not faults.is_calm:
         faults = replace(faults, aimed=aimed_of(seed))
-    return Cluster(world, workload, faults, pace, Bounds())
+    if faults.is_calm and has_room(seed):
+        configuration.set("penstock.network.overdraft-bytes-max", ROOM_FOR_A_ROW_BYTES)
+    cluster = Cluster(world, workload, faults, pace, Bounds())
+    cluster.bound_durations()
+    return cluster
 
 
 def run_seed(seed: int, with_trace: bool = False) -> Verdict:

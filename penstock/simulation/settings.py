@@ -63,6 +63,11 @@ def interleaves(seed: int) -> bool:
     return Random(f"interleaving of {seed}").random() < 0.4
 
 
+def has_room(seed: int) -> bool:
+    """Return whether a run without faults has room for all that a row becomes, so that checkpoints have a limit."""
+    return Random(f"room of {seed}").random() < 0.6
+
+
 def restarts_of(seed: int, configuration: Configuration) -> None:
     """Sets delays of restarts, and whether a failed checkpoint is tolerated, from a source of chance of their own."""
     apart = Random(f"restarts of {seed}")

@@ -40,7 +40,9 @@ class SlotProcess:
         self.endpoint = network.endpoint(self.process, slot)
         self.clock = ProcessClock(world, self.process, world.random.uniform(0, 1e9))
         self.revocations = RevocationChecker(world, name)
-        self._driver = ScheduledRunners(world, self.process, pace_ms, self._exit_hard, self.revocations)
+        self._driver = ScheduledRunners(
+            world, self.process, pace_ms, self._exit_hard, self.revocations, network.measured
+        )
         self.endpoint.on_sent = self._driver.on_frame
         self.runtime = self.endpoint.listener = Slot(
             slot, self.clock, self.link, self.endpoint, self._driver,

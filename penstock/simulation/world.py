@@ -47,6 +47,8 @@ class World:
     interleaves: bool = False
     """Whether messages and frames reach a process while a step of its own is busy, as its connections' thread would
     hand them in; else they wait for the end of the step."""
+    is_parallel: bool = False
+    """Whether processes are busy at the same time; else all others wait while one is."""
     observer: Callable[..., None] | None = None
     """What steers a scenario: called with (what, who, details...) for frames and messages as they arrive, and for
     calls of a store before they are carried out."""
@@ -70,7 +72,8 @@ class World:
         heapq.heappush(self._queue, (self.now_ms + delay_ms, self._order, process, action, arguments))
 
     def pass_time(self, elapsed_ms: float) -> None:
-        """Whoever runs now is busy for that long. Nobody else gets a turn meanwhile, as if the others were starved."""
+        """Whoever runs now is busy for that long. Nobody else gets a turn meanwhile, as if the others were starved,
+        unless the world is parallel."""
         self.now_ms += elapsed_ms
         if self.interleaves and self.running is not None and not self.is_let_in:
             self._let_in(self.running)
@@ -111,6 +114,8 @@ class World:
         action(*arguments)
         if process is not None and process.after_event is not None and process.is_alive:
             process.after_event()
+        if self.is_parallel:
+            self.now_ms = at_ms
         return True
 
     # ---- what is seen -------------------------------------------------------------------------------------------

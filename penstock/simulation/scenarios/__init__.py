@@ -8,6 +8,7 @@ from penstock.simulation.running import Verdict
 from penstock.simulation.scenarios import (
     aimed,
     barriers,
+    calm,
     changed_graphs,
     cut,
     event_time,
@@ -32,7 +33,7 @@ def _name(scenario: type[Scenario]) -> str:
 
 
 _PARTS = (
-    aimed, cut, barriers, restoring, rescaling, changed_graphs, state, event_time, floors, idleness, finishing,
+    aimed, cut, barriers, calm, restoring, rescaling, changed_graphs, state, event_time, floors, idleness, finishing,
     publication, shortening, storage, sweeping, slots,
 )  # fmt: skip
 SCENARIOS: dict[str, type[Scenario]] = {_name(scenario): scenario for part in _PARTS for scenario in part.SCENARIOS}

@@ -49,6 +49,10 @@ class Scenario:
     faults: ClassVar[FaultPlan] = FaultPlan()
     interleaves: ClassVar[bool] = False
     """Whether messages reach a process in the middle of a step."""
+    is_parallel: ClassVar[bool] = False
+    """Whether processes are busy at the same time."""
+    bounds_durations: ClassVar[bool] = False
+    """Whether checkpoints have a limit of time; for a schedule without faults."""
     changes_graph: ClassVar[bool] = False
     """Whether the graph changes when the job is resumed at other parallelisms."""
 
@@ -79,10 +83,13 @@ def run(scenario_class: type[Scenario], seed: int, with_trace: bool) -> Verdict:
     scenario.declare(job)
     world = World(random.getrandbits(64), [] if with_trace else None)
     world.interleaves = scenario.interleaves
+    world.is_parallel = scenario.is_parallel
     workload = job.build()
     if scenario.changes_graph:
         workload.change_graphs(Random(f"graphs of {seed}"))
     cluster = Cluster(world, workload, scenario.faults, scenario.pace, Bounds())
+    if scenario.bounds_durations:
+        cluster.bound_durations()
     scenario.cluster = cluster
     world.observer = scenario.observe
     verdict = run_cluster(seed, cluster)
