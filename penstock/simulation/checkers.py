@@ -19,7 +19,7 @@ from penstock.protocol.messages import Decline, Message, SlotAck
 from penstock.protocol.snapshot import InputCut, Metadata, OutputCut, Piece
 from penstock.runtime.batches import as_batch, declared_key, wire_schema
 from penstock.simulation.coverage import uncovered
-from penstock.simulation.keyed_ranges import repeated_keys
+from penstock.simulation.keyed_ranges import wrong_ranges
 from penstock.simulation.output import Output, Row
 from penstock.simulation.store import SharedObjects
 from penstock.simulation.streams import Expected
@@ -216,7 +216,7 @@ class LogChecker:
                 for piece in layer.pieces:
                     self._check_piece(what, edges[layer.edge], piece, segments)
             self.committable.update(c.data for c in snapshot.committables)
-        for violation in repeated_keys(metadata, lambda state: self._check_range(what, segments, state)):
+        for violation in wrong_ranges(metadata, lambda state: self._check_range(what, segments, state)):
             self.world.violate(f"{what}: {violation}")
         self.committable.update(c.data for c in metadata.unconfirmed_commits)
         if metadata.is_final:

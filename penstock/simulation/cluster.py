@@ -367,6 +367,10 @@ class Cluster:
         if (slot := self._running_slot()) is not None:
             slot.revocations.keep(handle)
 
+    def on_timer(self, operator: str, timestamp_ms: int) -> None:
+        if self.world.observer is not None:
+            self.world.observer("timer", operator, timestamp_ms)
+
     def prepare(self, name: str, pending: Pending) -> None:
         if name in self.output.pending:
             self.world.violate(f"pending output {name} is written a second time")

@@ -61,7 +61,27 @@ class Busy:
             raise RuntimeError("simulated failure of user code")
 
 
-class Label(Busy, MapFunction):
+class Hoard(Busy, MapFunction):
+    """Passes values, and keeps them in `self`. That is no state: each generation has a function object of its own,
+    which has seen nothing, and which no value reaches twice."""
+
+    def __init__(self, cost_ms: float) -> None:
+        super().__init__(cost_ms)
+        self._kept: set[Any] = set()
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        if self._kept:
+            surroundings.current().violate(f"a function object is opened that keeps {len(self._kept)} values")
+
+    def map(self, value: Any) -> Any:
+        self.work()
+        if value in self._kept:
+            surroundings.current().violate(f"{value} comes twice to one function object")
+        self._kept.add(value)
+        return value
+
+
+class Label(Hoard):
     """Number of a sequence -> row. `bounds[i]` is where split i begins; with `relative` it is counted from there."""
 
     def __init__(self, source: int, bounds: list[int], keys: int, cost_ms: float, relative: bool = False) -> None:
@@ -72,8 +92,7 @@ class Label(Busy, MapFunction):
         self.keys = keys
 
     def map(self, value: int) -> Row:
-        self.work()
-        return self.label(value)
+        return self.label(super().map(value))
 
     def label(self, value: int) -> Row:
         split = sum(1 for b in self.bounds if value >= b)

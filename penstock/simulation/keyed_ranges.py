@@ -7,12 +7,16 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.common.typeinfo import KEY_GROUP_COLUMN
+from penstock.protocol.keys import key_group_range
 from penstock.protocol.snapshot import Metadata, StateRange
 from penstock.state.codecs import KEY_COLUMN
 
 
-def repeated_keys(metadata: Metadata, read: Callable[[StateRange], bytes]) -> Iterator[str]:
-    """Yield what is wrong: a range with other entries than it says, a key that a state has twice in a checkpoint."""
+def wrong_ranges(metadata: Metadata, read: Callable[[StateRange], bytes]) -> Iterator[str]:
+    """Yield what is wrong: a range with other entries than it says or of key groups that its subtask does not own,
+    a key that a state has twice in a checkpoint."""
+    shapes = {v.index: v for v in metadata.vertices}
     seen: dict[tuple[str, str], set[Any]] = {}
     for snapshot in metadata.subtasks:
         for state in snapshot.keyed:
@@ -21,6 +25,10 @@ def repeated_keys(metadata: Metadata, read: Callable[[StateRange], bytes]) -> It
             described = f"state {state.name} of {state.operator}"
             if table.num_rows != state.entries:
                 yield f"{described}: a range says {state.entries} entries and holds {table.num_rows}"
+            shape = shapes[snapshot.vertex]
+            owned = key_group_range(shape.max_parallelism, shape.parallelism, snapshot.subtask)
+            if foreign := set(table.column(KEY_GROUP_COLUMN).to_pylist()) - set(owned):
+                yield f"{described}: subtask {snapshot.subtask} holds entries of foreign key groups {sorted(foreign)}"
             names = [name for name in table.column_names if name == KEY_COLUMN or name.startswith("key.")]
             columns = [table.column(name).to_pylist() for name in names]
             known = seen.setdefault((state.operator, state.name), set())

@@ -27,6 +27,9 @@ class Surroundings(Protocol):
     def keep(self, handle: Any) -> None:
         """The caller was closed, and holds a handle of state that must be of no use from now on."""
 
+    def on_timer(self, operator: str, timestamp_ms: int) -> None:
+        """A timer fires: told to the scenario."""
+
     def prepare(self, name: str, pending: Pending) -> None: ...
 
     def commit(self, name: str) -> None:

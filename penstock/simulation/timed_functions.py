@@ -144,6 +144,38 @@ class Nap(Busy, KeyedProcessFunction):
             yield from map(tuple, held)
 
 
+class NapOnce(Busy, KeyedProcessFunction):
+    """Holds rows with numbers below `below` back for `nap_ms` of processing time. Nothing else ever brings them."""
+
+    def __init__(self, name: str, nap_ms: int, below: int, cost_ms: float) -> None:
+        super().__init__(cost_ms)
+        self.name = name
+        self.nap_ms = nap_ms
+        self.below = below
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self._held = runtime_context.get_map_state(MapStateDescriptor("held", Types.LONG()))
+
+    def process_element(self, value: Row, ctx: KeyedProcessFunction.Context) -> Iterator[Row]:
+        self.work()
+        if value[1] >= self.below:
+            yield value
+            return
+        timers = ctx.timer_service()
+        at_ms = timers.current_processing_time() + self.nap_ms
+        self._held.put(at_ms, [*(self._held.get(at_ms) or []), value])
+        timers.register_processing_time_timer(at_ms)
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[Row]:
+        surroundings.current().on_timer(self.name, timestamp)
+        held = self._held.get(timestamp)
+        if held is None:
+            surroundings.current().violate(f"{self.name}: the timer of {timestamp} fired twice")
+            return
+        self._held.remove(timestamp)
+        yield from map(tuple, held)
+
+
 # ---- windows --------------------------------------------------------------------------------------------------------
 
 

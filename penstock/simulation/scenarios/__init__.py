@@ -15,6 +15,7 @@ from penstock.simulation.scenarios import (
     finishing,
     floors,
     idleness,
+    kept,
     publication,
     rescaling,
     restoring,
@@ -23,6 +24,7 @@ from penstock.simulation.scenarios import (
     state,
     storage,
     sweeping,
+    timers,
 )
 from penstock.simulation.scenarios.scenario import Scenario, run
 
@@ -33,8 +35,8 @@ def _name(scenario: type[Scenario]) -> str:
 
 
 _PARTS = (
-    aimed, cut, barriers, calm, restoring, rescaling, changed_graphs, state, event_time, floors, idleness, finishing,
-    publication, shortening, storage, sweeping, slots,
+    aimed, cut, barriers, calm, restoring, rescaling, changed_graphs, state, kept, event_time, floors, timers,
+    idleness, finishing, publication, shortening, storage, sweeping, slots,
 )  # fmt: skip
 SCENARIOS: dict[str, type[Scenario]] = {_name(scenario): scenario for part in _PARTS for scenario in part.SCENARIOS}
 

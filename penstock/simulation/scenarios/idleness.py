@@ -118,8 +118,8 @@ class ASplitPausesBesideABusyOne(Scenario):
         metadata = self.cluster.log.newest if self.cluster.log is not None else None
         if metadata is None or metadata.is_final or self.cluster.is_over:
             return
-        sources = [s for s in metadata.subtasks if _splits(s)]
-        steps = {split["script"]: split for s in sources for split in _splits(s)}
+        sources = [s for s in metadata.subtasks if splits_of(s)]
+        steps = {split["script"]: split for s in sources for split in splits_of(s)}
         busy, pausing = steps.get(0), steps.get(1)
         if busy and pausing and pausing["step"] == 1 and 80 < busy["step"] < 280:
             self.candidates += 1
@@ -138,7 +138,7 @@ class ASplitPausesBesideABusyOne(Scenario):
         return self.count > 0 or self.candidates >= 3
 
 
-def _splits(snapshot: SubtaskSnapshot) -> list[dict[str, int]]:
+def splits_of(snapshot: SubtaskSnapshot) -> list[dict[str, int]]:
     return [split for part in snapshot.parts if part.name == "splits" for split in splits_in(part.items)]
 
 

@@ -68,8 +68,8 @@ class Scenario:
         job.sink(slow, 2)
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
-        """`what`: "frame" (who: a `DataEndpoint`), "up" and "down" (a `ControlLink`), or a store's method (a
-        `Process`; detail: the path)."""
+        """`what`: "frame" (who: a `DataEndpoint`), "up" and "down" (a `ControlLink`), "timer" (an
+        operator's name; detail: the timestamp), or a store's method (a `Process`; detail: the path)."""
 
     def has_happened(self) -> bool:
         return self.count > 0
