@@ -185,6 +185,12 @@ def test_a_failed_program_ends_with_the_users_traceback_and_exit_code_1(program,
     assert done.stdout == "1\n"
 
 
+def in_an_open_part(out: Path, checkpoints: Path) -> bool:
+    """Whether rows wait in a part that is open for a minute, and a checkpoint after the first has completed."""
+    numbers = [int(folder.parent.name.removeprefix("chk-")) for folder in checkpoints.glob("*/chk-*/_metadata")]
+    return max(numbers, default=0) > 1 and any(part.stat().st_size for part in out.glob(".*.inprogress"))
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_penstock_run_is_interrupted_and_goes_on_from_latest(program, tmp_path, number):
     file, out, checkpoints = program(COUNTING), tmp_path / "out", tmp_path / "checkpoints"
@@ -198,7 +204,7 @@ def test_penstock_run_is_interrupted_and_goes_on_from_latest(program, tmp_path, 
         [*command, *job], cwd=tmp_path, env=surroundings(), stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     try:
-        wait_until(lambda: committed(out) or first.poll() is not None, "the first output is committed", LIMIT_S)
+        wait_until(lambda: in_an_open_part(out, checkpoints) or first.poll() is not None, "a checkpoint", LIMIT_S)
         processes = descendants(first.pid)
         assert len(processes) >= 5  # the program, its JVM, PySpark's daemon, two slots
         if number == signal.SIGINT:
