@@ -19,6 +19,7 @@ share what its fixtures have made, a Spark above all."""
 
 BEHIND_EACH_OTHER = [
     ("chaos/test_standalone.py",),
+    ("chaos/test_places_lost.py",),
     ("chaos/test_kills.py",),
     ("spark/test_data_frames.py",),
     ("spark/test_docs.py",),

@@ -48,6 +48,13 @@ class StandaloneCluster:
         os.killpg(worker.pid, signal.SIGKILL)
         worker.wait(10.0)
 
+    def kill_all_workers(self) -> None:
+        """SIGKILL of every Worker, and of everything that it has started."""
+        for worker in self._processes[1:]:
+            if worker.poll() is None:
+                os.killpg(worker.pid, signal.SIGKILL)
+                worker.wait(10.0)
+
     def stop(self) -> None:
         for process in reversed(self._processes):
             if process.poll() is None:
