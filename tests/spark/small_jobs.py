@@ -16,7 +16,7 @@ from penstock.common import Configuration, Encoder, Types, WatermarkStrategy
 from penstock.common.job_execution import JobExecutionError
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors.datagen import DataGeneratorSource
-from penstock.datastream.connectors.file_system import FileSink
+from penstock.datastream.connectors.file_system import FileSink, RollingPolicy
 from penstock.runtime.job_master.identity import RestoreSourceError
 
 WRITES_ARROW = not pyspark.__version__.startswith("3.")
@@ -53,7 +53,9 @@ def numbers(env: StreamExecutionEnvironment, count: int, rows_per_second: float 
 
 
 def file_sink(directory: Path) -> FileSink:
-    return FileSink.for_row_format(str(directory), Encoder.simple_string_encoder()).build()
+    """Rows are shown with each checkpoint, so that a test can wait for some, and miss those that are lost."""
+    builder = FileSink.for_row_format(str(directory), Encoder.simple_string_encoder())
+    return builder.with_rolling_policy(RollingPolicy.on_checkpoint_rolling_policy()).build()
 
 
 def committed(directory: Path) -> Counter[str]:
