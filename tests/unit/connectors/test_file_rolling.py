@@ -14,9 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.common import Encoder, Types
-from penstock.datastream.connectors import file_writer
 from penstock.datastream.connectors.base import OutputGone
-from penstock.datastream.connectors.file_compaction import Compaction
 from penstock.datastream.connectors.file_system import (
     FileCompactor,
     FileCompactStrategy,
@@ -106,14 +104,6 @@ def test_rows_are_visible_once_through_every_kill(tmp_path: Path, parallelism: i
     verify_sink(make_sink, [[1, 2, 3], [4, 5], [6, 7, 8, 9]], NUMBER, parallelism)
 
 
-class AtOnce(Compaction):
-    """Joins in the thread that asks for it."""
-
-    def __init__(self, work: Any) -> None:
-        super().__init__(work)
-        self._thread.join()
-
-
 STEPS = st.lists(st.sampled_from([None, "given up", *Kill]), max_size=10)
 
 
@@ -129,14 +119,11 @@ def test_whatever_happens_rows_are_visible_once_and_nothing_is_left(
             "hour": lambda: text_sink(directory), "at once": lambda: text_sink(directory, 1),
             "text": lambda: compacted(directory, "text", 2), "parquet": lambda: compacted(directory, "parquet", 2),
         }[kind]()  # fmt: skip
-        with pytest.MonkeyPatch.context() as patch:
-            # A writer that was killed joins nothing any more; here its thread would live on with the test.
-            patch.setattr(file_writer, "Compaction", AtOnce)
-            run = SinkRun(sink, batches, NUMBER, parallelism)
-            run.checkpoint()
-            for step in steps:
-                run.checkpoint(step if isinstance(step, Kill) else None, is_given_up=step == "given up")
-            run.finish()
+        run = SinkRun(sink, batches, NUMBER, parallelism)
+        run.checkpoint()
+        for step in steps:
+            run.checkpoint(step if isinstance(step, Kill) else None, is_given_up=step == "given up")
+        run.finish()
         found = parquet(directory) if kind == "parquet" else lines(directory)
         assert sorted(found) == [n for written in batches for n in written.column(0).to_pylist()]
         assert hidden(directory) == []
