@@ -32,12 +32,12 @@ from penstock.runtime.job_master.identity import JobIdentity, OpenStore
 from penstock.runtime.job_master.job_master import JobMaster
 from penstock.runtime.job_master.outcome import JobOutcome
 from penstock.runtime.job_master.ports import MasterPorts
+from penstock.runtime.slot_packing import Patience, SlotPacking
 from penstock.spark.data_frames import JobFiles
 from penstock.spark.decommission import DecommissionWatch
 from penstock.spark.driver import DriverLoop, OrderedWork
 from penstock.spark.job_client import SparkJobClient, end_in_order_on_sigterm
 from penstock.spark.lost_slots import LostSlots
-from penstock.spark.packing import Patience, SlotPacking
 from penstock.spark.session import LOOPBACK, Substrate
 from penstock.spark.slot_failure import FRUITLESS_MAX, HOPELESS_MAX, is_final
 from penstock.spark.slot_task import NEEDS, SlotArguments, slot_task
@@ -120,12 +120,11 @@ class SparkJob:
         self._packing = SlotPacking(
             self._slots,
             self._server.send,
-            substrate.task_places,
-            self._loop.post,
+            self._ask_places,
             terminal.tell,
             capacity,
             relieved=self._takes_checkpoints,
-            patience=Patience.of(substrate),
+            patience=Patience.of(substrate.grows),
         )
         self._decommission = DecommissionWatch(
             substrate,
@@ -300,6 +299,15 @@ class SparkJob:
             self._end(outcome)
         elif not self._is_ended:
             self._packing.look(self._master.lifecycle, self._clock.monotonic_ms())
+
+    def _ask_places(self, answered: Callable[[int | None], None]) -> None:
+        """Not in the driver's loop: a call to the JVM takes as long as it takes."""
+
+        def ask() -> None:
+            places = self._substrate.task_places()
+            self._loop.post(lambda: answered(places))
+
+        threading.Thread(target=ask, name="penstock-places", daemon=True).start()
 
     def _on_own_error(self, error: Exception) -> None:
         self._own_errors += 1

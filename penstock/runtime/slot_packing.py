@@ -13,19 +13,14 @@ A process that died alone is back in half a second, and nothing is packed.
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from penstock.protocol.lifecycle import Lifecycle, Phase
 from penstock.protocol.messages import Host, Message
 from penstock.protocol.slot_roster import SlotRoster
-from penstock.spark.session import Substrate
-from penstock.spark.slots import SparkSlots
-
-log = logging.getLogger(__name__)
 
 _LOOK_MS = 200.0
 # A host that was asked and has not registered the slot within this time is not waited for.
@@ -42,22 +37,28 @@ class Patience:
     start_ms: float = 10_000.0
 
     @classmethod
-    def of(cls, substrate: Substrate) -> Patience:
+    def of(cls, grows: bool) -> Patience:
         """Where executors come slowly, and each newcomer would cost a restart, longer than usual."""
-        return cls(start_ms=60_000.0) if substrate.grows else cls()
+        return cls(start_ms=60_000.0) if grows else cls()
+
+
+class SharedSlots(Protocol):
+    def leave_to_another(self, slot: int, relieved: bool) -> int:
+        """Expect that another process plays the slot, and return the submission under which it registers. `relieved`:
+        a newer submission stays, and its process takes over when it gets a place."""
 
 
 class SlotPacking:
-    """All methods are called in the driver's loop. `capacity`: how many slots at most have a place of
-    their own, where that is fixed. `relieved`: whether a packed slot's own process may take it over later, which costs
-    a restart and so needs checkpoints. `tell` is given a line for the user."""
+    """All methods are called in the driver's loop, and so is what `ask_places` is given; it answers later with the
+    number of task places, or None. `capacity`: how many slots at most have a place of their own, where that is fixed.
+    `relieved`: whether a packed slot's own process may take it over later, which costs a restart and so needs
+    checkpoints. `tell` is given a line for the user."""
 
     def __init__(
         self,
-        slots: SparkSlots,
+        slots: SharedSlots,
         send: Callable[[str, Message], None],
-        task_places: Callable[[], int | None],
-        post: Callable[[Callable[[], None]], None],
+        ask_places: Callable[[Callable[[int | None], None]], None],
         tell: Callable[[str], None],
         capacity: int | None,
         relieved: bool,
@@ -65,8 +66,7 @@ class SlotPacking:
     ) -> None:
         self._slots = slots
         self._send = send
-        self._task_places = task_places
-        self._post = post
+        self._ask = ask_places
         self._tell = tell
         self._capacity = capacity
         self._relieved = relieved
@@ -75,6 +75,8 @@ class SlotPacking:
         self._since_ms = 0.0
         self._look_at_ms: float | None = None
         self._asked: dict[int, tuple[str, float]] = {}
+        self._left: set[int] = set()
+        """Seats for which no Spark job is submitted any more."""
         self._told: set[int] = set()
         self._places: int | None = None
         self._is_asking = False
@@ -98,8 +100,20 @@ class SlotPacking:
         self._look_at_ms = now_ms + _LOOK_MS
         if self._capacity is None:
             self._ask_places()
+        roster = life.roster
         if self._is_time(life, now_ms):
-            self._pack(life.roster, now_ms)
+            empty = roster.empty_seats
+            wanted = [slot for slot in missing if slot in empty]
+            wanted += [seat for seat in empty if seat not in wanted][: len(missing) - len(wanted)]
+            self._pack(wanted, roster, now_ms)
+        elif now_ms - self._since_ms >= self._patience.loss_ms:
+            self._pack(self._abandoned(roster), roster, now_ms)
+
+    def _abandoned(self, roster: SlotRoster) -> list[int]:
+        """Return the seats without a Spark job that are needed, because too few of the others can still come."""
+        empty = roster.empty_seats
+        abandoned = [seat for seat in empty if seat in self._left]
+        return abandoned[: max(0, len(self._missing) - (len(empty) - len(abandoned)))]
 
     def share(self, seat: int, submission: int, roster: SlotRoster) -> None:
         """Another process is to relieve the one that holds this seat, if there is one that can."""
@@ -121,7 +135,6 @@ class SlotPacking:
         return life.has_run and waited_ms >= self._patience.return_ms
 
     def _ask_places(self) -> None:
-        """Not in the driver's loop: a call to the JVM takes as long as it takes."""
         if self._is_asking:
             return
         self._is_asking = True
@@ -130,16 +143,10 @@ class SlotPacking:
             self._is_asking = False
             self._places = places
 
-        def ask() -> None:
-            places = self._task_places()
-            self._post(lambda: answered(places))
+        self._ask(answered)
 
-        threading.Thread(target=ask, name="penstock-places", daemon=True).start()
-
-    def _pack(self, roster: SlotRoster, now_ms: float) -> None:
-        empty = roster.empty_seats
-        wanted = [slot for slot in self._missing if slot in empty]
-        wanted += [seat for seat in empty if seat not in wanted][: len(self._missing) - len(wanted)]
+    def _pack(self, wanted: list[int], roster: SlotRoster, now_ms: float) -> None:
+        """Ask processes to hold these seats, too."""
         living = _hosts(roster)
         load = Counter((r.host, r.pid) for r in roster.members())
         for seat, (process, asked_ms) in list(self._asked.items()):
@@ -156,6 +163,8 @@ class SlotPacking:
             self._asked[seat] = (process, now_ms)
             packed.append(seat)
             self._send(process, Host(seat, self._slots.leave_to_another(seat, self._relieved)))
+            if not self._relieved:
+                self._left.add(seat)
         if not self._told.issuperset(packed):
             self._told.update(packed)
             self._say(packed, len(set(living.values())))

@@ -7,8 +7,7 @@ from typing import Any
 from penstock.protocol.lifecycle import Lifecycle, LifecycleSettings
 from penstock.protocol.messages import Host, Register
 from penstock.protocol.restart_strategy import ExponentialDelay
-from penstock.spark.packing import Patience, SlotPacking
-from penstock.spark.slots import SparkSlots
+from penstock.runtime.slot_packing import Patience, SlotPacking
 
 PATIENCE = Patience(loss_ms=500.0, return_ms=15_000.0, start_ms=10_000.0)
 
@@ -16,7 +15,9 @@ PATIENCE = Patience(loss_ms=500.0, return_ms=15_000.0, start_ms=10_000.0)
 class Packed:
     """A job's life, and a packing that looks at it; `places` is what Spark would say."""
 
-    def __init__(self, slots: int, capacity: int | None = None, places: int | None = None) -> None:
+    def __init__(
+        self, slots: int, capacity: int | None = None, places: int | None = None, relieved: bool = True
+    ) -> None:
         self.life = Lifecycle(LifecycleSettings(slots), ExponentialDelay(), lambda: 0.0)
         self.life.start(0.0)
         self.places = places
@@ -24,10 +25,12 @@ class Packed:
         self.told: list[str] = []
         self._answers: list[Any] = []
         self.packing = SlotPacking(
-            SparkSlots(None, "job", lambda slot, submission, relieves: lambda _: None, capacity=capacity),  # type: ignore[arg-type]
-            self._send, lambda: self.places, self._answers.append, self.told.append, capacity,
-            relieved=True, patience=PATIENCE,
+            self, self._send, lambda answered: self._answers.append(lambda: answered(self.places)), self.told.append,
+            capacity, relieved=relieved, patience=PATIENCE,
         )  # fmt: skip
+
+    def leave_to_another(self, slot: int, relieved: bool) -> int:
+        return 0
 
     def _send(self, process: str, message: Any) -> None:
         assert isinstance(message, Host)
@@ -42,22 +45,11 @@ class Packed:
         """Whom it asks to play which slot, now that Spark has answered."""
         self.asked.clear()
         self.packing.look(self.life, now_ms)
-        wait_for_answers(self)
         for answer in self._answers:
             answer()
         self._answers.clear()
         self.packing.look(self.life, now_ms + 200.0)
-        wait_for_answers(self)
         return sorted(self.asked)
-
-
-def wait_for_answers(packed: Packed) -> None:
-    """Spark is asked in a thread, which ends when it has answered."""
-    import threading
-
-    for thread in threading.enumerate():
-        if thread.name == "penstock-places":
-            thread.join(10.0)
 
 
 def test_where_places_are_fixed_the_rest_is_shared_out_evenly_once_all_who_can_are_there() -> None:
@@ -130,3 +122,18 @@ def test_a_host_that_has_died_is_replaced_by_another() -> None:
     packed.register(0, "p0 again", 12)
     asked = packed.look(1_000.0)
     assert [slot for _, slot in asked] == [2] and asked[0][0] != "p0"
+
+
+def test_a_slot_without_a_spark_job_of_its_own_is_packed_again_however_many_places_there_are() -> None:
+    """[Without checkpoints nobody is submitted for a packed slot. Its process died before the job ran for the first
+    time, there were places enough by then, and the job waited for a slot that nobody would start.]"""
+    packed = Packed(slots=2, places=1, relieved=False)
+    packed.register(0, "p0", 10)
+    packed.look(0.0)
+    assert packed.look(10_000.0) == [("p0", 1)]
+    packed.register(1, "p0 too", 10, hosted=True)
+    packed.places = 2
+    assert packed.look(10_100.0) == []
+    packed.life.on_link_lost("p0 too", "killed", 10_200.0)
+    assert packed.look(10_200.0) == []
+    assert packed.look(10_800.0) == [("p0", 1)]
