@@ -20,6 +20,7 @@ from penstock.simulation.driver import DriverProcess, DriverSurroundings
 from penstock.simulation.durations import DurationChecker
 from penstock.simulation.faults import NO_STORE_FAULTS, FaultPlan
 from penstock.simulation.output import Output, Pending
+from penstock.simulation.places import PlacePlan, Places
 from penstock.simulation.scale import scaled
 from penstock.simulation.settings import CHECKPOINT_ROOT, Bounds, Pace
 from penstock.simulation.slots import SlotKeeper, SlotProcess
@@ -84,6 +85,8 @@ class Cluster:
             self.shared.on_created = self._on_created
             self.shared.on_deleted = lambda name: self.log.on_deleted(name) if self.log else None
         self.drivers: list[Driver] = []
+        self.places: PlacePlan | None = None
+        """How many places there are for the tasks of each driver."""
         self.is_over = False
         self.is_left_unswept = self.is_cancelled = False
         self.is_resumed_after_failure = False
@@ -175,9 +178,11 @@ class Cluster:
         control.on_sent = self._on_sent
         if self.durations is not None:
             control.on_told = self.durations.on_told
+        slots = max(v.parallelism for v in self.workload.graph.vertices)
+        places = Places(world, self.places, slots)
         keeper = SlotKeeper(
             world, control, self.network, self._store, process.name, pace.step_ms,
-            pace.slot_start_ms, faults.speculation_share, faults.retry_share,
+            pace.slot_start_ms, faults.speculation_share, faults.retry_share, places,
         )  # fmt: skip
         if number and world.chance() < faults.rescale_share and not self._is_undone:
             self.rescale()
@@ -189,7 +194,7 @@ class Cluster:
             configuration.remove_config("pipeline.job-id")
         elif self.checkpointing and not configuration.contains_key("pipeline.job-id"):
             configuration.set("pipeline.job-id", JOB_ID)
-        around = DriverSurroundings(control, keeper, self._store, pace.work_ms)
+        around = DriverSurroundings(control, keeper, places, self._store, pace.work_ms)
         host = DriverProcess(
             world, process, self.workload.graph, configuration, f"{world.random.getrandbits(32):08x}", around,
             self._on_driver_ended, self._on_driver_raised, self._on_aborted,

@@ -8,15 +8,18 @@ from dataclasses import dataclass
 from typing import Any, Callable
 
 from penstock.common.configuration import Configuration
+from penstock.common.options import CheckpointingOptions
 from penstock.graph.job_graph import JobGraph
-from penstock.protocol.messages import Message
+from penstock.protocol.messages import Message, Register
 from penstock.runtime.job_master.events import Event, LinkLost, MessageReceived
 from penstock.runtime.job_master.identity import identify
 from penstock.runtime.job_master.job_master import JobMaster
 from penstock.runtime.job_master.outcome import JobOutcome
 from penstock.runtime.job_master.ports import MasterPorts
-from penstock.runtime.ports import SlotSubmitter
+from penstock.runtime.slot_packing import Patience, SlotPacking
 from penstock.simulation.control_network import ControlNetwork
+from penstock.simulation.places import Places
+from penstock.simulation.slots import SlotKeeper
 from penstock.simulation.world import Process, ProcessClock, World
 from penstock.storage.store import ObjectStore
 
@@ -77,7 +80,8 @@ class DriverSurroundings:
     """What a driver finds: where its slots come from and where objects lie."""
 
     control: ControlNetwork
-    slots: SlotSubmitter
+    slots: SlotKeeper
+    places: Places
     open_store: Callable[[Process, str], ObjectStore]
     work_latency_ms: float
 
@@ -127,6 +131,7 @@ class DriverProcess:
                 self._configuration, self._graph.name, lambda: f"{world.random.getrandbits(128):032x}", ports.open_store
             )
             self.master = JobMaster(self._graph, self._configuration, identity, self.incarnation, ports)
+            self._packing = self._pack()
             self.has_begun = True
             self._watch_aborts()
             self.process.after_event = self.look
@@ -135,6 +140,22 @@ class DriverProcess:
             self._raised(self, traceback.format_exc())
             return
         self.look()
+
+    def _pack(self) -> SlotPacking | None:
+        """None where there is a place for every task."""
+        around, world = self._around, self.world
+        if around.places.count is None:
+            return None
+        relieved = self._configuration.get(CheckpointingOptions.CHECKPOINTING_INTERVAL) is not None
+
+        def ask_places(answered: Callable[[int | None], None]) -> None:
+            world.after(world.chance() * 50, self.process, answered, around.places.count)
+
+        def tell(line: str) -> None:
+            world.tell(self.process.name, line)
+
+        patience = Patience(loss_ms=300.0, return_ms=5_000.0, start_ms=1_000.0)
+        return SlotPacking(around.slots, self.control.send, ask_places, tell, None, relieved, patience)
 
     def _watch_aborts(self) -> None:
         history = self.master.history
@@ -157,6 +178,8 @@ class DriverProcess:
         self._guarded(self.master.handle, event)
 
     def _on_message(self, process: str, message: Message) -> None:
+        if isinstance(message, Register):
+            self._around.slots.on_registered(message)
         self.handle(MessageReceived(process, message))
 
     def _on_lost(self, process: str, detail: str) -> None:
@@ -173,6 +196,10 @@ class DriverProcess:
             self._ended(self, outcome)
             return
         deadline_ms = self.master.next_deadline_ms()
+        if self._packing is not None:
+            self._packing.look(self.master.lifecycle, self.clock.monotonic_ms())
+            deadlines_ms = (deadline_ms, self._packing.next_deadline_ms())
+            deadline_ms = min((d for d in deadlines_ms if d is not None), default=None)
         if deadline_ms == self._timer_ms:
             return
         self._timer_ms = deadline_ms

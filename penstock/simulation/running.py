@@ -8,6 +8,7 @@ from random import Random
 
 from penstock.simulation.cluster import ROOM_FOR_A_ROW_BYTES, Cluster
 from penstock.simulation.faults import random_faults
+from penstock.simulation.places import places_of
 from penstock.simulation.settings import (
     Bounds,
     aimed_of,
@@ -38,6 +39,8 @@ class Verdict:
     rescales: int = 0
     replaced: int = 0
     """Deployments in which a spare played the slot of a process that was lost."""
+    packed: int = 0
+    """How often a process has begun to play another slot, too."""
     drained: int = 0
     """Checkpoints that were taken while the job drained."""
     came_about: bool = True
@@ -62,7 +65,9 @@ def build(seed: int, with_trace: bool = False) -> Cluster:
     if faults.is_calm and has_room(seed):
         configuration.set("penstock.network.overdraft-bytes-max", ROOM_FOR_A_ROW_BYTES)
     cluster = Cluster(world, workload, faults, pace, Bounds())
-    cluster.bound_durations()
+    cluster.places = places_of(seed)
+    if cluster.places is None:
+        cluster.bound_durations()
     return cluster
 
 
@@ -90,5 +95,6 @@ def run_cluster(seed: int, cluster: Cluster) -> Verdict:
     )
     return Verdict(
         seed, world.violations, summary, world.events, world.trace or [], statistics.faults, published,
-        log.unaligned if log else 0, statistics.rescales, statistics.replaced, log.draining if log else 0,
+        log.unaligned if log else 0, statistics.rescales, statistics.replaced,
+        sum(driver.keeper.hosted for driver in cluster.drivers), log.draining if log else 0,
     )  # fmt: skip

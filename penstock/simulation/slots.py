@@ -7,13 +7,15 @@ A process does what `penstock.spark.slot_main` does: connects, registers, hands 
 from __future__ import annotations
 
 import platform
+import zlib
 from typing import Any, Callable
 
 from penstock.protocol.elements import Generation
-from penstock.protocol.messages import Leave, Left, Message, Register
+from penstock.protocol.messages import Host, Leave, Left, Message, Register
 from penstock.runtime.slot import Slot
 from penstock.simulation.control_network import ControlNetwork
 from penstock.simulation.data_network import DataNetwork
+from penstock.simulation.places import Places
 from penstock.simulation.revocations import RevocationChecker
 from penstock.simulation.runners import ScheduledRunners
 from penstock.simulation.world import Process, ProcessClock, World
@@ -24,16 +26,22 @@ HEARTBEAT_MS = 1_000.0
 
 
 class SlotProcess:
-    """`ended(process)` is called once, when it is gone, however that came."""
+    """`ended(process)` is called once, when it is gone, however that came. `on_host(process, message)`: it is to play
+    another slot, too. `host`: the process in which this one is played, which is killed with it and ends it; None for
+    one with a place of its own."""
 
     def __init__(
         self, world: World, control: ControlNetwork, network: DataNetwork,
         open_store: Callable[[Process, str], ObjectStore],
         slot: int, submission: int, attempt: int, name: str, pace_ms: float, ended: Callable[[SlotProcess], None],
+        on_host: Callable[[SlotProcess, Host], None], host: SlotProcess | None = None, relieves: bool = False,
     ) -> None:  # fmt: skip
         self.world = world
         self.slot = slot
         self.submission = submission
+        self.host = host
+        self.hosted: list[SlotProcess] = []
+        self._on_host = on_host
         self.process = Process(name, world.random.randint(-10**9, 10**9))
         self._ended = ended
         self.link = control.connect(self.process)
@@ -51,7 +59,11 @@ class SlotProcess:
         )  # fmt: skip
         self.link.on_message = self._on_message
         self.link.on_master_lost = self._on_master_lost
-        register = Register(slot, submission, attempt, name, 1, "host", 1, platform.python_version(), "0")
+        self.pid: int = host.pid if host is not None else zlib.crc32(name.encode())
+        register = Register(
+            slot, submission, attempt, name, self.pid, "host", 1, platform.python_version(), "0", relieves=relieves,
+            hosted=host is not None,
+        )  # fmt: skip
         world.after(world.chance() * 5, self.process, self.link.send, register)
         world.after(HEARTBEAT_MS, self.process, self._beat)
 
@@ -59,6 +71,8 @@ class SlotProcess:
         deployment = self.runtime._deployment
         if isinstance(message, Leave):
             self._leave()
+        elif isinstance(message, Host):
+            self._on_host(self, message)
         else:
             self.runtime.on_message(message)
         self._look_for_revocation(deployment)
@@ -87,11 +101,13 @@ class SlotProcess:
 
     def _exit_hard(self, why: str) -> None:
         self.world.tell(self.process.name, f"ends itself: {why}")
-        self._end()
+        (self.host or self)._end()
 
     def kill(self) -> None:
         """SIGKILL: everything in the process is gone at once."""
-        if self.process.is_alive:
+        if self.host is not None:
+            self.host.kill()
+        elif self.process.is_alive:
             self.world.tell(self.process.name, "KILLED")
             self._end()
 
@@ -104,6 +120,10 @@ class SlotProcess:
             self.process.is_alive = False
             self.endpoint.end()
             self.link.break_up()
+            if self.host is not None:
+                self.host.hosted.remove(self)
+            for hosted in list(self.hosted):
+                hosted._end()
             self._ended(self)
 
 
@@ -116,7 +136,7 @@ class SlotKeeper:
     def __init__(
         self, world: World, control: ControlNetwork, network: DataNetwork,
         open_store: Callable[[Process, str], ObjectStore],
-        driver: str, pace_ms: float, return_ms: float, speculation: float, retries: float,
+        driver: str, pace_ms: float, return_ms: float, speculation: float, retries: float, places: Places,
     ) -> None:  # fmt: skip
         self._world = world
         self._control = control
@@ -127,11 +147,17 @@ class SlotKeeper:
         self._return_ms = return_ms
         self._speculation = speculation
         self._retries = retries
+        self.places = places
+        places.on_lost = self._lose_places
+        self._registered: dict[int, int] = {}
+        self._left_for_good: set[int] = set()
         self._submissions: dict[int, int] = {}
         self._attempts: dict[int, int] = {}
         self._is_over = False
         self.processes: list[SlotProcess] = []
         self.pending = 0
+        self.hosted = 0
+        """How often a process was asked to play another slot, too, and began to."""
 
     def submit(self, slot: int) -> None:
         self._submissions[slot] = self._submissions.get(slot, -1) + 1
@@ -145,25 +171,33 @@ class SlotKeeper:
         delay_ms = self._world.uniform(0.2, 2.0) * self._return_ms
         attempt = self._attempts[slot]
         self._attempts[slot] += 1
-        self._world.after(delay_ms, self._control.driver, self._start, slot, self._submissions[slot], attempt)
+        submission = self._submissions[slot]
+        self._world.after(delay_ms, self._control.driver, self._wait_for_place, slot, submission, attempt)
+
+    def _wait_for_place(self, slot: int, submission: int, attempt: int) -> None:
+        self.places.take(lambda: self._start(slot, submission, attempt))
 
     def _start(self, slot: int, submission: int, attempt: int) -> None:
         self.pending -= 1
-        if self._is_over or submission != self._submissions[slot]:
+        if self._is_over or submission != self._submissions[slot] or slot in self._left_for_good:
+            self.places.give_back()
             return
         name = f"{self._driver}s{slot}.{submission}.{attempt}"
         self._world.tell("keeper", f"starts {name}")
         self.processes.append(
             SlotProcess(
                 self._world, self._control, self._network, self._open_store, slot, submission, attempt, name,
-                self._pace_ms, self._on_ended,
+                self._pace_ms, self._on_ended, self._host,
             )
         )
 
     def _on_ended(self, process: SlotProcess) -> None:
         self.processes.remove(process)
         slot = process.slot
-        if self._is_over or process.submission != self._submissions[slot]:
+        if process.host is not None:
+            return
+        self.places.give_back()
+        if self._is_over or slot in self._left_for_good or process.submission != self._submissions[slot]:
             return
         if any(p.slot == slot and p.submission == process.submission for p in self.processes):
             return
@@ -174,11 +208,47 @@ class SlotKeeper:
 
     def resubmit(self, slot: int) -> None:
         """Cancels the slot's Spark job, which kills its processes; when they are gone it is submitted again."""
-        living = [p for p in self.processes if p.slot == slot]
+        living = [p for p in self.processes if p.slot == slot and p.host is None]
         for process in living:
             self._world.after(self._world.chance() * 50, None, process.kill)
         if not living:
             self.submit(slot)
+
+    # ---- slots that share a process ------------------------------------------------------------------------------
+
+    def leave_to_another(self, slot: int, relieved: bool) -> int:
+        """As `penstock.spark.slots.SparkSlots` has it."""
+        registered = self._registered.get(slot, 0)
+        if not relieved:
+            self._left_for_good.add(slot)
+        elif self._submissions.get(slot, 0) == registered:
+            self.resubmit(slot)
+        return registered
+
+    def on_registered(self, register: Register) -> None:
+        if not register.hosted:
+            self._registered[register.slot] = max(self._registered.get(register.slot, 0), register.submission)
+
+    def _host(self, host: SlotProcess, message: Host) -> None:
+        """The process plays another slot, too, after a moment."""
+        self._world.after(self._world.chance() * 20, host.process, self._start_hosted, host, message)
+
+    def _start_hosted(self, host: SlotProcess, message: Host) -> None:
+        self.hosted += 1
+        name = f"{host.process.name}h{message.slot}.{self.hosted}"
+        self._world.tell("keeper", f"{host.process.name} plays slot {message.slot}, too: {name}")
+        process = SlotProcess(
+            self._world, self._control, self._network, self._open_store, message.slot, message.submission, 0, name,
+            self._pace_ms, self._on_ended, self._host, host, message.relieves,
+        )  # fmt: skip
+        host.hosted.append(process)
+        self.processes.append(process)
+
+    def _lose_places(self, count: int) -> None:
+        """An executor goes, with the tasks that it runs."""
+        own = [p for p in self.processes if p.host is None]
+        for process in self._world.random.sample(own, min(count, len(own))):
+            process.kill()
 
     def cancel_all(self) -> None:
         self._is_over = True

@@ -21,7 +21,8 @@ def test_no_rule_is_violated(verdicts: list[Verdict]) -> None:
 
 
 def test_runs_are_not_tame(verdicts: list[Verdict]) -> None:
-    """What is drawn does contain faults, unaligned checkpoints, spares that step in, and jobs of many shapes."""
+    """What is drawn does contain faults, unaligned checkpoints, spares that step in, slots that share a process, and
+    jobs of many shapes."""
     assert len({fault for v in verdicts for fault in v.faults}) >= 6
     assert sum(v.unaligned > 0 for v in verdicts) >= 5
     assert sum(v.published for v in verdicts) >= 60
@@ -29,3 +30,4 @@ def test_runs_are_not_tame(verdicts: list[Verdict]) -> None:
     assert sum(v.rescales for v in verdicts) >= 5
     assert sum(v.drained for v in verdicts) >= 1
     assert sum(v.replaced for v in verdicts) >= 3
+    assert sum(v.packed for v in verdicts) >= 3

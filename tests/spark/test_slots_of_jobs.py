@@ -86,7 +86,7 @@ def test_a_failing_function_ends_the_job_with_its_own_traceback_and_leaves_no_pr
     assert str(raised.value).startswith("Traceback (most recent call last):")
     assert 'raise ValueError(f"row {number} is bad")' in str(raised.value)
     assert "site-packages" not in str(raised.value)
-    wait_until(lambda: not any(map(is_alive, pids - {0})), f"the end of {pids}", 10.0)
+    wait_until(lambda: not any(map(is_alive, pids - {None})), f"the end of {pids}", 10.0)
 
 
 def test_a_cancelled_job_leaves_no_process_and_no_spark_job(env, context):

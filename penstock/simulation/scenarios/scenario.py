@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from penstock.common.configuration import Configuration
 from penstock.simulation.cluster import Cluster
 from penstock.simulation.faults import FaultPlan
+from penstock.simulation.places import PlacePlan
 from penstock.simulation.running import Verdict, run_cluster
 from penstock.simulation.settings import CHECKPOINT_ROOT, Bounds, Pace
 from penstock.simulation.workload import WorkloadBuilder
@@ -51,6 +52,8 @@ class Scenario:
     """Whether messages reach a process in the middle of a step."""
     is_parallel: ClassVar[bool] = False
     """Whether processes are busy at the same time."""
+    places: ClassVar[PlacePlan | None] = None
+    """How many places there are for tasks; None: for every one."""
     bounds_durations: ClassVar[bool] = False
     """Whether checkpoints have a limit of time; for a schedule without faults."""
     changes_graph: ClassVar[bool] = False
@@ -88,6 +91,7 @@ def run(scenario_class: type[Scenario], seed: int, with_trace: bool) -> Verdict:
     if scenario.changes_graph:
         workload.change_graphs(Random(f"graphs of {seed}"))
     cluster = Cluster(world, workload, scenario.faults, scenario.pace, Bounds())
+    cluster.places = scenario.places
     if scenario.bounds_durations:
         cluster.bound_durations()
     scenario.cluster = cluster
