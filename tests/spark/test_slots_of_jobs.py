@@ -135,7 +135,7 @@ def test_a_slot_that_is_killed_again_and_again_comes_back_without_spark_allowing
 def test_a_process_that_ends_itself_is_named_with_its_exit_code(env):
     numbers(env, 10).map(lambda _number: os._exit(3), output_type=Types.LONG()).print()
     env.set_parallelism(1)
-    with pytest.raises(JobExecutionError, match=r"slot 0 was lost: its process \d+ on 127.0.0.1 exited with code 3"):
+    with pytest.raises(JobExecutionError, match=r"slot [01] was lost: its process \d+ on 127.0.0.1 exited with code 3"):
         env.execute("exits")
 
 
