@@ -213,6 +213,8 @@ class JobLog:
     # ---- reading ------------------------------------------------------------------------------------------------
 
     def read(self, sequence: int) -> Conversation[LogEntry]:
+        """Return an entry from the base on. Raises `Fenced` if it is missing because a newer owner has shortened the
+        log behind a fence of its own."""
         answer: Any = None
         for attempt in range(ATTEMPTS_MAX):
             answer = yield ReadEntry(sequence)
@@ -221,6 +223,8 @@ class JobLog:
             _raise_if_gone(answer)
             if isinstance(answer, Damaged):
                 break
+            if isinstance(answer, Missing) and self.next_sequence:
+                yield from self.check_ours()
             yield Wait(wait_ms(attempt))
         raise OutcomeUnknown(f"entry {sequence} of the job's log cannot be read: {detail(answer)}")
 

@@ -5,7 +5,8 @@ and fro a hundred times in a slice, each time waiting for a thread to be schedul
 nothing is won by that; when whole slices take turns, the same rows take less time (ARCHITECTURE.md, decision 14).
 
 A turn is waited for with patience only: user code that blocks (a `map_batches` that asks a server, a disk) holds up
-its neighbours once, after which they go on without a turn until it is given back.
+its neighbours once, after which they go on without a turn until it is given back. A holder that waits for a processor,
+on a busy machine, is waited for longer: two that compute at once would only make each other slower.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import threading
 
 _PATIENCE_MS_MAX = 20.0
 _PATIENCE_MS_MIN = 0.05
+_HELD_UP_MS_MAX = 200.0
+"""How long a holder is waited for that waits for a processor itself: some time slices of busy neighbours."""
 
 
 class ComputeTurn:
@@ -22,6 +25,7 @@ class ComputeTurn:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._patience_ms = _PATIENCE_MS_MAX
+        self._holder = 0
 
     def held(self) -> _Held:
         """A context, to be entered for each slice by one thread, that says whether the turn is ours alone."""
@@ -29,14 +33,37 @@ class ComputeTurn:
 
     def begin(self) -> bool:
         """Whether the turn is ours; then `end` follows. Each wait in vain halves the patience, each turn doubles it."""
-        alone = self._lock.acquire(timeout=self._patience_ms / 1000)
+        alone = self._lock.acquire(blocking=False) or self._wait()
+        if alone:
+            self._holder = threading.get_native_id()
         self._patience_ms = (
             min(2 * self._patience_ms, _PATIENCE_MS_MAX) if alone else max(self._patience_ms / 2, _PATIENCE_MS_MIN)
         )
         return alone
 
+    def _wait(self) -> bool:
+        """Wait for the turn as long as patience lasts, and longer while the holder waits for a processor."""
+        waited_ms, queued_ns = 0.0, _queued_ns(self._holder)
+        while waited_ms < _HELD_UP_MS_MAX:
+            if self._lock.acquire(timeout=self._patience_ms / 1000):
+                return True
+            waited_ms += self._patience_ms
+            before_ns, queued_ns = queued_ns, _queued_ns(self._holder)
+            if queued_ns - before_ns < self._patience_ms * 1e6 / 2:
+                return False
+        return False
+
     def end(self) -> None:
         self._lock.release()
+
+
+def _queued_ns(thread: int) -> int:
+    """Return how long a thread of this process has waited for a processor so far (Linux tells; 0 elsewhere)."""
+    try:
+        with open(f"/proc/self/task/{thread}/schedstat", "rb") as file:
+            return int(file.read().split()[1])
+    except OSError:
+        return 0
 
 
 class _Held:

@@ -126,9 +126,12 @@ class Cluster:
 
     def _check_end(self) -> None:
         restarts = sum(d.host.master.lifecycle.restarts for d in self.drivers if d.host.has_begun)
+        # Each change of places may end a task, or give one back, of every slot.
+        moves = 0 if self.places is None else len(self.places.changes) * self.workload.graph.slots
         # A restore that the store refuses is a failure of its own, however many there are.
-        if not self.shared.failures and not self.world.observer and restarts > 3 * len(self.statistics.faults):
-            self.world.violate(f"{restarts} restarts after {len(self.statistics.faults)} faults")
+        faults = len(self.statistics.faults) + moves
+        if not self.shared.failures and not self.world.observer and restarts > 3 * faults:
+            self.world.violate(f"{restarts} restarts after {faults} faults")
         if self.is_cancelled:
             check_cancelled(self.world, self.output, self.workload, None if self.is_left_unswept else self.log)
         else:
@@ -271,6 +274,11 @@ class Cluster:
         driver = next(d for d in self.drivers if process.startswith(d.process.name))
         return self._has_lost_the_log(driver.host) and "is missing" in error
 
+    @property
+    def _is_calm(self) -> bool:
+        """Return whether nothing goes wrong in this run: no faults, no scenario, and no task that loses its place."""
+        return self.faults.is_calm and self.world.observer is None and self.places is None
+
     def _on_published(self, metadata: Metadata) -> None:
         self.strikes.on_published(metadata)
 
@@ -278,7 +286,7 @@ class Cluster:
         self.statistics.aborted.append(reason)
         if "incomplete" in detail:
             self.world.violate(f"a checkpoint cannot be published: {detail}")
-        elif self.faults.is_calm and self.world.observer is None and self.checkpoint_timeout_ms >= 60_000:
+        elif self._is_calm and self.checkpoint_timeout_ms >= 60_000:
             self.world.violate(f"nothing has gone wrong, and a checkpoint was given up: {reason} {detail}")
 
     def _on_driver_raised(self, driver: DriverProcess, detail: str) -> None:
@@ -348,7 +356,7 @@ class Cluster:
         """A driver may give up where the store was out of order for long; the next one goes on."""
         if self.is_resumed_after_failure:
             return True
-        may = self.checkpointing and not (self.faults.is_calm and self.world.observer is None)
+        may = self.checkpointing and not self._is_calm
         return may and "store" in error
 
     # ---- surroundings of user code ------------------------------------------------------------------------------

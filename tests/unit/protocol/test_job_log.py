@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.protocol import job_log
-from penstock.protocol.log_operations import ListLog
+from penstock.protocol.log_operations import ListLog, ReadEntry
 from penstock.protocol.publication import Fenced, LogRefused, NotPublished, OutcomeUnknown, Publication
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -52,6 +52,22 @@ def test_a_paused_driver_that_finds_its_position_deleted_has_lost_the_job() -> N
     assert store.entries[4].incarnation == "a", "what it has created counts for nobody"
     taken = run(Publication("c", 1).take_over(resume=True), store)
     assert taken.newest.incarnation == "b"
+
+
+def test_a_driver_that_is_fenced_while_it_starts_stops_where_an_entry_is_gone() -> None:
+    """It waited half a minute for the deleted entry, and then called the log damaged."""
+    store = LogStore()
+    long_log(store, owner(store), 3)
+    starting = Conversing(Publication("b", 1).take_over(resume=True))
+    while 4 not in store.entries or not isinstance(starting.operation, ReadEntry):
+        starting.step(store)
+    long_log(store, owner(store, "c", resume=True), 20)
+    assert starting.operation.sequence not in store.entries
+    operations = 0
+    while not starting.is_done:
+        starting.step(store)
+        operations += 1
+    assert isinstance(starting.error, Fenced) and operations <= 4
 
 
 def test_a_paused_driver_asks_whether_the_log_is_ours_after_it_was_shortened() -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import threading
 import time
 
+import pytest
+
+from penstock.runtime import compute_turn
 from penstock.runtime.compute_turn import ComputeTurn
 
 LIMIT_S = 10.0
@@ -67,3 +70,37 @@ def test_an_error_gives_the_turn_back() -> None:
         pass
     with turn.held() as alone:
         assert alone
+
+
+@pytest.mark.parametrize("is_held_up", [True, False])
+def test_a_holder_without_a_processor_is_waited_for_beyond_the_patience(
+    is_held_up: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine a holder is off its processor for longer than anybody's patience."""
+    queued_ns = [0]
+
+    def queued(thread: int) -> int:
+        queued_ns[0] += 20_000_000 if is_held_up else 0
+        return queued_ns[0]
+
+    monkeypatch.setattr(compute_turn, "_queued_ns", queued)
+    turn, got = ComputeTurn(), []
+
+    def neighbour() -> None:
+        with turn.held() as alone:
+            got.append(alone)
+
+    with turn.held():
+        thread = threading.Thread(target=neighbour)
+        thread.start()
+        # More than the patience of 20 ms, less than the limit of 200 ms.
+        thread.join(0.08)
+        assert bool(got) is not is_held_up
+    thread.join(LIMIT_S)
+    assert got == [is_held_up]
+
+
+def test_what_a_thread_has_waited_for_a_processor_is_never_less_than_before() -> None:
+    own = threading.get_native_id()
+    assert 0 <= compute_turn._queued_ns(own) <= compute_turn._queued_ns(own)
+    assert compute_turn._queued_ns(0) == 0
