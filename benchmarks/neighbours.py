@@ -1,4 +1,4 @@
-"""What busy processes on the same machine cost a columnar stream, beyond the processor time that they take.
+"""Measures what busy processes cost a columnar stream, beyond the processor time that they take.
 
     neighbours.py [busy=4,24] [rounds=4] [block_s=6] [settle_s=2] [warm_up_s=10] [keys=10000] [parallelism=2]
                   [any.option=...]

@@ -103,7 +103,7 @@ def _decimal_digits(shortest: str) -> tuple[str, str, int]:
 
 
 def _timestamp(value: datetime.datetime) -> str:
-    """As java.sql.Timestamp: nine digits of the second at most, one at least."""
+    """Write a timestamp as java.sql.Timestamp does: with one digit of the second's fraction at least."""
     fraction = f"{value.microsecond:06d}".rstrip("0") or "0"
     return f"{value:%Y-%m-%d %H:%M:%S}.{fraction}"
 
