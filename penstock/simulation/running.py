@@ -8,6 +8,7 @@ from random import Random
 
 from penstock.simulation.cluster import ROOM_FOR_A_ROW_BYTES, Cluster
 from penstock.simulation.faults import random_faults
+from penstock.simulation.idle_branch import HOLD_UP, idleness_of
 from penstock.simulation.places import places_of
 from penstock.simulation.settings import (
     Bounds,
@@ -52,7 +53,8 @@ def build(seed: int, with_trace: bool = False) -> Cluster:
     pace = random_pace(random)
     configuration = random_configuration(random, pace)
     configuration.set("slotmanager.redundant-taskmanager-num", spares_of(seed))
-    workload = random_workload(random, configuration)
+    idle = idleness_of(seed)
+    workload = random_workload(random, configuration, idle=idle)
     world = World(random.getrandbits(64), [] if with_trace else None)
     world.interleaves = interleaves(seed)
     restarts_of(seed, configuration)
@@ -62,6 +64,9 @@ def build(seed: int, with_trace: bool = False) -> Cluster:
         workload.change_graphs(Random(f"graphs of {seed}"))
     if checkpointing and not faults.is_calm:
         faults = replace(faults, aimed=aimed_of(seed))
+    if idle is not None:
+        world.is_parallel = True
+        faults = replace(faults, kinds=tuple(kind for kind in faults.kinds if kind not in HOLD_UP))
     if faults.is_calm and has_room(seed):
         configuration.set("penstock.network.overdraft-bytes-max", ROOM_FOR_A_ROW_BYTES)
     cluster = Cluster(world, workload, faults, pace, Bounds())

@@ -21,6 +21,7 @@ from penstock.simulation import clocks
 from penstock.simulation import functions as f
 from penstock.simulation.columnar_steps import ColumnarSteps
 from penstock.simulation.graph_changes import GraphChanges, GraphState
+from penstock.simulation.idle_branch import add_idle_branch
 from penstock.simulation.output import WorldSink
 from penstock.simulation.parallelism import Group, Parallelisms
 from penstock.simulation.ranges import RangesSource
@@ -376,9 +377,14 @@ class WorkloadBuilder(TimedSteps, ColumnarSteps):
         )  # fmt: skip
 
 
-def random_workload(random: Random, configuration: Configuration, shape: WorkloadShape | None = None) -> Workload:
+def random_workload(
+    random: Random, configuration: Configuration, shape: WorkloadShape | None = None, idle: Random | None = None
+) -> Workload:
+    """`idle`: draws a branch whose splits become idle, besides all others."""
     builder = WorkloadBuilder(random, configuration, shape or WorkloadShape())
     builder.random_steps()
+    if idle is not None:
+        add_idle_branch(builder, idle)
     return builder.build()
 
 
