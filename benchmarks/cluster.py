@@ -32,7 +32,7 @@ from measuring import (
     wait_until,
 )
 from penstock.datastream import JobClient, StreamExecutionEnvironment
-from penstock.runtime.report import JobReport
+from penstock.monitoring.report import JobReport
 
 DEFAULTS = {"spares": "0,1", "seconds": "60", "kills": "3", "rows_per_s": "5000", "parallelism": "2"}
 EXECUTOR_MIB = 1024

@@ -22,7 +22,7 @@ from pyspark import SparkContext
 
 from penstock.common import Configuration, Types
 from penstock.datastream import JobClient
-from penstock.runtime.report import JobReport
+from penstock.monitoring.report import JobReport
 
 START_LIMIT_S = 120.0
 END_LIMIT_MS = 30_000.0

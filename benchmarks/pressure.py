@@ -39,9 +39,9 @@ from penstock.common import Types, WatermarkStrategy
 from penstock.datastream import JobClient, KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
 from penstock.datastream.connectors.base import Sink
 from penstock.datastream.connectors.datagen import BatchGeneratorSource
-from penstock.datastream.connectors.discard import DiscardingSink
+from penstock.datastream.connectors.memory.discard import DiscardingSink
 from penstock.datastream.state import ValueStateDescriptor
-from penstock.runtime.report import CheckpointReport, JobReport
+from penstock.monitoring.report import CheckpointReport, JobReport
 from penstock.spark.session import open_session
 
 DEFAULTS = {"seconds": "45", "sleep_us": "1000", "parallelism": "2", "busy": "false"}

@@ -25,7 +25,7 @@ from flights import FlightFiles, prepare
 from live_view import LiveView
 from penstock.common import Configuration
 from penstock.datastream import JobClient, StreamExecutionEnvironment
-from penstock.runtime.report import JobReport
+from penstock.monitoring.report import JobReport
 from penstock.spark.session import open_session
 from recording import Recording, RunPlan
 from report import duration_chart, terminal_table, write_html, write_json

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from penstock.runtime.report import CheckpointReport, JobReport
+from penstock.monitoring.report import CheckpointReport, JobReport
 from recording import Recording
 
 CHECKPOINTS_SHOWN = 8

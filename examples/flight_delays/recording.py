@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.runtime.report import CheckpointReport, DrainingReport, JobReport
+from penstock.monitoring.report import CheckpointReport, DrainingReport, JobReport
 
 
 @dataclass(frozen=True)

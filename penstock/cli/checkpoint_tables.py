@@ -12,9 +12,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Column, Table
 
-from penstock.protocol.log_entries import CheckpointEntry, Ended, Fence
-from penstock.protocol.snapshot import Metadata
-from penstock.runtime.job_master.restore import check_segments
+from penstock.jobmaster.restore import check_segments
+from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence
+from penstock.protocol.values.metadata import Metadata
 from penstock.storage.layout import LOG_FOLDER, METADATA_NAME
 from penstock.storage.log import Entry, look_at_log, read_log
 from penstock.storage.metadata import read_metadata

@@ -48,7 +48,7 @@ def run_program(program: Path, arguments: list[str], options: dict[str, str]) ->
 def _is_refused_path(error: Exception) -> bool:
     """Return whether a directory that -s or an option names cannot be used. (What has not been imported was not
     raised.)"""
-    for module, name in (("penstock.runtime.job_master.identity", "RestoreSourceError"), _STORE_ERROR):
+    for module, name in (("penstock.jobmaster.identity", "RestoreSourceError"), _STORE_ERROR):
         if module in sys.modules and isinstance(error, getattr(sys.modules[module], name)):
             return True
     return False

@@ -32,7 +32,7 @@ class JobClient(ABC):
 
     @abstractmethod
     def report(self) -> Any:
-        """A `penstock.runtime.report.JobReport` of this moment; None before there is one. From any thread."""
+        """A `penstock.monitoring.report.JobReport` of this moment; None before there is one. From any thread."""
 
     def wait(self, timeout_ms: float | None = None) -> JobExecutionResult:
         """Waits until the job has ended. Raises `JobExecutionError`, or TimeoutError after `timeout_ms`."""

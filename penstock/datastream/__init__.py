@@ -6,6 +6,7 @@ from penstock.common.checkpointing import (
     RuntimeExecutionMode,
 )
 from penstock.common.job_client import JobClient
+from penstock.datastream._streams.execution import Executor, register_executor
 from penstock.datastream.checkpoint_config import CheckpointConfig, ExternalizedCheckpointCleanup
 from penstock.datastream.checkpoint_storage import (
     CheckpointStorage,
@@ -14,7 +15,6 @@ from penstock.datastream.checkpoint_storage import (
 )
 from penstock.datastream.connected_streams import ConnectedStreams
 from penstock.datastream.data_stream import DataStream, DataStreamSink, KeyedStream, SingleOutputStreamOperator
-from penstock.datastream.execution import Executor, register_executor
 from penstock.datastream.functions import (
     AggregateFunction,
     CoFlatMapFunction,

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.types import PICKLED
-from penstock.datastream import not_here
+from penstock.datastream._streams import not_here
+from penstock.datastream._streams.function_wrappers import KeyedCoFlatMap, KeyedCoMap, as_function
+from penstock.datastream._streams.node_settings import check_type
 from penstock.datastream.data_stream import DataStream, KeyedStream, SingleOutputStreamOperator
-from penstock.datastream.function_wrappers import KeyedCoFlatMap, KeyedCoMap, as_function
 from penstock.datastream.functions import (
     CoFlatMapFunction,
     CoMapFunction,
@@ -17,7 +18,6 @@ from penstock.datastream.functions import (
     KeyedCoProcessFunction,
     KeySelector,
 )
-from penstock.datastream.node_settings import check_type
 from penstock.graph.logical import Input, OperatorKind
 
 Key = KeySelector | Callable[[Any], Any] | str | list[str]

@@ -12,11 +12,10 @@ from penstock.common.options import CheckpointingOptions, DeploymentOptions
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.types import PICKLED
 from penstock.common.watermark_strategy import WatermarkStrategy
-from penstock.datastream import not_here
-from penstock.datastream.columnar import ColumnarStream
-from penstock.datastream.event_time import check_strategy
-from penstock.datastream.execution import find_data_frames
-from penstock.datastream.function_wrappers import (
+from penstock.datastream._streams import not_here
+from penstock.datastream._streams.event_time import check_strategy
+from penstock.datastream._streams.execution import find_data_frames
+from penstock.datastream._streams.function_wrappers import (
     CallableFilter,
     CallableFlatMap,
     CallableMap,
@@ -28,6 +27,10 @@ from penstock.datastream.function_wrappers import (
     partitioner_of,
     selector_of,
 )
+from penstock.datastream._streams.node_settings import NodeSettings, build_hint, check_key_type, check_type
+from penstock.datastream._streams.rolling_fields import RollingFields
+from penstock.datastream._streams.side_outputs import side_output_type
+from penstock.datastream.columnar import ColumnarStream
 from penstock.datastream.functions import (
     FilterFunction,
     FlatMapFunction,
@@ -38,16 +41,13 @@ from penstock.datastream.functions import (
     ProcessFunction,
     ReduceFunction,
 )
-from penstock.datastream.node_settings import NodeSettings, build_hint, check_key_type, check_type
 from penstock.datastream.output_tag import OutputTag
-from penstock.datastream.rolling_fields import RollingFields
-from penstock.datastream.side_outputs import side_output_type
 from penstock.graph.event_time import timed_rows, timed_union
 from penstock.graph.logical import Input, Node, OperatorKind, Partitioner, PartitionerKind
 
 if TYPE_CHECKING:
+    from penstock.datastream._streams.keyed_columns import ColumnKeyedStream
     from penstock.datastream.connected_streams import ConnectedStreams
-    from penstock.datastream.keyed_columns import ColumnKeyedStream
     from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
     from penstock.datastream.window import WindowAssigner
     from penstock.datastream.windowed_stream import WindowedStream
@@ -188,7 +188,7 @@ class DataStream(ColumnarStream, NodeSettings):
         """Rows of equal keys go to one subtask. A key is never None. `key_by("user", "day")`: the key is made of
         columns, for built-in aggregates and row functions alike."""
         if isinstance(key_selector, str):
-            from penstock.datastream.keyed_columns import key_by_columns
+            from penstock.datastream._streams.keyed_columns import key_by_columns
 
             return key_by_columns(self, (key_selector, *([] if key_type is None else [key_type]), *columns))
         selector = selector_of(key_selector, "key_by")
@@ -277,7 +277,7 @@ class DataStream(ColumnarStream, NodeSettings):
         Raises:
             ValueError: A source of the job has no end, and no checkpoints are taken: no row would ever come.
         """
-        from penstock.datastream.connectors.collect import CollectSink
+        from penstock.datastream.connectors.memory.collect import CollectSink
 
         if limit is not None and limit <= 0:
             raise ValueError(f"limit is a whole number of at least 1, got {limit}")

@@ -24,11 +24,11 @@ from penstock.common.restart_strategy import RestartStrategyConfiguration
 from penstock.common.time import Duration
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.datastream._streams.event_time import check_strategy, warn_of_silence
+from penstock.datastream._streams.execution import check_connectors, find_data_frames, find_executor
+from penstock.datastream._streams.node_settings import build_hint, check_max_parallelism, check_parallelism, check_type
 from penstock.datastream.checkpoint_config import CheckpointConfig
 from penstock.datastream.data_stream import DataStream, SingleOutputStreamOperator
-from penstock.datastream.event_time import check_strategy, warn_of_silence
-from penstock.datastream.execution import check_connectors, find_data_frames, find_executor
-from penstock.datastream.node_settings import build_hint, check_max_parallelism, check_parallelism, check_type
 from penstock.datastream.state_backend import StateBackend
 from penstock.graph import pickling
 from penstock.graph.builder import build_job_graph
@@ -161,7 +161,7 @@ class StreamExecutionEnvironment:
         self, collection: Iterable[Any], type_info: TypeInformation | None = None
     ) -> SingleOutputStreamOperator:
         """The rows of a collection in their order, read by one subtask. Raises where a row does not fit."""
-        from penstock.datastream.connectors.collection import CollectionSource
+        from penstock.datastream.connectors.memory.collection import CollectionSource
 
         check_type(type_info, "from_collection")
         source = CollectionSource(list(collection), type_info)

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from penstock.common.time import Duration, Time
 from penstock.common.typeinfo import TypeInformation
-from penstock.datastream import not_here
+from penstock.datastream._streams import not_here
+from penstock.datastream._streams.function_wrappers import CallableReduce, as_function
+from penstock.datastream._streams.node_settings import check_type
+from penstock.datastream._streams.side_outputs import check_tag, remember_type
 from penstock.datastream.columnar import ColumnAggregate
 from penstock.datastream.data_stream import KeyedStream, SingleOutputStreamOperator
-from penstock.datastream.function_wrappers import CallableReduce, as_function
 from penstock.datastream.functions import AggregateFunction, ProcessWindowFunction, ReduceFunction, WindowFunction
-from penstock.datastream.node_settings import check_type
 from penstock.datastream.output_tag import OutputTag
-from penstock.datastream.side_outputs import check_tag, remember_type
 from penstock.datastream.window import TumblingEventTimeWindows, WindowAssigner
 from penstock.graph.logical import OperatorKind
 from penstock.graph.windows import WindowSpec

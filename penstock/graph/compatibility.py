@@ -15,8 +15,8 @@ from penstock.graph.columns import WindowAggregateSpec
 from penstock.graph.job_graph import Edge, JobGraph, Vertex
 from penstock.graph.logical import PartitionerKind
 from penstock.graph.windows import WindowSpec
-from penstock.protocol.rescale import ANY_CONSUMER
-from penstock.protocol.snapshot import EdgeShape, VertexShape
+from penstock.protocol.restore.rescale import ANY_CONSUMER
+from penstock.protocol.values.metadata import EdgeShape, VertexShape
 
 _WITHOUT_ROWS = (
     "resume the old program with execution.checkpointing.unaligned.enabled=false until a checkpoint has completed"

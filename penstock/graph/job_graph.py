@@ -12,7 +12,7 @@ from typing import Any
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.graph.logical import OperatorKind, Partitioner
-from penstock.protocol import topology
+from penstock.protocol.values import topology
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ class Partitioner:
     """Which consumer a row goes to.
 
     `key_selector` (row -> key) for HASH and CUSTOM; `key_type` is the declared type of the key or None (then it is
-    encoded canonically, see `penstock.protocol.keys`); `custom` is (key, number of partitions) -> partition.
+    encoded canonically, see `penstock.protocol.values.keys`); `custom` is (key, number of partitions) -> partition.
     `key_columns` instead of a selector: HASH by columns of the row's type, without touching a row in Python; `partial`:
     what the producer makes of its rows before they leave.
     """

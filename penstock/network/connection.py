@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import deque
 
 from penstock.network.frame_codec import CHUNK_BYTES_MAX, continuation, encode
-from penstock.protocol.elements import ChannelId
-from penstock.protocol.frames import AlignedBarrier, Data, Frame
+from penstock.protocol.values.elements import ChannelId
+from penstock.protocol.values.frames import AlignedBarrier, Data, Frame
 
 # A sendmsg takes at most IOV_MAX (1024) buffers.
 _BUFFERS_MAX = 256

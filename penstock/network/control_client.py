@@ -11,14 +11,14 @@ from penstock.network.control_codec import MessageOutbox, downward_decoder
 from penstock.network.handshake import NONCE_BYTES, DiallerHandshake, Identity
 from penstock.network.io_loop import IoLoop
 from penstock.network.link import HANDSHAKE_TIMEOUT_S, Link, Loss, dial, resolve
-from penstock.protocol.messages import Message
+from penstock.protocol.values.messages import Message
 
 _REDIAL_S = 0.1
 
 
 class ControlClient:
-    """Implements `penstock.runtime.ports.MasterLink`. `on_message(message)` and `on_lost(detail)` are called in the I/O
-    thread; `on_lost` once, also when no connection comes about within `connect_timeout_s`."""
+    """Implements `penstock.runtime.process.ports.MasterLink`. `on_message(message)` and `on_lost(detail)` are called in
+    the I/O thread; `on_lost` once, also when no connection comes about within `connect_timeout_s`."""
 
     def __init__(
         self,

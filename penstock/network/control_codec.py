@@ -1,4 +1,4 @@
-"""`penstock.protocol.messages` as bytes: a length, then tagged msgpack."""
+"""`penstock.protocol.values.messages` as bytes: a length, then tagged msgpack."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.protocol.messages import Downward, Message, Upward
+from penstock.protocol.values.messages import Downward, Message, Upward
 
 MESSAGE_BYTES_MAX = 1 << 30
 _LENGTH = struct.Struct("<I")

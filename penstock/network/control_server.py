@@ -11,14 +11,14 @@ from penstock.network.handshake import NONCE_BYTES, REFUSED, WELCOME, Identity, 
 from penstock.network.io_loop import IoLoop
 from penstock.network.link import Link, Loss
 from penstock.network.listener import Listener
-from penstock.protocol.messages import Message
+from penstock.protocol.values.messages import Message
 
 DRIVER_SLOT = -1
 
 
 class ControlServer:
-    """Implements `penstock.runtime.ports.SlotLinks`. `on_message(process, message)` and `on_lost(process, detail)` are
-    called in the I/O thread; `on_lost` not for a link that this end has closed."""
+    """Implements `penstock.jobmaster.ports.SlotLinks`. `on_message(process, message)` and `on_lost(process, detail)`
+    are called in the I/O thread; `on_lost` not for a link that this end has closed."""
 
     def __init__(
         self,

@@ -31,9 +31,9 @@ from penstock.network.handshake import (
 from penstock.network.io_loop import IoLoop
 from penstock.network.link import Link, Loss, dial, resolve
 from penstock.network.listener import Listener
-from penstock.protocol.elements import Generation
-from penstock.protocol.frames import Frame
-from penstock.protocol.messages import Peer
+from penstock.protocol.values.elements import Generation
+from penstock.protocol.values.frames import Frame
+from penstock.protocol.values.messages import Peer
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ _REDIAL_S_MIN, _REDIAL_S_MAX = 0.005, 0.2
 
 
 class Endpoint:
-    """Implements `penstock.runtime.ports.DataLinks`.
+    """Implements `penstock.runtime.process.ports.DataLinks`.
 
     `on_frame(peer_slot, frame)`, `on_connected(generation)` and `on_peer_lost(peer_slot, detail)` are called in the I/O
     thread and must return at once. `connect` and `disconnect` wait for an `on_frame` that is running: hold no lock

@@ -1,4 +1,4 @@
-"""`penstock.protocol.frames` as bytes: a fixed header, and behind it what only some kinds have.
+"""`penstock.protocol.values.frames` as bytes: a fixed header, and behind it what only some kinds have.
 
 A data frame's payload travels untouched, in chunks of at most `CHUNK_BYTES_MAX`: the first has the frame's header,
 the others are continuations. Frames without payload may stand between two chunks; another data frame may not, so a
@@ -11,8 +11,16 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from penstock.protocol.elements import Active, Barrier, ChannelId, EndOfData, Idle, InBandEvent, Watermark
-from penstock.protocol.frames import AlignedBarrier, CancelBarrier, CreditLimit, Data, Event, Frame, UrgentBarrier
+from penstock.protocol.values.elements import Active, Barrier, ChannelId, EndOfData, Idle, InBandEvent, Watermark
+from penstock.protocol.values.frames import (
+    AlignedBarrier,
+    CancelBarrier,
+    CreditLimit,
+    Data,
+    Event,
+    Frame,
+    UrgentBarrier,
+)
 
 CHUNK_BYTES_MAX = 64 * 1024
 FRAME_BYTES_MAX = 1 << 30

@@ -18,7 +18,7 @@ from typing import Callable
 
 import msgspec
 
-from penstock.protocol.elements import Generation
+from penstock.protocol.values.elements import Generation
 
 NONCE_BYTES = 32
 _MAGIC = b"PNSK"

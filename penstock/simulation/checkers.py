@@ -13,11 +13,11 @@ from penstock.common.types import Types
 from penstock.datastream.state import ListStateDescriptor, ValueStateDescriptor
 from penstock.graph.job_graph import Edge, JobGraph, Operator, Vertex
 from penstock.graph.logical import OperatorKind
-from penstock.protocol.keys import KeyEncoder
-from penstock.protocol.log_entries import CheckpointEntry, Ended, Fence
-from penstock.protocol.messages import Decline, Message, SlotAck
-from penstock.protocol.snapshot import InputCut, Metadata, OutputCut, Piece
-from penstock.runtime.batches import as_batch, declared_key, wire_schema
+from penstock.operators.batches import as_batch, declared_key, wire_schema
+from penstock.protocol.values.keys import KeyEncoder
+from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence
+from penstock.protocol.values.messages import Decline, Message, SlotAck
+from penstock.protocol.values.metadata import InputCut, Metadata, OutputCut, Piece
 from penstock.simulation.coverage import uncovered
 from penstock.simulation.keyed_ranges import wrong_ranges
 from penstock.simulation.output import Output, Row
@@ -25,7 +25,7 @@ from penstock.simulation.store import SharedObjects
 from penstock.simulation.streams import Expected
 from penstock.simulation.workload import Workload
 from penstock.simulation.world import World
-from penstock.state.hash_map import HashMapStateBackend
+from penstock.state.heap.hash_map import HashMapStateBackend
 from penstock.storage.layout import LOG_FOLDER, LogName, MetadataName, SegmentName, parse
 from penstock.storage.log import decode_entry
 from penstock.storage.metadata import decode_metadata

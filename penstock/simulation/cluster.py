@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.common.options import CheckpointingOptions, NetworkOptions
-from penstock.protocol.log_entries import Ended
-from penstock.protocol.messages import Message, Restored, SlotAck, SubtaskFailed
-from penstock.protocol.rescale import edges_in_flight
-from penstock.protocol.snapshot import Metadata
-from penstock.runtime.job_master.outcome import JobOutcome
+from penstock.jobmaster.outcome import JobOutcome
+from penstock.protocol.restore.rescale import edges_in_flight
+from penstock.protocol.values.log_entries import Ended
+from penstock.protocol.values.messages import Message, Restored, SlotAck, SubtaskFailed
+from penstock.protocol.values.metadata import Metadata
 from penstock.simulation import surroundings
 from penstock.simulation.checkers import AnswerChecker, LogChecker, check_cancelled, check_end
 from penstock.simulation.control_network import ControlNetwork

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from penstock.network.control_codec import MessageDecoder, MessageOutbox, downward_decoder, upward_decoder
-from penstock.protocol.messages import Message
+from penstock.protocol.values.messages import Message
 from penstock.simulation.world import Process, World, of_connections
 
 
 class ControlLink:
-    """One slot process's connection to its driver. Implements `penstock.runtime.ports.MasterLink`."""
+    """One slot process's connection to its driver. Implements `penstock.runtime.process.ports.MasterLink`."""
 
     def __init__(self, network: ControlNetwork, process: Process) -> None:
         self._network = network
@@ -91,7 +91,7 @@ class ControlLink:
 
 
 class ControlNetwork:
-    """All control connections of one driver. Implements `penstock.runtime.ports.SlotLinks`.
+    """All control connections of one driver. Implements `penstock.jobmaster.ports.SlotLinks`.
 
     `on_message(process, message)` and `on_lost(process, detail)` are the driver's; `on_sent` is told what slots say,
     as they say it, `on_told` what the driver says."""

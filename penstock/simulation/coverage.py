@@ -1,5 +1,5 @@
 """Counts element by element what a checkpoint holds of each channel. It shares no code with the product's own check
-(`penstock.protocol.coverage`), which computes with intervals."""
+(`penstock.protocol.checkpoint.coverage`), which computes with intervals."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from penstock.graph.job_graph import Edge
-from penstock.protocol.snapshot import Capture, LayerCut, SubtaskSnapshot
+from penstock.protocol.values.metadata import Capture, LayerCut, SubtaskSnapshot
 
 
 def uncovered(edges: Sequence[Edge], subtasks: Iterable[SubtaskSnapshot]) -> Iterator[str]:

@@ -12,9 +12,9 @@ from typing import Any, Callable, Protocol
 
 from penstock.network.connection import Outbox
 from penstock.network.frame_codec import FrameDecoder
-from penstock.protocol.elements import Generation
-from penstock.protocol.frames import AlignedBarrier, Frame
-from penstock.protocol.messages import Peer
+from penstock.protocol.values.elements import Generation
+from penstock.protocol.values.frames import AlignedBarrier, Frame
+from penstock.protocol.values.messages import Peer
 from penstock.simulation.durations import Measured
 from penstock.simulation.world import Process, World, of_connections
 
@@ -134,7 +134,7 @@ class FrameListener(Protocol):
 
 
 class DataEndpoint:
-    """One process's connections. Implements `penstock.runtime.ports.DataLinks`."""
+    """One process's connections. Implements `penstock.runtime.process.ports.DataLinks`."""
 
     def __init__(self, network: DataNetwork, process: Process, slot: int) -> None:
         self._network = network

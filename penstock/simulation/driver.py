@@ -10,13 +10,13 @@ from typing import Any, Callable
 from penstock.common.configuration import Configuration
 from penstock.common.options import CheckpointingOptions
 from penstock.graph.job_graph import JobGraph
-from penstock.protocol.messages import Message, Register
-from penstock.runtime.job_master.events import Event, LinkLost, MessageReceived
-from penstock.runtime.job_master.identity import identify
-from penstock.runtime.job_master.job_master import JobMaster
-from penstock.runtime.job_master.outcome import JobOutcome
-from penstock.runtime.job_master.ports import MasterPorts
-from penstock.runtime.slot_packing import Patience, SlotPacking
+from penstock.jobmaster.events import Event, LinkLost, MessageReceived
+from penstock.jobmaster.identity import identify
+from penstock.jobmaster.job_master import JobMaster
+from penstock.jobmaster.outcome import JobOutcome
+from penstock.jobmaster.ports import MasterPorts
+from penstock.protocol.job.slot_packing import Patience, SlotPacking
+from penstock.protocol.values.messages import Message, Register
 from penstock.simulation.control_network import ControlNetwork
 from penstock.simulation.places import Places
 from penstock.simulation.slots import SlotKeeper
@@ -25,7 +25,7 @@ from penstock.storage.store import ObjectStore
 
 
 class ScheduledWork:
-    """Implements `penstock.runtime.ports.BlockingWork`: one piece after the other. A piece is carried out at one
+    """Implements `penstock.jobmaster.ports.BlockingWork`: one piece after the other. A piece is carried out at one
     moment and reported at a later one, and the process may be gone in between."""
 
     def __init__(self, world: World, process: Process, latency_ms: float) -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.graph.job_graph import JobGraph
-from penstock.protocol.elements import Barrier
-from penstock.protocol.messages import Message, SlotAck, Trigger
+from penstock.protocol.values.elements import Barrier
+from penstock.protocol.values.messages import Message, SlotAck, Trigger
 from penstock.simulation.world import World
 
 SLOWNESS_MAX = 10.0

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.common.typeinfo import KEY_GROUP_COLUMN
-from penstock.protocol.keys import key_group_range
-from penstock.protocol.snapshot import Metadata, StateRange
+from penstock.protocol.values.keys import key_group_range
+from penstock.protocol.values.metadata import Metadata, StateRange
 from penstock.state.codecs import KEY_COLUMN
 
 

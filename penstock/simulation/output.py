@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from penstock.datastream.connectors.base import Committer, Sink, SinkWriter, WriterContext
-from penstock.runtime.batches import row_type
+from penstock.operators.batches import row_type
 from penstock.simulation import surroundings
 
 Row = tuple[int, int, int, int, int]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.protocol.elements import Generation
-from penstock.protocol.frames import Frame
-from penstock.protocol.messages import Left, Message
+from penstock.protocol.values.elements import Generation
+from penstock.protocol.values.frames import Frame
+from penstock.protocol.values.messages import Left, Message
 from penstock.simulation.world import World
 from penstock.state.backend import StateRevoked
 from penstock.storage.layout import SegmentName

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Callable
 
-from penstock.protocol.elements import Generation
-from penstock.protocol.frames import Frame
-from penstock.runtime.ports import Runner
+from penstock.protocol.values.elements import Generation
+from penstock.protocol.values.frames import Frame
+from penstock.runtime.process.ports import Runner
 from penstock.simulation.durations import Measured
 from penstock.simulation.revocations import RevocationChecker
 from penstock.simulation.world import Process, World
@@ -26,7 +26,7 @@ class _Driven:
 
 
 class ScheduledRunners:
-    """Implements `penstock.runtime.ports.Driver`. `kill`: ends the process hard."""
+    """Implements `penstock.runtime.process.ports.Driver`. `kill`: ends the process hard."""
 
     def __init__(
         self, world: World, process: Process, pace_ms: float, kill: Callable[[str], None],

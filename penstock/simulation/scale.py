@@ -10,11 +10,14 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Iterator
 
-from penstock.protocol import channel, job_log
-from penstock.runtime import partial_aggregates, result_partition, turns
-from penstock.runtime.operators import chain, columnar_windows
-from penstock.state import hash_map
+from penstock.operators.columns import columnar_windows, partial_aggregates
+from penstock.operators.rows import chain
+from penstock.protocol.channel.ends import ends as channel
+from penstock.protocol.log import job_log
+from penstock.runtime.input import turns
+from penstock.runtime.output import result_partition
 from penstock.state.columnar import snapshot as columnar_snapshot
+from penstock.state.heap import hash_map
 from penstock.storage import segments
 
 

@@ -10,9 +10,9 @@ import platform
 import zlib
 from typing import Any, Callable
 
-from penstock.protocol.elements import Generation
-from penstock.protocol.messages import Host, Leave, Left, Message, Register
-from penstock.runtime.slot import Slot
+from penstock.protocol.values.elements import Generation
+from penstock.protocol.values.messages import Host, Leave, Left, Message, Register
+from penstock.runtime.process.slot import Slot
 from penstock.simulation.control_network import ControlNetwork
 from penstock.simulation.data_network import DataNetwork
 from penstock.simulation.places import Places
@@ -128,7 +128,7 @@ class SlotProcess:
 
 
 class SlotKeeper:
-    """Implements `penstock.runtime.ports.SlotSubmitter` for one driver.
+    """Implements `penstock.jobmaster.ports.SlotSubmitter` for one driver.
 
     `return_ms`: how long a submission takes to start. `speculation`: share of submissions beside which a second
     attempt starts; `retries`: share of lost processes that Spark starts again within the same submission."""

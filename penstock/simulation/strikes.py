@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.protocol.rescale import edges_in_flight
-from penstock.protocol.snapshot import Metadata
-from penstock.runtime.job_master.events import CancelRequested, CheckpointRequested
+from penstock.jobmaster.events import CancelRequested, CheckpointRequested
+from penstock.protocol.restore.rescale import edges_in_flight
+from penstock.protocol.values.metadata import Metadata
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.slots import SlotProcess
 from penstock.simulation.store import StoreFaults

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.connectors.base import Committer, Sink, SinkError, SinkWriter, WriterContext
-from penstock.datastream.connectors.file_sink import FileSink
-from penstock.datastream.connectors.parquet import ParquetBulkWriters
+from penstock.datastream.connectors.files.file_sink import FileSink
+from penstock.datastream.connectors.files.parquet import ParquetBulkWriters
 from penstock.spark.data_types import schema_of
 from penstock.storage.opening import local_path
 

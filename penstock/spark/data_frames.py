@@ -25,8 +25,8 @@ from penstock.common.configuration import Configuration
 from penstock.common.options import PenstockOptions, StateRecoveryOptions
 from penstock.datastream.connectors.base import SourceError
 from penstock.graph.job_graph import JobGraph, Operator
-from penstock.runtime.job_master.fit import FoundCheckpoint
-from penstock.runtime.job_master.identity import JobIdentity
+from penstock.jobmaster.fit import FoundCheckpoint
+from penstock.jobmaster.identity import JobIdentity
 from penstock.spark.data_frame_sink import DataFrameSink
 from penstock.spark.data_frame_source import DataFrameSource
 from penstock.spark.frame_files import FRAMES_FOLDER, MANIFEST, folder_in, take_along
@@ -52,7 +52,7 @@ class FrameOptions:
 
 
 class DataFrames:
-    """Implements `penstock.datastream.execution.DataFrames`."""
+    """Implements `penstock.datastream._streams.execution.DataFrames`."""
 
     def source(self, frame: Any, name: str) -> DataFrameSource:
         return DataFrameSource(frame, name)

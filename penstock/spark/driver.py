@@ -7,7 +7,7 @@ import queue
 import threading
 from typing import Any, Callable, Protocol
 
-from penstock.runtime.ports import Clock
+from penstock.common.clock import Clock
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ def _nothing() -> None:
 
 
 class OrderedWork:
-    """Implements `penstock.runtime.ports.BlockingWork` with one thread; results come back into the driver's loop."""
+    """Implements `penstock.jobmaster.ports.BlockingWork` with one thread; results come back into the driver's loop."""
 
     def __init__(self, loop: DriverLoop, name: str = "penstock-work") -> None:
         self._loop = loop

@@ -14,10 +14,10 @@ from penstock.common.job_id import JobID
 from penstock.common.options import CheckpointingOptions, ResourceManagerOptions, StateRecoveryOptions
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.pickling import dumps
-from penstock.runtime.job_master.fit import check_fit
-from penstock.runtime.job_master.identity import LATEST, identify
-from penstock.runtime.job_master.restore import open_own
-from penstock.runtime.job_master.settings import JobSettings
+from penstock.jobmaster.fit import check_fit
+from penstock.jobmaster.identity import LATEST, identify
+from penstock.jobmaster.restore import open_own
+from penstock.jobmaster.settings import JobSettings
 from penstock.spark.data_frames import DataFrames, FrameOptions, JobFiles, has_frames
 from penstock.spark.job import SparkJob, driver_store
 from penstock.spark.session import Substrate, is_running, open_session
@@ -30,7 +30,7 @@ check_pyspark(PYSPARK_VERSION, sys.version_info[:2])
 
 
 class SparkExecutor:
-    """Implements `penstock.datastream.execution.Executor`. `data_frames`: what knows Spark's DataFrames."""
+    """Implements `penstock.datastream._streams.execution.Executor`. `data_frames`: what knows Spark's DataFrames."""
 
     data_frames = DataFrames()
 

@@ -35,9 +35,9 @@ from penstock.datastream.connectors.base import (
     SourceReader,
     SplitEnumerator,
 )
-from penstock.datastream.connectors.file_formats import FileReadFormat, OpenFile
-from penstock.datastream.connectors.file_reader import FileReader
-from penstock.datastream.connectors.parquet import ParquetColumnarRowInputFormat
+from penstock.datastream.connectors.files.file_formats import FileReadFormat, OpenFile
+from penstock.datastream.connectors.files.file_reader import FileReader
+from penstock.datastream.connectors.files.parquet import ParquetColumnarRowInputFormat
 from penstock.datastream.connectors.splits import FixedSplitEnumerator, decode_split, encode_split
 
 MANIFEST = "_penstock.json"

@@ -23,16 +23,16 @@ from penstock.common.options import (
     TaskManagerOptions,
 )
 from penstock.graph.job_graph import JobGraph
+from penstock.jobmaster.events import CancelRequested, CheckpointRequested, Event, LinkLost, MessageReceived
+from penstock.jobmaster.identity import JobIdentity, OpenStore
+from penstock.jobmaster.job_master import JobMaster
+from penstock.jobmaster.outcome import JobOutcome
+from penstock.jobmaster.ports import MasterPorts
 from penstock.network.control_server import ControlServer
 from penstock.network.io_loop import IoLoop
 from penstock.network.listening import listen
-from penstock.protocol.messages import Message, Register
-from penstock.runtime.job_master.events import CancelRequested, CheckpointRequested, Event, LinkLost, MessageReceived
-from penstock.runtime.job_master.identity import JobIdentity, OpenStore
-from penstock.runtime.job_master.job_master import JobMaster
-from penstock.runtime.job_master.outcome import JobOutcome
-from penstock.runtime.job_master.ports import MasterPorts
-from penstock.runtime.slot_packing import Patience, SlotPacking
+from penstock.protocol.job.slot_packing import Patience, SlotPacking
+from penstock.protocol.values.messages import Message, Register
 from penstock.spark.data_frames import JobFiles
 from penstock.spark.decommission import DecommissionWatch
 from penstock.spark.driver import DriverLoop, OrderedWork
@@ -63,8 +63,9 @@ def driver_store(configuration: Configuration) -> OpenStore:
 
 
 class _Links:
-    """Implements `penstock.runtime.ports.SlotLinks`. At the job's end links are closed once Spark knows that the slots
-    are cancelled (`SparkJob._let_go`): a slot whose link is closed is gone, which Spark would take for a crash."""
+    """Implements `penstock.jobmaster.ports.SlotLinks`. At the job's end links are closed once Spark knows that the
+    slots are cancelled (`SparkJob._let_go`): a slot whose link is closed is gone, which Spark would take for
+    a crash."""
 
     def __init__(self, server: ControlServer, is_over: Callable[[], bool]) -> None:
         self._server = server

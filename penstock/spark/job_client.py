@@ -14,8 +14,8 @@ from penstock.common.completable_future import CompletableFuture
 from penstock.common.job_client import JobClient
 from penstock.common.job_execution import JobExecutionError, JobExecutionResult, JobStatus
 from penstock.common.job_id import JobID
-from penstock.runtime.job_master.outcome import JobOutcome
-from penstock.runtime.report import JobReport
+from penstock.jobmaster.outcome import JobOutcome
+from penstock.monitoring.report import JobReport
 
 CANCEL_TIMEOUT_S = 60.0
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from penstock.protocol.messages import Register
+from penstock.protocol.values.messages import Register
 from penstock.spark.process_ends import describe_end, oom_kills, take_exit_code
 from penstock.spark.session import Substrate
 from penstock.spark.task_placement import task_places

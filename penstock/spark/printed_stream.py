@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Callable, TextIO
 
-from penstock.runtime.context import current_subtask
+from penstock.runtime.process.context import current_subtask
 
 # A program that prints faster than the driver's terminal takes it waits here, as it would on a pipe.
 _QUEUED_BYTES_MAX = 4 << 20

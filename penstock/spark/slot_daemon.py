@@ -30,7 +30,7 @@ def with_compiled_pyspark(path: list[str]) -> list[str]:
 def preload() -> None:
     import pyspark.worker  # noqa: F401
 
-    import penstock.runtime.threads
+    import penstock.runtime.process.threads
     import penstock.spark.slot_main
 
     penstock.spark.slot_main.import_ahead()

@@ -33,8 +33,8 @@ from penstock.network.endpoint import Endpoint
 from penstock.network.handshake import Identity
 from penstock.network.io_loop import IoLoop
 from penstock.network.listening import listen
-from penstock.protocol.elements import Generation
-from penstock.protocol.messages import Host, Leave, Left, Message, Printed, Register
+from penstock.protocol.values.elements import Generation
+from penstock.protocol.values.messages import Host, Leave, Left, Message, Printed, Register
 from penstock.spark.printed_stream import PrintedStream
 from penstock.spark.slot_task import SlotArguments
 from penstock.spark.system_clock import SystemClock
@@ -53,12 +53,12 @@ CLOSED, LOST = "closed", "lost"
 
 MakeSlot = Callable[..., Any]
 """`(slot=, process=, clock=, master=, links=, heartbeat_interval_ms=)` builds what handles messages and frames: it has
-the methods of `penstock.runtime.slot.Slot`, and they are called by the I/O thread."""
+the methods of `penstock.runtime.process.slot.Slot`, and they are called by the I/O thread."""
 
 
 def main(arguments: SlotArguments) -> NoReturn:
     """The entry of a real slot."""
-    from penstock.runtime.threads import start_slot
+    from penstock.runtime.process.threads import start_slot
 
     SlotProcess(arguments, start_slot).run()
 

@@ -197,7 +197,7 @@ class SlotKeeper:
 
 
 class SparkSlots:
-    """Implements `penstock.runtime.ports.SlotSubmitter` with a keeper per slot.
+    """Implements `penstock.jobmaster.ports.SlotSubmitter` with a keeper per slot.
 
     `body(slot, submission, relieves)` gives what the Spark task calls (with its iterator, which it ignores); it is
     pickled. `relieves`: another process still plays the slot.

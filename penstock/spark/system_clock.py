@@ -12,7 +12,7 @@ _THREAD_STATISTICS = "/proc/thread-self/schedstat"
 
 
 class SystemClock:
-    """Implements `penstock.runtime.ports.Clock`."""
+    """Implements `penstock.common.clock.Clock`."""
 
     def __init__(self) -> None:
         self._thread = _ThreadStatistics()

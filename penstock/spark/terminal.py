@@ -11,7 +11,7 @@ import time
 from collections import deque
 from typing import Callable, TextIO
 
-from penstock.runtime.report import JobReport
+from penstock.monitoring.report import JobReport
 
 LINES_MAX = 100_000
 _INTERVAL_S = 0.5

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Iterator, Protocol
 
-from penstock.protocol.snapshot import StateSchema
+from penstock.common.failures import Fault
+from penstock.protocol.values.metadata import StateSchema
 
 
-class StateError(Exception):
+class StateError(Fault):
     """State that cannot be used or written. The message names operator, state and the way out."""
 
 
@@ -67,7 +68,7 @@ class KeyedStateBackend(StateBackend, Protocol):
     """State of all operators of one subtask. One thread uses it, but for `StateSnapshot`."""
 
     def set_current_key(self, key: Any, key_group: int) -> None:
-        """`key` is hashable, and what `penstock.protocol.keys.decode` returns for its encoding."""
+        """`key` is hashable, and what `penstock.protocol.values.keys.decode` returns for its encoding."""
 
     def current_key(self) -> Any: ...
 

@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 from penstock.common.composite_types import ListType, MapType
 from penstock.common.scalar_types import PICKLED
 from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN, TypeInformation
-from penstock.protocol.key_encoding import UnsupportedKey, encode
-from penstock.protocol.keys import KeyDecoder
-from penstock.protocol.snapshot import StateSchema
+from penstock.protocol.values.key_encoding import UnsupportedKey, encode
+from penstock.protocol.values.keys import KeyDecoder
+from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import StateError
-from penstock.state.tables import independent
+from penstock.state.heap.tables import independent
 
 _STRING_HEADER = struct.Struct("<cI")
 _SCHEMA_METADATA = b"penstock.state"
@@ -85,7 +85,7 @@ def encode_batch(
 
 
 def encode_keys(keys: list[Any]) -> pa.Array:
-    """`penstock.protocol.keys.encode` of each, as a binary column: integers at once, strings with little ado."""
+    """`penstock.protocol.values.keys.encode` of each, as a binary column: integers at once, strings with little ado."""
     kinds = set(map(type, keys))
     if kinds == {int}:
         try:

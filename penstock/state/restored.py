@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Iterator, Mapping
 
-from penstock.protocol.snapshot import StateSchema
+from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import EncodedState, StateError
 from penstock.state.codecs import RestoredRun, read_stream, write_stream
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from penstock.protocol.elements import Generation
+from penstock.protocol.values.elements import Generation
 
 SHARED_FOLDER = "shared"
 LOG_FOLDER = "log"

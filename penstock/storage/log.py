@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from penstock.protocol.log_entries import CheckpointEntry, Ended, Fence
+from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence
 from penstock.storage.layout import LOG_FOLDER, LogName, log_path, parse
 from penstock.storage.sealed import DamagedObject, seal, unseal
 from penstock.storage.store import ObjectExists, ObjectMissing, ObjectStore, StoreError

@@ -6,7 +6,7 @@ import zlib
 
 import msgspec
 
-from penstock.protocol.snapshot import FORMAT_VERSION, Metadata
+from penstock.protocol.values.metadata import FORMAT_VERSION, Metadata
 from penstock.storage.sealed import DamagedObject, seal, unseal
 from penstock.storage.store import ObjectStore
 

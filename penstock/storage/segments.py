@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from typing import Callable, NamedTuple, Sequence
 
-from penstock.protocol.snapshot import Segment
+from penstock.protocol.values.metadata import Segment
 from penstock.storage.store import ObjectMissing, ObjectStore, ObjectWriter, RangeMissing, StoreError
 
 COLLECTED_BYTES_MAX = 1024 * 1024

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Callable, Protocol, Sequence
 
+from penstock.common.failures import Fault
 
-class StoreError(Exception):
+
+class StoreError(Fault):
     """The store did not do it, as far as it knows; the message names the path and the cause."""
 
 

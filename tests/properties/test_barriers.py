@@ -13,8 +13,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from penstock.protocol.elements import Barrier, ChannelId
-from penstock.protocol.frames import CreditLimit
+from penstock.protocol.values.elements import Barrier, ChannelId
+from penstock.protocol.values.frames import CreditLimit
 from tests.unit.protocol.bare_subtask import ROW_BYTES, BareSubtask, Part, SetClock
 from tests.unit.protocol.wire import Wire
 

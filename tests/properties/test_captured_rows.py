@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from penstock.common.types import Types
 from penstock.graph.job_graph import Edge
 from penstock.graph.logical import Partitioner, PartitionerKind
-from penstock.protocol.channel import Captured
-from penstock.protocol.elements import ChannelId, Watermark
-from penstock.protocol.frames import Data, Event
-from penstock.protocol.snapshot import NumberedEvent, Piece
-from penstock.runtime.batches import as_batch, as_messages, compact
-from penstock.runtime.layers import Layer, RecoveredEvent
-from penstock.runtime.recovered import read_elements
+from penstock.operators.batches import as_batch, as_messages, compact
+from penstock.protocol.channel.ends import Captured
+from penstock.protocol.values.elements import ChannelId, Watermark
+from penstock.protocol.values.frames import Data, Event
+from penstock.protocol.values.metadata import NumberedEvent, Piece
+from penstock.runtime.input.layers import Layer, RecoveredEvent
+from penstock.runtime.input.recovered import read_elements
 from penstock.storage.memory import MemoryStore
 from penstock.storage.segments import SegmentWriter, read_range
 

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.common.types import Types
-from penstock.datastream.function_wrappers import CallableFilter, CallableFlatMap, CallableMap
+from penstock.datastream._streams.function_wrappers import CallableFilter, CallableFlatMap, CallableMap
 from penstock.datastream.functions import KeyedProcessFunction, ProcessFunction
 from penstock.graph.job_graph import Operator, Vertex
 from penstock.graph.logical import OperatorKind
-from penstock.runtime.operators.chain import Chain, Slice
-from penstock.runtime.operators.creation import create_row_operator
+from penstock.operators.rows.chain import Chain, Slice
+from penstock.operators.rows.creation import create_row_operator
 from tests.unit.runtime.bare_context import bare_context
 
 Expand = Callable[[int], list[int]]

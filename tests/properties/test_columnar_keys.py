@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.common.failures import OperatorFailure
 from penstock.common.typeinfo import KEY_GROUP_COLUMN
 from penstock.common.types import RowType, Types
 from penstock.graph.job_graph import Edge
 from penstock.graph.logical import Partitioner, PartitionerKind
-from penstock.protocol.keys import key_group, key_group_range, key_hash
-from penstock.runtime.batches import wire_schema
-from penstock.runtime.failures import OperatorFailure
-from penstock.runtime.key_columns import KeyColumns
-from penstock.runtime.routing import create_router
+from penstock.operators.batches import wire_schema
+from penstock.protocol.values.keys import key_group, key_group_range, key_hash
+from penstock.runtime.output.key_columns import KeyColumns
+from penstock.runtime.output.routing import create_router
 
 VALUES: list[tuple[Any, st.SearchStrategy[Any]]] = [
     (Types.BOOLEAN(), st.booleans()),

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.common.failures import OperatorFailure
 from penstock.common.typeinfo import KEY_GROUP_COLUMN, TIMESTAMP_COLUMN
 from penstock.common.types import Types
 from penstock.graph.columns import (
@@ -26,12 +27,11 @@ from penstock.graph.columns import (
 )
 from penstock.graph.job_graph import Operator, Vertex
 from penstock.graph.logical import OperatorKind
-from penstock.protocol.elements import WATERMARK_MAX_MS
-from penstock.protocol.snapshot import GroupFloor
-from penstock.runtime.batches import TIMESTAMP_FIELD
-from penstock.runtime.failures import OperatorFailure
-from penstock.runtime.operators.columnar_chain import ROWS_PER_FIRED_GROUP, ColumnarChain
-from penstock.runtime.operators.columnar_functions import columnar_operators
+from penstock.operators.batches import TIMESTAMP_FIELD
+from penstock.operators.columns.columnar_chain import ROWS_PER_FIRED_GROUP, ColumnarChain
+from penstock.operators.columns.columnar_functions import columnar_operators
+from penstock.protocol.values.elements import WATERMARK_MAX_MS
+from penstock.protocol.values.metadata import GroupFloor
 from penstock.state.columnar.backend import ColumnarStateBackend
 
 ROW = Types.ROW_NAMED(

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.protocol.keys import key_group_range
+from penstock.protocol.values.keys import key_group_range
 from penstock.state.columnar import key_columns, slot_arrays, slot_index, snapshot
 from penstock.state.columnar.backend import ColumnarStateBackend
 from penstock.state.columnar.table import ColumnTable, ValueColumn

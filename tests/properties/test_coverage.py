@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from penstock.graph.job_graph import Edge
 from penstock.graph.logical import Partitioner, PartitionerKind
-from penstock.protocol.coverage import verify
-from penstock.protocol.elements import Idle
-from penstock.protocol.snapshot import Capture, InputCut, NumberedEvent, OutputCut, Piece, SubtaskSnapshot
+from penstock.protocol.checkpoint.coverage import verify
+from penstock.protocol.values.elements import Idle
+from penstock.protocol.values.metadata import Capture, InputCut, NumberedEvent, OutputCut, Piece, SubtaskSnapshot
 
 KINDS = [PartitionerKind.HASH, PartitionerKind.RESCALE, PartitionerKind.BROADCAST, PartitionerKind.FORWARD]
 Pair = tuple[int, int]

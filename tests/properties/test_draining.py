@@ -12,10 +12,10 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.protocol.draining import Draining, ReleaseVertices, phases
-from penstock.protocol.elements import Generation, SubtaskId
-from penstock.protocol.messages import DrainReport
-from penstock.runtime.draining import SubtaskDraining
+from penstock.protocol.restore.drain_phases import Draining, ReleaseVertices, phases
+from penstock.protocol.values.elements import Generation, SubtaskId
+from penstock.protocol.values.messages import DrainReport
+from penstock.runtime.input.drain_gate import SubtaskDraining
 
 GENERATION = Generation(1, 1)
 

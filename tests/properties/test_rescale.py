@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.protocol.keys import key_group_range, owner
-from penstock.protocol.rescale import ANY_CONSUMER, Filter, dealt, floors, live_start, shares, state_holders
-from penstock.protocol.snapshot import GroupFloor, SubtaskSnapshot
-from penstock.protocol.watermark_valve import WATERMARK_MIN_MS
+from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
+from penstock.protocol.restore.rescale import ANY_CONSUMER, Filter, dealt, floors, live_start, shares, state_holders
+from penstock.protocol.values.keys import key_group_range, owner
+from penstock.protocol.values.metadata import GroupFloor, SubtaskSnapshot
 
 parallelisms = st.integers(1, 12)
 MAX_PARALLELISM = 128

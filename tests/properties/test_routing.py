@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.common.failures import OperatorFailure
 from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN, TypeInformation
 from penstock.common.types import Types
 from penstock.graph.job_graph import Edge
 from penstock.graph.logical import Partitioner, PartitionerKind
-from penstock.protocol.keys import KeyDecoder, UnsupportedKey, key_group_range
-from penstock.runtime.batches import row_type
-from penstock.runtime.failures import OperatorFailure
-from penstock.runtime.routing import create_router, split_by_target
+from penstock.operators.batches import row_type
+from penstock.protocol.values.keys import KeyDecoder, UnsupportedKey, key_group_range
+from penstock.runtime.output.routing import create_router, split_by_target
 
 Kind = PartitionerKind
 

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.protocol.barrier_handler import BarrierHandler
-from penstock.runtime.draining import Stage, SubtaskDraining
-from penstock.runtime.result_partition import ResultPartition
-from penstock.runtime.subtask_checkpoints import SubtaskCheckpoints
+from penstock.protocol.subtask.barrier_handler import BarrierHandler
+from penstock.runtime.checkpoint.subtask_checkpoints import SubtaskCheckpoints
+from penstock.runtime.input.drain_gate import Stage, SubtaskDraining
+from penstock.runtime.output.result_partition import ResultPartition
 from tests.simulation.finding import assert_found
 
 Patch = Callable[[Any, str, Any], None]

@@ -9,12 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.protocol import rescale
-from penstock.protocol.snapshot import ChannelTime
-from penstock.runtime import restore
-from penstock.runtime.event_time import idleness, progress
-from penstock.runtime.job_master import fit
-from penstock.runtime.operators import columnar_windows, windows
+from penstock.jobmaster import fit
+from penstock.operators.columns import columnar_windows
+from penstock.operators.event_time import idleness, progress
+from penstock.operators.rows import windows
+from penstock.protocol.restore import rescale
+from penstock.protocol.values.metadata import ChannelTime
+from penstock.runtime.checkpoint import subtask_restore as restore
 from penstock.simulation.running import run_seed
 from penstock.simulation.scenarios import run_scenario
 from tests.simulation.telling_seeds import seeds_of

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime import slot, subtask
-from penstock.runtime.event_time import timers
-from penstock.state import hash_map, restored
+from penstock.operators.event_time import timers
+from penstock.runtime.process import slot
+from penstock.runtime.subtask.subtask import subtask
+from penstock.state import restored
+from penstock.state.heap import hash_map
 from tests.simulation.finding import assert_found
 
 Patch = Callable[[Any, str, Any], None]

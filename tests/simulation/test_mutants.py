@@ -12,12 +12,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.protocol import barrier_handler, channel, failure_manager, failure_reasons, job_log
-from penstock.protocol.log_entries import Fence
-from penstock.runtime import subtask, subtask_checkpoints
-from penstock.runtime.job_master import assembly, checkpoints, preparation, sources, store
+from penstock.jobmaster import assembly, checkpoints, preparation, sources, store
+from penstock.protocol.channel.ends import ends as channel
+from penstock.protocol.checkpoint import failure_manager
+from penstock.protocol.log import job_log
+from penstock.protocol.subtask import barrier_handler
+from penstock.protocol.values import failure_reasons
+from penstock.protocol.values.log_entries import Fence
+from penstock.runtime.checkpoint import subtask_checkpoints
+from penstock.runtime.subtask.subtask import subtask
 from penstock.simulation import checkers
-from penstock.state import tables
+from penstock.state.heap import tables
 from penstock.storage import segments
 from tests.simulation.finding import assert_found
 

@@ -10,16 +10,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.protocol import draining as protocol_draining
-from penstock.protocol import rescale, watermark_valve
-from penstock.protocol.elements import WATERMARK_MAX_MS, EndOfData
-from penstock.protocol.snapshot import ChannelTime
-from penstock.runtime import draining, restore, result_partition, routing, subtask, subtask_checkpoints
-from penstock.runtime.event_time import generation, progress, timers
+from penstock.operators.event_time import generation, progress, timers
+from penstock.protocol.channel.ends import watermark_valve
+from penstock.protocol.restore import drain_phases as protocol_draining
+from penstock.protocol.restore import rescale
+from penstock.protocol.values.elements import WATERMARK_MAX_MS, EndOfData
+from penstock.protocol.values.metadata import ChannelTime
+from penstock.runtime.checkpoint import subtask_checkpoints
+from penstock.runtime.checkpoint import subtask_restore as restore
+from penstock.runtime.input import drain_gate as draining
+from penstock.runtime.output import result_partition, routing
+from penstock.runtime.subtask.subtask import subtask
 from penstock.simulation.scenarios import scenario
 from penstock.simulation.settings import Bounds
-from penstock.state import hash_map
 from penstock.state.columnar import backend as columnar_state
+from penstock.state.heap import hash_map
 from tests.simulation.finding import assert_found
 
 Patch = Callable[[Any, str, Any], None]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime import slot
-from penstock.runtime.subtask_runner import SubtaskRunner, WriterRunner
-from penstock.state.hash_map import HashMapStateBackend
+from penstock.runtime.process import slot
+from penstock.runtime.subtask.subtask_runner import SubtaskRunner, WriterRunner
+from penstock.state.heap.hash_map import HashMapStateBackend
 from tests.simulation.finding import assert_found
 
 Patch = Callable[[Any, str, Any], None]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime.snapshot_writer import SnapshotWriter
-from penstock.state import tables
+from penstock.runtime.checkpoint.snapshot_writer import SnapshotWriter
 from penstock.state.columnar.snapshot import TableView
+from penstock.state.heap import tables
 from tests.simulation.finding import assert_found
 
 Patch = Callable[[Any, str, Any], None]

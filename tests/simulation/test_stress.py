@@ -18,14 +18,14 @@ from typing import Any
 import pytest
 
 from penstock.common.configuration import Configuration
-from penstock.protocol.elements import Generation
-from penstock.protocol.messages import Leave, Left, Message, Register
-from penstock.runtime.job_master.events import LinkLost, MessageReceived
-from penstock.runtime.job_master.identity import JobIdentity
-from penstock.runtime.job_master.job_master import JobMaster
-from penstock.runtime.job_master.ports import MasterPorts
-from penstock.runtime.slot import Slot
-from penstock.runtime.threads import ThreadDriver
+from penstock.jobmaster.events import LinkLost, MessageReceived
+from penstock.jobmaster.identity import JobIdentity
+from penstock.jobmaster.job_master import JobMaster
+from penstock.jobmaster.ports import MasterPorts
+from penstock.protocol.values.elements import Generation
+from penstock.protocol.values.messages import Leave, Left, Message, Register
+from penstock.runtime.process.slot import Slot
+from penstock.runtime.process.threads import ThreadDriver
 from penstock.simulation import surroundings
 from penstock.simulation.checkers import AnswerChecker, LogChecker, check_end
 from penstock.simulation.data_network import FrameQueue

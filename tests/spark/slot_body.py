@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from penstock.protocol.messages import Cancel, Left, ReachedEndOfData
-from penstock.runtime.context import set_current
+from penstock.protocol.values.messages import Cancel, Left, ReachedEndOfData
+from penstock.runtime.process.context import set_current
 from penstock.spark.slot_main import SlotProcess
 
 

@@ -17,7 +17,7 @@ from penstock.common.job_execution import JobExecutionError
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors.datagen import DataGeneratorSource
 from penstock.datastream.connectors.file_system import FileSink, RollingPolicy
-from penstock.runtime.job_master.identity import RestoreSourceError
+from penstock.jobmaster.identity import RestoreSourceError
 
 WRITES_ARROW = not pyspark.__version__.startswith("3.")
 """PySpark 3.5, the oldest that the tests run on, has no way to write Arrow batches of a given number of rows."""

@@ -28,7 +28,7 @@ from penstock.common import Types, WatermarkStrategy
 from penstock.common.job_execution import JobExecutionError
 from penstock.datastream.connectors.base import SourceError
 from penstock.datastream.connectors.file_system import FileSource
-from penstock.runtime.job_master.identity import RestoreSourceError
+from penstock.jobmaster.identity import RestoreSourceError
 from penstock.storage.store import StoreError
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(200), pytest.mark.usefixtures("quick_session")]

@@ -27,8 +27,8 @@ from small_jobs import (
 from penstock.common import Types
 from penstock.common.job_execution import JobExecutionError
 from penstock.common.options import OptionError
-from penstock.protocol.log_entries import Ended
-from penstock.runtime.job_master.identity import RestoreSourceError
+from penstock.jobmaster.identity import RestoreSourceError
+from penstock.protocol.values.log_entries import Ended
 from penstock.storage.log import Entry, read_log
 from penstock.storage.opening import open_store
 

@@ -9,7 +9,7 @@ import pytest
 from small_jobs import KEPT, checkpoints, committed, environment, failure, file_sink, numbers, wait_until
 
 from penstock.common import Types
-from penstock.protocol.rescale import edges_in_flight
+from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.storage.metadata import read_metadata
 from penstock.storage.opening import open_store
 

@@ -19,8 +19,8 @@ from penstock.common.configuration import Configuration
 from penstock.network.control_server import ControlServer
 from penstock.network.io_loop import IoLoop
 from penstock.network.listening import listen
-from penstock.protocol.elements import Generation
-from penstock.protocol.messages import Cancel, Deploy, Leave, Left, Peer, Printed, ReachedEndOfData, Register
+from penstock.protocol.values.elements import Generation
+from penstock.protocol.values.messages import Cancel, Deploy, Leave, Left, Peer, Printed, ReachedEndOfData, Register
 from penstock.spark.slot_task import SlotArguments, slot_task
 from penstock.spark.slots import SparkSlots
 from penstock.spark.submission import search_path

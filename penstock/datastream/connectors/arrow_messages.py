@@ -18,7 +18,7 @@ import pyarrow as pa
 from penstock.common.arrow_types import UnsupportedColumn, conform
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.connectors.base import SourceChanged, SourceError
-from penstock.datastream.connectors.file_formats import FileReadFormat, FileShape, OpenFile, Portion, Position
+from penstock.datastream.connectors.files.file_formats import FileReadFormat, FileShape, OpenFile, Portion, Position
 
 MARKER_BYTES = 32
 """A multiple of 8, so that messages stay aligned."""

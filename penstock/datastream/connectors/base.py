@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.common.failures import Fault
 from penstock.common.typeinfo import TypeInformation
 
 
@@ -20,7 +21,7 @@ class PermanentError(Exception):
     """Mixed into an error that no restart can mend: the job fails at once, whatever its restart strategy says."""
 
 
-class SourceError(Exception):
+class SourceError(Fault):
     """Input that cannot be read. The message names file, row or split, and the way out."""
 
 
@@ -142,7 +143,7 @@ class Source(ABC):
     def create_reader(self, context: ReaderContext) -> SourceReader: ...
 
 
-class SinkError(Exception):
+class SinkError(Fault):
     """Output that cannot be written. The message names the file and the way out."""
 
 

@@ -1,14 +1,14 @@
 """Files as sources and sinks: what PyFlink has in this module, Parquet's formats, and malformed rows."""
 
-from penstock.datastream.connectors.buckets import BucketAssigner
-from penstock.datastream.connectors.file_compaction import FileCompactor, FileCompactStrategy
-from penstock.datastream.connectors.file_listing import ListedFile
-from penstock.datastream.connectors.file_sink import FileSink, OutputFileConfig
-from penstock.datastream.connectors.file_source import FileEnumeratorProvider, FileSource, FileSourceBuilder
-from penstock.datastream.connectors.malformed_rows import MALFORMED_ROW_TYPE, MalformedRows
-from penstock.datastream.connectors.parquet import ParquetBulkWriters, ParquetColumnarRowInputFormat
-from penstock.datastream.connectors.rolling_policy import RollingPolicy
-from penstock.datastream.connectors.text_lines import StreamFormat
+from penstock.datastream.connectors.files.buckets import BucketAssigner
+from penstock.datastream.connectors.files.file_compaction import FileCompactor, FileCompactStrategy
+from penstock.datastream.connectors.files.file_listing import ListedFile
+from penstock.datastream.connectors.files.file_sink import FileSink, OutputFileConfig
+from penstock.datastream.connectors.files.file_source import FileEnumeratorProvider, FileSource, FileSourceBuilder
+from penstock.datastream.connectors.files.malformed_rows import MALFORMED_ROW_TYPE, MalformedRows
+from penstock.datastream.connectors.files.parquet import ParquetBulkWriters, ParquetColumnarRowInputFormat
+from penstock.datastream.connectors.files.rolling_policy import RollingPolicy
+from penstock.datastream.connectors.files.text_lines import StreamFormat
 
 __all__ = [
     "FileSource",

@@ -1,7 +1,7 @@
 """CSV, where PyFlink has it."""
 
-from penstock.datastream.connectors.csv_format import CsvBulkWriters, CsvReaderFormat
-from penstock.datastream.connectors.csv_schema import CsvSchema, CsvSchemaBuilder
-from penstock.datastream.connectors.malformed_rows import MALFORMED_ROW_TYPE, MalformedRows
+from penstock.datastream.connectors.files.csv_format import CsvBulkWriters, CsvReaderFormat
+from penstock.datastream.connectors.files.csv_schema import CsvSchema, CsvSchemaBuilder
+from penstock.datastream.connectors.files.malformed_rows import MALFORMED_ROW_TYPE, MalformedRows
 
 __all__ = ["CsvSchema", "CsvSchemaBuilder", "CsvReaderFormat", "CsvBulkWriters", "MalformedRows", "MALFORMED_ROW_TYPE"]

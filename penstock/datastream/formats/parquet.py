@@ -1,5 +1,5 @@
 """Parquet, where PyFlink has it."""
 
-from penstock.datastream.connectors.parquet import ParquetBulkWriters, ParquetColumnarRowInputFormat
+from penstock.datastream.connectors.files.parquet import ParquetBulkWriters, ParquetColumnarRowInputFormat
 
 __all__ = ["ParquetColumnarRowInputFormat", "ParquetBulkWriters"]

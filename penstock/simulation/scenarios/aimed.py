@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.protocol.messages import Restored
+from penstock.protocol.values.messages import Restored
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
 from penstock.simulation.settings import Pace
 from penstock.simulation.workload import WorkloadBuilder

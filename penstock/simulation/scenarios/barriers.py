@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.protocol import failure_reasons
-from penstock.protocol.frames import AlignedBarrier, CancelBarrier, UrgentBarrier
-from penstock.protocol.messages import CheckpointEnded
+from penstock.protocol.values import failure_reasons
+from penstock.protocol.values.frames import AlignedBarrier, CancelBarrier, UrgentBarrier
+from penstock.protocol.values.messages import CheckpointEnded
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scenarios.scenario import TIMEOUT, Scenario
 from penstock.simulation.settings import Pace

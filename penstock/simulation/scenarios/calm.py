@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.protocol.messages import Release, Run, SlotAck
-from penstock.protocol.rescale import edges_in_flight
-from penstock.protocol.snapshot import Metadata
+from penstock.protocol.restore.rescale import edges_in_flight
+from penstock.protocol.values.messages import Release, Run, SlotAck
+from penstock.protocol.values.metadata import Metadata
 from penstock.simulation.scenarios.rescaling import Rescaled
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
 from penstock.simulation.settings import Pace

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.protocol.rescale import edges_in_flight
-from penstock.protocol.snapshot import Metadata
+from penstock.protocol.restore.rescale import edges_in_flight
+from penstock.protocol.values.metadata import Metadata
 from penstock.simulation.scenarios.event_time import FULL, OFTEN
 from penstock.simulation.scenarios.rescaling import Rescaled
 from penstock.simulation.scenarios.scenario import Scenario

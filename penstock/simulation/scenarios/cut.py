@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.protocol.elements import ChannelId
-from penstock.protocol.frames import Data, Event, UrgentBarrier
+from penstock.protocol.values.elements import ChannelId
+from penstock.protocol.values.frames import Data, Event, UrgentBarrier
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
 from penstock.simulation.settings import Pace

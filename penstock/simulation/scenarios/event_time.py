@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.datastream.connectors.splits import decode_split
-from penstock.protocol.elements import WATERMARK_MAX_MS, Idle
-from penstock.protocol.frames import Data, Event
-from penstock.protocol.messages import Release, SplitsAssigned
-from penstock.protocol.rescale import edges_in_flight
-from penstock.protocol.snapshot import Metadata
-from penstock.runtime.batches import TIMESTAMP_FIELD
+from penstock.operators.batches import TIMESTAMP_FIELD
+from penstock.protocol.restore.rescale import edges_in_flight
+from penstock.protocol.values.elements import WATERMARK_MAX_MS, Idle
+from penstock.protocol.values.frames import Data, Event
+from penstock.protocol.values.messages import Release, SplitsAssigned
+from penstock.protocol.values.metadata import Metadata
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scale import SMALL
 from penstock.simulation.scenarios.rescaling import FULL, OFTEN, Rescaled

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.protocol.messages import ReachedEndOfData, SlotAck, SplitsAssigned, Trigger
+from penstock.protocol.values.messages import ReachedEndOfData, SlotAck, SplitsAssigned, Trigger
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
 from penstock.simulation.settings import Pace

@@ -15,12 +15,12 @@ from penstock.common.types import Types
 from penstock.common.watermark_strategy import Watermark, WatermarkGenerator, WatermarkOutput, WatermarkStrategy
 from penstock.datastream.columnar import count, max_, sum_
 from penstock.datastream.window import TumblingEventTimeWindows
-from penstock.protocol.elements import Active
-from penstock.protocol.frames import Event
-from penstock.protocol.keys import KeyEncoder, key_group_range
-from penstock.protocol.messages import Release, Restored
-from penstock.protocol.snapshot import Metadata
-from penstock.protocol.watermark_valve import WATERMARK_MIN_MS
+from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
+from penstock.protocol.values.elements import Active
+from penstock.protocol.values.frames import Event
+from penstock.protocol.values.keys import KeyEncoder, key_group_range
+from penstock.protocol.values.messages import Release, Restored
+from penstock.protocol.values.metadata import Metadata
 from penstock.simulation import clocks
 from penstock.simulation import functions as f
 from penstock.simulation import timed_functions as t

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.protocol.messages import Release
-from penstock.protocol.rescale import edges_in_flight
-from penstock.protocol.snapshot import Metadata, SubtaskSnapshot
+from penstock.protocol.restore.rescale import edges_in_flight
+from penstock.protocol.values.messages import Release
+from penstock.protocol.values.metadata import Metadata, SubtaskSnapshot
 from penstock.simulation import clocks
 from penstock.simulation.idle_branch import APART, scripted, slowly
 from penstock.simulation.scenarios.event_time import FULL, OFTEN

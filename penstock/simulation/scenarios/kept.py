@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from penstock.common.types import Types
-from penstock.protocol.snapshot import Metadata
+from penstock.protocol.values.metadata import Metadata
 from penstock.simulation import functions as f
 from penstock.simulation.keeping_functions import AskLate
 from penstock.simulation.scenarios.idleness import scripted, splits_of

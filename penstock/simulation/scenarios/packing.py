@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.protocol.messages import Deploy, Leave
+from penstock.protocol.values.messages import Deploy, Leave
 from penstock.simulation.places import PlacePlan
 from penstock.simulation.scenarios.scenario import OPTIONS, UNALIGNED, Scenario
 from penstock.simulation.settings import Pace

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.protocol.failure_reasons import ID_TAKEN
-from penstock.protocol.log_entries import Ended
+from penstock.protocol.values.failure_reasons import ID_TAKEN
+from penstock.protocol.values.log_entries import Ended
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
 from penstock.simulation.settings import Pace

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.protocol.elements import WATERMARK_MAX_MS
-from penstock.protocol.messages import Deploy, Restore, Run
+from penstock.protocol.values.elements import WATERMARK_MAX_MS
+from penstock.protocol.values.messages import Deploy, Restore, Run
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
 from penstock.simulation.settings import Pace

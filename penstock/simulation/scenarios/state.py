@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from penstock.protocol.frames import UrgentBarrier
-from penstock.runtime.snapshot_writer import Taken
+from penstock.protocol.values.frames import UrgentBarrier
+from penstock.runtime.checkpoint.snapshot_writer import Taken
 from penstock.simulation import functions as f
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scale import SMALL

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.protocol.log_entries import Ended
-from penstock.protocol.messages import Restored
+from penstock.protocol.values.log_entries import Ended
+from penstock.protocol.values.messages import Restored
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
 from penstock.storage.layout import LOG_FOLDER, METADATA_NAME, SHARED_FOLDER, MetadataName, parse
 from penstock.storage.metadata import decode_metadata

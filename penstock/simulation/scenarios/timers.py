@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.common.types import Types
-from penstock.protocol.messages import Register, Release
-from penstock.protocol.rescale import edges_in_flight
-from penstock.protocol.snapshot import Metadata
+from penstock.protocol.restore.rescale import edges_in_flight
+from penstock.protocol.values.messages import Register, Release
+from penstock.protocol.values.metadata import Metadata
 from penstock.simulation import functions as f
 from penstock.simulation import timed_functions as t
 from penstock.simulation.scenarios.idleness import scripted, splits_of

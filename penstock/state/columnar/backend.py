@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.common.typeinfo import KEY_GROUP_COLUMN
-from penstock.protocol.snapshot import StateSchema
+from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import EncodedState, StateSchemaError
 from penstock.state.codecs import declared_metadata
 from penstock.state.columnar.slot_arrays import Array

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from penstock import __version__ as penstock_version
 from penstock.cli.checkpoint_tables import _size_of
 from penstock.cli.main import app
-from penstock.protocol.log_entries import CheckpointEntry, Ended, Fence
-from penstock.protocol.snapshot import FORMAT_VERSION, Metadata, Segment, SubtaskSnapshot, VertexShape
+from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence
+from penstock.protocol.values.metadata import FORMAT_VERSION, Metadata, Segment, SubtaskSnapshot, VertexShape
 from penstock.storage.layout import metadata_path
 from penstock.storage.log import append
 from penstock.storage.metadata import encode_metadata, metadata_crc, read_metadata
@@ -89,7 +89,7 @@ def test_a_path_that_cannot_be_resumed_is_a_usage_error(program):
     done = penstock(
         "run",
         program(
-            "from penstock.runtime.job_master.identity import RestoreSourceError\n"
+            "from penstock.jobmaster.identity import RestoreSourceError\n"
             "raise RestoreSourceError('execution.state-recovery.path: checkpoint 3: it does not fit')\n"
         ),
     )

@@ -12,8 +12,8 @@ from penstock.common import Types
 from penstock.datastream.connectors import arrow_messages
 from penstock.datastream.connectors.arrow_messages import MARKER_BYTES, ArrowMessages
 from penstock.datastream.connectors.base import SourceError
-from penstock.datastream.connectors.file_formats import Position
-from penstock.datastream.connectors.file_source import FileEnumeratorProvider, FileSource
+from penstock.datastream.connectors.files.file_formats import Position
+from penstock.datastream.connectors.files.file_source import FileEnumeratorProvider, FileSource
 from penstock.datastream.connectors.testing import read_all, verify_source
 
 SCHEMA = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC"))])

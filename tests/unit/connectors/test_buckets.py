@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock.common import Encoder, Types
 from penstock.datastream.connectors.base import SinkError
 from penstock.datastream.connectors.file_system import BucketAssigner, FileSink, FileSource, ParquetBulkWriters
-from penstock.datastream.connectors.rolling_policy import RollingPolicy
+from penstock.datastream.connectors.files.rolling_policy import RollingPolicy
 from penstock.datastream.connectors.testing import Kill, SinkRun, read_all, verify_sink
 from penstock.datastream.formats.csv import CsvBulkWriters, CsvSchema
 from penstock.datastream.formats.json import JsonLinesBulkWriters

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.common import CompletableFuture, JobExecutionError, JobExecutionResult, JobID, JobStatus, Types
 from penstock.datastream.connectors.base import SinkError
-from penstock.datastream.connectors.collect import CollectSink
+from penstock.datastream.connectors.memory.collect import CollectSink
 from penstock.datastream.connectors.testing import SinkRun, verify_sink
 
 PAIR = Types.TUPLE([Types.LONG(), Types.STRING()])

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.common.types import Types
 from penstock.datastream.connectors.base import NotReady, ReaderContext, SourceError
-from penstock.datastream.connectors.collection import CollectionSource
+from penstock.datastream.connectors.memory.collection import CollectionSource
 from penstock.datastream.connectors.testing import read_all, verify_source
 
 

@@ -15,10 +15,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.common.types import Types
-from penstock.datastream.connectors import record_file
 from penstock.datastream.connectors.base import SinkError, SourceError
-from penstock.datastream.connectors.csv_records import RecordEnds
 from penstock.datastream.connectors.file_system import FileEnumeratorProvider, FileSink, FileSource
+from penstock.datastream.connectors.files import record_file
+from penstock.datastream.connectors.files.csv_records import RecordEnds
 from penstock.datastream.connectors.testing import SinkRun, SourceRun, read_all, verify_sink, verify_source
 from penstock.datastream.formats.csv import CsvBulkWriters, CsvReaderFormat, CsvSchema, MalformedRows
 
@@ -67,7 +67,7 @@ class TestReading:
         verify_source(source, rows, parallelism, rows_max=(1, 3, 1000), reads_lost=(0, 2))
 
     def test_a_file_is_split_where_values_hold_no_line_breaks(self, tmp_path, small_blocks, monkeypatch):
-        monkeypatch.setattr("penstock.datastream.connectors.text_bytes.SPLIT_BYTES", 50)
+        monkeypatch.setattr("penstock.datastream.connectors.files.text_bytes.SPLIT_BYTES", 50)
         schema = CsvSchema.builder().add_columns_from(PAIRS).disable_quote_char().set_use_header().build()
         write(tmp_path / "a.csv", "id,name\n" + "".join(f"{i},{'x' * (i % 70)}\n" for i in range(60)))
         source = source_of(tmp_path, schema, splits=True)
@@ -244,7 +244,7 @@ class TestMalformedRows:
         assert "'n'" in run.rejected[0].reason and "'l'" in run.rejected[1].reason
 
     def test_lines_are_numbered_in_splits_too(self, tmp_path, small_blocks, monkeypatch):
-        monkeypatch.setattr("penstock.datastream.connectors.text_bytes.SPLIT_BYTES", 100)
+        monkeypatch.setattr("penstock.datastream.connectors.files.text_bytes.SPLIT_BYTES", 100)
         schema = CsvSchema.builder().add_columns_from(PAIRS).disable_quote_char().build()
         write(tmp_path / "a.csv", "".join("x,y\n" if i % 10 == 9 else f"{i},a\n" for i in range(200)))
         run = SourceRun(source_of(tmp_path, schema, MalformedRows.side_output("bad"), splits=True), parallelism=3)

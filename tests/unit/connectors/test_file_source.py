@@ -11,13 +11,13 @@ import pytest
 
 from penstock.common.types import Types
 from penstock.datastream.connectors.base import SourceError
-from penstock.datastream.connectors.file_formats import Position
 from penstock.datastream.connectors.file_system import (
     FileEnumeratorProvider,
     FileSource,
     ListedFile,
     ParquetColumnarRowInputFormat,
 )
+from penstock.datastream.connectors.files.file_formats import Position
 from penstock.datastream.connectors.testing import SourceRun, read_all, verify_source
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])

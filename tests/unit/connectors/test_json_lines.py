@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.common.types import Types
-from penstock.datastream.connectors import record_file
 from penstock.datastream.connectors.base import SourceError
 from penstock.datastream.connectors.file_system import FileEnumeratorProvider, FileSource
-from penstock.datastream.connectors.json_lines import JsonDecoder
-from penstock.datastream.connectors.record_file import RefusedRecords
+from penstock.datastream.connectors.files import record_file
+from penstock.datastream.connectors.files.json_lines import JsonDecoder
+from penstock.datastream.connectors.files.record_file import RefusedRecords
 from penstock.datastream.connectors.testing import SourceRun, read_all, verify_source
 from penstock.datastream.formats.json import JsonLinesFormat, MalformedRows
 
@@ -34,7 +34,7 @@ def lines(ids):
 @pytest.fixture
 def small_blocks(monkeypatch):
     monkeypatch.setattr(record_file, "_BLOCK_BYTES", 64)
-    monkeypatch.setattr("penstock.datastream.connectors.text_bytes.SPLIT_BYTES", 100)
+    monkeypatch.setattr("penstock.datastream.connectors.files.text_bytes.SPLIT_BYTES", 100)
 
 
 class TestReading:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.common import Row, Types
 from penstock.datastream.connectors.base import SinkError
 from penstock.datastream.connectors.file_system import FileSink, FileSource
-from penstock.datastream.connectors.json_writer import json_lines
+from penstock.datastream.connectors.files.json_writer import json_lines
 from penstock.datastream.connectors.testing import SinkRun, read_all, verify_sink
 from penstock.datastream.formats.json import JsonLinesBulkWriters, JsonLinesFormat
 

@@ -5,7 +5,7 @@ import pytest
 
 from penstock.common.types import Types
 from penstock.datastream.connectors.base import WriterContext
-from penstock.datastream.connectors.discard import DiscardingSink
+from penstock.datastream.connectors.memory.discard import DiscardingSink
 from penstock.datastream.connectors.print import PrintSink
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.common import CompletableFuture, Configuration, JobExecutionResult, JobID, JobStatus
 from penstock.datastream import JobClient, StreamExecutionEnvironment, register_executor
-from penstock.datastream.execution import unregister_executor
+from penstock.datastream._streams.execution import unregister_executor
 from penstock.graph.job_graph import JobGraph
 
 

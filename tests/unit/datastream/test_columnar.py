@@ -12,7 +12,7 @@ import pytest
 from penstock.common import Row, Time, Types, WatermarkStrategy
 from penstock.datastream import OutputTag, TumblingEventTimeWindows
 from penstock.datastream.columnar import count, max_, mean, min_, sum_
-from penstock.datastream.connectors.discard import DiscardingSink
+from penstock.datastream.connectors.memory.discard import DiscardingSink
 from penstock.graph.columns import Aggregate, AggregateSpec, WindowAggregateSpec
 from penstock.graph.logical import OperatorKind
 

@@ -11,7 +11,7 @@ from penstock.datastream import (
     MapFunction,
     StreamExecutionEnvironment,
 )
-from penstock.datastream.connectors.discard import DiscardingSink
+from penstock.datastream.connectors.memory.discard import DiscardingSink
 from penstock.graph.logical import OperatorKind, PartitionerKind
 
 

@@ -18,8 +18,8 @@ from penstock.datastream import (
     ReduceFunction,
     RuntimeContext,
 )
-from penstock.datastream.connectors.collection import CollectionSource
-from penstock.datastream.connectors.discard import DiscardingSink
+from penstock.datastream.connectors.memory.collection import CollectionSource
+from penstock.datastream.connectors.memory.discard import DiscardingSink
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.logical import OperatorKind, PartitionerKind
 

@@ -26,7 +26,7 @@ from penstock.datastream import (
     StreamExecutionEnvironment,
 )
 from penstock.datastream.connectors.base import SinkError
-from penstock.datastream.connectors.discard import DiscardingSink
+from penstock.datastream.connectors.memory.discard import DiscardingSink
 from penstock.graph.pickling import UnpicklableFunction
 
 get_env = StreamExecutionEnvironment.get_execution_environment

@@ -12,10 +12,10 @@ from penstock.datastream import (
     KeyedProcessFunction,
     TumblingEventTimeWindows,
 )
-from penstock.datastream.connectors.collection import CollectionSource
+from penstock.datastream._streams.event_time import EventTimeWarning
 from penstock.datastream.connectors.datagen import DataGeneratorSource
-from penstock.datastream.connectors.discard import DiscardingSink
-from penstock.datastream.event_time import EventTimeWarning
+from penstock.datastream.connectors.memory.collection import CollectionSource
+from penstock.datastream.connectors.memory.discard import DiscardingSink
 from penstock.graph.logical import OperatorKind
 
 EVENT = Types.ROW_NAMED(

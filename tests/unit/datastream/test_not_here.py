@@ -17,7 +17,7 @@ from penstock.datastream import (
 from penstock.datastream.columnar import count, sum_
 from penstock.datastream.connectors.base import SourceError
 from penstock.datastream.connectors.file_system import FileSink, FileSource
-from penstock.datastream.connectors.parquet import ParquetColumnarRowInputFormat
+from penstock.datastream.connectors.files.parquet import ParquetColumnarRowInputFormat
 from penstock.datastream.formats.csv import CsvReaderFormat, CsvSchema
 
 ORDERS = Types.ROW_NAMED(["user", "amount"], [Types.STRING(), Types.LONG()])

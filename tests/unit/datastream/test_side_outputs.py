@@ -14,8 +14,8 @@ from penstock.datastream import (
     ProcessWindowFunction,
     TumblingEventTimeWindows,
 )
-from penstock.datastream.connectors.collection import CollectionSource
-from penstock.datastream.connectors.discard import DiscardingSink
+from penstock.datastream.connectors.memory.collection import CollectionSource
+from penstock.datastream.connectors.memory.discard import DiscardingSink
 
 ODD = OutputTag("odd", Types.LONG())
 LATE = OutputTag("late")

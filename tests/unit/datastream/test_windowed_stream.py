@@ -15,8 +15,8 @@ from penstock.datastream import (
     TumblingEventTimeWindows,
     WindowFunction,
 )
-from penstock.datastream.connectors.collection import CollectionSource
-from penstock.datastream.connectors.discard import DiscardingSink
+from penstock.datastream.connectors.memory.collection import CollectionSource
+from penstock.datastream.connectors.memory.discard import DiscardingSink
 from penstock.graph.builder import GraphError
 from penstock.graph.logical import OperatorKind
 from penstock.graph.windows import WindowSpec

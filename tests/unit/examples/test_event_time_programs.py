@@ -15,7 +15,7 @@ import pytest
 from penstock.common import Duration
 from penstock.common.configuration import Configuration
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.protocol.elements import Generation
+from penstock.protocol.values.elements import Generation
 from tests.unit.runtime.small_job import CommittedRows, Completed, SmallJob
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"

@@ -6,7 +6,7 @@ from dataclasses import replace
 from rich.console import Console
 
 from live_view import LiveView
-from penstock.runtime.report import CheckpointReport, DrainingReport, JobReport, RecoveryReport, VertexReport
+from penstock.monitoring.report import CheckpointReport, DrainingReport, JobReport, RecoveryReport, VertexReport
 from recording import Recording, RunPlan, quantile
 from report import drained
 

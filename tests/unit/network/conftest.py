@@ -8,7 +8,7 @@ import pytest
 from penstock.network.endpoint import Endpoint
 from penstock.network.io_loop import IoLoop
 from penstock.network.listening import listen
-from penstock.protocol.messages import Peer
+from penstock.protocol.values.messages import Peer
 
 SECRET = b"the secret of the job"
 WAIT_S = 20.0

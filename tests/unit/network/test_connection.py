@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from penstock.network.connection import Outbox
 from penstock.network.frame_codec import CHUNK_BYTES_MAX, HEADER_BYTES, FrameDecoder
-from penstock.protocol.elements import Barrier, ChannelId, Watermark
-from penstock.protocol.frames import AlignedBarrier, CancelBarrier, CreditLimit, Data, Event, UrgentBarrier
+from penstock.protocol.values.elements import Barrier, ChannelId, Watermark
+from penstock.protocol.values.frames import AlignedBarrier, CancelBarrier, CreditLimit, Data, Event, UrgentBarrier
 
 A, B = ChannelId(0, 0, 1), ChannelId(0, 0, 2)
 

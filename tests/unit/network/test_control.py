@@ -12,8 +12,8 @@ from penstock.network.control_codec import MessageError, MessageOutbox, downward
 from penstock.network.control_server import ControlServer
 from penstock.network.handshake import Identity
 from penstock.network.listening import PortError, listen
-from penstock.protocol.elements import Barrier, Generation, SubtaskId
-from penstock.protocol.messages import (
+from penstock.protocol.values.elements import Barrier, Generation, SubtaskId
+from penstock.protocol.values.messages import (
     Deploy,
     Leave,
     Peer,

@@ -8,9 +8,9 @@ import threading
 import pytest
 
 from penstock.network.link import RECEIVE_BYTES
-from penstock.protocol.elements import Barrier, ChannelId, Generation, Watermark
-from penstock.protocol.frames import AlignedBarrier, CreditLimit, Data, Event
-from penstock.protocol.messages import Peer
+from penstock.protocol.values.elements import Barrier, ChannelId, Generation, Watermark
+from penstock.protocol.values.frames import AlignedBarrier, CreditLimit, Data, Event
+from penstock.protocol.values.messages import Peer
 
 G1, G2 = Generation(1, 0), Generation(1, 1)
 WAIT_S = 20.0

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from penstock.network.connection import Outbox
 from penstock.network.frame_codec import CHUNK_BYTES_MAX, HEADER_BYTES, FrameDecoder, FrameError, encode
-from penstock.protocol.elements import Active, Barrier, ChannelId, EndOfData, Idle, Watermark
-from penstock.protocol.frames import AlignedBarrier, CancelBarrier, CreditLimit, Data, Event, UrgentBarrier
+from penstock.protocol.values.elements import Active, Barrier, ChannelId, EndOfData, Idle, Watermark
+from penstock.protocol.values.frames import AlignedBarrier, CancelBarrier, CreditLimit, Data, Event, UrgentBarrier
 
 numbers = st.integers(0, 2**62)
 small = st.integers(0, 2**32 - 1)

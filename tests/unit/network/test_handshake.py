@@ -12,7 +12,7 @@ from penstock.network.handshake import (
     ListenerHandshake,
     NotYet,
 )
-from penstock.protocol.elements import Generation
+from penstock.protocol.values.elements import Generation
 
 DIALLER = Identity("job", 2, "p2", Generation(3, 4))
 LISTENER = Identity("job", 0, "p0")

@@ -8,7 +8,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.protocol.barrier_handler import (
+from penstock.protocol.channel.ends import Captured, InputChannel, OutputChannel, Overtaken
+from penstock.protocol.subtask.barrier_handler import (
     AllBarriersIn,
     BarrierHandler,
     Block,
@@ -20,9 +21,8 @@ from penstock.protocol.barrier_handler import (
     TakeOut,
     Unblock,
 )
-from penstock.protocol.channel import Captured, InputChannel, OutputChannel, Overtaken
-from penstock.protocol.elements import Barrier, ChannelId
-from penstock.protocol.frames import (
+from penstock.protocol.values.elements import Barrier, ChannelId
+from penstock.protocol.values.frames import (
     AlignedBarrier,
     CancelBarrier,
     CreditLimit,

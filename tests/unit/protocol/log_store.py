@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.protocol.log_entries import LogEntry
-from penstock.protocol.log_operations import (
+from penstock.protocol.log.log_operations import (
     AppendEntry,
     Conversation,
     CreateMetadata,
@@ -24,8 +23,9 @@ from penstock.protocol.log_operations import (
     Unknown,
     Wait,
 )
-from penstock.protocol.publication import NewCheckpoint, Publication
-from penstock.protocol.snapshot import FORMAT_VERSION, Metadata, Segment
+from penstock.protocol.log.publication import NewCheckpoint, Publication
+from penstock.protocol.values.log_entries import LogEntry
+from penstock.protocol.values.metadata import FORMAT_VERSION, Metadata, Segment
 
 
 def metadata(

@@ -30,11 +30,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from penstock.protocol import failure_reasons as reasons
-from penstock.protocol.barrier_handler import BarrierHandler, Declined, Discard, Snapshot
-from penstock.protocol.channel import ProtocolError
-from penstock.protocol.elements import Barrier, ChannelId
-from penstock.protocol.frames import AlignedBarrier, CancelBarrier, Data, UrgentBarrier
+from penstock.protocol.channel.ends import ProtocolError
+from penstock.protocol.subtask.barrier_handler import BarrierHandler, Declined, Discard, Snapshot
+from penstock.protocol.values import failure_reasons as reasons
+from penstock.protocol.values.elements import Barrier, ChannelId
+from penstock.protocol.values.frames import AlignedBarrier, CancelBarrier, Data, UrgentBarrier
 from tests.unit.protocol.bare_subtask import BareSubtask, SetClock
 
 _WORD = re.compile(r"([BUC])\((\d+),(\d+)\)|b(\d+)|X(\d+)|late(\d+):(\d+)|\+(\d+)|(hold)|(go)")

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.protocol.channel import JOINED_FRAME_BYTES, Captured, InputChannel, OutputChannel, ProtocolError
-from penstock.protocol.elements import Active, Barrier, ChannelId, EndOfData, Idle, Watermark
-from penstock.protocol.frames import AlignedBarrier, Data, Event, UrgentBarrier
+from penstock.protocol.channel.ends import JOINED_FRAME_BYTES, Captured, InputChannel, OutputChannel, ProtocolError
+from penstock.protocol.values.elements import Active, Barrier, ChannelId, EndOfData, Idle, Watermark
+from penstock.protocol.values.frames import AlignedBarrier, Data, Event, UrgentBarrier
 
 CHANNEL = ChannelId(3, 1, 2)
 

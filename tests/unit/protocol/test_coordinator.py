@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.protocol import failure_reasons as reasons
-from penstock.protocol.coordinator import (
+from penstock.protocol.checkpoint.coordinator import (
     CheckpointAborted,
     CheckpointCoordinator,
     CoordinatorSettings,
@@ -19,9 +18,10 @@ from penstock.protocol.coordinator import (
     StillPublishing,
     TriggerCheckpoint,
 )
-from penstock.protocol.elements import Generation, SubtaskId
-from penstock.protocol.messages import Decline, SlotAck
-from penstock.protocol.snapshot import Segment, SubtaskSnapshot
+from penstock.protocol.values import failure_reasons as reasons
+from penstock.protocol.values.elements import Generation, SubtaskId
+from penstock.protocol.values.messages import Decline, SlotAck
+from penstock.protocol.values.metadata import Segment, SubtaskSnapshot
 
 G1 = Generation(0, 1)
 G2 = Generation(0, 2)

@@ -8,9 +8,9 @@ import pytest
 
 from penstock.graph.job_graph import Edge
 from penstock.graph.logical import Partitioner, PartitionerKind
-from penstock.protocol.coverage import verify
-from penstock.protocol.elements import Idle
-from penstock.protocol.snapshot import (
+from penstock.protocol.checkpoint.coverage import verify
+from penstock.protocol.values.elements import Idle
+from penstock.protocol.values.metadata import (
     Capture,
     InputCut,
     LayerCut,

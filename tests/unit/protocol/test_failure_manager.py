@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.protocol import failure_reasons as reasons
-from penstock.protocol.failure_manager import CheckpointFailureManager
+from penstock.protocol.checkpoint.failure_manager import CheckpointFailureManager
+from penstock.protocol.values import failure_reasons as reasons
 
 ALL_REASONS = [v for k, v in vars(reasons).items() if k.isupper() and isinstance(v, str)]
 

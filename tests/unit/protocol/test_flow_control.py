@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.protocol.flow_control import BoundSizer
+from penstock.protocol.channel.flow_control import BoundSizer
 
 MIN, MAX, TARGET_MS = 1_000, 1_000_000, 10.0
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.protocol import job_log
-from penstock.protocol.log_operations import ListLog, ReadEntry
-from penstock.protocol.publication import Fenced, LogRefused, NotPublished, OutcomeUnknown, Publication
+from penstock.protocol.log import job_log
+from penstock.protocol.log.log_operations import ListLog, ReadEntry
+from penstock.protocol.log.publication import Fenced, LogRefused, NotPublished, OutcomeUnknown, Publication
 
 sys.path.insert(0, str(Path(__file__).parent))
 from log_store import Conversing, LogStore, new, owner, path_of, run

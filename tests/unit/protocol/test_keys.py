@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
-from penstock.protocol.keys import (
+from penstock.protocol.values.keys import (
     KeyDecoder,
     KeyEncoder,
     UnsupportedKey,

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock.protocol.elements import Generation
-from penstock.protocol.lifecycle import Lifecycle, LifecycleSettings, Phase
-from penstock.protocol.lifecycle_effects import (
+from penstock.protocol.job.lifecycle import Lifecycle, LifecycleSettings, Phase
+from penstock.protocol.job.lifecycle_effects import (
     CancelGeneration,
     CloseLink,
     Deploy,
@@ -24,8 +23,9 @@ from penstock.protocol.lifecycle_effects import (
     SubmitSlot,
     TellStandBy,
 )
-from penstock.protocol.messages import Register
-from penstock.protocol.restart_strategy import ExponentialDelay, FixedDelay, NoRestart, RestartStrategy
+from penstock.protocol.job.restart_strategy import ExponentialDelay, FixedDelay, NoRestart, RestartStrategy
+from penstock.protocol.values.elements import Generation
+from penstock.protocol.values.messages import Register
 
 G1, G2 = Generation(0, 1), Generation(0, 2)
 

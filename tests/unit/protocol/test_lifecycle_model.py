@@ -10,9 +10,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.protocol.elements import Generation
-from penstock.protocol.lifecycle import Lifecycle, LifecycleSettings, Phase
-from penstock.protocol.lifecycle_effects import (
+from penstock.protocol.job.lifecycle import Lifecycle, LifecycleSettings, Phase
+from penstock.protocol.job.lifecycle_effects import (
     CancelGeneration,
     CloseLink,
     Deploy,
@@ -26,8 +25,9 @@ from penstock.protocol.lifecycle_effects import (
     SubmitSlot,
     TellStandBy,
 )
-from penstock.protocol.messages import Register
-from penstock.protocol.restart_strategy import ExponentialDelay
+from penstock.protocol.job.restart_strategy import ExponentialDelay
+from penstock.protocol.values.elements import Generation
+from penstock.protocol.values.messages import Register
 
 SLOTS = 3
 NONE = Generation(0, 0)

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.protocol import job_log
-from penstock.protocol.log_entries import CheckpointEntry, Ended, Fence
-from penstock.protocol.publication import (
+from penstock.protocol.log import job_log
+from penstock.protocol.log.publication import (
     CheckpointUnreadable,
     Fenced,
     IdTaken,
@@ -25,6 +24,7 @@ from penstock.protocol.publication import (
     Subsumed,
     TakenOver,
 )
+from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence
 
 sys.path.insert(0, str(Path(__file__).parent))
 from log_store import Conversing, LogStore, new, owner, path_of, run

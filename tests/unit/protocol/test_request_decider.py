@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.protocol import failure_reasons as reasons
-from penstock.protocol.request_decider import CheckpointRequest, CheckpointRequestDecider, Drop, Situation, Start
+from penstock.protocol.checkpoint.request_decider import (
+    CheckpointRequest,
+    CheckpointRequestDecider,
+    Drop,
+    Situation,
+    Start,
+)
+from penstock.protocol.values import failure_reasons as reasons
 
 BUSY = Situation(now_ms=0, pending=1)
 FREE = Situation(now_ms=0)

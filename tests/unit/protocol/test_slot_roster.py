@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.protocol.lifecycle import Lifecycle, LifecycleSettings, Phase
-from penstock.protocol.lifecycle_effects import Deploy, Prepare, Restarting, SubmitSlot, TellStandBy
-from penstock.protocol.messages import Register
-from penstock.protocol.restart_strategy import ExponentialDelay, NoRestart, RestartStrategy
-from penstock.protocol.slot_roster import Dismissed, Joined, SlotLost, SlotRoster, StandsBy
+from penstock.protocol.job.lifecycle import Lifecycle, LifecycleSettings, Phase
+from penstock.protocol.job.lifecycle_effects import Deploy, Prepare, Restarting, SubmitSlot, TellStandBy
+from penstock.protocol.job.restart_strategy import ExponentialDelay, NoRestart, RestartStrategy
+from penstock.protocol.job.slot_roster import Dismissed, Joined, SlotLost, SlotRoster, StandsBy
+from penstock.protocol.values.messages import Register
 
 
 def register(seat: int, process: str, submission: int = 1, relieves: bool = False) -> Register:

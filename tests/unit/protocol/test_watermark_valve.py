@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.protocol.elements import WATERMARK_MAX_MS, Active, EndOfData, Idle, InBandEvent, Watermark
-from penstock.protocol.snapshot import ChannelTime
-from penstock.protocol.watermark_valve import WatermarkValve
+from penstock.protocol.channel.watermark_valve import WatermarkValve
+from penstock.protocol.values.elements import WATERMARK_MAX_MS, Active, EndOfData, Idle, InBandEvent, Watermark
+from penstock.protocol.values.metadata import ChannelTime
 
 W = Watermark
 EVENTS = {"i": Idle(), "a": Active(), "e": EndOfData()}

@@ -3,7 +3,7 @@ an aligned barrier of their channel, nor each other."""
 
 from __future__ import annotations
 
-from penstock.protocol.frames import AlignedBarrier, Frame
+from penstock.protocol.values.frames import AlignedBarrier, Frame
 
 
 class Wire:

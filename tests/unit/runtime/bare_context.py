@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from penstock.graph.deployment import DeploymentPlan
 from penstock.graph.job_graph import Operator, Vertex
-from penstock.runtime.deployment import DeploymentPlan
-from penstock.runtime.event_time.progress import EventTime
-from penstock.runtime.operators.element import CurrentElement
-from penstock.runtime.operators.runtime_context import SubtaskRuntimeContext
+from penstock.operators.event_time.progress import EventTime
+from penstock.operators.rows.element import CurrentElement
+from penstock.operators.rows.runtime_context import SubtaskRuntimeContext
 
 
 def bare_context(*operators: Operator) -> SubtaskRuntimeContext:

@@ -22,9 +22,13 @@ from penstock.datastream.connectors.base import (
 )
 from penstock.graph.job_graph import Edge, JobGraph, Operator, Vertex
 from penstock.graph.logical import OperatorKind, Partitioner, PartitionerKind
-from penstock.protocol.elements import Generation, SubtaskId
-from penstock.protocol.log_entries import CheckpointEntry
-from penstock.protocol.messages import (
+from penstock.jobmaster.events import LinkLost, MessageReceived
+from penstock.jobmaster.identity import JobIdentity
+from penstock.jobmaster.job_master import JobMaster
+from penstock.jobmaster.ports import MasterPorts
+from penstock.protocol.values.elements import Generation, SubtaskId
+from penstock.protocol.values.log_entries import CheckpointEntry
+from penstock.protocol.values.messages import (
     Cancel,
     Connected,
     Deploy,
@@ -41,11 +45,7 @@ from penstock.protocol.messages import (
     SubtaskFailed,
     Trigger,
 )
-from penstock.protocol.snapshot import Committable, InputCut, OutputCut, Segment, SubtaskSnapshot
-from penstock.runtime.job_master.events import LinkLost, MessageReceived
-from penstock.runtime.job_master.identity import JobIdentity
-from penstock.runtime.job_master.job_master import JobMaster
-from penstock.runtime.job_master.ports import MasterPorts
+from penstock.protocol.values.metadata import Committable, InputCut, OutputCut, Segment, SubtaskSnapshot
 from penstock.storage.layout import segment_path
 from penstock.storage.log import read_log
 from penstock.storage.memory import MemoryStore

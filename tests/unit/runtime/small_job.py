@@ -15,13 +15,17 @@ import pyarrow as pa
 from penstock.common.configuration import Configuration
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors.base import Sink, SinkWriter, SplitEnumerator, WriterContext
+from penstock.graph.deployment import DeploymentPlan
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.logical import OperatorKind
 from penstock.graph.pickling import dumps
-from penstock.protocol.coordinator import PublishCheckpoint
-from penstock.protocol.elements import Barrier, Generation, SubtaskId
-from penstock.protocol.frames import CreditLimit, Data, Frame
-from penstock.protocol.messages import (
+from penstock.jobmaster.assembly import assemble
+from penstock.jobmaster.drain import JobDrain
+from penstock.operators.batches import row_type
+from penstock.protocol.checkpoint.coordinator import PublishCheckpoint
+from penstock.protocol.values.elements import Barrier, Generation, SubtaskId
+from penstock.protocol.values.frames import CreditLimit, Data, Frame
+from penstock.protocol.values.messages import (
     Decline,
     DrainReport,
     Message,
@@ -30,16 +34,12 @@ from penstock.protocol.messages import (
     SlotAck,
     SplitsRequested,
 )
-from penstock.protocol.snapshot import EnumeratorState, Metadata
-from penstock.runtime.batches import row_type
-from penstock.runtime.deployment import DeploymentPlan
-from penstock.runtime.draining import DrainReleased
-from penstock.runtime.job_master.assembly import assemble
-from penstock.runtime.job_master.drain import JobDrain
-from penstock.runtime.snapshot_writer import SnapshotWriter
-from penstock.runtime.subtask import Subtask
-from penstock.runtime.subtask_factory import SubtaskFactory
-from penstock.runtime.subtask_mail import CheckpointOver, Released, Splits, Triggered
+from penstock.protocol.values.metadata import EnumeratorState, Metadata
+from penstock.runtime.checkpoint.snapshot_writer import SnapshotWriter
+from penstock.runtime.input.drain_gate import DrainReleased
+from penstock.runtime.subtask.subtask import Subtask
+from penstock.runtime.subtask.subtask_factory import SubtaskFactory
+from penstock.runtime.subtask.subtask_mail import CheckpointOver, Released, Splits, Triggered
 from penstock.storage.memory import MemoryStore
 from tests.unit.protocol.wire import Wire
 

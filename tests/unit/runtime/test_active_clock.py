@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.protocol.flow_control import BoundSizer
-from penstock.runtime.active_clock import ActiveClock
+from penstock.protocol.channel.flow_control import BoundSizer
+from penstock.runtime.subtask.active_clock import ActiveClock
 from tests.unit.runtime.small_job import ManualClock
 
 

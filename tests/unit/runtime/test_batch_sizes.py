@@ -15,8 +15,8 @@ from penstock.common.types import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors.datagen import BatchGeneratorSource
-from penstock.runtime.operators.columnar_chain import ColumnarChain
-from penstock.runtime.operators.columnar_functions import columnar_operators
+from penstock.operators.columns.columnar_chain import ColumnarChain
+from penstock.operators.columns.columnar_functions import columnar_operators
 from tests.unit.runtime.small_job import CommittedRows, ManualClock, SmallJob, graph_of
 from tests.unit.runtime.test_small_jobs import SMALL, finish, run_with_checkpoint
 

@@ -17,10 +17,10 @@ from penstock.datastream.state import MapStateDescriptor
 from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.graph.compatibility import IncompatibleGraph
 from penstock.graph.job_graph import JobGraph
-from penstock.protocol.rescale import edges_in_flight
-from penstock.protocol.snapshot import Metadata
-from penstock.protocol.watermark_valve import WATERMARK_MIN_MS
-from penstock.runtime.job_master.fit import fitted
+from penstock.jobmaster.fit import fitted
+from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
+from penstock.protocol.restore.rescale import edges_in_flight
+from penstock.protocol.values.metadata import Metadata
 from tests.unit.runtime.small_job import CommittedRows, graph_of
 from tests.unit.runtime.test_event_time_jobs import (
     FREQUENT,

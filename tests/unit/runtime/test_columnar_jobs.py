@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pytest
 
 from penstock.common.configuration import Configuration
+from penstock.common.failures import OperatorFailure
 from penstock.common.time import Duration, Time
 from penstock.common.types import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
@@ -23,9 +24,8 @@ from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.graph import compatibility
-from penstock.protocol.elements import Generation
-from penstock.runtime import partial_aggregates
-from penstock.runtime.failures import OperatorFailure
+from penstock.operators.columns import partial_aggregates
+from penstock.protocol.values.elements import Generation
 from tests.unit.runtime.small_job import CommittedRows, Completed, SmallJob, graph_of
 from tests.unit.runtime.test_rescaled_jobs import Cascade, checkpointed, finished
 from tests.unit.runtime.test_small_jobs import SMALL, TIMEOUTS, finish, run_with_checkpoint

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from penstock.runtime import compute_turn
-from penstock.runtime.compute_turn import ComputeTurn
+from penstock.runtime.process import compute_turn
+from penstock.runtime.process.compute_turn import ComputeTurn
 
 LIMIT_S = 10.0
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.protocol.channel import InputChannel
-from penstock.protocol.elements import ChannelId, Generation, SubtaskId
-from penstock.runtime.draining import SubtaskDraining
+from penstock.protocol.channel.ends import InputChannel
+from penstock.protocol.values.elements import ChannelId, Generation, SubtaskId
+from penstock.runtime.input.drain_gate import SubtaskDraining
 
 
 @dataclass

@@ -10,6 +10,7 @@ from typing import Any, Callable
 import pytest
 
 from penstock.common.configuration import Configuration
+from penstock.common.failures import OperatorFailure
 from penstock.common.time import Duration, Time
 from penstock.common.types import Types
 from penstock.common.watermark_strategy import Watermark, WatermarkGenerator, WatermarkOutput, WatermarkStrategy
@@ -19,9 +20,8 @@ from penstock.datastream.functions import CoProcessFunction, KeyedCoProcessFunct
 from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.datastream.window import TumblingEventTimeWindows
-from penstock.protocol.elements import Generation
-from penstock.protocol.messages import ReachedEndOfData
-from penstock.runtime.failures import OperatorFailure
+from penstock.protocol.values.elements import Generation
+from penstock.protocol.values.messages import ReachedEndOfData
 from tests.unit.runtime.small_job import CommittedRows, SmallJob, graph_of
 from tests.unit.runtime.test_small_jobs import SMALL, TIMEOUTS, finish, run_with_checkpoint
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.common.configuration import Configuration
+from penstock.common.failures import OperatorFailure, describe
 from penstock.common.types import Types
 from penstock.datastream import (
     FilterFunction,
@@ -19,9 +20,8 @@ from penstock.datastream import (
     StreamExecutionEnvironment,
 )
 from penstock.datastream.connectors.base import Sink, SinkWriter, SourceError, WriterContext
-from penstock.protocol.messages import SubtaskFailed
-from penstock.runtime.failures import OperatorFailure, describe
-from penstock.runtime.subtask_runner import SubtaskRunner
+from penstock.protocol.values.messages import SubtaskFailed
+from penstock.runtime.subtask.subtask_runner import SubtaskRunner
 from tests.unit.runtime.small_job import CommittedRows, SmallJob, graph_of
 
 

@@ -15,11 +15,11 @@ from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from penstock.datastream.connectors.base import NotReady, ReaderContext, Source, SourceReader
 from penstock.datastream.connectors.splits import FixedSplitEnumerator
-from penstock.protocol.elements import WATERMARK_MAX_MS
-from penstock.protocol.rescale import edges_in_flight
-from penstock.protocol.watermark_valve import WATERMARK_MIN_MS
-from penstock.runtime.draining import SubtaskDraining
-from penstock.runtime.event_time.idleness import NEVER_MS, IdleTimers
+from penstock.operators.event_time.idleness import NEVER_MS, IdleTimers
+from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
+from penstock.protocol.restore.rescale import edges_in_flight
+from penstock.protocol.values.elements import WATERMARK_MAX_MS
+from penstock.runtime.input.drain_gate import SubtaskDraining
 from tests.unit.runtime.small_job import CommittedRows, SmallJob, graph_of
 from tests.unit.runtime.test_event_time_jobs import FREQUENT
 from tests.unit.runtime.test_rescaled_jobs import TIMEOUTS, Cascade

@@ -12,12 +12,12 @@ import pytest
 from penstock.common.types import Types
 from penstock.graph.job_graph import Edge
 from penstock.graph.logical import Partitioner, PartitionerKind
-from penstock.protocol.channel import ProtocolError
-from penstock.protocol.elements import Barrier, EndOfData, Watermark
-from penstock.protocol.flow_control import BoundSizer
-from penstock.protocol.frames import AlignedBarrier, Data, Event
-from penstock.runtime.input_gate import GateBarrier, GateEvent, GateLayerRead, InputGate, OpenBatch
-from penstock.runtime.layers import Layer, RecoveredEvent, RecoveredRows
+from penstock.protocol.channel.ends import ProtocolError
+from penstock.protocol.channel.flow_control import BoundSizer
+from penstock.protocol.values.elements import Barrier, EndOfData, Watermark
+from penstock.protocol.values.frames import AlignedBarrier, Data, Event
+from penstock.runtime.input.input_gate import GateBarrier, GateEvent, GateLayerRead, InputGate, OpenBatch
+from penstock.runtime.input.layers import Layer, RecoveredEvent, RecoveredRows
 
 WINDOW = 1 << 20
 

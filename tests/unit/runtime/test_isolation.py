@@ -9,17 +9,17 @@ from typing import Any, Iterator
 import pyarrow as pa
 import pytest
 
+from penstock.common.failures import OperatorFailure
 from penstock.common.row import Row
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.types import Types
-from penstock.datastream.function_wrappers import CallableFlatMap, CallableMap
+from penstock.datastream._streams.function_wrappers import CallableFlatMap, CallableMap
 from penstock.graph.job_graph import Operator, Vertex
 from penstock.graph.logical import OperatorKind
-from penstock.runtime.batches import row_type
-from penstock.runtime.failures import OperatorFailure
-from penstock.runtime.operators.chain import Chain, Slice
-from penstock.runtime.operators.creation import create_row_operator
-from penstock.runtime.operators.isolation import isolation
+from penstock.operators.batches import row_type
+from penstock.operators.rows.chain import Chain, Slice
+from penstock.operators.rows.creation import create_row_operator
+from penstock.operators.rows.isolation import isolation
 from tests.unit.runtime.bare_context import bare_context
 
 IMMUTABLE = [1, 1.5, "a", b"a", True, None, (1, "a"), ()]

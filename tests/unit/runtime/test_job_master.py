@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.protocol import failure_reasons
-from penstock.protocol.elements import Generation, SubtaskId
-from penstock.protocol.log_entries import Fence
-from penstock.protocol.log_operations import ReadEntry
-from penstock.protocol.messages import (
+from penstock.jobmaster.events import CheckpointRequested
+from penstock.jobmaster.identity import JobIdentity
+from penstock.jobmaster.log import carry_out
+from penstock.protocol.log.log_operations import ReadEntry
+from penstock.protocol.values import failure_reasons
+from penstock.protocol.values.elements import Generation, SubtaskId
+from penstock.protocol.values.log_entries import Fence
+from penstock.protocol.values.messages import (
     CheckpointEnded,
     Decline,
     Deploy,
@@ -25,9 +28,6 @@ from penstock.protocol.messages import (
     SubtaskStatus,
     Trigger,
 )
-from penstock.runtime.job_master.events import CheckpointRequested
-from penstock.runtime.job_master.identity import JobIdentity
-from penstock.runtime.job_master.log import carry_out
 from penstock.storage.metadata import decode_metadata, read_metadata
 from tests.unit.runtime.master_world import (
     COMMITTED,

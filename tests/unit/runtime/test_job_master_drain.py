@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import msgspec
 
-from penstock.protocol.elements import SubtaskId
-from penstock.protocol.messages import DrainReport, Release, SlotAck, SlotStatus, SubtaskStatus, Trigger
-from penstock.protocol.snapshot import Capture, InputCut, OutputCut, Piece
+from penstock.protocol.values.elements import SubtaskId
+from penstock.protocol.values.messages import DrainReport, Release, SlotAck, SlotStatus, SubtaskStatus, Trigger
+from penstock.protocol.values.metadata import Capture, InputCut, OutputCut, Piece
 from penstock.storage.metadata import read_metadata
 from tests.unit.runtime.master_world import World, seen_by, two_vertices
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.protocol.elements import Generation
-from penstock.protocol.log_entries import CheckpointEntry, Ended, Fence
-from penstock.protocol.messages import (
+from penstock.jobmaster.events import CancelRequested
+from penstock.jobmaster.identity import CheckpointToStartFrom, JobIdentity
+from penstock.protocol.values.elements import Generation
+from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence
+from penstock.protocol.values.messages import (
     Deploy,
 )
-from penstock.runtime.job_master.events import CancelRequested
-from penstock.runtime.job_master.identity import CheckpointToStartFrom, JobIdentity
 from penstock.storage.log import read_log
 from tests.unit.runtime.master_world import (
     COMMITTED,

@@ -8,10 +8,10 @@ import pytest
 
 from penstock.common.configuration import Configuration
 from penstock.graph.compatibility import IncompatibleGraph
-from penstock.protocol.log_entries import Ended
-from penstock.protocol.snapshot import FORMAT_VERSION
-from penstock.runtime.job_master.fit import check_fit, fitted
-from penstock.runtime.job_master.identity import CheckpointToStartFrom, JobIdentity, RestoreSourceError
+from penstock.jobmaster.fit import check_fit, fitted
+from penstock.jobmaster.identity import CheckpointToStartFrom, JobIdentity, RestoreSourceError
+from penstock.protocol.values.log_entries import Ended
+from penstock.protocol.values.metadata import FORMAT_VERSION
 from penstock.storage.layout import metadata_path
 from penstock.storage.log import append, log_length, newest_checkpoint
 from penstock.storage.metadata import read_metadata

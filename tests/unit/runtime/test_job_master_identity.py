@@ -9,8 +9,8 @@ import pytest
 
 from penstock.common.configuration import Configuration
 from penstock.common.options import OptionError
-from penstock.runtime.job_master.fit import check_fit
-from penstock.runtime.job_master.identity import CheckpointToStartFrom, JobIdentity, RestoreSourceError, identify
+from penstock.jobmaster.fit import check_fit
+from penstock.jobmaster.identity import CheckpointToStartFrom, JobIdentity, RestoreSourceError, identify
 from penstock.storage.log import newest_checkpoint
 from tests.unit.runtime.master_world import DIRECTORY, JOB_ID, Directories, World, two_vertices
 

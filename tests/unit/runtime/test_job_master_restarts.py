@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from penstock.datastream.connectors.base import OutputGone
-from penstock.protocol.messages import Deploy
-from penstock.runtime.job_master.identity import JobIdentity
+from penstock.jobmaster.identity import JobIdentity
+from penstock.protocol.values.messages import Deploy
 from penstock.storage.local import LocalStore
 from penstock.storage.memory import MemoryStore
 from penstock.storage.store import ObjectStore, StoreError, StoreRemoved

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.common.configuration import Configuration
-from penstock.protocol.restart_strategy import ExponentialDelay, FailureRate, FixedDelay, NoRestart
-from penstock.runtime.job_master.settings import JobSettings, restart_strategy
+from penstock.jobmaster.settings import JobSettings, restart_strategy
+from penstock.protocol.job.restart_strategy import ExponentialDelay, FailureRate, FixedDelay, NoRestart
 
 CHECKPOINTING = {"execution.checkpointing.interval": "1 s"}
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import cloudpickle
 
 from penstock.common.configuration import Configuration
-from penstock.protocol.elements import Generation
-from penstock.protocol.messages import Deploy, Message, Restore, Restored, SlotStatus, SubtaskFailed
-from penstock.runtime.deployment import DeploymentPlan
-from penstock.runtime.job_master.events import CancelRequested
-from penstock.runtime.slot import Slot
+from penstock.graph.deployment import DeploymentPlan
+from penstock.jobmaster.events import CancelRequested
+from penstock.protocol.values.elements import Generation
+from penstock.protocol.values.messages import Deploy, Message, Restore, Restored, SlotStatus, SubtaskFailed
+from penstock.runtime.process.slot import Slot
 from penstock.storage.memory import MemoryStore
 from tests.unit.runtime.master_world import (
     COMMITTED,

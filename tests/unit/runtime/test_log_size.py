@@ -9,11 +9,11 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.protocol.elements import Generation
-from penstock.protocol.log_operations import Conversation
-from penstock.protocol.publication import NewCheckpoint, Publication, Published
-from penstock.protocol.snapshot import FORMAT_VERSION, Metadata, Segment
-from penstock.runtime.job_master.log import carry_out
+from penstock.jobmaster.log import carry_out
+from penstock.protocol.log.log_operations import Conversation
+from penstock.protocol.log.publication import NewCheckpoint, Publication, Published
+from penstock.protocol.values.elements import Generation
+from penstock.protocol.values.metadata import FORMAT_VERSION, Metadata, Segment
 from penstock.storage.layout import log_path, metadata_path, segment_path
 from penstock.storage.log import read_log
 from penstock.storage.memory import MemoryStore

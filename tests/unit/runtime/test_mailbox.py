@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from penstock.runtime.mailbox import Mailbox
+from penstock.runtime.process.mailbox import Mailbox
 
 LIMIT_S = 20.0
 

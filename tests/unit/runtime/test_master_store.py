@@ -6,9 +6,9 @@ from typing import Callable
 
 import pytest
 
-from penstock.protocol.messages import Message, StoreReply, StoreRequest
-from penstock.runtime import master_store
-from penstock.runtime.master_store import MasterStore
+from penstock.protocol.values.messages import Message, StoreReply, StoreRequest
+from penstock.runtime.checkpoint import master_store
+from penstock.runtime.checkpoint.master_store import MasterStore
 from penstock.storage.store import StoreError
 
 

@@ -17,9 +17,9 @@ from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
 from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.graph.two_phases import PartialAggregates
-from penstock.runtime import partial_aggregates
-from penstock.runtime.batches import TIMESTAMP_FIELD
-from penstock.runtime.partial_aggregates import PartialAggregator
+from penstock.operators.batches import TIMESTAMP_FIELD
+from penstock.operators.columns import partial_aggregates
+from penstock.operators.columns.partial_aggregates import PartialAggregator
 
 ROWS = Types.ROW_NAMED(
     ["user", "value", "small", "price", "at"],

@@ -13,13 +13,13 @@ import pytest
 from penstock.common.configuration import Configuration
 from penstock.common.types import Types
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.protocol.elements import Generation
-from penstock.protocol.frames import Data, Frame
-from penstock.protocol.messages import Message, SubtaskFailed
-from penstock.protocol.snapshot import Metadata
-from penstock.runtime.mailbox import Mailbox
-from penstock.runtime.subtask_runner import SubtaskRunner, WriterRunner
-from penstock.runtime.threads import ThreadDriver
+from penstock.protocol.values.elements import Generation
+from penstock.protocol.values.frames import Data, Frame
+from penstock.protocol.values.messages import Message, SubtaskFailed
+from penstock.protocol.values.metadata import Metadata
+from penstock.runtime.process.mailbox import Mailbox
+from penstock.runtime.process.threads import ThreadDriver
+from penstock.runtime.subtask.subtask_runner import SubtaskRunner, WriterRunner
 from penstock.storage.memory import MemoryStore
 from tests.unit.runtime.small_job import CommittedRows, ManualClock, SmallJob, graph_of
 from tests.unit.runtime.test_small_jobs import RunningSum, Several

@@ -17,8 +17,8 @@ from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExec
 from penstock.datastream.connectors.number_seq import NumberSequenceSource
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.graph.job_graph import JobGraph
-from penstock.protocol.elements import Generation
-from penstock.protocol.snapshot import Metadata
+from penstock.protocol.values.elements import Generation
+from penstock.protocol.values.metadata import Metadata
 from tests.unit.runtime.small_job import CommittedRows, Completed, SmallJob, graph_of
 
 ROWS = 400

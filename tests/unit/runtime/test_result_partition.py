@@ -10,9 +10,10 @@ import pytest
 from penstock.common.types import Types
 from penstock.graph.job_graph import Edge
 from penstock.graph.logical import Partitioner, PartitionerKind
-from penstock.protocol.elements import Barrier, EndOfData
-from penstock.protocol.flow_control import BoundSizer
-from penstock.protocol.frames import (
+from penstock.operators.batches import as_batch
+from penstock.protocol.channel.flow_control import BoundSizer
+from penstock.protocol.values.elements import Barrier, EndOfData
+from penstock.protocol.values.frames import (
     FRAME_OVERHEAD_BYTES,
     JOINED_FLUSH_BYTES,
     AlignedBarrier,
@@ -22,9 +23,8 @@ from penstock.protocol.frames import (
     Frame,
     UrgentBarrier,
 )
-from penstock.runtime.batches import as_batch
-from penstock.runtime.result_partition import ResultPartition
-from penstock.runtime.routing import Routed, Router, create_router
+from penstock.runtime.output.result_partition import ResultPartition
+from penstock.runtime.output.routing import Routed, Router, create_router
 
 TIMEOUT_MS = 100.0
 QUEUE_BYTES = 100_000

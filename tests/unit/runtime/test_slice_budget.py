@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.runtime.slice_budget import SliceBudget
+from penstock.runtime.subtask.slice_budget import SliceBudget
 
 ROOM = 1 << 30
 

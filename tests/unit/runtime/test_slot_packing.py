@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.protocol.lifecycle import Lifecycle, LifecycleSettings
-from penstock.protocol.messages import Host, Register
-from penstock.protocol.restart_strategy import ExponentialDelay
-from penstock.runtime.slot_packing import Patience, SlotPacking
+from penstock.protocol.job.lifecycle import Lifecycle, LifecycleSettings
+from penstock.protocol.job.restart_strategy import ExponentialDelay
+from penstock.protocol.job.slot_packing import Patience, SlotPacking
+from penstock.protocol.values.messages import Host, Register
 
 PATIENCE = Patience(loss_ms=500.0, return_ms=15_000.0, start_ms=10_000.0)
 

@@ -14,15 +14,15 @@ from penstock.common.types import Types
 from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
 from penstock.datastream.columnar import sum_
 from penstock.datastream.state import ValueStateDescriptor
-from penstock.protocol import failure_reasons as reasons
-from penstock.protocol.elements import SubtaskId
-from penstock.protocol.messages import SlotAck
-from penstock.protocol.snapshot import SubtaskSnapshot
-from penstock.runtime import snapshot_writer
-from penstock.runtime.snapshot_writer import Ended
-from penstock.runtime.subtask_runner import WriterRunner
+from penstock.protocol.values import failure_reasons as reasons
+from penstock.protocol.values.elements import SubtaskId
+from penstock.protocol.values.messages import SlotAck
+from penstock.protocol.values.metadata import SubtaskSnapshot
+from penstock.runtime.checkpoint import snapshot_writer
+from penstock.runtime.checkpoint.snapshot_writer import Ended
+from penstock.runtime.subtask.subtask_runner import WriterRunner
 from penstock.state.backend import EncodedState
-from penstock.state.hash_map import HashMapSnapshot
+from penstock.state.heap.hash_map import HashMapSnapshot
 from penstock.storage import segments
 from penstock.storage.local import LocalStore
 from penstock.storage.memory import MemoryStore

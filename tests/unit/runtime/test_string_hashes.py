@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
-from penstock.protocol.keys import key_hash
-from penstock.runtime.string_hashes import hashes_of
+from penstock.protocol.values.keys import key_hash
+from penstock.runtime.output.string_hashes import hashes_of
 
 
 @pytest.mark.parametrize("length", [*range(140), 239, 240, 241, 1000])

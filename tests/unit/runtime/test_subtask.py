@@ -13,10 +13,10 @@ from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors.number_seq import NumberSequenceSource
 from penstock.graph.job_graph import JobGraph
-from penstock.protocol.elements import Barrier, SubtaskId
-from penstock.protocol.frames import AlignedBarrier, Data
-from penstock.runtime.subtask import Subtask
-from penstock.runtime.subtask_mail import CheckpointOver, Triggered, Unpark
+from penstock.protocol.values.elements import Barrier, SubtaskId
+from penstock.protocol.values.frames import AlignedBarrier, Data
+from penstock.runtime.subtask.subtask import Subtask
+from penstock.runtime.subtask.subtask_mail import CheckpointOver, Triggered, Unpark
 from tests.unit.runtime.small_job import CommittedRows, ManualClock, SmallJob, graph_of
 
 FIXED_BOUNDS = {"penstock.network.bound-target": "0 ms", "penstock.network.bound-bytes-min": "16 kb"}

@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from penstock.protocol.watermark_valve import WATERMARK_MIN_MS
-from penstock.runtime.event_time.timers import TimerQueue
-from penstock.state.hash_map import HashMapStateBackend
+from penstock.operators.event_time.timers import TimerQueue
+from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
+from penstock.state.heap.hash_map import HashMapStateBackend
 
 OPERATOR = "operator"
 

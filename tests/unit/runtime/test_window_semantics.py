@@ -12,6 +12,7 @@ import pytest
 
 from penstock.common import Types, WatermarkStrategy
 from penstock.common.configuration import Configuration
+from penstock.common.failures import OperatorFailure
 from penstock.common.watermark_strategy import Watermark, WatermarkGenerator
 from penstock.datastream import (
     AggregateFunction,
@@ -26,8 +27,7 @@ from penstock.datastream import (
     ValueStateDescriptor,
     WindowFunction,
 )
-from penstock.datastream.connectors.collection import CollectionSource
-from penstock.runtime.failures import OperatorFailure
+from penstock.datastream.connectors.memory.collection import CollectionSource
 from tests.unit.runtime.small_job import CommittedRows, SmallJob
 
 END = 2**63 - 1

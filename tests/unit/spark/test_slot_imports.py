@@ -11,7 +11,7 @@ from pathlib import Path
 from penstock.spark.slot_task import NEEDS
 
 ROOT = Path(__file__).resolve().parents[3]
-IMPORTS = "penstock.spark.slot_main, penstock.runtime.threads, penstock.datastream.connectors.file_system"
+IMPORTS = "penstock.spark.slot_main, penstock.runtime.process.threads, penstock.datastream.connectors.file_system"
 
 
 def test_a_slot_imports_what_executors_are_asked_for_and_nothing_slow_beside_it() -> None:

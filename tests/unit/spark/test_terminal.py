@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.runtime.context import set_current
-from penstock.runtime.report import CheckpointReport, DrainingReport, JobReport, VertexReport
+from penstock.monitoring.report import CheckpointReport, DrainingReport, JobReport, VertexReport
+from penstock.runtime.process.context import set_current
 from penstock.spark.printed_stream import PrintedStream
 from penstock.spark.terminal import LINES_MAX, Terminal, TerminalConsole, progress_line
 

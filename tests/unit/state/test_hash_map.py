@@ -21,12 +21,12 @@ from penstock.datastream.state import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from penstock.protocol.key_encoding import encode
-from penstock.protocol.snapshot import StateSchema
-from penstock.state import hash_map
+from penstock.protocol.values.key_encoding import encode
+from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import EncodedState, StateError, StateRevoked, StateSchemaError
 from penstock.state.codecs import encode_keys
-from penstock.state.hash_map import HashMapStateBackend
+from penstock.state.heap import hash_map
+from penstock.state.heap.hash_map import HashMapStateBackend
 
 KEY_GROUPS = 8
 LONG = ValueStateDescriptor("count", Types.LONG())

@@ -24,10 +24,10 @@ from penstock.datastream.state import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
-from penstock.protocol.keys import key_group, key_hash
-from penstock.state import hash_map
+from penstock.protocol.values.keys import key_group, key_hash
 from penstock.state.backend import EncodedState
-from penstock.state.hash_map import HashMapStateBackend
+from penstock.state.heap import hash_map
+from penstock.state.heap.hash_map import HashMapStateBackend
 
 KEY_GROUPS = 4
 KEYS: list[Any] = [1, 2, 3, 4, "a", "b", ("a", 1), ("b", None), 2.5, b"x"]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.protocol.log_entries import Fence
-from penstock.protocol.log_operations import AppendEntry, Done
-from penstock.runtime.job_master.log import carry_out
+from penstock.jobmaster.log import carry_out
+from penstock.protocol.log.log_operations import AppendEntry, Done
+from penstock.protocol.values.log_entries import Fence
 from penstock.storage.local import TEMPORARY_FOLDER, LocalStore
 from penstock.storage.log import read_entry
 

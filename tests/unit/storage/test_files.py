@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.protocol.elements import EndOfData, Generation, Watermark
-from penstock.protocol.log_entries import CheckpointEntry, Ended, Fence
-from penstock.protocol.snapshot import (
+from penstock.protocol.values.elements import EndOfData, Generation, Watermark
+from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence
+from penstock.protocol.values.metadata import (
     Capture,
     Committable,
     EdgeShape,

@@ -1,0 +1,1 @@
+"""Files as sources and sinks: what `penstock.datastream.connectors.file_system` is made of."""

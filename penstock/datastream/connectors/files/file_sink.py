@@ -1,0 +1,248 @@
+"""Rows into files, exactly once.
+
+Rows go into part files of the writer, one per bucket. At a barrier the parts are made durable. Those that the rolling
+policy finishes become pending, and are renamed to their final names when the checkpoint has completed (see
+`file_parts`); the others are in the writer's state, with their length. With compaction finished parts wait to be
+joined. Without checkpointing all this happens once, at the end of the job.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from penstock.common.scalar_types import PICKLED
+from penstock.common.serialization import Encoder
+from penstock.common.typeinfo import TypeInformation
+from penstock.datastream.connectors.base import Committer, Sink, SinkWriter, WriterContext
+from penstock.datastream.connectors.files.buckets import BucketAssigner
+from penstock.datastream.connectors.files.file_compaction import FileCompactor, FileCompactStrategy
+from penstock.datastream.connectors.files.file_formats import FileWriteFormat, PartWriter
+from penstock.datastream.connectors.files.file_listing import local_path
+from penstock.datastream.connectors.files.file_parts import FileCommitter, PartNames, naming
+from penstock.datastream.connectors.files.file_writer import FileWriter
+from penstock.datastream.connectors.files.parquet import ParquetBulkWriters
+from penstock.datastream.connectors.files.rolling_policy import RollingPolicy
+
+_OPEN_BUCKETS_MAX = 64
+
+
+@dataclass(frozen=True)
+class OutputFileConfig:
+    """What the names of part files begin and end with."""
+
+    part_prefix: str = "part"
+    part_suffix: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.part_prefix or self.part_prefix.startswith((".", "_")):
+            raise ValueError(
+                f"part prefix {self.part_prefix!r}: readers take a name that begins with '.' or '_' for a hidden file"
+            )
+        for text in (self.part_prefix, self.part_suffix):
+            if "/" in text:
+                raise ValueError(f"part prefix or suffix {text!r} must not contain '/'")
+
+    @staticmethod
+    def builder() -> OutputFileConfigBuilder:
+        return OutputFileConfigBuilder()
+
+    def get_part_prefix(self) -> str:
+        return self.part_prefix
+
+    def get_part_suffix(self) -> str:
+        return self.part_suffix
+
+
+class OutputFileConfigBuilder:
+    def __init__(self) -> None:
+        self._prefix = "part"
+        self._suffix = ""
+
+    def with_part_prefix(self, prefix: str) -> OutputFileConfigBuilder:
+        self._prefix = prefix
+        return self
+
+    def with_part_suffix(self, suffix: str) -> OutputFileConfigBuilder:
+        self._suffix = suffix
+        return self
+
+    def build(self) -> OutputFileConfig:
+        return OutputFileConfig(self._prefix, self._suffix)
+
+
+class FileSink(Sink):
+    """Writes rows to files in `base_path`, or in buckets below it, each row exactly once where checkpoints are taken.
+
+    `FileSink.for_row_format(path, Encoder.simple_string_encoder()).build()`,
+    `FileSink.for_bulk_format(path, ParquetBulkWriters.for_row_type(row_type)).build()`, or
+    `FileSink.for_parquet(path)` for short.
+    """
+
+    def __init__(
+        self,
+        base_path: str,
+        format: FileWriteFormat,
+        rolling: RollingPolicy,
+        names: OutputFileConfig,
+        buckets: BucketAssigner,
+        open_buckets_max: int,
+        compaction: tuple[FileCompactStrategy, FileCompactor] | None = None,
+    ) -> None:
+        self._compaction = compaction
+        self._directory = os.path.abspath(local_path(base_path))
+        self._format = format
+        self._rolling = rolling
+        self._names = names
+        self._buckets = buckets
+        self._open_buckets_max = open_buckets_max
+
+    @staticmethod
+    def for_parquet(base_path: str, compression: str = "snappy") -> FileSink:
+        """Parquet with a column per field of the stream's type. Compression: snappy, zstd, gzip, lz4 or none."""
+        return FileSink.for_bulk_format(base_path, ParquetBulkWriters.for_row_type(compression=compression)).build()
+
+    @staticmethod
+    def for_row_format(base_path: str, encoder: Encoder) -> FileSinkBuilder:
+        """One row after the other, as the encoder writes it."""
+        return FileSinkBuilder(base_path, RowWriteFormat(encoder), RollingPolicy.default_rolling_policy())
+
+    @staticmethod
+    def for_bulk_format(base_path: str, writer_factory: FileWriteFormat) -> FileSinkBuilder:
+        """
+        :param writer_factory: of `ParquetBulkWriters`, `JsonLinesBulkWriters` or `CsvBulkWriters`.
+        """
+        return FileSinkBuilder(base_path, writer_factory, RollingPolicy.on_checkpoint_rolling_policy())
+
+    def validate(self, input_type: TypeInformation | None) -> None:
+        self._format.validate(input_type)
+        self._buckets.written_type(input_type)
+        probe = os.path.join(self._directory, f".penstock-probe-{os.getpid()}")
+        with naming(self._directory, "written to"):
+            os.makedirs(self._directory, exist_ok=True)
+            with open(probe, "wb"):
+                pass
+            os.unlink(probe)
+
+    def create_writer(self, context: WriterContext, restored: list[bytes]) -> SinkWriter:
+        return FileWriter(
+            self._directory,
+            self._format,
+            PartNames(context, self._names.part_prefix, self._names.part_suffix),
+            self._buckets,
+            restored,
+            rolling=self._rolling,
+            open_parts_max=self._open_buckets_max,
+            compaction=self._compaction,
+        )
+
+    def create_committer(self) -> Committer:
+        return FileCommitter()
+
+
+class FileSinkBuilder:
+    """PyFlink's `RowFormatBuilder` and `BulkFormatBuilder` in one."""
+
+    def __init__(self, base_path: str, format: FileWriteFormat, rolling: RollingPolicy) -> None:
+        self._base_path = base_path
+        self._format = format
+        self._rolling = rolling
+        self._names = OutputFileConfig(part_suffix=format.default_suffix)
+        self._buckets = BucketAssigner.base_path_bucket_assigner()
+        self._open_buckets_max = _OPEN_BUCKETS_MAX
+        self._compaction: tuple[FileCompactStrategy, FileCompactor] | None = None
+
+    def enable_compact(self, strategy: FileCompactStrategy, compactor: FileCompactor) -> FileSinkBuilder:
+        """Join small files before they become visible.
+
+        Args:
+            strategy: When files are joined: `FileCompactStrategy.builder()`.
+            compactor: How: `FileCompactor.concat_file_compactor()` or `FileCompactor.parquet_file_compactor()`.
+
+        Raises:
+            ValueError: Files of this format cannot be joined so.
+        """
+        if not isinstance(strategy, FileCompactStrategy):
+            raise TypeError(f"enable_compact() takes a FileCompactStrategy (builder().build()), got {strategy!r}")
+        if not isinstance(compactor, FileCompactor):
+            raise TypeError(f"enable_compact() takes a FileCompactor, got {compactor!r}")
+        compactor.check(self._format)
+        self._compaction = strategy, compactor
+        return self
+
+    def disable_compact(self) -> FileSinkBuilder:
+        """Let every part become a file."""
+        self._compaction = None
+        return self
+
+    def with_rolling_policy(self, rolling_policy: RollingPolicy) -> FileSinkBuilder:
+        self._rolling = rolling_policy
+        return self
+
+    def with_output_file_config(self, output_file_config: OutputFileConfig) -> FileSinkBuilder:
+        self._names = output_file_config
+        return self
+
+    def with_bucket_assigner(
+        self, bucket_assigner: BucketAssigner, open_buckets_max: int = _OPEN_BUCKETS_MAX
+    ) -> FileSinkBuilder:
+        """
+        :param open_buckets_max: how many buckets a subtask writes at a time. One more, and the part that was written
+            longest ago is finished. With many more buckets than this, files get small: key the stream by the bucket's
+            column in front of the sink, then each subtask has few.
+        """
+        if not isinstance(bucket_assigner, BucketAssigner):
+            raise TypeError(
+                f"a BucketAssigner is needed (BucketAssigner.column_bucket_assigner(...)), not {bucket_assigner!r}"
+            )
+        if open_buckets_max < 1:
+            raise ValueError(f"open_buckets_max must be at least 1, not {open_buckets_max}")
+        self._buckets = bucket_assigner
+        self._open_buckets_max = open_buckets_max
+        return self
+
+    def build(self) -> FileSink:
+        return FileSink(
+            self._base_path, self._format, self._rolling, self._names, self._buckets, self._open_buckets_max,
+            self._compaction,
+        )  # fmt: skip
+
+
+class RowWriteFormat(FileWriteFormat):
+    """One row after the other, as an encoder writes it."""
+
+    is_appended = True
+
+    def __init__(self, encoder: Encoder) -> None:
+        if not isinstance(encoder, Encoder):
+            raise TypeError(f"an Encoder is needed (Encoder.simple_string_encoder()), not a {type(encoder).__name__}")
+        self._encoder = encoder
+
+    def validate(self, input_type: TypeInformation | None) -> None:
+        """Rows of every type can be written."""
+
+    def start(self, file: BinaryIO, input_type: TypeInformation | None) -> PartWriter:
+        return _RowPart(file, self._encoder, input_type or PICKLED)
+
+
+class _RowPart(PartWriter):
+    def __init__(self, file: BinaryIO, encoder: Encoder, row_type: TypeInformation) -> None:
+        self._file = file
+        self._encode = encoder.for_type(row_type).encode
+        self._row_type = row_type
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._file.write(b"".join(map(self._encode, self._row_type.decode(batch))))
+
+    @property
+    def written_bytes(self) -> int:
+        return self._file.tell()
+
+    def finish(self) -> None:
+        pass
+
+    def abandon(self) -> None:
+        pass

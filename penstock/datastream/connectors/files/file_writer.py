@@ -1,0 +1,351 @@
+"""The writer of a file sink: parts that are open, parts that wait to be joined, and what a barrier makes of them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+import time
+from dataclasses import dataclass, replace
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+
+from penstock.common.scalar_types import PICKLED
+from penstock.datastream.connectors.base import OutputGone, SinkError, SinkWriter
+from penstock.datastream.connectors.files.buckets import BucketAssigner
+from penstock.datastream.connectors.files.file_compaction import Compaction, FileCompactor, FileCompactStrategy
+from penstock.datastream.connectors.files.file_formats import FileWriteFormat, PartWriter
+from penstock.datastream.connectors.files.file_parts import (
+    FileCommittable,
+    PartNames,
+    find_part,
+    naming,
+    remove_leftovers,
+    synchronize_directory,
+)
+from penstock.datastream.connectors.files.rolling_policy import RollingPolicy
+
+_BUFFER_BYTES = 1 << 20
+_BUFFERED_ROWS_BYTES_MAX = 128 << 20
+_NAME_BYTES_MAX = 255
+
+
+@dataclass
+class _OpenPart:
+    number: int
+    path: str
+    file: BinaryIO
+    rows: PartWriter
+    began_s: float
+    written_s: float
+    durable_bytes: int | None = None
+    """Its length at the last barrier, if it has outlived one: then a checkpoint may name it."""
+
+
+@dataclass(frozen=True)
+class _FinishedPart:
+    """A durable file that is not pending yet. `superseded`: hidden files whose rows are in this one. `other_suffix`: of
+    a part that a sink of another format or row type has begun; it is not joined with ours."""
+
+    number: int
+    bucket: str
+    size: int
+    is_named: bool = False
+    superseded: tuple[str, ...] = ()
+    other_suffix: str | None = None
+
+
+@dataclass
+class _Gathered:
+    """The parts of a bucket that wait to be joined, and since how many checkpoints."""
+
+    parts: list[_FinishedPart]
+    checkpoints: int = 0
+
+
+@dataclass(frozen=True)
+class _Joining:
+    """A compaction under way. Its parts stay in the writer's state until it has ended."""
+
+    number: int
+    bucket: str
+    parts: list[_FinishedPart]
+    work: Compaction
+
+
+class FileWriter(SinkWriter):
+    """
+    :param rolling: when a part is finished.
+    :param open_parts_max: how many buckets have an open part.
+    :param compaction: when finished parts are joined, and how; None: each becomes a file.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        format: FileWriteFormat,
+        names: PartNames,
+        buckets: BucketAssigner,
+        restored: list[bytes],
+        rolling: RollingPolicy,
+        open_parts_max: int,
+        compaction: tuple[FileCompactStrategy, FileCompactor] | None = None,
+    ) -> None:
+        self._directory = directory
+        self._format = format
+        self._names = names
+        self._buckets = buckets
+        self._rolling = rolling
+        self._open_parts_max = open_parts_max
+        self._compaction = compaction
+        self._written_type = buckets.written_type(names.context.input_type)
+        self._columns = str((self._written_type or PICKLED).schema)
+        self._open: dict[str, _OpenPart] = {}
+        """By bucket, the one that was written longest ago first."""
+        self._number = 0
+        self._finished: list[_FinishedPart] = []
+        self._gathered: dict[str, _Gathered] = {}
+        self._joining: list[_Joining] = []
+        self._compaction_turn = threading.Lock()
+        self._is_ended = False
+        states = [json.loads(state) for state in restored]
+        self._awaiting: list[str] = [path for state in states for path in state["awaiting"]]
+        parts = [(part, state) for state in states for part in state.get("parts", ())]
+        predecessors = {(state["subtask"], state["parallelism"]) for state in states}
+        kept = {os.path.basename(path) for path in self._awaiting} | {part["name"] for part, _ in parts}
+        with naming(directory, "written to"):
+            os.makedirs(directory, exist_ok=True)
+            remove_leftovers(directory, names, predecessors, kept)
+            for part, state in parts:
+                self._go_on_with(part["name"], part["bucket"], part["size"], state)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if batch.num_rows == 0:
+            return
+        for bucket, rows in self._buckets.assign(batch, self._names.context.input_type):
+            self._write(bucket, rows)
+        if len(self._open) > 1:
+            self._bound_buffers()
+
+    def prepare_commit(self, checkpoint_id: int) -> list[bytes]:
+        is_last = self._is_ended or not self._names.context.checkpointing
+        now_s, names_changed = time.monotonic(), False
+        for bucket, part in list(self._open.items()):
+            open_ms, idle_ms = (now_s - part.began_s) * 1000, (now_s - part.written_s) * 1000
+            if is_last or not self._format.is_appended or self._rolling.rolls(open_ms, idle_ms):
+                self._finish_part(bucket)
+            else:
+                names_changed = names_changed or part.durable_bytes is None
+                self._keep_part(part)
+        committables = [self._pending(finished, checkpoint_id) for finished in self._take_finished(is_last)]
+        if committables or names_changed or self._gathered:
+            with naming(self._directory, "synchronized"):
+                synchronize_directory(self._directory)
+        self._awaiting += [part.pending_path for part in committables]
+        return [part.encode() for part in committables]
+
+    def snapshot(self) -> list[bytes]:
+        self._awaiting = [path for path in self._awaiting if os.path.exists(path)]
+        context = self._names.context
+        parts = [
+            (os.path.basename(part.path), bucket, part.durable_bytes)
+            for bucket, part in self._open.items()
+            if part.durable_bytes is not None
+        ]
+        parts += [(self._names.in_progress(part.number), part.bucket, part.size) for part in self._unjoined()]
+        state = {
+            "subtask": context.subtask, "parallelism": context.parallelism, "awaiting": self._awaiting,
+            "parts": [{"name": name, "bucket": bucket, "size": size} for name, bucket, size in parts],
+            "directory": self._directory, "suffix": self._names.suffix, "columns": self._columns,
+        }  # fmt: skip
+        return [json.dumps(state).encode()]
+
+    def finish(self) -> None:
+        """Let the next barrier finish all parts, and join what waits."""
+        self._is_ended = True
+
+    def close(self) -> None:
+        left = [self._path(finished.number) for finished in self._finished if not finished.is_named]
+        for part in self._open.values():
+            part.rows.abandon()
+            with contextlib.suppress(OSError):
+                part.file.close()
+            if part.durable_bytes is None:
+                left.append(part.path)
+        for joining in self._joining:
+            joining.work.abandon()
+            left.append(self._path(joining.number))
+        self._open, self._finished, self._joining = {}, [], []
+        for path in left:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
+    # ---- parts that outlive a checkpoint ------------------------------------------------------------------------
+
+    def _keep_part(self, part: _OpenPart) -> None:
+        """Make an open part durable as it is; rows that come later are written behind."""
+        with naming(part.path, "written"):
+            part.file.flush()
+            os.fsync(part.file.fileno())
+            part.durable_bytes = os.fstat(part.file.fileno()).st_size
+
+    def _go_on_with(self, name: str, bucket: str, size: int, state: dict[str, Any]) -> None:
+        """Take over a part of the checkpoint: its first `size` bytes, in a file that nobody else writes to. `state`: of
+        the writer that began it, perhaps in another directory, format or type."""
+        old_directory, suffix = state.get("directory", self._directory), state.get("suffix", self._names.suffix)
+        directories, uid = [self._directory, old_directory], self._names.context.operator_uid
+        found = find_part(directories, name, bucket, uid, suffix)
+        number, path = self._next_part()
+        with open(found, "rb") as old, open(path, "xb") as new:
+            _copy(old, new, size, found)
+            new.flush()
+            os.fsync(new.fileno())
+        superseded = (os.path.join(old_directory, name),) if self._names.owns(name) else ()
+        ours = {"suffix": self._names.suffix, "columns": self._columns}
+        other_suffix = suffix if any(state.get(key, own) != own for key, own in ours.items()) else None
+        self._finished.append(
+            _FinishedPart(number, bucket, size, superseded=superseded, other_suffix=other_suffix)
+        )
+
+    def _pending(self, finished: _FinishedPart, checkpoint_id: int) -> FileCommittable:
+        final_name = self._names.final(finished.number, checkpoint_id, finished.other_suffix)
+        final = os.path.join(finished.bucket, final_name)
+        name, pending = self._names.in_progress(finished.number), self._names.pending(finished.number)
+        superseded = (*finished.superseded, name) if finished.is_named else finished.superseded
+        part = FileCommittable(self._directory, pending, final, finished.size, superseded)
+        with naming(part.pending_path, "written"):
+            # A restore of an older checkpoint looks for the name that stands there.
+            place = os.link if finished.is_named else os.rename
+            place(self._path(finished.number), part.pending_path)
+        return part
+
+    # ---- compaction ---------------------------------------------------------------------------------------------
+
+    def _take_finished(self, is_last: bool) -> list[_FinishedPart]:
+        """Return the parts that become pending now."""
+        if self._compaction is None:
+            ready, self._finished = self._finished, []
+            return ready
+        strategy, compactor = self._compaction
+        for gathered in self._gathered.values():
+            gathered.checkpoints += 1
+        ready = [part for part in self._finished if part.other_suffix is not None]
+        for part in self._finished:
+            if part.other_suffix is None:
+                self._gathered.setdefault(part.bucket, _Gathered([])).parts.append(part)
+        self._finished = []
+        for bucket, gathered in list(self._gathered.items()):
+            size = sum(part.size for part in gathered.parts)
+            if is_last or strategy.is_due(size, gathered.checkpoints + 1):
+                del self._gathered[bucket]
+                if compactor.joins and len(gathered.parts) > 1:
+                    self._join(bucket, gathered.parts, compactor)
+                else:
+                    # Checkpoints may name them, so the names in progress stay until the commit.
+                    ready += [replace(part, is_named=True) for part in gathered.parts]
+        done = [joining for joining in self._joining if is_last or joining.work.is_done]
+        self._joining = [joining for joining in self._joining if joining not in done]
+        return ready + [self._joined(joining) for joining in done]
+
+    def _join(self, bucket: str, parts: list[_FinishedPart], compactor: FileCompactor) -> None:
+        number, path = self._next_part()
+        with naming(path, "written"):
+            # The name is made here, not in the thread: then nothing comes back after somebody has removed it.
+            open(path, "xb").close()
+        paths = [self._path(part.number) for part in parts]
+
+        def work() -> int:
+            with naming(path, "written"), open(path, "r+b", buffering=_BUFFER_BYTES) as file:
+                compactor.compact(paths, file)
+                file.flush()
+                os.fsync(file.fileno())
+                return os.fstat(file.fileno()).st_size
+
+        self._joining.append(_Joining(number, bucket, parts, Compaction(work, self._compaction_turn)))
+
+    def _joined(self, joining: _Joining) -> _FinishedPart:
+        superseded = [name for part in joining.parts for name in part.superseded]
+        superseded += [self._names.in_progress(part.number) for part in joining.parts]
+        return _FinishedPart(joining.number, joining.bucket, joining.work.result(), superseded=tuple(superseded))
+
+    def _unjoined(self) -> list[_FinishedPart]:
+        """Return the parts that wait to be joined, or are being joined."""
+        groups = [*(gathered.parts for gathered in self._gathered.values()), *(each.parts for each in self._joining)]
+        return [part for group in groups for part in group]
+
+    # ---- open parts ---------------------------------------------------------------------------------------------
+
+    def _write(self, bucket: str, rows: pa.RecordBatch) -> None:
+        part = self._open.pop(bucket, None)
+        if part is None:
+            if len(self._open) >= self._open_parts_max:
+                self._finish_part(next(iter(self._open)))
+            part = self._begin_part(bucket)
+        self._open[bucket] = part
+        with naming(part.path, "written"):
+            part.rows.write(rows)
+            part.written_s = time.monotonic()
+            part_size = self._rolling.part_size
+            is_full = part_size is not None and part.rows.written_bytes >= part_size
+        if is_full:
+            self._finish_part(bucket)
+
+    def _begin_part(self, bucket: str) -> _OpenPart:
+        for name in bucket.split("/"):
+            # Its directory is made by the commit, when it would be too late to refuse it.
+            if len(os.fsencode(name)) > _NAME_BYTES_MAX:
+                raise SinkError(
+                    f"{name[:100]}... is no name of a directory in {self._directory}: it has {len(os.fsencode(name))} "
+                    f"bytes, and {_NAME_BYTES_MAX} is the most. Make buckets of a column with shorter values."
+                )
+        number, path = self._next_part()
+        with naming(path, "written"):
+            file = open(path, "xb", buffering=_BUFFER_BYTES)  # noqa: SIM115
+            now_s = time.monotonic()
+            try:
+                return _OpenPart(number, path, file, self._format.start(file, self._written_type), now_s, now_s)
+            except BaseException:
+                file.close()
+                raise
+
+    def _finish_part(self, bucket: str) -> None:
+        part = self._open[bucket]
+        with naming(part.path, "written"):
+            part.rows.finish()
+            part.file.flush()
+            os.fsync(part.file.fileno())
+            size = os.fstat(part.file.fileno()).st_size
+            part.file.close()
+        self._finished.append(_FinishedPart(part.number, bucket, size, is_named=part.durable_bytes is not None))
+        del self._open[bucket]
+
+    def _bound_buffers(self) -> None:
+        """Formats that gather rows do so for one open part at a time; many together would fill the memory."""
+        buffered = sum(part.rows.buffered_bytes for part in self._open.values())
+        if buffered > _BUFFERED_ROWS_BYTES_MAX:
+            part = max(self._open.values(), key=lambda each: each.rows.buffered_bytes)
+            with naming(part.path, "written"):
+                part.rows.write_buffered()
+
+    def _next_part(self) -> tuple[int, str]:
+        number = self._number
+        self._number += 1
+        return number, self._path(number)
+
+    def _path(self, number: int) -> str:
+        return os.path.join(self._directory, self._names.in_progress(number))
+
+
+def _copy(old: BinaryIO, new: BinaryIO, size: int, name: str) -> None:
+    left = size
+    while left:
+        data = old.read(min(left, _BUFFER_BYTES))
+        if not data:
+            raise OutputGone(
+                f"{name} has {size - left} bytes, and its checkpoint says {size}: it was changed from outside. Start "
+                "from another checkpoint."
+            )
+        new.write(data)
+        left -= len(data)

@@ -1,0 +1,221 @@
+"""Parquet: how its files are read and written."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import BinaryIO, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.common.arrow_types import UnsupportedColumn, conform, row_type_of
+from penstock.common.composite_types import RowType
+from penstock.common.typeinfo import TypeInformation
+from penstock.datastream.connectors.base import SinkError, SourceError
+from penstock.datastream.connectors.files.file_formats import (
+    FileReadFormat,
+    FileShape,
+    FileWriteFormat,
+    OpenFile,
+    PartWriter,
+    Portion,
+    Position,
+    raise_on_difference,
+)
+
+# A batch costs a tenth of a millisecond in each operator, however small; rows without a fixed size may be large.
+_ROWS_READ_AHEAD = 8192
+_ROWS_READ_AHEAD_MAX = 65_536
+_BYTES_READ_AHEAD = 4 << 20
+_ROW_GROUP_BYTES = 32 << 20
+_PENDING_BATCHES_MAX = 256
+
+
+class ParquetColumnarRowInputFormat(FileReadFormat):
+    """Reads Parquet files, in columns.
+
+    :param row_type: the columns to read and their types, as named rows; None takes those of the first file. Further
+        columns of a file are not read.
+    :param columns: for short, only the names of the columns to read; their types are those of the first file.
+    """
+
+    def __init__(self, row_type: TypeInformation | None = None, *, columns: Sequence[str] | None = None) -> None:
+        if row_type is not None and columns is not None:
+            raise ValueError("give row_type or columns, not both")
+        self._declared = row_type
+        self._columns = list(row_type.schema.names) if row_type is not None else columns and list(columns)
+
+    def inspect(self, path: str) -> FileShape:
+        with contextlib.closing(_opened(path)) as file:
+            found = self._row_type(path, file)
+            if self._declared is not None:
+                raise_on_difference(path, found, self._declared, "the declared row type")
+            return FileShape(self._declared or found, tuple(range(file.metadata.num_row_groups + 1)))
+
+    def open(self, path: str, row_type: TypeInformation) -> OpenFile:
+        file = _opened(path)
+        try:
+            raise_on_difference(path, self._row_type(path, file), row_type)
+        except SourceError:
+            file.close()
+            raise
+        return _OpenParquet(path, file, row_type.schema)
+
+    def _row_type(self, path: str, file: pq.ParquetFile) -> RowType:
+        schema = file.schema_arrow
+        if self._columns:
+            for name in self._columns:
+                if name not in schema.names:
+                    raise SourceError(f"{path} has no column {name!r}; it has {', '.join(schema.names)}")
+            schema = pa.schema([schema.field(name) for name in self._columns])
+        try:
+            return row_type_of(schema)
+        except UnsupportedColumn as error:
+            raise SourceError(f"{path}: {error}. Leave it out by naming the columns to read: columns=[...].") from error
+
+
+def _opened(path: str) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(path)
+    except FileNotFoundError:
+        raise SourceError(f"{path} is missing")
+    except pa.ArrowException as error:
+        raise SourceError(f"{path} is not a Parquet file, or is truncated: {_first_line(error)}") from error
+    except OSError as error:
+        raise SourceError(f"{path} cannot be opened as a Parquet file: {_first_line(error)}") from error
+
+
+class _OpenParquet(OpenFile):
+    def __init__(self, path: str, file: pq.ParquetFile, schema: pa.Schema) -> None:
+        self._path = path
+        self._file = file
+        self._schema = schema
+        self._batch_rows = _batch_rows(schema)
+
+    def read(self, position: Position, end: int) -> Iterator[Portion]:
+        first, skip_rows = position
+        for group in range(first, end):
+            row = 0
+            for batch in self._batches(group):
+                behind = row + batch.num_rows
+                if behind > skip_rows:
+                    start = max(row, skip_rows)
+                    yield Portion(batch.slice(start - row), Position(group, start), Position(group, behind))
+                row = behind
+            skip_rows = 0
+
+    def _batches(self, group: int) -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in self._file.iter_batches(
+                self._batch_rows, row_groups=[group], columns=self._schema.names, use_threads=False
+            ):
+                yield conform(batch, self._schema)
+        except UnsupportedColumn as error:
+            raise SourceError(f"{self._path}, row group {group}: {error}") from error
+        except (pa.ArrowException, OSError) as error:
+            raise SourceError(
+                f"{self._path}, row group {group} cannot be read, the file is damaged: {_first_line(error)}"
+            ) from error
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _batch_rows(schema: pa.Schema) -> int:
+    try:
+        row_bits: int = sum(field.type.bit_width for field in schema)
+    except ValueError:  # a column of values of any size
+        return _ROWS_READ_AHEAD
+    return max(_ROWS_READ_AHEAD, min(_BYTES_READ_AHEAD * 8 // max(row_bits, 1), _ROWS_READ_AHEAD_MAX))
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+class ParquetBulkWriters:
+    """Names of PyFlink's `ParquetBulkWriters`."""
+
+    @staticmethod
+    def for_row_type(row_type: TypeInformation | None = None, compression: str = "snappy") -> ParquetWriteFormat:
+        """
+        :param row_type: the type of the rows; None takes that of the stream.
+        :param compression: "snappy", "zstd", "gzip", "lz4" or "none".
+        """
+        return ParquetWriteFormat(row_type, compression)
+
+
+class ParquetWriteFormat(FileWriteFormat):
+    """Writes Parquet with a column per field of the stream's type."""
+
+    default_suffix = ".parquet"
+    is_concatenable = False
+
+    def __init__(self, row_type: TypeInformation | None = None, compression: str = "snappy") -> None:
+        known = ("snappy", "zstd", "gzip", "lz4", "none")
+        if compression not in known:
+            raise ValueError(f"compression {compression!r} is none of {', '.join(known)}")
+        self._row_type = row_type
+        self._compression = compression
+
+    def validate(self, input_type: TypeInformation | None) -> None:
+        if input_type is None:
+            raise SinkError(
+                "a stream without a declared type cannot be written as Parquet: its rows have no columns. "
+                "Declare the type of the operator before the sink (output_type=Types.ROW_NAMED([...], [...]))."
+            )
+        if self._row_type is not None and self._row_type.schema != input_type.schema:
+            raise SinkError(
+                f"the Parquet writer is declared for {self._row_type}, but the stream's rows are {input_type}"
+            )
+
+    def start(self, file: BinaryIO, input_type: TypeInformation | None) -> PartWriter:
+        assert input_type is not None
+        return _ParquetPart(file, input_type.schema, self._compression)
+
+
+class _ParquetPart(PartWriter):
+    """Gathers rows to row groups: a row group per batch would make files of mostly footers."""
+
+    def __init__(self, file: BinaryIO, schema: pa.Schema, compression: str) -> None:
+        self._file = file
+        self._schema = schema
+        self._writer = pq.ParquetWriter(file, schema, compression=compression)
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_bytes = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._pending.append(batch.select(self._schema.names))
+        self._pending_bytes += batch.nbytes
+        if self._pending_bytes >= _ROW_GROUP_BYTES:
+            self._write_row_group()
+        elif len(self._pending) >= _PENDING_BATCHES_MAX:
+            # Many small slices of large batches would keep the large ones alive.
+            self._pending = [pa.concat_batches(self._pending)]
+
+    @property
+    def written_bytes(self) -> int:
+        return self._file.tell() + self._pending_bytes
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._pending_bytes
+
+    def write_buffered(self) -> None:
+        self._write_row_group()
+
+    def finish(self) -> None:
+        self._write_row_group()
+        self._writer.close()
+
+    def abandon(self) -> None:
+        self._pending = []
+        with contextlib.suppress(pa.ArrowException, OSError):
+            self._writer.close()
+
+    def _write_row_group(self) -> None:
+        if self._pending:
+            self._writer.write_table(pa.Table.from_batches(self._pending, self._schema))
+            self._pending = []
+            self._pending_bytes = 0

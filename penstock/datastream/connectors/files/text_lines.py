@@ -1,0 +1,67 @@
+"""Files of text, a row per line."""
+
+from __future__ import annotations
+
+import codecs
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.common.scalar_types import STRING
+from penstock.common.typeinfo import TypeInformation
+from penstock.datastream.connectors.files.file_formats import FileReadFormat, FileShape, OpenFile
+from penstock.datastream.connectors.files.malformed_rows import MalformedRows
+from penstock.datastream.connectors.files.record_file import RecordDecoder, RecordFile, RefusedRecords, bounds_of_lines
+from penstock.datastream.connectors.files.text_bytes import text_bounds
+
+
+class StreamFormat:
+    """Names of PyFlink's `StreamFormat`."""
+
+    @staticmethod
+    def text_line_format(charset_name: str = "UTF-8") -> FileReadFormat:
+        """A STRING per line, without its line end (LF or CR LF). Files compressed with gzip, bzip2 or zstd are known
+        by their names (.gz, .bz2, .zst).
+
+        Raises `ValueError` for a charset that Python does not know, or in which a line feed is more than one byte.
+        """
+        return TextLines(charset_name)
+
+
+class TextLines(FileReadFormat):
+    def __init__(self, charset_name: str) -> None:
+        try:
+            line_feed = "\n".encode(codecs.lookup(charset_name).name)
+        except LookupError:
+            raise ValueError(f"charset {charset_name!r} is not known; UTF-8 is the usual one")
+        if line_feed != b"\n":
+            raise ValueError(f"charset {charset_name!r} does not end its lines with one byte; UTF-8 is the usual one")
+        self._charset = charset_name
+
+    def inspect(self, path: str) -> FileShape:
+        return FileShape(STRING, text_bounds(path, 0))
+
+    def open(self, path: str, row_type: TypeInformation) -> OpenFile:
+        return RecordFile(path, _LineDecoder(self._charset), MalformedRows.fail())
+
+
+class _LineDecoder(RecordDecoder):
+    def __init__(self, charset: str) -> None:
+        self._charset = charset
+
+    @property
+    def schema(self) -> pa.Schema:
+        return STRING.schema
+
+    def decode(self, data: bytes) -> pa.RecordBatch:
+        try:
+            text = data.decode(self._charset)
+        except UnicodeDecodeError as error:
+            raise RefusedRecords(f"it is not {self._charset}: {error.reason}") from error
+        lines = text.removesuffix("\n").split("\n")
+        if "\r" in text:
+            lines = [line.removesuffix("\r") for line in lines]
+        return pa.RecordBatch.from_arrays([pa.array(lines, pa.string())], schema=STRING.schema)
+
+    def bounds(self, data: bytes) -> tuple[np.ndarray, np.ndarray]:
+        return bounds_of_lines(data)

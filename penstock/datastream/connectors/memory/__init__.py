@@ -1,0 +1,1 @@
+"""Sources and sinks that hold their rows in memory."""

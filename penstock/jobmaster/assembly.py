@@ -1,0 +1,122 @@
+"""From the acknowledgements of all slots to a checkpoint's metadata, if they cover every channel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
+
+from penstock.graph.compatibility import edge_shapes, vertex_shapes
+from penstock.graph.job_graph import JobGraph
+from penstock.protocol.checkpoint.coordinator import PublishCheckpoint
+from penstock.protocol.checkpoint.coverage import verify
+from penstock.protocol.log.publication import NewCheckpoint
+from penstock.protocol.values.messages import SlotAck
+from penstock.protocol.values.metadata import (
+    FORMAT_VERSION,
+    Capture,
+    Committable,
+    EnumeratorState,
+    InputCut,
+    LayerCut,
+    Metadata,
+    OutputCut,
+    Piece,
+    Segment,
+    StateRange,
+    SubtaskSnapshot,
+)
+from penstock.storage.layout import metadata_path
+from penstock.storage.metadata import encode_metadata, metadata_crc
+
+VIOLATIONS_TOLD_MAX = 5
+
+_Cut = TypeVar("_Cut", InputCut, OutputCut)
+
+
+class NotCovered(Exception):
+    """What was stored does not cover what is in flight: a bug of ours. Names the channels."""
+
+
+def assemble(
+    graph: JobGraph,
+    job_id: str,
+    job_name: str,
+    incarnation: str,
+    publish: PublishCheckpoint,
+    trigger_wall_ms: int,
+    enumerators: Sequence[EnumeratorState],
+    unconfirmed: Sequence[Committable],
+    draining: bool = False,
+) -> NewCheckpoint:
+    """`draining`: whether the job was when the checkpoint was triggered. Raises `NotCovered`."""
+    segments, subtasks = _joined(publish.acks)
+    violations = verify(graph.edges, subtasks, draining)
+    if violations:
+        more = len(violations) - VIOLATIONS_TOLD_MAX
+        told = "; ".join(violations[:VIOLATIONS_TOLD_MAX]) + (f"; and {more} more" if more > 0 else "")
+        raise NotCovered(f"in-flight data is incomplete: {told}")
+    checkpoint_id = publish.barrier.checkpoint_id
+    metadata = Metadata(
+        FORMAT_VERSION,
+        job_id,
+        job_name,
+        checkpoint_id,
+        publish.generation.fence,
+        publish.generation.counter,
+        incarnation,
+        trigger_wall_ms,
+        draining,
+        vertex_shapes(graph),
+        edge_shapes(graph),
+        segments,
+        subtasks,
+        list(enumerators),
+        list(unconfirmed),
+        publish.is_final,
+    )
+    data = encode_metadata(metadata)
+    return NewCheckpoint(metadata, metadata_path(checkpoint_id), data, metadata_crc(data))
+
+
+def committables_of(metadata: Metadata) -> list[Committable]:
+    """What a restore of this checkpoint commits again, in order."""
+    return [*metadata.unconfirmed_commits, *(c for s in metadata.subtasks for c in s.committables)]
+
+
+def _joined(acks: Sequence[SlotAck]) -> tuple[list[Segment], list[SubtaskSnapshot]]:
+    """Each slot counts its segments from 0, the metadata counts those of all."""
+    segments: list[Segment] = []
+    subtasks: list[SubtaskSnapshot] = []
+    for ack in acks:
+        offset = len(segments)
+        if ack.segment is not None:
+            segments.append(ack.segment)
+        subtasks += [_moved(s, offset) for s in ack.subtasks] if offset else ack.subtasks
+    return segments, subtasks
+
+
+def _moved(snapshot: SubtaskSnapshot, offset: int) -> SubtaskSnapshot:
+    def piece(p: Piece) -> Piece:
+        return Piece(p.first, p.rows, p.segment + offset, p.offset, p.length_bytes, p.crc)
+
+    def capture(c: Capture) -> Capture:
+        return Capture(c.peer, [piece(p) for p in c.pieces], c.events)
+
+    def cut(c: _Cut) -> _Cut:
+        return msgspec.structs.replace(c, captures=[capture(x) for x in c.captures]) if c.captures else c
+
+    def layer(c: LayerCut) -> LayerCut:
+        return msgspec.structs.replace(c, pieces=[piece(p) for p in c.pieces])
+
+    def state(r: StateRange) -> StateRange:
+        return msgspec.structs.replace(r, segment=r.segment + offset)
+
+    return msgspec.structs.replace(
+        snapshot,
+        inputs=[cut(c) for c in snapshot.inputs],
+        outputs=[cut(c) for c in snapshot.outputs],
+        layers=[layer(c) for c in snapshot.layers],
+        keyed=[state(r) for r in snapshot.keyed],
+    )

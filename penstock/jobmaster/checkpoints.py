@@ -1,0 +1,223 @@
+"""Carries out what the coordinator decides: triggers, publishes, commits, deletes, and tells the slots.
+
+A checkpoint goes: trigger -> acknowledged by all slots -> metadata and log entry (on the log's conversations) ->
+canonical: slots are told, sinks commit, what it subsumes is deleted. What collects only committables (the end of a job
+without checkpoints) skips metadata and log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from penstock.common.clock import Clock
+from penstock.graph.job_graph import JobGraph
+from penstock.jobmaster.assembly import NotCovered, assemble, committables_of
+from penstock.jobmaster.commits import CommitQueue
+from penstock.jobmaster.console import Console
+from penstock.jobmaster.history import CheckpointHistory
+from penstock.jobmaster.identity import JobIdentity
+from penstock.jobmaster.sources import EnumeratorFailed, SplitDistribution
+from penstock.jobmaster.store import JobStore
+from penstock.protocol.checkpoint.coordinator import (
+    CheckpointAborted,
+    CheckpointCoordinator,
+    DiscardSegments,
+    Effect,
+    FailJob,
+    PublishCheckpoint,
+    StillPublishing,
+    TriggerCheckpoint,
+)
+from penstock.protocol.job.lifecycle_effects import FailureCause
+from penstock.protocol.log.log_operations import Conversation
+from penstock.protocol.log.publication import (
+    IdTaken,
+    NewCheckpoint,
+    NotPublished,
+    PublicationError,
+    Published,
+    Subsumed,
+)
+from penstock.protocol.values.elements import Generation
+from penstock.protocol.values.messages import CheckpointEnded, Message, Trigger
+from penstock.protocol.values.metadata import EnumeratorState
+
+
+class Master(Protocol):
+    """What the parts of the JobMaster ask of the whole."""
+
+    console: Console
+
+    @property
+    def is_draining(self) -> bool: ...
+
+    def broadcast(self, message: Message) -> None:
+        """To all slots of the running generation."""
+
+    def fail(self, cause: FailureCause) -> None:
+        """The job fails over."""
+
+    def abandon(self, error: str) -> None:
+        """The job ends FAILED, and keeps everything."""
+
+    def checkpoint_completed(self, checkpoint: NewCheckpoint) -> None: ...
+
+    def final_checkpoint_reached(self) -> None:
+        """It is canonical: nothing restarts below it."""
+
+    def committed_all(self) -> None:
+        """Everything up to the final checkpoint is committed."""
+
+
+class Checkpoints:
+    def __init__(
+        self,
+        graph: JobGraph,
+        identity: JobIdentity,
+        incarnation: str,
+        coordinator: CheckpointCoordinator,
+        store: JobStore,
+        commits: CommitQueue,
+        history: CheckpointHistory,
+        clock: Clock,
+        master: Master,
+    ) -> None:
+        self.graph = graph
+        self._identity = identity
+        self._incarnation = incarnation
+        self._coordinator = coordinator
+        self._store = store
+        self._commits = commits
+        self._history = history
+        self._clock = clock
+        self._master = master
+        self._enumerators: dict[int, list[EnumeratorState]] = {}
+        self._draining: set[int] = set()
+        self.sources: SplitDistribution | None = None
+        self.generation: Generation | None = None
+
+    def carry_out(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case TriggerCheckpoint():
+                    self._trigger(effect)
+                case PublishCheckpoint():
+                    self._publish(effect)
+                case CheckpointAborted(checkpoint_id, reason, detail):
+                    self._enumerators.pop(checkpoint_id, None)
+                    self._draining.discard(checkpoint_id)
+                    self._history.aborted(checkpoint_id, reason, detail)
+                    self._tell(checkpoint_id, aborted=True)
+                case DiscardSegments(paths):
+                    self._store.delete(paths)
+                case FailJob(message):
+                    self._master.fail(FailureCause(message))
+                case StillPublishing(checkpoint_id, waited_ms):
+                    self._master.console.warning(
+                        f"checkpoint {checkpoint_id} was triggered {waited_ms / 1000:.0f} s ago, and the checkpoint "
+                        "storage has not said yet whether it is published; no other one is taken meanwhile"
+                    )
+
+    def _tell(self, checkpoint_id: int, aborted: bool) -> None:
+        if self.generation is not None:
+            self._master.broadcast(CheckpointEnded(self.generation, checkpoint_id, aborted))
+
+    def _trigger(self, effect: TriggerCheckpoint) -> None:
+        assert self.generation is not None and self.sources is not None
+        barrier = effect.barrier
+        now_ms, wall_ms = self._clock.monotonic_ms(), self._clock.wall_ms()
+        self._history.triggered(barrier.checkpoint_id, now_ms, wall_ms, barrier.starts_unaligned)
+        try:
+            self._enumerators[barrier.checkpoint_id] = self.sources.snapshot()
+            if self._master.is_draining:
+                self._draining.add(barrier.checkpoint_id)
+        except EnumeratorFailed as error:
+            self.carry_out(self._coordinator.on_trigger_failed(barrier.checkpoint_id, str(error), now_ms))
+            return
+        self._master.broadcast(Trigger(self.generation, barrier))
+
+    def _publish(self, publish: PublishCheckpoint) -> None:
+        checkpoint_id = publish.barrier.checkpoint_id
+        enumerators = self._enumerators.pop(checkpoint_id, [])
+        self._history.acknowledged(publish)
+        if publish.barrier.commits_only:
+            self._commit_at_end(publish)
+            return
+        assert self._store.conversations is not None
+        publication = self._publication_of(publish, enumerators)
+        self._store.conversations.begin(publication, partial(self._on_published, checkpoint_id))
+
+    def _publication_of(self, publish: PublishCheckpoint, enumerators: list[EnumeratorState]) -> Conversation[Any]:
+        """The metadata is put together when its turn has come: only then all older commits are in the queue."""
+        assert self._store.publication is not None
+        checkpoint_id = publish.barrier.checkpoint_id
+        draining = checkpoint_id in self._draining
+        self._draining.discard(checkpoint_id)
+        try:
+            checkpoint = assemble(
+                self.graph,
+                self._identity.job_id,
+                self.graph.name,
+                self._incarnation,
+                publish,
+                self._history.trigger_wall_ms(checkpoint_id),
+                enumerators,
+                self._commits.unconfirmed,
+                draining,
+            )
+        except NotCovered as error:
+            return None, NotPublished(str(error))
+        result = yield from self._store.publication.publish(checkpoint)
+        return checkpoint, result
+
+    def _on_published(self, checkpoint_id: int, outcome: Any) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if isinstance(outcome, PublicationError):
+            self._store.is_owner = False
+            self._master.abandon(str(outcome))
+            return
+        checkpoint, result = outcome
+        match result:
+            case Published():
+                self._complete(checkpoint, result, now_ms)
+            case IdTaken(detail, next_id):
+                self._coordinator.skip_ids_to(next_id)
+                self.carry_out(self._coordinator.on_id_taken(checkpoint_id, detail, now_ms))
+            case NotPublished(detail):
+                self.carry_out(self._coordinator.on_publication_failed(checkpoint_id, detail, now_ms))
+            case Subsumed():
+                self.carry_out(self._coordinator.on_publication_subsumed(checkpoint_id, now_ms))
+
+    def _complete(self, checkpoint: NewCheckpoint, published: Published, now_ms: float) -> None:
+        metadata = checkpoint.metadata
+        self._history.published(checkpoint, now_ms)
+        self._master.checkpoint_completed(checkpoint)
+        if metadata.is_final:
+            self._master.final_checkpoint_reached()
+        self._tell(metadata.checkpoint_id, aborted=False)
+        own = committables_of(metadata)[len(metadata.unconfirmed_commits) :]
+        self._commits.add(own, self._master.committed_all if metadata.is_final else _nothing)
+        if metadata.is_final:
+            # An older commit may have failed while this one was published: no restart will try it again.
+            self._commits.retry()
+        self._store.on_published(published.deletable, published.shortened)
+        self.carry_out(self._coordinator.on_published(metadata.checkpoint_id, metadata.is_final, now_ms))
+
+    def _commit_at_end(self, publish: PublishCheckpoint) -> None:
+        self._history.ended_without_entry(publish.barrier.checkpoint_id)
+        self._master.final_checkpoint_reached()
+        committables = [c for ack in publish.acks for s in ack.subtasks for c in s.committables]
+        self._commits.add(committables, self._committed_at_end(publish.barrier.checkpoint_id))
+
+    def _committed_at_end(self, checkpoint_id: int) -> Callable[[], None]:
+        def confirmed() -> None:
+            self.carry_out(self._coordinator.on_published(checkpoint_id, True, self._clock.monotonic_ms()))
+            self._master.committed_all()
+
+        return confirmed
+
+
+def _nothing() -> None:
+    pass

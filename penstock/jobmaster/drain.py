@@ -1,0 +1,50 @@
+"""Drains a generation that was restored at another parallelism: sends the releases that `protocol.draining` decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.graph.compatibility import edge_shapes, vertex_shapes
+from penstock.graph.job_graph import JobGraph
+from penstock.protocol.restore.drain_phases import Draining, ReleaseVertices
+from penstock.protocol.restore.rescale import drains
+from penstock.protocol.values.elements import Generation
+from penstock.protocol.values.messages import DrainReport, Message, Release
+from penstock.protocol.values.metadata import Metadata
+
+
+class JobDrain:
+    """`pending` gives the ids of the checkpoints that have been triggered and have not ended."""
+
+    def __init__(
+        self,
+        graph: JobGraph,
+        restored: Metadata | None,
+        generation: Generation,
+        pending: Callable[[], list[int]],
+        broadcast: Callable[[Message], None],
+    ) -> None:
+        self._generation = generation
+        self._pending = pending
+        self._broadcast = broadcast
+        self._draining: Draining | None = None
+        if restored is not None and drains(restored, vertex_shapes(graph), edge_shapes(graph)):
+            edges = [(edge.source, edge.target) for edge in graph.edges]
+            self._draining = Draining([vertex.parallelism for vertex in graph.vertices], edges)
+
+    @property
+    def is_over(self) -> bool:
+        return self._draining is None or self._draining.is_over
+
+    def begin(self) -> None:
+        """Every subtask of the generation runs, and is held."""
+        if self._draining is not None:
+            self._release(self._draining.start())
+
+    def on_report(self, report: DrainReport) -> None:
+        if self._draining is not None and (following := self._draining.on_report(report)) is not None:
+            self._release(following)
+
+    def _release(self, release: ReleaseVertices) -> None:
+        pending = sorted(self._pending())
+        self._broadcast(Release(self._generation, list(release.vertices), pending, release.is_last))

@@ -1,0 +1,122 @@
+"""Whether a checkpoint fits the program: asked before anything is started, and again when the JobMaster owns the log.
+
+The first answer costs the user no start of Spark. It only looks: nothing is written, and what it cannot read for any
+reason but its content (another driver may be deleting what it lists), the JobMaster reads again, with the log its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.common.options import PipelineOptions, StateRecoveryOptions
+from penstock.graph.compatibility import IncompatibleGraph, check, with_max_parallelism
+from penstock.graph.job_graph import JobGraph
+from penstock.jobmaster.identity import CheckpointToStartFrom, JobIdentity, OpenStore, RestoreSourceError
+from penstock.jobmaster.restore import read_start
+from penstock.protocol.log.publication import LOG_EXISTS, unrestorable
+from penstock.protocol.restore.rescale import edges_in_flight
+from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence
+from penstock.protocol.values.metadata import Metadata
+from penstock.storage.log import Entry, log_length, look_at_log
+from penstock.storage.metadata import read_metadata
+from penstock.storage.sealed import DamagedObject, NewerFormat
+from penstock.storage.store import ObjectStore, StoreError
+
+
+@dataclass(frozen=True)
+class FoundCheckpoint:
+    """A checkpoint and the directory of the job that took it."""
+
+    metadata: Metadata
+    directory: str
+
+
+def fitted(graph: JobGraph, metadata: Metadata, ignore_unclaimed_state: bool) -> JobGraph:
+    """The graph, with what it takes over from the checkpoint. Raises `IncompatibleGraph`."""
+    graph = with_max_parallelism(graph, metadata.vertices)
+    try:
+        check(metadata.vertices, metadata.edges, graph, ignore_unclaimed_state, edges_in_flight(metadata))
+    except IncompatibleGraph as error:
+        raise IncompatibleGraph(f"checkpoint {metadata.checkpoint_id}: {error}") from None
+    return graph
+
+
+def check_fit(
+    graph: JobGraph, identity: JobIdentity, open_store: OpenStore, ignore_unclaimed_state: bool
+) -> FoundCheckpoint | None:
+    """Return the checkpoint that the job will be restored from, as far as it can be seen now.
+
+    Raises `RestoreSourceError` where it would be refused, or where a new job's directory has a log already."""
+    if not identity.resume and identity.directory is not None and _has_log(identity.directory, open_store):
+        raise RestoreSourceError(f"{PipelineOptions.FIXED_JOB_ID.key} {identity.job_id}: {LOG_EXISTS}")
+    found = _to_restore(identity, open_store)
+    if found is not None:
+        try:
+            fitted(graph, found.metadata, ignore_unclaimed_state)
+        except IncompatibleGraph as error:
+            raise _refused(str(error)) from None
+    return found
+
+
+def nothing_to_resume(job_id: str, state: str) -> str:
+    return (
+        f"job {job_id} has ended ({state}) and kept no checkpoint, so there is nothing to resume. Start it afresh, "
+        "without execution.state-recovery.path (-s) and under another id"
+    )
+
+
+def _has_log(directory: str, open_store: OpenStore) -> bool:
+    try:
+        return log_length(open_store(directory, False)) > 0
+    except StoreError:  # mostly, that there is no such directory; the JobMaster meets any other reason again
+        return False
+
+
+def _to_restore(identity: JobIdentity, open_store: OpenStore) -> FoundCheckpoint | None:
+    """Return None where there is nothing to restore, or it cannot be read now."""
+    directory, start = identity.directory, identity.start_from
+    if identity.resume and directory is not None:
+
+        def look(log: list[Entry]) -> FoundCheckpoint | CheckpointToStartFrom | None:
+            newest, ended, start = _newest(log)
+            if ended is not None and (newest is None or newest.path not in ended.retained):
+                if ended.state == "FINISHED" or newest is not None:
+                    raise _refused(nothing_to_resume(identity.job_id, ended.state))
+            elif newest is not None:
+                return FoundCheckpoint(_read(store, newest, directory), directory)
+            return start
+
+        try:
+            store = open_store(directory, False)
+            found = look_at_log(store, look)
+        except StoreError:
+            return None
+        if isinstance(found, FoundCheckpoint):
+            return found
+        start = found
+    return None if start is None else FoundCheckpoint(read_start(open_store, start).metadata, start.directory)
+
+
+def _read(store: ObjectStore, newest: CheckpointEntry, directory: str) -> Metadata:
+    try:
+        return read_metadata(store, newest.path, newest.metadata_crc)
+    except (NewerFormat, DamagedObject) as error:
+        told = unrestorable(newest.checkpoint_id, str(error), newest.path, newest.retained, directory)
+        raise _refused(told) from None
+
+
+def _refused(text: str) -> RestoreSourceError:
+    return RestoreSourceError(f"{StateRecoveryOptions.SAVEPOINT_PATH.key}: {text}")
+
+
+def _newest(log: list[Entry]) -> tuple[CheckpointEntry | None, Ended | None, CheckpointToStartFrom | None]:
+    """Of a job's log: its newest checkpoint, its end behind that, and, without a checkpoint, what it started from."""
+    ended = start = None
+    for entry in reversed(log):
+        if isinstance(entry, CheckpointEntry):
+            return entry, ended, None
+        if isinstance(entry, Ended):
+            ended = ended or entry
+        elif isinstance(entry, Fence) and start is None and entry.restored_from is not None:
+            start = CheckpointToStartFrom.parse(entry.restored_from)
+    return None, ended, start

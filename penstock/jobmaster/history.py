@@ -1,0 +1,116 @@
+"""What has become of a job's checkpoints and restarts, as its report tells it."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+
+from penstock.monitoring.report import CheckpointReport, RecoveryReport
+from penstock.protocol.checkpoint.coordinator import PublishCheckpoint
+from penstock.protocol.log.publication import NewCheckpoint
+from penstock.protocol.values.elements import Generation
+
+METADATA_AND_LOG_ENTRY = 2
+
+_RECOVERIES_MAX = 100
+
+
+class CheckpointHistory:
+    def __init__(self, newest_max: int, directory: str | None) -> None:
+        self._directory = directory
+        self._newest_max = newest_max
+        self._reports: dict[int, CheckpointReport] = {}
+        self._triggered_ms: dict[int, float] = {}
+        self.completed = 0
+        self.failed = 0
+        self.latest_path: str | None = None
+
+    @property
+    def reports(self) -> tuple[CheckpointReport, ...]:
+        return tuple(self._reports.values())
+
+    def path(self, checkpoint_id: int) -> str | None:
+        return None if self._directory is None else f"{self._directory}/chk-{checkpoint_id}"
+
+    def triggered(self, checkpoint_id: int, now_ms: float, wall_ms: int, unaligned: bool) -> None:
+        self._triggered_ms[checkpoint_id] = now_ms
+        self._reports[checkpoint_id] = CheckpointReport(
+            checkpoint_id, "in_progress", wall_ms, None, None, unaligned, 0, 0, 0, 0, None
+        )
+        while len(self._reports) > self._newest_max:
+            del self._reports[next(iter(self._reports))]
+
+    def trigger_wall_ms(self, checkpoint_id: int) -> int:
+        report = self._reports.get(checkpoint_id)
+        return 0 if report is None else report.trigger_wall_ms
+
+    def acknowledged(self, publish: PublishCheckpoint) -> None:
+        checkpoint_id = publish.barrier.checkpoint_id
+        if checkpoint_id not in self._reports:
+            return
+        subtasks = [s for ack in publish.acks for s in ack.subtasks]
+        segments = [ack.segment for ack in publish.acks if ack.segment is not None]
+        self._reports[checkpoint_id] = replace(
+            self._reports[checkpoint_id],
+            duration_ms=publish.duration_ms,
+            unaligned=any(s.unaligned for s in subtasks),
+            state_bytes=sum(s.state_bytes for s in subtasks),
+            inflight_bytes=sum(s.persisted_bytes for s in subtasks),
+            written_bytes=sum(s.length_bytes for s in segments),
+            objects_written=len(segments),
+        )
+
+    def published(self, checkpoint: NewCheckpoint, now_ms: float) -> None:
+        checkpoint_id = checkpoint.metadata.checkpoint_id
+        self.completed += 1
+        self.latest_path = self.path(checkpoint_id)
+        triggered_ms = self._triggered_ms.pop(checkpoint_id, now_ms)
+        if checkpoint_id in self._reports:
+            report = self._reports[checkpoint_id]
+            self._reports[checkpoint_id] = replace(
+                report,
+                status="completed",
+                publication_ms=now_ms - triggered_ms,
+                written_bytes=report.written_bytes + len(checkpoint.data),
+                objects_written=report.objects_written + METADATA_AND_LOG_ENTRY,
+                path=self.latest_path,
+            )
+
+    def aborted(self, checkpoint_id: int, reason: str, detail: str) -> None:
+        self.failed += 1
+        self._triggered_ms.pop(checkpoint_id, None)
+        if checkpoint_id in self._reports:
+            failure = f"{reason}: {detail}" if detail else reason
+            self._reports[checkpoint_id] = replace(self._reports[checkpoint_id], status="failed", failure=failure)
+
+    def ended_without_entry(self, checkpoint_id: int) -> None:
+        """It only collected what sinks commit at the job's end: no checkpoint that anyone can restore."""
+        self._reports.pop(checkpoint_id, None)
+        self._triggered_ms.pop(checkpoint_id, None)
+
+
+class RecoveryHistory:
+    def __init__(self) -> None:
+        self._recoveries: deque[RecoveryReport] = deque(maxlen=_RECOVERIES_MAX)
+        self._failed_ms: float | None = None
+
+    @property
+    def reports(self) -> tuple[RecoveryReport, ...]:
+        return tuple(self._recoveries)
+
+    def failed(self, next_generation: int, now_ms: float, wall_ms: int, cause: str) -> None:
+        """A failure while the job still recovers from the one before belongs to the same recovery's time."""
+        if self._failed_ms is None:
+            self._failed_ms = now_ms
+        self._recoveries.append(RecoveryReport(next_generation, wall_ms, cause, None, None))
+
+    def running(self, generation: Generation, now_ms: float, restored_checkpoint: int | None) -> None:
+        if self._failed_ms is None:
+            return
+        self._recoveries[-1] = replace(
+            self._recoveries[-1],
+            generation=generation.counter,
+            running_after_ms=now_ms - self._failed_ms,
+            restored_checkpoint=restored_checkpoint,
+        )
+        self._failed_ms = None

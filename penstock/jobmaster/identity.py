@@ -1,0 +1,198 @@
+"""Which job this is: its id, its directory, and what it starts from. Decided before anything is started.
+
+`execution.state-recovery.path` (on the command line `-s`) names a job's directory, and that job goes on: same id, same
+log. Or it names a checkpoint (`…/chk-<n>`), and a new job starts from it. `latest` is the directory of the job whose
+id is given, or of the only one below the checkpoint directory that has this job's name.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.common.configuration import Configuration
+from penstock.common.options import CheckpointingOptions, OptionError, PipelineOptions, StateRecoveryOptions
+from penstock.protocol.values.log_entries import CheckpointEntry, Ended
+from penstock.storage.layout import LOG_FOLDER, METADATA_NAME, LogName, parse
+from penstock.storage.log import Entry, log_length, look_at_log
+from penstock.storage.metadata import read_metadata
+from penstock.storage.opening import local_path
+from penstock.storage.store import ObjectStore, StoreError
+
+LATEST = "latest"
+
+OpenStore = Callable[[str, bool], ObjectStore]
+"""(directory, whether to create it) -> its store. Raises `StoreError`."""
+
+_CHECKPOINT = re.compile(rf"(.*?)/?chk-(\d+)(?:/{METADATA_NAME})?")
+_LISTED_MAX = 20
+_JOB_ID = re.compile(r"[0-9a-f]{32}")
+
+
+class RestoreSourceError(Exception):
+    """What the job is to start from is not there, or not clear. The message names the path and the way out."""
+
+
+@dataclass(frozen=True)
+class CheckpointToStartFrom:
+    """A checkpoint of another job: its directory, and its number."""
+
+    directory: str
+    checkpoint_id: int
+
+    @property
+    def path(self) -> str:
+        return posixpath.join(self.directory, f"chk-{self.checkpoint_id}")
+
+    @classmethod
+    def parse(cls, path: str) -> CheckpointToStartFrom | None:
+        """None where the path does not end with chk-<n> (or its `_metadata`)."""
+        match = _CHECKPOINT.fullmatch(path)
+        return cls(match[1] or "/", int(match[2])) if match else None
+
+
+@dataclass(frozen=True)
+class JobIdentity:
+    """`directory`: where the job's log and checkpoints lie; None where they are kept in the driver's memory, or there
+    are none. `resume`: the job was there before, and goes on."""
+
+    job_id: str
+    directory: str | None
+    resume: bool = False
+    start_from: CheckpointToStartFrom | None = None
+
+
+def identify(
+    configuration: Configuration, job_name: str, random_job_id: Callable[[], str], open_store: OpenStore
+) -> JobIdentity:
+    """Reads options, and for a restore looks into the directory that they name.
+
+    Raises `OptionError`, `RestoreSourceError`, `StoreError`."""
+    given_id = configuration.get(PipelineOptions.FIXED_JOB_ID)
+    root = _checkpoint_root(configuration)
+    path = configuration.get(StateRecoveryOptions.SAVEPOINT_PATH)
+    if path is None:
+        job_id = given_id or random_job_id()
+        return JobIdentity(job_id, root and posixpath.join(root, job_id))
+    if path == LATEST:
+        directory = _latest(root, given_id, job_name, open_store)
+        return _resumed(configuration, directory, posixpath.basename(directory), open_store)
+    path = os.path.abspath(local_path(path))
+    start_from = CheckpointToStartFrom.parse(path)
+    if start_from is not None:
+        job_id = given_id or random_job_id()
+        return JobIdentity(job_id, root and posixpath.join(root, job_id), start_from=start_from)
+    directory = path
+    job_id = posixpath.basename(directory)
+    if not _JOB_ID.fullmatch(job_id):
+        raise RestoreSourceError(
+            f"{StateRecoveryOptions.SAVEPOINT_PATH.key}: {path} is neither a job's directory (which is called by the "
+            f"job's id, 32 hex digits) nor one of its checkpoints (…/chk-<n>), nor '{LATEST}'"
+        )
+    if given_id is not None and given_id != job_id:
+        raise RestoreSourceError(
+            f"{StateRecoveryOptions.SAVEPOINT_PATH.key} resumes job {job_id}, but {PipelineOptions.FIXED_JOB_ID.key} "
+            f"is {given_id}: leave that out, or start a new job from one of its checkpoints ({directory}/chk-<n>)"
+        )
+    return _resumed(configuration, directory, job_id, open_store)
+
+
+def _checkpoint_root(configuration: Configuration) -> str | None:
+    if configuration.get(CheckpointingOptions.CHECKPOINTING_INTERVAL) is None:
+        # A job without checkpoints has nothing to store; `latest` still needs to know where to look.
+        if configuration.get(StateRecoveryOptions.SAVEPOINT_PATH) != LATEST:
+            return None
+    directory = configuration.get(CheckpointingOptions.CHECKPOINTS_DIRECTORY)
+    storage = configuration.get(CheckpointingOptions.CHECKPOINT_STORAGE)
+    if storage == "filesystem" and directory is None:
+        raise OptionError(
+            f"{CheckpointingOptions.CHECKPOINT_STORAGE.key} is filesystem, so "
+            f"{CheckpointingOptions.CHECKPOINTS_DIRECTORY.key} must say where",
+            CheckpointingOptions.CHECKPOINTS_DIRECTORY.key,
+        )
+    if storage == "jobmanager" or directory is None:
+        return None
+    return os.path.abspath(local_path(directory))
+
+
+def _resumed(configuration: Configuration, directory: str, job_id: str, open_store: OpenStore) -> JobIdentity:
+    if configuration.get(CheckpointingOptions.CHECKPOINTING_INTERVAL) is None:
+        raise OptionError(
+            f"resuming a job needs checkpoints, so that its log goes on: set "
+            f"{CheckpointingOptions.CHECKPOINTING_INTERVAL.key}, or start a new job from {directory}/chk-<n>",
+            CheckpointingOptions.CHECKPOINTING_INTERVAL.key,
+        )
+    try:
+        entries = log_length(open_store(directory, False))
+    except StoreError as error:
+        raise RestoreSourceError(f"{StateRecoveryOptions.SAVEPOINT_PATH.key}: {error}") from None
+    if not entries:
+        raise RestoreSourceError(
+            f"{StateRecoveryOptions.SAVEPOINT_PATH.key}: {directory} has no job's log ({LOG_FOLDER}/), so there is no "
+            "job to resume"
+        )
+    return JobIdentity(job_id, directory, resume=True)
+
+
+def _latest(root: str | None, given_id: str | None, job_name: str, open_store: OpenStore) -> str:
+    key = StateRecoveryOptions.SAVEPOINT_PATH.key
+    if root is None:
+        raise RestoreSourceError(
+            f"{key} is '{LATEST}', so {CheckpointingOptions.CHECKPOINTS_DIRECTORY.key} must say where to look"
+        )
+    if given_id is not None:
+        return posixpath.join(root, given_id)
+    try:
+        paths = open_store(root, False).list("")
+    except StoreError:
+        raise RestoreSourceError(f"{key}: there is nothing to resume, {root} does not exist") from None
+    jobs: dict[str, None] = {}
+    for path in paths:
+        job_id, _, below = path.partition("/")
+        if _JOB_ID.fullmatch(job_id) and isinstance(parse(below), LogName):
+            jobs[job_id] = None
+    found = {job_id: _name_of(open_store, root, job_id) for job_id in jobs}
+    named = [job_id for job_id, name in found.items() if name == job_name]
+    if len(named) == 1:
+        return posixpath.join(root, named[0])
+    if not named:
+        others = [f"\n  {posixpath.join(root, job_id)}: {_described(name)}" for job_id, name in sorted(found.items())]
+        raise RestoreSourceError(
+            f"{key}: no job called '{job_name}' has a completed checkpoint below {root}"
+            f"{'; there are' if others else ''}{''.join(others[:_LISTED_MAX])}"
+        )
+    listed = ", ".join(posixpath.join(root, job_id) for job_id in sorted(named))
+    raise RestoreSourceError(f"{key}: {len(named)} jobs are called '{job_name}'; name the directory of one: {listed}")
+
+
+@dataclass(frozen=True)
+class _NotResumable:
+    """Why the job in a directory has no name: nothing can be restored from it."""
+
+    reason: str
+
+
+def _described(name: str | _NotResumable) -> str:
+    return name.reason if isinstance(name, _NotResumable) else f"a job called '{name}'"
+
+
+def _name_of(open_store: OpenStore, root: str, job_id: str) -> str | _NotResumable:
+    """Return the name of a job that can be resumed, or why there is none."""
+    try:
+        store = open_store(posixpath.join(root, job_id), False)
+        return look_at_log(store, lambda log: _name_in(store, log))
+    except StoreError as error:
+        return _NotResumable(f"it is damaged: {error}")
+
+
+def _name_in(store: ObjectStore, log: list[Entry]) -> str | _NotResumable:
+    last = log[-1] if log else None
+    if isinstance(last, Ended) and not last.retained:
+        return _NotResumable(f"it has ended ({last.state}) and kept no checkpoint")
+    newest = next((entry for entry in reversed(log) if isinstance(entry, CheckpointEntry)), None)
+    if newest is None:
+        return _NotResumable("it has no completed checkpoint")
+    return read_metadata(store, newest.path).job_name

@@ -1,0 +1,73 @@
+"""What the JobMaster needs of the world."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from penstock.common.clock import Clock
+from penstock.jobmaster.console import Console
+from penstock.jobmaster.identity import OpenStore
+from penstock.protocol.values.messages import Message
+
+
+class BlockingWork(Protocol):
+    """Runs work that may block (storage, commits) elsewhere, one piece after the other in the order given.
+
+    `done` is called in the owner's loop with the result, or with the exception that was raised."""
+
+    def submit(self, name: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None: ...
+
+
+class SlotLinks(Protocol):
+    """The JobMaster's connections. A link is a registered connection of one slot process, named by `process`."""
+
+    def send(self, process: str, message: Message) -> None:
+        """Never blocks; to a link that is gone it does nothing (its loss is, or will be, an event)."""
+
+    def close(self, process: str) -> None: ...
+
+
+class SlotSubmitter(Protocol):
+    """Keeps one Spark job per slot running until it is told not to."""
+
+    def submit(self, slot: int) -> None: ...
+
+    def resubmit(self, slot: int) -> None:
+        """Cancels the slot's Spark job, if it still runs, and submits it again (a slot that does not answer)."""
+
+    def cancel_all(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class MasterPorts:
+    """`random` returns the next number in [0, 1). `open_store(directory, whether to create it)`. `host` and `pid` name
+    this driver in its fence. `commit_work` is where sinks commit, so that one that hangs holds up neither the log nor a
+    recovery; None: with the other work."""
+
+    clock: Clock
+    links: SlotLinks
+    slots: SlotSubmitter
+    work: BlockingWork
+    open_store: OpenStore
+    console: Console
+    random: Callable[[], float]
+    host: str = ""
+    pid: int = 0
+    commit_work: BlockingWork | None = None
+
+
+class RefreshingWork:
+    """What comes back from blocking work is an event, too: the report is renewed after it."""
+
+    def __init__(self, work: BlockingWork, refresh: Callable[[], None]) -> None:
+        self._work = work
+        self._refresh = refresh
+
+    def submit(self, name: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        def then(result: Any) -> None:
+            done(result)
+            self._refresh()
+
+        self._work.submit(name, work, then)

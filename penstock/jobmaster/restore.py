@@ -1,0 +1,94 @@
+"""What a generation is restored from, and whether it is all there. These functions block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.common.options import StateRecoveryOptions
+from penstock.jobmaster.identity import CheckpointToStartFrom, OpenStore, RestoreSourceError
+from penstock.protocol.log.publication import unrestorable
+from penstock.protocol.values.metadata import Metadata
+from penstock.storage.layout import LOG_FOLDER, metadata_path
+from penstock.storage.log import newest_checkpoint
+from penstock.storage.metadata import encode_metadata, read_metadata
+from penstock.storage.opening import probe
+from penstock.storage.sealed import DamagedObject, NewerFormat
+from penstock.storage.segments import DamagedRange
+from penstock.storage.store import ObjectMissing, ObjectStore, RangeMissing, StoreError, StoreRemoved
+
+DAMAGE = (DamagedObject, DamagedRange, ObjectMissing, RangeMissing)
+"""What no restart mends: the names of these errors in a slot's failure to restore end the job."""
+
+
+@dataclass(frozen=True)
+class RestorePoint:
+    """`data` is the encoded metadata, as slots get it. `root` is the directory that its segments lie in, if that is
+    not the job's own. `warning`: what the user should know of it."""
+
+    metadata: Metadata
+    data: bytes
+    root: str | None = None
+    warning: str | None = None
+
+
+def open_own(open_store: OpenStore, directory: str) -> ObjectStore:
+    """The job's directory, created if need be, and proved to be writable. Raises `StoreError`."""
+    store = open_store(directory, True)
+    probe(store)
+    return store
+
+
+def read_start(open_store: OpenStore, start: CheckpointToStartFrom) -> RestorePoint:
+    """A checkpoint of another job, complete. Raises `RestoreSourceError`."""
+    try:
+        store = open_store(start.directory, False)
+        metadata = read_metadata(store, metadata_path(start.checkpoint_id))
+        check_segments(store, metadata)
+        newest = newest_checkpoint(store)
+    except StoreError as error:
+        raise RestoreSourceError(
+            f"{StateRecoveryOptions.SAVEPOINT_PATH.key}: checkpoint {start.path} cannot be restored: {error}"
+        ) from None
+    warning = None
+    if newest is not None and newest.checkpoint_id > metadata.checkpoint_id:
+        warning = (
+            f"starting from {start.path}, which is not the newest checkpoint of its job ({newest.checkpoint_id}): rows "
+            f"that were put out after checkpoint {metadata.checkpoint_id} are put out again"
+        )
+    return RestorePoint(metadata, encode_metadata(metadata), start.directory, warning)
+
+
+def check_segments(store: ObjectStore, metadata: Metadata) -> None:
+    """Whether every file that the checkpoint names is there in its full length; the content is checked while it is
+    read. Raises `DamagedObject`, `ObjectMissing`, `StoreError`."""
+    for segment in metadata.segments:
+        size = store.size(segment.path)
+        if size != segment.length_bytes:
+            raise DamagedObject(f"{segment.path} has {size} bytes, but was written with {segment.length_bytes}")
+
+
+def check_log(store: ObjectStore) -> None:
+    """Raises `StoreRemoved` where nothing is left of the job's log: there is one entry at least, our own fence."""
+    if not store.list(LOG_FOLDER):
+        raise StoreRemoved(
+            f"the job's log ({LOG_FOLDER}/ in its directory) was removed while the job ran: nothing can be published "
+            "or resumed. Put it back with what was in it, or start the job afresh"
+        )
+
+
+def damage(store: ObjectStore, metadata: Metadata, retained: list[str], directory: str | None) -> str | None:
+    """Why the job's own newest checkpoint cannot be restored and never will be; None where it can.
+
+    Raises `StoreError` where it cannot be said now."""
+    try:
+        read_metadata(store, metadata_path(metadata.checkpoint_id))
+        check_segments(store, metadata)
+    except (*DAMAGE, NewerFormat) as error:
+        return refusal(metadata, str(error), retained, directory)
+    return None
+
+
+def refusal(metadata: Metadata, detail: str, retained: list[str], directory: str | None) -> str:
+    """What to tell when the job's own newest checkpoint is damaged."""
+    path = metadata_path(metadata.checkpoint_id)
+    return unrestorable(metadata.checkpoint_id, detail, path, retained, directory or "")

@@ -1,0 +1,114 @@
+"""A job's options as the JobMaster needs them: in milliseconds and bytes, with what follows from one another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.common.checkpointing import ExternalizedCheckpointRetention, RecoveryClaimMode
+from penstock.common.configuration import Configuration
+from penstock.common.options import (
+    CheckpointingOptions,
+    ExecutionOptions,
+    HeartbeatOptions,
+    ResourceManagerOptions,
+    RestartStrategyOptions,
+    SlotOptions,
+    StateRecoveryOptions,
+    WebOptions,
+)
+from penstock.common.options.restart import INFINITE
+from penstock.protocol.checkpoint.coordinator import CoordinatorSettings
+from penstock.protocol.job.lifecycle import LifecycleSettings
+from penstock.protocol.job.restart_strategy import ExponentialDelay, FailureRate, FixedDelay, NoRestart, RestartStrategy
+
+
+@dataclass(frozen=True)
+class JobSettings:
+    """`checkpointing`: whether there is an interval. `history_max`: checkpoints that a report remembers.
+    `object_bytes_max`: the largest object that storage in the driver's memory takes."""
+
+    checkpointing: bool
+    coordinator: CoordinatorSettings
+    lifecycle: LifecycleSettings
+    retained_max: int
+    retention: ExternalizedCheckpointRetention
+    claim: bool
+    ignore_unclaimed_state: bool
+    history_max: int
+    object_bytes_max: int
+    fsync: bool
+
+    @property
+    def sweep_grace_ms(self) -> float:
+        """A slot that has lost its driver has ended after one heartbeat timeout."""
+        return 2 * self.lifecycle.heartbeat_timeout_ms
+
+    def keeps_checkpoints(self, state: str) -> bool:
+        """Whether the retained checkpoints survive the job's end (Flink's table)."""
+        if state == "CANCELED":
+            return self.retention is ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
+        return state == "FAILED" and self.retention is not ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
+
+    @classmethod
+    def from_configuration(cls, configuration: Configuration, slots: int) -> JobSettings:
+        """Raises `OptionError`."""
+        get = configuration.get
+        interval = get(CheckpointingOptions.CHECKPOINTING_INTERVAL)
+        alignment_timeout_ms: int | None = None
+        if get(CheckpointingOptions.ENABLE_UNALIGNED):
+            alignment_timeout_ms = int(get(CheckpointingOptions.ALIGNED_CHECKPOINT_TIMEOUT).ms)
+        coordinator = CoordinatorSettings(
+            None if interval is None else float(interval.ms),
+            float(get(CheckpointingOptions.MIN_PAUSE_BETWEEN_CHECKPOINTS).ms),
+            float(get(CheckpointingOptions.CHECKPOINTING_TIMEOUT).ms),
+            get(CheckpointingOptions.MAX_CONCURRENT_CHECKPOINTS),
+            alignment_timeout_ms,
+            get(CheckpointingOptions.TOLERABLE_FAILURE_NUMBER),
+        )
+        lifecycle = LifecycleSettings(
+            slots,
+            float(get(SlotOptions.SLOT_REQUEST_TIMEOUT).ms),
+            float(get(HeartbeatOptions.HEARTBEAT_TIMEOUT).ms),
+            float(get(ExecutionOptions.TASK_CANCELLATION_TIMEOUT).ms),
+            spares=get(ResourceManagerOptions.REDUNDANT_TASK_MANAGER_NUM),
+            restore_timeout_ms=float(get(CheckpointingOptions.CHECKPOINTING_TIMEOUT).ms),
+        )
+        return cls(
+            interval is not None,
+            coordinator,
+            lifecycle,
+            get(CheckpointingOptions.MAX_RETAINED_CHECKPOINTS),
+            get(CheckpointingOptions.EXTERNALIZED_CHECKPOINT_RETENTION),
+            get(StateRecoveryOptions.RESTORE_MODE) is RecoveryClaimMode.CLAIM,
+            get(StateRecoveryOptions.SAVEPOINT_IGNORE_UNCLAIMED_STATE),
+            get(WebOptions.CHECKPOINTS_HISTORY_SIZE),
+            get(CheckpointingOptions.JOBMANAGER_STORAGE_MAX_SIZE),
+            get(CheckpointingOptions.STORAGE_FSYNC),
+        )
+
+
+def restart_strategy(configuration: Configuration) -> RestartStrategy:
+    """What `restart-strategy.type` says; by default exponential delay with checkpointing on, else none."""
+    get, options = configuration.get, RestartStrategyOptions
+    kind = get(options.RESTART_STRATEGY)
+    if kind is None:
+        kind = "none" if get(CheckpointingOptions.CHECKPOINTING_INTERVAL) is None else "exponential-delay"
+    if kind == "fixed-delay":
+        return FixedDelay(get(options.FIXED_DELAY_ATTEMPTS), float(get(options.FIXED_DELAY_DELAY).ms))
+    if kind == "failure-rate":
+        return FailureRate(
+            get(options.FAILURE_RATE_MAX),
+            float(get(options.FAILURE_RATE_INTERVAL).ms),
+            float(get(options.FAILURE_RATE_DELAY).ms),
+        )
+    if kind == "exponential-delay":
+        attempts = get(options.EXPONENTIAL_DELAY_ATTEMPTS)
+        return ExponentialDelay(
+            float(get(options.EXPONENTIAL_DELAY_INITIAL_BACKOFF).ms),
+            float(get(options.EXPONENTIAL_DELAY_MAX_BACKOFF).ms),
+            get(options.EXPONENTIAL_DELAY_BACKOFF_MULTIPLIER),
+            get(options.EXPONENTIAL_DELAY_JITTER_FACTOR),
+            float(get(options.EXPONENTIAL_DELAY_RESET_THRESHOLD).ms),
+            None if attempts == INFINITE else attempts,
+        )
+    return NoRestart()

@@ -1,0 +1,1 @@
+"""What runs inside a chain: operators over rows, operators over columns, and event time."""

@@ -1,0 +1,123 @@
+"""Rows on their way: Arrow batches with reserved columns, and the IPC messages that they travel as."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Sequence
+
+import pyarrow as pa
+
+from penstock.common.columns import integers
+from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN, TIMESTAMP_COLUMN, TypeInformation
+from penstock.common.types import PICKLED, Types
+from penstock.graph.job_graph import Edge
+from penstock.graph.logical import Partitioner, PartitionerKind
+from penstock.protocol.channel.ends import CapturedRows
+
+TIMESTAMP_FIELD = pa.field(TIMESTAMP_COLUMN, pa.int64())
+KEY_GROUP_FIELD = pa.field(KEY_GROUP_COLUMN, pa.uint16())
+
+DeclaredKey = Literal["long", "string", "canonical"]
+
+_RETAINED_MAX = 8
+"""How many times its own size a waiting slice may keep alive."""
+
+_KEY_ARROW_TYPES: dict[DeclaredKey, pa.DataType] = {"long": pa.int64(), "string": pa.string(), "canonical": pa.binary()}
+
+
+def row_type(declared: TypeInformation | None) -> TypeInformation:
+    """A stream without a declared type is one binary column of pickles."""
+    return PICKLED if declared is None else declared
+
+
+def declared_key(partitioner: Partitioner) -> DeclaredKey:
+    """How the key column of a keyed edge is encoded. Equal keys have equal hashes in all of the encodings."""
+    if partitioner.kind is PartitionerKind.HASH and partitioner.key_type == Types.LONG():
+        return "long"
+    if partitioner.kind is PartitionerKind.HASH and partitioner.key_type == Types.STRING():
+        return "string"
+    return "canonical"
+
+
+def key_field(declared: DeclaredKey) -> pa.Field:
+    return pa.field(KEY_COLUMN, _KEY_ARROW_TYPES[declared])
+
+
+def wire_schema(edge: Edge) -> pa.Schema:
+    """The columns of a batch on this edge: the row's, its event time, and what the consumer needs of its key."""
+    schema = row_type(edge.type).schema
+    partitioner = edge.partitioner
+    if edge.timestamped:
+        schema = schema.append(TIMESTAMP_FIELD)
+    if partitioner.kind in (PartitionerKind.HASH, PartitionerKind.CUSTOM) and partitioner.key_columns is None:
+        schema = schema.append(key_field(declared_key(partitioner)))
+    if partitioner.kind is PartitionerKind.HASH:
+        schema = schema.append(KEY_GROUP_FIELD)
+    return schema
+
+
+def timestamp_column(timestamps: Sequence[int | None]) -> pa.Array:
+    """Event times in ms, null where a row has none."""
+    try:
+        return integers(timestamps, TIMESTAMP_FIELD.type)
+    except TypeError:  # some rows have none
+        return pa.array(timestamps, TIMESTAMP_FIELD.type)
+
+
+def with_timestamps(batch: pa.RecordBatch, timestamps: pa.Array | None) -> pa.RecordBatch:
+    """`batch` in its type's columns, and a column of event times (nulls where there are none)."""
+    if timestamps is None:
+        timestamps = pa.nulls(batch.num_rows, pa.int64())
+    return batch.append_column(TIMESTAMP_FIELD, timestamps)
+
+
+def without_timestamps(batch: pa.RecordBatch) -> pa.RecordBatch:
+    names = batch.schema.names
+    return batch.drop_columns([TIMESTAMP_COLUMN]) if TIMESTAMP_COLUMN in names else batch
+
+
+def as_batch(payload: Any, schema: pa.Schema) -> pa.RecordBatch:
+    """`payload` is a batch by reference, or an Arrow IPC message."""
+    if isinstance(payload, pa.RecordBatch):
+        return payload
+    return pa.ipc.read_record_batch(pa.py_buffer(payload), schema)
+
+
+def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def compact(batch: pa.RecordBatch, parent_bytes: int, batch_bytes: int | None = None) -> pa.RecordBatch:
+    """A copy where `batch` is a small slice of a large parent, which it would keep alive as long as it waits.
+    `batch_bytes`: its own size, where it is known already."""
+    if (batch.nbytes if batch_bytes is None else batch_bytes) * _RETAINED_MAX >= parent_bytes:
+        return batch
+    return pa.ipc.read_record_batch(batch.serialize(), batch.schema)
+
+
+def as_messages(captured: Sequence[CapturedRows], schema: pa.Schema) -> list[tuple[int, int, Any]]:
+    """(first, rows, Arrow IPC message) of captured rows: received messages as they are, the rest encoded, with
+    neighbours joined."""
+    messages: list[tuple[int, int, Any]] = []
+    run: list[pa.RecordBatch] = []
+    run_first = run_rows = 0
+
+    def close_run() -> None:
+        if run:
+            messages.append((run_first, run_rows, joined(run).serialize()))
+            run.clear()
+
+    for first, rows, skip, payload in captured:
+        whole_message = not isinstance(payload, pa.RecordBatch)
+        batch = as_batch(payload, schema)
+        if whole_message and rows == batch.num_rows:
+            close_run()
+            messages.append((first, rows, payload))
+            continue
+        if run and run_first + run_rows != first:
+            close_run()
+        if not run:
+            run_first, run_rows = first, 0
+        run.append(batch.slice(skip, rows))
+        run_rows += rows
+    close_run()
+    return messages

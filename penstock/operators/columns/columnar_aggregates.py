@@ -1,0 +1,329 @@
+"""Built-in aggregates over columns: what each keeps for a key, and how a slice of rows is folded into it.
+
+Nulls are ignored, as in SQL: `count("x")` counts what is not null, and the sum, minimum, maximum or mean of nothing but
+nulls is null. Sums of whole numbers are exact: one that leaves 64 bits fails the job instead of wrapping. Sums of
+floats are added in the order of the rows. A minimum or maximum of floats ignores NaN, unless there is nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from penstock.graph.columns import Aggregate
+from penstock.operators.columns.columnar_slots import Scratch, SlotRuns
+from penstock.state.columnar.slot_arrays import Array, Slots
+from penstock.state.columnar.table import ColumnTable, ValueColumn
+
+INT64_END = 2**63
+
+
+class SumOverflow(ArithmeticError):
+    """`slot` has the key whose sum left 64 bits."""
+
+    def __init__(self, slot: int) -> None:
+        super().__init__()
+        self.slot = slot
+
+
+@dataclass(frozen=True)
+class Given:
+    """The aggregated column of a slice; `valid` None: it has no nulls, and else their values mean nothing."""
+
+    values: Array
+    valid: npt.NDArray[np.bool_] | None
+
+
+class Accumulator:
+    """One aggregate of one operator. `take` comes before rows become slots, `fold` or `scan` after; `first` is the
+    place of its columns among the table's values."""
+
+    def __init__(self, aggregate: Aggregate, type: pa.DataType | None, first: int) -> None:
+        self.aggregate = aggregate
+        self.first = first
+        self.columns = self._columns(type)
+
+    def _columns(self, type: pa.DataType | None) -> list[ValueColumn]:
+        raise NotImplementedError
+
+    @property
+    def written(self) -> range:
+        return range(self.first, self.first + len(self.columns))
+
+    def restored(self, table: ColumnTable) -> None:
+        """Looks at what was restored."""
+
+    def take(self, batch: pa.RecordBatch) -> Given:
+        raise NotImplementedError
+
+    def fold(self, table: ColumnTable, slots: Slots, given: Given) -> None:
+        """Rows into the state of their slots. Raises `SumOverflow`."""
+        raise NotImplementedError
+
+    def scan(self, table: ColumnTable, runs: SlotRuns, given: Given) -> pa.Array:
+        """Rows into the state of their slots, one after the other; returns the aggregate after each row. Raises
+        `SumOverflow`."""
+        raise NotImplementedError
+
+    def result(self, table: ColumnTable, slots: Slots) -> pa.Array:
+        raise NotImplementedError
+
+    def _column(self, name: str, dtype: npt.DTypeLike, initial: Any) -> ValueColumn:
+        return ValueColumn(f"{self.aggregate.name}.{name}", dtype, initial)
+
+
+class Count(Accumulator):
+    def _columns(self, type: pa.DataType | None) -> list[ValueColumn]:
+        return [self._column("count", np.int64, 0)]
+
+    def take(self, batch: pa.RecordBatch) -> Given:
+        column = self.aggregate.column
+        if self.aggregate.merges_counts:
+            return Given(numbers(batch.column(column)), None)
+        if column is None or not (array := batch.column(column)).null_count:
+            return Given(np.ones(batch.num_rows, np.int64), None)
+        return Given(_valid(array).astype(np.int64), None)
+
+    def fold(self, table: ColumnTable, slots: Slots, given: Given) -> None:
+        np.add.at(table.values[self.first], slots, given.values)
+
+    def scan(self, table: ColumnTable, runs: SlotRuns, given: Given) -> pa.Array:
+        return pa.array(runs.sums(table.values[self.first], given.values))
+
+    def result(self, table: ColumnTable, slots: Slots) -> pa.Array:
+        return pa.array(table.values[self.first][slots])
+
+
+class _Nullable(Accumulator):
+    """Keeps a value, and whether there has been one. The latter is written only once there has been a null."""
+
+    _value: ValueColumn
+
+    def _columns(self, type: pa.DataType | None) -> list[ValueColumn]:
+        assert type is not None
+        self._type = type
+        self._value = self._value_column(type)
+        self._seen = self._column("seen", np.bool_, True)
+        return [self._value, self._seen]
+
+    def _value_column(self, type: pa.DataType) -> ValueColumn:
+        raise NotImplementedError
+
+    @property
+    def _nulls_possible(self) -> bool:
+        return self._seen.initial is False
+
+    def restored(self, table: ColumnTable) -> None:
+        if not table.values[self.first + 1][: table.slots_end].all():
+            self._seen.initial = False
+
+    def take(self, batch: pa.RecordBatch) -> Given:
+        array = batch.column(self.aggregate.column)
+        if not array.null_count:
+            return Given(numbers(array), None)
+        self._seen.initial = False
+        return Given(numbers(array), _valid(array))
+
+    def _mark_seen(self, table: ColumnTable, slots: Slots, valid: npt.NDArray[np.bool_] | None) -> None:
+        if self._nulls_possible:
+            table.values[self.first + 1][slots if valid is None else slots[valid]] = True
+
+    def _identity_for_nulls(self, given: Given) -> Array:
+        if given.valid is None:
+            return given.values
+        return np.where(given.valid, given.values, np.asarray(self._value.initial, given.values.dtype))
+
+    def _scan_seen(self, table: ColumnTable, runs: SlotRuns, given: Given) -> Array | None:
+        """Where the aggregate is null, after each row; None: nowhere. Also marks what has been seen."""
+        if not self._nulls_possible:
+            return None
+        if given.valid is None:
+            self._mark_seen(table, runs.slots, None)
+            return None
+        seen = runs.folded(np.logical_or, table.values[self.first + 1], given.valid)
+        return ~seen
+
+    def _as_output(self, values: Array, nulls: Array | None) -> pa.Array:
+        raise NotImplementedError
+
+    def result(self, table: ColumnTable, slots: Slots) -> pa.Array:
+        value, seen = table.values[self.first : self.first + 2]
+        return self._as_output(value[slots], ~seen[slots] if self._nulls_possible else None)
+
+
+class IntegerSum(_Nullable):
+    def _value_column(self, type: pa.DataType) -> ValueColumn:
+        self._largest = 0
+        """No sum is further from 0; checked exactly once that does not say enough."""
+        self._exactly = False
+        return self._column("sum", np.int64, 0)
+
+    def restored(self, table: ColumnTable) -> None:
+        super().restored(table)
+        self._largest = _largest(table.values[self.first][: table.slots_end])
+
+    def _fits(self, table: ColumnTable, values: Array) -> bool:
+        """Whether no sum can leave 64 bits by these values, as far as can be said without looking at each."""
+        if self._exactly:
+            return False
+        added = _largest(values) * len(values)
+        self._largest += added
+        if self._largest >= INT64_END:
+            self._largest = _largest(table.values[self.first][: table.slots_end]) + added
+            self._exactly = self._largest >= INT64_END
+        return not self._exactly
+
+    def _check(self, table: ColumnTable, runs: SlotRuns, values: Array, only_at_the_end: bool) -> None:
+        slot = runs.leaves_int64(table.values[self.first], values, only_at_the_end)
+        if slot is not None:
+            raise SumOverflow(slot)
+
+    def fold(self, table: ColumnTable, slots: Slots, given: Given) -> None:
+        values = self._identity_for_nulls(given)
+        if not self._fits(table, values):
+            self._check(table, SlotRuns(slots, table.slots_end, Scratch()), values, only_at_the_end=True)
+        np.add.at(table.values[self.first], slots, values)
+        self._mark_seen(table, slots, given.valid)
+
+    def scan(self, table: ColumnTable, runs: SlotRuns, given: Given) -> pa.Array:
+        values = self._identity_for_nulls(given)
+        if not self._fits(table, values):
+            self._check(table, runs, values, only_at_the_end=False)
+        sums = runs.sums(table.values[self.first], values)
+        return self._as_output(sums, self._scan_seen(table, runs, given))
+
+    def _as_output(self, values: Array, nulls: Array | None) -> pa.Array:
+        return pa.array(values, mask=nulls)
+
+
+class FloatSum(_Nullable):
+    def _value_column(self, type: pa.DataType) -> ValueColumn:
+        # -0.0 is what leaves every number as it is: the sum of -0.0 is -0.0.
+        return self._column("sum", np.float64, -0.0)
+
+    def fold(self, table: ColumnTable, slots: Slots, given: Given) -> None:
+        with np.errstate(invalid="ignore", over="ignore"):
+            np.add.at(table.values[self.first], slots, self._identity_for_nulls(given))
+        self._mark_seen(table, slots, given.valid)
+
+    def scan(self, table: ColumnTable, runs: SlotRuns, given: Given) -> pa.Array:
+        sums = runs.folded(np.add, table.values[self.first], self._identity_for_nulls(given))
+        return self._as_output(sums, self._scan_seen(table, runs, given))
+
+    def _as_output(self, values: Array, nulls: Array | None) -> pa.Array:
+        return pa.array(values, mask=nulls)
+
+
+class Extreme(_Nullable):
+    """The least or greatest value: numbers, dates, times and timestamps."""
+
+    def _value_column(self, type: pa.DataType) -> ValueColumn:
+        least = self.aggregate.function == "min"
+        self._ufunc: np.ufunc
+        if kinds.is_floating(type):
+            self._ufunc = np.fmin if least else np.fmax
+            return self._column(self.aggregate.function, np.float64, np.nan)
+        self._ufunc = np.minimum if least else np.maximum
+        return self._column(self.aggregate.function, np.int64, INT64_END - 1 if least else -INT64_END)
+
+    def fold(self, table: ColumnTable, slots: Slots, given: Given) -> None:
+        self._ufunc.at(table.values[self.first], slots, self._identity_for_nulls(given))
+        self._mark_seen(table, slots, given.valid)
+
+    def scan(self, table: ColumnTable, runs: SlotRuns, given: Given) -> pa.Array:
+        found = runs.folded(self._ufunc, table.values[self.first], self._identity_for_nulls(given))
+        return self._as_output(found, self._scan_seen(table, runs, given))
+
+    def _as_output(self, values: Array, nulls: Array | None) -> pa.Array:
+        if kinds.is_temporal(self._type):
+            width = np.dtype(f"int{self._type.bit_width}")
+            return pa.array(values.astype(width, copy=False), mask=nulls).view(self._type)
+        if nulls is not None:
+            values = np.where(nulls, values.dtype.type(0), values)  # what stands for nothing may not fit
+        return pa.array(values, mask=nulls).cast(self._type)
+
+
+class Mean(Accumulator):
+    """In double precision; the sum is added in the order of the rows."""
+
+    def _columns(self, type: pa.DataType | None) -> list[ValueColumn]:
+        return [self._column("sum", np.float64, 0.0), self._column("count", np.int64, 0)]
+
+    def take(self, batch: pa.RecordBatch) -> Given:
+        array = batch.column(self.aggregate.column)
+        if not array.null_count:
+            return Given(numbers(array).astype(np.float64, copy=False), None)
+        return Given(numbers(array).astype(np.float64, copy=False), _valid(array))
+
+    def _parts(self, given: Given) -> tuple[Array, Array]:
+        if given.valid is None:
+            return given.values, np.ones(len(given.values), np.int64)
+        return np.where(given.valid, given.values, 0.0), given.valid.astype(np.int64)
+
+    def fold(self, table: ColumnTable, slots: Slots, given: Given) -> None:
+        values, counts = self._parts(given)
+        with np.errstate(invalid="ignore", over="ignore"):
+            np.add.at(table.values[self.first], slots, values)
+        np.add.at(table.values[self.first + 1], slots, counts)
+
+    def scan(self, table: ColumnTable, runs: SlotRuns, given: Given) -> pa.Array:
+        values, counts = self._parts(given)
+        sums = runs.folded(np.add, table.values[self.first], values)
+        return _quotient(sums, runs.sums(table.values[self.first + 1], counts))
+
+    def result(self, table: ColumnTable, slots: Slots) -> pa.Array:
+        sums, counts = table.values[self.first : self.first + 2]
+        return _quotient(sums[slots], counts[slots])
+
+
+def _quotient(sums: Array, counts: Array) -> pa.Array:
+    nothing = counts == 0
+    return pa.array(sums / np.maximum(counts, 1), mask=nothing if nothing.any() else None)
+
+
+def _largest(values: Array) -> int:
+    return max(abs(int(np.maximum.reduce(values))), abs(int(np.minimum.reduce(values)))) if len(values) else 0
+
+
+def _valid(array: pa.Array) -> npt.NDArray[np.bool_]:
+    valid: npt.NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
+    return valid
+
+
+def numbers(array: pa.Array) -> Array:
+    """A column as int64 or float64, 0 in place of nulls."""
+    type = array.type
+    if kinds.is_temporal(type):
+        array = array.view(pa.int64() if type.bit_width == 64 else pa.int32())
+    if array.null_count:
+        array = array.fill_null(pa.scalar(0, array.type))
+    made: Array = array.to_numpy().astype(np.float64 if kinds.is_floating(type) else np.int64, copy=False)
+    return made
+
+
+def accumulators(aggregates: Sequence[Aggregate], schema: pa.Schema) -> list[Accumulator]:
+    """For input columns of this schema; types have been checked when the operator was declared."""
+    made: list[Accumulator] = []
+    first = 0
+    for aggregate in aggregates:
+        type = schema.field(aggregate.column).type if aggregate.column is not None else None
+        made.append(_accumulator_class(aggregate, type)(aggregate, type, first))
+        first += len(made[-1].columns)
+    return made
+
+
+def _accumulator_class(aggregate: Aggregate, type: pa.DataType | None) -> type[Accumulator]:
+    match aggregate.function:
+        case "count":
+            return Count
+        case "mean":
+            return Mean
+        case "sum":
+            return FloatSum if kinds.is_floating(type) else IntegerSum
+        case _:
+            return Extreme

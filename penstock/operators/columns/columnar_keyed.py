@@ -1,0 +1,94 @@
+"""Aggregates per key: rolling ones, with a row out for each row in, and what they share with those of windows."""
+
+from __future__ import annotations
+
+from typing import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.common.failures import OperatorFailure
+from penstock.common.typeinfo import KEY_GROUP_COLUMN, TIMESTAMP_COLUMN
+from penstock.graph.columns import Aggregate, AggregateSpec
+from penstock.graph.job_graph import Operator
+from penstock.operators.batches import TIMESTAMP_FIELD, row_type
+from penstock.operators.columns.columnar_aggregates import Given, SumOverflow, accumulators
+from penstock.operators.columns.columnar_operator import ColumnarOperator, Output
+from penstock.operators.columns.columnar_slots import Scratch, SlotRuns
+from penstock.state.columnar.backend import ColumnarStateBackend
+from penstock.state.columnar.table import ColumnTable, Found, ValueColumn
+
+STATE_NAME = "_aggregates"
+
+
+class KeyedAggregates(ColumnarOperator):
+    """`further_keys` are added to the key's columns, `further_values` to what is kept for it."""
+
+    def __init__(
+        self, operator: Operator, backend: ColumnarStateBackend, keys: Sequence[str], aggregates: Sequence[Aggregate],
+        further_keys: Sequence[pa.Field] = (), further_values: Sequence[ValueColumn] = (),
+    ) -> None:  # fmt: skip
+        super().__init__(operator)
+        self._backend = backend
+        self._keys = list(keys)
+        self._input_schema = row_type(operator.input_type).schema
+        self._output_schema = row_type(operator.output_type).schema
+        if operator.timestamped:
+            self._output_schema = self._output_schema.append(TIMESTAMP_FIELD)
+        self._accumulators = accumulators(aggregates, self._input_schema)
+        self._key_schema = pa.schema([self._input_schema.field(k) for k in keys] + list(further_keys))
+        self._values = [c for a in self._accumulators for c in a.columns] + list(further_values)
+        self.table: ColumnTable
+
+    def open(self) -> None:
+        self.table = self._backend.table(self.operator.uid, STATE_NAME, self._key_schema, self._values)
+        for accumulator in self._accumulators:
+            accumulator.restored(self.table)
+
+    def _take(self, batch: pa.RecordBatch) -> list[Given]:
+        """The aggregated columns. Before `_find`, because new keys may begin otherwise once there are nulls."""
+        return [a.take(batch) for a in self._accumulators]
+
+    def _find(self, keys: list[pa.Array], key_groups: np.ndarray) -> Found:
+        found = self.table.find_or_insert(self.table.rows(keys), key_groups)
+        self.table.touch(found.slots)
+        return found
+
+    def _key_groups(self, batch: pa.RecordBatch) -> np.ndarray:
+        groups: np.ndarray = batch.column(KEY_GROUP_COLUMN).to_numpy()
+        return groups
+
+    def _overflow(self, aggregate: Aggregate, slot: int) -> OperatorFailure:
+        key = ", ".join(
+            f"{name} = {array[0].as_py()!r:.80}"
+            for name, array in zip(self._keys, self.table.keys_of(np.array([slot])))
+        )
+        column = aggregate.declared_column or aggregate.column
+        told = (
+            f"sum({column!r}) of the key {key} does not fit in 64 bits: cast the column to a DOUBLE before it is "
+            "summed, or use mean"
+        )
+        return OperatorFailure(self.operator.name, ArithmeticError(told), ours=True)
+
+
+class RollingAggregates(KeyedAggregates):
+    def __init__(self, operator: Operator, backend: ColumnarStateBackend) -> None:
+        spec: AggregateSpec = operator.function
+        super().__init__(operator, backend, spec.keys, spec.aggregates)
+        self._scratch = Scratch()
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[Output]:
+        given = self._take(batch)
+        keys = [batch.column(k) for k in self._keys]
+        slots = self._find(keys, self._key_groups(batch)).slots
+        runs = SlotRuns(slots, self.table.slots_end, self._scratch)
+        columns = keys
+        for accumulator, values in zip(self._accumulators, given):
+            try:
+                columns.append(accumulator.scan(self.table, runs, values))
+            except SumOverflow as error:
+                raise self._overflow(accumulator.aggregate, error.slot) from None
+            self.table.settle(slots, accumulator.written)
+        if self.operator.timestamped:
+            columns.append(batch.column(TIMESTAMP_COLUMN))
+        yield None, pa.RecordBatch.from_arrays(columns, schema=self._output_schema)

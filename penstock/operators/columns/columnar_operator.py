@@ -1,0 +1,58 @@
+"""What a columnar operator is."""
+
+from __future__ import annotations
+
+from typing import Iterator, Sequence
+
+import pyarrow as pa
+
+from penstock.graph.job_graph import Operator
+from penstock.protocol.values.metadata import GroupFloor
+
+ROWS_PER_FIRED_GROUP = 16_384
+
+Output = tuple[str | None, pa.RecordBatch]
+"""(side output's tag, None for the main one; rows)"""
+
+
+class ColumnarOperator:
+    """One operator of a chain. Operators with windows stand at the head only."""
+
+    late_rows = 0
+    lacking_rows: int | None = None
+    """How many rows the batch lacks that the user's function waits for; None: it does not wait."""
+    taken_rows = 0
+    """How many rows `process` was given since the chain last set this to 0; counted where `lacking_rows` is known."""
+    max_latency_ms = 0.0
+    """How long rows may be held."""
+    began = False
+    """All rows that are held came since the chain last set this to False."""
+
+    def __init__(self, operator: Operator) -> None:
+        self.operator = operator
+
+    def open(self) -> None:
+        """Raises `OperatorFailure`, as all of them do."""
+
+    def close(self) -> None:
+        """Lets go of what `open` took."""
+
+    def set_time(self, current_ms: int, floors: Sequence[GroupFloor]) -> None:
+        """The event time that a restored operator goes on from."""
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[Output]:
+        """`batch` has rows."""
+        raise NotImplementedError
+
+    @property
+    def holds(self) -> bool:
+        """True while rows wait for their batch."""
+        return False
+
+    def settle(self) -> Iterator[Output]:
+        """Process the rows that wait, however few. Then `holds` is False."""
+        return iter(())
+
+    def on_watermark(self, watermark_ms: int) -> Iterator[pa.RecordBatch]:
+        """Groups of rows; an empty one where there was only state to drop."""
+        return iter(())

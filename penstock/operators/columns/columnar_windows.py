@@ -1,0 +1,217 @@
+"""Aggregates per key and tumbling window in event time.
+
+A window is one more column of the key. When the watermark has passed it, its rows are put out in bounded groups, and
+leave the state with them. With an allowed lateness they stay, marked as fired, until that has passed, too; a late row
+then fires its key's window again, once for each slice of rows.
+"""
+
+from __future__ import annotations
+
+from typing import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.common.failures import OperatorFailure
+from penstock.common.typeinfo import TIMESTAMP_COLUMN
+from penstock.graph.columns import WINDOW_START, WindowAggregateSpec
+from penstock.graph.job_graph import Operator
+from penstock.operators.columns.columnar_aggregates import SumOverflow
+from penstock.operators.columns.columnar_keyed import KeyedAggregates
+from penstock.operators.columns.columnar_operator import ROWS_PER_FIRED_GROUP, Output
+from penstock.operators.event_time.tumbling import Milliseconds, NoWindow, only_start, starts_of
+from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
+from penstock.protocol.values.elements import WATERMARK_MAX_MS
+from penstock.protocol.values.metadata import GroupFloor
+from penstock.state.columnar.backend import ColumnarStateBackend
+from penstock.state.columnar.slot_arrays import Slots
+from penstock.state.columnar.table import ValueColumn
+
+
+class WindowAggregates(KeyedAggregates):
+    def __init__(self, operator: Operator, backend: ColumnarStateBackend) -> None:
+        spec: WindowAggregateSpec = operator.function
+        self._spec = spec
+        self._stays = spec.allowed_lateness_ms > 0
+        fired = [ValueColumn("fired", np.bool_, False)] if self._stays else []
+        start = pa.field(WINDOW_START, pa.int64())
+        super().__init__(operator, backend, spec.keys, spec.aggregates, [start], fired)
+        self._fired = len(self._values) - 1
+        self._watermark_ms = WATERMARK_MIN_MS
+        self._floors: Milliseconds | None = None
+        self._slots_of: dict[int, list[Slots]] = {}
+        """By a window's start: all its slots."""
+        self._all_fired: set[int] = set()
+        """Windows that stay, and have fired for all their keys."""
+
+    def open(self) -> None:
+        super().open()
+        slots = self.table.live_slots()
+        self._add_windows(slots, self._starts_of(slots))
+
+    def set_time(self, current_ms: int, floors: Sequence[GroupFloor]) -> None:
+        self._watermark_ms = current_ms
+        if floors:
+            self._floors = np.full(max(f.end for f in floors), WATERMARK_MIN_MS, np.int64)
+            for floor in floors:
+                self._floors[floor.first : floor.end] = floor.watermark_ms
+
+    # ---- rows ----------------------------------------------------------------------------------------------------
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[Output]:
+        starts = self._starts(self._timestamps(batch))
+        key_groups = self._key_groups(batch)
+        reached_ms = self._reached(key_groups)
+        lateness_ms = self._spec.size_ms - 1 + self._spec.allowed_lateness_ms
+        if int(starts.min()) + lateness_ms <= self._latest(reached_ms):
+            # These sums must not leave 64 bits: what would be kept for longer is kept to the end of time.
+            lateness_ms = min(lateness_ms, WATERMARK_MAX_MS - max(int(starts.max()), 0))
+            late = starts + lateness_ms <= reached_ms
+            if late.any():
+                yield from self._late(batch.filter(pa.array(late)))
+                kept = ~late
+                batch, starts, key_groups = batch.filter(pa.array(kept)), starts[kept], key_groups[kept]
+                if not batch.num_rows:
+                    return
+                reached_ms = self._reached(key_groups)
+        given = self._take(batch)
+        found = self._find([*(batch.column(k) for k in self._keys), pa.array(starts)], key_groups)
+        slots = found.slots
+        self._add_windows(found.new_slots, starts[found.new_rows])
+        for accumulator, values in zip(self._accumulators, given):
+            try:
+                accumulator.fold(self.table, slots, values)
+            except SumOverflow as error:
+                raise self._overflow(accumulator.aggregate, error.slot) from None
+            self.table.settle(slots, accumulator.written)
+        if self._stays and int(starts.min()) + self._spec.size_ms - 1 <= self._latest(reached_ms):
+            again = np.unique(slots[starts + (self._spec.size_ms - 1) <= reached_ms])
+            for at in range(0, len(again), ROWS_PER_FIRED_GROUP):
+                yield None, self._fire(again[at : at + ROWS_PER_FIRED_GROUP])
+
+    def _timestamps(self, batch: pa.RecordBatch) -> Milliseconds:
+        index = batch.schema.get_field_index(TIMESTAMP_COLUMN)
+        if index < 0 or batch.column(index).null_count:
+            told = (
+                "a row has no timestamp, so it belongs to no window: give the stream event time before, by "
+                "assign_timestamps_and_watermarks(...) or the source's WatermarkStrategy"
+            )
+            raise OperatorFailure(self.operator.name, ValueError(told), ours=True)
+        timestamps: Milliseconds = batch.column(index).to_numpy()
+        return timestamps
+
+    def _starts(self, timestamps: Milliseconds) -> Milliseconds:
+        """Of the rows' windows."""
+        size_ms, offset_ms = self._spec.size_ms, self._spec.offset_ms
+        try:
+            start = only_start(timestamps, size_ms, offset_ms)
+        except NoWindow as error:
+            raise OperatorFailure(self.operator.name, error, ours=True) from None
+        return starts_of(timestamps, size_ms, offset_ms) if start is None else np.full(len(timestamps), start, np.int64)
+
+    def _reached(self, key_groups: npt.NDArray[np.uint16]) -> int | Milliseconds:
+        """The event time of each row: no key sees it run backwards."""
+        floors = self._floors
+        if floors is None:
+            return self._watermark_ms
+        reached: Milliseconds = np.maximum(floors[np.minimum(key_groups, len(floors) - 1)], self._watermark_ms)
+        reached[key_groups >= len(floors)] = self._watermark_ms
+        return reached
+
+    @staticmethod
+    def _latest(reached_ms: int | Milliseconds) -> int:
+        return reached_ms if isinstance(reached_ms, int) else int(reached_ms.max())
+
+    def _late(self, batch: pa.RecordBatch) -> Iterator[Output]:
+        if self._spec.late_tag is None:
+            self.late_rows += batch.num_rows if self._spec.rows_column is None else _sum(batch, self._spec.rows_column)
+        else:
+            # The row's own columns and its event time stand first.
+            yield self._spec.late_tag, batch.select(list(range(len(self._input_schema) + 1)))
+
+    def _add_windows(self, slots: Slots, starts: Milliseconds) -> None:
+        if not len(slots):
+            return
+        order = np.argsort(starts, kind="stable")
+        slots, starts = slots[order], starts[order]
+        cuts = [0, *(np.flatnonzero(starts[1:] != starts[:-1]) + 1).tolist(), len(starts)]
+        for begin, end in zip(cuts, cuts[1:]):
+            start = int(starts[begin])
+            self._slots_of.setdefault(start, []).append(slots[begin:end])
+            self._all_fired.discard(start)
+
+    # ---- watermarks ----------------------------------------------------------------------------------------------
+
+    def on_watermark(self, watermark_ms: int) -> Iterator[pa.RecordBatch]:
+        self._watermark_ms = max(self._watermark_ms, watermark_ms)
+        if self._floors is not None and int(self._floors.max()) <= self._watermark_ms:
+            self._floors = None
+        due = self._past(self._spec.size_ms - 1)
+        if not self._stays:
+            for slots in self._taken(due):
+                made = self._result(slots)
+                self.table.remove(slots)
+                yield made
+            return
+        for start in due:
+            if start not in self._all_fired:
+                yield from self._fire_window(start)
+        for slots in self._taken(self._past(self._spec.size_ms - 1 + self._spec.allowed_lateness_ms)):
+            self.table.remove(slots)
+            yield pa.RecordBatch.from_pylist([], schema=self._output_schema)
+
+    def _past(self, after_ms: int) -> list[int]:
+        return sorted(start for start in self._slots_of if start + after_ms <= self._watermark_ms)
+
+    def _taken(self, starts: list[int]) -> Iterator[Slots]:
+        """Takes the slots of these windows out of the books, in groups; several small windows make one."""
+        waiting: list[Slots] = []
+        count = 0
+        for start in starts:
+            parts = self._slots_of[start]
+            while parts:
+                part = parts.pop()
+                if len(part) > (room := ROWS_PER_FIRED_GROUP - count):
+                    parts.append(part[room:])
+                    part = part[:room]
+                if not parts:
+                    del self._slots_of[start]
+                    self._all_fired.discard(start)
+                waiting.append(part)
+                count += len(part)
+                if count == ROWS_PER_FIRED_GROUP:
+                    yield np.concatenate(waiting)
+                    waiting, count = [], 0
+        if waiting:
+            yield np.concatenate(waiting)
+
+    def _fire_window(self, start: int) -> Iterator[pa.RecordBatch]:
+        slots = np.concatenate(self._slots_of[start])
+        slots = slots[~self.table.values[self._fired][slots]]
+        for at in range(0, len(slots), ROWS_PER_FIRED_GROUP):
+            if at + ROWS_PER_FIRED_GROUP >= len(slots):
+                self._all_fired.add(start)
+            yield self._fire(slots[at : at + ROWS_PER_FIRED_GROUP])
+        self._all_fired.add(start)
+
+    def _fire(self, slots: Slots) -> pa.RecordBatch:
+        self.table.touch(slots)
+        self.table.values[self._fired][slots] = True
+        self.table.settle(slots, [self._fired])
+        return self._result(slots)
+
+    def _result(self, slots: Slots) -> pa.RecordBatch:
+        keys = self.table.keys_of(slots)
+        ends = keys[-1].to_numpy() + self._spec.size_ms
+        columns = [*keys, pa.array(ends), *(a.result(self.table, slots) for a in self._accumulators)]
+        columns.append(pa.array(ends - 1))
+        return pa.RecordBatch.from_arrays(columns, schema=self._output_schema)
+
+    def _starts_of(self, slots: Slots) -> Milliseconds:
+        starts: Milliseconds = self.table.keys_of(slots)[-1].to_numpy()
+        return starts
+
+
+def _sum(batch: pa.RecordBatch, column: str) -> int:
+    return int(batch.column(column).to_numpy().sum())

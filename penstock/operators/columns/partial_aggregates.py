@@ -1,0 +1,153 @@
+"""The first phase of a window in two phases: rows become one for each key and window.
+
+Slices are small, so a key would hardly repeat in one; rows are held until there are enough of them. Whatever follows
+them on the edge, an event or a barrier, lets them go before (`ResultPartition.settle`), so that they are in no state,
+and a checkpoint knows nothing of it. Where it would not pay, because rows are few or keys hardly repeat, each row
+becomes a row of its own in the same form.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.common.typeinfo import TIMESTAMP_COLUMN
+from penstock.graph.columns import Aggregate
+from penstock.graph.two_phases import PartialAggregates
+from penstock.operators.batches import TIMESTAMP_FIELD
+from penstock.operators.event_time.tumbling import NoWindow, only_start, starts_of
+
+GROUPED_ROWS_MIN = 4096
+"""A grouping costs as much as sending some thousand rows, however few it is given."""
+REPEATS_MIN = 4
+"""A grouping costs half of what a row costs on its way to the window, so keys have to repeat more often than that."""
+HELD_ROWS_MAX = 65_536
+"""They are grouped at once, which must not take longer than a slice does."""
+_HELD_BYTES_MAX = 8 << 20
+_PAUSE_BATCHES_MAX = 64
+
+
+class PartialAggregator:
+    """Of one output edge."""
+
+    def __init__(self, spec: PartialAggregates) -> None:
+        self._spec = spec
+        self._untimed_schema = spec.row_type.schema
+        self._schema = self._untimed_schema.append(TIMESTAMP_FIELD)
+        # Of these, a sum of a batch may leave 64 bits.
+        self._wide_sums = [
+            a.column for a in spec.aggregates
+            if a.function == "sum" and spec.given_type.schema.field(a.column).type.bit_width == 64
+        ]  # fmt: skip
+        self._pause_batches = 1
+        """Of the next pause: twice that of the one before, as long as keys hardly repeat."""
+        self._paused_rows = 0
+        """How many are let through before grouping is tried again."""
+        used = [*spec.keys, *(a.column for a in spec.aggregates if a.column is not None), TIMESTAMP_COLUMN]
+        self._used = list(dict.fromkeys(used))
+        self._held: list[pa.RecordBatch] = []
+        self._held_rows = self._held_bytes = 0
+
+    @property
+    def holds(self) -> bool:
+        return bool(self._held)
+
+    def add(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        """What leaves now, `batch` the last if it does not wait. A row without time or with a null key never waits."""
+        if self._paused_rows or not self._is_complete(batch):
+            return [*self.settle(), self.of(batch)]
+        held = batch.select(self._used)
+        self._held.append(held)
+        self._held_rows += held.num_rows
+        self._held_bytes += held.nbytes
+        full = self._held_rows >= HELD_ROWS_MAX or self._held_bytes >= _HELD_BYTES_MAX
+        return self.settle() if full else []
+
+    def settle(self) -> list[pa.RecordBatch]:
+        """What is held, added up, to leave now. Nothing is held then."""
+        if not self._held:
+            return []
+        rows = self._held[0] if len(self._held) == 1 else pa.concat_batches(self._held)
+        self._held.clear()
+        self._held_rows = self._held_bytes = 0
+        return [self.of(rows)]
+
+    def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """`batch` added up where that pays, else row for row. It has the columns of the given type, and
+        TIMESTAMP_COLUMN where the edge is timestamped."""
+        if self._paused_rows:
+            self._paused_rows = max(0, self._paused_rows - batch.num_rows)
+            return self._each(batch)
+        if batch.num_rows < GROUPED_ROWS_MIN or not self._can_group(batch):
+            return self._each(batch)
+        try:
+            made = self._grouped(batch)
+        except NoWindow:
+            return self._each(batch)
+        if REPEATS_MIN * made.num_rows > batch.num_rows:
+            self._paused_rows = self._pause_batches * batch.num_rows
+            self._pause_batches = min(2 * self._pause_batches, _PAUSE_BATCHES_MAX)
+        else:
+            self._pause_batches = 1
+        return made
+
+    def _can_group(self, batch: pa.RecordBatch) -> bool:
+        """What is wrong with a row is told of that row, by who looks at it next; and a batch's sum may leave 64 bits
+        where that of the window does not."""
+        if not self._is_complete(batch):
+            return False
+        for column in self._wide_sums:
+            ends = pc.min_max(batch.column(column)).as_py()
+            if ends["min"] is not None and max(-ends["min"], ends["max"]) * batch.num_rows >= 2**63:
+                return False
+        return True
+
+    def _is_complete(self, batch: pa.RecordBatch) -> bool:
+        index = batch.schema.get_field_index(TIMESTAMP_COLUMN)
+        if index < 0 or batch.column(index).null_count:
+            return False
+        return not any(batch.column(key).null_count for key in self._spec.keys)
+
+    def _each(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        ones = pa.repeat(pa.scalar(1, pa.int64()), batch.num_rows)
+        columns = [batch.column(key) for key in self._spec.keys]
+        for aggregate in self._spec.aggregates:
+            columns.append(ones if aggregate.column is None else _of_each(aggregate, batch.column(aggregate.column)))
+        columns.append(ones)
+        if TIMESTAMP_COLUMN not in batch.schema.names:
+            return pa.RecordBatch.from_arrays(columns, schema=self._untimed_schema)
+        return pa.RecordBatch.from_arrays([*columns, batch.column(TIMESTAMP_COLUMN)], schema=self._schema)
+
+    def _grouped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        spec = self._spec
+        timestamps = batch.column(TIMESTAMP_COLUMN).to_numpy()
+        start = only_start(timestamps, spec.size_ms, spec.offset_ms)
+        given = {f"key {n}": batch.column(key) for n, key in enumerate(spec.keys)}
+        if start is None:
+            given["start"] = pa.array(starts_of(timestamps, spec.size_ms, spec.offset_ms))
+        groups = list(given)
+        calls: dict[str, tuple[str | list[str], str]] = {"count_all": ([], "count_all")}
+        made_by = []
+        for n, aggregate in enumerate(spec.aggregates):
+            if aggregate.column is None:
+                made_by.append("count_all")
+                continue
+            given[f"value {n}"] = batch.column(aggregate.column)
+            made_by.append(f"value {n}_{aggregate.function}")
+            calls[made_by[-1]] = (f"value {n}", aggregate.function)
+        table = pa.table(given).group_by(groups, use_threads=False).aggregate(list(calls.values()))
+        # Batches of a table share its chunks; of one batch's groups there is one.
+        made = table.combine_chunks().to_batches()[0]
+        starts = made.column("start") if start is None else pa.repeat(pa.scalar(start, pa.int64()), made.num_rows)
+        columns = [made.column(name) for name in (*groups[: len(spec.keys)], *made_by, "count_all")]
+        return pa.RecordBatch.from_arrays([*columns, starts], schema=self._schema)
+
+
+def _of_each(aggregate: Aggregate, array: pa.Array) -> pa.Array:
+    match aggregate.function:
+        case "count":
+            return array.is_valid().cast(pa.int64())
+        case "sum":
+            return array.cast(pa.int64())
+        case _:
+            return array

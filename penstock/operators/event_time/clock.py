@@ -1,0 +1,93 @@
+"""What a subtask knows and says about event time: from its inputs or its own generators in, to its outputs out."""
+
+from __future__ import annotations
+
+import math
+from typing import Callable
+
+from penstock.datastream.connectors.base import SourceReader
+from penstock.operators.event_time.generation import WatermarkGeneration
+from penstock.operators.event_time.progress import EventTime
+from penstock.protocol.channel.watermark_valve import WatermarkValve
+from penstock.protocol.values.elements import WATERMARK_MAX_MS, Active, Idle, InBandEvent, Watermark
+
+
+class SubtaskClock:
+    """`generation` is there where the vertex generates its watermarks itself. `emit` puts an event on all outputs;
+    `says_time`: whether they carry event time at all."""
+
+    def __init__(
+        self, valve: WatermarkValve, says_time: bool, emit: Callable[[InBandEvent], None],
+        monotonic_ms: Callable[[], float],
+    ) -> None:  # fmt: skip
+        self.valve = valve
+        self.time = EventTime()
+        self.generation: WatermarkGeneration | None = None
+        self.said_idle = False
+        self._has_ended = False
+        self._says_time = says_time
+        self._emit = emit
+        self._monotonic_ms = monotonic_ms
+
+    def on_inputs(self, watermark_ms: int | None) -> None:
+        """What the valve said after an event. Where we have generators of our own, only the end counts."""
+        if self.generation is None:
+            if watermark_ms is not None:
+                self.time.advance(watermark_ms)
+            self.say_idle(self.valve.is_idle)
+        elif watermark_ms == WATERMARK_MAX_MS:
+            self.end()
+
+    def on_splits(self, reader: SourceReader) -> None:
+        """The reader has been given splits; nothing of them has been read."""
+        if self.generation is not None:
+            self.generation.queued_splits = reader.queued_splits
+            self.generation.wait_for(reader.splits_in_hand())
+
+    def end(self) -> None:
+        """Nothing more will come: event time goes to its end. The generators' last watermark comes before it, as in
+        Flink, so that timers up to it see no later time."""
+        if self.generation is not None and not self._has_ended:
+            self.time.advance(min(self.generation.finish(), WATERMARK_MAX_MS))
+        self._has_ended = True
+        if not self.time.behind:
+            self.time.advance(WATERMARK_MAX_MS)
+
+    def pause(self) -> None:
+        """Nothing can be read for a while, so nobody becomes idle of it."""
+        if self.generation is not None:
+            self.generation.pause()
+
+    def tick(self) -> bool:
+        """Asks our own generators. Returns whether time has advanced."""
+        generation = self.generation
+        if generation is None:
+            return False
+        if generation.advance(self._monotonic_ms()):
+            self.time.advance(generation.watermark_ms)
+        if not self.time.behind:
+            self.say_idle(generation.idle)
+        return self.time.behind
+
+    def say_watermark(self) -> None:
+        """All that was due has fired. The last watermark goes with the end of data."""
+        self.time.emitted_ms = self.time.current_ms
+        if self.time.emitted_ms < WATERMARK_MAX_MS:
+            self.say_idle(False)
+            self._emit(Watermark(self.time.emitted_ms))
+        if self._has_ended:
+            self.time.advance(WATERMARK_MAX_MS)
+
+    def say_idle(self, idle: bool) -> None:
+        if idle != self.said_idle and self._says_time:
+            self.said_idle = idle
+            self._emit(Idle() if idle else Active())
+
+    def on_quiet(self) -> float | None:
+        """There is nothing to do. In how many ms our own generators want to be asked; None: never, without
+        a row (`pipeline.auto-watermark-interval` is 0)."""
+        if self.generation is None:
+            return None
+        self.generation.on_quiet()
+        wait_ms = self.generation.next_deadline_ms() - self._monotonic_ms()
+        return max(0.1, wait_ms) if math.isfinite(wait_ms) else None

@@ -1,0 +1,278 @@
+"""The clock of a vertex that generates its own watermarks: timestamps for its rows, a generator per split.
+
+Timestamps are assigned when rows enter the chain. The generators hear of rows when their slice is through, so that a
+snapshot never has seen more rows than have been processed; and a watermark follows the rows that it was made of.
+
+Each split is idle for itself: the watermark is the minimum over the splits that are not, and the output is idle when
+all splits are. After a restore, every split has the whole timeout again.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Container, Iterable, Sequence
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.common.failures import USER_ERRORS, OperatorFailure
+from penstock.common.typeinfo import TIMESTAMP_COLUMN, TypeInformation
+from penstock.common.watermark_generator import (
+    NO_TIMESTAMP,
+    MaxTimestampGenerator,
+    Watermark,
+    WatermarkGenerator,
+    WatermarkOutput,
+)
+from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.graph.job_graph import Operator
+from penstock.operators.event_time.idleness import NEVER_MS, IdleTimers
+from penstock.protocol.values.elements import WATERMARK_MAX_MS
+
+
+class _SplitState(msgspec.Struct):
+    split: str
+    watermark_ms: int
+    idle: bool
+    generator: bytes
+
+
+class _Split(WatermarkOutput):
+    """One generator, and what it has said. `idle` is what the generator says itself; `silent`: nothing came of the
+    split for the timeout."""
+
+    def __init__(self, generator: WatermarkGenerator) -> None:
+        self.generator = generator
+        self.watermark_ms = NO_TIMESTAMP
+        self.idle = False
+        self.silent = False
+
+    def emit_watermark(self, watermark: Watermark) -> None:
+        if not isinstance(watermark, Watermark):
+            raise TypeError(f"emit_watermark() takes a Watermark, e.g. Watermark(event_timestamp); got {watermark!r}")
+        self.watermark_ms = max(self.watermark_ms, watermark.timestamp)
+        self.idle = False
+
+    def mark_idle(self) -> None:
+        self.idle = True
+
+    def mark_active(self) -> None:
+        self.idle = False
+
+
+class WatermarkGeneration:
+    """`row_type` is of the rows that get their timestamps here. `monotonic_ms` measures idleness."""
+
+    def __init__(
+        self, operator: Operator, row_type: TypeInformation, interval_ms: float, monotonic_ms: Callable[[], float]
+    ) -> None:
+        assert operator.watermark_strategy is not None
+        self.operator = operator
+        self._strategy: WatermarkStrategy = operator.watermark_strategy
+        self._type = row_type
+        self._interval_ms = interval_ms
+        self._monotonic_ms = monotonic_ms
+        self._splits: dict[str, _Split] = {}
+        self._extract = self._strategy.extract_timestamp
+        timeout = self._strategy.idle_timeout
+        self._idle_timers = IdleTimers(NEVER_MS if timeout is None else timeout.ms, monotonic_ms)
+        self.queued_splits: Callable[[], Sequence[str]] = tuple
+        """Those that wait behind others in the reader's hand."""
+        self.next_periodic_ms = monotonic_ms() + interval_ms if interval_ms > 0 else float("inf")
+        self.watermark_ms = NO_TIMESTAMP
+        self.idle = False
+
+    # ---- timestamps ---------------------------------------------------------------------------------------------
+
+    def of_rows(self, rows: Sequence[Any], batch: pa.RecordBatch) -> list[int | None]:
+        """The timestamps of `batch`, whose rows are `rows`. Raises `OperatorFailure` that shows the row."""
+        if self._extract is None:
+            return self.of_batch(batch).to_pylist()  # type: ignore[no-any-return]
+        extract = self._extract
+        given = self._given(batch)
+        try:
+            if given is None:
+                found = [extract(row, NO_TIMESTAMP) for row in rows]
+            else:
+                found = [extract(r, NO_TIMESTAMP if t is None else t) for r, t in zip(rows, given.to_pylist())]
+        except USER_ERRORS as error:
+            raise OperatorFailure(f"{self.operator.name} (its timestamp assigner)", error) from error
+        if not all(type(timestamp_ms) is int for timestamp_ms in found):
+            found = [_whole(timestamp_ms, row, self.operator.name) for timestamp_ms, row in zip(found, rows)]
+        if found and (min(found) < NO_TIMESTAMP or max(found) > WATERMARK_MAX_MS):
+            raise self._leaves_64_bits(found, rows)
+        return found  # type: ignore[return-value]
+
+    def _leaves_64_bits(self, found: Sequence[int], rows: Sequence[Any]) -> OperatorFailure:
+        at = next(i for i, stamp in enumerate(found) if not NO_TIMESTAMP <= stamp <= WATERMARK_MAX_MS)
+        message = f"a row's timestamp (milliseconds since the epoch) must fit in 64 bits, got {found[at]}"
+        return OperatorFailure(self.operator.name, ValueError(f"{message}; the row was {rows[at]!r:.200}"), ours=True)
+
+    def of_batch(self, batch: pa.RecordBatch) -> pa.Array:
+        """The same as a column, without a look at the rows where the strategy needs none."""
+        if self._extract is not None:
+            return pa.array(self.of_rows(self._type.decode(batch), batch), pa.int64())
+        column = self._strategy.timestamp_column
+        found = self._given(batch) if column is None else batch.column(column)
+        if found is None:
+            return pa.nulls(batch.num_rows, pa.int64())
+        if pa.types.is_timestamp(found.type):
+            found = _milliseconds(found)
+        if column is not None and found.null_count:
+            row = pc.index(pc.is_null(found), True).as_py()
+            shown = self._type.decode(batch.slice(row, 1))[0]
+            _whole(None, shown, self.operator.name)
+        return found
+
+    @staticmethod
+    def _given(batch: pa.RecordBatch) -> pa.Array | None:
+        place = batch.schema.get_field_index(TIMESTAMP_COLUMN)
+        return None if place < 0 else batch.column(place)
+
+    # ---- watermarks ---------------------------------------------------------------------------------------------
+
+    def on_rows(
+        self, split: str, rows: Callable[[], Sequence[Any]], timestamps: Sequence[int | None] | pa.Array
+    ) -> None:
+        """A slice of a split's rows is through. `rows` is asked for them only if the generator looks at rows."""
+        entry = self._splits.get(split) or self._start(split)
+        entry.idle = entry.silent = False
+        self._idle_timers.on_rows(split)
+        generator = entry.generator
+        if isinstance(generator, MaxTimestampGenerator):
+            largest = pc.max(timestamps).as_py() if isinstance(timestamps, pa.Array) else _largest(timestamps)
+            if largest is not None:
+                generator.on_max(largest)
+            return
+        stamps = timestamps.to_pylist() if isinstance(timestamps, pa.Array) else timestamps
+        try:
+            for row, timestamp_ms in zip(rows(), stamps):
+                generator.on_event(row, NO_TIMESTAMP if timestamp_ms is None else timestamp_ms, entry)
+        except USER_ERRORS as error:
+            raise OperatorFailure(f"{self.operator.name} (its watermark generator)", error) from error
+
+    def wait_for(self, splits: Iterable[str]) -> None:
+        """These are in hand. [One that nobody has begun lies behind the others in time: its rows would be late.]"""
+        for split in splits:
+            if split not in self._splits:
+                self._start(split)
+
+    def on_finished(self, splits: list[str]) -> None:
+        """Splits were read to their ends: nobody waits for their time any more."""
+        for split in splits:
+            entry = self._splits.pop(split, None)
+            self._idle_timers.end(split)
+            if entry is not None and not self._splits:
+                self._emit_periodically(entry)  # the last word of the last split is kept
+                self.watermark_ms = max(self.watermark_ms, entry.watermark_ms)
+
+    def on_quiet(self) -> None:
+        """There is nothing to read at the moment."""
+        self._idle_timers.on_quiet()
+
+    def pause(self) -> None:
+        """Nothing can be read until the next `advance`."""
+        self._idle_timers.pause()
+
+    def advance(self, now_ms: float) -> bool:
+        """Ask the generators, where it is time to. Returns whether the watermark has risen."""
+        self._idle_timers.advance(now_ms, self.queued_splits())
+        silent_now = [e for split, e in self._splits.items() if not e.silent and self._idle_timers.is_silent(split)]
+        if now_ms >= self.next_periodic_ms:
+            self.next_periodic_ms = now_ms + self._interval_ms
+            for entry in self._splits.values():
+                if not entry.silent:
+                    self._emit_periodically(entry)
+        elif self._interval_ms > 0:
+            for entry in silent_now:
+                self._emit_periodically(entry)  # what came before the silence is not kept back by it
+        has_risen = self._rise()
+        for entry in silent_now:
+            entry.silent = True
+        if silent_now:
+            has_risen = self._rise() or has_risen
+        for split, entry in self._splits.items():
+            entry.silent = entry.silent and self._idle_timers.is_silent(split)
+        entries = self._splits.values()
+        self.idle = all(e.idle or e.silent for e in entries) if entries else self._idle_timers.all_quiet
+        return has_risen
+
+    def finish(self) -> int:
+        """The input has ended. Returns the last watermark of the generators."""
+        for entry in self._splits.values():
+            if not entry.silent:
+                self._emit_periodically(entry)
+        self._rise()
+        return self.watermark_ms
+
+    def _rise(self) -> bool:
+        active = [entry.watermark_ms for entry in self._splits.values() if not (entry.idle or entry.silent)]
+        if not active or min(active) <= self.watermark_ms:
+            return False
+        self.watermark_ms = min(active)
+        return True
+
+    def next_deadline_ms(self) -> float:
+        """When `advance` may find something new without a row."""
+        return min(self.next_periodic_ms, self._idle_timers.next_deadline_ms())
+
+    def _start(self, split: str) -> _Split:
+        try:
+            entry = self._splits[split] = _Split(self._strategy.create_generator())
+        except USER_ERRORS as error:
+            raise OperatorFailure(f"{self.operator.name} (its watermark generator)", error) from error
+        self._idle_timers.start(split)
+        return entry
+
+    def _emit_periodically(self, entry: _Split) -> None:
+        try:
+            entry.generator.on_periodic_emit(entry)
+        except USER_ERRORS as error:
+            raise OperatorFailure(f"{self.operator.name} (its watermark generator)", error) from error
+
+    # ---- state --------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> list[bytes]:
+        """One item per split."""
+        return [
+            msgspec.msgpack.encode(_SplitState(name, split.watermark_ms, split.idle, split.generator.snapshot()))
+            for name, split in self._splits.items()
+        ]
+
+    def restore(self, items: list[bytes], emitted_ms: int, splits: Container[str] | None) -> None:
+        """`splits` at another parallelism: those that are ours now; the others, and what is bound to a subtask instead
+        of a split, are learned anew. None: everything is as it was."""
+        self.watermark_ms = emitted_ms
+        for item in items:
+            state = msgspec.msgpack.decode(item, type=_SplitState)
+            if splits is not None and (not state.split or state.split not in splits):
+                continue
+            entry = self._start(state.split)
+            entry.watermark_ms, entry.idle = state.watermark_ms, state.idle
+            try:
+                entry.generator.restore(state.generator)
+            except USER_ERRORS as error:
+                raise OperatorFailure(f"{self.operator.name} (its watermark generator)", error) from error
+
+
+def _milliseconds(instants: pa.Array) -> pa.Array:
+    """Since the epoch, rounded down. A cast rounds towards the epoch, which is the other way before 1970."""
+    earliest = pc.min(instants.cast(pa.int64())).as_py()
+    if earliest is not None and earliest < 0:
+        instants = pc.floor_temporal(instants, 1, "millisecond")
+    return pc.cast(instants, pa.timestamp("ms"), safe=False).cast(pa.int64())
+
+
+def _largest(timestamps: Sequence[int | None]) -> int | None:
+    try:
+        return max(timestamps)  # type: ignore[type-var]
+    except TypeError:
+        return max((t for t in timestamps if t is not None), default=None)
+
+
+def _whole(timestamp_ms: Any, row: Any, operator: str) -> int:
+    if isinstance(timestamp_ms, (int, np.integer)) and not isinstance(timestamp_ms, bool):
+        return int(timestamp_ms)
+    message = f"a row's timestamp must be an int (milliseconds since the epoch), got {timestamp_ms!r:.80}"
+    raise OperatorFailure(operator, TypeError(f"{message}; the row was {row!r:.200}"), ours=True)

@@ -1,0 +1,1 @@
+"""Operators that call a function for each row."""

@@ -1,0 +1,37 @@
+"""Which class runs which kind of row operator."""
+
+from __future__ import annotations
+
+from penstock.graph.job_graph import Operator
+from penstock.graph.logical import OperatorKind
+from penstock.operators.rows.row_functions import (
+    CoFlatMapOperator,
+    CoMapOperator,
+    CoProcessOperator,
+    FilterOperator,
+    FlatMapOperator,
+    MapOperator,
+    ProcessOperator,
+    ReduceOperator,
+    RowOperator,
+)
+from penstock.operators.rows.runtime_context import SubtaskRuntimeContext
+from penstock.operators.rows.windows import WindowOperator
+
+_OPERATORS: dict[OperatorKind, type[RowOperator]] = {
+    OperatorKind.MAP: MapOperator,
+    OperatorKind.FILTER: FilterOperator,
+    OperatorKind.FLAT_MAP: FlatMapOperator,
+    OperatorKind.PROCESS: ProcessOperator,
+    OperatorKind.KEYED_PROCESS: ProcessOperator,
+    OperatorKind.REDUCE: ReduceOperator,
+    OperatorKind.WINDOW: WindowOperator,
+    OperatorKind.CO_MAP: CoMapOperator,
+    OperatorKind.CO_FLAT_MAP: CoFlatMapOperator,
+    OperatorKind.CO_PROCESS: CoProcessOperator,
+    OperatorKind.KEYED_CO_PROCESS: CoProcessOperator,
+}
+
+
+def create_row_operator(operator: Operator, context: SubtaskRuntimeContext) -> RowOperator:
+    return _OPERATORS[operator.kind](operator, context)

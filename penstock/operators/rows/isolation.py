@@ -1,0 +1,49 @@
+"""Values that user code may still change, made safe to keep: between chained operators and until they are encoded.
+
+`acc.append(x); yield acc` over a slice would otherwise be a hundred references to one list.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, Callable
+
+from penstock.common.failures import OperatorFailure
+from penstock.common.typeinfo import TypeInformation
+from penstock.common.types import PICKLED
+
+_IMMUTABLE = frozenset(
+    {int, float, str, bytes, bool, type(None), complex, date, datetime, time, timedelta, Decimal, range}
+)
+
+
+def isolation(declared: TypeInformation | None, operator: str) -> Callable[[Any], Any] | None:
+    """What to apply to each value of a stream of this type, which `operator` puts out; None where its values cannot be
+    changed. The function returns the value itself where nobody can change it, else a copy. Raises `OperatorFailure`."""
+    if declared is not None and declared is not PICKLED and declared.freeze is None:
+        return None
+
+    def isolated(value: Any) -> Any:
+        kind = type(value)
+        if kind in _IMMUTABLE:
+            return value
+        if kind is tuple and all(type(v) in _IMMUTABLE for v in value):
+            return value
+        try:
+            return pickle.loads(pickle.dumps(value, protocol=5))
+        except Exception:
+            return _deep_copy(value, operator)
+
+    return isolated
+
+
+def _deep_copy(value: Any, operator: str) -> Any:
+    """Classes of the user's main program exist in a slot only by value, so pickle does not find them by name."""
+    try:
+        return copy.deepcopy(value)
+    except Exception as error:
+        message = f"its output cannot be copied: {error}; the row was {value!r:.200}"
+        raise OperatorFailure(operator, TypeError(message), ours=True) from error

@@ -1,0 +1,366 @@
+"""The two ends of a channel: numbered elements, barriers among them, credit, and what a checkpoint captures.
+
+Both ends are owned by one subtask each, and everything that arrives for a subtask arrives through its one mailbox, in
+order. So nothing here is shared between threads, and "pop to send" and "turn unaligned" exclude each other because
+they are calls of the same owner.
+
+What a checkpoint N captures is arithmetic. The producer's snapshot fixes `emitted`, the consumer's fixes `applied`,
+and what is in flight in N is exactly [applied, emitted). An unaligned barrier says `handed`, the first number that
+the producer has not handed to the connection yet: the producer stores [handed, emitted), which it still has, and the
+consumer stores [applied, handed), which it has or is about to receive. The window at the consumer closes at that
+number, never at the arrival of a frame: urgent barriers overtake frames that are on their way.
+
+An aligned barrier stands in the queue in its place, and has no number. It can be *turned* at either end: taken out of
+the queue and treated as if it had been urgent, with its place as `emitted`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from penstock.protocol.values.elements import Barrier, ChannelId, InBandEvent, Watermark
+from penstock.protocol.values.frames import AlignedBarrier, Data, Event, UrgentBarrier
+
+JOINED_FRAME_BYTES = 32 * 1024
+"""Neighbouring rows of a queue leave as one frame up to about this size."""
+
+
+class ProtocolError(Exception):
+    """The other end, or our own runtime, broke a rule of the protocol: the channel is named, the generation ends."""
+
+
+class CapturedRows(NamedTuple):
+    """Rows [first, first + rows) of a channel, which are rows [skip, skip + rows) of `payload`."""
+
+    first: int
+    rows: int
+    skip: int
+    payload: Any
+
+
+@dataclass(slots=True)
+class Captured:
+    """Elements of one channel that belong to a checkpoint, in order."""
+
+    rows: list[CapturedRows] = field(default_factory=list)
+    events: list[tuple[int, InBandEvent]] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.rows or self.events)
+
+    def add(self, element: Data | Event, start: int, until: int | None) -> None:
+        """Adds the part of `element` that lies in [start, until)."""
+        if isinstance(element, Event):
+            if element.number >= start and (until is None or element.number < until):
+                self.events.append((element.number, element.event))
+            return
+        first = max(element.first, start)
+        end = element.first + element.rows
+        if until is not None and until < end:
+            end = until
+        if first < end:
+            self.rows.append(CapturedRows(first, end - first, first - element.first, element.payload))
+
+    def trim(self, until: int) -> None:
+        """Drops everything from number `until` on."""
+        kept = [r for r in self.rows if r.first < until]
+        self.rows = [r if r.first + r.rows <= until else r._replace(rows=until - r.first) for r in kept]
+        self.events = [e for e in self.events if e[0] < until]
+
+
+class Overtaken(NamedTuple):
+    """A barrier that leaves a queue ahead of `captured`, which the producer stores. `frame` None: a purely aligned
+    barrier may not capture anything, so its checkpoint has to be declined, and the consumer told."""
+
+    barrier: Barrier
+    frame: UrgentBarrier | None
+    captured: Captured
+
+
+class OutputChannel:
+    """The producer's end."""
+
+    __slots__ = ("id", "emitted", "handed", "queue", "queued_bytes", "sent_bytes", "limit_bytes", "_fixed", "_barriers")
+
+    def __init__(self, channel: ChannelId, initial_credit_bytes: int) -> None:
+        self.id = channel
+        self.emitted = 0
+        self.handed = 0
+        self.queue: deque[Data | Event | AlignedBarrier] = deque()
+        self.queued_bytes = 0
+        self.sent_bytes = 0
+        self.limit_bytes = initial_credit_bytes
+        self._fixed = 0
+        self._barriers = 0
+
+    def enqueue_rows(self, rows: int, size_bytes: int, payload: Any) -> None:
+        self.queue.append(Data(self.id, self.emitted, rows, size_bytes, payload))
+        self.queued_bytes += size_bytes
+        self.emitted += rows
+
+    def enqueue_event(self, event: InBandEvent) -> None:
+        """Neighbouring watermarks merge into the number of the first, but only above what a snapshot has fixed: a
+        number below it already stands in somebody's checkpoint with the value that it had."""
+        last = self.queue[-1] if self.queue else None
+        if (
+            isinstance(event, Watermark)
+            and isinstance(last, Event)
+            and isinstance(last.event, Watermark)
+            and last.number >= self._fixed
+        ):
+            self.queue[-1] = Event(self.id, last.number, event)
+            return
+        self.queue.append(Event(self.id, self.emitted, event))
+        self.emitted += 1
+
+    def enqueue_barrier(self, barrier: Barrier) -> None:
+        """An aligned barrier, in its place."""
+        waiting = (e.barrier for e in self.queue if isinstance(e, AlignedBarrier)) if self._barriers else ()
+        if any(b.checkpoint_id >= barrier.checkpoint_id for b in waiting):
+            raise ProtocolError(f"channel {self.id}: barrier {barrier.checkpoint_id} behind a newer or equal one")
+        self.queue.append(AlignedBarrier(self.id, self.emitted, barrier))
+        self._barriers += 1
+        self._fixed = self.emitted
+
+    def overtake(self, barrier: Barrier) -> list[Overtaken]:
+        """Sends an unaligned barrier ahead of everything. Older barriers in the queue are turned first, in order."""
+        turned = [self._turn(e.barrier) for e in list(self.queue) if isinstance(e, AlignedBarrier)]
+        captured = Captured()
+        for element in self.queue:
+            captured.add(element, self.handed, None)  # type: ignore[arg-type]  # no barriers are left in it
+        self._fixed = self.emitted
+        turned.append(Overtaken(barrier, UrgentBarrier(self.id, self.emitted, self.handed, barrier), captured))
+        return turned
+
+    def turn(self, checkpoint_id: int) -> list[Overtaken]:
+        """The alignment timeout of a checkpoint has passed here. Empty where its barrier has left the queue already;
+        else that barrier and, before it, all older ones."""
+        waiting = [e.barrier for e in self.queue if isinstance(e, AlignedBarrier)]
+        if all(b.checkpoint_id != checkpoint_id for b in waiting):
+            return []
+        return [self._turn(b) for b in waiting if b.checkpoint_id <= checkpoint_id]
+
+    def _turn(self, barrier: Barrier) -> Overtaken:
+        captured = Captured()
+        for place, element in enumerate(self.queue):
+            if isinstance(element, AlignedBarrier):
+                if element.barrier.checkpoint_id != barrier.checkpoint_id:
+                    continue
+                del self.queue[place]
+                self._barriers -= 1
+                if barrier.alignment_timeout_ms is None:
+                    return Overtaken(barrier, None, Captured())
+                frame = UrgentBarrier(self.id, element.position, self.handed, barrier)
+                return Overtaken(barrier, frame, captured)
+            captured.add(element, self.handed, None)
+        raise ProtocolError(f"channel {self.id}: barrier {barrier.checkpoint_id} is not in the queue")
+
+    def drop_barrier(self, checkpoint_id: int) -> bool:
+        """Takes the barrier of an ended checkpoint out of the queue. False where it has left already."""
+        for place, element in enumerate(self.queue):
+            if isinstance(element, AlignedBarrier) and element.barrier.checkpoint_id == checkpoint_id:
+                del self.queue[place]
+                self._barriers -= 1
+                return True
+        return False
+
+    def holds_barrier(self, checkpoint_id: int) -> bool:
+        return self._barriers > 0 and any(
+            isinstance(e, AlignedBarrier) and e.barrier.checkpoint_id == checkpoint_id for e in self.queue
+        )
+
+    def grant(self, limit_bytes: int) -> None:
+        """A credit limit from the consumer. Limits never fall, so repeats and late ones are harmless."""
+        if limit_bytes > self.limit_bytes:
+            self.limit_bytes = limit_bytes
+
+    def pop(self, joined_bytes: int = 0) -> Data | Event | AlignedBarrier | None:
+        """The next frame to hand to the connection; None without elements or without credit for them.
+
+        One frame may leave whenever any credit is left, so that a large row passes a small window. Neighbouring rows
+        leave together, up to `joined_bytes` where that is more than a frame's usual size: the payload is then a list
+        of payloads.
+        """
+        if not self.queue:
+            return None
+        head = self.queue[0]
+        if not isinstance(head, Data):
+            self.queue.popleft()
+            if isinstance(head, Event):
+                self.handed = head.number + 1
+            else:
+                self._barriers -= 1
+            return head
+        if self.sent_bytes >= self.limit_bytes:
+            return None
+        size_bytes, rows = 0, 0
+        joined_bytes = max(joined_bytes, JOINED_FRAME_BYTES)
+        payloads: list[Any] = []
+        while self.queue and isinstance(self.queue[0], Data):
+            following = self.queue[0]
+            if payloads and size_bytes + following.size_bytes > joined_bytes:
+                break
+            self.queue.popleft()
+            payloads.append(following.payload)
+            size_bytes += following.size_bytes
+            rows += following.rows
+        self.queued_bytes -= size_bytes
+        self.sent_bytes += size_bytes
+        self.handed = head.first + rows
+        return Data(self.id, head.first, rows, size_bytes, payloads)
+
+
+@dataclass(slots=True)
+class Window:
+    """What a consumer stores of one channel for one checkpoint: [start, until). Open until `until` is known and
+    everything below it has been received."""
+
+    checkpoint_id: int
+    start: int
+    until: int | None
+    captured: Captured = field(default_factory=Captured)
+
+
+WINDOWS_WHILE_BLOCKED = 2
+"""So many windows more may a blocked channel hold."""
+
+
+class InputChannel:
+    """The consumer's end. `window_bytes` bounds what may be on the way or waiting here."""
+
+    __slots__ = (
+        "id", "received", "applied", "queue", "queued_bytes", "window_bytes", "granted_bytes", "_applied_bytes",
+        "_head_taken", "windows", "blocked_by",
+    )  # fmt: skip
+
+    def __init__(self, channel: ChannelId, window_bytes: int) -> None:
+        self.id = channel
+        self.received = 0
+        self.applied = 0
+        self.queue: deque[Data | Event | AlignedBarrier] = deque()
+        self.queued_bytes = 0
+        self.window_bytes = window_bytes
+        self.granted_bytes = window_bytes
+        self._applied_bytes = 0
+        self._head_taken = 0
+        self.windows: dict[int, Window] = {}
+        self.blocked_by: set[int] = set()
+
+    def receive(self, element: Data | Event) -> list[int]:
+        """Queues rows or an event; returns the checkpoints whose window this closed."""
+        first = element.first if isinstance(element, Data) else element.number
+        if first != self.received:
+            raise ProtocolError(f"channel {self.id}: expected element {self.received}, got {first}")
+        self.queue.append(element)
+        if isinstance(element, Data):
+            self.received += element.rows
+            self.queued_bytes += element.size_bytes
+        else:
+            self.received += 1
+        closed = []
+        for window in self.windows.values():
+            window.captured.add(element, window.start, window.until)
+            if window.until is not None and self.received >= window.until:
+                closed.append(window.checkpoint_id)
+        return closed
+
+    def receive_barrier(self, frame: AlignedBarrier) -> None:
+        if frame.position != self.received:
+            raise ProtocolError(f"channel {self.id}: barrier at {frame.position}, but {self.received} elements came")
+        self.queue.append(frame)
+
+    @property
+    def blocked(self) -> bool:
+        return bool(self.blocked_by)
+
+    def head(self) -> Data | Event | AlignedBarrier | None:
+        """What comes next; None where nothing does, or the channel is blocked."""
+        return self.queue[0] if self.queue and not self.blocked_by else None
+
+    @property
+    def head_skip(self) -> int:
+        """How many rows of the head have been applied already."""
+        return self._head_taken
+
+    def apply_rows(self, rows: int) -> None:
+        """`rows` more rows of the head have been applied."""
+        head = self.queue[0]
+        if not isinstance(head, Data) or self._head_taken + rows > head.rows:
+            raise ProtocolError(f"channel {self.id}: {rows} rows applied that are not there")
+        self.applied += rows
+        self._head_taken += rows
+        if self._head_taken == head.rows:
+            self.queue.popleft()
+            self._head_taken = 0
+            self.queued_bytes -= head.size_bytes
+            self._applied_bytes += head.size_bytes
+
+    def apply_event(self) -> InBandEvent:
+        """Takes the event at the head."""
+        event = self.queue.popleft()
+        if not isinstance(event, Event):
+            raise ProtocolError(f"channel {self.id}: the head is no event")
+        self.applied += 1
+        return event.event
+
+    def pass_barrier(self) -> AlignedBarrier:
+        """Takes the barrier at the head: it has been reached."""
+        barrier = self.queue.popleft()
+        if not isinstance(barrier, AlignedBarrier):
+            raise ProtocolError(f"channel {self.id}: the head is no barrier")
+        return barrier
+
+    def take_out_barrier(self, checkpoint_id: int) -> None:
+        """Removes a barrier that was turned, or whose checkpoint has ended, from its place in the queue."""
+        for place, element in enumerate(self.queue):
+            if isinstance(element, AlignedBarrier) and element.barrier.checkpoint_id == checkpoint_id:
+                del self.queue[place]
+                return
+
+    def open_window(self, checkpoint_id: int, until: int | None) -> bool:
+        """Starts to capture from `applied` on; returns whether the window is closed already."""
+        if until is not None and until < self.applied:
+            raise ProtocolError(f"channel {self.id}: checkpoint {checkpoint_id} ends at {until} before {self.applied}")
+        window = Window(checkpoint_id, self.applied, until)
+        for element in self.queue:
+            if not isinstance(element, AlignedBarrier):
+                window.captured.add(element, window.start, until)
+        self.windows[checkpoint_id] = window
+        return until is not None and self.received >= until
+
+    def limit_window(self, checkpoint_id: int, until: int) -> bool:
+        """The barrier has come: now it is known where the window ends. Returns whether it is closed."""
+        window = self.windows[checkpoint_id]
+        if until < window.start:
+            raise ProtocolError(f"channel {self.id}: checkpoint {checkpoint_id} ends at {until} before {window.start}")
+        window.until = until
+        window.captured.trim(until)
+        return self.received >= until
+
+    def take_window(self, checkpoint_id: int) -> Captured:
+        """The captured elements of a closed window, which is forgotten."""
+        return self.windows.pop(checkpoint_id).captured
+
+    def discard_window(self, checkpoint_id: int) -> None:
+        self.windows.pop(checkpoint_id, None)
+
+    def widen(self) -> int | None:
+        """For the time that it is blocked: what comes behind the barrier may wait here. Else it waits at the producer,
+        which then has no room for its other consumers either, and half of the job stands still for an alignment. The
+        limit to tell the producer, if it has risen; afterwards it rests until as much has been applied."""
+        limit = self._applied_bytes + self.window_bytes * (1 + WINDOWS_WHILE_BLOCKED)
+        if limit <= self.granted_bytes:
+            return None
+        self.granted_bytes = limit
+        return limit
+
+    def credit_due(self) -> int | None:
+        """The limit to tell the producer, once at least a quarter of the window has been applied since the last. Until
+        then it has three quarters of a window: an idle consumer needs no other rule."""
+        limit = self._applied_bytes + self.window_bytes
+        if limit - self.granted_bytes >= max(1, self.window_bytes // 4):
+            self.granted_bytes = limit
+            return limit
+        return None

@@ -1,0 +1,129 @@
+"""Event time of a subtask: the minimum over its channels that are neither idle nor finished.
+
+There are *live* channels, and *virtual* ones: after a restore at another parallelism each recovered layer is a channel
+of its own until it is read, because what several gates had read of an old channel may have come to different places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from penstock.protocol.values.elements import WATERMARK_MAX_MS, Active, EndOfData, Idle, InBandEvent, Watermark
+from penstock.protocol.values.metadata import ChannelTime
+
+WATERMARK_MIN_MS = -(2**63)
+
+
+class _Channel:
+    __slots__ = ("watermark_ms", "idle", "ended")
+
+    def __init__(self, time: ChannelTime) -> None:
+        self.watermark_ms = time.watermark_ms
+        self.idle = time.idle
+        self.ended = time.ended
+
+    def on_event(self, event: InBandEvent) -> None:
+        match event:
+            case Watermark(timestamp_ms):
+                self.watermark_ms = max(self.watermark_ms, timestamp_ms)
+            case Idle():
+                self.idle = True
+            case Active():
+                self.idle = False
+            case EndOfData():
+                self.ended = True
+
+    @property
+    def time(self) -> ChannelTime:
+        return ChannelTime(self.watermark_ms, self.idle, self.ended)
+
+
+AT_START = ChannelTime(WATERMARK_MIN_MS)
+
+
+class WatermarkValve:
+    """`current_ms` never falls. `on_event`, `on_virtual` and `end_virtual` return it where they have raised it, else
+    None; whether `is_idle` has changed is to be looked at beside that."""
+
+    def __init__(self, channels: int, current_ms: int = WATERMARK_MIN_MS) -> None:
+        self._channels = [_Channel(AT_START) for _ in range(channels)]
+        self._virtual: dict[int, _Channel] = {}
+        self._virtual_count = 0
+        self.current_ms = current_ms
+
+    @property
+    def all_ended(self) -> bool:
+        """Whether every live channel has ended: nothing will come any more."""
+        return all(c.ended for c in self._channels)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody has anything to say about time: all channels that have not ended are idle."""
+        open_channels = [c for c in self._all() if not c.ended]
+        return bool(open_channels) and all(c.idle for c in open_channels)
+
+    def on_event(self, channel: int, event: InBandEvent) -> int | None:
+        """An event on a live channel, or in a layer that the live channel continues."""
+        self._channels[channel].on_event(event)
+        return self._risen()
+
+    # ---- virtual channels ---------------------------------------------------------------------------------------
+
+    def add_virtual(self, time: ChannelTime) -> int:
+        """A layer is recovered that stands at `time`. Returns its number here."""
+        number = self._virtual_count
+        self._virtual_count += 1
+        self._virtual[number] = _Channel(time)
+        return number
+
+    def on_virtual(self, layer: int, event: InBandEvent) -> int | None:
+        """An event in a layer. An end of data ends that layer's time only."""
+        self._virtual[layer].on_event(event)
+        return self._risen()
+
+    def end_virtual(self, layer: int) -> int | None:
+        """The layer is read: it holds back nothing any more."""
+        del self._virtual[layer]
+        return self._risen()
+
+    def virtual_time(self, layer: int) -> ChannelTime:
+        return self._virtual[layer].time
+
+    # ---- snapshot and restore -----------------------------------------------------------------------------------
+
+    def times(self) -> list[ChannelTime]:
+        """Of the live channels."""
+        return [c.time for c in self._channels]
+
+    def restore(self, times: Sequence[ChannelTime], current_ms: int = WATERMARK_MIN_MS) -> None:
+        """Live channels go on at `times`. Finished producers are restored, too, and end their channels anew."""
+        self._channels = [_Channel(ChannelTime(t.watermark_ms, t.idle)) for t in times]
+        self.current_ms = max(self.current_ms, current_ms)
+
+    # ---- time ---------------------------------------------------------------------------------------------------
+
+    def _all(self) -> Iterable[_Channel]:
+        return [*self._channels, *self._virtual.values()] if self._virtual else self._channels
+
+    def _risen(self) -> int | None:
+        reached: int | None = None
+        said_the_last, ended, idle = True, True, False
+        for channel in self._all():
+            last = channel.watermark_ms == WATERMARK_MAX_MS
+            said_the_last = said_the_last and last
+            if channel.ended:
+                continue
+            ended = False
+            if channel.idle:
+                idle = idle or not last
+            elif reached is None or channel.watermark_ms < reached:
+                reached = channel.watermark_ms
+        if ended and said_the_last:
+            reached = WATERMARK_MAX_MS
+        elif reached == WATERMARK_MAX_MS and idle:
+            # One producer's last word says nothing about an idle one that goes on: time must not end before rows do.
+            return None
+        if reached is None or reached <= self.current_ms:
+            return None
+        self.current_ms = reached
+        return reached

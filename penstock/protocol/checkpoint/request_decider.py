@@ -1,0 +1,101 @@
+"""Which request for a checkpoint goes next, and when (Flink's CheckpointRequestDecider).
+
+Order of the queue: savepoints before checkpoints, forced ones first among them, then those that a user asked for
+before periodic ones, then older before younger. A periodic request within the minimum pause is dropped, and the
+periodic trigger moved; nobody else is bound by the pause. Forced requests pass the limit of pending checkpoints.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from dataclasses import dataclass, field
+
+from penstock.protocol.values import failure_reasons
+
+QUEUE_MAX = 1000
+
+
+@dataclass(frozen=True)
+class CheckpointRequest:
+    """`number` grows with every request. `is_forced`: passes the limit of concurrent checkpoints."""
+
+    number: int
+    is_periodic: bool = False
+    is_savepoint: bool = False
+    is_forced: bool = False
+
+    @property
+    def rank(self) -> tuple[bool, bool, bool, int]:
+        return (not self.is_savepoint, not self.is_forced, self.is_periodic, self.number)
+
+
+@dataclass(frozen=True)
+class Situation:
+    """`is_triggering`: an earlier request has been chosen, and its trigger has not left yet. `cleaning`: checkpoints
+    whose files are being deleted. `last_completion_ms` None: no checkpoint has completed yet."""
+
+    now_ms: float
+    pending: int = 0
+    cleaning: int = 0
+    is_triggering: bool = False
+    last_completion_ms: float | None = None
+
+
+@dataclass(frozen=True)
+class Start:
+    request: CheckpointRequest
+
+
+@dataclass(frozen=True)
+class Drop:
+    """`retry_after_ms`: when the periodic trigger is to fire again; None: at its own time."""
+
+    request: CheckpointRequest
+    reason: str
+    retry_after_ms: float | None = None
+
+
+Decision = Start | Drop
+
+
+@dataclass
+class CheckpointRequestDecider:
+    concurrent_max: int = 1
+    min_pause_ms: float = 0.0
+    queue_max: int = QUEUE_MAX
+    _queue: list[CheckpointRequest] = field(default_factory=list, init=False)
+
+    @property
+    def queued(self) -> int:
+        return len(self._queue)
+
+    def on_request(self, request: CheckpointRequest, situation: Situation) -> list[Decision]:
+        dropped: list[Decision] = []
+        if len(self._queue) >= self.queue_max:
+            worst = self._queue[-1]
+            if not worst.is_periodic or worst.rank < request.rank:
+                return [Drop(request, failure_reasons.TOO_MANY_REQUESTS)]
+            self._queue.pop()
+            dropped.append(Drop(worst, failure_reasons.TOO_MANY_REQUESTS))
+        insort(self._queue, request, key=lambda r: r.rank)
+        return dropped + self.on_change(situation)
+
+    def on_change(self, situation: Situation) -> list[Decision]:
+        """To be called whenever a checkpoint has been triggered, has ended, or has been cleaned up."""
+        if situation.is_triggering or not self._queue or situation.cleaning > self.concurrent_max:
+            return []
+        head = self._queue[0]
+        if situation.pending >= self.concurrent_max:
+            return [Start(self._queue.pop(0))] if head.is_forced else []
+        if head.is_periodic and not head.is_forced and situation.last_completion_ms is not None:
+            remaining_ms = situation.last_completion_ms + self.min_pause_ms - situation.now_ms
+            if remaining_ms > 0:
+                self._queue.pop(0)
+                return [Drop(head, failure_reasons.MINIMUM_TIME_BETWEEN, remaining_ms)]
+        return [Start(self._queue.pop(0))]
+
+    def abandon(self, reason: str) -> list[Decision]:
+        """Drops everything queued (the job restarts or ends)."""
+        dropped: list[Decision] = [Drop(r, reason) for r in self._queue]
+        self._queue.clear()
+        return dropped

@@ -1,0 +1,126 @@
+"""What the life of a job asks of the JobMaster. See `lifecycle`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.protocol.values.elements import Generation
+from penstock.protocol.values.messages import Register
+
+
+@dataclass(frozen=True)
+class FailureCause:
+    """`summary` is one line; `traceback` is the user's, or empty. `slot_lost`: not an error of the job itself.
+    `planned`: nothing failed at all, and the restart strategy is not asked."""
+
+    summary: str
+    traceback: str = ""
+    slot_lost: bool = False
+    restartable: bool = True
+    planned: bool = False
+
+    def text(self) -> str:
+        return f"{self.traceback.rstrip()}\n{self.summary}" if self.traceback else self.summary
+
+
+@dataclass(frozen=True)
+class SubmitSlot:
+    """`slot`: its number, or one beyond the slots for a spare."""
+
+    slot: int
+
+
+@dataclass(frozen=True)
+class ResubmitSlot:
+    """`slot`: the number under which it was submitted."""
+
+    slot: int
+
+
+@dataclass(frozen=True)
+class TellStandBy:
+    process: str
+
+
+@dataclass(frozen=True)
+class Dismiss:
+    """Tell the process to leave for good."""
+
+    process: str
+    message: str
+
+
+@dataclass(frozen=True)
+class CloseLink:
+    process: str
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """Find out what the next generation restores; answered by `Lifecycle.on_prepared`."""
+
+
+@dataclass(frozen=True)
+class Deploy:
+    generation: Generation
+    members: tuple[Register, ...]
+
+
+@dataclass(frozen=True)
+class StartRestore:
+    generation: Generation
+
+
+@dataclass(frozen=True)
+class StartRun:
+    """Every subtask is restored: the generation runs from here on."""
+
+    generation: Generation
+
+
+@dataclass(frozen=True)
+class CancelGeneration:
+    generation: Generation
+    process: str
+
+
+@dataclass(frozen=True)
+class GenerationEnded:
+    """Nothing of this generation counts any more."""
+
+    generation: Generation
+    cause: str
+
+
+@dataclass(frozen=True)
+class Restarting:
+    """The job is restarted after `delay_ms`. `failures` counts all failures of the job, this one included."""
+
+    cause: FailureCause
+    failures: int
+    delay_ms: float
+
+
+@dataclass(frozen=True)
+class SlotsGone:
+    """The job is over and every slot has left, or was given up: `state` is FINISHED, CANCELED or FAILED."""
+
+    state: str
+    error: str | None
+
+
+Effect = (
+    SubmitSlot
+    | ResubmitSlot
+    | TellStandBy
+    | Dismiss
+    | CloseLink
+    | Prepare
+    | Deploy
+    | StartRestore
+    | StartRun
+    | CancelGeneration
+    | GenerationEnded
+    | Restarting
+    | SlotsGone
+)

@@ -1,0 +1,182 @@
+"""Who is slot 3.
+
+A slot is a number of the job's; a *seat* is a Spark job that keeps one process running, submitted again whenever it
+ends. There are as many seats as slots, and further ones for spares. Seat 3 is meant for slot 3, but any seat's process
+may play any slot: when the process of a slot is lost, a spare takes its place at once, and whoever comes back later
+fills what is vacant then, or becomes a spare itself.
+
+A seat is held by a process of its newest submission. Within one submission it is the attempt that registered first and
+is alive; later ones (speculative copies, retries that overlap) stand by until it is lost, and neither return nor raise.
+Processes of older submissions are dismissed, whenever they come.
+
+A process can hold a seat beside its own (hosted), where Spark has no place for another: a newer submission of that seat
+takes it over. For the roster each of its registrations is a process of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from penstock.protocol.values.messages import Register
+
+
+@dataclass(frozen=True)
+class Joined:
+    """`process` plays the slot from now on. `replaced`: who has played it so far, and is to be dismissed."""
+
+    slot: int
+    process: str
+    replaced: str | None = None
+
+
+@dataclass(frozen=True)
+class StandsBy:
+    """Of its seat, or as a spare. `seat`: the number under which it was submitted."""
+
+    seat: int
+    process: str
+
+
+@dataclass(frozen=True)
+class Dismissed:
+    """`planned`: it was relieved while nothing was wrong with it, so that this is no failure."""
+
+    process: str
+    reason: str
+    planned: bool = False
+
+
+@dataclass(frozen=True)
+class SlotLost:
+    """The process that played the slot is gone. A `Joined` follows when another one stood by."""
+
+    slot: int
+    process: str
+
+
+RosterChange = Joined | StandsBy | Dismissed | SlotLost
+
+
+@dataclass
+class _Seat:
+    newest_submission: int = -1
+    holder: Register | None = None
+    waiting: list[Register] = field(default_factory=list)
+
+
+class SlotRoster:
+    """Slots 0 to `slots` - 1; seats 0 to `slots` + `spares` - 1. In what it returns, `Register.slot` is the slot that
+    the process plays, not its seat."""
+
+    def __init__(self, slots: int, spares: int = 0) -> None:
+        self._seats = [_Seat() for _ in range(slots + spares)]
+        self._seat_of: dict[str, int] = {}
+        self._players: list[Register | None] = [None] * slots
+
+    @property
+    def registered(self) -> int:
+        return sum(player is not None for player in self._players)
+
+    @property
+    def spares(self) -> list[Register]:
+        """Who can take a lost slot's place, in the order in which they are asked to."""
+        holders = [seat.holder for seat in self._seats if seat.holder is not None]
+        playing = {player.process for player in self._players if player is not None}
+        return sorted([h for h in holders if h.process not in playing], key=lambda h: h.hosted)
+
+    @property
+    def missing(self) -> list[int]:
+        return [slot for slot, player in enumerate(self._players) if player is None]
+
+    @property
+    def empty_seats(self) -> list[int]:
+        return [number for number, seat in enumerate(self._seats) if seat.holder is None]
+
+    @property
+    def processes(self) -> list[str]:
+        """Of all seats, those that stand by included."""
+        return list(self._seat_of)
+
+    def member(self, slot: int) -> Register | None:
+        return self._players[slot]
+
+    def members(self) -> list[Register]:
+        return [player for player in self._players if player is not None]
+
+    def plays(self, process: str) -> int | None:
+        """The slot that the process plays; None for one that stands by or is unknown."""
+        return next((p.slot for p in self._players if p is not None and p.process == process), None)
+
+    def seat_of(self, process: str) -> int | None:
+        return self._seat_of.get(process)
+
+    def register(self, register: Register) -> list[RosterChange]:
+        number, process = register.slot, register.process
+        if not 0 <= number < len(self._seats):
+            return [Dismissed(process, f"this job has slots 0 to {len(self._players) - 1}, not {number}")]
+        seat = self._seats[number]
+        if process in self._seat_of:
+            return []
+        if register.submission < seat.newest_submission:
+            return [Dismissed(process, f"slot {number} was submitted again meanwhile")]
+        changes: list[RosterChange] = []
+        replaced = None
+        if register.submission > seat.newest_submission:
+            seat.newest_submission = register.submission
+            changes += [self._dismiss(older, False) for older in seat.waiting]
+            seat.waiting.clear()
+            if seat.holder is not None:
+                replaced = seat.holder.process
+                vacated = self._vacate(replaced)
+                changes.append(self._dismiss(seat.holder, register.relieves or seat.holder.hosted))
+                seat.holder = None
+                if vacated is None:
+                    replaced = None
+                number = number if vacated is None else vacated
+        self._seat_of[process] = register.slot
+        if seat.holder is not None:
+            seat.waiting.append(register)
+            return [*changes, StandsBy(register.slot, process)]
+        seat.holder = register
+        missing = self.missing
+        if not missing:
+            return [*changes, StandsBy(register.slot, process)]
+        slot = number if number in missing else missing[0]
+        self._players[slot] = msgspec.structs.replace(register, slot=slot)
+        return [*changes, Joined(slot, process, replaced)]
+
+    def _vacate(self, process: str) -> int | None:
+        """The slot that it played."""
+        slot = self.plays(process)
+        if slot is not None:
+            self._players[slot] = None
+        return slot
+
+    def _dismiss(self, register: Register, planned: bool) -> Dismissed:
+        self._seat_of.pop(register.process, None)
+        if planned:
+            why = "has a place of its own again" if register.hosted else "leaves an executor that is decommissioned"
+            return Dismissed(register.process, f"slot {register.slot} {why}", True)
+        return Dismissed(register.process, f"slot {register.slot} was submitted again meanwhile")
+
+    def lose(self, process: str) -> list[RosterChange]:
+        """The process has gone, or is given up."""
+        number = self._seat_of.pop(process, None)
+        if number is None:
+            return []
+        seat = self._seats[number]
+        if seat.holder is None or seat.holder.process != process:
+            seat.waiting = [w for w in seat.waiting if w.process != process]
+            return []
+        seat.holder = seat.waiting.pop(0) if seat.waiting else None
+        slot = self._vacate(process)
+        if slot is None:
+            return []
+        changes: list[RosterChange] = [SlotLost(slot, process)]
+        substitute = seat.holder or next(iter(self.spares), None)
+        if substitute is not None:
+            self._players[slot] = msgspec.structs.replace(substitute, slot=slot)
+            changes.append(Joined(slot, substitute.process))
+        return changes

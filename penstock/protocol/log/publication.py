@@ -1,0 +1,308 @@
+"""How a checkpoint becomes canonical: the job's log, its fences, and what may be deleted when.
+
+The log is dense from its base on (`job_log`); a position belongs to whoever created its entry first. A driver appends
+its fence before it reads what to restore, so every older driver loses a position sooner or later, and stops without
+deleting anything. A checkpoint is canonical from the moment its entry exists, and its `_metadata` is durable before
+that.
+
+Nothing here touches a store. A conversation with it is a generator: it yields an operation, is sent the answer, and
+returns its result. Whoever drives it carries out one conversation of a job's at a time, in the order they were begun.
+
+`Unknown` is no proof that an operation was not carried out. "Exists" is no proof that somebody else was first: our own
+first attempt may have gone through though its reply was lost. So both are settled by asking again, and by comparing
+what stands there with what we meant.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.protocol.log.job_log import (
+    ATTEMPTS_MAX,
+    LOG_EXISTS,
+    Fenced,
+    JobLog,
+    LogGone,
+    LogRefused,
+    OutcomeUnknown,
+    PublicationError,
+    wait_ms,
+)
+from penstock.protocol.log.log_operations import (
+    Conversation,
+    CreateMetadata,
+    Damaged,
+    Done,
+    Gone,
+    ListMetadata,
+    Missing,
+    ReadMetadata,
+    Unknown,
+    Wait,
+)
+from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence
+from penstock.protocol.values.metadata import Metadata
+
+__all__ = [
+    "LOG_EXISTS", "CheckpointUnreadable", "Closed", "Fenced", "IdTaken", "LogGone", "LogRefused", "NewCheckpoint",
+    "NotPublished", "OutcomeUnknown", "Publication", "PublicationError", "Published", "Retained", "Subsumed",
+    "TakenOver", "unrestorable",
+]  # fmt: skip
+
+MISSING_ATTEMPTS_MAX = 4
+"""How often an object that is missing is looked for: once the fence stands nobody deletes, but a shared file system may
+be a moment behind."""
+
+
+# ---- results ----------------------------------------------------------------------------------------------------
+
+
+class CheckpointUnreadable(PublicationError):
+    """The newest checkpoint is missing or damaged."""
+
+
+@dataclass(frozen=True)
+class Retained:
+    """A completed checkpoint that is kept. `segments` None: its metadata could not be read."""
+
+    checkpoint_id: int
+    path: str
+    segments: frozenset[str] | None
+
+
+@dataclass(frozen=True)
+class TakenOver:
+    """`newest` is the canonical checkpoint to restore, with its metadata; None: the job has none. `ended`: how an
+    earlier driver ended the job, if the log says so after the newest checkpoint. `restored_from`: see `Fence`.
+    `had_checkpoints`: there is one in the log, whether it was kept or not."""
+
+    fence: int
+    newest: CheckpointEntry | None
+    metadata: Metadata | None
+    ended: Ended | None
+    restored_from: str | None
+    next_checkpoint_id: int
+    had_checkpoints: bool = False
+
+
+@dataclass(frozen=True)
+class NewCheckpoint:
+    metadata: Metadata
+    path: str
+    data: bytes
+    crc: int
+
+
+@dataclass(frozen=True)
+class Published:
+    """`deletable` may go now: no retained checkpoint names it. So may the entries of the log at `shortened`."""
+
+    entry: CheckpointEntry
+    deletable: tuple[str, ...]
+    shortened: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Closed:
+    """The job's end is in the log; what may be deleted, as in `Published`."""
+
+    deletable: tuple[str, ...]
+    shortened: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class NotPublished:
+    """There is no log entry, and never will be."""
+
+    detail: str
+
+
+@dataclass(frozen=True)
+class IdTaken:
+    """Metadata of this id is there already: a driver that was fenced meanwhile had written it. `next_id` is free."""
+
+    detail: str
+    next_id: int
+
+
+@dataclass(frozen=True)
+class Subsumed:
+    """A newer checkpoint is in the log already."""
+
+
+@dataclass
+class Publication:
+    """One driver's side of a job's log. `wall_ms`, `host` and `pid` describe it to people; `directory` is the job's,
+    for messages."""
+
+    incarnation: str
+    retained_max: int
+    wall_ms: int = 0
+    host: str = ""
+    pid: int = 0
+    directory: str = ""
+    retained: list[Retained] = field(default_factory=list, init=False)
+    fence: int | None = field(default=None, init=False)
+    newest_id: int = field(default=0, init=False)
+    log: JobLog = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.log = JobLog(self.incarnation)
+
+    # ---- taking over --------------------------------------------------------------------------------------------
+
+    def take_over(self, *, resume: bool, restored_from: str | None = None) -> Conversation[TakenOver]:
+        """Appends the fence, then finds the newest checkpoint below it.
+
+        A fresh start (`resume` False) into a log that has entries raises `LogRefused`, and so does a store that lets
+        an object be created twice."""
+        def fence_at(sequence: int, base: int) -> Fence:
+            return Fence(sequence, self.incarnation, self.wall_ms, self.host, self.pid, restored_from, base)
+
+        fence = yield from self.log.take_over(fence_at, resume=resume)
+        self.fence = fence.sequence
+        return (yield from self._read_below(fence))
+
+    def _read_below(self, fence: Fence) -> Conversation[TakenOver]:
+        ended: Ended | None = None
+        newest: CheckpointEntry | None = None
+        restored_from = fence.restored_from
+        for sequence in range(fence.sequence - 1, fence.base - 1, -1):
+            entry = yield from self.log.read(sequence)
+            if isinstance(entry, CheckpointEntry):
+                newest = entry
+                break
+            if isinstance(entry, Ended) and ended is None:
+                ended = entry
+            if isinstance(entry, Fence) and restored_from is None:
+                restored_from = entry.restored_from
+        metadata: Metadata | None = None
+        if newest is not None:
+            self.newest_id = newest.checkpoint_id
+            kept = newest.retained if ended is None else ended.retained
+            if newest.path in kept:
+                metadata = yield from self._read_newest(newest)
+            yield from self._adopt(kept, newest, metadata)
+        known: list[int] = yield from self.log.ask_until_known(ListMetadata())
+        next_id = max([self.newest_id, *known]) + 1
+        restorable = newest if metadata is not None else None
+        return TakenOver(
+            fence.sequence, restorable, metadata, ended, restored_from, next_id, had_checkpoints=newest is not None
+        )
+
+    def _read_newest(self, newest: CheckpointEntry) -> Conversation[Metadata]:
+        answer: Any = None
+        for attempt in range(ATTEMPTS_MAX):
+            answer = yield ReadMetadata(newest.path, newest.metadata_crc)
+            if isinstance(answer, Metadata):
+                return answer
+            if isinstance(answer, Damaged) or (isinstance(answer, Missing) and attempt + 1 == MISSING_ATTEMPTS_MAX):
+                break
+            yield Wait(wait_ms(attempt))
+        what = answer.detail if isinstance(answer, (Damaged, Unknown, Gone)) else f"{newest.path} does not exist"
+        raise CheckpointUnreadable(
+            unrestorable(newest.checkpoint_id, what, newest.path, newest.retained, self.directory)
+        )
+
+    def _adopt(self, kept: list[str], newest: CheckpointEntry, metadata: Metadata | None) -> Conversation[None]:
+        for path in kept:
+            found: Any = metadata
+            if path != newest.path:
+                found = yield ReadMetadata(path)
+            if isinstance(found, Metadata):
+                segments = frozenset(s.path for s in found.segments)
+                self.retained.append(Retained(found.checkpoint_id, path, segments))
+            else:
+                self.retained.append(Retained(-1, path, None))
+
+    # ---- publishing ---------------------------------------------------------------------------------------------
+
+    def publish(self, checkpoint: NewCheckpoint) -> Conversation[Published | NotPublished | IdTaken | Subsumed]:
+        metadata, log = checkpoint.metadata, self.log
+        log.raise_if_lost()
+        if metadata.checkpoint_id <= self.newest_id:
+            return Subsumed()
+        failure = yield from self._write_metadata(checkpoint)
+        if failure is not None:
+            return failure
+        new = Retained(metadata.checkpoint_id, checkpoint.path, frozenset(s.path for s in metadata.segments))
+        kept = [*self.retained, new][-max(self.retained_max, 1) :]
+        entry = CheckpointEntry(
+            log.next_sequence,
+            self.incarnation,
+            metadata.fence,
+            metadata.counter,
+            metadata.checkpoint_id,
+            checkpoint.path,
+            checkpoint.crc,
+            [r.path for r in kept],
+            metadata.is_final,
+            log.base_after(log.next_sequence),
+        )
+        refused = yield from log.append_next(entry, gives_up=True)
+        if refused is not None:
+            return NotPublished(refused.detail)
+        self.newest_id = metadata.checkpoint_id
+        return Published(entry, self._replace_retained(kept), log.below_base)
+
+    def _write_metadata(self, checkpoint: NewCheckpoint) -> Conversation[NotPublished | IdTaken | None]:
+        """Return None when it is durable, else why not. A driver that was fenced may have used the id, or one that we
+        do not know of yet."""
+        answer = yield CreateMetadata(checkpoint.path, checkpoint.data)
+        if isinstance(answer, Done):
+            return None
+        if isinstance(answer, Unknown):
+            first = answer.detail
+            answer = yield CreateMetadata(checkpoint.path, checkpoint.data)
+            if isinstance(answer, Done):
+                return None
+            if isinstance(answer, Unknown):
+                return NotPublished(f"{checkpoint.path} could not be written: {first}")
+        if isinstance(answer, Gone):
+            return NotPublished(f"{checkpoint.path} could not be written: {answer.detail}")
+        found = yield ReadMetadata(checkpoint.path, checkpoint.crc)
+        if found == checkpoint.metadata:
+            return None
+        known: list[int] = yield from self.log.ask_until_known(ListMetadata())
+        return IdTaken(
+            f"{checkpoint.path} exists already, written by another driver",
+            max([checkpoint.metadata.checkpoint_id, *known]) + 1,
+        )
+
+    def end(self, state: str, keep: bool) -> Conversation[Closed]:
+        """The job has ended. Proves that it still was ours before anything is deleted; returns what may be."""
+        kept, log = list(self.retained) if keep else [], self.log
+        yield from log.append_next(
+            Ended(log.next_sequence, self.incarnation, state, [r.path for r in kept], log.base),
+        )
+        return Closed(self._replace_retained(kept), log.below_base)
+
+    def check_ours(self) -> Conversation[None]:
+        """Raises `Fenced` where another driver has taken over meanwhile. Asked before a missing file is called damage:
+        the new owner deletes what it needs no more."""
+        yield from self.log.check_ours()
+
+    def _replace_retained(self, kept: list[Retained]) -> tuple[str, ...]:
+        dropped = [r for r in self.retained if r not in kept]
+        self.retained = kept
+        if any(r.segments is None for r in kept):
+            return tuple(r.path for r in dropped)
+        named = frozenset[str]().union(*(r.segments or () for r in kept))
+        segments = frozenset[str]().union(*(r.segments or () for r in dropped)) - named
+        return (*(r.path for r in dropped), *sorted(segments))
+
+
+def unrestorable(checkpoint_id: int, detail: str, path: str, retained: list[str], directory: str) -> str:
+    """The message for a job whose newest checkpoint, with its metadata at `path`, is damaged."""
+    older = [f"{directory or '<job directory>'}/{other.rpartition('/')[0]}" for other in retained if other != path]
+    way_out = (
+        f"An older one is retained: start a new job from it by its explicit path, -s {' or -s '.join(older)}; rows "
+        "that were put out after it will be put out again."
+        if older
+        else "No older checkpoint is retained (execution.checkpointing.num-retained keeps more)."
+    )
+    return (
+        f"checkpoint {checkpoint_id}, the newest of this job, cannot be restored: {detail}. It is not skipped "
+        f"by itself, because its output may be committed. {way_out}"
+    )

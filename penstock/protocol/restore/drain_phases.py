@@ -1,0 +1,85 @@
+"""Draining in phases: what a restore at another parallelism does about order across several hops.
+
+All vertices are held at first. They are released by their distance from the sinks (longest path), nearest first; the
+next ones when, of all that is released, every layer is read and everything emitted is applied. Sources come last, all
+at once; then draining is over. So nothing younger is sent towards a subtask that still has recovered rows to read.
+[Rows of a split wait on a forward edge at map 1; the split's new reader feeds map 2, which overtakes them on the way to
+the same key.]
+
+Reports come at any time, and the newest of each subtask counts. One set of them in which everybody has read its layers
+and is idle, and in which the sums of each edge are equal, is final, however old the single reports are: nothing comes
+in from above, so the first subtask from above that was active after its report would have got an element that its
+producers count as emitted and that it does not count as applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.protocol.values.elements import SubtaskId
+from penstock.protocol.values.messages import DrainReport
+
+
+@dataclass(frozen=True)
+class ReleaseVertices:
+    """Tell the subtasks of these vertices to work. `is_last`: the sources, and draining is over for everybody."""
+
+    vertices: tuple[int, ...]
+    is_last: bool
+
+
+def phases(vertices: int, edges: Sequence[tuple[int, int]]) -> list[tuple[int, ...]]:
+    """Vertices in the order of their release. `edges`: (source, target); vertices stand in topological order."""
+    distance = [0] * vertices
+    has_inputs = [False] * vertices
+    for vertex in reversed(range(vertices)):
+        distance[vertex] = max((distance[target] + 1 for source, target in edges if source == vertex), default=0)
+    for _, target in edges:
+        has_inputs[target] = True
+    inner = sorted({distance[v] for v in range(vertices) if has_inputs[v]})
+    found = [tuple(v for v in range(vertices) if has_inputs[v] and distance[v] == d) for d in inner]
+    return [*found, tuple(v for v in range(vertices) if not has_inputs[v])]
+
+
+class Draining:
+    """`parallelism` by vertex; `edges`: (source vertex, target vertex) by edge number."""
+
+    def __init__(self, parallelism: Sequence[int], edges: Sequence[tuple[int, int]]) -> None:
+        self._parallelism = parallelism
+        self._edges = edges
+        self._phases = phases(len(parallelism), edges)
+        self._released: set[int] = set()
+        self._reports: dict[SubtaskId, DrainReport] = {}
+        self.is_over = False
+
+    def start(self) -> ReleaseVertices:
+        return self._next()
+
+    def on_report(self, report: DrainReport) -> ReleaseVertices | None:
+        subtask = SubtaskId(*report.subtask)
+        known = self._reports.get(subtask)
+        if self.is_over or (known is not None and known.sequence >= report.sequence):
+            return None
+        self._reports[subtask] = report
+        return self._next() if self._is_final() else None
+
+    def _next(self) -> ReleaseVertices:
+        vertices = self._phases.pop(0)
+        self._released.update(vertices)
+        self.is_over = not self._phases
+        return ReleaseVertices(vertices, self.is_over)
+
+    def _is_final(self) -> bool:
+        applied = [0] * len(self._edges)
+        emitted = [0] * len(self._edges)
+        for vertex in self._released:
+            for subtask in range(self._parallelism[vertex]):
+                report = self._reports.get(SubtaskId(vertex, subtask))
+                if report is None or not report.layers_read or not report.idle:
+                    return False
+                for edge, count in report.applied.items():
+                    applied[edge] += count
+                for edge, count in report.emitted.items():
+                    emitted[edge] += count
+        return applied == emitted

@@ -1,0 +1,191 @@
+"""Restoring at another parallelism: who gets which of the old in-flight data, and what time it is there.
+
+Everything is data: shapes of the old and the new graph in, shares out. A *holder* is an old subtask; what it held of an
+edge are the unread layers of its gate and, after them, the in-flight intervals of its channels. Each new consumer
+makes layers of its own from its share. Rows that only partly belong to it are filtered when they are read, and what is
+left is numbered from 0: a layer is a sequence of its own, so that a later restore need not know how it came about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeVar
+
+from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
+from penstock.protocol.values.keys import key_group_range
+from penstock.protocol.values.metadata import (
+    Capture,
+    ChannelTime,
+    EdgeShape,
+    GroupFloor,
+    Metadata,
+    SubtaskSnapshot,
+    VertexShape,
+)
+from penstock.protocol.values.topology import consumers_of, producers_of
+
+T = TypeVar("T")
+
+ANY_CONSUMER = ("forward", "rescale", "rebalance", "shuffle")
+"""Partitionings that say nothing about where a row has to be: whole old channels move."""
+
+_KEYED = "hash"
+
+
+# ---- what has changed -------------------------------------------------------------------------------------------
+
+
+def is_rescaled(metadata: Metadata, vertices: Sequence[VertexShape], edges: Sequence[EdgeShape]) -> bool:
+    """Return whether anything runs at another parallelism, in other chains, or along other channels than in the
+    checkpoint. A checkpoint that was taken while the job drained is restored the same way at any parallelism."""
+    if metadata.draining or {e.name for e in edges} != {e.name for e in metadata.edges}:
+        return True
+    if {tuple(v.operators) for v in vertices} != {tuple(v.operators) for v in metadata.vertices}:
+        return True
+    parallelism = {uid: v.parallelism for v in vertices for uid in v.operators}
+    if any(parallelism.get(v.operators[0], v.parallelism) != v.parallelism for v in metadata.vertices):
+        return True
+    partitioners = {e.name: e.partitioner for e in edges}
+    return any(partitioners.get(e.name, e.partitioner) != e.partitioner for e in metadata.edges)
+
+
+def edges_in_flight(metadata: Metadata) -> frozenset[str]:
+    """Names of the edges that the checkpoint holds rows of."""
+    found: set[str] = set()
+    for snapshot in metadata.subtasks:
+        found.update(cut.edge for cut in snapshot.inputs if _has_rows(cut.captures))
+        found.update(cut.edge for cut in snapshot.outputs if _has_rows(cut.captures))
+        found.update(layer.edge for layer in snapshot.layers if layer.pieces)
+    return frozenset(found)
+
+
+def drains(metadata: Metadata, vertices: Sequence[VertexShape], edges: Sequence[EdgeShape]) -> bool:
+    """Whether the job has to drain: without rows in flight nothing can overtake anything."""
+    return is_rescaled(metadata, vertices, edges) and bool(edges_in_flight(metadata))
+
+
+def _has_rows(captures: Iterable[Capture]) -> bool:
+    return any(capture.pieces for capture in captures)
+
+
+@dataclass(frozen=True)
+class OldEdge:
+    """An edge as it was when the checkpoint was taken."""
+
+    shape: EdgeShape
+    source_parallelism: int
+    target_parallelism: int
+
+    @classmethod
+    def find(cls, metadata: Metadata, name: str) -> OldEdge | None:
+        shape = next((e for e in metadata.edges if e.name == name), None)
+        if shape is None:
+            return None
+        parallelism = {v.index: v.parallelism for v in metadata.vertices}
+        return cls(shape, parallelism[shape.source], parallelism[shape.target])
+
+    def consumers_of(self, producer: int) -> range:
+        return consumers_of(self.shape.pointwise, producer, self.source_parallelism, self.target_parallelism)
+
+    def producers_of(self, consumer: int) -> range:
+        return producers_of(self.shape.pointwise, consumer, self.source_parallelism, self.target_parallelism)
+
+
+# ---- rows -------------------------------------------------------------------------------------------------------
+
+
+class Filter(Enum):
+    """Which rows of what a holder held belong to the new consumer. KEY_GROUPS: those of key groups that it owns.
+    CUSTOM: those that the partitioner gives it, asked again with the new number for the key that the row carries."""
+
+    WHOLE = "whole"
+    KEY_GROUPS = "key groups"
+    CUSTOM = "custom"
+
+
+@dataclass(frozen=True)
+class Share:
+    holder: int
+    filter: Filter
+
+
+def shares(partitioner: str, old: int, new: int, max_parallelism: int, consumer: int) -> list[Share]:
+    """What the new subtask `consumer` of `new` gets of an edge into a vertex that had `old` subtasks. `partitioner`
+    is the edge's kind; `max_parallelism` of the consuming vertex. Every row goes to exactly one consumer."""
+    if old == new:
+        return [Share(consumer, Filter.WHOLE)]
+    if partitioner == _KEYED:
+        return _keyed_shares(old, new, max_parallelism, consumer)
+    if partitioner == "custom":
+        return [Share(holder, Filter.CUSTOM) for holder in range(old)]
+    if partitioner == "global":
+        return [Share(holder, Filter.WHOLE) for holder in range(old)] if consumer == 0 else []
+    if partitioner in ANY_CONSUMER:
+        return [Share(holder, Filter.WHOLE) for holder in range(old) if holder * new // old == consumer]
+    raise ValueError(f"rows in flight on a {partitioner} edge cannot be restored at another parallelism")
+
+
+def _keyed_shares(old: int, new: int, max_parallelism: int, consumer: int) -> list[Share]:
+    mine = key_group_range(max_parallelism, new, consumer)
+    found = []
+    for holder in range(old):
+        theirs = key_group_range(max_parallelism, old, holder)
+        if theirs.start >= mine.stop or mine.start >= theirs.stop:
+            continue
+        is_inside = mine.start <= theirs.start and theirs.stop <= mine.stop
+        found.append(Share(holder, Filter.WHOLE if is_inside else Filter.KEY_GROUPS))
+    return found
+
+
+# ---- state ------------------------------------------------------------------------------------------------------
+
+
+def state_holders(old: int, new: int, max_parallelism: int, subtask: int) -> list[int]:
+    """The old subtasks whose keyed state the new one takes over, or a part of it."""
+    if old == new:
+        return [subtask]
+    return [share.holder for share in _keyed_shares(old, new, max_parallelism, subtask)]
+
+
+def dealt(items: Sequence[Sequence[T]], new: int, subtask: int) -> list[T]:
+    """What the new subtask gets of the old ones' items (splits, a writer's state): its own at the same parallelism,
+    else every item goes to exactly one subtask, in turn."""
+    if len(items) == new:
+        return list(items[subtask])
+    everything = [item for of_one in items for item in of_one]
+    return everything[subtask::new]
+
+
+# ---- time -------------------------------------------------------------------------------------------------------
+
+
+def live_start(producers: Iterable[SubtaskSnapshot]) -> ChannelTime:
+    """Where the live channels of an edge start whose old producers are given: at the least that any of them had said.
+    One that was finished, or idle while others were not, says nothing. [A finished producer's final watermark leaks to
+    a live one's channel: every window fires.]"""
+    unfinished = [p for p in producers if not p.finished]
+    telling = [p for p in unfinished if not p.idle] or unfinished
+    said = [WATERMARK_MIN_MS if p.watermark_ms is None else p.watermark_ms for p in telling]
+    return ChannelTime(min(said, default=WATERMARK_MIN_MS))
+
+
+def floors(old: Sequence[SubtaskSnapshot], max_parallelism: int, key_groups: range) -> list[GroupFloor]:
+    """How far time had come for each of `key_groups` at its former owner. `old`: the snapshots of all old subtasks, by
+    number."""
+    found: list[GroupFloor] = []
+    for snapshot in old:
+        owned = key_group_range(max_parallelism, len(old), snapshot.subtask)
+        for group in range(max(owned.start, key_groups.start), min(owned.stop, key_groups.stop)):
+            reached = [f.watermark_ms for f in snapshot.floors if f.first <= group < f.end]
+            if snapshot.current_ms is not None:
+                reached.append(snapshot.current_ms)
+            floor_ms = max(reached, default=WATERMARK_MIN_MS)
+            if floor_ms == WATERMARK_MIN_MS:
+                continue
+            if found and found[-1].end == group and found[-1].watermark_ms == floor_ms:
+                found[-1] = GroupFloor(found[-1].first, group + 1, floor_ms)
+            else:
+                found.append(GroupFloor(group, group + 1, floor_ms))
+    return found

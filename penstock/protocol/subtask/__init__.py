@@ -1,0 +1,1 @@
+"""What one subtask decides when barriers come."""

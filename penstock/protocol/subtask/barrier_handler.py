@@ -1,0 +1,321 @@
+"""What a subtask does when barriers come: wait for all of them, or snapshot at the first and capture the rest.
+
+Knows: which channels there are, which barrier came where, and when. Must never know: rows, state, files, threads.
+
+Theory of operation. One alignment per checkpoint, in one of the states below; several may be under way, because an
+expired checkpoint and the next overlap on the wire, and later because checkpoints run concurrently.
+
+    WAITING               heard of it (its barrier stands in a channel's queue), none reached
+    COLLECTING_ALIGNED    at least one channel has delivered its barrier and is blocked
+    COLLECTING_UNALIGNED  the snapshot is taken; channels whose barrier is missing are being captured
+    (gone)                all barriers are in, or it was declined, or the coordinator ended it
+
+    event \\ state   WAITING                COLLECTING_ALIGNED          COLLECTING_UNALIGNED
+    queued          remember its place     remember its place          take it out; limit that channel's window
+    reached         block; all in: snap    block; all in: snap         -
+    urgent          turn                   turn                        limit that channel's window
+    deadline        turn                   turn                        -
+    cancel          decline                decline                     decline
+
+*Turn*: every older alignment first, in order; then snapshot now. Barriers that stand in our own queues are taken out
+(their place is the end of that channel's window), blocked channels are released, all others get an open window.
+
+Ids are handled in growing order: a barrier of an older checkpoint than the newest snapshot here is late, and its
+checkpoint is declined. Every checkpoint that is offered ends here in exactly one acknowledgement or one decline, or
+is ended by the coordinator. Ended ids are remembered while a barrier of theirs may still come.
+
+Channels do not drop out: a subtask goes on answering barriers after its end of data, until its generation ends. So
+end of data needs no transition here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import msgspec
+
+from penstock.protocol.channel.ends import ProtocolError
+from penstock.protocol.values import failure_reasons
+from penstock.protocol.values.elements import Barrier
+
+_ENDED_REMEMBERED = 64
+
+
+class AlignmentState(Enum):
+    WAITING = "waiting"
+    COLLECTING_ALIGNED = "collecting, aligned"
+    COLLECTING_UNALIGNED = "collecting, unaligned"
+
+
+class Block(msgspec.Struct, frozen=True):
+    """Take nothing more from this input channel until `Unblock` of the same checkpoint."""
+
+    channel: int
+    checkpoint_id: int
+
+
+class Unblock(msgspec.Struct, frozen=True):
+    channel: int
+    checkpoint_id: int
+
+
+class TakeOut(msgspec.Struct, frozen=True):
+    """Remove the barrier of this checkpoint from its place in the channel's queue."""
+
+    channel: int
+    checkpoint_id: int
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """Take the snapshot now and send the barrier to all outputs, urgent if `unaligned`. `windows`: (channel, number
+    at which it ends or None) of the input channels to capture. `barrier.age_ms` is of now."""
+
+    barrier: Barrier
+    unaligned: bool
+    windows: tuple[tuple[int, int | None], ...]
+    start_delay_ms: float
+
+
+class LimitWindow(msgspec.Struct, frozen=True):
+    """The capture of this channel ends at number `until`."""
+
+    channel: int
+    checkpoint_id: int
+    until: int
+
+
+class AllBarriersIn(msgspec.Struct, frozen=True):
+    checkpoint_id: int
+    alignment_ms: float
+
+
+class Declined(msgspec.Struct, frozen=True):
+    """Tell the coordinator and, by a cancel frame, all consumers; drop what was captured."""
+
+    checkpoint_id: int
+    reason: str
+
+
+class Discard(msgspec.Struct, frozen=True):
+    """The coordinator ended the checkpoint: drop what was captured."""
+
+    checkpoint_id: int
+
+
+Effect = Block | Unblock | TakeOut | Snapshot | LimitWindow | AllBarriersIn | Declined | Discard
+
+
+@dataclass(slots=True)
+class _Alignment:
+    barrier: Barrier
+    triggered_ms: float
+    """When the trigger was, on the local monotonic clock, by the age that the message carried."""
+    state: AlignmentState
+    reached: set[int]
+    urgent: dict[int, int]
+    """channel -> the number at which its window ends"""
+    queued: dict[int, int]
+    """channel -> the place of its barrier in our queue, not reached yet"""
+    first_barrier_ms: float | None = None
+
+    def expect(self, channel: int) -> None:
+        """Raises `ProtocolError` where the barrier has come on this channel before."""
+        if channel in self.reached or channel in self.urgent or channel in self.queued:
+            raise ProtocolError(f"checkpoint {self.barrier.checkpoint_id}: a second barrier on input channel {channel}")
+
+    @property
+    def deadline_ms(self) -> float | None:
+        timeout = self.barrier.alignment_timeout_ms
+        return None if timeout is None else self.triggered_ms + timeout
+
+
+class BarrierHandler:
+    """All alignments of one subtask. `channels` is the number of its input channels (0 for a source)."""
+
+    def __init__(self, channels: int) -> None:
+        self._channels = channels
+        self._alignments: dict[int, _Alignment] = {}
+        self._ended: dict[int, None] = {}
+        self._newest_snapshot = 0
+
+    # ---- events -----------------------------------------------------------------------------------------------
+
+    def on_trigger(self, barrier: Barrier, now_ms: float) -> list[Effect]:
+        """A source is told to start a checkpoint."""
+        if barrier.checkpoint_id in self._ended:
+            return []
+        if barrier.checkpoint_id <= self._newest_snapshot:
+            return self._decline(barrier.checkpoint_id, failure_reasons.DECLINED_LATE_BARRIER)
+        self._newest_snapshot = barrier.checkpoint_id
+        self._remember(barrier.checkpoint_id)
+        return [
+            Snapshot(barrier, barrier.starts_unaligned, (), barrier.age_ms),
+            AllBarriersIn(barrier.checkpoint_id, 0.0),
+        ]
+
+    def on_barrier_queued(self, channel: int, barrier: Barrier, position: int, now_ms: float) -> list[Effect]:
+        """An aligned barrier has arrived in a channel's queue; elements before it are still to be applied."""
+        alignment, effects = self._hear(barrier, now_ms)
+        if alignment is None:
+            return [*effects, TakeOut(channel, barrier.checkpoint_id)]
+        alignment.expect(channel)
+        if alignment.state is AlignmentState.COLLECTING_UNALIGNED:
+            alignment.urgent[channel] = position
+            effects += [TakeOut(channel, barrier.checkpoint_id), LimitWindow(channel, barrier.checkpoint_id, position)]
+            return effects + self._finish_if_complete(alignment, now_ms)
+        alignment.queued[channel] = position
+        return effects + self._turn_if_due(alignment, now_ms)
+
+    def on_barrier_reached(self, channel: int, barrier: Barrier, now_ms: float) -> list[Effect]:
+        """Everything before an aligned barrier has been applied. `on_barrier_queued` came before."""
+        alignment = self._alignments.get(barrier.checkpoint_id)
+        if alignment is None:
+            return []
+        del alignment.queued[channel]
+        alignment.reached.add(channel)
+        if alignment.first_barrier_ms is None:
+            alignment.first_barrier_ms = now_ms
+        alignment.state = AlignmentState.COLLECTING_ALIGNED
+        if len(alignment.reached) < self._channels:
+            return [Block(channel, barrier.checkpoint_id), *self._turn_if_due(alignment, now_ms)]
+        # No older alignment is left: its barriers stood before these, and those that were reached block their channels.
+        released = [Unblock(c, barrier.checkpoint_id) for c in sorted(alignment.reached - {channel})]
+        return [self._snapshot(alignment, False, now_ms), *released, *self._finish_if_complete(alignment, now_ms)]
+
+    def on_urgent_barrier(self, channel: int, barrier: Barrier, handed: int, now_ms: float) -> list[Effect]:
+        """An unaligned barrier: forces unaligned whatever the local clock says."""
+        alignment, effects = self._hear(barrier, now_ms)
+        if alignment is None:
+            return effects
+        alignment.expect(channel)
+        alignment.urgent[channel] = handed
+        if alignment.first_barrier_ms is None:
+            alignment.first_barrier_ms = now_ms
+        if alignment.state is AlignmentState.COLLECTING_UNALIGNED:
+            effects.append(LimitWindow(channel, barrier.checkpoint_id, handed))
+        else:
+            effects += self._turn(alignment, now_ms)
+        return effects + self._finish_if_complete(alignment, now_ms)
+
+    def on_cancel(self, channel: int, checkpoint_id: int) -> list[Effect]:
+        """A producer has declined: its barrier will not come."""
+        if checkpoint_id in self._ended:
+            return []
+        return self._decline(checkpoint_id, failure_reasons.DECLINED_ON_CANCELLATION_BARRIER)
+
+    def on_ended(self, checkpoint_id: int) -> list[Effect]:
+        """The coordinator says that a checkpoint is over, completed or not."""
+        effects = self._release(checkpoint_id)
+        self._remember(checkpoint_id)
+        return [*effects, Discard(checkpoint_id)]
+
+    def on_time(self, now_ms: float) -> list[Effect]:
+        effects: list[Effect] = []
+        for checkpoint_id in sorted(self._alignments):
+            alignment = self._alignments.get(checkpoint_id)
+            if alignment is not None:
+                effects += self._turn_if_due(alignment, now_ms)
+        return effects
+
+    # ---- what can be seen -------------------------------------------------------------------------------------
+
+    def next_deadline_ms(self) -> float | None:
+        if not self._alignments:
+            return None
+        deadlines = [
+            a.deadline_ms
+            for a in self._alignments.values()
+            if a.state is not AlignmentState.COLLECTING_UNALIGNED and a.deadline_ms is not None
+        ]
+        return min(deadlines, default=None)
+
+    @property
+    def pending(self) -> dict[int, AlignmentState]:
+        return {checkpoint_id: a.state for checkpoint_id, a in self._alignments.items()}
+
+    # ---- transitions ------------------------------------------------------------------------------------------
+
+    def _hear(self, barrier: Barrier, now_ms: float) -> tuple[_Alignment | None, list[Effect]]:
+        """The alignment that a barrier belongs to; None where its checkpoint has ended here, or is late."""
+        checkpoint_id = barrier.checkpoint_id
+        alignment = self._alignments.get(checkpoint_id)
+        if alignment is not None:
+            return alignment, []
+        if checkpoint_id in self._ended:
+            return None, []
+        if checkpoint_id <= self._newest_snapshot:
+            return None, self._decline(checkpoint_id, failure_reasons.DECLINED_LATE_BARRIER)
+        alignment = _Alignment(barrier, now_ms - barrier.age_ms, AlignmentState.WAITING, set(), {}, {})
+        self._alignments[checkpoint_id] = alignment
+        return alignment, []
+
+    def _turn_if_due(self, alignment: _Alignment, now_ms: float) -> list[Effect]:
+        due = alignment.deadline_ms is not None and now_ms >= alignment.deadline_ms
+        if not due or alignment.state is AlignmentState.COLLECTING_UNALIGNED:
+            return []
+        effects = self._turn(alignment, now_ms)
+        return effects + self._finish_if_complete(alignment, now_ms)
+
+    def _turn(self, alignment: _Alignment, now_ms: float) -> list[Effect]:
+        effects: list[Effect] = []
+        checkpoint_id = alignment.barrier.checkpoint_id
+        for older_id in sorted(i for i in self._alignments if i < checkpoint_id):
+            older = self._alignments[older_id]
+            if older.state is AlignmentState.COLLECTING_UNALIGNED:
+                continue
+            if older.barrier.alignment_timeout_ms is None:
+                effects += self._decline(older_id, failure_reasons.DECLINED_SUBSUMED)
+                continue
+            effects += self._turn(older, now_ms)
+            effects += self._finish_if_complete(older, now_ms)
+        effects += [TakeOut(channel, checkpoint_id) for channel in sorted(alignment.queued)]
+        alignment.urgent.update(alignment.queued)
+        alignment.queued.clear()
+        if alignment.first_barrier_ms is None:
+            alignment.first_barrier_ms = now_ms
+        effects += [Unblock(channel, checkpoint_id) for channel in sorted(alignment.reached)]
+        effects.append(self._snapshot(alignment, True, now_ms))
+        alignment.state = AlignmentState.COLLECTING_UNALIGNED
+        return effects
+
+    def _snapshot(self, alignment: _Alignment, unaligned: bool, now_ms: float) -> Snapshot:
+        barrier = alignment.barrier
+        self._newest_snapshot = max(self._newest_snapshot, barrier.checkpoint_id)
+        windows: list[tuple[int, int | None]] = []
+        if unaligned:
+            missing = (c for c in range(self._channels) if c not in alignment.reached)
+            windows = [(c, alignment.urgent.get(c)) for c in missing]
+        age_ms = now_ms - alignment.triggered_ms
+        aged = Barrier(barrier.checkpoint_id, barrier.alignment_timeout_ms, age_ms, barrier.commits_only)
+        first = alignment.first_barrier_ms if alignment.first_barrier_ms is not None else now_ms
+        return Snapshot(aged, unaligned, tuple(windows), first - alignment.triggered_ms)
+
+    def _finish_if_complete(self, alignment: _Alignment, now_ms: float) -> list[Effect]:
+        if len(alignment.reached) + len(alignment.urgent) < self._channels:
+            return []
+        checkpoint_id = alignment.barrier.checkpoint_id
+        if self._alignments.pop(checkpoint_id, None) is None:
+            return []
+        self._remember(checkpoint_id)
+        first = alignment.first_barrier_ms if alignment.first_barrier_ms is not None else now_ms
+        return [AllBarriersIn(checkpoint_id, now_ms - first)]
+
+    def _decline(self, checkpoint_id: int, reason: str) -> list[Effect]:
+        effects = self._release(checkpoint_id)
+        self._remember(checkpoint_id)
+        return [*effects, Declined(checkpoint_id, reason)]
+
+    def _release(self, checkpoint_id: int) -> list[Effect]:
+        alignment = self._alignments.pop(checkpoint_id, None)
+        if alignment is None:
+            return []
+        effects: list[Effect] = [TakeOut(channel, checkpoint_id) for channel in sorted(alignment.queued)]
+        if alignment.state is AlignmentState.COLLECTING_ALIGNED:
+            effects += [Unblock(channel, checkpoint_id) for channel in sorted(alignment.reached)]
+        return effects
+
+    def _remember(self, checkpoint_id: int) -> None:
+        self._ended[checkpoint_id] = None
+        while len(self._ended) > _ENDED_REMEMBERED:
+            del self._ended[next(iter(self._ended))]

@@ -1,0 +1,83 @@
+"""What slots say to each other on a channel.
+
+*Urgent* frames (`UrgentBarrier`, `CancelBarrier`, `CreditLimit`) go ahead of all, have no number and need no credit.
+An `AlignedBarrier` travels in its place. `Event` travels in order with rows, is numbered and needs no credit. `Data`
+needs credit.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import msgspec
+
+from penstock.protocol.values.elements import Barrier, ChannelId, InBandEvent
+
+FRAME_OVERHEAD_BYTES = 512
+"""What a data frame is charged beside its own bytes, so that many small ones are bounded, too."""
+
+
+JOINED_FLUSH_BYTES = 16 * 1024
+"""A channel's queue leaves at this size, even while its producer is busy making more."""
+
+
+class Data(msgspec.Struct, frozen=True):
+    """Rows [first, first + rows). `payload` is an Arrow IPC record-batch message (bytes-like) between processes, and
+    a `pyarrow.RecordBatch` by reference within one. `size_bytes` is what it is charged, overhead included."""
+
+    channel: ChannelId
+    first: int
+    rows: int
+    size_bytes: int
+    payload: Any
+
+    urgent: ClassVar[bool] = False
+
+
+class Event(msgspec.Struct, frozen=True):
+    channel: ChannelId
+    number: int
+    event: InBandEvent
+
+    urgent: ClassVar[bool] = False
+
+
+class AlignedBarrier(msgspec.Struct, frozen=True):
+    """Stands before element `position`."""
+
+    channel: ChannelId
+    position: int
+    barrier: Barrier
+
+    urgent: ClassVar[bool] = False
+
+
+class UrgentBarrier(msgspec.Struct, frozen=True):
+    """`emitted`: the cut of this channel at the producer. `handed`: the first number that the producer had not yet
+    handed to the connection; it stores [handed, emitted) itself, the consumer [applied, handed)."""
+
+    channel: ChannelId
+    emitted: int
+    handed: int
+    barrier: Barrier
+
+    urgent: ClassVar[bool] = True
+
+
+class CancelBarrier(msgspec.Struct, frozen=True):
+    channel: ChannelId
+    checkpoint_id: int
+
+    urgent: ClassVar[bool] = True
+
+
+class CreditLimit(msgspec.Struct, frozen=True):
+    """From the consumer to the producer: in all, `limit_bytes` may be sent on this channel in this generation."""
+
+    channel: ChannelId
+    limit_bytes: int
+
+    urgent: ClassVar[bool] = True
+
+
+Frame = Data | Event | AlignedBarrier | UrgentBarrier | CancelBarrier | CreditLimit

@@ -1,0 +1,59 @@
+"""What stands in a job's log: one object per entry, at consecutive positions, each created if absent.
+
+Who may append, and what it means to lose a position, is decided in `penstock.protocol.log.publication`; how entries are
+stored is in `penstock.storage.log`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class LogEntry(msgspec.Struct, frozen=True, tag=True):
+    """`sequence` is the entry's position in the log, from 0. `incarnation` is random per driver.
+
+    Every kind of entry has a `base`, too: the log counts from that position, and whatever lies below may be deleted.
+    Only a checkpoint's entry raises it, to its own position at most. See `PROTOCOL.md`."""
+
+    sequence: int
+    incarnation: str
+
+
+class Fence(LogEntry, frozen=True, tag=True):
+    """A driver has taken over: whoever put an earlier entry has lost the job. `wall_ms`, `host` and `pid` are for the
+    messages that name the driver, never for a decision."""
+
+    wall_ms: int
+    host: str
+    pid: int
+    restored_from: str | None = None
+    """The checkpoint of another job that this job started from: what it restores as long as it has none of its own."""
+    base: int = 0
+
+
+class CheckpointEntry(LogEntry, frozen=True, tag=True):
+    """A checkpoint is canonical from the moment this entry exists; its `_metadata` is durable before.
+
+    (`fence`, `counter`) is the generation that took it. `path` is that of its `_metadata`, relative to the job's
+    directory, `metadata_crc` the CRC-32 of that object's bytes. `retained` names the `_metadata` of every checkpoint
+    that is kept from here on, oldest first, this one included; whatever an earlier entry retained and this one does
+    not may be deleted now. `is_final`: the job ends with it, nothing restarts below it.
+    """
+
+    fence: int
+    counter: int
+    checkpoint_id: int
+    path: str
+    metadata_crc: int
+    retained: list[str]
+    is_final: bool = False
+    base: int = 0
+
+
+class Ended(LogEntry, frozen=True, tag=True):
+    """The driver has ended the job: `state` is FINISHED, CANCELED or FAILED. Whatever `retained` does not name may be
+    deleted; a later driver that takes over finds only what it names."""
+
+    state: str
+    retained: list[str]
+    base: int = 0

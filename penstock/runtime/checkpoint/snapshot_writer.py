@@ -1,0 +1,266 @@
+"""Writes what a slot's subtasks captured: one segment per checkpoint, then one acknowledgement for all of them.
+
+It is an actor with a mailbox of its own. Keyed state is encoded as soon as the snapshot is taken, because the stream
+pays for it until then, and what is large is written as it is encoded, one range in a step; what was in flight follows
+when the last subtask's windows have closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Callable, NamedTuple
+
+import msgspec
+
+from penstock.common.clock import Clock
+from penstock.operators.batches import as_messages, wire_schema
+from penstock.protocol.channel.ends import Captured
+from penstock.protocol.values import failure_reasons
+from penstock.protocol.values.elements import Generation, SubtaskId
+from penstock.protocol.values.messages import Decline, Message, SlotAck
+from penstock.protocol.values.metadata import (
+    Capture,
+    InputCut,
+    LayerCut,
+    NumberedEvent,
+    OutputCut,
+    Piece,
+    StateRange,
+    SubtaskSnapshot,
+)
+from penstock.runtime.checkpoint.snapshots import CapturedChannel, SubtaskCapture
+from penstock.runtime.process.mailbox import Mailbox
+from penstock.state.backend import EncodedState
+from penstock.storage.segments import SegmentWriter
+from penstock.storage.store import ObjectStore, StoreError
+
+_ENDED_REMEMBERED = 64
+_RESTED_FOR_BYTES_MAX = 4 * 1024 * 1024
+"""More is not written within the time for which the slot's subtasks leave us the interpreter."""
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """A snapshot was taken: its state can be encoded while its windows are still open."""
+
+    capture: SubtaskCapture
+
+
+class Closed(msgspec.Struct, frozen=True):
+    """All windows of a snapshot are closed: it can be written."""
+
+    capture: SubtaskCapture
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """A checkpoint is over: what is left of it is dropped."""
+
+    checkpoint_id: int
+
+
+@dataclass
+class _SlotCheckpoint:
+    segment: SegmentWriter
+    taken: dict[SubtaskId, SubtaskCapture] = field(default_factory=dict)
+    closed: dict[SubtaskId, SubtaskCapture] = field(default_factory=dict)
+    expected_bytes: int = 0
+
+
+class _Encoding(NamedTuple):
+    """Keyed state of one subtask, some ranges of which are written."""
+
+    capture: SubtaskCapture
+    segment: SegmentWriter
+    ranges: Iterator[EncodedState]
+
+
+class SnapshotWriter:
+    """`subtasks`: how many of this slot take part. `new_segment_path(checkpoint id)` is unique. `unpark(checkpoint id)`
+    is called when no subtask need rest for it any more: it is written, or over, or too large."""
+
+    def __init__(
+        self, generation: Generation, slot: int, subtasks: int, store: ObjectStore | None,
+        new_segment_path: Callable[[int], str], send: Callable[[Message], None],
+        unpark: Callable[[int], None], clock: Clock,
+    ) -> None:  # fmt: skip
+        self.generation = generation
+        self._slot = slot
+        self._subtasks = subtasks
+        self._store = store
+        self._new_segment_path = new_segment_path
+        self._send = send
+        self._unpark = unpark
+        self._clock = clock
+        self._checkpoints: dict[int, _SlotCheckpoint] = {}
+        self._ended: set[int] = set()
+        self._encoding: _Encoding | None = None
+        self.mailbox = Mailbox()
+
+    def step(self) -> bool:
+        """Write the next range of the state in hand, or handle one item of mail. Return False if there was neither."""
+        if self._encoding is not None:
+            self._encode_next(self._encoding)
+            return True
+        if not self.mailbox:
+            return False
+        item = self.mailbox.take()
+        match item:
+            case Taken(capture):
+                self._take(capture)
+            case Closed(capture):
+                self._close(capture)
+            case Ended(checkpoint_id):
+                self._drop(checkpoint_id)
+        return True
+
+    def close(self) -> None:
+        """The generation is over: nothing of what is being written stays."""
+        for checkpoint_id in list(self._checkpoints):
+            self._drop(checkpoint_id)
+
+    def _take(self, capture: SubtaskCapture) -> None:
+        checkpoint_id = capture.checkpoint_id
+        if checkpoint_id in self._ended:
+            self._discard(capture)
+            return
+        checkpoint = self._checkpoints.get(checkpoint_id)
+        if checkpoint is None:
+            segment = SegmentWriter(self._store, lambda: self._new_segment_path(checkpoint_id))
+            checkpoint = self._checkpoints[checkpoint_id] = _SlotCheckpoint(segment)
+        checkpoint.taken[capture.subtask] = capture
+        if capture.state is not None:
+            checkpoint.expected_bytes += capture.state.expected_bytes
+        if checkpoint.expected_bytes > _RESTED_FOR_BYTES_MAX:
+            self._unpark(checkpoint_id)
+        if capture.state is not None:
+            self._encoding = _Encoding(capture, checkpoint.segment, capture.state.encode())
+
+    def _encode_next(self, encoding: _Encoding) -> None:
+        """Write one range, so that the end of a generation waits for no more than that."""
+        capture = encoding.capture
+        try:
+            encoded = next(encoding.ranges, None)
+            if encoded is None:
+                self._encoding = None
+                return
+            offset, length_bytes, crc = encoding.segment.add(encoded.parts, borrowed=True)
+            capture.keyed.append(
+                StateRange(encoded.operator, encoded.name, 0, offset, length_bytes, crc, encoded.entries)
+            )
+        except StoreError as error:
+            self._decline(capture, failure_reasons.IO_EXCEPTION, str(error))
+        except Exception as error:  # whatever a user's object does when it is pickled
+            self._decline(capture, failure_reasons.ASYNC_EXCEPTION, f"keyed state cannot be written: {error}")
+
+    def _close(self, capture: SubtaskCapture) -> None:
+        checkpoint = self._checkpoints.get(capture.checkpoint_id)
+        if checkpoint is None:
+            return
+        checkpoint.closed[capture.subtask] = capture
+        if len(checkpoint.closed) < self._subtasks:
+            return
+        try:
+            ack = self._write(capture.checkpoint_id, checkpoint)
+        except StoreError as error:
+            self._decline(capture, failure_reasons.IO_EXCEPTION, str(error))
+            return
+        del self._checkpoints[capture.checkpoint_id]
+        self._remember(capture.checkpoint_id)
+        self._send(ack)
+        self._unpark(capture.checkpoint_id)
+
+    def _write(self, checkpoint_id: int, checkpoint: _SlotCheckpoint) -> SlotAck:
+        captures = sorted(checkpoint.closed.values(), key=lambda c: c.subtask)
+        snapshots = [self._with_rows_in_flight(checkpoint.segment, c) for c in captures]
+        segment = checkpoint.segment.finish()
+        return SlotAck(self.generation, self._slot, checkpoint_id, segment, snapshots)
+
+    def _with_rows_in_flight(self, segment: SegmentWriter, capture: SubtaskCapture) -> SubtaskSnapshot:
+        before = segment.length_bytes
+        inputs = _by_edge(segment, capture.inputs)
+        outputs = _by_edge(segment, capture.outputs)
+        layers = []
+        for unread in capture.layers:
+            layer = unread.layer
+            schema = wire_schema(layer.live_edge)
+            pieces, events = _pieces(segment, unread.captured, schema)
+            ends = (layer.edge, layer.producer, layer.consumer)
+            layers.append(LayerCut(*ends, unread.first, layer.end, pieces, events, unread.time))
+        return SubtaskSnapshot(
+            vertex=capture.subtask.vertex,
+            subtask=capture.subtask.subtask,
+            inputs=_input_cuts(capture, inputs),
+            outputs=[OutputCut(edge.name, emitted, outputs.get(edge.name, [])) for edge, emitted in capture.emitted],
+            layers=layers,
+            keyed=capture.keyed,
+            schemas=capture.state.schemas if capture.state is not None else [],
+            parts=capture.parts,
+            committables=capture.committables,
+            watermark_ms=capture.time.emitted_ms,
+            current_ms=capture.time.current_ms,
+            floors=capture.time.floors,
+            idle=capture.time.idle,
+            finished=capture.finished,
+            unaligned=capture.unaligned or any(c.captured for c in capture.outputs),
+            persisted_bytes=segment.length_bytes - before,
+            state_bytes=sum(k.length_bytes for k in capture.keyed),
+            start_delay_ms=capture.start_delay_ms,
+            alignment_ms=capture.alignment_ms,
+            sync_ms=capture.sync_ms,
+            async_ms=self._clock.monotonic_ms() - capture.taken_ms,
+        )
+
+    def _decline(self, capture: SubtaskCapture, reason: str, detail: str) -> None:
+        self._drop(capture.checkpoint_id)
+        self._send(Decline(self.generation, self._slot, capture.checkpoint_id, capture.subtask, reason, detail))
+
+    def _drop(self, checkpoint_id: int) -> None:
+        """Every subtask of the slot says that a checkpoint is over; the first counts."""
+        if checkpoint_id in self._ended:
+            return
+        self._remember(checkpoint_id)
+        if self._encoding is not None and self._encoding.capture.checkpoint_id == checkpoint_id:
+            self._encoding = None
+        checkpoint = self._checkpoints.pop(checkpoint_id, None)
+        if checkpoint is not None:
+            for capture in checkpoint.taken.values():
+                self._discard(capture)
+            checkpoint.segment.abort()
+        self._unpark(checkpoint_id)
+
+    @staticmethod
+    def _discard(capture: SubtaskCapture) -> None:
+        if capture.state is not None:
+            capture.state.discard()
+
+    def _remember(self, checkpoint_id: int) -> None:
+        self._ended.add(checkpoint_id)
+        if len(self._ended) > _ENDED_REMEMBERED:
+            self._ended.remove(min(self._ended))
+
+
+def _input_cuts(capture: SubtaskCapture, captured: dict[str, list[Capture]]) -> list[InputCut]:
+    cuts: list[InputCut] = []
+    at = 0
+    for edge, applied in capture.applied:
+        times = capture.time.channels[at : at + len(applied)]
+        at += len(applied)
+        cuts.append(InputCut(edge.name, applied, captured.get(edge.name, []), times))
+    return cuts
+
+
+def _by_edge(segment: SegmentWriter, channels: list[CapturedChannel]) -> dict[str, list[Capture]]:
+    found: dict[str, list[Capture]] = {}
+    for channel in channels:
+        if channel.captured:
+            pieces, events = _pieces(segment, channel.captured, wire_schema(channel.edge))
+            found.setdefault(channel.edge.name, []).append(Capture(channel.peer, pieces, events))
+    return found
+
+
+def _pieces(segment: SegmentWriter, captured: Captured, schema) -> tuple[list[Piece], list[NumberedEvent]]:
+    pieces = []
+    for first, rows, message in as_messages(captured.rows, schema):
+        offset, length_bytes, crc = segment.add([message])
+        pieces.append(Piece(first, rows, 0, offset, length_bytes, crc))
+    return pieces, [NumberedEvent(number, event) for number, event in captured.events]

@@ -1,0 +1,125 @@
+"""A subtask's side of draining: held until it is released, then read what was recovered, then as always.
+
+A held subtask handles mail and barriers, aligned ones with nothing live before them too, and nothing else: it consumes
+no element, reads no source, fires no timer and sends no watermark. A release is followed only when every checkpoint
+that it names has ended here (in a snapshot, a decline or a cancel): whatever the subtask does from then on is in none
+of them. What decides about releases is `penstock.protocol.restore.drain_phases`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Protocol
+
+from penstock.protocol.channel.ends import InputChannel
+from penstock.protocol.values.elements import Generation, SubtaskId
+from penstock.protocol.values.messages import DrainReport
+from penstock.runtime.input.layers import Layer
+
+
+class Stage(IntEnum):
+    HELD = 0
+    RELEASED = 1
+    OVER = 2
+
+
+@dataclass(frozen=True)
+class DrainReleased:
+    """Mail of a subtask; see `penstock.protocol.values.messages.Release`."""
+
+    is_last: bool
+    checkpoints: list[int]
+
+
+class NumberedEdge(Protocol):
+    @property
+    def index(self) -> int: ...
+
+
+class Gate(Protocol):
+    @property
+    def channels(self) -> Sequence[InputChannel]: ...
+
+    @property
+    def edge_of(self) -> Sequence[NumberedEdge]: ...
+
+    @property
+    def layers(self) -> Iterable[Layer]: ...
+
+
+class Partition(Protocol):
+    @property
+    def edge(self) -> NumberedEdge: ...
+
+    @property
+    def emitted(self) -> list[int]: ...
+
+
+class SubtaskDraining:
+    """`stage` is OVER in every subtask that is not told to `hold`."""
+
+    def __init__(self, subtask: SubtaskId, generation: Generation, slot: int) -> None:
+        self._subtask = subtask
+        self._generation = generation
+        self._slot = slot
+        self._stage = Stage.OVER
+        self.held = False
+        """Nothing but mail and barriers."""
+        self.is_over = True
+        """Timers of processing time, periodic watermarks and idleness wait for this."""
+        self._next: list[tuple[Stage, set[int]]] = []
+        self._ended: set[int] = set()
+        self._sequence = 0
+        self._reported: tuple[bool, bool, dict[int, int], dict[int, int]] | None = None
+
+    def hold(self) -> None:
+        self._enter(Stage.HELD)
+
+    def _enter(self, stage: Stage) -> None:
+        self._stage = stage
+        self.held, self.is_over = stage is Stage.HELD, stage is Stage.OVER
+
+    def on_release(self, is_last: bool, checkpoints: Sequence[int]) -> None:
+        """`is_last`: draining is over. `checkpoints` were pending when the release was decided."""
+        stage = Stage.OVER if is_last else Stage.RELEASED
+        if self._stage is Stage.OVER:
+            return
+        self._next.append((stage, set(checkpoints) - self._ended))
+        self._follow()
+
+    def on_checkpoint_ended(self, checkpoint_id: int) -> None:
+        """Here: it was snapshotted, declined or cancelled."""
+        if self._stage is Stage.OVER:
+            return
+        self._ended.add(checkpoint_id)
+        for _, waits_for in self._next:
+            waits_for.discard(checkpoint_id)
+        self._follow()
+
+    def _follow(self) -> None:
+        while self._next and not self._next[0][1]:
+            stage, _ = self._next.pop(0)
+            self._enter(max(self._stage, stage))
+        if self._stage is Stage.OVER:
+            self._next.clear()
+            self._ended.clear()
+
+    def report(self, gate: Gate, partitions: Sequence[Partition], idle: bool) -> DrainReport | None:
+        """Called when the subtask has run empty; None where there is nothing new to say."""
+        if self._stage is not Stage.RELEASED:
+            return None
+        applied: dict[int, int] = {}
+        for edge, channel in zip(gate.edge_of, gate.channels):
+            applied[edge.index] = applied.get(edge.index, 0) + channel.applied
+        emitted = {partition.edge.index: sum(partition.emitted) for partition in partitions}
+        layers_read = all(layer.read for layer in gate.layers)
+        said = (layers_read, idle, applied, emitted)
+        if said == self._reported:
+            return None
+        self._reported = said
+        self._sequence += 1
+        return DrainReport(
+            self._generation, self._slot, self._subtask, self._sequence, layers_read, idle, applied, emitted
+        )

@@ -1,0 +1,221 @@
+"""All input channels of a subtask: what to take next, and what recovered data comes before.
+
+Channels take turns by bytes (`penstock.runtime.input.turns`), recovered layers first.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Protocol
+
+import msgspec
+import pyarrow as pa
+
+from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN
+from penstock.graph.job_graph import Edge
+from penstock.operators.batches import as_batch, declared_key, row_type, wire_schema
+from penstock.protocol.channel.ends import InputChannel, ProtocolError
+from penstock.protocol.channel.flow_control import BoundSizer
+from penstock.protocol.values.elements import ChannelId, InBandEvent
+from penstock.protocol.values.frames import AlignedBarrier, CreditLimit, Data
+from penstock.protocol.values.keys import KeyDecoder
+from penstock.runtime.input.layers import Layer, RecoveredRows
+from penstock.runtime.input.turns import Turns
+from penstock.runtime.output.key_columns import KeyColumns
+
+
+class _Head(Protocol):
+    """An `InputChannel` or a `Layer`: where applied rows are counted."""
+
+    applied: int
+
+    def apply_rows(self, rows: int) -> None: ...
+
+
+def channel_share(window_bytes: int, channels: int) -> int:
+    """What of a gate's window each of its channels has."""
+    return max(window_bytes // max(channels, 1), 1)
+
+
+class OpenBatch:
+    """The batch at the head of a channel or layer, decoded once however many slices it is taken in."""
+
+    __slots__ = ("batch", "edge", "origin", "start", "size_bytes", "_rows", "_keys", "_key_groups", "_decoder",
+                 "timestamps")  # fmt: skip
+
+    def __init__(self, batch: pa.RecordBatch, edge: Edge, origin: _Head, size_bytes: int, decoder: KeyDecoder) -> None:
+        self.batch = batch
+        self.edge = edge
+        self.origin = origin
+        self.start = 0
+        self.size_bytes = size_bytes
+        self._rows: list[Any] | None = None
+        self._keys: list[Any] | None = None
+        self._key_groups: list[int] | None = None
+        self._decoder = decoder
+        self.timestamps: list[int | None] | None = None
+        """Event times: what the edge carries, or what the consumer's own clock says; its consumer sets them."""
+
+    @property
+    def rows(self) -> list[Any]:
+        if self._rows is None:
+            self._rows = row_type(self.edge.type).decode(self.batch)
+        return self._rows
+
+    @property
+    def keys(self) -> list[Any]:
+        if self._keys is None and self.edge.partitioner.key_columns is not None:
+            self._keys = KeyColumns(row_type(self.edge.type), self.edge.partitioner.key_columns).keys(self.batch)
+        if self._keys is None:
+            values = self.batch.column(KEY_COLUMN).to_pylist()
+            canonical = declared_key(self.edge.partitioner) == "canonical"
+            self._keys = self._decoder.decode(values) if canonical else values
+        return self._keys
+
+    @property
+    def key_groups(self) -> list[int]:
+        if self._key_groups is None:
+            self._key_groups = self.batch.column(KEY_GROUP_COLUMN).to_pylist()
+        return self._key_groups
+
+    @property
+    def remaining(self) -> int:
+        return self.batch.num_rows - self.start
+
+    def applied(self, rows: int) -> None:
+        self.start += rows
+        self.origin.apply_rows(rows)
+
+
+class GateEvent(msgspec.Struct, frozen=True):
+    """An in-band event was reached. `recovered`: it comes from a layer, so an end of data ends only that. `virtual`:
+    the virtual channel of the watermark valve that it belongs to, instead of `channel`."""
+
+    channel: int
+    event: InBandEvent
+    recovered: bool
+    virtual: int | None = None
+
+
+class GateLayerRead(msgspec.Struct, frozen=True):
+    """A layer has been consumed that was a virtual channel of the watermark valve."""
+
+    virtual: int
+
+
+class GateBarrier(msgspec.Struct, frozen=True):
+    channel: int
+    frame: AlignedBarrier
+
+
+class InputGate:
+    def __init__(self, edges: list[Edge], subtask: int, sizer: BoundSizer) -> None:
+        self.channels: list[InputChannel] = []
+        self.edge_of: list[Edge] = []
+        self.index_of: dict[ChannelId, int] = {}
+        ids = [ChannelId(e.index, p, subtask) for e in edges for p in e.producers_of(subtask)]
+        edge_of = {e.index: e for e in edges}
+        self._sizer = sizer
+        share = channel_share(sizer.bound_bytes, len(ids))
+        for channel in ids:
+            self.index_of[channel] = len(self.channels)
+            self.channels.append(InputChannel(channel, share))
+            self.edge_of.append(edge_of[channel.edge])
+        schemas = {index: wire_schema(edge) for index, edge in edge_of.items()}
+        self._schemas = [schemas[channel.edge] for channel in ids]
+        self._open: dict[int, OpenBatch] = {}
+        self._open_layer: OpenBatch | None = None
+        self._turns = Turns(len(self.channels))
+        self._consumed_bytes = 0
+        self._decoder = KeyDecoder()
+        self.layers: deque[Layer] = deque()
+
+    @property
+    def queued_bytes(self) -> int:
+        return sum(c.queued_bytes for c in self.channels)
+
+    def poll(self) -> OpenBatch | GateEvent | GateLayerRead | GateBarrier | None:
+        """What comes next. A batch stays the next one until all its rows are applied; events and barriers are taken
+        with this call. None: nothing has come, or all that has is behind a barrier."""
+        while self.layers:
+            layer = self.layers[0]
+            if layer.read:
+                self.layers.popleft()
+                if layer.virtual is not None:
+                    return GateLayerRead(layer.virtual)
+                continue
+            return self._poll_layer(layer)
+        index = self._turns.next(self._waits)
+        if index is None:
+            return None
+        channel = self.channels[index]
+        head = channel.head()
+        if isinstance(head, Data):
+            return self._poll_rows(index, channel, head)
+        if isinstance(head, AlignedBarrier):
+            channel.pass_barrier()
+            return GateBarrier(index, head)
+        return GateEvent(index, channel.apply_event(), recovered=False)
+
+    def poll_barrier(self, past_layers: bool = False) -> GateBarrier | None:
+        """A barrier with nothing before it, if there is one; it is taken with this call. `past_layers`: with nothing
+        live before it. (What is unread of layers is in every snapshot.)"""
+        if not past_layers and any(not layer.read for layer in self.layers):
+            return None
+        for index, channel in enumerate(self.channels):
+            head = channel.head()
+            if isinstance(head, AlignedBarrier):
+                channel.pass_barrier()
+                return GateBarrier(index, head)
+        return None
+
+    def _waits(self, index: int) -> bool:
+        return self.channels[index].head() is not None
+
+    def _poll_layer(self, layer: Layer) -> OpenBatch | GateEvent:
+        head = layer.head()
+        if not isinstance(head, RecoveredRows):
+            return GateEvent(layer.channel, layer.apply_event(), recovered=True, virtual=layer.virtual)
+        current = self._open_layer
+        if current is None:
+            batch = as_batch(head.payload, self._schemas[layer.channel])
+            current = OpenBatch(batch, self.edge_of[layer.channel], layer, batch.nbytes, self._decoder)
+            current.start = layer.head_skip
+            self._open_layer = current
+        return current
+
+    def _poll_rows(self, index: int, channel: InputChannel, head: Data) -> OpenBatch:
+        current = self._open.get(index)
+        if current is None:
+            batch = as_batch(head.payload, self._schemas[index])
+            if batch.num_rows != head.rows:
+                found = f"a frame of {head.rows} rows holds a batch of {batch.num_rows}"
+                raise ProtocolError(f"channel {channel.id}: {found}")
+            current = self._open[index] = OpenBatch(batch, self.edge_of[index], channel, head.size_bytes, self._decoder)
+        return current
+
+    def applied(self, batch: OpenBatch, rows: int) -> CreditLimit | None:
+        """`rows` rows of the polled batch have been applied. Returns the limit to tell its producer, if one is due."""
+        batch.applied(rows)
+        channel = batch.origin
+        if not isinstance(channel, InputChannel):
+            if not batch.remaining:
+                self._open_layer = None
+            return None
+        index = self.index_of[channel.id]
+        if not batch.remaining:
+            del self._open[index]
+        size_bytes = batch.size_bytes * rows // max(batch.batch.num_rows, 1)
+        self._consumed_bytes += size_bytes
+        self._turns.used(index, size_bytes)
+        limit_bytes = channel.credit_due()
+        return None if limit_bytes is None else CreditLimit(channel.id, limit_bytes)
+
+    def resize(self, now_ms: float) -> bool:
+        """Fits the windows to what has been consumed since the last call. Returns whether they have grown."""
+        before_bytes = self._sizer.bound_bytes
+        if self._sizer.update(self._consumed_bytes, now_ms):
+            share = channel_share(self._sizer.bound_bytes, len(self.channels))
+            for channel in self.channels:
+                channel.window_bytes = share
+        return self._sizer.bound_bytes > before_bytes

@@ -1,1 +1,0 @@
-"""What runs inside a chain: row functions, and the ends that read and write batches."""

@@ -1,0 +1,234 @@
+"""The output edges of a subtask: queue, send while there is credit, let barriers pass.
+
+Outputs never block in the middle of a slice: what a slice puts out is queued in full, and the next slice starts when
+there is room again.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import msgspec
+import pyarrow as pa
+
+from penstock.graph.job_graph import Edge
+from penstock.operators.batches import compact, joined, row_type
+from penstock.protocol.channel.ends import Captured, OutputChannel, Overtaken
+from penstock.protocol.channel.flow_control import BoundSizer
+from penstock.protocol.values.elements import Barrier, ChannelId, InBandEvent
+from penstock.protocol.values.frames import (
+    FRAME_OVERHEAD_BYTES,
+    JOINED_FLUSH_BYTES,
+    AlignedBarrier,
+    CancelBarrier,
+    Data,
+    Frame,
+)
+from penstock.runtime.output.routing import Routed, Router
+
+_ROOM_SHARE_MIN = 4
+_FLUSHES_PER_BOUND = 16
+
+Send = Callable[[int, Frame], None]
+"""(slot, frame): by reference to a subtask of our own slot, over a connection to any other."""
+
+Overtaking = tuple[int, int, Captured]
+"""(checkpoint, consumer, what its barrier overtook and we store)"""
+
+
+class ResultPartition:
+    """One output edge. `slot` is our own; subtask i of every vertex lives in slot i."""
+
+    def __init__(
+        self, edge: Edge, producer: int, router: Router, slot: int, send: Send,
+        sizer: BoundSizer, initial_credit_bytes: list[int], buffer_timeout_ms: float,
+        monotonic_ms: Callable[[], float],
+    ) -> None:  # fmt: skip
+        self.edge = edge
+        self.router = router
+        self._type = row_type(edge.type)
+        self._slot = slot
+        self._send = send
+        self._sizer = sizer
+        self._buffer_timeout_ms = buffer_timeout_ms
+        self._monotonic_ms = monotonic_ms
+        self._triggered_ms: dict[int, float] = {}
+        """checkpoint -> when it was triggered, of the aligned barriers that wait in our queues"""
+        self.channels = [
+            OutputChannel(ChannelId(edge.index, producer, consumer), credit)
+            for consumer, credit in zip(edge.consumers_of(producer), initial_credit_bytes, strict=True)
+        ]
+        self.position_of = {c.id: i for i, c in enumerate(self.channels)}
+        self._oldest_ms: list[float | None] = [None] * len(self.channels)
+        self._none_waits: list[float | None] = [None] * len(self.channels)
+        self._held_since_ms: float | None = None
+        self.queued_bytes = 0
+        self.bytes_out = 0
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the next slice may start. Not for the last few bytes: slices of a row or two would be the result."""
+        bound_bytes = self._sizer.bound_bytes
+        return bound_bytes - self.queued_bytes >= bound_bytes // _ROOM_SHARE_MIN
+
+    @property
+    def room_bytes(self) -> int:
+        return self._sizer.bound_bytes - self.queued_bytes
+
+    def resize(self, now_ms: float) -> bool:
+        """Fits the queue's bound to what has left since the last call. Returns whether it has grown."""
+        before_bytes = self._sizer.bound_bytes
+        self._sizer.update(self.bytes_out, now_ms)
+        return self._sizer.bound_bytes > before_bytes
+
+    @property
+    def _flush_bytes(self) -> int:
+        """When a queue leaves although its producer is busy making more. The faster the stream, the more: a frame costs
+        both ends as much as a thousand rows of columns."""
+        return max(JOINED_FLUSH_BYTES, self._sizer.bound_bytes // _FLUSHES_PER_BOUND)
+
+    @property
+    def emitted(self) -> list[int]:
+        return [c.emitted for c in self.channels]
+
+    def emit(self, batch: pa.RecordBatch, rows: list[Any] | None, now_ms: float, batch_bytes: int) -> int:
+        """Queues all rows of a batch, but those that the router holds, and returns how many bytes were queued. `rows`:
+        the same as Python objects, if they are at hand. `batch_bytes`: its size, which Arrow takes long to say."""
+        if rows is None and self.router.needs_rows:
+            rows = self._type.decode(batch)
+        emitted_bytes = self._enqueue(self.router.route(batch, rows), batch, batch_bytes, now_ms)
+        if not self.router.holds:
+            self._held_since_ms = None
+        elif self._held_since_ms is None:
+            self._held_since_ms = now_ms
+        return emitted_bytes
+
+    def settle(self) -> None:
+        """Queues what the router holds: before whatever follows the rows on this edge, and before a snapshot."""
+        if self._held_since_ms is None:
+            return
+        parts = self.router.settle()
+        self._enqueue(parts, None, sum(part.nbytes for _, part in parts), self._held_since_ms)
+        self._held_since_ms = None
+
+    def _enqueue(self, parts: Routed, batch: pa.RecordBatch | None, batch_bytes: int, since_ms: float) -> int:
+        """`batch`: what `parts` are slices of, where they are, of `batch_bytes`. `since_ms`: when they began to wait.
+        Returns the bytes of the rows."""
+        emitted_bytes = 0
+        for position, routed in parts:
+            routed_bytes = batch_bytes if routed is batch else routed.nbytes
+            part = compact(routed, batch_bytes, routed_bytes)
+            part_bytes = routed_bytes if part is routed else part.nbytes
+            emitted_bytes += part_bytes
+            size_bytes = part_bytes + FRAME_OVERHEAD_BYTES
+            self.channels[position].enqueue_rows(part.num_rows, size_bytes, part)
+            self.queued_bytes += size_bytes
+            if self._oldest_ms[position] is None:
+                self._oldest_ms[position] = since_ms
+        return emitted_bytes
+
+    def emit_event(self, event: InBandEvent) -> None:
+        self.settle()
+        for channel in self.channels:
+            channel.enqueue_event(event)
+            self._drain(channel)
+
+    def flush(self, now_ms: float, idle: bool) -> float | None:
+        """Sends what may leave: all there is when the subtask is idle, else what is large or old enough. Returns
+        when to call again at the latest (what then still waits, waits for credit)."""
+        next_ms: float | None = None
+        if self._held_since_ms is not None:
+            next_ms = self._held_since_ms + self._buffer_timeout_ms
+            if now_ms >= next_ms or (idle and self.has_room):
+                self.settle()
+                next_ms = None
+        if self._oldest_ms == self._none_waits:
+            return next_ms
+        flush_bytes = self._flush_bytes
+        for position, channel in enumerate(self.channels):
+            oldest_ms = self._oldest_ms[position]
+            if oldest_ms is None:
+                continue
+            due_ms = oldest_ms + self._buffer_timeout_ms
+            if idle or now_ms >= due_ms or channel.queued_bytes >= flush_bytes:
+                self._drain(channel)
+                if not channel.queue:
+                    self._oldest_ms[position] = None
+            elif not channel.queue:
+                self._oldest_ms[position] = None
+            elif next_ms is None or due_ms < next_ms:
+                next_ms = due_ms
+        return next_ms
+
+    def grant(self, channel: ChannelId, limit_bytes: int) -> None:
+        """Credit has come: what waits for it leaves."""
+        output = self.channels[self.position_of[channel]]
+        output.grant(limit_bytes)
+        if output.queue:
+            self._drain(output)
+
+    def _drain(self, channel: OutputChannel) -> None:
+        consumer_slot = channel.id.consumer
+        joined_bytes = 2 * self._flush_bytes
+        while (frame := channel.pop(joined_bytes)) is not None:
+            if isinstance(frame, AlignedBarrier):
+                frame = self._aged(frame)
+            elif isinstance(frame, Data):
+                batch = joined(frame.payload)
+                self.queued_bytes -= frame.size_bytes
+                self.bytes_out += frame.size_bytes
+                payload = batch if consumer_slot == self._slot else batch.serialize()
+                frame = Data(frame.channel, frame.first, frame.rows, frame.size_bytes, payload)
+            self._send(consumer_slot, frame)
+
+    # ---- barriers -----------------------------------------------------------------------------------------------
+
+    def send_aligned(self, barrier: Barrier) -> None:
+        """The barrier in its place on every channel; it leaves at once where nothing waits before it. `settle` comes
+        first, here as for `send_urgent`."""
+        assert not self.router.holds
+        self._triggered_ms = {i: at_ms for i, at_ms in self._triggered_ms.items() if self.holds_barrier(i)}
+        self._triggered_ms[barrier.checkpoint_id] = self._monotonic_ms() - barrier.age_ms
+        for channel in self.channels:
+            channel.enqueue_barrier(barrier)
+            self._drain(channel)
+
+    def _aged(self, frame: AlignedBarrier) -> AlignedBarrier:
+        """Add the time that a barrier has waited in our queue to its age, because the alignment timeout counts from
+        the trigger. Without this: the timeout starts again at every vertex whose output queue is full."""
+        age_ms = self._monotonic_ms() - self._triggered_ms[frame.barrier.checkpoint_id]
+        return msgspec.structs.replace(frame, barrier=msgspec.structs.replace(frame.barrier, age_ms=age_ms))
+
+    def holds_barrier(self, checkpoint_id: int) -> bool:
+        return any(c.holds_barrier(checkpoint_id) for c in self.channels)
+
+    def send_urgent(self, barrier: Barrier) -> list[Overtaking]:
+        """The barrier ahead of everything. Returns what it overtook, and what older barriers did that it turned."""
+        assert not self.router.holds
+        return [o for channel in self.channels for o in self._carry_out(channel, channel.overtake(barrier))]
+
+    def turn(self, checkpoint_id: int) -> list[Overtaking]:
+        """The alignment timeout has passed: barriers that still wait here become urgent. As `send_urgent`."""
+        return [o for channel in self.channels for o in self._carry_out(channel, channel.turn(checkpoint_id))]
+
+    def _carry_out(self, channel: OutputChannel, overtaken: list[Overtaken]) -> list[Overtaking]:
+        captured = []
+        for barrier, frame, elements in overtaken:
+            if frame is None:
+                # Our own part is acknowledged; the consumer, which would have to capture, declines.
+                self._send(channel.id.consumer, CancelBarrier(channel.id, barrier.checkpoint_id))
+                continue
+            self._send(channel.id.consumer, frame)
+            captured.append((barrier.checkpoint_id, channel.id.consumer, elements))
+        return captured
+
+    def cancel(self, checkpoint_id: int) -> None:
+        """Tells every consumer that the checkpoint fails; a barrier of it that still waits here does not leave."""
+        for channel in self.channels:
+            channel.drop_barrier(checkpoint_id)
+            self._send(channel.id.consumer, CancelBarrier(channel.id, checkpoint_id))
+
+    def drop_barrier(self, checkpoint_id: int) -> None:
+        """The coordinator ended the checkpoint; consumers hear it from the coordinator, too."""
+        for channel in self.channels:
+            channel.drop_barrier(checkpoint_id)

@@ -1,0 +1,248 @@
+"""Which consumers a batch of rows goes to: partitioners, vectorised."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Callable
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.common.failures import USER_ERRORS, OperatorFailure
+from penstock.graph.job_graph import Edge
+from penstock.graph.logical import PartitionerKind
+from penstock.operators.batches import KEY_GROUP_FIELD, declared_key, key_field, row_type
+from penstock.operators.columns.partial_aggregates import PartialAggregator
+from penstock.protocol.values.keys import KeyEncoder, UnsupportedKey, key_groups, owner
+from penstock.runtime.output.key_columns import KeyColumns, NullKey
+
+Routed = list[tuple[int, pa.RecordBatch]]
+"""(position among the edge's consumers, rows)"""
+
+
+class Router(ABC):
+    """One per output edge and producer. Called by its subtask alone."""
+
+    needs_rows = False
+    """Whether `route` looks at the rows as Python objects."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether rows wait in here to be added up."""
+        return False
+
+    @abstractmethod
+    def route(self, batch: pa.RecordBatch, rows: list[Any] | None) -> Routed:
+        """`rows`: the same as Python objects, given where `needs_rows`. Raises `OperatorFailure`."""
+
+    def settle(self) -> Routed:
+        """What has become of the rows that wait; none waits then."""
+        return []
+
+
+class _One(Router):
+    def route(self, batch: pa.RecordBatch, rows: list[Any] | None) -> Routed:
+        return [(0, batch)]
+
+
+class _All(Router):
+    def __init__(self, consumers: int) -> None:
+        self._consumers = consumers
+
+    def route(self, batch: pa.RecordBatch, rows: list[Any] | None) -> Routed:
+        return [(c, batch) for c in range(self._consumers)]
+
+
+class _InTurn(Router):
+    """Even shares, in runs of neighbouring rows; the next batch goes on where this one ended."""
+
+    def __init__(self, consumers: int, first: int) -> None:
+        self._consumers = consumers
+        self._next = first % consumers
+
+    def route(self, batch: pa.RecordBatch, rows: list[Any] | None) -> Routed:
+        count, consumers = batch.num_rows, self._consumers
+        routed: Routed = []
+        start = 0
+        for nth in range(min(count, consumers)):
+            end = count * (nth + 1) // min(count, consumers)
+            routed.append(((self._next + nth) % consumers, batch.slice(start, end - start)))
+            start = end
+        self._next = (self._next + len(routed)) % consumers
+        return routed
+
+
+class _Scattered(Router):
+    """Uniformly at random, by a generator of its own so that user code that seeds `random` does not steer it."""
+
+    def __init__(self, consumers: int, seed: int) -> None:
+        self._consumers = consumers
+        self._random = np.random.default_rng(seed)
+
+    def route(self, batch: pa.RecordBatch, rows: list[Any] | None) -> Routed:
+        targets = self._random.integers(0, self._consumers, batch.num_rows)
+        return split_by_target(batch, targets, self._consumers)
+
+
+def split_by_target(batch: pa.RecordBatch, targets: np.ndarray, consumers: int) -> Routed:
+    """Sorts by target once (a stable sort of small integers is a radix sort), takes once, slices."""
+    if batch.num_rows == 1:
+        return [(int(targets[0]), batch)]
+    narrow = targets.astype(np.uint8 if consumers <= 256 else np.uint16, copy=False)
+    counts = np.bincount(narrow, minlength=consumers)
+    busiest = int(counts.argmax())
+    if counts[busiest] == batch.num_rows:
+        return [(busiest, batch)]
+    taken = batch.take(pa.array(np.argsort(narrow, kind="stable")))
+    ends = np.cumsum(counts)
+    return [(int(c), taken.slice(int(ends[c] - counts[c]), int(counts[c]))) for c in np.flatnonzero(counts)]
+
+
+class _ByKey(Router):
+    needs_rows = True
+
+    def __init__(self, edge: Edge, max_parallelism: int, operator: str) -> None:
+        partitioner = edge.partitioner
+        assert partitioner.key_selector is not None
+        self._select: Callable[[Any], Any] = partitioner.key_selector
+        declared = declared_key(partitioner)
+        self._encoder = KeyEncoder(declared, max_parallelism)
+        self._key_field = key_field(declared)
+        self._max_parallelism = max_parallelism
+        self._parallelism = edge.target_parallelism
+        self._operator = operator
+
+    def route(self, batch: pa.RecordBatch, rows: list[Any] | None) -> Routed:
+        assert rows is not None
+        select = self._select
+        try:
+            keys = [select(row) for row in rows]
+        except USER_ERRORS as error:
+            raise OperatorFailure(f"{self._operator} (its key selector)", error) from error
+        try:
+            values, groups = self._encoder.encode(keys)
+        except UnsupportedKey as error:
+            row = rows[error.row_index] if error.row_index is not None else "?"
+            message = f"key_by after it: {error}; the row was {row!r:.200}"
+            raise OperatorFailure(self._operator, UnsupportedKey(message), ours=True) from error
+        keyed = batch.append_column(self._key_field, pa.array(values, self._key_field.type))
+        keyed = keyed.append_column(KEY_GROUP_FIELD, pa.array(groups))
+        targets = groups.astype(np.uint32) * self._parallelism // self._max_parallelism
+        return split_by_target(keyed, targets, self._parallelism)
+
+
+class _ByColumns(Router):
+    """The key is made of columns that the rows have: only the key group is added. In front of a window in two phases,
+    rows wait to be added up first."""
+
+    def __init__(self, edge: Edge, max_parallelism: int, operator: str) -> None:
+        columns = edge.partitioner.key_columns
+        assert columns is not None
+        partial = edge.partitioner.partial
+        self._given_type = row_type(edge.type) if partial is None else partial.given_type
+        self._columns = KeyColumns(row_type(edge.type), columns)
+        self._partial = None if partial is None else PartialAggregator(partial)
+        self._max_parallelism = max_parallelism
+        self._parallelism = edge.target_parallelism
+        self._operator = operator
+        owners = [owner(group, max_parallelism, self._parallelism) for group in range(max_parallelism)]
+        self._owner_of = np.array(owners, np.uint8 if self._parallelism <= 256 else np.uint16)
+
+    def route(self, batch: pa.RecordBatch, rows: list[Any] | None) -> Routed:
+        if self._partial is None:
+            return self._split(batch, batch)
+        return [part for sent in self._partial.add(batch) for part in self._split(sent, batch)]
+
+    @property
+    def holds(self) -> bool:
+        return self._partial is not None and self._partial.holds
+
+    def settle(self) -> Routed:
+        assert self._partial is not None
+        return [part for sent in self._partial.settle() for part in self._split(sent, sent)]
+
+    def _split(self, sent: pa.RecordBatch, given: pa.RecordBatch) -> Routed:
+        """`given`: the rows as they came, for messages."""
+        try:
+            hashes = self._columns.hashes(sent)
+        except NullKey as error:
+            # Rows that have such a key are not added up, and do not wait, so it is the same row of both.
+            row = self._given_type.decode(given.slice(error.row, 1))[0]
+            told = (
+                f"key_by after it: column {error.column!r} is null in a row, and a key never is: filter such rows out, "
+                f"or give them a value of their own; the row was {row!r:.200}"
+            )
+            raise OperatorFailure(self._operator, UnsupportedKey(told), ours=True) from None
+        groups = key_groups(hashes, self._max_parallelism)
+        keyed = sent.append_column(KEY_GROUP_FIELD, pa.array(groups))
+        if self._parallelism == 1:
+            return [(0, keyed)]
+        return split_by_target(keyed, self._owner_of.take(groups), self._parallelism)
+
+
+class _Custom(Router):
+    needs_rows = True
+
+    def __init__(self, edge: Edge, max_parallelism: int, operator: str) -> None:
+        partitioner = edge.partitioner
+        assert partitioner.key_selector is not None and partitioner.custom is not None
+        self._select = partitioner.key_selector
+        self._partition = partitioner.custom
+        self._encoder = KeyEncoder("canonical", max_parallelism)
+        self._key_field = key_field("canonical")
+        self._parallelism = edge.target_parallelism
+        self._operator = operator
+
+    def route(self, batch: pa.RecordBatch, rows: list[Any] | None) -> Routed:
+        assert rows is not None
+        count = self._parallelism
+        try:
+            keys = [self._select(row) for row in rows]
+        except USER_ERRORS as error:
+            raise OperatorFailure(f"{self._operator} (its custom partitioner)", error) from error
+        targets = custom_targets(self._partition, keys, count, self._operator)
+        try:
+            values, _ = self._encoder.encode(keys)
+        except UnsupportedKey as error:
+            raise OperatorFailure(self._operator, error, ours=True) from error
+        keyed = batch.append_column(self._key_field, pa.array(values, self._key_field.type))
+        return split_by_target(keyed, targets, count)
+
+
+def custom_targets(partition: Callable[[Any, int], int], keys: list[Any], count: int, operator: str) -> np.ndarray:
+    """What a custom partitioner says of each key. Raises `OperatorFailure`."""
+    try:
+        targets = [partition(key, count) for key in keys]
+    except USER_ERRORS as error:
+        raise OperatorFailure(f"{operator} (its custom partitioner)", error) from error
+    for key, target in zip(keys, targets):
+        if not isinstance(target, (int, np.integer)) or not 0 <= target < count:
+            message = (
+                f"partition_custom after it: the partitioner returned {target!r} "
+                f"for the key {key!r:.80}; it must be an int in [0, {count})"
+            )
+            raise OperatorFailure(operator, ValueError(message), ours=True)
+    return np.array(targets, dtype=np.int64)
+
+
+def create_router(edge: Edge, producer: int, target_max_parallelism: int, operator: str, seed: int) -> Router:
+    """`operator` is the producer's name, for messages."""
+    consumers = len(edge.consumers_of(producer))
+    match edge.partitioner.kind:
+        case PartitionerKind.HASH if edge.partitioner.key_columns is not None:
+            return _ByColumns(edge, target_max_parallelism, operator)
+        case PartitionerKind.HASH:
+            return _ByKey(edge, target_max_parallelism, operator)
+        case PartitionerKind.CUSTOM:
+            return _Custom(edge, target_max_parallelism, operator)
+        case PartitionerKind.BROADCAST:
+            return _All(consumers)
+        case PartitionerKind.GLOBAL:
+            return _One()
+        case PartitionerKind.SHUFFLE if consumers > 1:
+            return _Scattered(consumers, seed)
+        case _ if consumers > 1:
+            return _InTurn(consumers, producer)
+        case _:
+            return _One()
+

@@ -1,0 +1,325 @@
+"""A slot: one process's share of a job. Builds its subtasks for each generation, routes what arrives to them, and
+lets go of them when the generation is over. The process lives on: a restart happens inside it.
+
+Messages and frames are handed in by the thread of the connections, one after the other, and never wait here.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Callable
+
+import cloudpickle
+
+from penstock.common.clock import Clock
+from penstock.common.failures import describe
+from penstock.common.options import CheckpointingOptions, ExecutionOptions
+from penstock.graph.deployment import DeploymentPlan
+from penstock.protocol.values.elements import Generation, SubtaskId
+from penstock.protocol.values.frames import CreditLimit, Frame
+from penstock.protocol.values.messages import (
+    Cancel,
+    CheckpointEnded,
+    Connected,
+    Decline,
+    Deploy,
+    Left,
+    Message,
+    PeerLost,
+    Release,
+    Restore,
+    Restored,
+    Run,
+    SlotStatus,
+    SplitsAssigned,
+    StoreReply,
+    SubtaskFailed,
+    Trigger,
+)
+from penstock.protocol.values.metadata import Metadata
+from penstock.runtime.checkpoint.master_store import MasterStore
+from penstock.runtime.checkpoint.snapshot_writer import SnapshotWriter
+from penstock.runtime.input.drain_gate import DrainReleased
+from penstock.runtime.process.ports import DataLinks, Driver, MasterLink
+from penstock.runtime.subtask.subtask_factory import SubtaskFactory
+from penstock.runtime.subtask.subtask_mail import CheckpointOver, Released, Splits, Triggered, Unpark
+from penstock.runtime.subtask.subtask_runner import SubtaskRunner, WriterRunner
+from penstock.storage.layout import segment_path
+from penstock.storage.metadata import decode_metadata
+from penstock.storage.store import ObjectStore
+
+OpenStore = Callable[[str, bool], ObjectStore]
+"""(a job's directory, fsync) -> its store"""
+
+
+class _Deployment:
+    """What a slot holds of one generation. Everything that is sent goes through here, so that nothing of a revoked
+    generation leaves any more."""
+
+    def __init__(self, message: Deploy, slot: "Slot") -> None:
+        self.generation = Generation(*message.generation)
+        self.message = message
+        self.plan: DeploymentPlan = cloudpickle.loads(message.plan)
+        self.metadata: Metadata | None = None
+        self.revoked = False
+        self._slot = slot
+        self._restored = 0
+        self._lock = threading.Lock()
+        self.store, self.restore_store = self._open_stores()
+        vertices = [v for v in self.plan.graph.vertices if slot.index < v.parallelism]
+        self.writer = SnapshotWriter(
+            self.generation, slot.index, len(vertices), self.store, self._segment_path, self.send, self._unpark,
+            slot.clock,
+        )  # fmt: skip
+        factory = SubtaskFactory(
+            self.plan, self.generation, slot.index, slot.clock, self.writer, self._send_frame, self.send, self._decline
+        )
+        self._by_vertex: dict[int, SubtaskRunner] = {}
+        for vertex in vertices:
+            subtask = factory.build(vertex)
+            self._by_vertex[vertex.index] = SubtaskRunner(
+                subtask, self.generation, slot.index, slot.clock,
+                restore=lambda subtask=subtask: factory.open(subtask, self.metadata, self.restore_store),
+                restored=self._one_restored, send=self.send,
+            )  # fmt: skip
+        self.runners = list(self._by_vertex.values())
+        self.writer_runner = WriterRunner(self.writer, self._writer_failed)
+        self._edges = self.plan.graph.edges
+
+    def _open_stores(self) -> tuple[ObjectStore | None, ObjectStore | None]:
+        plan, slot, root = self.plan, self._slot, self.message.restore_root
+        fsync = plan.configuration.get(CheckpointingOptions.STORAGE_FSYNC)
+        if not plan.checkpointing:
+            store: ObjectStore | None = None
+        elif plan.storage_root is None:
+            store = slot.master_store
+        else:
+            store = slot.open_store(plan.storage_root, fsync)
+        return store, (slot.open_store(root, fsync) if root is not None else store)
+
+    def _segment_path(self, checkpoint_id: int) -> str:
+        return segment_path(
+            self.generation, self.plan.incarnation, self._slot.index, checkpoint_id, self._slot.new_random()
+        )
+
+    # ---- what leaves --------------------------------------------------------------------------------------------
+
+    def send(self, message: Message) -> None:
+        if not self.revoked:
+            self._slot.master.send(message)
+
+    def _send_frame(self, slot: int, frame: Frame) -> None:
+        if self.revoked:
+            return
+        if slot == self._slot.index:
+            self.deliver(frame)
+        else:
+            self._slot.links.send(slot, frame)
+
+    def _decline(self, subtask: SubtaskId, checkpoint_id: int, reason: str) -> None:
+        self.send(Decline(self.generation, self._slot.index, checkpoint_id, subtask, reason))
+
+    def _one_restored(self) -> None:
+        with self._lock:
+            self._restored += 1
+            complete = self._restored == len(self.runners)
+        if complete:
+            layers = sum(len(runner.subtask_object.gate.layers) for runner in self.runners)
+            self.send(Restored(self.generation, self._slot.index, layers))
+
+    def _unpark(self, checkpoint_id: int) -> None:
+        for runner in self.runners:
+            runner.subtask_object.mailbox.post(Unpark(checkpoint_id))
+
+    def _writer_failed(self, error: BaseException) -> None:
+        first = self.runners[0].subtask_object
+        text = f"the slot's snapshot writer failed: {type(error).__name__}: {error}"
+        self.send(
+            SubtaskFailed(self.generation, self._slot.index, first.id, first.vertex.name, text, describe(error))
+        )  # fmt: skip
+
+    # ---- what arrives -------------------------------------------------------------------------------------------
+
+    def deliver(self, frame: Frame) -> None:
+        edge = self._edges[frame.channel.edge]
+        runner = self._by_vertex.get(edge.source if isinstance(frame, CreditLimit) else edge.target)
+        if runner is not None:
+            runner.mailbox.post(frame)
+
+    def post(self, item: Any) -> None:
+        for runner in self.runners:
+            runner.subtask_object.mailbox.post(item)
+
+    def post_to(self, subtask: SubtaskId, item: Any) -> None:
+        self._by_vertex[subtask.vertex].subtask_object.mailbox.post(item)
+
+    def release(self, message: Release) -> None:
+        for vertex, runner in self._by_vertex.items():
+            if message.is_last or vertex in message.vertices:
+                runner.subtask_object.mailbox.post(DrainReleased(message.is_last, message.checkpoints))
+
+    def trigger(self, message: Trigger) -> None:
+        for runner in self.runners:
+            if runner.subtask_object.vertex.is_source:
+                runner.subtask_object.mailbox.post(Triggered(message.barrier))
+
+    def restore(self) -> None:
+        if self.message.restore is not None:
+            self.metadata = decode_metadata(self.message.restore, "the checkpoint to restore from")
+        for runner in self.runners:
+            runner.may_restore()
+
+    def restoring(self) -> list[str]:
+        """Names of the subtasks that have not been restored yet."""
+        return [runner.name for runner in self.runners if not runner.is_restored]
+
+    def revoke(self) -> None:
+        self.revoked = True
+        for runner in self.runners:
+            runner.revoke()
+        self.writer_runner.revoke()
+
+
+class Slot:
+    """`index` is the slot's number; a spare's changes when it takes another's place. `new_random` gives parts of object
+    names that nobody else has."""
+
+    def __init__(
+        self, index: int, clock: Clock, master: MasterLink, links: DataLinks, driver: Driver, open_store: OpenStore,
+        new_random: Callable[[], str],
+    ) -> None:  # fmt: skip
+        self.index = index
+        self.clock = clock
+        self.master = master
+        self.links = links
+        self.open_store = open_store
+        self.new_random = new_random
+        self.master_store = MasterStore(index, master)
+        self._driver = driver
+        self._deployment: _Deployment | None = None
+        self._letting_go: list[Any] = []
+
+    # ---- from the JobMaster -------------------------------------------------------------------------------------
+
+    def on_message(self, message: Message) -> None:
+        """An error in handling a message ends the generation. Without this: the connections' thread logs it, and the
+        JobMaster waits for an answer."""
+        deployment = self._deployment
+        try:
+            self._on_message(message)
+        except Exception as error:
+            if deployment is None:
+                raise
+            first = SubtaskId(0, self.index)
+            what = f"{type(error).__name__}: {error} (slot {self.index}, on {type(message).__name__})"
+            deployment.send(
+                SubtaskFailed(deployment.generation, self.index, first, "deployment", what, describe(error))
+            )
+
+    def _on_message(self, message: Message) -> None:
+        match message:
+            case Deploy():
+                self._deploy(message)
+            case Restore(generation):
+                if deployment := self._of(generation):
+                    deployment.restore()
+            case Run(generation):
+                if deployment := self._of(generation):
+                    deployment.post(Released())
+            case Release(generation):
+                if deployment := self._of(generation):
+                    deployment.release(message)
+            case Trigger(generation):
+                if deployment := self._of(generation):
+                    deployment.trigger(message)
+            case CheckpointEnded(generation, checkpoint_id, aborted):
+                if deployment := self._of(generation):
+                    deployment.post(CheckpointOver(checkpoint_id, aborted))
+            case SplitsAssigned(generation, subtask, splits, no_more):
+                if deployment := self._of(generation):
+                    deployment.post_to(SubtaskId(*subtask), Splits(splits, no_more))
+            case Cancel(generation):
+                self._cancel(Generation(*generation))
+            case StoreReply():
+                self.master_store.on_reply(message)
+            case _:
+                pass
+
+    def _of(self, generation: Generation) -> _Deployment | None:
+        """The deployment that a message speaks to; None for one of an older generation."""
+        deployment = self._deployment
+        return deployment if deployment is not None and deployment.generation == tuple(generation) else None
+
+    def _deploy(self, message: Deploy) -> None:
+        self._revoke()
+        self.index = message.slot  # a spare's, until now, is beyond the slots
+        try:
+            deployment = _Deployment(message, self)
+        except Exception as error:
+            first = SubtaskId(0, self.index)
+            text = f"slot {self.index} cannot build its subtasks: {type(error).__name__}: {error}"
+            self.master.send(
+                SubtaskFailed(message.generation, self.index, first, "deployment", text, describe(error), False)
+            )
+            return
+        self._deployment = deployment
+        for runner in [*deployment.runners, deployment.writer_runner]:
+            self._driver.start(runner)
+        self.links.connect(message.peers, deployment.generation)
+
+    def _cancel(self, generation: Generation) -> None:
+        """Lets go, and says so once no thread of the generation runs any more."""
+        self._revoke()
+        self.links.disconnect()
+        self._when_left(lambda: self.master.send(Left(generation, self.index)))
+
+    def _when_left(self, done: Callable[[], None]) -> None:
+        """Call `done` once no thread of any generation runs here any more: of the last one, and of those before it,
+        whose threads an earlier call may be waiting for still."""
+        self._letting_go = [runner for runner in self._letting_go if not runner.done]
+        self._driver.when_done(list(self._letting_go), self._cancellation_timeout_ms, done)
+
+    _cancellation_timeout_ms = 180_000.0
+
+    def _revoke(self) -> None:
+        deployment, self._deployment = self._deployment, None
+        if deployment is not None:
+            timeout = deployment.plan.configuration.get(ExecutionOptions.TASK_CANCELLATION_TIMEOUT)
+            self._cancellation_timeout_ms = timeout.ms
+            deployment.revoke()
+            self._letting_go += [*deployment.runners, deployment.writer_runner]
+
+    # ---- from the connections -----------------------------------------------------------------------------------
+
+    def on_frame(self, peer: int, frame: Frame) -> None:
+        """A peer of the current generation says something on a channel."""
+        if self._deployment is not None:
+            self._deployment.deliver(frame)
+
+    def on_peers_connected(self, generation: Generation) -> None:
+        if self._of(generation) is not None:
+            self.master.send(Connected(generation, self.index))
+
+    def on_peer_lost(self, peer: int, detail: str) -> None:
+        deployment = self._deployment
+        if deployment is not None:
+            deployment.send(PeerLost(deployment.generation, self.index, peer, detail))
+
+    # ---- what can be seen ---------------------------------------------------------------------------------------
+
+    def status(self, rss_bytes: int) -> SlotStatus:
+        deployment = self._deployment
+        if deployment is None:
+            return SlotStatus(Generation(0, 0), self.index, [], rss_bytes)
+        statuses = [r.status() for r in deployment.runners]
+        return SlotStatus(deployment.generation, self.index, statuses, rss_bytes, deployment.restoring())
+
+    def on_master_lost(self, detail: str) -> None:
+        """Nobody tells us what to do any more: nothing of ours may go on."""
+        self._revoke()
+
+    def close(self, done: Callable[[], None] = lambda: None) -> None:
+        """Lets go of everything; `done` once no thread of a generation runs any more. The process ends after this."""
+        self._revoke()
+        self.links.disconnect()
+        self._when_left(done)

@@ -1,0 +1,83 @@
+"""A slot with real threads: one per runner, and one that sends its heartbeat."""
+
+from __future__ import annotations
+
+import os
+import resource
+import secrets
+import sys
+import threading
+import time
+from typing import Callable
+
+from penstock.common.clock import Clock
+from penstock.runtime.process.ports import DataLinks, MasterLink, Runner
+from penstock.runtime.process.slot import Slot
+from penstock.storage.opening import open_store
+
+
+class ThreadDriver:
+    """Implements `penstock.runtime.process.ports.Driver`."""
+
+    def __init__(self) -> None:
+        self._threads: dict[int, threading.Thread] = {}
+
+    def start(self, runner: Runner) -> None:
+        thread = threading.Thread(target=self._run, args=(runner,), name=runner.name, daemon=True)
+        self._threads[id(runner)] = thread
+        thread.start()
+
+    @staticmethod
+    def _run(runner: Runner) -> None:
+        while not runner.done:
+            wait_ms = runner.step()
+            if wait_ms != 0:
+                runner.wait(wait_ms)
+
+    def when_done(self, runners: list[Runner], timeout_ms: float, done: Callable[[], None]) -> None:
+        threads = {id(r): self._threads[id(r)] for r in runners if id(r) in self._threads}
+
+        def join() -> None:
+            deadline = time.monotonic() + timeout_ms / 1000
+            for key, thread in threads.items():
+                thread.join(max(0.0, deadline - time.monotonic()))
+                if thread.is_alive():
+                    print(
+                        f"penstock: '{thread.name}' did not return within task.cancellation.timeout "
+                        f"({timeout_ms / 1000:.0f} s); ending the process",
+                        file=sys.__stderr__, flush=True,
+                    )  # fmt: skip
+                    os._exit(70)
+                if self._threads.get(key) is thread:  # another call may wait for it, too
+                    del self._threads[key]
+            done()
+
+        threading.Thread(target=join, name="letting go", daemon=True).start()
+
+
+def resident_bytes() -> int:
+    """Of this process, now (Linux), or at its highest (elsewhere)."""
+    try:
+        with open("/proc/self/statm") as statm:
+            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def start_slot(
+    slot: int, process: str, clock: Clock, master: MasterLink, links: DataLinks, heartbeat_interval_ms: float
+) -> Slot:
+    """A slot whose runners have threads, whose stores are directories, and whose heart beats."""
+    made = Slot(
+        slot, clock, master, links, ThreadDriver(),
+        open_store=lambda root, fsync: open_store(root, fsync=fsync),
+        new_random=lambda: secrets.token_hex(6),
+    )  # fmt: skip
+
+    def beat() -> None:
+        while True:
+            time.sleep(heartbeat_interval_ms / 1000)
+            master.send(made.status(resident_bytes()))
+
+    threading.Thread(target=beat, name="heartbeat", daemon=True).start()
+    return made

@@ -1,0 +1,36 @@
+"""Measures the time in which a subtask could have consumed something."""
+
+from __future__ import annotations
+
+from penstock.common.clock import Clock
+
+
+class ActiveClock:
+    """A clock that stands still while its owner waits for input or for a processor.
+
+    Rates by this clock say how fast a subtask consumes when it can. Rates by the wall clock would not: beside busy
+    processes both ends of a channel wait for a processor between two windows, so the rate is a window per wait; a
+    bound that follows such a rate shrinks the windows, which lowers the rate, down to the least size. (Flink's
+    throughput calculator leaves out idle time for the same reason.)
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._idle_ms = 0.0
+        self._paused_at_ms: float | None = None
+
+    def pause(self) -> None:
+        """Stop the clock. Does nothing while it stands still."""
+        if self._paused_at_ms is None:
+            self._paused_at_ms = self._clock.undisturbed_ms()
+
+    def resume(self) -> None:
+        """Let the clock run again. Does nothing while it runs."""
+        if self._paused_at_ms is not None:
+            self._idle_ms += self._clock.undisturbed_ms() - self._paused_at_ms
+            self._paused_at_ms = None
+
+    def now_ms(self) -> float:
+        """Return the active time so far. The clock must be running."""
+        assert self._paused_at_ms is None
+        return self._clock.undisturbed_ms() - self._idle_ms

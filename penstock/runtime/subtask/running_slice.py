@@ -1,0 +1,25 @@
+"""Holds what a subtask must remember of a slice while it is inside the chain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.operators.rows.chain import Slice
+from penstock.runtime.input.input_gate import OpenBatch
+
+
+@dataclass(slots=True)
+class RunningSlice:
+    """A slice inside a chain of row functions, from its first row until it has finished.
+
+    `origin`: the input batch that it is a slice of; None for rows of the own reader, then of `split`. `busy_ms`: what
+    it has cost so far, without waiting for room in the outputs.
+    """
+
+    piece: Slice
+    origin: OpenBatch | None
+    emitted_before: int
+    split: str = ""
+    finished_splits: list[str] = field(default_factory=list)
+    timers: bool = False
+    busy_ms: float = 0.0

@@ -1,0 +1,161 @@
+"""A subtask's life in one generation: restore, steps, end. What goes wrong on the way is told to the JobMaster once."""
+
+from __future__ import annotations
+
+from typing import Callable
+
+from penstock.common.clock import Clock
+from penstock.common.failures import OperatorFailure, describe, summary
+from penstock.datastream.connectors.base import PermanentError
+from penstock.protocol.values.elements import Generation
+from penstock.protocol.values.messages import Message, SubtaskFailed, SubtaskStatus
+from penstock.runtime.checkpoint.snapshot_writer import SnapshotWriter
+from penstock.runtime.process import context
+from penstock.runtime.subtask.subtask import Subtask
+
+
+class SubtaskRunner:
+    """Implements `penstock.runtime.process.ports.Runner`. `restore` reads state and opens user code, in the subtask's
+    thread; `restored` is called after it. `send` must drop messages of a revoked generation."""
+
+    def __init__(
+        self, subtask: Subtask, generation: Generation, slot: int, clock: Clock,
+        restore: Callable[[], None], restored: Callable[[], None], send: Callable[[Message], None],
+    ) -> None:  # fmt: skip
+        self.subtask_object = subtask
+        self.mailbox = subtask.mailbox
+        self.name = f"{subtask.vertex.name} ({subtask.id.subtask + 1}/{subtask.vertex.parallelism})"
+        self.subtask: int | None = subtask.id.subtask
+        self.generation = generation
+        self._slot = slot
+        self._clock = clock
+        self._restore = restore
+        self._restored_callback = restored
+        self._send = send
+        self._may_restore = self._restored = self._revoked = self._failed = False
+        self.done = False
+        self._busy_ms = self._backpressured_ms = self._step_ms_max = 0.0
+        self._waiting_since: tuple[float, bool] | None = None
+        self._status_ms = clock.monotonic_ms()
+
+    @property
+    def is_restored(self) -> bool:
+        return self._restored
+
+    def may_restore(self) -> None:
+        self._may_restore = True
+        self.subtask_object.mailbox.ring()
+
+    def revoke(self) -> None:
+        """The generation is over: no further step of user code; `done` soon."""
+        self._revoked = True
+        self.subtask_object.mailbox.ring()
+
+    def wait(self, timeout_ms: float | None) -> None:
+        self.subtask_object.mailbox.wait(timeout_ms)
+
+    def step(self) -> float | None:
+        context.set_current(self.subtask)
+        if self._revoked:
+            self._end()
+            return 0
+        if self._failed or not (self._may_restore or self._restored):
+            return None
+        started_ms = self._clock.monotonic_ms()
+        if self._waiting_since is not None:
+            since_ms, backpressured = self._waiting_since
+            if backpressured:
+                self._backpressured_ms += started_ms - since_ms
+            self._waiting_since = None
+        try:
+            if not self._restored:
+                self._restore()
+                self._restored = True
+                self._restored_callback()
+                return 0
+            result = self.subtask_object.step(started_ms)
+        except BaseException as error:
+            self._fail(error)
+            return None
+        worked, wait_ms, backpressured = result
+        ended_ms = self._clock.monotonic_ms()
+        if worked:
+            took_ms = ended_ms - started_ms
+            self._busy_ms += took_ms
+            if took_ms > self._step_ms_max:
+                self._step_ms_max = took_ms
+        else:
+            self._waiting_since = (ended_ms, backpressured)
+        return wait_ms
+
+    def _fail(self, error: BaseException) -> None:
+        self._failed = True
+        if self._revoked:
+            return
+        subtask = self.subtask_object
+        if isinstance(error, OperatorFailure):
+            operator, text, told = error.operator, str(error), error.user_traceback()
+        else:
+            operator, text, told = subtask.vertex.name, summary(error), describe(error)
+        cause = error.error if isinstance(error, OperatorFailure) else error
+        restartable = not isinstance(cause, PermanentError)
+        self._send(SubtaskFailed(self.generation, self._slot, subtask.id, operator, text, told, restartable))
+
+    def _end(self) -> None:
+        if self.done:
+            return
+        try:
+            self.subtask_object.close()
+        except Exception:  # the generation is over: what user code raises in close() changes nothing any more
+            pass
+        self.done = True
+
+    def status(self) -> SubtaskStatus:
+        """Shares are of the time since the last call. From any thread."""
+        now_ms = self._clock.monotonic_ms()
+        elapsed_ms = max(now_ms - self._status_ms, 1.0)
+        waiting = self._waiting_since
+        backpressured_ms = self._backpressured_ms
+        if waiting is not None and waiting[1]:
+            backpressured_ms += now_ms - max(waiting[0], self._status_ms)
+        status = self.subtask_object.status(
+            min(1.0, self._busy_ms / elapsed_ms), min(1.0, backpressured_ms / elapsed_ms), self._step_ms_max
+        )
+        self._status_ms, self._busy_ms, self._backpressured_ms, self._step_ms_max = now_ms, 0.0, 0.0, 0.0
+        if waiting is not None:
+            self._waiting_since = (now_ms, waiting[1])
+        return status
+
+
+class WriterRunner:
+    """Drives a slot's snapshot writer. Implements `penstock.runtime.process.ports.Runner`."""
+
+    subtask: int | None = None
+
+    def __init__(self, writer: SnapshotWriter, failed: Callable[[BaseException], None]) -> None:
+        self.name = "snapshot writer"
+        self.generation = writer.generation
+        self._writer = writer
+        self.mailbox = writer.mailbox
+        self._failed = failed
+        self.done = False
+        self._revoked = False
+
+    def revoke(self) -> None:
+        self._revoked = True
+        self._writer.mailbox.ring()
+
+    def wait(self, timeout_ms: float | None) -> None:
+        self._writer.mailbox.wait(timeout_ms)
+
+    def step(self) -> float | None:
+        if self._revoked:
+            self._writer.close()
+            self.done = True
+            return 0
+        try:
+            return 0 if self._writer.step() else None
+        except Exception as error:
+            self._revoked = True
+            self._failed(error)
+            return 0

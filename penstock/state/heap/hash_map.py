@@ -1,0 +1,246 @@
+"""The hash-map backend (Flink's `hashmap`): state as Python objects in memory, written in full by every checkpoint."""
+
+from __future__ import annotations
+
+from array import array
+from itertools import islice, repeat
+from typing import Any, Iterator, Mapping, NamedTuple
+
+import pyarrow as pa
+
+from penstock.common.named_rows import reducing
+from penstock.protocol.values.keys import KeyDecoder
+from penstock.protocol.values.metadata import StateSchema
+from penstock.state.backend import EncodedState, StateSchemaError
+from penstock.state.codecs import (
+    RestoredRun,
+    StateCodec,
+    codec_of,
+    decode_batch,
+    described_failure,
+    encode_batch,
+    stream_schema,
+    write_stream,
+)
+from penstock.state.heap.handles import (
+    AggregatingHandle,
+    CurrentKey,
+    Handle,
+    ListHandle,
+    MapHandle,
+    ReducingHandle,
+    ValueHandle,
+)
+from penstock.state.heap.tables import StateTable, TableSnapshot
+from penstock.state.restored import RestoringBackend, StateName, UntouchedState
+
+ENTRIES_PER_BATCH = 2048
+"""The writer encodes as many at a time; between two batches it holds nothing that the stream waits for."""
+
+BYTES_PER_RANGE = 16 * 1024 * 1024
+"""From about this size on a range is closed and the next one begun, so that a restore reads in bounded pieces."""
+
+
+class HashMapStateBackend(RestoringBackend):
+    """Keyed state of one subtask. `operator_names` (uid -> name) are for messages."""
+
+    def __init__(self, max_parallelism: int, operator_names: Mapping[str, str] | None = None) -> None:
+        super().__init__(operator_names)
+        self._max_parallelism = max_parallelism
+        self._at = CurrentKey()
+        self._window_at = CurrentKey()
+        self._tables: dict[StateName, StateTable] = {}
+        self._codecs: dict[StateName, tuple[StateCodec, pa.Schema]] = {}
+        """With the schema of what they write."""
+        self._handles: dict[StateName, Handle] = {}
+
+    def set_current_key(self, key: Any, key_group: int) -> None:
+        at = self._at
+        at.key = key
+        at.key_group = key_group
+
+    def current_key(self) -> Any:
+        return self._at.key
+
+    def current_key_group(self) -> int:
+        return self._at.key_group  # type: ignore[no-any-return]
+
+    def has_restored(self, operator: str, name: str) -> bool:
+        """Whether the checkpoint that is being restored has such a state."""
+        return self._restored_schema((operator, name)) is not None
+
+    def entries(self, operator: str, name: str) -> Iterator[tuple[Any, int, Any]]:
+        """(key, key group, what is kept) of a state that has been asked for; to be read only, and at once."""
+        for key_group, bucket in enumerate(self._tables[operator, name].buckets):
+            for key, kept in bucket.items():
+                yield key, key_group, kept
+
+    def state(self, operator: str, descriptor: Any) -> Any:
+        """Raises `StateSchemaError` where the state was declared otherwise before."""
+        return self._state(operator, descriptor, self._at)
+
+    def state_of_window(self, operator: str, descriptor: Any, start: int) -> Any:
+        """State of the current key and the window that begins at `start`. The handle is good until the next call."""
+        self._window_at.key = (self._at.key, start)
+        self._window_at.key_group = self._at.key_group
+        return self._state(operator, descriptor, self._window_at)
+
+    def _state(self, operator: str, descriptor: Any, at: CurrentKey) -> Any:
+        name = (operator, descriptor.name)
+        codec = codec_of(descriptor)
+        declared = StateSchema(operator, descriptor.name, codec.kind, codec.name)
+        table = self._tables.get(name)
+        if table is not None:
+            self._check(table.schema, declared, "in the same program")
+            return self._handles[name]
+        if (before := self._restored_schema(name)) is not None:
+            self._check(before, declared, "in the checkpoint that is being restored")
+        table = StateTable(declared, self._max_parallelism, codec.copy_value, self._described(name))
+        self._fill(table, codec, self._take_restored(name))
+        self._tables[name] = table
+        self._codecs[name] = codec, stream_schema(declared, codec.type)
+        self._handles[name] = handle = _handle(descriptor, table, at, codec.changeable)
+        return handle
+
+    def snapshot(self) -> HashMapSnapshot:
+        tables = [
+            _TableAtBarrier(*self._codecs[name], table.snapshot(), self._described(name))
+            for name, table in self._tables.items()
+        ]
+        return HashMapSnapshot(tables, self._untouched())
+
+    def revoke(self) -> None:
+        for handle in self._handles.values():
+            handle.revoke()
+
+    def _check(self, old: StateSchema, new: StateSchema, where: str) -> None:
+        if (old.kind, old.codec) != (new.kind, new.codec):
+            raise StateSchemaError(
+                f"{self._described((new.operator, new.name))} is declared as {new.kind} state of {new.codec}, but "
+                f"{where} it is {old.kind} state of {old.codec}: declare it as before, or give the new state another "
+                "name"
+            )
+
+    @staticmethod
+    def _fill(table: StateTable, codec: StateCodec, runs: list[RestoredRun]) -> None:
+        decoder = KeyDecoder()
+        buckets = table.buckets
+        for run in runs:
+            for batch in run.batches:
+                for key, key_group, value in decode_batch(batch, codec.type, decoder):
+                    buckets[key_group][key] = value
+
+
+def _handle(descriptor: Any, table: StateTable, at: CurrentKey, changeable: bool) -> Handle:
+    match table.schema.kind:
+        case "value":
+            return ValueHandle(table, at, changeable)
+        case "list":
+            return ListHandle(table, at, changeable)
+        case "map":
+            return MapHandle(table, at, changeable)
+        case "reducing":
+            reduce = reducing(descriptor.get_reduce_function(), descriptor.type_info)
+            return ReducingHandle(table, at, changeable, reduce)
+        case _:
+            return AggregatingHandle(table, at, changeable, descriptor.get_agg_function())
+
+
+class _TableAtBarrier(NamedTuple):
+    """`schema`: of the batches that are written. `described`: the state's name, for messages."""
+
+    codec: StateCodec
+    schema: pa.Schema
+    snapshot: TableSnapshot
+    described: str
+
+
+class HashMapSnapshot:
+    """Tables at a barrier, which are released bucket by bucket as they are encoded."""
+
+    def __init__(self, tables: list[_TableAtBarrier], untouched: UntouchedState) -> None:
+        self.schemas = [table.snapshot.schema for table in tables] + untouched.schemas
+        self._tables = tables
+        self._untouched = untouched
+        self._discarded = False
+        self.expected_bytes = 0
+
+    def encode(self) -> Iterator[EncodedState]:
+        try:
+            yield from self._untouched.encode()
+            for table in self._tables:
+                yield from self._encode_table(table)
+        except Exception:
+            # What was given up may change under our hands.
+            if not self._discarded:
+                raise
+        finally:
+            self._release()
+
+    def discard(self) -> None:
+        self._discarded = True
+        self._release()
+
+    def _release(self) -> None:
+        for table in self._tables:
+            table.snapshot.release_all()
+
+    def _encode_table(self, table: _TableAtBarrier) -> Iterator[EncodedState]:
+        batches: list[pa.RecordBatch] = []
+        size_bytes = 0
+        for batch in self._batches(table):
+            batches.append(batch)
+            size_bytes += batch.get_total_buffer_size()  # nobody shares them yet; `nbytes` takes far longer
+            if size_bytes >= BYTES_PER_RANGE:
+                yield self._range(table, batches)
+                batches, size_bytes = [], 0
+        if batches and not self._discarded:
+            yield self._range(table, batches)
+
+    @staticmethod
+    def _range(table: _TableAtBarrier, batches: list[pa.RecordBatch]) -> EncodedState:
+        declared, entries = table.snapshot.schema, sum(batch.num_rows for batch in batches)
+        return EncodedState(declared.operator, declared.name, entries, [write_stream(table.schema, batches)])
+
+    def _batches(self, table: _TableAtBarrier) -> Iterator[pa.RecordBatch]:
+        """Small buckets share a batch, large ones fill several. A bucket is let go of once it is encoded."""
+        snapshot = table.snapshot
+        keys: list[Any] = []
+        key_groups = array("H")
+        values: list[Any] = []
+        encoded: list[int] = []
+
+        def flush() -> pa.RecordBatch:
+            nonlocal key_groups
+            try:
+                batch = encode_batch(table.codec, table.schema, keys, key_groups, values)
+            except Exception as error:  # whatever a user's object does when it is pickled
+                raise described_failure(error, table.described, keys) from error
+            for key_group in encoded:
+                snapshot.release(key_group)
+            for taken in (keys, values, encoded):
+                taken.clear()
+            key_groups = array("H")
+            return batch
+
+        for key_group in range(len(snapshot)):
+            bucket = snapshot.bucket(key_group)
+            if not bucket:
+                continue
+            if len(keys) + len(bucket) < ENTRIES_PER_BATCH:
+                keys.extend(bucket)
+                values.extend(bucket.values())
+                key_groups.extend(repeat(key_group, len(bucket)))
+            else:
+                entries = iter(bucket.items())
+                while taken := list(islice(entries, ENTRIES_PER_BATCH - len(keys))):
+                    if self._discarded:
+                        return
+                    keys += [key for key, _ in taken]
+                    values += [value for _, value in taken]
+                    key_groups.extend(repeat(key_group, len(taken)))
+                    if len(keys) == ENTRIES_PER_BATCH:
+                        yield flush()
+            encoded.append(key_group)
+        if keys and not self._discarded:
+            yield flush()

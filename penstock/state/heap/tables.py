@@ -1,0 +1,119 @@
+"""Entries of one state in memory, and snapshots of them that nobody waits for.
+
+A table has a bucket (a dict) per key group. A snapshot takes the buckets as they are: from then on they, and every
+object in them, belong to it and never change. The stream goes on with copies: the first write to a bucket copies the
+dict, and the first touch of an entry whose value the user could change, a mere read included, copies the value. So the
+thread that encodes a snapshot needs no lock, and sees exactly what was there at the barrier. [`l = state.value();
+l.append(x)` after the barrier changes the stream's copy.]
+
+The copying ends as soon as the snapshot has encoded a bucket: it lets go of it, and a bucket that no snapshot holds is
+the stream's own again. Where there is no snapshot, one look at an empty dict is all that this costs.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any, Callable
+
+from penstock.protocol.values.metadata import StateSchema
+from penstock.state.backend import StateError
+
+Bucket = dict[Any, Any]
+
+_UNCHANGEABLE = frozenset({type(None), bool, int, float, complex, str, bytes})
+
+
+def independent(value: Any) -> Any:
+    """A copy that shares nothing changeable with `value`. Raises what pickling and copying raise."""
+    kind = type(value)
+    if kind in _UNCHANGEABLE or (kind is tuple and all(type(item) in _UNCHANGEABLE for item in value)):
+        return value
+    try:
+        return pickle.loads(pickle.dumps(value, 5))
+    except Exception:
+        # Classes of the user's main program exist in a slot only by value, so pickle does not find them by name.
+        return copy.deepcopy(value)
+
+
+class TableSnapshot:
+    """A table's buckets at the barrier. `release` and `release_all` may be called from any thread."""
+
+    def __init__(self, schema: StateSchema, buckets: list[Bucket]) -> None:
+        self.schema = schema
+        self.released = False
+        self._buckets: list[Bucket | None] = [*buckets]
+
+    def bucket(self, key_group: int) -> Bucket | None:
+        """None when it has been released."""
+        return self._buckets[key_group]
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def release(self, key_group: int) -> None:
+        self._buckets[key_group] = None
+
+    def release_all(self) -> None:
+        self.released = True
+        self._buckets = [None] * len(self._buckets)
+
+
+class StateTable:
+    """`buckets` and `shared` are the same objects for the table's whole life, so that handles may hold them.
+
+    `shared` has the key groups whose buckets a snapshot may hold, each with the keys whose values have been copied
+    since, or None while the bucket itself has not been. `copy_value` makes a value the stream's own; None where values
+    cannot be changed.
+    """
+
+    def __init__(
+        self, schema: StateSchema, key_groups: int, copy_value: Callable[[Any], Any] | None, described: str
+    ) -> None:
+        self.schema = schema
+        self.buckets: list[Bucket] = [{} for _ in range(key_groups)]
+        self.shared: dict[int, set[Any] | None] = {}
+        self._copy_value = copy_value
+        self._described = described
+        self._snapshots: list[TableSnapshot] = []
+
+    def snapshot(self) -> TableSnapshot:
+        self._snapshots = [s for s in self._snapshots if not s.released]
+        snapshot = TableSnapshot(self.schema, self.buckets)
+        self._snapshots.append(snapshot)
+        for key_group, bucket in enumerate(self.buckets):
+            if bucket:
+                self.shared[key_group] = None
+            else:
+                # Nothing to share; a new dict costs less than asking later.
+                self.buckets[key_group] = {}
+        return snapshot
+
+    def own(self, key_group: int, key: Any) -> None:
+        """Called for a key group in `shared` before the entry's value is changed or handed out."""
+        copied = self.shared[key_group]
+        if copied is not None and key in copied:
+            return
+        if all(s.bucket(key_group) is None for s in self._snapshots):
+            del self.shared[key_group]
+            return
+        if copied is None:
+            self.buckets[key_group] = dict(self.buckets[key_group])
+            if self._copy_value is None:
+                del self.shared[key_group]
+                return
+            copied = self.shared[key_group] = set()
+        assert self._copy_value is not None
+        self._copy_entry(self._copy_value, self.buckets[key_group], key)
+        copied.add(key)
+
+    def _copy_entry(self, copy_value: Callable[[Any], Any], bucket: Bucket, key: Any) -> None:
+        if key not in bucket:
+            return
+        try:
+            bucket[key] = copy_value(bucket[key])
+        except Exception as error:
+            raise StateError(
+                f"{self._described}: the value of key {key!r:.80} can be neither pickled nor copied, so it cannot be "
+                f"part of a checkpoint: {error}"
+            ) from error
