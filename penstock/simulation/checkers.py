@@ -20,9 +20,10 @@ from penstock.protocol.values.messages import Decline, Message, SlotAck
 from penstock.protocol.values.metadata import InputCut, Metadata, OutputCut, Piece
 from penstock.simulation.coverage import uncovered
 from penstock.simulation.keyed_ranges import wrong_ranges
-from penstock.simulation.output import Output, Row
+from penstock.simulation.output import Output
 from penstock.simulation.store import SharedObjects
 from penstock.simulation.streams import Expected
+from penstock.simulation.surroundings import Row
 from penstock.simulation.workload import Workload
 from penstock.simulation.world import World
 from penstock.state.heap.hash_map import HashMapStateBackend

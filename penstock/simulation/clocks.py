@@ -11,7 +11,7 @@ from typing import Any, Callable
 
 from penstock.common.time import Duration
 from penstock.common.watermark_strategy import Watermark, WatermarkGenerator, WatermarkOutput, WatermarkStrategy
-from penstock.simulation.output import Row
+from penstock.simulation.surroundings import Row
 
 Clock = Callable[[Row], int]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.common.options import CheckpointingOptions, NetworkOptions
@@ -17,15 +16,17 @@ from penstock.simulation.checkers import AnswerChecker, LogChecker, check_cancel
 from penstock.simulation.control_network import ControlNetwork
 from penstock.simulation.data_network import DataNetwork
 from penstock.simulation.driver import DriverProcess, DriverSurroundings
+from penstock.simulation.drivers import Driver, Statistics
 from penstock.simulation.durations import DurationChecker
 from penstock.simulation.faults import NO_STORE_FAULTS, FaultPlan
-from penstock.simulation.output import Output, Pending
+from penstock.simulation.output import Output
 from penstock.simulation.places import PlacePlan, Places
 from penstock.simulation.scale import scaled
 from penstock.simulation.settings import CHECKPOINT_ROOT, Bounds, Pace
 from penstock.simulation.slots import SlotKeeper, SlotProcess
 from penstock.simulation.store import FaultyStore, SharedObjects, StoreFaults
 from penstock.simulation.strikes import Strikes
+from penstock.simulation.surroundings import Pending
 from penstock.simulation.workload import Workload
 from penstock.simulation.world import Process, World
 from penstock.storage.layout import SegmentName, parse
@@ -35,30 +36,6 @@ ROOM_FOR_A_ROW_BYTES = 100_000
 """No row of a simulated job becomes more than that."""
 _DOES_NOT_FIT = "the checkpoint does not fit the program"
 _PROBE = re.compile(r"probe/\w+")  # its name is random, and means nothing
-
-
-@dataclass
-class Driver:
-    process: Process
-    host: DriverProcess
-    control: ControlNetwork
-    keeper: SlotKeeper
-
-
-@dataclass
-class Statistics:
-    """What a run has been through: tells whether faults and modes are really tried."""
-
-    drivers: int = 0
-    generations: int = 0
-    rescales: int = 0
-    refused: int = 0
-    """Changed graphs that a checkpoint with rows in flight on a vanished edge did not fit."""
-    replaced: int = 0
-    """Deployments in which a process played another slot than that of its seat."""
-    faults: list[str] = field(default_factory=list)
-    aborted: list[str] = field(default_factory=list)
-    """Why checkpoints were given up."""
 
 
 class Cluster:

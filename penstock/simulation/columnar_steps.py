@@ -18,8 +18,8 @@ from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.simulation import functions as f
 from penstock.simulation import timed_functions as t
 from penstock.simulation.clocks import WindowEnd
-from penstock.simulation.output import Row
 from penstock.simulation.streams import Expected, Stream
+from penstock.simulation.surroundings import Row
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from penstock.datastream.functions import (
 )
 from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from penstock.simulation import surroundings
-from penstock.simulation.output import Row
+from penstock.simulation.surroundings import Row
 
 ROW_TYPE = Types.TUPLE([Types.LONG()] * 5)
 SPLITS_PER_TAG = 16

@@ -8,7 +8,7 @@ from penstock.datastream.functions import KeyedProcessFunction, RuntimeContext
 from penstock.datastream.state import ListStateDescriptor
 from penstock.simulation import surroundings
 from penstock.simulation.functions import Busy
-from penstock.simulation.output import Row
+from penstock.simulation.surroundings import Row
 
 
 class AskLate(Busy, KeyedProcessFunction):

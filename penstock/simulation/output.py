@@ -13,15 +13,7 @@ import pyarrow as pa
 from penstock.datastream.connectors.base import Committer, Sink, SinkWriter, WriterContext
 from penstock.operators.batches import row_type
 from penstock.simulation import surroundings
-
-Row = tuple[int, int, int, int, int]
-
-
-@dataclass
-class Pending:
-    sink: str
-    subtask: int
-    rows: list[Row]
+from penstock.simulation.surroundings import Pending, Row
 
 
 @dataclass

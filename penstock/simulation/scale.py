@@ -12,7 +12,7 @@ from typing import Any, Iterator
 
 from penstock.operators.columns import columnar_windows, partial_aggregates
 from penstock.operators.rows import chain
-from penstock.protocol.channel.ends import ends as channel
+from penstock.protocol.channel import ends as channel
 from penstock.protocol.log import job_log
 from penstock.runtime.input import turns
 from penstock.runtime.output import result_partition

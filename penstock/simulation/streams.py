@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.simulation.clocks import Clock
-from penstock.simulation.output import Row
 from penstock.simulation.parallelism import Group
+from penstock.simulation.surroundings import Row
 
 
 @dataclass(frozen=True)

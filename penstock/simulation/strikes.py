@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from penstock.jobmaster.events import CancelRequested, CheckpointRequested
 from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.protocol.values.metadata import Metadata
+from penstock.simulation.drivers import Driver, Statistics
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.slots import SlotProcess
 from penstock.simulation.store import StoreFaults
 from penstock.simulation.world import World
-
-if TYPE_CHECKING:
-    from penstock.simulation.cluster import Cluster, Driver
-
 
 AIMED_MAX = 2
 AIMED_AT_ANY_AFTER_MS = 300.0
 """From then on a kill is aimed at any checkpoint, not only at one that is taken while the job drains."""
 
 
+class StruckCluster(Protocol):
+    """The `Cluster`, as far as faults need it."""
+
+    drivers: list[Driver]
+    statistics: Statistics
+    is_over: bool
+
+    def start_driver_soon(self) -> None: ...
+
+    def start_driver_unless_over(self) -> None: ...
+
+    def rescale(self) -> bool: ...
+
+
 class Strikes:
     """`store_faults`: what the store does now. `failing_*`: how many calls are still to fail."""
 
-    def __init__(self, cluster: Cluster, world: World, faults: FaultPlan) -> None:
+    def __init__(self, cluster: StruckCluster, world: World, faults: FaultPlan) -> None:
         self._cluster = cluster
         self._world = world
         self._faults = faults

@@ -6,10 +6,17 @@ here for it. One world runs at a time in a process.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from penstock.simulation.output import Pending
+Row = tuple[int, int, int, int, int]
+
+
+@dataclass
+class Pending:
+    sink: str
+    subtask: int
+    rows: list[Row]
 
 
 class Surroundings(Protocol):

@@ -27,7 +27,7 @@ from penstock.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from penstock.simulation import surroundings
 from penstock.simulation.clocks import Clock, WindowEnd
 from penstock.simulation.functions import ROW_TYPE, Busy, scrambled, tagged
-from penstock.simulation.output import Row
+from penstock.simulation.surroundings import Row
 
 LATE = OutputTag("late", ROW_TYPE)
 ASIDE = OutputTag("aside", ROW_TYPE)

@@ -15,8 +15,8 @@ from penstock.simulation import clocks
 from penstock.simulation import functions as f
 from penstock.simulation import timed_functions as t
 from penstock.simulation.clocks import WindowEnd
-from penstock.simulation.output import Row
 from penstock.simulation.streams import Expected, Stream
+from penstock.simulation.surroundings import Row
 
 
 class TimedSteps:

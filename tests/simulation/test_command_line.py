@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from penstock.protocol.channel.ends import ends as channel
+from penstock.protocol.channel import ends as channel
 from penstock.simulation import command_line
 from penstock.simulation.command_line import main
 from penstock.simulation.running import run_seed

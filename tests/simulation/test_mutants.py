@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from penstock.jobmaster import assembly, checkpoints, preparation, sources, store
-from penstock.protocol.channel.ends import ends as channel
+from penstock.protocol.channel import ends as channel
 from penstock.protocol.checkpoint import failure_manager
 from penstock.protocol.log import job_log
 from penstock.protocol.subtask import barrier_handler

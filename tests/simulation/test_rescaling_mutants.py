@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from penstock.operators.event_time import generation, progress, timers
-from penstock.protocol.channel.ends import watermark_valve
+from penstock.protocol.channel import watermark_valve
 from penstock.protocol.restore import drain_phases as protocol_draining
 from penstock.protocol.restore import rescale
 from penstock.protocol.values.elements import WATERMARK_MAX_MS, EndOfData

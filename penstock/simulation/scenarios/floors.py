@@ -25,12 +25,12 @@ from penstock.simulation import clocks
 from penstock.simulation import functions as f
 from penstock.simulation import timed_functions as t
 from penstock.simulation.columnar_steps import AsWindow, windows_of
-from penstock.simulation.output import Row
 from penstock.simulation.scenarios.rescaling import OFTEN, Rescaled
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
 from penstock.simulation.scripted import Script, ScriptedSource
 from penstock.simulation.settings import Pace
 from penstock.simulation.streams import Expected, Stream
+from penstock.simulation.surroundings import Row
 from penstock.simulation.workload import WorkloadBuilder
 
 _MAX_PARALLELISM = 16

@@ -1,0 +1,34 @@
+"""The drivers of a run, with what belongs to each of them, and what the run has been through."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.simulation.control_network import ControlNetwork
+from penstock.simulation.driver import DriverProcess
+from penstock.simulation.slots import SlotKeeper
+from penstock.simulation.world import Process
+
+
+@dataclass
+class Driver:
+    process: Process
+    host: DriverProcess
+    control: ControlNetwork
+    keeper: SlotKeeper
+
+
+@dataclass
+class Statistics:
+    """What a run has been through: tells whether faults and modes are really tried."""
+
+    drivers: int = 0
+    generations: int = 0
+    rescales: int = 0
+    refused: int = 0
+    """Changed graphs that a checkpoint with rows in flight on a vanished edge did not fit."""
+    replaced: int = 0
+    """Deployments in which a process played another slot than that of its seat."""
+    faults: list[str] = field(default_factory=list)
+    aborted: list[str] = field(default_factory=list)
+    """Why checkpoints were given up."""
