@@ -49,6 +49,11 @@ HOLD_UP = ("pause_slot", "pause_driver", "clock_jump")
 """Faults during which a process stands still: a timeout passes elsewhere, although a split has rows."""
 
 
+def without_hold_ups(kinds: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the faults that let every process go on or end it."""
+    return tuple("take_over_awake" if kind == "take_over" else kind for kind in kinds if kind not in HOLD_UP)
+
+
 def idleness_of(seed: int) -> Random | None:
     """Return what draws a branch of idle splits, in some of the seeds; a source of chance of its own, as for spares."""
     random = Random(f"idleness of {seed}")

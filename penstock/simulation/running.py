@@ -8,7 +8,7 @@ from random import Random
 
 from penstock.simulation.cluster import ROOM_FOR_A_ROW_BYTES, Cluster
 from penstock.simulation.faults import random_faults
-from penstock.simulation.idle_branch import HOLD_UP, idleness_of
+from penstock.simulation.idle_branch import idleness_of, without_hold_ups
 from penstock.simulation.places import places_of
 from penstock.simulation.settings import (
     Bounds,
@@ -66,7 +66,7 @@ def build(seed: int, with_trace: bool = False) -> Cluster:
         faults = replace(faults, aimed=aimed_of(seed))
     if idle is not None:
         world.is_parallel = True
-        faults = replace(faults, kinds=tuple(kind for kind in faults.kinds if kind not in HOLD_UP))
+        faults = replace(faults, kinds=without_hold_ups(faults.kinds))
     if faults.is_calm and has_room(seed):
         configuration.set("penstock.network.overdraft-bytes-max", ROOM_FOR_A_ROW_BYTES)
     cluster = Cluster(world, workload, faults, pace, Bounds())

@@ -231,6 +231,10 @@ class Strikes:
             return
         if self._world.chance() < 0.7:
             driver.process.paused_until_ms = self._world.now_ms + self._world.uniform(1, 1000)
+        self.take_over_awake()
+
+    def take_over_awake(self) -> None:
+        """The same, and its driver goes on meanwhile."""
         self._world.after(self._world.chance() * 50, None, self._cluster.start_driver_unless_over)
 
     def store_outage(self) -> None:
