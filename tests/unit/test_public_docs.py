@@ -1,0 +1,397 @@
+"""Checks the docstrings of what users import: every public name of `penstock.common` and `penstock.datastream`.
+
+An editor shows them beside the name, so each says what a call does (a sentence that begins with a verb), what it takes
+(`Args:`), what comes back (`Returns:`), and what it raises (`Raises:`). A method that overrides a documented one may
+leave its own docstring out: `help()` and editors show the inherited one.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import pkgutil
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from types import FunctionType, ModuleType
+from typing import Any
+
+import pytest
+
+import penstock.common
+import penstock.datastream
+
+PACKAGES = (penstock.common, penstock.datastream)
+
+NO_BEGINNING = frozenset({"who", "what", "whether", "of", "for", "from", "how", "where", "as", "the"})
+
+# In the imperative. The third person of each ("reads", "carries") is allowed, too.
+VERBS = frozenset(
+    re.findall(
+        r"\w+",
+        """
+        add advance allow append apply ask assign attach avoid begin bound bring broadcast build buffer bundle
+        calculate call cancel carry change check choose chain clear close collect combine commit compact
+        compare complete compute configure connect construct contain convert copy count cover create cut deal
+        decide declare decode define delay delete derive describe deserialize disable discard divide drop emit
+        enable encode end enter escape execute expect fail fill filter find finish fold force forward format
+        freeze generate get give group guard hand have hold identify ignore implement include inherit
+        initialize install isolate iterate join keep key limit list load locate look make map mark measure
+        merge move name notify number open order override own pair parse partition pass pause permit pick
+        place plan prepare print process produce provide put raise read reassign rebalance rebuild receive
+        record reduce refuse register reject release remember remove rename replace report represent request
+        require rescale reset resolve restart restore resume retrieve retry return rewrite roll rotate round
+        route run say schedule select send separate serialize serve set share show shuffle shut signal skip
+        slice sort specify split spread start stop store sum support switch take tell terminate test track
+        translate trigger try turn union unite unwrap update use validate view visit wait wake warn wrap write
+        """,
+    )
+)
+
+# Names whose docstrings are still to be written, by module. It only ever shrinks.
+NOT_YET: frozenset[str] = frozenset(
+    {
+        "penstock.common.arrow_types",
+        "penstock.common.checkpointing",
+        "penstock.common.clock",
+        "penstock.common.columns",
+        "penstock.common.completable_future",
+        "penstock.common.composite_types",
+        "penstock.common.configuration",
+        "penstock.common.configuration_sources",
+        "penstock.common.execution_config",
+        "penstock.common.failures",
+        "penstock.common.flink_text",
+        "penstock.common.job_client",
+        "penstock.common.job_execution",
+        "penstock.common.job_id",
+        "penstock.common.last_words",
+        "penstock.common.named_rows",
+        "penstock.common.options.checkpointing",
+        "penstock.common.options.cluster",
+        "penstock.common.options.foreign",
+        "penstock.common.options.job",
+        "penstock.common.options.option",
+        "penstock.common.options.penstock",
+        "penstock.common.options.registry",
+        "penstock.common.options.restart",
+        "penstock.common.restart_strategy",
+        "penstock.common.row",
+        "penstock.common.scalar_types",
+        "penstock.common.serialization",
+        "penstock.common.signatures",
+        "penstock.common.time",
+        "penstock.common.typeinfo",
+        "penstock.common.types",
+        "penstock.common.user_batches",
+        "penstock.common.watermark_generator",
+        "penstock.common.watermark_strategy",
+        "penstock.datastream._streams.execution",
+        "penstock.datastream._streams.node_settings",
+        "penstock.datastream._streams.rolling_fields",
+        "penstock.datastream.checkpoint_config",
+        "penstock.datastream.checkpoint_storage",
+        "penstock.datastream.columnar",
+        "penstock.datastream.connected_streams",
+        "penstock.datastream.connectors.arrow_messages",
+        "penstock.datastream.connectors.base",
+        "penstock.datastream.connectors.datagen",
+        "penstock.datastream.connectors.files.buckets",
+        "penstock.datastream.connectors.files.csv_format",
+        "penstock.datastream.connectors.files.csv_records",
+        "penstock.datastream.connectors.files.csv_schema",
+        "penstock.datastream.connectors.files.file_compaction",
+        "penstock.datastream.connectors.files.file_formats",
+        "penstock.datastream.connectors.files.file_listing",
+        "penstock.datastream.connectors.files.file_parts",
+        "penstock.datastream.connectors.files.file_reader",
+        "penstock.datastream.connectors.files.file_sink",
+        "penstock.datastream.connectors.files.file_source",
+        "penstock.datastream.connectors.files.file_writer",
+        "penstock.datastream.connectors.files.json_lines",
+        "penstock.datastream.connectors.files.json_writer",
+        "penstock.datastream.connectors.files.malformed_rows",
+        "penstock.datastream.connectors.files.parquet",
+        "penstock.datastream.connectors.files.record_file",
+        "penstock.datastream.connectors.files.rolling_policy",
+        "penstock.datastream.connectors.files.text_bytes",
+        "penstock.datastream.connectors.files.text_lines",
+        "penstock.datastream.connectors.memory.collect",
+        "penstock.datastream.connectors.memory.collection",
+        "penstock.datastream.connectors.memory.discard",
+        "penstock.datastream.connectors.number_seq",
+        "penstock.datastream.connectors.print",
+        "penstock.datastream.connectors.rate",
+        "penstock.datastream.connectors.splits",
+        "penstock.datastream.connectors.testing",
+        "penstock.datastream.data_stream",
+        "penstock.datastream.functions",
+        "penstock.datastream.output_tag",
+        "penstock.datastream.state",
+        "penstock.datastream.state_backend",
+        "penstock.datastream.stream_execution_environment",
+        "penstock.datastream.time_domain",
+        "penstock.datastream.timerservice",
+        "penstock.datastream.window",
+        "penstock.datastream.windowed_stream",
+    }
+)
+
+
+@dataclass(frozen=True)
+class PublicName:
+    """A class, function, method or property, and the classes from which it may inherit its docstring."""
+
+    path: str
+    value: Any
+    owner: type | None = None
+
+    @cached_property
+    def function(self) -> FunctionType | None:
+        """Return the function behind a method or property; None for a class."""
+        value = self.value
+        if isinstance(value, (staticmethod, classmethod)):
+            value = value.__func__
+        if isinstance(value, property):
+            value = value.fget
+        value = getattr(value, "func", value)
+        return value if isinstance(value, FunctionType) else None
+
+    @cached_property
+    def doc(self) -> str:
+        """Return the docstring, inherited from an overridden method of ours if there is no own one."""
+        own = self.value.__doc__ if self.function is None else self.function.__doc__
+        if own or self.owner is None or self.function is None:
+            return inspect.cleandoc(own or "")
+        for base in self.owner.__mro__[1:]:
+            if is_ours(base) and self.function.__name__ in vars(base):
+                overridden = PublicName("", vars(base)[self.function.__name__], base)
+                if overridden.doc:
+                    return overridden.doc
+        return ""
+
+
+def is_ours(value: Any) -> bool:
+    return str(getattr(value, "__module__", "")).startswith(("penstock.", __name__))
+
+
+def is_private(module: str) -> bool:
+    return any(part.startswith("_") for part in module.split("."))
+
+
+def public_modules() -> list[ModuleType]:
+    names = [
+        found.name
+        for package in PACKAGES
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+        if not is_private(found.name)
+    ]
+    return [*PACKAGES, *map(import_module, names)]
+
+
+def names_in(module: ModuleType) -> Iterator[PublicName]:
+    for name, value in vars(module).items():
+        home = str(getattr(value, "__module__", ""))
+        is_exported = is_private(home) and name in getattr(module, "__all__", ())
+        if name.startswith("_") or not (home == module.__name__ or is_exported):
+            continue
+        if inspect.isclass(value):
+            yield from names_of_class(value)
+        elif isinstance(value, FunctionType):
+            yield PublicName(f"{module.__name__}.{name}", value)
+
+
+def names_of_class(cls: type, with_itself: bool = True) -> Iterator[PublicName]:
+    """Yield the class, its public members, and those of private bases, which users see through it only."""
+    path = f"{cls.__module__}.{cls.__qualname__}"
+    if with_itself:
+        yield PublicName(path, cls)
+    for name, value in vars(cls).items():
+        if name.startswith("_"):
+            continue
+        if inspect.isclass(value):
+            if value.__qualname__.startswith(f"{cls.__qualname__}."):
+                yield from names_of_class(value)
+        elif PublicName("", value).function is not None:
+            yield PublicName(f"{path}.{name}", value, cls)
+    for base in cls.__bases__:
+        if is_ours(base) and (base.__name__.startswith("_") or is_private(base.__module__)):
+            yield from names_of_class(base, with_itself=False)
+
+
+def all_names() -> dict[str, PublicName]:
+    return {found.path: found for module in public_modules() for found in names_in(module)}
+
+
+NAMES = all_names()
+
+
+def is_verb(word: str) -> bool:
+    stems = {word}
+    if word.endswith("s"):
+        stems |= {word[:-1], word.removesuffix("es"), word.removesuffix("ies") + "y"}
+    return bool(stems & VERBS) or word in ("has", "does", "goes")
+
+
+def section(doc: str, title: str) -> str | None:
+    """Return the text of `Args:`, `Returns:` or `Raises:`; None if there is no such section."""
+    found = re.search(rf"^{title}:\n((?:[ \t]+.*\n?|\n)*)", doc, re.MULTILINE)
+    return found[1] if found else None
+
+
+def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
+    """Yield all nodes of a function's body except those of functions and classes inside it."""
+    for child in ast.iter_child_nodes(function):
+        if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+            yield child
+            yield from own_nodes(child)
+
+
+def tree_of(function: FunctionType) -> ast.FunctionDef:
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+    assert isinstance(tree, ast.FunctionDef), function
+    return tree
+
+
+def returns_something(tree: ast.FunctionDef) -> bool:
+    """Return False where only None or `self` comes back."""
+    if tree.returns is not None and ast.unparse(tree.returns).strip("'\"") in ("None", "NoReturn"):
+        return False
+    returned = [node.value for node in own_nodes(tree) if isinstance(node, ast.Return) and node.value is not None]
+    return not returned or any(not isinstance(v, ast.Name) or v.id != "self" for v in returned)
+
+
+def raised_names(tree: ast.FunctionDef) -> set[str]:
+    """Return the names of exception classes in `raise Name(...)`."""
+    raised = set()
+    for node in own_nodes(tree):
+        if isinstance(node, ast.Raise) and node.exc is not None:
+            thrown = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+            if isinstance(thrown, ast.Name) and thrown.id[:1].isupper():
+                raised.add(thrown.id)
+    return raised - {"StopIteration", "AssertionError"}
+
+
+def problems_of(name: PublicName) -> list[str]:
+    doc = name.doc
+    if not doc:
+        return ["has no docstring"]
+    problems = []
+    first = re.match(r"[\"'`(]*([\w-]+)", doc)
+    word = first[1].lower() if first else ""
+    if word in NO_BEGINNING or not is_verb(word):
+        problems.append(f"begins with {word!r}, which is no verb (or one that VERBS lacks)")
+    elif not re.match(r".*?[.:!]['\"`)]*(\s|$)", doc, re.DOTALL):
+        problems.append("has no first sentence")
+    if ":param" in doc or ":raises" in doc or ":return" in doc:
+        problems.append("uses :param fields; write Args:, Returns: and Raises: sections")
+    function = name.function
+    if function is None or isinstance(name.value, property) or hasattr(name.value, "func"):
+        return problems
+    tree = tree_of(function)
+    arguments = tree.args
+    given = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+    parameters = [a.arg for a in given if a is not None and a.arg not in ("self", "cls") and a.arg.strip("_")]
+    if not parameters:
+        return problems
+    described = section(doc, "Args") or ""
+    entries = re.findall(r"^[ \t]+([\w*, ]+):", described, re.MULTILINE)
+    listed = {name.strip("* ") for entry in entries for name in entry.split(",")}
+    missing = [p for p in parameters if p not in listed]
+    if missing:
+        problems.append(f"its Args: lacks {', '.join(missing)}")
+    if returns_something(tree) and section(doc, "Returns") is None and section(doc, "Yields") is None:
+        problems.append("has no Returns:")
+    unsaid = sorted(e for e in raised_names(tree) if not re.search(rf"\b{e}\b", section(doc, "Raises") or ""))
+    if unsaid:
+        problems.append(f"its Raises: lacks {', '.join(unsaid)}")
+    return problems
+
+
+def module_of(name: PublicName) -> str:
+    module = (name.owner or name.value).__module__
+    assert isinstance(module, str)
+    return module
+
+
+@pytest.mark.parametrize("module", sorted({module_of(name) for name in NAMES.values()}))
+def test_public_names_are_documented(module: str) -> None:
+    found = [
+        f"  {path}: {'; '.join(problems)}"
+        for path, name in NAMES.items()
+        if module_of(name) == module and (problems := problems_of(name))
+    ]
+    if module in NOT_YET:
+        assert found, f"{module} is documented now: take it out of NOT_YET"
+    else:
+        assert not found, "\n".join(["docstrings to write or correct:", *found])
+
+
+def test_no_private_name_is_checked() -> None:
+    assert "penstock.common.time.Duration.of_millis" in NAMES
+    assert "penstock.datastream.functions._KeyedContext.get_current_key" in NAMES
+    assert not [path for path in NAMES if path.startswith("penstock.datastream._streams.function_wrappers")]
+
+
+def test_what_a_package_exports_from_a_private_module_is_checked() -> None:
+    assert "penstock.datastream.register_executor" in NAMES
+
+
+class _Base:
+    def documented(self, rows: int) -> int:
+        """Return `rows`.
+
+        Args:
+            rows: A number.
+
+        Returns:
+            The number.
+        """
+        return rows
+
+
+class _Sample(_Base):
+    def documented(self, rows: int) -> int:
+        return rows
+
+    def bare(self) -> None: ...
+
+    def riddle(self) -> int:
+        """From 0."""
+        return 0
+
+    def silent(self, rows: int, *columns: str) -> list[int]:
+        """Return numbers.
+
+        Args:
+            rows: How many.
+        """
+        if rows < 0:
+            raise ValueError(rows)
+        return [rows]
+
+    def fluent(self, rows: int) -> _Sample:
+        """Set the rows.
+
+        Args:
+            rows: How many.
+        """
+        return self
+
+
+@pytest.mark.parametrize(
+    ("method", "problems"),
+    [
+        ("documented", []),
+        ("bare", ["has no docstring"]),
+        ("riddle", ["begins with 'from', which is no verb (or one that VERBS lacks)"]),
+        ("silent", ["its Args: lacks columns", "has no Returns:", "its Raises: lacks ValueError"]),
+        ("fluent", []),
+    ],
+)
+def test_the_checks_find_what_is_missing(method: str, problems: list[str]) -> None:
+    cls = _Sample
+    assert problems_of(PublicName(method, vars(cls)[method], cls)) == problems
