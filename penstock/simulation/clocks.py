@@ -100,20 +100,17 @@ def bounded() -> WatermarkStrategy:
     return WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(BOUND_MS))
 
 
-PATIENT: tuple[Callable[[], WatermarkStrategy], ...] = (
-    bounded,
-    bounded,
-    lambda: bounded().with_idleness(Duration.of_hours(100)),
-    lambda: WatermarkStrategy.for_generator(Punctuated),
-    lambda: WatermarkStrategy.for_generator(Counting),
-)
+STRATEGIES: dict[str, Callable[[], WatermarkStrategy]] = {
+    "bounded": bounded,
+    "bounded, idle after 100 h": lambda: bounded().with_idleness(Duration.of_hours(100)),
+    "bounded, idle after 5 ms": lambda: bounded().with_idleness(Duration.of_millis(5)),
+    "bounded, idle after 60 ms": lambda: bounded().with_idleness(Duration.of_millis(60)),
+    "punctuated": lambda: WatermarkStrategy.for_generator(Punctuated),
+    "counting": lambda: WatermarkStrategy.for_generator(Counting),
+    "monotonous": WatermarkStrategy.for_monotonous_timestamps,
+}
+PATIENT = ("bounded", "bounded", "bounded, idle after 100 h", "punctuated", "counting")
 """With these no row of a split is late, whatever happens."""
 
-IDLE: tuple[Callable[[], WatermarkStrategy], ...] = (
-    lambda: bounded().with_idleness(Duration.of_millis(5)),
-    lambda: bounded().with_idleness(Duration.of_millis(60)),
-)
-HASTY: tuple[Callable[[], WatermarkStrategy], ...] = (
-    WatermarkStrategy.for_monotonous_timestamps,
-    *IDLE,
-)
+IDLE = ("bounded, idle after 5 ms", "bounded, idle after 60 ms")
+HASTY = ("monotonous", *IDLE)

@@ -17,9 +17,11 @@ from penstock.datastream.functions import MapFunction
 from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.simulation import functions as f
 from penstock.simulation import timed_functions as t
+from penstock.simulation.choices import Choosing, PlanError, step
 from penstock.simulation.clocks import WindowEnd
 from penstock.simulation.streams import Expected, Stream
 from penstock.simulation.surroundings import Row
+from penstock.simulation.timed_steps import timed
 
 
 @dataclass(frozen=True)
@@ -62,12 +64,11 @@ class AsWindow(MapFunction):
         return (largest, start, key, total, rows)
 
 
-class ColumnarSteps:
+class ColumnarSteps(Choosing):
     """The part of a `WorkloadBuilder` that works on columns."""
 
-    random: Random
-    parallelism: Callable[[], int]
-    cost_ms: Callable[[], float]
+    parallelism: Callable[..., int]
+    cost_ms: Callable[..., float]
     finish: Callable[..., Stream]
     words: list[str]
 
@@ -89,17 +90,21 @@ class ColumnarSteps:
         rows = stream.map(function, f.ROW_TYPE)
         return self.finish(rows, before.parallelism, expected, "rows", True, [before])
 
+    @step
     def pass_batches(self, before: Stream, batch_size: int | None = None) -> Stream:
         """With and without a batch size, for which rows wait: what follows them must come behind them."""
         before = self.typed(before)
         passing = Passing(self.cost_ms())
         # Drawn apart, so that everything else that a seed means stays.
         apart = Random(f"batch size {passing.cost_ms} {len(self.words)}")
-        batch_size = batch_size or apart.choice((None, None, 3, 20))
-        latency = None if batch_size is None else Duration.of_millis(apart.choice((5, 200)))
+        batch_size = self.choose("batch_size", lambda: apart.choice((None, None, 3, 20)), batch_size)
+        latency = None
+        if batch_size is not None:
+            latency = Duration.of_millis(self.choose("latency_ms", lambda: apart.choice((5, 200))))
         after = before.stream.map_batches(passing, f.ROW_TYPE, batch_size, latency)
         return self.finish(after, before.parallelism, before.expected, "batches", True, [before])
 
+    @step
     def keep_columns(self, before: Stream) -> Stream:
         """Filters, then rewrites a column, chained or not."""
         before = self.typed(before)
@@ -110,6 +115,7 @@ class ColumnarSteps:
         columns = self.finish(same, before.parallelism, expected, "with columns", True, [filtered])
         return self._rows(columns, columns.stream, AsTuple(), expected)
 
+    @step
     def roll(self, before: Stream) -> Stream:
         """Rolling aggregates: of each key the counts from 1 to the number of its rows, each once and in order."""
         before = self.typed(before)
@@ -120,20 +126,21 @@ class ColumnarSteps:
         rolled = self.finish(after, self.parallelism(), expected, "roll", True, [before], "keyed")
         return self._rows(rolled, rolled.stream, AsCount(), rolled.expected)
 
+    @step
     def window_columns(self, before: Stream, size_ms: int | None = None, lateness_ms: int | None = None) -> Stream:
         """Nothing may be late. `lateness_ms`: None draws one. With 0 there is no output of late rows, so the window
         works in two phases, and a late row is seen by its absence."""
         before = self.typed(before)
-        clock = before.expected.clock
-        assert clock is not None
-        size_ms = size_ms or self.random.choice((7, 25, 100))
-        ends = WindowEnd(clock, size_ms, self.random.choice((0, 3, -2)))
+        clock = timed(before)
+        if not before.expected.patient:
+            raise PlanError("it needs an input of which nothing is late")
+        size_ms = self.choose("size_ms", lambda: self.random.choice((7, 25, 100)), size_ms)
+        ends = WindowEnd(clock, size_ms, self.choose("offset_ms", lambda: self.random.choice((0, 3, -2))))
         name = f"window columns {len(self.words)}"
         windows = before.stream.key_by("f2").window(
             TumblingEventTimeWindows.of(Time.milliseconds(size_ms), Time.milliseconds(ends.offset_ms))
         )
-        if lateness_ms is None:
-            lateness_ms = self.random.choice((0, 40))
+        lateness_ms = self.choose("lateness_ms", lambda: self.random.choice((0, 40)), lateness_ms)
         if lateness_ms:
             windows = windows.allowed_lateness(lateness_ms).side_output_late_data(t.LATE)
         after = windows.aggregate(rows=count(), total=sum_("f1"), largest=max_("f1"))

@@ -1,4 +1,4 @@
-"""`python -m penstock.simulation --seeds 0:1000`: runs seeds, and tells how to see a failure again."""
+"""`python -m penstock.simulation --seeds 0:1000`: runs seeds, and writes the plan of each run that fails."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from collections import Counter
 from collections.abc import Generator, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from pathlib import Path
 
-from penstock.simulation.running import Verdict, run_seed
-from penstock.simulation.scenarios import SCENARIOS, run_scenario
+from penstock.simulation.choices import PlanError
+from penstock.simulation.plan import read_plan
+from penstock.simulation.running import Verdict, build
+from penstock.simulation.scenarios import SCENARIOS
+from penstock.simulation.tasks import Task
 
 FAILURES_TOLD_MAX = 20
 TRACE_LINES_MAX = 400
@@ -22,7 +26,8 @@ _ALLOCATIONS_BETWEEN_COLLECTIONS = 500_000
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m penstock.simulation", description=__doc__)
-    parser.add_argument("--seeds", default="0:100", help="from:to, to not included, or a single seed")
+    parser.add_argument("--seeds", help="from:to, to not included, or a single seed; 0:100 unless told")
+    parser.add_argument("--plan", type=Path, metavar="FILE", help="run a plan, for example that of a failure")
     parser.add_argument("--scenario", help="a named schedule instead of random ones: " + ", ".join(sorted(SCENARIOS)))
     parser.add_argument("--trace", action="store_true", help="a line for each event")
     parser.add_argument("-j", "--jobs", type=int, default=1, metavar="N", help="processes")
@@ -32,18 +37,15 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.scenario is not None and options.scenario not in SCENARIOS:
         parser.error(f"there is no scenario {options.scenario!r}; there are: {', '.join(sorted(SCENARIOS))}")
-    try:
-        seeds = _seeds(options.seeds)
-    except ValueError:
-        parser.error(f"--seeds {options.seeds}: write from:to, for example 0:1000, or one number")
+    tasks = _tasks(parser, options)
     started_s = time.monotonic()
     failed: list[Verdict] = []
     faults: Counter[str] = Counter()
     checkpoints = rescales = drained = came_about = done = 0
-    verdicts = _verdicts(seeds, options.scenario, options.jobs)
-    for verdict in verdicts:
+    verdicts = _verdicts(tasks, options.jobs)
+    for task, verdict in zip(tasks, verdicts):
         if done and done % SEEDS_PER_PROGRESS == 0:
-            print(f"{done} of {len(seeds)} seeds, {time.monotonic() - started_s:.0f} s", flush=True)
+            print(f"{done} of {len(tasks)} seeds, {time.monotonic() - started_s:.0f} s", flush=True)
         done += 1
         faults.update(verdict.faults)
         checkpoints += verdict.published
@@ -51,12 +53,12 @@ def main(arguments: list[str] | None = None) -> int:
         drained += verdict.drained
         came_about += verdict.came_about
         if options.trace:
-            print(f"seed {verdict.seed}: {verdict.summary}")
-            _print_trace(verdict.seed, options.scenario, None)
+            print(f"{task.title}: {verdict.summary}")
+            _print_trace(task, None)
         if verdict.violations:
             failed.append(verdict)
             if len(failed) <= FAILURES_TOLD_MAX:
-                _tell(verdict, options.scenario, with_trace=not options.trace)
+                _tell(task, verdict, with_trace=not options.trace)
             if options.stop_at_first:
                 verdicts.close()
                 break
@@ -67,26 +69,40 @@ def main(arguments: list[str] | None = None) -> int:
     else:
         print(f"the schedule has come about in {came_about} of {done} runs")
         if not came_about and not failed:
-            failed.append(Verdict(seeds[0], ["the schedule has not come about"]))
+            failed.append(Verdict(tasks[0].seed, ["the schedule has not come about"]))
             print("  that proves nothing: it counts as a violation; try more seeds")
-    print(f"{done} seeds, {sum(len(v.violations) for v in failed)} violations")
+    runs = f"{done} seeds" if options.plan is None else "1 plan"
+    print(f"{runs}, {sum(len(v.violations) for v in failed)} violations")
     return 1 if failed else 0
 
 
-def _seeds(text: str) -> range:
-    first, colon, end = text.partition(":")
-    return range(int(first), int(end)) if colon else range(int(first), int(first) + 1)
+def _tasks(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[Task]:
+    """Return what the command line asks for."""
+    if options.plan is not None:
+        if options.seeds is not None or options.scenario is not None:
+            parser.error("--plan runs the plan in a file: leave out --seeds and --scenario")
+        try:
+            task = Task(plan=read_plan(options.plan), path=options.plan)
+            build(task.plan)
+        except PlanError as error:
+            parser.error(f"--plan {options.plan}: {error}")
+        return [task]
+    first, colon, end = (options.seeds or "0:100").partition(":")
+    try:
+        seeds = range(int(first), int(end) if colon else int(first) + 1)
+    except ValueError:
+        parser.error(f"--seeds {options.seeds}: write from:to, for example 0:1000, or one number")
+    return [Task(seed, options.scenario) for seed in seeds]
 
 
-def _verdicts(seeds: range, scenario: str | None, jobs: int) -> Generator[Verdict, None, None]:
-    """Yield verdicts in the order of their seeds. Closed early, it starts no further seeds."""
-    work: Iterable[tuple[str | None, int]] = ((scenario, seed) for seed in seeds)
+def _verdicts(tasks: Iterable[Task], jobs: int) -> Generator[Verdict, None, None]:
+    """Yield verdicts in the order of their tasks. Closed early, it starts no further ones."""
     if jobs <= 1:
-        yield from map(_run, work)
+        yield from map(Task.run, tasks)
         return
     with ProcessPoolExecutor(jobs, get_context("spawn"), _leave_garbage_to_the_end_of_a_run) as pool:
         try:
-            yield from pool.map(_run_and_collect, work, chunksize=4)
+            yield from pool.map(_run_and_collect, tasks, chunksize=4)
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -98,30 +114,27 @@ def _leave_garbage_to_the_end_of_a_run() -> None:
     gc.set_threshold(_ALLOCATIONS_BETWEEN_COLLECTIONS)
 
 
-def _run(work: tuple[str | None, int]) -> Verdict:
-    scenario, seed = work
-    return run_seed(seed) if scenario is None else run_scenario(scenario, seed)
-
-
-def _run_and_collect(work: tuple[str | None, int]) -> Verdict:
-    verdict = _run(work)
+def _run_and_collect(task: Task) -> Verdict:
+    verdict = task.run()
     gc.collect()
     return verdict
 
 
-def _tell(verdict: Verdict, scenario: str | None, with_trace: bool) -> None:
-    print(f"seed {verdict.seed} FAILED: {verdict.summary}")
+def _tell(task: Task, verdict: Verdict, with_trace: bool) -> None:
+    print(f"{task.title} FAILED: {verdict.summary}")
     for violation in verdict.violations:
         print(f"  {violation}")
-    named = f" --scenario {scenario}" if scenario is not None else ""
     if with_trace:
-        _print_trace(verdict.seed, scenario, TRACE_LINES_MAX)
-    print(f"  again: python -m penstock.simulation{named} --seeds {verdict.seed} --trace", flush=True)
+        _print_trace(task, TRACE_LINES_MAX)
+    path = task.keep_plan(verdict)
+    if path is not None and task.path is None:
+        print(f"  plan: {path}")
+    print(f"  again: {task.again(path)} --trace", flush=True)
 
 
-def _print_trace(seed: int, scenario: str | None, lines_max: int | None) -> None:
-    """Runs the seed again, with a trace. `lines_max`: only the last so many."""
-    trace = (run_seed(seed, True) if scenario is None else run_scenario(scenario, seed, True)).trace
+def _print_trace(task: Task, lines_max: int | None) -> None:
+    """Run the task again, with a trace. `lines_max`: only the last so many."""
+    trace = task.run(True).trace
     left_out = 0 if lines_max is None else max(0, len(trace) - lines_max)
     if left_out:
         print(f"  ... {left_out} lines before this are left out; --trace shows them")

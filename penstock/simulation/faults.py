@@ -8,6 +8,8 @@ from random import Random
 from penstock.simulation.store import StoreFaults
 
 NO_STORE_FAULTS = StoreFaults()
+AIMED = ("after_a_restore", "before_a_publication")
+"""At which moments of the protocol a fault can be aimed. See `FaultPlan`."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,12 @@ RESCALING = (
     "kill_slot", "expire_checkpoint",
 )  # fmt: skip
 """One resume at other parallelisms after the other, most of them before the one before has been drained."""
+
+KINDS = frozenset(ALL_KINDS + WITHOUT_LOG + RESCALING) | {
+    "cancel", "take_over_awake", "kill_driver_unnoticed", "kill_slot_beside_a_stuck_one", "kill_driver_and_slots",
+    "stop_checkpoints",
+}  # fmt: skip
+"""All that a plan may name."""
 
 
 def random_faults(random: Random, checkpointing: bool) -> FaultPlan:

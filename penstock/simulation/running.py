@@ -1,27 +1,20 @@
-"""From a seed to a verdict."""
+"""From a seed, by its plan, to a verdict."""
 
 from __future__ import annotations
 
 import traceback
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 
-from penstock.simulation.cluster import ROOM_FOR_A_ROW_BYTES, Cluster
-from penstock.simulation.faults import random_faults
-from penstock.simulation.idle_branch import idleness_of, without_hold_ups
-from penstock.simulation.places import places_of
-from penstock.simulation.settings import (
-    Bounds,
-    aimed_of,
-    changes_graph,
-    has_room,
-    interleaves,
-    random_configuration,
-    random_pace,
-    restarts_of,
-    spares_of,
-)
-from penstock.simulation.workload import random_workload
+from penstock.common.configuration import Configuration
+from penstock.simulation.choices import NoChance, PlanError
+from penstock.simulation.cluster import Cluster
+from penstock.simulation.drawing import plan_of
+from penstock.simulation.faults import AIMED, KINDS, FaultPlan
+from penstock.simulation.plan import Plan, decode_plan
+from penstock.simulation.settings import Bounds
+from penstock.simulation.streams import Stream
+from penstock.simulation.workload import WorkloadBuilder
 from penstock.simulation.world import World
 
 
@@ -46,42 +39,77 @@ class Verdict:
     """Checkpoints that were taken while the job drained."""
     came_about: bool = True
     """Of a scenario: whether its schedule did."""
+    plan: Plan | None = None
+    """What was run, where it has failed."""
 
 
-def build(seed: int, with_trace: bool = False) -> Cluster:
-    random = Random(seed)
-    pace = random_pace(random)
-    configuration = random_configuration(random, pace)
-    configuration.set("slotmanager.redundant-taskmanager-num", spares_of(seed))
-    idle = idleness_of(seed)
-    workload = random_workload(random, configuration, idle=idle)
-    world = World(random.getrandbits(64), [] if with_trace else None)
-    world.interleaves = interleaves(seed)
-    restarts_of(seed, configuration)
-    checkpointing = "execution.checkpointing.interval" in configuration.key_set()
-    faults = random_faults(random, checkpointing)
-    if checkpointing and faults.rescale_share and changes_graph(seed):
-        workload.change_graphs(Random(f"graphs of {seed}"))
-    if checkpointing and not faults.is_calm:
-        faults = replace(faults, aimed=aimed_of(seed))
-    if idle is not None:
-        world.is_parallel = True
-        faults = replace(faults, kinds=without_hold_ups(faults.kinds))
-    if faults.is_calm and has_room(seed):
-        configuration.set("penstock.network.overdraft-bytes-max", ROOM_FOR_A_ROW_BYTES)
-    cluster = Cluster(world, workload, faults, pace, Bounds())
-    cluster.places = places_of(seed)
+def declare(plan: Plan, is_strict: bool = True) -> WorkloadBuilder:
+    """Return the job of a plan; its `steps` say what of the plan was used. `is_strict`: all of it has to be.
+
+    Raises: PlanError: this version cannot declare it."""
+    try:
+        configuration = Configuration(plan.options)
+        configuration.validate()
+    except ValueError as error:
+        raise PlanError(f"options of the plan: {error}") from error
+    job = WorkloadBuilder(NoChance(), configuration)
+    streams: dict[int, Stream] = {}
+    for step in plan.steps:
+        job.repeat(step, streams, is_strict)
+    if not job.sinks:
+        raise PlanError("no step of the plan is a sink")
+    if not plan.chaining:
+        job.environment.disable_operator_chaining()
+    return job
+
+
+def build(plan: Plan, with_trace: bool = False, bounds: Bounds | None = None) -> Cluster:
+    """Return what runs a plan.
+
+    Raises: PlanError: this version cannot run it."""
+    check_kinds(plan.faults)
+    workload = declare(plan).build()
+    world = World(plan.world_seed, [] if with_trace else None)
+    world.interleaves, world.is_parallel = plan.interleaves, plan.is_parallel
+    if plan.graph_changes_seed is not None:
+        workload.change_graphs(Random(plan.graph_changes_seed))
+    cluster = Cluster(world, workload, plan.faults, plan.pace, bounds or Bounds())
+    cluster.places = plan.places
     if cluster.places is None:
         cluster.bound_durations()
     return cluster
 
 
+def check_kinds(faults: FaultPlan) -> None:
+    """Raise PlanError for a fault that this version does not know."""
+    for kind in faults.kinds:
+        if kind not in KINDS:
+            raise PlanError(f"there is no fault {kind!r} in this version, only {', '.join(sorted(KINDS))}")
+    if faults.aimed not in (None, *AIMED):
+        raise PlanError(f"faults cannot be aimed {faults.aimed!r}, only {', '.join(AIMED)}")
+
+
+def plan_as_read(seed: int) -> Plan:
+    """Return the plan of a seed as it is read from its file, so that there is one way only to run it."""
+    return decode_plan(plan_of(seed).encode(), f"the plan of seed {seed}")
+
+
 def run_seed(seed: int, with_trace: bool = False) -> Verdict:
     try:
-        cluster = build(seed, with_trace)
+        plan = plan_as_read(seed)
     except Exception:
         return Verdict(seed, [f"the run could not be set up\n{traceback.format_exc()}"])
-    return run_cluster(seed, cluster)
+    return run_plan(plan, with_trace, seed)
+
+
+def run_plan(plan: Plan, with_trace: bool = False, seed: int = 0, bounds: Bounds | None = None) -> Verdict:
+    """Run a plan. `seed`: what the verdict says of it. `bounds`: None: those of every run.
+
+    Raises: PlanError: this version cannot run it."""
+    cluster = build(plan, with_trace, bounds)
+    verdict = run_cluster(seed, cluster)
+    verdict.plan = plan if verdict.violations else None
+    return verdict
 
 
 def run_cluster(seed: int, cluster: Cluster) -> Verdict:

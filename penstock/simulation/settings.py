@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.common.configuration import Configuration
 from penstock.common.options import CheckpointingOptions
+from penstock.simulation.faults import AIMED
 from penstock.simulation.scale import SMALL, Scale, random_scale
 
 CHECKPOINT_ROOT = "/checkpoints"
@@ -90,7 +91,7 @@ def restarts_of(seed: int, configuration: Configuration) -> None:
 
 def aimed_of(seed: int) -> str | None:
     """Which faults are aimed at a moment of the protocol, besides those that a plan draws. See `Strikes`."""
-    return Random(f"aimed at {seed}").choice((None, None, None, "after_a_restore", "before_a_publication"))
+    return Random(f"aimed at {seed}").choice((None, None, None, *AIMED))
 
 
 def random_configuration(random: Random, pace: Pace) -> Configuration:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
-from random import Random
 from typing import Any
 
 from penstock.common.time import Time
@@ -14,18 +13,18 @@ from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.simulation import clocks
 from penstock.simulation import functions as f
 from penstock.simulation import timed_functions as t
+from penstock.simulation.choices import Choosing, PlanError, step
 from penstock.simulation.clocks import WindowEnd
 from penstock.simulation.streams import Expected, Stream
 from penstock.simulation.surroundings import Row
 
 
-class TimedSteps:
+class TimedSteps(Choosing):
     """The part of a `WorkloadBuilder` that looks at time."""
 
-    random: Random
-    parallelism: Callable[[], int]
-    cost_ms: Callable[[], float]
-    row_type: Callable[[], tuple[Any, bool]]
+    parallelism: Callable[..., int]
+    cost_ms: Callable[..., float]
+    row_type: Callable[..., tuple[Any, bool]]
     finish: Callable[..., Stream]
     keyed: Callable[[Stream], Any]
     together: Callable[[Stream, Stream], Expected]
@@ -42,28 +41,32 @@ class TimedSteps:
 
     # ---- timers -------------------------------------------------------------------------------------------------
 
+    @step
     def delay(self, before: Stream, delay_ms: int | None = None, cost_ms: float | None = None) -> Stream:
-        expected, clock = before.expected, before.expected.clock
-        assert clock is not None
+        expected, clock = before.expected, timed(before)
         name = self._name("delay")
-        delay_ms = delay_ms or self.random.choice((1, 30, 200))
-        function = t.Delay(name, clock, expected.patient, delay_ms, self.cost_ms() if cost_ms is None else cost_ms)
+        delay_ms = self.choose("delay_ms", lambda: self.random.choice((1, 30, 200)), delay_ms)
+        function = t.Delay(name, clock, expected.patient, delay_ms, self.cost_ms(cost_ms))
         row_type, typed = self.row_type()
         after = self.keyed(before).process(function, row_type)
         expected = replace(expected, ordered=False, counts=False, clock=clocks.Later(clock, delay_ms))
         return self.finish(after, self.parallelism(), expected, name, typed, [before], "keyed")
 
+    @step
     def nap(self, before: Stream) -> Stream:
         name = self._name("nap")
-        function = t.Nap(name, self.random.choice((1, 20, 500)), self.cost_ms())
+        nap_ms = self.choose("nap_ms", lambda: self.random.choice((1, 20, 500)))
+        function = t.Nap(name, nap_ms, self.cost_ms())
         row_type, typed = self.row_type()
         after = self.keyed(before).process(function, row_type)
         expected = replace(before.expected, ordered=False, counts=False, clock=None, patient=False)
         return self.finish(after, self.parallelism(), expected, name, typed, [before], "keyed")
 
+    @step
     def retime(self, before: Stream) -> Stream:
         """Timestamps anew, in the middle of a stream, where nobody knows what rows are still to come."""
-        strategy = self.random.choice(clocks.PATIENT + clocks.HASTY)()
+        kinds = clocks.PATIENT + clocks.HASTY
+        strategy = clocks.STRATEGIES[self.choose("watermarks", lambda: self.random.choice(kinds))]()
         strategy = strategy.with_timestamp_assigner(clocks.Assigner(clocks.RowTime()))
         after = before.stream.assign_timestamps_and_watermarks(strategy)
         expected = replace(before.expected, clock=clocks.RowTime(), patient=False)
@@ -71,15 +74,18 @@ class TimedSteps:
 
     # ---- windows ------------------------------------------------------------------------------------------------
 
+    @step
     def window(self, before: Stream, kind: str | None = None, size_ms: int | None = None) -> Stream:
         """Where rows may be late, those that are come out of the side output."""
-        expected, clock = before.expected, before.expected.clock
-        assert clock is not None
-        size_ms = size_ms or self.random.choice((7, 25, 100))
-        ends = WindowEnd(clock, size_ms, self.random.choice((0, 0, 3, -2)))
-        lateness_ms = self.random.choice((0, 0, 10, 60))
-        if kind is None:
-            kind = self.random.choice(("rows", "reduce", "aggregate")) if expected.patient else "rows"
+        expected, clock = before.expected, timed(before)
+        random = self.random
+        size_ms = self.choose("size_ms", lambda: random.choice((7, 25, 100)), size_ms)
+        ends = WindowEnd(clock, size_ms, self.choose("offset_ms", lambda: random.choice((0, 0, 3, -2))))
+        lateness_ms = self.choose("lateness_ms", lambda: random.choice((0, 0, 10, 60)))
+        kinds = ("rows", "reduce", "aggregate")
+        kind = self.choose("kind", lambda: random.choice(kinds) if expected.patient else "rows", kind)
+        if kind != "rows" and not expected.patient:
+            raise PlanError(f"a window of kind {kind!r} needs an input of which nothing is late")
         name = self._name(f"window {kind}")
         row_type, typed = self.row_type()
         if kind != "rows":
@@ -105,21 +111,23 @@ class TimedSteps:
         late = Stream(fired.stream.get_side_output(t.LATE), fired.group, replace(made, rows=()), True)
         late_rows = late.stream.map(t.TooLate(name, expected.patient), f.ROW_TYPE if typed else None)
         late = self.finish(late_rows, fired.parallelism, late.expected, "late", typed, [late])
-        row_type, typed = self.row_type()
+        row_type, typed = self.row_type("all_typed")
         both = fired.stream.union(late.stream).map(f.Pass(0.01), row_type)
         return self.finish(both, fired.parallelism, made, "all", typed, [fired, late])
 
     def _ones(self, before: Stream) -> Stream:
-        row_type, typed = self.row_type()
+        row_type, typed = self.row_type("ones_typed")
         ones = before.stream.map(f.Reset(0.01), row_type)
         return self.finish(ones, before.parallelism, before.expected, "ones", typed, [before])
 
     # ---- side outputs, two inputs -------------------------------------------------------------------------------
 
+    @step
     def divert(self, before: Stream) -> Stream:
         """A third of the rows goes another way, and comes back."""
         expected, name = before.expected, self._name("divert")
-        function = t.Divert(name, self.random.randrange(100), expected.clock, self.cost_ms())
+        salt = self.choose("salt", lambda: self.random.randrange(100))
+        function = t.Divert(name, salt, expected.clock, self.cost_ms())
         row_type, typed = self.row_type()
         rows = tuple(row for row in expected.rows if not function.diverts(row))
         main = self.finish(
@@ -130,12 +138,13 @@ class TimedSteps:
         aside = Stream(main.stream.get_side_output(t.ASIDE), main.group, replace(expected, rows=rows), True)
         return self.connect(main, aside)
 
+    @step
     def connect(self, one: Stream, other: Stream) -> Stream:
         """Both get another tag, so that branches of one stream have different rows."""
         rows = tuple(f.tagged(row, tag) for tag, s in enumerate((one, other)) for row in s.expected.rows)
         expected = replace(self.together(one, other), rows=rows)
         row_type, typed = self.row_type()
-        kind = self.random.choice(("map", "flat_map", "process", "keyed"))
+        kind = self.choose("kind", lambda: self.random.choice(("map", "flat_map", "process", "keyed")))
         connected = one.stream.connect(other.stream)
         if kind == "keyed":
             name = self._name("count both")
@@ -150,6 +159,13 @@ class TimedSteps:
             "process": lambda: connected.process(t.TagBothProcess(self.cost_ms()), row_type),
         }[kind]()
         return self.finish(after, self.parallelism(), expected, f"connect {kind}", typed, [one, other])
+
+
+def timed(before: Stream) -> clocks.Clock:
+    """Return the event time of a stream's rows."""
+    if before.expected.clock is None:
+        raise PlanError("its input has no event time")
+    return before.expected.clock
 
 
 def folded(rows: tuple[Row, ...], ends: WindowEnd) -> tuple[Row, ...]:

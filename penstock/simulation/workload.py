@@ -13,22 +13,25 @@ from typing import Any
 
 from penstock.common.configuration import Configuration
 from penstock.common.types import Types
-from penstock.common.watermark_strategy import WatermarkStrategy
-from penstock.datastream.connectors.number_seq import NumberSequenceSource
 from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
 from penstock.graph.job_graph import JobGraph
-from penstock.simulation import clocks
 from penstock.simulation import functions as f
+from penstock.simulation.choices import step
 from penstock.simulation.columnar_steps import ColumnarSteps
 from penstock.simulation.graph_changes import GraphChanges, GraphState
-from penstock.simulation.idle_branch import add_idle_branch
 from penstock.simulation.output import WorldSink
 from penstock.simulation.parallelism import Group, Parallelisms
-from penstock.simulation.ranges import RangesSource
+from penstock.simulation.source_steps import SourceSteps
 from penstock.simulation.streams import Expected, Stream
 from penstock.simulation.timed_steps import TimedSteps
 
 ROWS_MAX = 400
+_KEYS: dict[str, tuple[Callable[..., Any], Any]] = {
+    "number": (f.key_of, Types.LONG()),
+    "untyped number": (f.key_of, None),
+    "text": (f.key_text_of, Types.STRING()),
+    "untyped text": (f.key_text_of, None),
+}
 PARTITIONERS = ("rebalance", "rescale", "shuffle", "broadcast", "global", "custom", "forward")
 
 
@@ -93,12 +96,14 @@ class WorkloadShape:
     cost_ms_max: float = 8.0
 
 
-class WorkloadBuilder(TimedSteps, ColumnarSteps):
+class WorkloadBuilder(SourceSteps, TimedSteps, ColumnarSteps):
     """Declares operators and what is expected of them. What is not said is drawn."""
 
     def __init__(self, random: Random, configuration: Configuration, shape: WorkloadShape | None = None) -> None:
+        super().__init__()
         self.random = random
         self.shape = shape or WorkloadShape()
+        self.rows_max = self.shape.rows_max
         self.environment = StreamExecutionEnvironment(configuration)
         self.configuration = configuration
         self.counted: dict[str, Expected] = {}
@@ -109,12 +114,16 @@ class WorkloadBuilder(TimedSteps, ColumnarSteps):
 
     # ---- choices ------------------------------------------------------------------------------------------------
 
-    def parallelism(self) -> int:
-        return min(self.random.choice((1, 2, 2, 3, 4)), self.shape.parallelism_max)
+    def parallelism(self, said: int | None = None) -> int:
+        """Return the parallelism of the present step."""
+        drawn = (1, 2, 2, 3, 4)
+        return self.choose(
+            "parallelism", lambda: min(self.random.choice(drawn), self.shape.parallelism_max), said or None
+        )
 
-    def cost_ms(self) -> float:
-        """Mostly little, so that one operator holds up the others."""
-        return self.random.choice((0.02, 0.1, 1.0, self.shape.cost_ms_max))
+    def cost_ms(self, said: float | None = None) -> float:
+        """Return how long a row takes: mostly little, so that one operator holds up the others."""
+        return self.choose("cost_ms", lambda: self.random.choice((0.02, 0.1, 1.0, self.shape.cost_ms_max)), said)
 
     def finish(
         self, stream: Any, parallelism: int, expected: Expected, word: str, typed: bool, before: list[Stream],
@@ -127,7 +136,7 @@ class WorkloadBuilder(TimedSteps, ColumnarSteps):
         group = self.parallelisms.new_group(parallelism)
         self.parallelisms.add(stream, group)
         equal = all(b.parallelism == parallelism for b in before)
-        if self.random.random() < 0.2 or (edge == "default" and not equal):
+        if self.happens("chain_breaks", 0.2) or (edge == "default" and not equal):
             # Once their parallelisms are equal they would be chained, and a restore refuses other chains.
             stream.start_new_chain()
         keeps_order = self._attach(group, parallelism, before, edge, expected.ordered)
@@ -159,71 +168,17 @@ class WorkloadBuilder(TimedSteps, ColumnarSteps):
             groups.pin(group)
         return parallelism == 1
 
-    def row_type(self) -> tuple[Any, bool]:
-        typed = self.random.random() < 0.7
+    def _salt(self) -> int:
+        return self.choose("salt", lambda: self.random.randrange(100))
+
+    def row_type(self, name: str = "typed") -> tuple[Any, bool]:
+        """Return the declared type of an operator's rows, if they have one. `name`: what the plan calls it."""
+        typed = self.choose(name, lambda: self.random.random() < 0.7)
         return (f.ROW_TYPE if typed else None), typed
 
     # ---- operators ----------------------------------------------------------------------------------------------
 
-    def source(
-        self, number: int = 0, kind: str | None = None, rows: int | None = None, parallelism: int | None = None,
-        cost_ms: float | None = None, keys: int | None = None, timed: str | None = "",
-    ) -> Stream:  # fmt: skip
-        """`timed`: "patient", "hasty" or (hasty) "idle" watermarks, None for none; "" is drawn."""
-        random = self.random
-        parallelism = parallelism or self.parallelism()
-        rows = rows or random.randint(10, self.shape.rows_max)
-        kind = kind or random.choice(("sequence", "owned", "ranges", "collection"))
-        timed = random.choice((None, "patient", "patient", "hasty")) if timed == "" else timed
-        # Where each reader has a split of its own, time may start anew in each of them.
-        relative = kind == "owned"
-        if kind == "collection":
-            bounds, parallelism = [0], 1
-        elif kind != "ranges":
-            bounds = [rows * part // parallelism for part in range(parallelism)]
-        else:
-            bounds = sorted({0, *(random.randrange(rows) for _ in range(random.randint(0, 2 * parallelism)))})
-        label = f.Label(
-            number, bounds, keys or random.choice((1, 3, 8)), self.cost_ms() if cost_ms is None else cost_ms, relative
-        )
-        strategy = None if timed is None else self._strategy(timed, label)
-        at_source = strategy is not None and random.random() < 0.6
-        made = self._read(kind, number, rows, bounds, strategy if at_source else None)
-        group = self.parallelisms.new_group(parallelism, pinned=kind == "collection" or relative)
-        self.parallelisms.add(made.set_parallelism(parallelism), group)
-        if strategy is not None and not at_source:
-            made = made.assign_timestamps_and_watermarks(strategy).set_parallelism(parallelism)
-            self.parallelisms.add(made, group)
-        # Another number of readers makes other splits, if the job starts from scratch.
-        ordered = kind != "sequence"
-        # A reader that is through may get a split of an earlier time that nobody has asked for.
-        patient = kind in ("owned", "collection") or (kind == "ranges" and at_source) or len(bounds) == 1
-        expected = Expected(
-            tuple(label.label(n) for n in range(rows)), ordered, clock=None if timed is None else clocks.RowTime(),
-            patient=timed == "patient" and patient,
-        )  # fmt: skip
-        row_type, typed = self.row_type()
-        self.words.append(f"{kind} {rows}/{parallelism}{f' {timed}' if timed else ''}")
-        before = Stream(made, group, expected, typed)
-        return self.finish(made.map(label, row_type), parallelism, expected, "label", typed, [before], "forward")
-
-    def _strategy(self, timed: str, label: f.Label) -> WatermarkStrategy:
-        made = self.random.choice({"patient": clocks.PATIENT, "hasty": clocks.HASTY, "idle": clocks.IDLE}[timed])()
-        return made.with_timestamp_assigner(clocks.Assigner(clocks.RowTime(), label.label))
-
-    def _read(self, kind: str, number: int, rows: int, bounds: list[int], strategy: WatermarkStrategy | None) -> Any:
-        strategy = strategy or WatermarkStrategy.no_watermarks()
-        if kind in ("ranges", "owned"):
-            source = RangesSource([*bounds, rows], self.random.choice((0, 0, 10)), 20.0, owned=kind == "owned")
-            return self.environment.from_source(source, strategy, f"{kind} {number}")
-        if kind == "sequence":
-            return self.environment.from_source(NumberSequenceSource(0, rows - 1), strategy, f"numbers {number}")
-        collected = self.environment.from_collection(list(range(rows)), Types.LONG())
-        if not strategy.generates_watermarks:
-            return collected
-        return collected.assign_timestamps_and_watermarks(strategy).set_parallelism(1)
-
-    def step(self, before: Stream) -> Stream:
+    def draw_step(self, before: Stream) -> Stream:
         choices: list[Callable[[Stream], Stream]] = [
             self.repartition, self.repartition, self.count, self.count, self.keep, self.expand, self.reduce,
         ]  # fmt: skip
@@ -234,17 +189,20 @@ class WorkloadBuilder(TimedSteps, ColumnarSteps):
             choices = self.columnar_choices(before)
         return self.random.choice(choices)(before)
 
+    @step
     def count(self, before: Stream, parallelism: int | None = None, cost_ms: float | None = None) -> Stream:
         name = f"count {len(self.counted)}"
         self.counted[name] = before.expected
-        stalls_every = self.random.choice((0, 0, 0, 30)) if cost_ms is None else 0
-        cost_ms = self.cost_ms() if cost_ms is None else cost_ms
-        function = f.Count(name, before.expected.ordered, cost_ms, stalls_every)
+        stalls_every = self.choose(
+            "stalls_every", lambda: self.random.choice((0, 0, 0, 30)) if cost_ms is None else 0
+        )
+        function = f.Count(name, before.expected.ordered, self.cost_ms(cost_ms), stalls_every)
         row_type, typed = self.row_type()
         after = self.keyed(before, by_column=False).process(function, row_type).uid(name)
         expected = replace(before.expected, counts=True, exact=False)
-        return self.finish(after, parallelism or self.parallelism(), expected, name, typed, [before], "keyed")
+        return self.finish(after, self.parallelism(parallelism), expected, name, typed, [before], "keyed")
 
+    @step
     def reduce(self, before: Stream) -> Stream:
         row_type, typed = self.row_type()
         reset = before.stream.map(f.Reset(0.01), row_type)
@@ -254,49 +212,58 @@ class WorkloadBuilder(TimedSteps, ColumnarSteps):
         return self.finish(after, self.parallelism(), expected, "reduce", typed, [ones], "keyed")
 
     def keyed(self, before: Stream, by_column: bool = True) -> Any:
-        if by_column and before.typed and self.random.random() < 0.3:
+        key = self.choose("key", lambda: self._draw_key(by_column and before.typed))
+        if key == "column":
             return before.stream.key_by("f2")
-        selector, key_type = self.random.choice(
-            ((f.key_of, Types.LONG()), (f.key_of, None), (f.key_text_of, Types.STRING()), (f.key_text_of, None))
-        )
-        return before.stream.key_by(selector, key_type)
+        return before.stream.key_by(*_KEYS[key])
 
+    def _draw_key(self, by_column: bool) -> str:
+        if by_column and self.random.random() < 0.3:
+            return "column"
+        return self.random.choice(tuple(_KEYS))
+
+    @step
     def keep(self, before: Stream) -> Stream:
-        keep = f.Keep(self.random.randrange(100), self.cost_ms())
+        return self._keep(before)
+
+    def _keep(self, before: Stream) -> Stream:
+        keep = f.Keep(self._salt(), self.cost_ms())
         rows = tuple(row for row in before.expected.rows if keep.keeps(row))
         after = before.stream.filter(keep)
         expected = replace(before.expected, rows=rows)
         return self.finish(after, before.parallelism, expected, "keep", before.typed, [before])
 
+    @step
     def expand(self, before: Stream, fan: tuple[int, int] | None = None, cost_ms: float | None = None) -> Stream:
         """`fan`: how many rows for most, and for some."""
-        usual, burst = fan or self.random.choice(((2, 3), (3, 60), (1, 40)))
-        expand = f.Expand(self.random.randrange(100), usual, burst, self.cost_ms() if cost_ms is None else cost_ms)
+        usual, burst = self.choose("fan", lambda: self.random.choice(((2, 3), (3, 60), (1, 40))), fan)
+        expand = f.Expand(self._salt(), usual, burst, self.cost_ms(cost_ms))
         rows = tuple(made for row in before.expected.rows for made in expand.expanded(row))
-        if len(rows) > ROWS_MAX:
-            return self.keep(before)
+        if self.is_drawing and len(rows) > ROWS_MAX:
+            self.becomes("keep")
+            return self._keep(before)
         row_type, typed = self.row_type()
         after = before.stream.flat_map(expand, row_type)
         expected = replace(before.expected, rows=rows, counts=False)
         return self.finish(after, before.parallelism, expected, "expand", typed, [before])
 
+    @step
     def repartition(
         self, before: Stream, kind: str | None = None, parallelism: int | None = None, cost_ms: float | None = None
     ) -> Stream:
-        kind = kind or self.random.choice(PARTITIONERS)
-        parallelism = parallelism or self.parallelism()
-        cost_ms = self.cost_ms() if cost_ms is None else cost_ms
+        kind = self.choose("kind", lambda: self.random.choice(PARTITIONERS), kind)
+        parallelism, cost_ms = self.parallelism(parallelism), self.cost_ms(cost_ms)
         stream, expected = before.stream, before.expected
         row_type, typed = self.row_type()
-        if kind == "broadcast" and len(expected.rows) * parallelism > ROWS_MAX:
-            kind = "custom"
+        if self.is_drawing and kind == "broadcast" and len(expected.rows) * parallelism > ROWS_MAX:
+            kind = self.replace_choice("kind", "custom")
         if kind == "broadcast":
             rows = tuple(f.tagged(row, tag) for tag in range(parallelism) for row in expected.rows)
             after = stream.broadcast().map(f.TagSubtask(cost_ms), row_type)
             expected = replace(expected, rows=rows, counts=False)
             return self.finish(after, parallelism, expected, kind, typed, [before], kind)
         if kind == "forward":
-            parallelism = before.parallelism
+            parallelism = self.replace_choice("parallelism", before.parallelism)
         partitioned = {
             "rebalance": stream.rebalance, "rescale": stream.rescale, "shuffle": stream.shuffle,
             "global": stream.global_, "forward": stream.forward,
@@ -305,6 +272,7 @@ class WorkloadBuilder(TimedSteps, ColumnarSteps):
         after = partitioned.map(f.Pass(cost_ms), row_type)
         return self.finish(after, parallelism, expected, kind, typed, [before], kind)
 
+    @step
     def union(self, one: Stream, other: Stream) -> Stream:
         """Of streams with a common ancestor, too: each is tagged first."""
         tagged = [self._tag(stream, branch) for branch, stream in enumerate((one, other))]
@@ -328,11 +296,11 @@ class WorkloadBuilder(TimedSteps, ColumnarSteps):
         after = before.stream.map(f.TagBranch(branch, 0.01), f.ROW_TYPE)
         return self.finish(after, before.parallelism, replace(expected, rows=rows), "tag", True, [before])
 
+    @step
     def sink(self, before: Stream, parallelism: int | None = None, held_rows_max: int | None = None) -> None:
         name = f"sink {len(self.sinks)}"
-        parallelism = parallelism or self.parallelism()
-        if held_rows_max is None:
-            held_rows_max = self.random.choice((0, 0, 5))
+        parallelism = self.parallelism(parallelism)
+        held_rows_max = self.choose("held_rows_max", lambda: self.random.choice((0, 0, 5)), held_rows_max)
         group = self.parallelisms.new_group(parallelism)
         ordered = self._attach(group, parallelism, [before], "default", before.expected.ordered)
         ordered = ordered and before.expected.ordered
@@ -346,29 +314,6 @@ class WorkloadBuilder(TimedSteps, ColumnarSteps):
         self.sinks[name] = replace(before.expected, ordered=ordered)
         self.words.append(f"{name}/{parallelism}")
 
-    def random_steps(self) -> None:
-        random = self.random
-        streams = [self.source(i) for i in range(random.randint(1, self.shape.sources_max))]
-        for _ in range(random.randint(1, self.shape.steps_max)):
-            place = random.randrange(len(streams))
-            before = streams[place]
-            if random.random() < 0.15 and len(streams) < 3:
-                # The stream goes two ways from here.
-                streams.append(self.step(before))
-            elif random.random() < 0.25 and len(streams) > 1:
-                other = streams.pop(random.randrange(len(streams)))
-                rest = streams.pop(random.randrange(len(streams)))
-                if len(other.expected.rows) + len(rest.expected.rows) > ROWS_MAX:
-                    streams += [other, rest]
-                else:
-                    streams.append(self.random.choice((self.union, self.connect))(other, rest))
-            else:
-                streams[place] = self.step(before)
-        for stream in streams:
-            self.sink(stream)
-        if random.random() < 0.1:
-            self.environment.disable_operator_chaining()
-
     def build(self) -> Workload:
         graph = self.environment.get_job_graph("simulated")
         return Workload(
@@ -377,15 +322,4 @@ class WorkloadBuilder(TimedSteps, ColumnarSteps):
         )  # fmt: skip
 
 
-def random_workload(
-    random: Random, configuration: Configuration, shape: WorkloadShape | None = None, idle: Random | None = None
-) -> Workload:
-    """`idle`: draws a branch whose splits become idle, besides all others."""
-    builder = WorkloadBuilder(random, configuration, shape or WorkloadShape())
-    builder.random_steps()
-    if idle is not None:
-        add_idle_branch(builder, idle)
-    return builder.build()
-
-
-__all__ = ["Expected", "Workload", "WorkloadShape", "WorkloadBuilder", "random_workload"]
+__all__ = ["Expected", "Workload", "WorkloadShape", "WorkloadBuilder"]

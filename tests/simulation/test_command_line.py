@@ -5,13 +5,22 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from penstock.protocol.channel import ends as channel
 from penstock.simulation import command_line
 from penstock.simulation.command_line import main
-from penstock.simulation.running import run_seed
+from penstock.simulation.plan import read_plan
+from penstock.simulation.running import plan_as_read, run_seed
+from penstock.simulation.tasks import Task
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Plans of failures are written below the working directory."""
+    monkeypatch.chdir(tmp_path)
 
 
 def test_the_last_line_counts_seeds_and_violations(capsys: pytest.CaptureFixture[str]) -> None:
@@ -28,8 +37,31 @@ def test_a_failure_prints_its_seed_a_trace_and_the_command_that_shows_it_again(
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == "1 seeds, 1 violations"
     assert any(line.startswith(f"seed {seed} FAILED") for line in lines)
-    assert f"  again: python -m penstock.simulation --seeds {seed} --trace" in lines
+    assert f"  plan: build/simulation/{seed}.json" in lines
+    assert f"  again: python -m penstock.simulation --plan build/simulation/{seed}.json --trace" in lines
     assert sum("<- slot" in line or "step " in line for line in lines) > 50
+
+
+def test_a_written_plan_fails_as_its_seed_did(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel.InputChannel, "head", lambda self: self.queue[0] if self.queue else None)
+    verdict = next(v for v in map(run_seed, range(7, 100)) if v.violations)
+    assert main(["--seeds", str(verdict.seed)]) == 1
+    capsys.readouterr()
+    path = f"build/simulation/{verdict.seed}.json"
+    assert read_plan(Path(path)) == plan_as_read(verdict.seed)
+    assert main(["--plan", path, "--trace"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert f"plan {path} FAILED: {verdict.summary}" in lines
+    assert lines[-1] == f"1 plan, {len(verdict.violations)} violations"
+    assert f"  again: python -m penstock.simulation --plan {path} --trace" in lines
+
+
+def test_a_plan_that_holds_every_rule_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("eight.json").write_bytes(plan_as_read(8).encode())
+    assert main(["--plan", "eight.json"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "1 plan, 0 violations"
 
 
 def test_it_stops_at_the_first_violation(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,7 +75,7 @@ def test_it_stops_at_the_first_violation(capsys: pytest.CaptureFixture[str], mon
 
 
 def test_verdicts_that_are_closed_early_start_no_further_seeds() -> None:
-    verdicts = command_line._verdicts(range(2, 100_000), None, 2)
+    verdicts = command_line._verdicts((Task(seed) for seed in range(2, 20_000)), 2)
     assert next(verdicts).seed == 2
     started_s = time.monotonic()
     verdicts.close()
@@ -55,7 +87,9 @@ def test_a_scenario_says_whether_it_came_about(capsys: pytest.CaptureFixture[str
     assert "come about in 2 of 2 runs" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("arguments", [["--seeds", "many"], ["--scenario", "no-such"]])
+@pytest.mark.parametrize(
+    "arguments", [["--seeds", "many"], ["--scenario", "no-such"], ["--plan", "no-such.json"]], ids=lambda a: a[0]
+)
 def test_nonsense_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)

@@ -1,0 +1,84 @@
+"""Draws plans: what a seed stands for. Each seed means another plan as soon as anything is drawn otherwise, so a plan
+that matters is kept as a file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from penstock.common.configuration import Configuration
+from penstock.simulation.cluster import ROOM_FOR_A_ROW_BYTES
+from penstock.simulation.faults import random_faults
+from penstock.simulation.idle_branch import add_idle_branch, idleness_of, without_hold_ups
+from penstock.simulation.places import places_of
+from penstock.simulation.plan import Plan
+from penstock.simulation.settings import (
+    aimed_of,
+    changes_graph,
+    has_room,
+    interleaves,
+    random_configuration,
+    random_pace,
+    restarts_of,
+    spares_of,
+)
+from penstock.simulation.streams import Stream
+from penstock.simulation.workload import ROWS_MAX, WorkloadBuilder
+
+
+def plan_of(seed: int) -> Plan:
+    """Draw the plan of a seed."""
+    random = Random(seed)
+    pace = random_pace(random)
+    configuration = random_configuration(random, pace)
+    configuration.set("slotmanager.redundant-taskmanager-num", spares_of(seed))
+    idle = idleness_of(seed)
+    job, chaining = _random_job(random, configuration, idle)
+    world_seed = random.getrandbits(64)
+    restarts_of(seed, configuration)
+    checkpointing = "execution.checkpointing.interval" in configuration.key_set()
+    faults = random_faults(random, checkpointing)
+    changes = checkpointing and faults.rescale_share > 0 and changes_graph(seed)
+    if checkpointing and not faults.is_calm:
+        faults = replace(faults, aimed=aimed_of(seed))
+    if idle is not None:
+        faults = replace(faults, kinds=without_hold_ups(faults.kinds))
+    if faults.is_calm and has_room(seed):
+        configuration.set("penstock.network.overdraft-bytes-max", ROOM_FOR_A_ROW_BYTES)
+    return Plan(
+        told=f"seed {seed}", world_seed=world_seed, interleaves=interleaves(seed), is_parallel=idle is not None,
+        pace=pace, options=configuration.to_dict(), faults=faults, places=places_of(seed),
+        graph_changes_seed=f"graphs of {seed}" if changes else None, chaining=chaining, steps=job.steps,
+    )  # fmt: skip
+
+
+def _random_job(random: Random, configuration: Configuration, idle: Random | None) -> tuple[WorkloadBuilder, bool]:
+    """Return the declared job, and whether its operators are chained. `idle`: draws a branch whose splits become idle,
+    besides all others."""
+    job = WorkloadBuilder(random, configuration)
+    _declare_random_steps(job, random)
+    chaining = random.random() >= 0.1
+    if idle is not None:
+        add_idle_branch(job, idle)
+    return job, chaining
+
+
+def _declare_random_steps(job: WorkloadBuilder, random: Random) -> None:
+    streams: list[Stream] = [job.source(i) for i in range(random.randint(1, job.shape.sources_max))]
+    for _ in range(random.randint(1, job.shape.steps_max)):
+        place = random.randrange(len(streams))
+        before = streams[place]
+        if random.random() < 0.15 and len(streams) < 3:
+            # The stream goes two ways from here.
+            streams.append(job.draw_step(before))
+        elif random.random() < 0.25 and len(streams) > 1:
+            other = streams.pop(random.randrange(len(streams)))
+            rest = streams.pop(random.randrange(len(streams)))
+            if len(other.expected.rows) + len(rest.expected.rows) > ROWS_MAX:
+                streams += [other, rest]
+            else:
+                streams.append(random.choice((job.union, job.connect))(other, rest))
+        else:
+            streams[place] = job.draw_step(before)
+    for stream in streams:
+        job.sink(stream)

@@ -1,0 +1,101 @@
+"""Sources of random jobs, and the operator behind each that makes rows of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.common.configuration import Configuration
+from penstock.common.types import Types
+from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.datastream.connectors.number_seq import NumberSequenceSource
+from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
+from penstock.simulation import clocks
+from penstock.simulation import functions as f
+from penstock.simulation.choices import Choosing, PlanError, step
+from penstock.simulation.parallelism import Parallelisms
+from penstock.simulation.ranges import RangesSource
+from penstock.simulation.streams import Expected, Stream
+
+
+class SourceSteps(Choosing):
+    """The part of a `WorkloadBuilder` that reads."""
+
+    configuration: Configuration
+    environment: StreamExecutionEnvironment
+    parallelisms: Parallelisms
+    words: list[str]
+    rows_max: int
+    parallelism: Callable[..., int]
+    cost_ms: Callable[..., float]
+    row_type: Callable[..., tuple[Any, bool]]
+    finish: Callable[..., Stream]
+
+    @step
+    def source(
+        self, number: int | None = None, kind: str | None = None, rows: int | None = None,
+        parallelism: int | None = None, cost_ms: float | None = None, keys: int | None = None, timed: str | None = "",
+    ) -> Stream:  # fmt: skip
+        """`timed`: "patient", "hasty" or (hasty) "idle" watermarks, None for none; "" is drawn."""
+        random = self.random
+        number = self.choose("number", lambda: 0, number)
+        parallelism = self.parallelism(parallelism)
+        rows = self.choose("rows", lambda: random.randint(10, self.rows_max), rows)
+        kind = self.choose("kind", lambda: random.choice(("sequence", "owned", "ranges", "collection")), kind)
+        timed = self.choose(
+            "timed", lambda: random.choice((None, "patient", "patient", "hasty")) if timed == "" else timed
+        )
+        # Where each reader has a split of its own, time may start anew in each of them.
+        relative = kind == "owned"
+        if kind == "collection":
+            bounds, parallelism = [0], self.replace_choice("parallelism", 1)
+        elif kind != "ranges":
+            bounds = [rows * part // parallelism for part in range(parallelism)]
+        else:
+            bounds = self.choose("bounds", lambda: self._bounds(rows, parallelism))
+            if bounds[0] != 0 or bounds[-1] >= rows:
+                raise PlanError(f"its bounds {bounds} do not begin with 0 and end below its {rows} rows")
+        keys = self.choose("keys", lambda: random.choice((1, 3, 8)), keys)
+        label = f.Label(number, bounds, keys, self.cost_ms(cost_ms), relative)
+        strategy = None if timed is None else self._strategy(timed, label)
+        at_source = strategy is not None and self.choose("at_source", lambda: random.random() < 0.6)
+        made = self._read(kind, number, rows, bounds, strategy if at_source else None)
+        group = self.parallelisms.new_group(parallelism, pinned=kind == "collection" or relative)
+        self.parallelisms.add(made.set_parallelism(parallelism), group)
+        if strategy is not None and not at_source:
+            made = made.assign_timestamps_and_watermarks(strategy).set_parallelism(parallelism)
+            self.parallelisms.add(made, group)
+        # Another number of readers makes other splits, if the job starts from scratch.
+        ordered = kind != "sequence"
+        # A reader that is through may get a split of an earlier time that nobody has asked for.
+        patient = kind in ("owned", "collection") or (kind == "ranges" and at_source) or len(bounds) == 1
+        expected = Expected(
+            tuple(label.label(n) for n in range(rows)), ordered, clock=None if timed is None else clocks.RowTime(),
+            patient=timed == "patient" and patient,
+        )  # fmt: skip
+        row_type, typed = self.row_type()
+        self.words.append(f"{kind} {rows}/{parallelism}{f' {timed}' if timed else ''}")
+        before = Stream(made, group, expected, typed)
+        return self.finish(made.map(label, row_type), parallelism, expected, "label", typed, [before], "forward")
+
+    def _bounds(self, rows: int, parallelism: int) -> list[int]:
+        random = self.random
+        return sorted({0, *(random.randrange(rows) for _ in range(random.randint(0, 2 * parallelism)))})
+
+    def _strategy(self, timed: str, label: f.Label) -> WatermarkStrategy:
+        kinds = {"patient": clocks.PATIENT, "hasty": clocks.HASTY, "idle": clocks.IDLE}[timed]
+        made = clocks.STRATEGIES[self.choose("watermarks", lambda: self.random.choice(kinds))]()
+        return made.with_timestamp_assigner(clocks.Assigner(clocks.RowTime(), label.label))
+
+    def _read(self, kind: str, number: int, rows: int, bounds: list[int], strategy: WatermarkStrategy | None) -> Any:
+        strategy = strategy or WatermarkStrategy.no_watermarks()
+        if kind in ("ranges", "owned"):
+            rest_every = self.choose("rest_every", lambda: self.random.choice((0, 0, 10)))
+            source = RangesSource([*bounds, rows], rest_every, 20.0, owned=kind == "owned")
+            return self.environment.from_source(source, strategy, f"{kind} {number}")
+        if kind == "sequence":
+            return self.environment.from_source(NumberSequenceSource(0, rows - 1), strategy, f"numbers {number}")
+        collected = self.environment.from_collection(list(range(rows)), Types.LONG())
+        if not strategy.generates_watermarks:
+            return collected
+        return collected.assign_timestamps_and_watermarks(strategy).set_parallelism(1)

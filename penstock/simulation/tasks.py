@@ -1,0 +1,53 @@
+"""One run that the command line was asked for: by a seed, by a plan, or of a named schedule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.simulation.plan import Plan
+from penstock.simulation.running import Verdict, run_plan, run_seed
+from penstock.simulation.scenarios import run_scenario
+
+PROGRAM = "python -m penstock.simulation"
+PLANS = Path("build/simulation")
+"""The folder for plans of failures."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """`scenario`: the name of a schedule, whose seed it is. `plan`: what `path` holds; there is no seed then."""
+
+    seed: int = 0
+    scenario: str | None = None
+    plan: Plan | None = None
+    path: Path | None = None
+
+    @property
+    def title(self) -> str:
+        return f"seed {self.seed}" if self.path is None else f"plan {self.path}"
+
+    def run(self, with_trace: bool = False) -> Verdict:
+        if self.plan is not None:
+            return run_plan(self.plan, with_trace)
+        if self.scenario is not None:
+            return run_scenario(self.scenario, self.seed, with_trace)
+        return run_seed(self.seed, with_trace)
+
+    def keep_plan(self, verdict: Verdict) -> Path | None:
+        """Write the plan of a run that has failed; return its path. None: the run had no plan."""
+        if self.path is not None or verdict.plan is None:
+            return self.path
+        return write_plan(verdict.plan, PLANS / f"{self.seed}.json")
+
+    def again(self, path: Path | None) -> str:
+        """Return the command that runs the task again. `path`: of its plan."""
+        if path is not None:
+            return f"{PROGRAM} --plan {path}"
+        return f"{PROGRAM}{'' if self.scenario is None else f' --scenario {self.scenario}'} --seeds {self.seed}"
+
+
+def write_plan(plan: Plan, path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(plan.encode())
+    return path
