@@ -13,7 +13,7 @@ from typing import Any, Sequence
 
 import pyarrow as pa
 
-from penstock.common.typeinfo import RowTypeError, TypeInformation
+from penstock.common.type_information import RowTypeError, TypeInformation
 
 VALUE_COLUMN = "value"
 ENCODING_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError, UnicodeError, AttributeError)

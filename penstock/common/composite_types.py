@@ -20,7 +20,7 @@ from penstock.common.columns import (
     whole,
 )
 from penstock.common.row import Row, RowKind
-from penstock.common.typeinfo import RESERVED_COLUMNS, RowTypeError
+from penstock.common.type_information import RESERVED_COLUMNS, RowTypeError
 
 _CHUNK_ROWS = 4096
 """zip(*rows) takes every row as an argument; more of them at once leave the processor's caches."""

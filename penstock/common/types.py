@@ -7,7 +7,7 @@ from penstock.common.columns import ColumnType
 from penstock.common.composite_types import ListType, MapType, RowType, TupleType
 from penstock.common.row import Row, RowKind
 from penstock.common.scalar_types import PICKLED, PickledType
-from penstock.common.typeinfo import RowTypeError, TypeInformation
+from penstock.common.type_information import RowTypeError, TypeInformation
 
 __all__ = ["PICKLED", "ListType", "MapType", "PickledType", "Row", "RowKind", "RowType", "RowTypeError", "TupleType",
            "TypeInformation", "Types"]

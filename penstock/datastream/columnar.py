@@ -12,10 +12,9 @@ A stream has columns if it has a type: `Types.ROW_NAMED([...], [...])`, a tuple 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,12 +23,12 @@ from penstock.common.arrow_types import UnsupportedColumn, column_type_of, row_t
 from penstock.common.columns import ColumnType
 from penstock.common.time import Duration
 from penstock.common.typeinfo import RESERVED_COLUMNS, TypeInformation
-from penstock.common.types import PICKLED, RowType
+from penstock.common.types import RowType
+from penstock.datastream._streams.schemas import bound, columns_of, field_type, name_of_number, unknown_column
+from penstock.datastream._streams.stream import Stream
+from penstock.datastream._streams.stream_classes import S
 from penstock.graph.columns import AggregateFunctionName, FilterSpec, MapBatchesSpec, ProjectSpec, schema_difference
 from penstock.graph.logical import OperatorKind
-
-if TYPE_CHECKING:
-    from penstock.datastream.data_stream import SingleOutputStreamOperator
 
 __all__ = ["ColumnAggregate", "ColumnarStream", "count", "max_", "mean", "min_", "sum_"]
 
@@ -37,7 +36,6 @@ BatchFunction = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 _MAX_LATENCY_MS = 100
 """As long as `execution.buffer-timeout.interval` lets a row wait by default."""
-_UNKNOWN_COLUMN = re.compile(r"No match for FieldRef\.(?:Name\((?P<name>.*?)\)|\w+\((?P<other>.*?)\)) in ")
 
 
 @dataclass(frozen=True)
@@ -77,15 +75,8 @@ def mean(column: str) -> ColumnAggregate:
     return ColumnAggregate("mean", column)
 
 
-class ColumnarStream:
+class ColumnarStream(Stream[S]):
     """What a `DataStream` offers over columns."""
-
-    _type: TypeInformation | None
-
-    def _then(
-        self, kind: OperatorKind, name: str, function: Any, output_type: TypeInformation | None
-    ) -> SingleOutputStreamOperator:
-        raise NotImplementedError
 
     def map_batches(
         self,
@@ -93,7 +84,7 @@ class ColumnarStream:
         schema: pa.Schema | TypeInformation | None = None,
         batch_size: int | None = None,
         max_latency: Duration | None = None,
-    ) -> SingleOutputStreamOperator:
+    ) -> S:
         """Apply a function to Arrow batches.
 
         A batch has as many rows as are there, up to what the function handles in a few milliseconds; if each call
@@ -136,7 +127,7 @@ class ColumnarStream:
         spec = MapBatchesSpec(func, declared, batch_size, max_latency_ms)
         return self._then(OperatorKind.MAP_BATCHES, "Map Batches", spec, output_type)
 
-    def select(self, *columns: str | pc.Expression, **named: str | pc.Expression) -> SingleOutputStreamOperator:
+    def select(self, *columns: str | pc.Expression, **named: str | pc.Expression) -> S:
         """These columns only, in this order: names, and expressions or names under new names."""
         chosen: list[tuple[str, str | pc.Expression]] = []
         schema = columns_of(self._type, "select()")
@@ -158,7 +149,7 @@ class ColumnarStream:
             raise TypeError("select() takes at least one column")
         return self._project("Select", "select()", chosen)
 
-    def with_columns(self, **named: str | pc.Expression) -> SingleOutputStreamOperator:
+    def with_columns(self, **named: str | pc.Expression) -> S:
         """All columns, with these in place of those of the same name, or behind them."""
         known = columns_of(self._type, "with_columns()").names
         if not named:
@@ -169,7 +160,7 @@ class ColumnarStream:
 
     def _project(
         self, operator: str, method: str, chosen: list[tuple[str, str | pc.Expression]]
-    ) -> SingleOutputStreamOperator:
+    ) -> S:
         schema = columns_of(self._type, method)
         types: list[ColumnType] = []
         names = [name for name, _ in chosen]
@@ -199,70 +190,15 @@ class ColumnarStream:
         output_type = RowType(tuple(types), tuple(names))
         return self._then(OperatorKind.PROJECT, operator, ProjectSpec(tuple(columns)), output_type)
 
-    def _filter_columns(self, predicate: pc.Expression) -> SingleOutputStreamOperator:
+    def _filter_columns(self, predicate: pc.Expression) -> S:
         type = bound(predicate, columns_of(self._type, "filter()"), "filter()")
         if type != pa.bool_():
             raise TypeError(f"filter(): the expression {predicate} is a condition, of type bool; it is {type}")
         return self._then(OperatorKind.FILTER_COLUMNS, "Filter", FilterSpec(predicate), self._type)
 
 
-# ---- schemas and expressions --------------------------------------------------------------------------------------
-
-
-def columns_of(type_info: TypeInformation | None, method: str) -> pa.Schema:
-    """The columns of a stream of this type. Raises TypeError where it has none."""
-    if type_info is None or type_info == PICKLED:
-        raise TypeError(
-            f"{method} works on columns, and the rows of this stream have no declared type: give the operator before "
-            "it one, e.g. map(f, output_type=Types.ROW_NAMED(['id', 'amount'], [Types.LONG(), Types.DOUBLE()]))"
-        )
-    return type_info.schema
-
-
-def field_type(type_info: TypeInformation | None, column: str) -> ColumnType:
-    """Of a tuple or row a field's type, of one value its own."""
-    assert type_info is not None
-    fields: tuple[ColumnType, ...] | None = getattr(type_info, "field_types", None)
-    found = type_info if fields is None else fields[type_info.schema.get_field_index(column)]
-    assert isinstance(found, ColumnType)
-    return found
-
-
-def name_of_number(schema: pa.Schema) -> str:
-    """As an example: `pc.field('amount')`, of a column that there is."""
-    numbers = (f.name for f in schema if pa.types.is_integer(f.type) or pa.types.is_floating(f.type))
-    return f"pc.field({next(numbers, 'amount')!r})"
-
-
 def _call(method: str, names: Sequence[Any]) -> str:
     return f"{method}({', '.join(repr(name) for name in names)})"
-
-
-def unknown_column(method: str, column: str, schema: pa.Schema) -> ValueError:
-    return ValueError(f"{method}: there is no column {column!r}; the columns are {described(schema)}")
-
-
-def described(schema: pa.Schema) -> str:
-    return ", ".join(f"{f.name} ({f.type})" for f in schema)
-
-
-def bound(expression: pc.Expression, schema: pa.Schema, method: str) -> pa.DataType:
-    """The type of an expression over these columns. Raises ValueError or TypeError that lists them."""
-    # It brings pandas and clients of object stores with it, which takes longer than all of ours.
-    from pyarrow import acero
-
-    source = acero.Declaration("table_source", acero.TableSourceNodeOptions(schema.empty_table()))
-    node = acero.Declaration("project", acero.ProjectNodeOptions([expression], ["bound"]), [source])
-    try:
-        return node.to_table(use_threads=False).schema.field(0).type
-    except pa.ArrowException as error:
-        said = str(error)
-        unknown = _UNKNOWN_COLUMN.search(said)
-        if unknown is not None:
-            raise unknown_column(method, unknown["name"] or unknown["other"], schema) from None
-        raise TypeError(
-            f"{method}: the expression {expression} does not fit the columns {described(schema)}: {said}"
-        ) from None
 
 
 def _checked_batching(batch_size: int | None, max_latency: Duration | None) -> int:

@@ -1,149 +1,110 @@
-"""DataStream, KeyedStream and DataStreamSink: every call appends a node to the environment's graph, nothing runs."""
+"""DataStream and its kinds. Every method appends an operator to the environment's graph; nothing runs before execute().
+
+The classes refer to each other, so they are in one file; most of their methods come from `_streams/`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Callable, NoReturn, overload
 
-import pyarrow.compute as pc
-
-from penstock.common.options import CheckpointingOptions, DeploymentOptions
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.types import PICKLED
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream._streams import not_here
+from penstock.datastream._streams.connected import Connected, Key
+from penstock.datastream._streams.ends import Ends
+from penstock.datastream._streams.environment import Environment
 from penstock.datastream._streams.event_time import check_strategy
-from penstock.datastream._streams.execution import find_data_frames
-from penstock.datastream._streams.function_wrappers import (
-    CallableFilter,
-    CallableFlatMap,
-    CallableMap,
-    CallableReduce,
-    KeyedFilter,
-    KeyedFlatMap,
-    KeyedMap,
-    as_function,
-    partitioner_of,
-    selector_of,
-)
-from penstock.datastream._streams.node_settings import NodeSettings, build_hint, check_key_type, check_type
+from penstock.datastream._streams.function_wrappers import selector_of
+from penstock.datastream._streams.keyed_columns import ColumnAggregates, ColumnWindowed, partitioner_by_columns
+from penstock.datastream._streams.node_settings import check_key_type
+from penstock.datastream._streams.partitioning import Partitioning
 from penstock.datastream._streams.rolling_fields import RollingFields
+from penstock.datastream._streams.row_operators import RowOperators
+from penstock.datastream._streams.schemas import columns_of, unknown_column
 from penstock.datastream._streams.side_outputs import side_output_type
-from penstock.datastream.columnar import ColumnarStream
-from penstock.datastream.functions import (
-    FilterFunction,
-    FlatMapFunction,
-    Function,
-    KeyedProcessFunction,
-    KeySelector,
-    MapFunction,
-    ProcessFunction,
-    ReduceFunction,
-)
+from penstock.datastream._streams.windows import Windowed
+from penstock.datastream.data_stream_sink import DataStreamSink
+from penstock.datastream.functions import KeySelector
 from penstock.datastream.output_tag import OutputTag
+from penstock.datastream.window import WindowAssigner
 from penstock.graph.event_time import timed_rows, timed_union
 from penstock.graph.logical import Input, Node, OperatorKind, Partitioner, PartitionerKind
 
-if TYPE_CHECKING:
-    from penstock.datastream._streams.keyed_columns import ColumnKeyedStream
-    from penstock.datastream.connected_streams import ConnectedStreams
-    from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
-    from penstock.datastream.window import WindowAssigner
-    from penstock.datastream.windowed_stream import WindowedStream
+__all__ = [
+    "ColumnKeyedStream", "ColumnWindowedStream", "ConnectedStreams", "DataStream", "DataStreamSink", "KeyedStream",
+    "SingleOutputStreamOperator", "WindowedStream",
+]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    """PyFlink has these in this module; ours are built on it, so they are found when they are asked for."""
-    if name == "ConnectedStreams":
-        from penstock.datastream.connected_streams import ConnectedStreams
+class DataStream(
+    RowOperators["SingleOutputStreamOperator"], Ends["SingleOutputStreamOperator"], Partitioning["DataStream"]
+):
+    """Represents a stream of rows.
 
-        return ConnectedStreams
-    if name == "WindowedStream":
-        from penstock.datastream.windowed_stream import WindowedStream
+    Streams are made by the sources of an environment and by the methods of other streams. A stream whose type was
+    declared (`output_type`, made by `Types`) has columns, and all of its operators may be columnar; the rows of other
+    streams are pickled between operators.
+    """
 
-        return WindowedStream
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-class DataStream(ColumnarStream, NodeSettings):
-    """A stream of rows. `output_type` arguments are types made by `Types`; without one, rows are pickles."""
-
-    def __init__(
-        self, environment: StreamExecutionEnvironment, inputs: list[Input], type_info: TypeInformation | None
-    ) -> None:
-        whole = len(inputs) == 1 and inputs[0].partitioner is None and inputs[0].side_output is None
-        super().__init__(environment, inputs[0].node if whole else None)
-        self._inputs = inputs
-        self._type = type_info
-
-    if not TYPE_CHECKING:  # for a type checker, a stream has what it has
+    if not TYPE_CHECKING:  # a type checker knows the attributes without it
 
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_"):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
             raise not_here.of_stream(self, name)
 
-    def get_execution_environment(self) -> StreamExecutionEnvironment:
-        return self._environment
-
-    def get_type(self) -> TypeInformation:
-        return self._type or PICKLED
+    def _output_of(self, node: Node, output_type: TypeInformation | None) -> SingleOutputStreamOperator:
+        return SingleOutputStreamOperator(self._environment, [Input(node)], output_type)
 
     def get_id(self) -> int:
+        """Return the number of the operator that emits this stream, unique within the environment."""
         return self._node_for("get_id").id
 
     def get_parallelism(self) -> int:
+        """Return the parallelism of the operator that emits this stream."""
         return self._node_for("get_parallelism").parallelism or self._environment.get_parallelism()
 
     def force_non_parallel(self) -> Any:
-        """The operator runs in one subtask, for ever."""
+        """Run the operator in one subtask only; its parallelism cannot be set any more."""
         node = self._node_for("force_non_parallel")
         node.parallelism = node.max_parallelism = 1
         node.options["non_parallel"] = True
         return self
 
     def set_buffer_timeout(self, timeout_millis: int) -> Any:
-        """How long this operator's output waits for a fuller batch; 0: not at all, -1: until it is full."""
+        """Set how long rows of this operator's output may wait for a fuller batch.
+
+        Args:
+            timeout_millis: Milliseconds. 0: they are sent at once; -1: they wait until the batch is full.
+
+        Returns:
+            This stream.
+
+        Raises:
+            ValueError: `timeout_millis` is less than -1.
+        """
         if timeout_millis < -1:
             raise ValueError(f"a buffer timeout is -1, 0 or more milliseconds, got {timeout_millis}")
         self._node_for("set_buffer_timeout").options["buffer_timeout_ms"] = timeout_millis
         return self
 
-    # ---- operators -----------------------------------------------------------------------------------------------
-
-    def _then(
-        self, kind: OperatorKind, name: str, function: Any, output_type: TypeInformation | None
-    ) -> SingleOutputStreamOperator:
-        check_type(output_type, name)
-        node = self._environment._add_node(kind, name, function, list(self._inputs), output_type)
-        return SingleOutputStreamOperator(self._environment, [Input(node)], output_type)
-
-    def map(
-        self, func: MapFunction | Callable[[Any], Any], output_type: TypeInformation | None = None
-    ) -> SingleOutputStreamOperator:
-        return self._then(OperatorKind.MAP, "Map", as_function(func, MapFunction, CallableMap, "map"), output_type)
-
-    def flat_map(
-        self, func: FlatMapFunction | Callable[[Any], Any], output_type: TypeInformation | None = None
-    ) -> SingleOutputStreamOperator:
-        """`func` returns a generator, any other iterable, or None for no rows."""
-        function = as_function(func, FlatMapFunction, CallableFlatMap, "flat_map")
-        return self._then(OperatorKind.FLAT_MAP, "Flat Map", function, output_type)
-
-    def filter(self, func: FilterFunction | Callable[[Any], bool] | pc.Expression) -> SingleOutputStreamOperator:
-        """A function of a row, or a `pyarrow.compute` expression of its columns."""
-        if isinstance(func, pc.Expression):
-            return self._filter_columns(func)
-        function = as_function(func, FilterFunction, CallableFilter, "filter")
-        return self._then(OperatorKind.FILTER, "Filter", function, self._type)
-
-    def process(self, func: ProcessFunction, output_type: TypeInformation | None = None) -> SingleOutputStreamOperator:
-        function = as_function(func, ProcessFunction, _no_callable("process", "ProcessFunction"), "process")
-        return self._then(OperatorKind.PROCESS, "Process", function, output_type)
-
     def union(self, *streams: DataStream) -> DataStream:
-        """All rows of all streams, in no order among them. Their types must be the same."""
+        """Merge streams of one type. Rows of different streams come in no particular order.
+
+        A union of keyed streams is not keyed.
+
+        Args:
+            streams: At least one stream of this environment, with rows of the same type.
+
+        Returns:
+            The stream of all rows.
+
+        Raises:
+            TypeError: An argument is no stream, or has rows of another type.
+            ValueError: There is no argument, or a stream of another environment.
+        """
         if not streams:
             raise ValueError("union() takes at least one stream")
         for stream in streams:
@@ -161,20 +122,54 @@ class DataStream(ColumnarStream, NodeSettings):
         return self._inputs
 
     def connect(self, ds: DataStream) -> ConnectedStreams:
-        """Both streams, for functions that have a method for the rows of each and state that both share."""
-        from penstock.datastream.connected_streams import ConnectedStreams
+        """Connect two streams of any types, for functions that have a method for the rows of each.
 
+        Example:
+            orders.connect(rates).key_by("currency", "currency").process(Convert(), output_type)
+
+        Args:
+            ds: The second stream.
+
+        Returns:
+            Both streams. If both are keyed their functions share keyed state.
+
+        Raises:
+            TypeError: `ds` is no stream.
+            ValueError: `ds` is a stream of another environment.
+        """
         return ConnectedStreams(self, ds)
 
     def get_side_output(self, output_tag: OutputTag) -> DataStream:
-        """The rows that this stream's operator puts out under the tag. Rows under tags that nobody reads are
-        dropped."""
+        """Return the stream of the rows that the operator emits under a tag.
+
+        Rows under tags that no stream reads are dropped.
+
+        Example:
+            rejected = OutputTag("rejected", Types.STRING())
+
+            class Parse(ProcessFunction):
+                def process_element(self, value, ctx):
+                    if value.isdigit():
+                        yield int(value)
+                    else:
+                        yield rejected, value
+
+            numbers = lines.process(Parse(), Types.LONG())
+            numbers.get_side_output(rejected).print()
+
+        Args:
+            output_tag: The tag that the function emits. The type of the rows is that of the tag.
+
+        Returns:
+            The stream of those rows.
+
+        Raises:
+            TypeError: The operator has no side output under this tag, or the tag was used with another type.
+        """
         node = self._node_for("get_side_output")
         side_type = side_output_type(node, output_tag)
         side_input = Input(node, side_output=output_tag.tag_id, side_type=side_type)
         return DataStream(self._environment, [side_input], side_type)
-
-    # ---- partitioning --------------------------------------------------------------------------------------------
 
     @overload
     def key_by(self, key_selector: str, *columns: str) -> ColumnKeyedStream: ...
@@ -185,148 +180,57 @@ class DataStream(ColumnarStream, NodeSettings):
     ) -> KeyedStream: ...
 
     def key_by(self, key_selector: Any, key_type: Any = None, *columns: str) -> KeyedStream:
-        """Rows of equal keys go to one subtask. A key is never None. `key_by("user", "day")`: the key is made of
-        columns, for built-in aggregates and row functions alike."""
-        if isinstance(key_selector, str):
-            from penstock.datastream._streams.keyed_columns import key_by_columns
+        """Send rows with equal keys to the same subtask, so that functions may use state per key.
 
-            return key_by_columns(self, (key_selector, *([] if key_type is None else [key_type]), *columns))
+        Example:
+            orders.key_by("user").aggregate(total=sum_("amount"))         # a column
+            orders.key_by("user", "day").process(Budget(), output_type)   # several; a function's key is the tuple
+            orders.key_by(lambda order: order["user"], Types.STRING())    # a function of the row
+
+        Keys by columns are computed without a Python call per row, and offer built-in aggregates.
+
+        Args:
+            key_selector: The name of a column; or a `KeySelector` or function row -> key. A key is never None.
+            key_type: The type of the selector's keys. None: keys are of any type that has a canonical encoding, such
+                as numbers, strings, bytes, dates and tuples of them. With columns: the name of the second column.
+            columns: The names of more columns.
+
+        Returns:
+            The keyed stream.
+
+        Raises:
+            TypeError: The selector cannot be called with a row, or a column or type cannot be a key.
+            ValueError: The stream has no such column, or a column is named twice.
+        """
+        if isinstance(key_selector, str):
+            names = (key_selector, *([] if key_type is None else [key_type]), *columns)
+            return ColumnKeyedStream(self._environment, self, partitioner_by_columns(self, names))
         selector = selector_of(key_selector, "key_by")
         check_key_type(key_type)
-        partitioner = Partitioner(PartitionerKind.HASH, selector, key_type)
-        return KeyedStream(self._environment, self, partitioner)
+        return KeyedStream(self._environment, self, Partitioner(PartitionerKind.HASH, selector, key_type))
 
     def _partitioned(self, partitioner: Partitioner) -> DataStream:
         inputs = [replace(i, partitioner=partitioner) for i in self._inputs]
         return DataStream(self._environment, inputs, self._type)
 
-    def rebalance(self) -> DataStream:
-        """Rows go to all subtasks of the next operator in turns."""
-        return self._partitioned(Partitioner(PartitionerKind.REBALANCE))
+    def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> SingleOutputStreamOperator:
+        """Give rows the timestamps and watermarks of a strategy. They replace those that the stream had before.
 
-    def forward(self) -> DataStream:
-        """Rows go to the next operator's subtask of the same number; the parallelism must be equal."""
-        return self._partitioned(Partitioner(PartitionerKind.FORWARD))
-
-    def rescale(self) -> DataStream:
-        """Rows go in turns to a share of the next operator's subtasks."""
-        return self._partitioned(Partitioner(PartitionerKind.RESCALE))
-
-    def shuffle(self) -> DataStream:
-        """Rows go to subtasks at random."""
-        return self._partitioned(Partitioner(PartitionerKind.SHUFFLE))
-
-    def global_(self) -> DataStream:
-        """All rows go to subtask 0."""
-        return self._partitioned(Partitioner(PartitionerKind.GLOBAL))
-
-    def broadcast(self, *broadcast_state_descriptors: Any) -> DataStream:
-        """Every row goes to every subtask of the next operator."""
-        if broadcast_state_descriptors:
-            raise NotImplementedError("broadcast(state_descriptor): broadcast state comes with a later release; "
-                                      "broadcast() without one sends every row to every subtask")
-        return self._partitioned(Partitioner(PartitionerKind.BROADCAST))
-
-    def partition_custom(
-        self, partitioner: Callable[[Any, int], int] | Function, key_selector: KeySelector | Callable[[Any], Any]
-    ) -> DataStream:
-        """Rows go to the subtask that `partitioner(key, number of subtasks)` says."""
-        return self._partitioned(
-            Partitioner(
-                PartitionerKind.CUSTOM,
-                key_selector=selector_of(key_selector, "partition_custom"),
-                custom=partitioner_of(partitioner),
-            )
-        )
-
-    # ---- ends ----------------------------------------------------------------------------------------------------
-
-    def sink_to(self, sink: Any) -> DataStreamSink:
-        """`sink`: a `penstock.datastream.connectors.Sink`."""
-        if isinstance(sink, type) or not callable(getattr(sink, "create_writer", None)):
-            raise TypeError(
-                f"sink_to() takes a Sink, e.g. FileSink.for_row_format(path, encoder).build(); got {sink!r}"
-                f"{build_hint(sink)}"
-            )
-        node = self._environment._add_node(
-            OperatorKind.SINK, f"Sink: {type(sink).__name__}", sink, list(self._inputs), self._type
-        )
-        return DataStreamSink(self._environment, node)
-
-    def add_sink(self, sink_func: Any) -> DataStreamSink:
-        """PyFlink's older name of `sink_to`."""
-        return self.sink_to(sink_func)
-
-    def print(self, sink_identifier: str | None = None) -> DataStreamSink:
-        """Rows appear on the driver's terminal, with the subtask's number before them."""
-        from penstock.datastream.connectors.print import PrintSink
-
-        return self.sink_to(PrintSink(sink_identifier)).name("Sink: Print to Std. Out")  # type: ignore[no-any-return]
-
-    def execute_and_collect(self, job_execution_name: str | None = None, limit: int | None = None) -> Any:
-        """Run the job and bring this stream's rows to the driver.
+        Example:
+            strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(5))
+            orders.assign_timestamps_and_watermarks(strategy.with_timestamp_column("time"))
 
         Args:
-            job_execution_name: The job's name.
-            limit: The largest number of rows to return. None: all.
+            watermark_strategy: The strategy. It runs once per subtask; a strategy given to `from_source` runs once
+                per split, which bears more disorder between splits.
 
         Returns:
-            An iterator over the rows, in the order in which one writer gets them. Close it, or use it in a `with`
-            statement: that ends the job. With `limit`: a list.
+            The stream with event time.
 
         Raises:
-            ValueError: A source of the job has no end, and no checkpoints are taken: no row would ever come.
+            TypeError: The argument is no strategy, or its timestamp column is of a type without time.
+            ValueError: The stream has no column of the name that the strategy takes timestamps from.
         """
-        from penstock.datastream.connectors.memory.collect import CollectSink
-
-        if limit is not None and limit <= 0:
-            raise ValueError(f"limit is a whole number of at least 1, got {limit}")
-        endless, interval = self._endless_source(), CheckpointingOptions.CHECKPOINTING_INTERVAL
-        if endless is not None and self._environment.get_configuration().get(interval) is None:
-            raise ValueError(
-                f"execute_and_collect() brings rows when a checkpoint has completed, or at the end of the job, and "
-                f"{endless!r} has no end: take checkpoints (env.enable_checkpointing(1000) or {interval.key}), or make "
-                "the source bounded"
-            )
-        sink = CollectSink()
-        # One writer, as in Flink: rows of several would come a writer's checkpoint at a time.
-        self.sink_to(sink).name("Sink: Collect").set_parallelism(1)
-        client = self._environment.execute_async(job_execution_name)
-        rows = sink.results(client)
-        if limit is None:
-            return rows
-        with rows:
-            return list(islice(rows, limit))
-
-    def to_spark(self, spark: Any = None, path: str | None = None, job_execution_name: str | None = None) -> Any:
-        """Runs the job to its end and returns this stream's rows as a Spark DataFrame: Parquet, written exactly once.
-
-        :param spark: the session of the DataFrame; None takes the active one.
-        :param path: an empty or missing directory to write to; None writes below the job's directory (or, where it has
-            none, to a temporary directory that goes with this program).
-
-        Raises `ValueError` where a source of the job has no end, `TypeError` for a type that Spark does not have.
-        """
-        environment, endless = self._environment, self._endless_source()
-        if endless is not None:
-            raise ValueError(
-                f"to_spark() runs the job to its end, and {endless!r} has none: write to a sink instead (sink_to), or "
-                "make the source bounded"
-            )
-        frames = find_data_frames(environment.get_configuration().get(DeploymentOptions.TARGET))
-        sink = frames.sink(path)
-        self.sink_to(sink).name("Sink: DataFrame")
-        environment.execute(job_execution_name)
-        return frames.read(sink, spark)
-
-    def _endless_source(self) -> str | None:
-        """Return the name of a source of the job, this stream's included, that has no end."""
-        nodes = self._environment._graph_with(self._inputs).nodes
-        sources = [node for node in nodes if node.kind is OperatorKind.SOURCE]
-        return next((node.name for node in sources if not node.function.bounded), None)
-
-    def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> SingleOutputStreamOperator:
-        """From here on, rows have the timestamps and watermarks that the strategy gives them, and no others."""
         name = "Timestamps/Watermarks"
         timed = timed_union(timed_rows(self._environment._graph_with(self._inputs)), self._inputs)
         check_strategy(watermark_strategy, self._type, "assign_timestamps_and_watermarks()", timed)
@@ -334,97 +238,148 @@ class DataStream(ColumnarStream, NodeSettings):
 
 
 class SingleOutputStreamOperator(DataStream):
-    """A stream that an operator made, so that the operator can be named and set."""
+    """Represents the stream that an operator emits, whose name, uid and parallelism can be set."""
 
 
-class KeyedStream(RollingFields, DataStream):
-    """A stream partitioned by key: its functions may use keyed state."""
+class KeyedStream(RollingFields["SingleOutputStreamOperator"], DataStream):  # type: ignore[misc]
+    """Represents a stream keyed by `key_by`: its functions may use state and timers per key."""
 
-    def __init__(self, environment: StreamExecutionEnvironment, origin: DataStream, partitioner: Partitioner) -> None:
+    def __init__(self, environment: Environment, origin: DataStream, partitioner: Partitioner) -> None:
         super().__init__(environment, [replace(i, partitioner=partitioner) for i in origin._inputs], origin._type)
         self._origin = origin
-        self._partitioner = partitioner
+        self._partitioner: Partitioner = partitioner
 
     def get_key_type(self) -> TypeInformation:
-        return self._partitioner.key_type or PICKLED
-
-    def map(
-        self, func: MapFunction | Callable[[Any], Any], output_type: TypeInformation | None = None
-    ) -> SingleOutputStreamOperator:
-        function = KeyedMap(as_function(func, MapFunction, CallableMap, "map"))
-        return self._then(OperatorKind.KEYED_PROCESS, "Map", function, output_type)
-
-    def flat_map(
-        self, func: FlatMapFunction | Callable[[Any], Any], output_type: TypeInformation | None = None
-    ) -> SingleOutputStreamOperator:
-        function = KeyedFlatMap(as_function(func, FlatMapFunction, CallableFlatMap, "flat_map"))
-        return self._then(OperatorKind.KEYED_PROCESS, "Flat Map", function, output_type)
-
-    def filter(self, func: FilterFunction | Callable[[Any], bool] | pc.Expression) -> SingleOutputStreamOperator:
-        if isinstance(func, pc.Expression):
-            return self._filter_columns(func)
-        function = KeyedFilter(as_function(func, FilterFunction, CallableFilter, "filter"))
-        return self._then(OperatorKind.KEYED_PROCESS, "Filter", function, self._type)
-
-    def process(  # type: ignore[override]
-        self, func: KeyedProcessFunction, output_type: TypeInformation | None = None
-    ) -> SingleOutputStreamOperator:
-        wrap = _no_callable("process", "KeyedProcessFunction")
-        function = as_function(func, KeyedProcessFunction, wrap, "process")
-        return self._then(OperatorKind.KEYED_PROCESS, "Keyed Process", function, output_type)
-
-    def reduce(self, func: ReduceFunction | Callable[[Any, Any], Any]) -> SingleOutputStreamOperator:
-        """A rolling reduce per key: one row out for each one in, of the same type."""
-        function = as_function(func, ReduceFunction, CallableReduce, "reduce")
-        return self._then(OperatorKind.REDUCE, "Keyed Reduce", function, self._type)
+        """Return the type of the keys; `Types.PICKLED_BYTE_ARRAY()` if none was declared."""
+        return self._key_type
 
     def key_by(self, key_selector: Any, key_type: Any = None, *columns: str) -> Any:
+        """Key the stream by another key, in place of this one.
+
+        Args:
+            key_selector: The name of a column; or a `KeySelector` or function row -> key.
+            key_type: The type of the selector's keys. With columns: the name of the second column.
+            columns: The names of more columns.
+
+        Returns:
+            The stream keyed by that key only.
+        """
         return self._origin.key_by(key_selector, key_type, *columns)
 
     def _plain_inputs(self) -> list[Input]:
         # As in Flink, a union forgets the key.
         return self._origin._inputs
 
-    def _refused(self, method: str) -> NoReturn:
+    def _partitioned(self, partitioner: Partitioner) -> NoReturn:
+        names = {PartitionerKind.GLOBAL: "global_", PartitionerKind.CUSTOM: "partition_custom"}
+        method = names.get(partitioner.kind, partitioner.kind.name.lower())
         raise TypeError(f"{method}(): cannot override the partitioning of a keyed stream")
 
-    def rebalance(self) -> DataStream:
-        self._refused("rebalance")
-
-    def forward(self) -> DataStream:
-        self._refused("forward")
-
-    def rescale(self) -> DataStream:
-        self._refused("rescale")
-
-    def shuffle(self) -> DataStream:
-        self._refused("shuffle")
-
-    def global_(self) -> DataStream:
-        self._refused("global_")
-
-    def broadcast(self, *broadcast_state_descriptors: Any) -> DataStream:
-        self._refused("broadcast")
-
-    def partition_custom(self, partitioner: Any, key_selector: Any) -> DataStream:
-        self._refused("partition_custom")
-
     def window(self, window_assigner: WindowAssigner) -> WindowedStream:
-        """The rows of each key in windows of event time, for functions that make something of a whole window."""
-        from penstock.datastream.windowed_stream import WindowedStream
+        """Group the rows of each key into windows.
 
+        Example:
+            minutes = TumblingEventTimeWindows.of(Duration.of_minutes(1))
+            pairs.key_by(lambda pair: pair[0]).window(minutes).reduce(lambda a, b: (a[0], a[1] + b[1]))
+
+        Args:
+            window_assigner: `TumblingEventTimeWindows.of(size)`; the stream needs timestamps and watermarks.
+
+        Returns:
+            The windowed stream, for a function of its windows.
+
+        Raises:
+            TypeError: The argument is no assigner that there is.
+        """
         return WindowedStream(self, window_assigner)
 
 
-class DataStreamSink(NodeSettings):
-    """The end of a stream. Its operator can be named and set."""
+class ColumnKeyedStream(  # type: ignore[misc]
+    ColumnAggregates["SingleOutputStreamOperator"], KeyedStream
+):
+    """Represents a stream keyed by columns, `key_by("user")`, which has built-in aggregates.
 
-    def __init__(self, environment: StreamExecutionEnvironment, node: Node) -> None:
-        super().__init__(environment, node)
+    The key that row functions get is the value of the column, or the tuple of the values of several columns.
+    """
+
+    def _rolling(self, method: str, function: Any) -> SingleOutputStreamOperator:
+        schema = columns_of(self._type, f"{method}()")
+        if isinstance(function.field, str) and function.field not in schema.names:
+            raise unknown_column(f"{method}()", function.field, schema)
+        return super()._rolling(method, function)
+
+    def window(self, window_assigner: WindowAssigner) -> ColumnWindowedStream:
+        """Group the rows of each key into windows.
+
+        Example:
+            minutes = TumblingEventTimeWindows.of(Duration.of_minutes(1))
+            orders.key_by("user").window(minutes).aggregate(total=sum_("amount"), orders=count())
+
+        Args:
+            window_assigner: `TumblingEventTimeWindows.of(size)`; the stream needs timestamps and watermarks.
+
+        Returns:
+            The windowed stream, for built-in aggregates or a function of its windows.
+
+        Raises:
+            TypeError: The argument is no assigner that there is.
+        """
+        return ColumnWindowedStream(self, window_assigner)
 
 
-def _no_callable(method: str, kind: str) -> Callable[[Any], Any]:
-    def refuse(given: Any) -> Any:
-        raise TypeError(f"{method}() takes a {kind}, got the callable {given!r}; for a plain function use flat_map()")
+class WindowedStream(Windowed["SingleOutputStreamOperator"]):
+    """Represents the windows of a keyed stream, made by `keyed_stream.window(assigner)`.
 
-    return refuse
+    A window emits its result when the watermark passes its end, with its last millisecond as the timestamp.
+    """
+
+
+class ColumnWindowedStream(ColumnWindowed["SingleOutputStreamOperator"], WindowedStream):
+    """Represents the windows of a stream keyed by columns, which has built-in aggregates."""
+
+
+class ConnectedStreams(Connected["SingleOutputStreamOperator"]):
+    """Represents two streams, made by `stream1.connect(stream2)`, as the inputs of one operator.
+
+    If both are keyed, functions may use keyed state, which the rows of both share by key.
+    """
+
+    stream1: DataStream
+    stream2: DataStream
+
+    def key_by(
+        self, key_selector1: Key, key_selector2: Key, key_type: TypeInformation | None = None
+    ) -> ConnectedStreams:
+        """Send rows of both streams with equal keys to the same subtask.
+
+        Example:
+            orders.connect(rates).key_by("currency", "currency")
+            orders.connect(visits).key_by(["shop", "user"], ["shop", "customer"])
+            orders.connect(visits).key_by(lambda o: o["user"], lambda v: v["customer"], Types.STRING())
+
+        Args:
+            key_selector1: The key of the first stream: a `KeySelector`, a function row -> key, the name of a column,
+                or a list of names.
+            key_selector2: The key of the second stream.
+            key_type: The type of both keys. Keys that are columns have the type of the columns.
+
+        Returns:
+            The keyed streams, connected.
+
+        Raises:
+            TypeError: A key cannot be a key, or `key_type` was given for columns.
+            ValueError: A stream has no such column, or a list of columns is empty.
+        """
+        first = _keyed(self.stream1, key_selector1, key_type)
+        return ConnectedStreams(first, _keyed(self.stream2, key_selector2, key_type))
+
+
+def _keyed(stream: DataStream, key: Any, key_type: TypeInformation | None) -> KeyedStream:
+    if not isinstance(key, (str, list, tuple)):
+        return stream.key_by(key, key_type)
+    if key_type is not None:
+        raise TypeError(f"key_by({key!r}): the key has the type of its columns; leave key_type out")
+    names: list[str] = [key] if isinstance(key, str) else list(key)
+    if not names:
+        raise ValueError("key_by(): a list of columns has at least one name")
+    return stream.key_by(names[0], *names[1:])

@@ -12,7 +12,7 @@ import pyarrow.types as kinds
 
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.watermark_strategy import WatermarkStrategy
-from penstock.datastream.columnar import columns_of, unknown_column
+from penstock.datastream._streams.schemas import columns_of, unknown_column
 from penstock.datastream.functions import KeyedCoProcessFunction, KeyedProcessFunction
 from penstock.graph.event_time import WINDOW_KINDS, Timed, hears_watermarks, silent_origins
 from penstock.graph.logical import LogicalGraph, Node

@@ -160,6 +160,15 @@ def as_function(given: Any, kind: type, wrap: Callable[[Any], Any], method: str)
                     f"{_hint(given, method)}")
 
 
+def refuse_callable(call: str, kind: str, way_out: str = "") -> Callable[[Any], Any]:
+    """Return a `wrap` for `as_function` that raises TypeError: `call` takes functions of a class of ours only."""
+
+    def refuse(given: Any) -> Any:
+        raise TypeError(f"{call} takes a {kind}, got the callable {given!r}{way_out}")
+
+    return refuse
+
+
 _CONDITION = re.compile(r"\s*(\w+)\s*(==|!=|<=|>=|<|>|=|<>)\s*(-?[\d.]+|'[^']*'|\"[^\"]*\")\s*")
 
 

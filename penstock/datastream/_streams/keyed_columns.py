@@ -1,45 +1,33 @@
-"""Streams that are partitioned by columns: `key_by("user")`. Row functions work on them as on any keyed stream, their
-key being the column's value (of several columns the tuple); and built-in aggregates work without any."""
+"""Streams keyed by columns: `key_by("user")`. They have built-in aggregates, and row functions as all keyed streams.
+
+A row function's key is the value of the column, or the tuple of the values of several columns."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow.types as kinds
 
 from penstock.common import scalar_types as scalar
 from penstock.common.columns import ColumnType
 from penstock.common.typeinfo import TypeInformation
-from penstock.common.types import RowType, TupleType
-from penstock.datastream._streams.side_outputs import remember_type
-from penstock.datastream.columnar import (
-    ColumnAggregate,
-    columns_of,
-    count,
-    field_type,
-    max_,
-    mean,
-    min_,
-    sum_,
-    unknown_column,
-)
-from penstock.datastream.data_stream import DataStream, KeyedStream, SingleOutputStreamOperator
-from penstock.datastream.output_tag import OutputTag
-from penstock.datastream.windowed_stream import WindowedStream
+from penstock.common.types import RowType
+from penstock.datastream._streams.schemas import columns_of, field_type, unknown_column
+from penstock.datastream._streams.stream import Stream
+from penstock.datastream._streams.stream_classes import S
+from penstock.datastream._streams.windows import Windowed
+from penstock.datastream.columnar import ColumnAggregate, count, max_, mean, min_, sum_
 from penstock.graph.columns import WINDOW_END, WINDOW_START, Aggregate, AggregateSpec, WindowAggregateSpec
 from penstock.graph.logical import OperatorKind, Partitioner, PartitionerKind
 from penstock.graph.two_phases import in_two_phases
-
-if TYPE_CHECKING:
-    from penstock.datastream.window import WindowAssigner
 
 _NO_KEYS = (scalar.BIG_DEC,)
 """Equal values of these have several representations."""
 
 
-def key_by_columns(stream: DataStream, columns: tuple[Any, ...]) -> ColumnKeyedStream:
-    """Raises where a column is not there, or of a type that keys cannot have."""
+def partitioner_by_columns(stream: Stream[S], columns: tuple[Any, ...]) -> Partitioner:
+    """Return the partitioner by these columns. Raises ValueError or TypeError for columns that cannot be keys."""
     schema = columns_of(stream._type, "key_by()")
     for column in columns:
         if not isinstance(column, str):
@@ -56,73 +44,126 @@ def key_by_columns(stream: DataStream, columns: tuple[Any, ...]) -> ColumnKeyedS
                 f"key_by(): column {column!r} of type {type_info} cannot be a key; key by columns of numbers, strings, "
                 "bytes, dates or times, or give a key selector"
             )
-    return ColumnKeyedStream(stream._environment, stream, Partitioner(PartitionerKind.HASH, key_columns=columns))
+    return Partitioner(PartitionerKind.HASH, key_columns=columns)
 
 
-class ColumnKeyedStream(KeyedStream):
-    @property
-    def _keys(self) -> tuple[str, ...]:
-        keys = self._partitioner.key_columns
-        assert keys is not None
-        return keys
+class ColumnAggregates(Stream[S]):
+    """Offers rolling built-in aggregates per key."""
 
-    def get_key_type(self) -> TypeInformation:
-        types = tuple(field_type(self._type, key) for key in self._keys)
-        return types[0] if len(types) == 1 else TupleType(types)
+    def aggregate(self, *unnamed: Any, **named: ColumnAggregate) -> S:
+        """Emit for each row its key and the aggregates of all rows of the key so far, this row included.
 
-    def aggregate(self, *unnamed: Any, **named: ColumnAggregate) -> SingleOutputStreamOperator:
-        """Rolling aggregates: for each row its key, and the aggregates of all rows of the key so far, this one
-        included. `aggregate(total=sum_("amount"), orders=count())`; the functions are in
-        `penstock.datastream.columnar`."""
+        Example:
+            stream.key_by("user").aggregate(total=sum_("amount"), orders=count())
+
+        Args:
+            unnamed: Not allowed: each aggregate needs a name.
+            named: By the names of their columns, aggregates made by `sum_`, `count`, `min_`, `max_` and `mean` of
+                `penstock.datastream.columnar`.
+
+        Returns:
+            A stream of rows with the columns of the key and those of the aggregates.
+
+        Raises:
+            TypeError: An aggregate has no name, or does not take columns of that type.
+            ValueError: The stream has no such column, or the key has a column of that name.
+        """
         _check_named(unnamed)
-        aggregates, types = _aggregates(self._type, "aggregate()", named, self._keys)
-        output_type = _output_type(self._type, self._keys, [], aggregates, types)
-        spec = AggregateSpec(self._keys, aggregates)
+        keys = keys_of(self._partitioner)
+        aggregates, types = _aggregates(self._type, "aggregate()", named, keys)
+        output_type = _output_type(self._type, keys, [], aggregates, types)
+        spec = AggregateSpec(keys, aggregates)
         return self._then(OperatorKind.AGGREGATE_COLUMNS, "Aggregate", spec, output_type)
 
-    def _one(self, aggregate: ColumnAggregate) -> SingleOutputStreamOperator:
+    def _one(self, aggregate: ColumnAggregate) -> S:
         return self.aggregate(**{aggregate.default_name: aggregate})
 
-    def sum(self, column: str) -> SingleOutputStreamOperator:  # type: ignore[override]
-        """The rolling sum of a column, as column "sum_<column>"."""
+    def sum(self, column: str) -> S:
+        """Emit the sum of a column so far for each row: its key and the column `sum_<column>`.
+
+        Args:
+            column: The name of a column of numbers.
+
+        Returns:
+            The stream of sums: LONG for whole numbers, DOUBLE for floats.
+        """
         return self._one(sum_(column))
 
-    def count(self, column: str | None = None) -> SingleOutputStreamOperator:
-        """The rolling count of rows, as column "count"; with a column, of those in which it is not null."""
+    def count(self, column: str | None = None) -> S:
+        """Emit the number of rows so far for each row: its key and the column `count`.
+
+        Args:
+            column: Count only rows in which this column is not null; the result's column is `count_<column>`.
+
+        Returns:
+            The stream of counts (LONG).
+        """
         return self._one(count(column))
 
-    def min(self, column: str) -> SingleOutputStreamOperator:  # type: ignore[override]
+    def min(self, column: str) -> S:
+        """Emit the minimum of a column so far for each row: its key and the column `min_<column>`.
+
+        Args:
+            column: The name of a column of numbers, dates, times or timestamps.
+
+        Returns:
+            The stream of minima, of the type of the column.
+        """
         return self._one(min_(column))
 
-    def max(self, column: str) -> SingleOutputStreamOperator:  # type: ignore[override]
+    def max(self, column: str) -> S:
+        """Emit the maximum of a column so far for each row: its key and the column `max_<column>`.
+
+        Args:
+            column: The name of a column of numbers, dates, times or timestamps.
+
+        Returns:
+            The stream of maxima, of the type of the column.
+        """
         return self._one(max_(column))
 
-    def mean(self, column: str) -> SingleOutputStreamOperator:
+    def mean(self, column: str) -> S:
+        """Emit the mean of a column so far for each row: its key and the column `mean_<column>`.
+
+        Args:
+            column: The name of a column of numbers.
+
+        Returns:
+            The stream of means (DOUBLE).
+        """
         return self._one(mean(column))
 
-    def _rolling(self, method: str, function: Any) -> SingleOutputStreamOperator:
-        if isinstance(function.field, str) and function.field not in columns_of(self._type, f"{method}()").names:
-            raise unknown_column(f"{method}()", function.field, columns_of(self._type, method))
-        return super()._rolling(method, function)
 
-    def window(self, window_assigner: WindowAssigner) -> ColumnWindowedStream:
-        return ColumnWindowedStream(self, window_assigner)
+class ColumnWindowed(Windowed[S]):
+    """Offers built-in aggregates per key and window."""
 
+    def aggregate(self, *functions: Any, **named: Any) -> S:
+        """Aggregate the rows of each key and window, by built-in aggregates or an `AggregateFunction`.
 
-class ColumnWindowedStream(WindowedStream):
-    """A row for each key and window: the key, `window_start` and `window_end` (ms), the aggregates. Late rows within
-    the allowed lateness put their key's window out again, once for each batch of them."""
+        Built-in aggregates emit a row per key and window: the key, `window_start` and `window_end` (LONG, ms since
+        the epoch), the aggregates. A batch of late rows within the allowed lateness emits its windows' rows again.
 
-    _keyed_stream: ColumnKeyedStream
+        Example:
+            stream.key_by("user").window(assigner).aggregate(total=sum_("amount"), orders=count())
 
-    def aggregate(self, *functions: Any, **named: Any) -> SingleOutputStreamOperator:
-        """`aggregate(total=sum_("amount"), orders=count())`, or an AggregateFunction as on any windowed stream."""
+        Args:
+            functions: The arguments of `WindowedStream.aggregate`, beginning with an `AggregateFunction`.
+            named: By the names of their columns, aggregates made by `sum_`, `count`, `min_`, `max_` and `mean` of
+                `penstock.datastream.columnar`; or arguments of `WindowedStream.aggregate`.
+
+        Returns:
+            The stream of results. A result's timestamp is the last millisecond of its window.
+
+        Raises:
+            TypeError: An aggregate has no name, or does not take columns of that type.
+            ValueError: The stream has no such column, or a name is taken by the key or the window.
+        """
         if any(isinstance(given, ColumnAggregate) for given in functions):
             _check_named(functions)
         if functions or not named or not any(isinstance(given, ColumnAggregate) for given in named.values()):
             return super().aggregate(*functions, **named)
         stream = self._keyed_stream
-        keys, rows = stream._keys, stream._type
+        keys, rows = keys_of(stream._partitioner), stream._type
         aggregates, types = _aggregates(rows, "aggregate()", named, (*keys, WINDOW_START, WINDOW_END))
         for key in keys:
             if key in (WINDOW_START, WINDOW_END):
@@ -138,35 +179,80 @@ class ColumnWindowedStream(WindowedStream):
             late_tag=None if self._late_tag is None else self._late_tag.tag_id,
         )
         assert rows is not None  # it has columns
+        inputs = stream._inputs
         phases = in_two_phases(spec, rows, [field_type(rows, key) for key in keys], types)
         if phases is not None:
             partial, spec = phases
+            assert stream._partitioner is not None
             partitioner = replace(stream._partitioner, partial=partial)
-            stream = ColumnKeyedStream(stream._environment, stream._origin, partitioner)
-        made = stream._then(OperatorKind.WINDOW_COLUMNS, "Window Aggregate", spec, output_type)
-        if self._late_tag is not None:
-            remember_type(made._node_for("window"), OutputTag(self._late_tag.tag_id, self._late_tag.type_info or rows))
+            inputs = [replace(i, partitioner=partitioner) for i in inputs]
+        made = stream._then(OperatorKind.WINDOW_COLUMNS, "Window Aggregate", spec, output_type, inputs)
+        self._remember_late_type(made)
         return made
 
-    def _one(self, aggregate: ColumnAggregate) -> SingleOutputStreamOperator:
+    def _one(self, aggregate: ColumnAggregate) -> S:
         return self.aggregate(**{aggregate.default_name: aggregate})
 
-    def sum(self, column: str) -> SingleOutputStreamOperator:
-        """The sum of a column, as column "sum_<column>"."""
+    def sum(self, column: str) -> S:
+        """Emit the sum of a column per key and window, as column `sum_<column>`.
+
+        Args:
+            column: The name of a column of numbers.
+
+        Returns:
+            The stream of sums: LONG for whole numbers, DOUBLE for floats.
+        """
         return self._one(sum_(column))
 
-    def count(self, column: str | None = None) -> SingleOutputStreamOperator:
-        """How many rows, as column "count"; with a column, in how many it is not null."""
+    def count(self, column: str | None = None) -> S:
+        """Emit the number of rows per key and window, as column `count`.
+
+        Args:
+            column: Count only rows in which this column is not null; the result's column is `count_<column>`.
+
+        Returns:
+            The stream of counts (LONG).
+        """
         return self._one(count(column))
 
-    def min(self, column: str) -> SingleOutputStreamOperator:
+    def min(self, column: str) -> S:
+        """Emit the minimum of a column per key and window, as column `min_<column>`.
+
+        Args:
+            column: The name of a column of numbers, dates, times or timestamps.
+
+        Returns:
+            The stream of minima, of the type of the column.
+        """
         return self._one(min_(column))
 
-    def max(self, column: str) -> SingleOutputStreamOperator:
+    def max(self, column: str) -> S:
+        """Emit the maximum of a column per key and window, as column `max_<column>`.
+
+        Args:
+            column: The name of a column of numbers, dates, times or timestamps.
+
+        Returns:
+            The stream of maxima, of the type of the column.
+        """
         return self._one(max_(column))
 
-    def mean(self, column: str) -> SingleOutputStreamOperator:
+    def mean(self, column: str) -> S:
+        """Emit the mean of a column per key and window, as column `mean_<column>`.
+
+        Args:
+            column: The name of a column of numbers.
+
+        Returns:
+            The stream of means (DOUBLE).
+        """
         return self._one(mean(column))
+
+
+def keys_of(partitioner: Partitioner | None) -> tuple[str, ...]:
+    """Return the columns that a stream is keyed by."""
+    assert partitioner is not None and partitioner.key_columns is not None
+    return partitioner.key_columns
 
 
 def _check_named(unnamed: tuple[Any, ...]) -> None:
@@ -183,7 +269,7 @@ def _check_named(unnamed: tuple[Any, ...]) -> None:
 def _aggregates(
     rows: TypeInformation | None, method: str, named: dict[str, ColumnAggregate], taken: tuple[str, ...]
 ) -> tuple[tuple[Aggregate, ...], list[ColumnType]]:
-    """Checked, with the types of their results. `taken`: names that the output has already."""
+    """Check the aggregates, and return them with the types of their results. `taken`: names of other columns."""
     schema = columns_of(rows, method)
     if not named:
         raise TypeError(f"{method} takes at least one name=aggregate, e.g. total=sum_('amount')")

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.common.options.job import MAX_PARALLELISM_LIMIT
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.types import ListType, MapType
+from penstock.datastream._streams.environment import Environment
 from penstock.graph.logical import ChainingStrategy, Node
-
-if TYPE_CHECKING:
-    from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
 
 
 class NodeSettings:
     """What can be set for the operator that made a stream."""
 
-    def __init__(self, environment: StreamExecutionEnvironment, node: Node | None) -> None:
+    def __init__(self, environment: Environment, node: Node | None) -> None:
         self._environment = environment
         self._node_or_none = node
 

@@ -6,15 +6,13 @@ The errors are AttributeErrors, so that `hasattr` stays true to the facts.
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as kinds
 
 from penstock.common.types import PICKLED
-
-if TYPE_CHECKING:
-    from penstock.datastream.data_stream import DataStream
+from penstock.datastream._streams.stream import Stream
 
 _WINDOW = "window(TumblingEventTimeWindows.of(Duration.of_minutes(1)))"
 _KEYED = {
@@ -57,9 +55,9 @@ _OTHER_WAYS = {
 }
 
 
-def of_stream(stream: DataStream, name: str) -> AttributeError:
+def of_stream(stream: Stream[Any], name: str) -> AttributeError:
     """For a name that this stream, keyed or not, does not have."""
-    is_keyed = hasattr(type(stream), "get_key_type")
+    is_keyed = stream._partitioner is not None
     text = f"{type(stream).__name__!r} object has no attribute {name!r}"
     if name in _KEYED_BY_COLUMNS:
         by = "is keyed by a selector" if is_keyed else "is not keyed"
@@ -75,7 +73,7 @@ def of_stream(stream: DataStream, name: str) -> AttributeError:
     return AttributeError(text)
 
 
-def of_windows(windowed: Any, stream: DataStream, name: str) -> AttributeError:
+def of_windows(windowed: Any, stream: Stream[Any], name: str) -> AttributeError:
     """For a name that a windowed stream does not have; `stream` is the keyed one that it was made of."""
     text = f"{type(windowed).__name__!r} object has no attribute {name!r}"
     if name in _WINDOWED_BY_COLUMNS:
@@ -85,7 +83,7 @@ def of_windows(windowed: Any, stream: DataStream, name: str) -> AttributeError:
     return AttributeError(text)
 
 
-def aggregate_of_windows(stream: DataStream, name: str) -> str:
+def aggregate_of_windows(stream: Stream[Any], name: str) -> str:
     """Why a built-in aggregate cannot be had of windows whose keys a selector makes."""
     call = _call(stream, f"{_WINDOW}.{_WINDOWED_BY_COLUMNS[name]}")
     return (f"{name}() over columns belongs to windows of streams that are keyed by columns, and {origin(stream)} is "
@@ -108,7 +106,7 @@ def _similar(stream: Any, name: str) -> str:
     return f"; did you mean {found[0]!r}?" if found else ""
 
 
-def origin(stream: DataStream) -> str:
+def origin(stream: Stream[Any]) -> str:
     """"the stream of operator 'Map'", or of several."""
     names = list(dict.fromkeys(repr(i.node.name) for i in stream._inputs))
     if len(names) == 1:
@@ -116,7 +114,7 @@ def origin(stream: DataStream) -> str:
     return f"the union of {', '.join(names[:-1])} and {names[-1]}"
 
 
-def _call(stream: DataStream, example: str, by_selector: bool = False) -> str:
+def _call(stream: Stream[Any], example: str, by_selector: bool = False) -> str:
     """What could be written, with the stream's own columns. `by_selector`: where it has none, a selector would do."""
     schema = _schema(stream)
     if schema is None:
@@ -128,12 +126,12 @@ def _call(stream: DataStream, example: str, by_selector: bool = False) -> str:
     return f"stream.key_by({key}).{example.format(value=value)}"
 
 
-def _untyped(stream: DataStream) -> str:
+def _untyped(stream: Stream[Any]) -> str:
     if _schema(stream) is not None:
         return ""
     return ("; its rows have no columns yet, so give that operator an output_type, e.g. "
             "Types.ROW_NAMED(['user', 'amount'], [Types.STRING(), Types.LONG()])")
 
 
-def _schema(stream: DataStream) -> pa.Schema | None:
+def _schema(stream: Stream[Any]) -> pa.Schema | None:
     return None if stream._type is None or stream._type == PICKLED else stream._type.schema

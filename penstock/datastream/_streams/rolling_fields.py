@@ -3,49 +3,42 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
 from penstock.common.row import Row
-from penstock.common.typeinfo import TypeInformation
 from penstock.common.types import RowType
+from penstock.datastream._streams.row_operators import KeyedRowOperators
+from penstock.datastream._streams.stream_classes import S
 from penstock.datastream.functions import ReduceFunction
-
-if TYPE_CHECKING:
-    from penstock.datastream.data_stream import SingleOutputStreamOperator
 
 Field = int | str
 
 
-class RollingFields:
+class RollingFields(KeyedRowOperators[S]):
     """What a `KeyedStream` offers over one field: of a tuple by its position, of a `Row` by position or name, and of a
     plain value (position 0) the value itself."""
 
-    _type: TypeInformation | None
-
-    def reduce(self, func: Any) -> SingleOutputStreamOperator:
-        raise NotImplementedError
-
-    def sum(self, position_to_sum: Field = 0) -> SingleOutputStreamOperator:
+    def sum(self, position_to_sum: Field = 0) -> S:
         """The other fields are those of the key's first row."""
         return self._rolling("sum", _Replaced(position_to_sum, lambda kept, new: kept + new))
 
-    def min(self, position_to_min: Field = 0) -> SingleOutputStreamOperator:
+    def min(self, position_to_min: Field = 0) -> S:
         """The least so far; the other fields are those of the key's first row."""
         return self._rolling("min", _Replaced(position_to_min, lambda kept, new: new if new < kept else kept))
 
-    def max(self, position_to_max: Field = 0) -> SingleOutputStreamOperator:
+    def max(self, position_to_max: Field = 0) -> S:
         """The greatest so far; the other fields are those of the key's first row."""
         return self._rolling("max", _Replaced(position_to_max, lambda kept, new: new if new > kept else kept))
 
-    def min_by(self, position_to_min_by: Field = 0) -> SingleOutputStreamOperator:
+    def min_by(self, position_to_min_by: Field = 0) -> S:
         """The row with the least field so far; of equal ones the first."""
         return self._rolling("min_by", _Chosen(position_to_min_by, lambda kept, new: new < kept))
 
-    def max_by(self, position_to_max_by: Field = 0) -> SingleOutputStreamOperator:
+    def max_by(self, position_to_max_by: Field = 0) -> S:
         """The row with the greatest field so far; of equal ones the first."""
         return self._rolling("max_by", _Chosen(position_to_max_by, lambda kept, new: new > kept))
 
-    def _rolling(self, method: str, function: _FieldReduce) -> SingleOutputStreamOperator:
+    def _rolling(self, method: str, function: _FieldReduce) -> S:
         field = function.field
         if isinstance(field, bool) or not isinstance(field, (int, str)):
             raise TypeError(f"{method}() takes a field's position or name, got {field!r}")

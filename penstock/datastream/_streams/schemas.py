@@ -1,0 +1,66 @@
+"""The columns of a stream, and the types of expressions over them."""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.common.columns import ColumnType
+from penstock.common.typeinfo import TypeInformation
+from penstock.common.types import PICKLED
+
+_UNKNOWN_COLUMN = re.compile(r"No match for FieldRef\.(?:Name\((?P<name>.*?)\)|\w+\((?P<other>.*?)\)) in ")
+
+
+def columns_of(type_info: TypeInformation | None, method: str) -> pa.Schema:
+    """The columns of a stream of this type. Raises TypeError where it has none."""
+    if type_info is None or type_info == PICKLED:
+        raise TypeError(
+            f"{method} works on columns, and the rows of this stream have no declared type: give the operator before "
+            "it one, e.g. map(f, output_type=Types.ROW_NAMED(['id', 'amount'], [Types.LONG(), Types.DOUBLE()]))"
+        )
+    return type_info.schema
+
+
+def field_type(type_info: TypeInformation | None, column: str) -> ColumnType:
+    """Of a tuple or row a field's type, of one value its own."""
+    assert type_info is not None
+    fields: tuple[ColumnType, ...] | None = getattr(type_info, "field_types", None)
+    found = type_info if fields is None else fields[type_info.schema.get_field_index(column)]
+    assert isinstance(found, ColumnType)
+    return found
+
+
+def name_of_number(schema: pa.Schema) -> str:
+    """As an example: `pc.field('amount')`, of a column that there is."""
+    numbers = (f.name for f in schema if pa.types.is_integer(f.type) or pa.types.is_floating(f.type))
+    return f"pc.field({next(numbers, 'amount')!r})"
+
+
+def unknown_column(method: str, column: str, schema: pa.Schema) -> ValueError:
+    return ValueError(f"{method}: there is no column {column!r}; the columns are {described(schema)}")
+
+
+def described(schema: pa.Schema) -> str:
+    return ", ".join(f"{f.name} ({f.type})" for f in schema)
+
+
+def bound(expression: pc.Expression, schema: pa.Schema, method: str) -> pa.DataType:
+    """The type of an expression over these columns. Raises ValueError or TypeError that lists them."""
+    # It brings pandas and clients of object stores with it, which takes longer than all of ours.
+    from pyarrow import acero
+
+    source = acero.Declaration("table_source", acero.TableSourceNodeOptions(schema.empty_table()))
+    node = acero.Declaration("project", acero.ProjectNodeOptions([expression], ["bound"]), [source])
+    try:
+        return node.to_table(use_threads=False).schema.field(0).type
+    except pa.ArrowException as error:
+        said = str(error)
+        unknown = _UNKNOWN_COLUMN.search(said)
+        if unknown is not None:
+            raise unknown_column(method, unknown["name"] or unknown["other"], schema) from None
+        raise TypeError(
+            f"{method}: the expression {expression} does not fit the columns {described(schema)}: {said}"
+        ) from None
