@@ -14,7 +14,7 @@ export VENV PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-oldest lint simulate bench clean
+.PHONY: help setup demo test test-oldest lint simulate bench bench-micro clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ simulate: setup ## the simulated cluster; SEEDS=0:20000 for more
 bench: setup ## our benchmarks beside their peers, in turns; writes benchmarks/RESULTS.md (needs a JDK)
 	@echo "== benchmarks: this takes over an hour (BENCH=only=... for some), and wants the machine for itself"
 	@$(PY) benchmarks/bench.py $(BENCH)
+
+bench-micro: setup ## what single calls of our parts cost, without Spark (a minute)
+	@for file in benchmarks/micro/*.py; do echo "== $$file"; $(PY) $$file || exit 1; done
 
 clean: ## remove what was built, .venv too
 	rm -rf build dist $(VENV) $(OLDEST) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse

@@ -26,7 +26,7 @@ RESULTS = HERE / "RESULTS.md"
 NEWEST_BELOW = "<!-- the newest run comes first, below this line -->"
 GROUPS = (
     "pressure", "throughput", "udf", "calls", "neighbours", "dataframe", "latency", "state", "rescale", "recovery",
-    "cluster", "overhead", "memory",
+    "cluster", "overhead", "messages", "memory",
 )  # fmt: skip
 DEFAULTS = {"seconds": "60", "rounds": "1", "only": ",".join(GROUPS)}
 UNALIGNED = "execution.checkpointing.unaligned.enabled=true"
@@ -89,6 +89,7 @@ def cases(seconds: str) -> list[Case]:
         Case("recovery", "recovery", ("recovery.py", UNALIGNED)),
         Case("cluster", "cluster", ("cluster.py", UNALIGNED)),
         Case("overhead", "overhead", ("overhead.py",)),
+        Case("messages", "messages", ("micro/driver_messages.py",)),
         Case("memory", "memory", ("pressure.py", f"seconds={MEMORY_SECONDS}", UNALIGNED)),
     ]
 

@@ -267,6 +267,14 @@ LATENCY = [
     Measure("the same, p50", "latency", "latency_ms_p50", " ms"),
 ]
 
+MESSAGES = [
+    Measure(
+        f"CPU of the driver per {message}, 512 slots", "messages", f"{message}_us_512", " µs", must=1.5,
+        beside="messages", beside_field=f"{message}_us_8", beside_name="ours, 8 slots",
+    )
+    for message in ("heartbeat", "acknowledgement", "registration", "report")
+]  # fmt: skip
+
 MEMORY = [
     Measure(
         f"resident memory after {MEMORY_SECONDS // 60} min / after 1 min, {process}", "memory", "", "×",
@@ -277,7 +285,7 @@ MEMORY = [
 
 MEASURES: list[Measure] = [
     *PRESSURE, *OVERHEAD, *THROUGHPUT, *UDF, *CALLS, *NEIGHBOURS, *DATAFRAME, *RECOVERY, *CLUSTER,
-    *RESCALE, *STATE, *LATENCY, *MEMORY,
+    *RESCALE, *STATE, *LATENCY, *MESSAGES, *MEMORY,
 ]  # fmt: skip
 
 

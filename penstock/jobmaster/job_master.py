@@ -186,7 +186,7 @@ class JobMaster:
     def _on_message(self, process: str, message: Message) -> None:
         now_ms, life = self.clock.monotonic_ms(), self.lifecycle
         life.on_heard(process, now_ms)
-        plays = life.roster.plays(process) is not None
+        played_slot = life.roster.plays(process)
         match message:
             case Register():
                 self._register(message, now_ms)
@@ -199,14 +199,14 @@ class JobMaster:
                 self._live(life.on_left(process, Generation(*generation), now_ms))
             case SlotAck():
                 self.checkpoints.carry_out(self.coordinator.on_ack(message, now_ms))
-            case Connected(generation) if plays:
+            case Connected(generation) if played_slot is not None:
                 self._live(life.on_connected(process, Generation(*generation), now_ms))
-            case Restored(generation, slot, layers) if plays:
+            case Restored(generation, slot, layers) if played_slot is not None:
                 if Generation(*generation) == life.generation:
                     self._reporter.on_restored(slot, layers)
                 self._live(life.on_restored(process, Generation(*generation), now_ms))
-            case _ if plays:
-                self._on_message_of_generation(message, now_ms)
+            case _ if played_slot is not None:
+                self._on_message_of_generation(played_slot, message, now_ms)
 
     def _register(self, register: Register, now_ms: float) -> None:
         ours = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -219,11 +219,12 @@ class JobMaster:
         self._processes[register.process] = None
         self._live(self.lifecycle.on_register(register, now_ms))
 
-    def _on_message_of_generation(self, message: Any, now_ms: float) -> None:
+    def _on_message_of_generation(self, played_slot: int, message: Any, now_ms: float) -> None:
         generation = self.lifecycle.generation
         if generation is None or message.generation != generation:
             if isinstance(message, SlotStatus):
-                self._reporter.on_status(SlotStatus(message.generation, message.slot, [], message.rss_bytes), now_ms)
+                # Before it is deployed, a process names the slot that it was submitted for.
+                self._reporter.on_memory(played_slot, message.rss_bytes)
             return
         match message:
             case SlotStatus(slot=slot, restoring=restoring):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.graph.job_graph import JobGraph
 from penstock.jobmaster.history import CheckpointHistory, RecoveryHistory
@@ -11,48 +10,117 @@ from penstock.monitoring.report import DrainingReport, JobReport, VertexReport
 from penstock.protocol.job.lifecycle import Lifecycle
 from penstock.protocol.values.messages import SlotStatus, SubtaskStatus
 
-
-@dataclass
-class _SubtaskView:
-    """The newest status of a subtask, and its rates since the one before."""
-
-    status: SubtaskStatus
-    at_ms: float
-    rows_in_per_s: float = 0.0
-    rows_out_per_s: float = 0.0
+_RATE_UNITS = 1000
+_SHARE_UNITS = 1_000_000
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """Of a vertex, since the job started."""
+class _Measured(NamedTuple):
+    """What a subtask's newest status adds to the sums of its vertex. All are whole numbers, so that sums which are
+    kept up to date by differences stay exact. Rates are in thousandths of a row per second, shares in millionths."""
 
     rows_in: int = 0
     rows_out: int = 0
     late: int = 0
     skipped: int = 0
+    rows_in_rate: int = 0
+    rows_out_rate: int = 0
+    busy: int = 0
+    backpressured: int = 0
 
-    def plus(self, status: SubtaskStatus) -> _Rows:
-        return _Rows(
-            self.rows_in + status.rows_in,
-            self.rows_out + status.rows_out,
-            self.late + status.late_rows,
-            self.skipped + status.skipped_rows,
+    @classmethod
+    def of(cls, status: SubtaskStatus, at_ms: float, known: _SubtaskView | None) -> _Measured:
+        """Rates are those since the status that is `known`."""
+        rate_in = rate_out = 0
+        if known is not None and at_ms > known.at_ms:
+            units = 1000 * _RATE_UNITS / (at_ms - known.at_ms)
+            rate_in = round(max(0, status.rows_in - known.measured.rows_in) * units)
+            rate_out = round(max(0, status.rows_out - known.measured.rows_out) * units)
+        return cls(
+            status.rows_in,
+            status.rows_out,
+            status.late_rows,
+            status.skipped_rows,
+            rate_in,
+            rate_out,
+            round(status.busy_share * _SHARE_UNITS),
+            round(status.backpressured_share * _SHARE_UNITS),
         )
+
+
+class _SubtaskView(NamedTuple):
+    measured: _Measured
+    at_ms: float
+
+
+class _VertexView:
+    """Keeps the sums of a vertex. Each status changes them by its difference to the one before, so that it costs the
+    same however many subtasks the vertex has."""
+
+    def __init__(self, name: str, parallelism: int) -> None:
+        self.name = name
+        self._parallelism = parallelism
+        self._subtasks: dict[int, _SubtaskView] = {}
+        self._sums = [0] * len(_Measured._fields)
+        self._report: VertexReport | None = None
+
+    def on_subtask(self, status: SubtaskStatus, now_ms: float) -> None:
+        known = self._subtasks.get(status.subtask)
+        measured = _Measured.of(status, now_ms, known)
+        self._subtasks[status.subtask] = _SubtaskView(measured, now_ms)
+        before = _NOTHING if known is None else known.measured
+        self._sums = [total + new - old for total, new, old in zip(self._sums, measured, before)]
+        self._report = None
+
+    def on_generation_ended(self) -> None:
+        """Counters start from 0 with each generation; what was counted stays in the sums."""
+        self._subtasks.clear()
+        counted = _Measured(*self._sums)
+        self._sums = [counted.rows_in, counted.rows_out, counted.late, counted.skipped, 0, 0, 0, 0]
+        self._report = None
+
+    @property
+    def sums(self) -> _Measured:
+        return _Measured(*self._sums)
+
+    def report(self) -> VertexReport:
+        if self._report is None:
+            sums, share_units = self.sums, _SHARE_UNITS * max(len(self._subtasks), 1)
+            self._report = VertexReport(
+                self.name,
+                self._parallelism,
+                sums.rows_in,
+                sums.rows_out,
+                sums.rows_in_rate / _RATE_UNITS,
+                sums.rows_out_rate / _RATE_UNITS,
+                sums.busy / share_units,
+                sums.backpressured / share_units,
+                sums.late,
+                sums.skipped,
+            )
+        return self._report
+
+
+_NOTHING = _Measured()
 
 
 class _DrainView:
     """How far draining is, from what slots have said of this generation."""
 
     def __init__(self) -> None:
-        self._layers: dict[int, int] = {}
         self._left: dict[int, int] = {}
+        self._layers_of: dict[int, int] = {}
+        self._layers_sum = 0
+        self._left_sum = 0
         self._began_ms: float | None = None
         self._duration_ms: float | None = None
 
     def on_restored(self, slot: int, layers: int) -> None:
-        self._layers[slot] = self._left[slot] = layers
+        self._layers_sum += layers - self._layers_of.get(slot, 0)
+        self._layers_of[slot] = layers
+        self.on_status(slot, layers)
 
     def on_status(self, slot: int, layers_left: int) -> None:
+        self._left_sum += layers_left - self._left.get(slot, 0)
         self._left[slot] = layers_left
 
     def on_draining(self, is_over: bool, now_ms: float) -> None:
@@ -64,26 +132,23 @@ class _DrainView:
     def report(self) -> DrainingReport | None:
         if self._began_ms is None:
             return None
-        layers = sum(self._layers.values())
-        left = 0 if self._duration_ms is not None else sum(self._left.values())
+        layers = self._layers_sum
+        left = 0 if self._duration_ms is not None else self._left_sum
         return DrainingReport(layers, max(0, layers - left), self._duration_ms)
 
 
 class Reporter:
+    """Builds the report after each event. What an event costs does not grow with the slots, but for the copies of two
+    tuples that have an entry per slot."""
+
     def __init__(self, graph: JobGraph, job_id: str, lifecycle: Lifecycle, checkpoints: CheckpointHistory) -> None:
         self._graph = graph
         self._job_id = job_id
         self._lifecycle = lifecycle
         self._checkpoints = checkpoints
         self.recoveries = RecoveryHistory()
-        self._subtasks: dict[int, dict[int, _SubtaskView]] = {}
-        """By vertex and subtask."""
-        self._vertices: dict[int, VertexReport] = {}
-        """Of those of which nothing has been heard since the last report."""
-        self._all_vertices: tuple[VertexReport, ...] | None = None
-        """None where anything has been heard since."""
-        self._rows_before: dict[int, _Rows] = {}
-        self._rss_bytes: dict[int, int] = {}
+        self._vertices = [_VertexView(vertex.name, vertex.parallelism) for vertex in graph.vertices]
+        self._rss_bytes = [0] * lifecycle.settings.slots
         self._drain = _DrainView()
         self.counter = 0
         self._shown: tuple[Any, ...] = ()
@@ -91,23 +156,17 @@ class Reporter:
         """The last one, made of `_shown`: given again where nothing has changed since."""
 
     def on_status(self, status: SlotStatus, now_ms: float) -> None:
-        self._rss_bytes[status.slot] = status.rss_bytes
+        self.on_memory(status.slot, status.rss_bytes)
         if status.subtasks:
             self._drain.on_status(status.slot, sum(subtask.layers for subtask in status.subtasks))
         for subtask in status.subtasks:
             self.on_subtask(subtask, now_ms)
 
+    def on_memory(self, slot: int, rss_bytes: int) -> None:
+        self._rss_bytes[slot] = rss_bytes
+
     def on_subtask(self, subtask: SubtaskStatus, now_ms: float) -> None:
-        views = self._subtasks.setdefault(subtask.vertex, {})
-        view = _SubtaskView(subtask, now_ms)
-        known = views.get(subtask.subtask)
-        elapsed_s = 0.0 if known is None else (now_ms - known.at_ms) / 1000
-        if known is not None and elapsed_s > 0:
-            view.rows_in_per_s = max(0, subtask.rows_in - known.status.rows_in) / elapsed_s
-            view.rows_out_per_s = max(0, subtask.rows_out - known.status.rows_out) / elapsed_s
-        views[subtask.subtask] = view
-        self._vertices.pop(subtask.vertex, None)
-        self._all_vertices = None
+        self._vertices[subtask.vertex].on_subtask(subtask, now_ms)
 
     def on_generation(self, counter: int) -> None:
         """It is deployed."""
@@ -123,55 +182,38 @@ class Reporter:
     def rows_left_out(self) -> list[str]:
         """What the user should know at the end: a line for each vertex that left rows out."""
         lines = []
-        for vertex in self._graph.vertices:
-            rows = self._rows(vertex.index)
-            if rows.late:
+        for vertex in self._vertices:
+            sums = vertex.sums
+            if sums.late:
                 lines.append(
-                    f"'{vertex.name}': {rows.late:,} rows came after their windows had ended, and were dropped (see "
+                    f"'{vertex.name}': {sums.late:,} rows came after their windows had ended, and were dropped (see "
                     "allowed_lateness and side_output_late_data)"
                 )
-            if rows.skipped:
-                lines.append(f"'{vertex.name}': {rows.skipped:,} rows could not be read, and were skipped as it says")
+            if sums.skipped:
+                lines.append(f"'{vertex.name}': {sums.skipped:,} rows could not be read, and were skipped as it says")
         return lines
 
     def on_generation_ended(self) -> None:
-        """Counters start from 0 with each generation; what was counted stays in the sums."""
-        for vertex in self._graph.vertices:
-            self._rows_before[vertex.index] = self._rows(vertex.index)
-        self._subtasks.clear()
-        self._vertices.clear()
-        self._all_vertices = None
-
-    def _rows(self, vertex: int) -> _Rows:
-        rows = self._rows_before.get(vertex, _Rows())
-        for view in self._of(vertex):
-            rows = rows.plus(view.status)
-        return rows
-
-    def _of(self, vertex: int) -> list[_SubtaskView]:
-        return list(self._subtasks.get(vertex, {}).values())
+        for vertex in self._vertices:
+            vertex.on_generation_ended()
 
     def build(self) -> JobReport:
         life, checkpoints = self._lifecycle, self._checkpoints
-        if self._all_vertices is None:
-            self._all_vertices = tuple(self._vertex(v.index) for v in self._graph.vertices)
-        slots = range(life.settings.slots)
-        members = [life.roster.member(slot) for slot in slots]
         shown = (
             self._job_id,
             self._graph.name,
             life.state,
             self.counter,
             life.restarts,
-            self._all_vertices,
+            tuple([vertex.report() for vertex in self._vertices]),
             checkpoints.reports,
             checkpoints.completed,
             checkpoints.failed,
             self.recoveries.reports,
             life.settings.slots,
             life.roster.registered,
-            tuple([self._rss_bytes.get(slot, 0) for slot in slots]),
-            tuple([None if m is None else m.pid for m in members]),
+            tuple(self._rss_bytes),
+            tuple(life.roster.pids),
             checkpoints.latest_path,
             tuple([spare.pid for spare in life.roster.spares]),
             self._drain.report(),
@@ -179,27 +221,3 @@ class Reporter:
         if shown != self._shown:
             self._shown, self._report = shown, JobReport(*shown)
         return self._report
-
-    def _vertex(self, index: int) -> VertexReport:
-        report = self._vertices.get(index)
-        if report is None:
-            report = self._vertices[index] = self._summed_up(index)
-        return report
-
-    def _summed_up(self, index: int) -> VertexReport:
-        vertex = self._graph.vertices[index]
-        rows = self._rows(index)
-        views = self._of(index)
-        count = max(len(views), 1)
-        return VertexReport(
-            vertex.name,
-            vertex.parallelism,
-            rows.rows_in,
-            rows.rows_out,
-            sum(v.rows_in_per_s for v in views),
-            sum(v.rows_out_per_s for v in views),
-            sum(v.status.busy_share for v in views) / count,
-            sum(v.status.backpressured_share for v in views) / count,
-            rows.late,
-            rows.skipped,
-        )

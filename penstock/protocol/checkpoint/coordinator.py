@@ -276,7 +276,7 @@ class CheckpointCoordinator:
         if known is not None:
             return [] if known.segment == ack.segment else self._discard_late(ack, pending)
         pending.acks[ack.slot] = ack
-        if pending.missing:
+        if len(pending.acks) < len(pending.slots):
             return []
         pending.is_publishing = True
         snapshots = [s for a in pending.acks.values() for s in a.subtasks]

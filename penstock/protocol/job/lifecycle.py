@@ -37,6 +37,7 @@ from penstock.protocol.job.lifecycle_effects import (
     SubmitSlot,
     TellStandBy,
 )
+from penstock.protocol.job.players import DEPLOYED_PARTS, Part, Players
 from penstock.protocol.job.restart_strategy import Failure, RestartStrategy
 from penstock.protocol.job.slot_roster import Dismissed, Joined, RosterChange, SlotLost, SlotRoster, StandsBy
 from penstock.protocol.values.elements import Generation
@@ -67,28 +68,6 @@ class Phase(Enum):
     ENDED = 5
 
 
-class Part(Enum):
-    """How far one slot's process has come in the current generation."""
-
-    FREE = 0
-    DEPLOYED = 1
-    CONNECTED = 2
-    RESTORED = 3
-    LEAVING = 4
-
-
-DEPLOYED_PARTS = (Part.DEPLOYED, Part.CONNECTED, Part.RESTORED)
-
-
-@dataclass
-class _Player:
-    part: Part
-    heard_ms: float
-    leave_by_ms: float | None = None
-    restoring: tuple[str, ...] = ()
-    """Names of subtasks that are still to be restored, as the process said last."""
-
-
 class Lifecycle:
     """`jitter` returns the caller's next random number in [-1, 1]."""
 
@@ -104,7 +83,7 @@ class Lifecycle:
         self._fence = 0
         self._counter = 0
         self._generation: Generation | None = None
-        self._players: dict[str, _Player] = {}
+        self._players = Players(settings.heartbeat_timeout_ms)
         self._prepared = False
         self._awaits_preparation = False
         self._progressed = False
@@ -115,6 +94,7 @@ class Lifecycle:
         self._connect_by_ms = 0.0
         self._restore_by_ms = 0.0
         self._missing_since_ms: dict[int, float] = {}
+        """By slot, the oldest first."""
         self._leave_by_ms: float | None = None
         self._end: tuple[str, str | None] = ("", None)
 
@@ -177,11 +157,11 @@ class Lifecycle:
                     cause = FailureCause(f"slot {change.slot} was lost{why}", slot_lost=True)
             elif isinstance(change, Joined):
                 self._missing_since_ms.pop(change.slot, None)
-                self._players[change.process] = _Player(Part.FREE, now_ms)
+                self._players.join(change.process, now_ms)
         return effects + (self._fail(cause, now_ms) if cause is not None else [])
 
     def _was_deployed(self, process: str) -> bool:
-        player = self._players.pop(process, None)
+        player = self._players.drop(process)
         return player is not None and player.part in DEPLOYED_PARTS
 
     def _deploy_if_ready(self, now_ms: float) -> list[Effect]:
@@ -189,19 +169,18 @@ class Lifecycle:
             return []
         if self._is_finishing:
             return []
-        members = self.roster.members()
-        if len(members) < self.settings.slots or not self._all_free():
+        if self.roster.registered < self.settings.slots or not self._players.are_all(Part.FREE):
             return []
+        members = self.roster.members()
         self._counter += 1
         self._generation = Generation(self._fence, self._counter)
         self.phase = Phase.CONNECTING
         self._connect_by_ms = now_ms + self.settings.heartbeat_timeout_ms
         for member in members:
-            self._players[member.process] = _Player(Part.DEPLOYED, now_ms)
+            player = self._players[member.process]
+            player.heard_ms, player.restoring = now_ms, ()
+            self._players.move(player, Part.DEPLOYED)
         return [Deploy(self._generation, tuple(members))]
-
-    def _all_free(self) -> bool:
-        return all(self._players[m.process].part is Part.FREE for m in self.roster.members())
 
     # ---- the phases of a generation -----------------------------------------------------------------------------
 
@@ -225,8 +204,8 @@ class Lifecycle:
         player = self._players.get(process)
         if generation != self._generation or self.phase is not phase or player is None or player.part is not before:
             return False
-        player.part = after
-        return all(self._players[m.process].part is after for m in self.roster.members())
+        self._players.move(player, after)
+        return self._players.are_all(after)
 
     def on_left(self, process: str, generation: Generation, now_ms: float) -> list[Effect]:
         """A process has let go of a generation, or leaves for good."""
@@ -234,7 +213,7 @@ class Lifecycle:
         if self.is_over or (player is not None and player.part in DEPLOYED_PARTS and generation == self._generation):
             return self.on_link_lost(process, "its process has left", now_ms)
         if player is not None and player.part is Part.LEAVING:
-            player.part, player.leave_by_ms = Part.FREE, None
+            self._players.move(player, Part.FREE)
         return self._deploy_if_ready(now_ms)
 
     def on_checkpoint_completed(self) -> None:
@@ -273,8 +252,7 @@ class Lifecycle:
         for member in self.roster.members():
             player = self._players[member.process]
             if ended is not None and player.part in DEPLOYED_PARTS:
-                player.part = Part.LEAVING
-                player.leave_by_ms = now_ms + self.settings.cancellation_timeout_ms
+                self._players.move(player, Part.LEAVING, now_ms + self.settings.cancellation_timeout_ms)
                 effects.append(CancelGeneration(ended, member.process))
         self.phase = Phase.GATHERING
         return effects + self._prepare_if_due(now_ms)
@@ -356,24 +334,22 @@ class Lifecycle:
             return self._leave_by_ms
         if self._is_finishing:
             return None
-        deadlines = [t + self.settings.heartbeat_timeout_ms for t in self._missing_since_ms.values()]
-        for player in self._players.values():
-            if player.part is not Part.FREE:
-                deadlines.append(player.heard_ms + self.settings.heartbeat_timeout_ms)
-            if player.leave_by_ms is not None:
-                deadlines.append(player.leave_by_ms)
+        deadlines = [self._players.next_deadline_ms()]
+        oldest_ms = next(iter(self._missing_since_ms.values()), None)
+        if oldest_ms is not None:
+            deadlines.append(oldest_ms + self.settings.heartbeat_timeout_ms)
         if self.phase is Phase.GATHERING:
             if self._awaits_preparation:
                 deadlines.append(self._restart_at_ms)
-            elif self.roster.missing or not self._prepared:
+            elif self.roster.registered < self.settings.slots or not self._prepared:
                 deadlines.append(self._gather_by_ms)
-            elif self._all_free():
+            elif self._players.are_all(Part.FREE):
                 deadlines.append(self._restart_at_ms)
         elif self.phase is Phase.CONNECTING:
             deadlines.append(self._connect_by_ms)
         elif self.phase is Phase.RESTORING:
             deadlines.append(self._restore_by_ms)
-        return min(deadlines, default=None)
+        return min((d for d in deadlines if d is not None), default=None)
 
     def on_time(self, now_ms: float) -> list[Effect]:
         if self.phase is Phase.ENDED:
@@ -383,15 +359,13 @@ class Lifecycle:
             return self._end_if_gone(force=True) if gone else []
         if self._is_finishing:
             return []
-        self._excuse_own_pause(now_ms)
         effects: list[Effect] = self._prepare_if_due(now_ms)
-        for member in self.roster.members():
-            effects += self._check(member, now_ms)
-        for slot, since_ms in list(self._missing_since_ms.items()):
-            if now_ms - since_ms >= self.settings.heartbeat_timeout_ms:
-                self._missing_since_ms[slot] = now_ms
-                empty = self.roster.empty_seats
-                effects += [ResubmitSlot(seat) for seat in ([slot] if slot in empty else empty)]
+        due_ms = self._players.next_deadline_ms()
+        if due_ms is not None and due_ms <= now_ms:
+            self._excuse_own_pause(now_ms)
+            for member in self.roster.members():
+                effects += self._check(member, now_ms)
+        effects += self._resubmit_missing(now_ms)
         if self.phase is Phase.GATHERING and now_ms >= self._gather_by_ms:
             if self.roster.missing:
                 effects += self._fail(FailureCause(self._too_few_slots(), restartable=self._has_run), now_ms)
@@ -403,14 +377,21 @@ class Lifecycle:
             effects += self._fail(FailureCause(self._not_restored()), now_ms)
         return effects + self._deploy_if_ready(now_ms)
 
+    def _resubmit_missing(self, now_ms: float) -> list[Effect]:
+        effects: list[Effect] = []
+        for slot, since_ms in list(self._missing_since_ms.items()):
+            if now_ms - since_ms < self.settings.heartbeat_timeout_ms:
+                break
+            del self._missing_since_ms[slot]
+            self._missing_since_ms[slot] = now_ms
+            empty = self.roster.empty_seats
+            effects += [ResubmitSlot(seat) for seat in ([slot] if slot in empty else empty)]
+        return effects
+
     def _excuse_own_pause(self, now_ms: float) -> None:
-        """Who looks long after a deadline has slept itself (a suspended machine): what slots have said meanwhile waits
-        to be heard."""
-        timeout_ms = self.settings.heartbeat_timeout_ms
-        watched = [p for p in self._players.values() if p.part is not Part.FREE]
-        if watched and now_ms > min(p.heard_ms for p in watched) + 1.5 * timeout_ms:
-            for player in watched:
-                player.heard_ms = now_ms
+        """If this process was suspended, queued heartbeats have not been processed yet: restart all heartbeat timers
+        instead of declaring every slot lost."""
+        self._players.excuse(now_ms, self.settings.heartbeat_timeout_ms / 2)
 
     def _check(self, member: Register, now_ms: float) -> list[Effect]:
         """Gives up a process that has been silent, or has not let go, for too long."""

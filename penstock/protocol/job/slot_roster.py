@@ -74,21 +74,27 @@ class SlotRoster:
         self._seats = [_Seat() for _ in range(slots + spares)]
         self._seat_of: dict[str, int] = {}
         self._players: list[Register | None] = [None] * slots
+        self._slot_of: dict[str, int] = {}
+        """The slot of each process that plays one."""
+        self._missing = set(range(slots))
+        self._spare_seats: set[int] = set()
+        """Seats whose holder plays no slot."""
+        self.pids: list[int | None] = [None] * slots
+        """The process id of each slot's player; None for a slot that is missing."""
 
     @property
     def registered(self) -> int:
-        return sum(player is not None for player in self._players)
+        return len(self._slot_of)
 
     @property
     def spares(self) -> list[Register]:
         """Who can take a lost slot's place, in the order in which they are asked to."""
-        holders = [seat.holder for seat in self._seats if seat.holder is not None]
-        playing = {player.process for player in self._players if player is not None}
-        return sorted([h for h in holders if h.process not in playing], key=lambda h: h.hosted)
+        holders = [self._seats[number].holder for number in sorted(self._spare_seats)]
+        return sorted([h for h in holders if h is not None], key=lambda h: h.hosted)
 
     @property
     def missing(self) -> list[int]:
-        return [slot for slot, player in enumerate(self._players) if player is None]
+        return sorted(self._missing)
 
     @property
     def empty_seats(self) -> list[int]:
@@ -107,7 +113,7 @@ class SlotRoster:
 
     def plays(self, process: str) -> int | None:
         """The slot that the process plays; None for one that stands by or is unknown."""
-        return next((p.slot for p in self._players if p is not None and p.process == process), None)
+        return self._slot_of.get(process)
 
     def seat_of(self, process: str) -> int | None:
         return self._seat_of.get(process)
@@ -131,7 +137,7 @@ class SlotRoster:
                 replaced = seat.holder.process
                 vacated = self._vacate(replaced)
                 changes.append(self._dismiss(seat.holder, register.relieves or seat.holder.hosted))
-                seat.holder = None
+                self._hold(register.slot, None)
                 if vacated is None:
                     replaced = None
                 number = number if vacated is None else vacated
@@ -139,19 +145,34 @@ class SlotRoster:
         if seat.holder is not None:
             seat.waiting.append(register)
             return [*changes, StandsBy(register.slot, process)]
-        seat.holder = register
-        missing = self.missing
-        if not missing:
+        self._hold(register.slot, register)
+        if not self._missing:
             return [*changes, StandsBy(register.slot, process)]
-        slot = number if number in missing else missing[0]
-        self._players[slot] = msgspec.structs.replace(register, slot=slot)
+        slot = number if number in self._missing else min(self._missing)
+        self._join(slot, register)
         return [*changes, Joined(slot, process, replaced)]
+
+    def _hold(self, number: int, holder: Register | None) -> None:
+        """Give the seat to a process that plays no slot yet, or leave it empty."""
+        self._seats[number].holder = holder
+        if holder is None:
+            self._spare_seats.discard(number)
+        else:
+            self._spare_seats.add(number)
+
+    def _join(self, slot: int, holder: Register) -> None:
+        self._spare_seats.discard(self._seat_of[holder.process])
+        self._missing.discard(slot)
+        self._players[slot] = msgspec.structs.replace(holder, slot=slot)
+        self._slot_of[holder.process] = slot
+        self.pids[slot] = holder.pid
 
     def _vacate(self, process: str) -> int | None:
         """The slot that it played."""
-        slot = self.plays(process)
+        slot = self._slot_of.pop(process, None)
         if slot is not None:
-            self._players[slot] = None
+            self._players[slot] = self.pids[slot] = None
+            self._missing.add(slot)
         return slot
 
     def _dismiss(self, register: Register, planned: bool) -> Dismissed:
@@ -170,13 +191,13 @@ class SlotRoster:
         if seat.holder is None or seat.holder.process != process:
             seat.waiting = [w for w in seat.waiting if w.process != process]
             return []
-        seat.holder = seat.waiting.pop(0) if seat.waiting else None
+        self._hold(number, seat.waiting.pop(0) if seat.waiting else None)
         slot = self._vacate(process)
         if slot is None:
             return []
         changes: list[RosterChange] = [SlotLost(slot, process)]
         substitute = seat.holder or next(iter(self.spares), None)
         if substitute is not None:
-            self._players[slot] = msgspec.structs.replace(substitute, slot=slot)
+            self._join(slot, substitute)
             changes.append(Joined(slot, substitute.process))
         return changes

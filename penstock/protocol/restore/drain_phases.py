@@ -51,6 +51,10 @@ class Draining:
         self._phases = phases(len(parallelism), edges)
         self._released: set[int] = set()
         self._reports: dict[SubtaskId, DrainReport] = {}
+        self._waits_for = 0
+        """Released subtasks that have not reported to be idle, with all layers read."""
+        self._on_their_way = [0] * len(edges)
+        """Elements emitted less elements applied, by edge, as the newest reports of released subtasks count them."""
         self.is_over = False
 
     def start(self) -> ReleaseVertices:
@@ -62,24 +66,30 @@ class Draining:
         if self.is_over or (known is not None and known.sequence >= report.sequence):
             return None
         self._reports[subtask] = report
+        if subtask.vertex in self._released:
+            if known is not None:
+                self._count(known, -1)
+            self._count(report, 1)
         return self._next() if self._is_final() else None
 
     def _next(self) -> ReleaseVertices:
         vertices = self._phases.pop(0)
         self._released.update(vertices)
+        for vertex in vertices:
+            self._waits_for += self._parallelism[vertex]
+            for subtask in range(self._parallelism[vertex]):
+                if (known := self._reports.get(SubtaskId(vertex, subtask))) is not None:
+                    self._count(known, 1)
         self.is_over = not self._phases
         return ReleaseVertices(vertices, self.is_over)
 
+    def _count(self, report: DrainReport, sign: int) -> None:
+        if report.layers_read and report.idle:
+            self._waits_for -= sign
+        for edge, count in report.applied.items():
+            self._on_their_way[edge] -= sign * count
+        for edge, count in report.emitted.items():
+            self._on_their_way[edge] += sign * count
+
     def _is_final(self) -> bool:
-        applied = [0] * len(self._edges)
-        emitted = [0] * len(self._edges)
-        for vertex in self._released:
-            for subtask in range(self._parallelism[vertex]):
-                report = self._reports.get(SubtaskId(vertex, subtask))
-                if report is None or not report.layers_read or not report.idle:
-                    return False
-                for edge, count in report.applied.items():
-                    applied[edge] += count
-                for edge, count in report.emitted.items():
-                    emitted[edge] += count
-        return applied == emitted
+        return self._waits_for == 0 and not any(self._on_their_way)

@@ -19,5 +19,9 @@ def consumers_of(pointwise: bool, producer: int, sources: int, targets: int) -> 
 def producers_of(pointwise: bool, consumer: int, sources: int, targets: int) -> range:
     if not pointwise:
         return range(sources)
-    found = [p for p in range(sources) if consumer in consumers_of(True, p, sources, targets)]
-    return range(found[0], found[-1] + 1) if found else range(0)
+    if sources <= targets:
+        producer = consumer * sources // targets
+        return range(producer, producer + 1)
+    first = -(-consumer * sources // targets)
+    last = -(-(consumer + 1) * sources // targets)
+    return range(first, last)

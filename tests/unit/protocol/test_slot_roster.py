@@ -163,3 +163,14 @@ def test_no_process_plays_twice_and_no_spare_idles_beside_a_vacant_slot(steps: l
         assert len(players) == len(set(players)) and set(players) <= set(roster.processes) == set(alive)
         assert not (roster.missing and roster.spares)
         assert [m.slot for m in roster.members()] == [s for s in range(3) if s not in roster.missing]
+        members = [roster.member(slot) for slot in range(3)]
+        assert roster.registered == len(players)
+        assert roster.missing == [slot for slot, member in enumerate(members) if member is None]
+        assert roster.pids == [None if member is None else member.pid for member in members]
+        assert {p: roster.plays(p) for p in alive} == {
+            p: next((m.slot for m in roster.members() if m.process == p), None) for p in alive
+        }
+        holders = {seat: p for p in reversed(alive) if (seat := roster.seat_of(p)) is not None}
+        idle = [p for p in holders.values() if p not in players]
+        assert {s.process for s in roster.spares} <= set(idle)
+        assert roster.registered == 3 or not idle
