@@ -1,5 +1,5 @@
-"""A small graph of subtasks that are nothing but barrier handlers and channels. Checkpoints are aligned, time out, or
-are unaligned; they overlap, and some are given up at any moment.
+"""A small graph of shipped `SubtaskMachine`s and channels, without a runtime. Checkpoints are aligned, time out, or are
+unaligned; they overlap, some are given up at any moment, and snapshots wait for the rest of a row.
 
 Every checkpoint that reaches a subtask ends there in one acknowledgement or one decline; nothing is stuck once all
 barriers and cancels are in; and what all acknowledged is a cut: each row is applied, or stored once, or not yet sent.
@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from penstock.protocol.values.elements import Barrier, ChannelId
 from penstock.protocol.values.frames import CreditLimit
-from tests.unit.protocol.bare_subtask import ROW_BYTES, BareSubtask, Part, SetClock
+from tests.unit.protocol.driven_subtask import ROW_BYTES, DrivenSubtask, Part, SetClock
 from tests.unit.protocol.wire import Wire
 
 # (producer, consumer), by name, of each channel
@@ -36,7 +36,7 @@ class GraphMachine(RuleBasedStateMachine):
         for edge, ends in enumerate(GRAPHS[name]):
             self.ends[ChannelId(edge, names.index(ends[0]), names.index(ends[1]))] = ends
         self.subtasks = {
-            n: BareSubtask(
+            n: DrivenSubtask(
                 [c for c, (_, to) in self.ends.items() if to == n],
                 [c for c, (by, _) in self.ends.items() if by == n],
                 self.clock, window_rows * ROW_BYTES,
@@ -183,8 +183,8 @@ class GraphMachine(RuleBasedStateMachine):
             for name, subtask in self.subtasks.items():
                 ended = (checkpoint_id in subtask.acknowledged) + (checkpoint_id in subtask.declined)
                 assert ended <= 1
-                assert ended or given_up, f"checkpoint {checkpoint_id} is stuck at {name}: {subtask.handler.pending}"
-                assert checkpoint_id not in subtask.handler.pending
+                assert ended or given_up, f"checkpoint {checkpoint_id} is stuck at {name}: {subtask.pending}"
+                assert checkpoint_id not in subtask.pending
                 assert all(checkpoint_id not in i.windows for i in subtask.inputs), "a window stays open"
             if not given_up:
                 self._verify({n: s.acknowledged[checkpoint_id] for n, s in self.subtasks.items()})

@@ -76,7 +76,7 @@ class ChannelMachine(RuleBasedStateMachine):
 
     @rule()
     def pop(self) -> None:
-        frame = self.out.pop()
+        frame = self.out.pop(0.0)
         if frame is None:
             return
         if isinstance(frame, Data):
@@ -94,7 +94,7 @@ class ChannelMachine(RuleBasedStateMachine):
 
     @rule(timeout_ms=st.sampled_from([None, 100]))
     def checkpoint_aligned(self, timeout_ms: int | None) -> None:
-        self.out.enqueue_barrier(self._offer(timeout_ms))
+        self.out.enqueue_barrier(self._offer(timeout_ms), 0.0)
 
     @rule()
     def checkpoint_unaligned(self) -> None:

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.protocol.restore.drain_phases import Draining, ReleaseVertices, phases
+from penstock.protocol.subtask.drain_gate import DrainGate
 from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.messages import DrainReport
-from penstock.runtime.input.drain_gate import SubtaskDraining
 
 GENERATION = Generation(1, 1)
 
@@ -105,7 +105,7 @@ class Model:
             for p in range(parallelism[source])
             for c in range(parallelism[target])
         }
-        self.sides = {s: SubtaskDraining(s, GENERATION, 0) for s in self.subtasks}
+        self.sides = {s: DrainGate(s, GENERATION, 0) for s in self.subtasks}
         self.inputs = {s: [k for k in self.channels if edges[k[0]][1] == s.vertex and k[2] == s.subtask]
                        for s in self.subtasks}  # fmt: skip
         self.outputs = {s: [k for k in self.channels if edges[k[0]][0] == s.vertex and k[1] == s.subtask]
@@ -183,11 +183,14 @@ class Model:
             self.live_rows[subtask] -= 1
             self._pass_on(subtask)
             return
-        partitions = [
-            _Partition(_Edge(e), [self.channels[k] for k in self.outputs[subtask] if k[0] == e])
-            for e in {k[0] for k in self.outputs[subtask]}
-        ]
-        report = side.report(gate, partitions, True)  # type: ignore[arg-type]
+        applied: dict[int, int] = {}
+        for key in self.inputs[subtask]:
+            applied[key[0]] = applied.get(key[0], 0) + self.channels[key].applied
+        emitted = {
+            edge: sum(self.channels[k].emitted for k in self.outputs[subtask] if k[0] == edge)
+            for edge in {k[0] for k in self.outputs[subtask]}
+        }
+        report = side.report(applied, emitted, all(layer.read for layer in gate.layers), True)
         if report is not None:
             self.reports.append(report)
 

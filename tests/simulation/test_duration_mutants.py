@@ -8,21 +8,23 @@ from typing import Any
 import msgspec
 import pytest
 
+from penstock.protocol.channel.ends import OutputChannel
+from penstock.protocol.subtask import barrier_handler
 from penstock.protocol.subtask.barrier_handler import BarrierHandler
-from penstock.runtime.checkpoint.subtask_checkpoints import SubtaskCheckpoints
-from penstock.runtime.input.drain_gate import Stage, SubtaskDraining
-from penstock.runtime.output.result_partition import ResultPartition
+from penstock.protocol.subtask.drain_gate import DrainGate, Stage
+from penstock.protocol.subtask.subtask_machine import SubtaskMachine
+from penstock.protocol.values.frames import AlignedBarrier
 from tests.simulation.finding import assert_found
 
 Patch = Callable[[Any, str, Any], None]
 
 
 def the_timeout_is_ignored_at_the_input(patch: Patch) -> None:
-    patch(BarrierHandler, "_turn_if_due", lambda self, alignment, now_ms: [])
+    patch(barrier_handler._Alignment, "is_overdue", lambda self, now_ms: False)
 
 
 def the_timeout_is_ignored_at_the_output(patch: Patch) -> None:
-    patch(SubtaskCheckpoints, "on_time", lambda self, now_ms: self._carry_out(self._handler.on_time(now_ms)))
+    patch(SubtaskMachine, "_turn_outputs", lambda self, now_ms: [])
 
 
 def the_timeout_starts_again_at_each_vertex(patch: Patch) -> None:
@@ -36,7 +38,14 @@ def the_timeout_starts_again_at_each_vertex(patch: Patch) -> None:
 
 
 def barriers_do_not_grow_older_in_output_queues(patch: Patch) -> None:
-    patch(ResultPartition, "_aged", lambda self, frame: frame)
+    pop = OutputChannel.pop
+
+    def young(self: Any, now_ms: float, joined_bytes: int = 0) -> Any:
+        head = self.queue[0] if self.queue else None
+        frame = pop(self, now_ms, joined_bytes)
+        return head if isinstance(frame, AlignedBarrier) else frame
+
+    patch(OutputChannel, "pop", young)
 
 
 def a_release_waits_for_a_checkpoint_that_has_ended(patch: Patch) -> None:
@@ -47,7 +56,7 @@ def a_release_waits_for_a_checkpoint_that_has_ended(patch: Patch) -> None:
             self._next.append((Stage.OVER if is_last else Stage.RELEASED, set(checkpoints)))
             self._follow()
 
-    patch(SubtaskDraining, "on_release", on_release)
+    patch(DrainGate, "on_release", on_release)
 
 
 TOOK = r"^checkpoint \d+ took \d+ ms though nothing is wrong"

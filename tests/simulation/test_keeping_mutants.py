@@ -12,7 +12,7 @@ import pytest
 
 from penstock.operators.event_time import timers
 from penstock.runtime.process import slot
-from penstock.runtime.subtask.subtask import subtask
+from penstock.runtime.subtask import subtask
 from penstock.state import restored
 from penstock.state.heap import hash_map
 from tests.simulation.finding import assert_found

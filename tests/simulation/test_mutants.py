@@ -20,7 +20,7 @@ from penstock.protocol.subtask import barrier_handler
 from penstock.protocol.values import failure_reasons
 from penstock.protocol.values.log_entries import Fence
 from penstock.runtime.checkpoint import subtask_checkpoints
-from penstock.runtime.subtask.subtask import subtask
+from penstock.runtime.subtask import subtask
 from penstock.simulation import checkers
 from penstock.state.heap import tables
 from penstock.storage import segments

@@ -14,13 +14,13 @@ from penstock.operators.event_time import generation, progress, timers
 from penstock.protocol.channel import watermark_valve
 from penstock.protocol.restore import drain_phases as protocol_draining
 from penstock.protocol.restore import rescale
+from penstock.protocol.subtask.drain_gate import DrainGate
 from penstock.protocol.values.elements import WATERMARK_MAX_MS, EndOfData
 from penstock.protocol.values.metadata import ChannelTime
 from penstock.runtime.checkpoint import subtask_checkpoints
 from penstock.runtime.checkpoint import subtask_restore as restore
-from penstock.runtime.input import drain_gate as draining
-from penstock.runtime.output import result_partition, routing
-from penstock.runtime.subtask.subtask import subtask
+from penstock.runtime.output import result_partition
+from penstock.runtime.subtask import subtask
 from penstock.simulation.scenarios import scenario
 from penstock.simulation.settings import Bounds
 from penstock.state.columnar import backend as columnar_state
@@ -43,8 +43,8 @@ def sources_are_released_first(patch: Patch) -> None:
 
 
 def a_release_does_not_wait_for_checkpoints(patch: Patch) -> None:
-    on_release = draining.SubtaskDraining.on_release
-    patch(draining.SubtaskDraining, "on_release", lambda self, is_last, checkpoints: on_release(self, is_last, []))
+    on_release = DrainGate.on_release
+    patch(DrainGate, "on_release", lambda self, is_last, checkpoints: on_release(self, is_last, []))
 
 
 def a_draining_checkpoint_is_restored_like_any_other(patch: Patch) -> None:
@@ -185,20 +185,8 @@ def the_last_word_of_one_ends_time_for_all(patch: Patch) -> None:
 
 
 def held_rows_stay_behind_a_barrier(patch: Patch) -> None:
-    snapshot, settle = subtask_checkpoints.SubtaskCheckpoints._snapshot, result_partition.ResultPartition.settle
-    is_in_snapshot = []
+    patch(subtask_checkpoints.SubtaskCheckpoints, "_finish_row", lambda self: self._source.finish_row())
 
-    def leaves_rows(self: Any, effect: Any) -> None:
-        is_in_snapshot.append(self)
-        try:
-            snapshot(self, effect)
-        finally:
-            is_in_snapshot.pop()
-
-    patch(subtask_checkpoints.SubtaskCheckpoints, "_snapshot", leaves_rows)
-    patch(result_partition.ResultPartition, "settle", lambda self: None if is_in_snapshot else settle(self))
-    holds = vars(routing._ByColumns)["holds"].fget
-    patch(routing._ByColumns, "holds", property(lambda self: not is_in_snapshot and holds(self)))
 
 
 def watermarks_overtake_held_rows(patch: Patch) -> None:

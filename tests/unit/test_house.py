@@ -21,7 +21,7 @@ PACKAGE = ROOT / "penstock"
 
 # The table of ARCHITECTURE.md section 1. A room may always import itself, and `penstock` for its version.
 _PROTOCOL = frozenset(
-    f"protocol.{part}" for part in ("values", "channel", "subtask", "checkpoint", "restore", "log", "job")
+    f"protocol.{part}" for part in ("machine", "values", "channel", "subtask", "checkpoint", "restore", "log", "job")
 )
 _CONNECTORS = frozenset({"connectors", "connectors.base"})
 EVERYTHING = _PROTOCOL | _CONNECTORS | frozenset(
@@ -33,13 +33,14 @@ EVERYTHING = _PROTOCOL | _CONNECTORS | frozenset(
 
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "common": frozenset(),
+    "protocol.machine": frozenset(),
     "protocol.values": frozenset(),
     "protocol.channel": frozenset({"protocol.values"}),
-    "protocol.subtask": frozenset({"protocol.values", "protocol.channel"}),
+    "protocol.subtask": frozenset({"protocol.machine", "protocol.values", "protocol.channel"}),
     "protocol.restore": frozenset({"protocol.values", "protocol.channel"}),
-    "protocol.checkpoint": frozenset({"protocol.values"}),
-    "protocol.log": frozenset({"protocol.values"}),
-    "protocol.job": frozenset({"protocol.values"}),
+    "protocol.checkpoint": frozenset({"protocol.machine", "protocol.values"}),
+    "protocol.log": frozenset({"protocol.machine", "protocol.values"}),
+    "protocol.job": frozenset({"protocol.machine", "protocol.values"}),
     "graph": frozenset({"common", "protocol.values", "protocol.restore"}),
     "datastream": frozenset({"common", "graph"}) | _CONNECTORS,
     "connectors.base": frozenset({"common"}),

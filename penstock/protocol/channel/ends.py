@@ -20,6 +20,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import msgspec
+
 from penstock.protocol.values.elements import Barrier, ChannelId, InBandEvent, Watermark
 from penstock.protocol.values.frames import AlignedBarrier, Data, Event, UrgentBarrier
 
@@ -82,7 +84,10 @@ class Overtaken(NamedTuple):
 class OutputChannel:
     """The producer's end."""
 
-    __slots__ = ("id", "emitted", "handed", "queue", "queued_bytes", "sent_bytes", "limit_bytes", "_fixed", "_barriers")
+    __slots__ = (
+        "id", "emitted", "handed", "queue", "queued_bytes", "sent_bytes", "limit_bytes", "_fixed", "_barriers",
+        "_triggered_ms",
+    )  # fmt: skip
 
     def __init__(self, channel: ChannelId, initial_credit_bytes: int) -> None:
         self.id = channel
@@ -94,6 +99,8 @@ class OutputChannel:
         self.limit_bytes = initial_credit_bytes
         self._fixed = 0
         self._barriers = 0
+        self._triggered_ms: dict[int, float] = {}
+        """checkpoint -> when it was triggered, of the barriers in the queue"""
 
     def enqueue_rows(self, rows: int, size_bytes: int, payload: Any) -> None:
         self.queue.append(Data(self.id, self.emitted, rows, size_bytes, payload))
@@ -115,12 +122,13 @@ class OutputChannel:
         self.queue.append(Event(self.id, self.emitted, event))
         self.emitted += 1
 
-    def enqueue_barrier(self, barrier: Barrier) -> None:
-        """An aligned barrier, in its place."""
+    def enqueue_barrier(self, barrier: Barrier, now_ms: float) -> None:
+        """Put an aligned barrier in its place."""
         waiting = (e.barrier for e in self.queue if isinstance(e, AlignedBarrier)) if self._barriers else ()
         if any(b.checkpoint_id >= barrier.checkpoint_id for b in waiting):
             raise ProtocolError(f"channel {self.id}: barrier {barrier.checkpoint_id} behind a newer or equal one")
         self.queue.append(AlignedBarrier(self.id, self.emitted, barrier))
+        self._triggered_ms[barrier.checkpoint_id] = now_ms - barrier.age_ms
         self._barriers += 1
         self._fixed = self.emitted
 
@@ -149,7 +157,7 @@ class OutputChannel:
                 if element.barrier.checkpoint_id != barrier.checkpoint_id:
                     continue
                 del self.queue[place]
-                self._barriers -= 1
+                self._forget(barrier)
                 if barrier.alignment_timeout_ms is None:
                     return Overtaken(barrier, None, Captured())
                 frame = UrgentBarrier(self.id, element.position, self.handed, barrier)
@@ -162,9 +170,13 @@ class OutputChannel:
         for place, element in enumerate(self.queue):
             if isinstance(element, AlignedBarrier) and element.barrier.checkpoint_id == checkpoint_id:
                 del self.queue[place]
-                self._barriers -= 1
+                self._forget(element.barrier)
                 return True
         return False
+
+    def _forget(self, barrier: Barrier) -> None:
+        self._barriers -= 1
+        del self._triggered_ms[barrier.checkpoint_id]
 
     def holds_barrier(self, checkpoint_id: int) -> bool:
         return self._barriers > 0 and any(
@@ -176,8 +188,11 @@ class OutputChannel:
         if limit_bytes > self.limit_bytes:
             self.limit_bytes = limit_bytes
 
-    def pop(self, joined_bytes: int = 0) -> Data | Event | AlignedBarrier | None:
+    def pop(self, now_ms: float, joined_bytes: int = 0) -> Data | Event | AlignedBarrier | None:
         """The next frame to hand to the connection; None without elements or without credit for them.
+
+        The time that a barrier has waited here is added to its age, because the alignment timeout counts from the
+        trigger. Without this: the timeout starts again at every vertex whose output queue is full.
 
         One frame may leave whenever any credit is left, so that a large row passes a small window. Neighbouring rows
         leave together, up to `joined_bytes` where that is more than a frame's usual size: the payload is then a list
@@ -190,9 +205,10 @@ class OutputChannel:
             self.queue.popleft()
             if isinstance(head, Event):
                 self.handed = head.number + 1
-            else:
-                self._barriers -= 1
-            return head
+                return head
+            age_ms = now_ms - self._triggered_ms[head.barrier.checkpoint_id]
+            self._forget(head.barrier)
+            return AlignedBarrier(self.id, head.position, msgspec.structs.replace(head.barrier, age_ms=age_ms))
         if self.sent_bytes >= self.limit_bytes:
             return None
         size_bytes, rows = 0, 0

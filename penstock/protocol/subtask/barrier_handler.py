@@ -1,21 +1,9 @@
-"""What a subtask does when barriers come: wait for all of them, or snapshot at the first and capture the rest.
+"""Decides what a subtask does when barriers come: align all channels, or snapshot at the first barrier and capture.
 
-Knows: which channels there are, which barrier came where, and when. Must never know: rows, state, files, threads.
+It knows which channels there are, which barrier came where, and when. It knows nothing of rows, state, files, threads.
 
-Theory of operation. One alignment per checkpoint, in one of the states below; several may be under way, because an
-expired checkpoint and the next overlap on the wire, and later because checkpoints run concurrently.
-
-    WAITING               heard of it (its barrier stands in a channel's queue), none reached
-    COLLECTING_ALIGNED    at least one channel has delivered its barrier and is blocked
-    COLLECTING_UNALIGNED  the snapshot is taken; channels whose barrier is missing are being captured
-    (gone)                all barriers are in, or it was declined, or the coordinator ended it
-
-    event \\ state   WAITING                COLLECTING_ALIGNED          COLLECTING_UNALIGNED
-    queued          remember its place     remember its place          take it out; limit that channel's window
-    reached         block; all in: snap    block; all in: snap         -
-    urgent          turn                   turn                        limit that channel's window
-    deadline        turn                   turn                        -
-    cancel          decline                decline                     decline
+There is one alignment per checkpoint. Several may be under way: an expired checkpoint and the next overlap on the wire,
+and checkpoints run concurrently. `TABLE` says what each event does in each state.
 
 *Turn*: every older alignment first, in order; then snapshot now. Barriers that stand in our own queues are taken out
 (their place is the end of that channel's window), blocked channels are released, all others get an open window.
@@ -30,12 +18,14 @@ end of data needs no transition here.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
 import msgspec
 
 from penstock.protocol.channel.ends import ProtocolError
+from penstock.protocol.machine import Cell, Table
 from penstock.protocol.values import failure_reasons
 from penstock.protocol.values.elements import Barrier
 
@@ -43,9 +33,64 @@ _ENDED_REMEMBERED = 64
 
 
 class AlignmentState(Enum):
+    """How far a checkpoint is in this subtask."""
+
+    UNKNOWN = "unknown"
     WAITING = "waiting"
-    COLLECTING_ALIGNED = "collecting, aligned"
-    COLLECTING_UNALIGNED = "collecting, unaligned"
+    COLLECTING_ALIGNED = "aligning"
+    COLLECTING_UNALIGNED = "capturing"
+    ENDED = "ended"
+
+
+_UNKNOWN, _WAITING, _ALIGNED, _UNALIGNED, _ENDED = AlignmentState
+_ANY_OPEN = (_UNALIGNED, _ENDED)
+
+TABLE: Table[AlignmentState] = Table(
+    "the alignment",
+    {
+        "triggered": {
+            _UNKNOWN: Cell("snapshot at once: a source has no channels; late: decline", (_ENDED,)),
+            _ENDED: Cell("ignore", (_ENDED,)),
+        },
+        "queued": {
+            _UNKNOWN: Cell("remember its place; late: decline; overdue: turn", (_WAITING, *_ANY_OPEN)),
+            _WAITING: Cell("remember its place; overdue: turn", (_WAITING, *_ANY_OPEN)),
+            _ALIGNED: Cell("remember its place; overdue: turn", (_ALIGNED, *_ANY_OPEN)),
+            _UNALIGNED: Cell("take it out, limit that channel's window", _ANY_OPEN),
+            _ENDED: Cell("take it out", (_ENDED,)),
+        },
+        "reached": {
+            _WAITING: Cell("block; all in: snapshot", (_ALIGNED, *_ANY_OPEN)),
+            _ALIGNED: Cell("block; all in: snapshot", (_ALIGNED, *_ANY_OPEN)),
+            _ENDED: Cell("ignore", (_ENDED,)),
+        },
+        "urgent": {
+            _UNKNOWN: Cell("turn; late: decline", _ANY_OPEN),
+            _WAITING: Cell("turn", _ANY_OPEN),
+            _ALIGNED: Cell("turn", _ANY_OPEN),
+            _UNALIGNED: Cell("limit that channel's window", _ANY_OPEN),
+            _ENDED: Cell("ignore", (_ENDED,)),
+        },
+        "deadline": {
+            _WAITING: Cell("turn", _ANY_OPEN),
+            _ALIGNED: Cell("turn", _ANY_OPEN),
+        },
+        "cancel": {
+            _UNKNOWN: Cell("decline", (_ENDED,)),
+            _WAITING: Cell("decline", (_ENDED,)),
+            _ALIGNED: Cell("decline", (_ENDED,)),
+            _UNALIGNED: Cell("decline", (_ENDED,)),
+            _ENDED: Cell("ignore", (_ENDED,)),
+        },
+        "over": {
+            _UNKNOWN: Cell("drop what was captured", (_ENDED,)),
+            _WAITING: Cell("drop what was captured", (_ENDED,)),
+            _ALIGNED: Cell("drop what was captured", (_ENDED,)),
+            _UNALIGNED: Cell("drop what was captured", (_ENDED,)),
+            _ENDED: Cell("drop what was captured", (_ENDED,)),
+        },
+    },
+)  # fmt: skip
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -129,6 +174,11 @@ class _Alignment:
         timeout = self.barrier.alignment_timeout_ms
         return None if timeout is None else self.triggered_ms + timeout
 
+    def is_overdue(self, now_ms: float) -> bool:
+        deadline_ms = self.deadline_ms
+        is_open = self.state is not AlignmentState.COLLECTING_UNALIGNED
+        return is_open and deadline_ms is not None and now_ms >= deadline_ms
+
 
 class BarrierHandler:
     """All alignments of one subtask. `channels` is the number of its input channels (0 for a source)."""
@@ -143,80 +193,62 @@ class BarrierHandler:
 
     def on_trigger(self, barrier: Barrier, now_ms: float) -> list[Effect]:
         """A source is told to start a checkpoint."""
-        if barrier.checkpoint_id in self._ended:
-            return []
-        if barrier.checkpoint_id <= self._newest_snapshot:
-            return self._decline(barrier.checkpoint_id, failure_reasons.DECLINED_LATE_BARRIER)
-        self._newest_snapshot = barrier.checkpoint_id
-        self._remember(barrier.checkpoint_id)
-        return [
-            Snapshot(barrier, barrier.starts_unaligned, (), barrier.age_ms),
-            AllBarriersIn(barrier.checkpoint_id, 0.0),
-        ]
+        return self._checked("triggered", barrier.checkpoint_id, lambda: self._trigger(barrier))
 
     def on_barrier_queued(self, channel: int, barrier: Barrier, position: int, now_ms: float) -> list[Effect]:
         """An aligned barrier has arrived in a channel's queue; elements before it are still to be applied."""
-        alignment, effects = self._hear(barrier, now_ms)
-        if alignment is None:
-            return [*effects, TakeOut(channel, barrier.checkpoint_id)]
-        alignment.expect(channel)
-        if alignment.state is AlignmentState.COLLECTING_UNALIGNED:
-            alignment.urgent[channel] = position
-            effects += [TakeOut(channel, barrier.checkpoint_id), LimitWindow(channel, barrier.checkpoint_id, position)]
-            return effects + self._finish_if_complete(alignment, now_ms)
-        alignment.queued[channel] = position
-        return effects + self._turn_if_due(alignment, now_ms)
+        return self._checked("queued", barrier.checkpoint_id, lambda: self._queued(channel, barrier, position, now_ms))
 
     def on_barrier_reached(self, channel: int, barrier: Barrier, now_ms: float) -> list[Effect]:
         """Everything before an aligned barrier has been applied. `on_barrier_queued` came before."""
-        alignment = self._alignments.get(barrier.checkpoint_id)
-        if alignment is None:
-            return []
-        del alignment.queued[channel]
-        alignment.reached.add(channel)
-        if alignment.first_barrier_ms is None:
-            alignment.first_barrier_ms = now_ms
-        alignment.state = AlignmentState.COLLECTING_ALIGNED
-        if len(alignment.reached) < self._channels:
-            return [Block(channel, barrier.checkpoint_id), *self._turn_if_due(alignment, now_ms)]
-        # No older alignment is left: its barriers stood before these, and those that were reached block their channels.
-        released = [Unblock(c, barrier.checkpoint_id) for c in sorted(alignment.reached - {channel})]
-        return [self._snapshot(alignment, False, now_ms), *released, *self._finish_if_complete(alignment, now_ms)]
+        return self._checked("reached", barrier.checkpoint_id, lambda: self._reached(channel, barrier, now_ms))
 
     def on_urgent_barrier(self, channel: int, barrier: Barrier, handed: int, now_ms: float) -> list[Effect]:
-        """An unaligned barrier: forces unaligned whatever the local clock says."""
-        alignment, effects = self._hear(barrier, now_ms)
-        if alignment is None:
-            return effects
-        alignment.expect(channel)
-        alignment.urgent[channel] = handed
-        if alignment.first_barrier_ms is None:
-            alignment.first_barrier_ms = now_ms
-        if alignment.state is AlignmentState.COLLECTING_UNALIGNED:
-            effects.append(LimitWindow(channel, barrier.checkpoint_id, handed))
-        else:
-            effects += self._turn(alignment, now_ms)
-        return effects + self._finish_if_complete(alignment, now_ms)
+        """An unaligned barrier: it forces unaligned whatever the local clock says."""
+        return self._checked("urgent", barrier.checkpoint_id, lambda: self._urgent(channel, barrier, handed, now_ms))
 
     def on_cancel(self, channel: int, checkpoint_id: int) -> list[Effect]:
         """A producer has declined: its barrier will not come."""
-        if checkpoint_id in self._ended:
-            return []
-        return self._decline(checkpoint_id, failure_reasons.DECLINED_ON_CANCELLATION_BARRIER)
+
+        def decline() -> list[Effect]:
+            if checkpoint_id in self._ended:
+                return []
+            return self._decline(checkpoint_id, failure_reasons.DECLINED_ON_CANCELLATION_BARRIER)
+
+        return self._checked("cancel", checkpoint_id, decline)
 
     def on_ended(self, checkpoint_id: int) -> list[Effect]:
         """The coordinator says that a checkpoint is over, completed or not."""
-        effects = self._release(checkpoint_id)
-        self._remember(checkpoint_id)
-        return [*effects, Discard(checkpoint_id)]
+
+        def drop() -> list[Effect]:
+            effects = self._release(checkpoint_id)
+            self._remember(checkpoint_id)
+            return [*effects, Discard(checkpoint_id)]
+
+        return self._checked("over", checkpoint_id, drop)
 
     def on_time(self, now_ms: float) -> list[Effect]:
+        """Turn what has waited for longer than its alignment timeout."""
         effects: list[Effect] = []
         for checkpoint_id in sorted(self._alignments):
             alignment = self._alignments.get(checkpoint_id)
-            if alignment is not None:
-                effects += self._turn_if_due(alignment, now_ms)
+            if alignment is not None and alignment.is_overdue(now_ms):
+                effects += self._checked("deadline", checkpoint_id, lambda a=alignment: self._turn_if_due(a, now_ms))
         return effects
+
+    def _checked(self, event: str, checkpoint_id: int, carry_out: Callable[[], list[Effect]]) -> list[Effect]:
+        before, who = self.state_of(checkpoint_id), f" of checkpoint {checkpoint_id}"
+        TABLE.check(before, event, who)
+        effects = carry_out()
+        TABLE.follow(before, event, self.state_of(checkpoint_id), who)
+        return effects
+
+    def state_of(self, checkpoint_id: int) -> AlignmentState:
+        """Return how far a checkpoint is here; one that ended long ago is unknown."""
+        alignment = self._alignments.get(checkpoint_id)
+        if alignment is not None:
+            return alignment.state
+        return _ENDED if checkpoint_id in self._ended else _UNKNOWN
 
     # ---- what can be seen -------------------------------------------------------------------------------------
 
@@ -236,6 +268,59 @@ class BarrierHandler:
 
     # ---- transitions ------------------------------------------------------------------------------------------
 
+    def _trigger(self, barrier: Barrier) -> list[Effect]:
+        if barrier.checkpoint_id in self._ended:
+            return []
+        if barrier.checkpoint_id <= self._newest_snapshot:
+            return self._decline(barrier.checkpoint_id, failure_reasons.DECLINED_LATE_BARRIER)
+        self._newest_snapshot = barrier.checkpoint_id
+        self._remember(barrier.checkpoint_id)
+        return [
+            Snapshot(barrier, barrier.starts_unaligned, (), barrier.age_ms),
+            AllBarriersIn(barrier.checkpoint_id, 0.0),
+        ]
+
+    def _queued(self, channel: int, barrier: Barrier, position: int, now_ms: float) -> list[Effect]:
+        alignment, effects = self._hear(barrier, now_ms)
+        if alignment is None:
+            return [*effects, TakeOut(channel, barrier.checkpoint_id)]
+        alignment.expect(channel)
+        if alignment.state is AlignmentState.COLLECTING_UNALIGNED:
+            alignment.urgent[channel] = position
+            effects += [TakeOut(channel, barrier.checkpoint_id), LimitWindow(channel, barrier.checkpoint_id, position)]
+            return effects + self._finish_if_complete(alignment, now_ms)
+        alignment.queued[channel] = position
+        return effects + self._turn_if_due(alignment, now_ms)
+
+    def _reached(self, channel: int, barrier: Barrier, now_ms: float) -> list[Effect]:
+        alignment = self._alignments.get(barrier.checkpoint_id)
+        if alignment is None:
+            return []
+        del alignment.queued[channel]
+        alignment.reached.add(channel)
+        if alignment.first_barrier_ms is None:
+            alignment.first_barrier_ms = now_ms
+        alignment.state = AlignmentState.COLLECTING_ALIGNED
+        if len(alignment.reached) < self._channels:
+            return [Block(channel, barrier.checkpoint_id), *self._turn_if_due(alignment, now_ms)]
+        # No older alignment is left: its barriers stood before these, and those that were reached block their channels.
+        released = [Unblock(c, barrier.checkpoint_id) for c in sorted(alignment.reached - {channel})]
+        return [self._snapshot(alignment, False, now_ms), *released, *self._finish_if_complete(alignment, now_ms)]
+
+    def _urgent(self, channel: int, barrier: Barrier, handed: int, now_ms: float) -> list[Effect]:
+        alignment, effects = self._hear(barrier, now_ms)
+        if alignment is None:
+            return effects
+        alignment.expect(channel)
+        alignment.urgent[channel] = handed
+        if alignment.first_barrier_ms is None:
+            alignment.first_barrier_ms = now_ms
+        if alignment.state is AlignmentState.COLLECTING_UNALIGNED:
+            effects.append(LimitWindow(channel, barrier.checkpoint_id, handed))
+        else:
+            effects += self._turn(alignment, now_ms)
+        return effects + self._finish_if_complete(alignment, now_ms)
+
     def _hear(self, barrier: Barrier, now_ms: float) -> tuple[_Alignment | None, list[Effect]]:
         """The alignment that a barrier belongs to; None where its checkpoint has ended here, or is late."""
         checkpoint_id = barrier.checkpoint_id
@@ -251,8 +336,7 @@ class BarrierHandler:
         return alignment, []
 
     def _turn_if_due(self, alignment: _Alignment, now_ms: float) -> list[Effect]:
-        due = alignment.deadline_ms is not None and now_ms >= alignment.deadline_ms
-        if not due or alignment.state is AlignmentState.COLLECTING_UNALIGNED:
+        if not alignment.is_overdue(now_ms):
             return []
         effects = self._turn(alignment, now_ms)
         return effects + self._finish_if_complete(alignment, now_ms)

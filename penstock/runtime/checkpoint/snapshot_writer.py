@@ -201,13 +201,13 @@ class SnapshotWriter:
             floors=capture.time.floors,
             idle=capture.time.idle,
             finished=capture.finished,
-            unaligned=capture.unaligned or any(c.captured for c in capture.outputs),
+            unaligned=capture.cut.unaligned or any(c.captured for c in capture.outputs),
             persisted_bytes=segment.length_bytes - before,
             state_bytes=sum(k.length_bytes for k in capture.keyed),
-            start_delay_ms=capture.start_delay_ms,
-            alignment_ms=capture.alignment_ms,
+            start_delay_ms=capture.cut.start_delay_ms,
+            alignment_ms=capture.cut.alignment_ms,
             sync_ms=capture.sync_ms,
-            async_ms=self._clock.monotonic_ms() - capture.taken_ms,
+            async_ms=self._clock.monotonic_ms() - capture.cut.taken_ms,
         )
 
     def _decline(self, capture: SubtaskCapture, reason: str, detail: str) -> None:

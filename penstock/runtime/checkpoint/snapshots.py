@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from penstock.graph.job_graph import Edge
 from penstock.operators.event_time.clock import SubtaskClock
 from penstock.protocol.channel.ends import Captured
-from penstock.protocol.values.elements import Barrier, SubtaskId
+from penstock.protocol.subtask.capture import Capture
+from penstock.protocol.values.elements import SubtaskId
 from penstock.protocol.values.metadata import ChannelTime, Committable, GroupFloor, OperatorPart, StateRange
 from penstock.runtime.input.layers import Layer
 from penstock.state.backend import StateSnapshot
@@ -50,39 +51,27 @@ class TimeAtSnapshot:
 
 @dataclass
 class SubtaskCapture:
-    """Built by the subtask's thread; belongs to the snapshot writer once it is closed.
+    """A subtask's cut with what the protocol knows nothing of. Built by the subtask's thread; belongs to the snapshot
+    writer once it is closed.
 
-    `applied[edge]` and `emitted[edge]` are in the order of the edge's producers and consumers. `windows_open`: input
-    channels that are still captured. `barriers_missing`: until all barriers are in. `outputs_open`: an aligned barrier
-    that may still turn stands in an output queue.
-    """
+    `applied[edge]` and `emitted[edge]` are in the order of the edge's producers and consumers. `inputs` and `outputs`
+    are complete when it is closed."""
 
     subtask: SubtaskId
-    barrier: Barrier
-    unaligned: bool
-    taken_ms: float
-    start_delay_ms: float
+    cut: Capture
     applied: list[tuple[Edge, list[int]]]
     emitted: list[tuple[Edge, list[int]]]
     layers: list[CapturedLayer]
     time: TimeAtSnapshot
     finished: bool
-    state: StateSnapshot | None
-    parts: list[OperatorPart]
-    committables: list[Committable]
+    state: StateSnapshot | None = None
+    parts: list[OperatorPart] = field(default_factory=list)
+    committables: list[Committable] = field(default_factory=list)
     inputs: list[CapturedChannel] = field(default_factory=list)
     outputs: list[CapturedChannel] = field(default_factory=list)
-    windows_open: set[int] = field(default_factory=set)
-    barriers_missing: bool = True
-    outputs_open: bool = False
-    alignment_ms: float = 0.0
     sync_ms: float = 0.0
     keyed: list[StateRange] = field(default_factory=list)
 
     @property
     def checkpoint_id(self) -> int:
-        return self.barrier.checkpoint_id
-
-    @property
-    def closed(self) -> bool:
-        return not (self.windows_open or self.barriers_missing or self.outputs_open)
+        return self.cut.checkpoint_id

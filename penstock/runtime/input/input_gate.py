@@ -134,6 +134,18 @@ class InputGate:
     def queued_bytes(self) -> int:
         return sum(c.queued_bytes for c in self.channels)
 
+    @property
+    def layers_are_read(self) -> bool:
+        """Whether nothing recovered is left."""
+        return all(layer.read for layer in self.layers)
+
+    def applied_by_edge(self) -> dict[int, int]:
+        """Return how many elements have been applied, by the edge's index, over all its channels."""
+        applied: dict[int, int] = {}
+        for edge, channel in zip(self.edge_of, self.channels, strict=True):
+            applied[edge.index] = applied.get(edge.index, 0) + channel.applied
+        return applied
+
     def poll(self) -> OpenBatch | GateEvent | GateLayerRead | GateBarrier | None:
         """What comes next. A batch stays the next one until all its rows are applied; events and barriers are taken
         with this call. None: nothing has come, or all that has is behind a barrier."""
@@ -160,7 +172,7 @@ class InputGate:
     def poll_barrier(self, past_layers: bool = False) -> GateBarrier | None:
         """A barrier with nothing before it, if there is one; it is taken with this call. `past_layers`: with nothing
         live before it. (What is unread of layers is in every snapshot.)"""
-        if not past_layers and any(not layer.read for layer in self.layers):
+        if not past_layers and not self.layers_are_read:
             return None
         for index, channel in enumerate(self.channels):
             head = channel.head()

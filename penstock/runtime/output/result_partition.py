@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
-import msgspec
 import pyarrow as pa
 
 from penstock.graph.job_graph import Edge
 from penstock.operators.batches import compact, joined, row_type
-from penstock.protocol.channel.ends import Captured, OutputChannel, Overtaken
+from penstock.protocol.channel.ends import OutputChannel
 from penstock.protocol.channel.flow_control import BoundSizer
-from penstock.protocol.values.elements import Barrier, ChannelId, InBandEvent
+from penstock.protocol.values.elements import ChannelId, InBandEvent
 from penstock.protocol.values.frames import (
     FRAME_OVERHEAD_BYTES,
     JOINED_FLUSH_BYTES,
-    AlignedBarrier,
-    CancelBarrier,
     Data,
     Frame,
 )
@@ -31,10 +28,6 @@ _FLUSHES_PER_BOUND = 16
 
 Send = Callable[[int, Frame], None]
 """(slot, frame): by reference to a subtask of our own slot, over a connection to any other."""
-
-Overtaking = tuple[int, int, Captured]
-"""(checkpoint, consumer, what its barrier overtook and we store)"""
-
 
 class ResultPartition:
     """One output edge. `slot` is our own; subtask i of every vertex lives in slot i."""
@@ -52,8 +45,6 @@ class ResultPartition:
         self._sizer = sizer
         self._buffer_timeout_ms = buffer_timeout_ms
         self._monotonic_ms = monotonic_ms
-        self._triggered_ms: dict[int, float] = {}
-        """checkpoint -> when it was triggered, of the aligned barriers that wait in our queues"""
         self.channels = [
             OutputChannel(ChannelId(edge.index, producer, consumer), credit)
             for consumer, credit in zip(edge.consumers_of(producer), initial_credit_bytes, strict=True)
@@ -170,10 +161,9 @@ class ResultPartition:
     def _drain(self, channel: OutputChannel) -> None:
         consumer_slot = channel.id.consumer
         joined_bytes = 2 * self._flush_bytes
-        while (frame := channel.pop(joined_bytes)) is not None:
-            if isinstance(frame, AlignedBarrier):
-                frame = self._aged(frame)
-            elif isinstance(frame, Data):
+        now_ms = self._monotonic_ms()
+        while (frame := channel.pop(now_ms, joined_bytes)) is not None:
+            if isinstance(frame, Data):
                 batch = joined(frame.payload)
                 self.queued_bytes -= frame.size_bytes
                 self.bytes_out += frame.size_bytes
@@ -181,54 +171,6 @@ class ResultPartition:
                 frame = Data(frame.channel, frame.first, frame.rows, frame.size_bytes, payload)
             self._send(consumer_slot, frame)
 
-    # ---- barriers -----------------------------------------------------------------------------------------------
-
-    def send_aligned(self, barrier: Barrier) -> None:
-        """The barrier in its place on every channel; it leaves at once where nothing waits before it. `settle` comes
-        first, here as for `send_urgent`."""
-        assert not self.router.holds
-        self._triggered_ms = {i: at_ms for i, at_ms in self._triggered_ms.items() if self.holds_barrier(i)}
-        self._triggered_ms[barrier.checkpoint_id] = self._monotonic_ms() - barrier.age_ms
-        for channel in self.channels:
-            channel.enqueue_barrier(barrier)
-            self._drain(channel)
-
-    def _aged(self, frame: AlignedBarrier) -> AlignedBarrier:
-        """Add the time that a barrier has waited in our queue to its age, because the alignment timeout counts from
-        the trigger. Without this: the timeout starts again at every vertex whose output queue is full."""
-        age_ms = self._monotonic_ms() - self._triggered_ms[frame.barrier.checkpoint_id]
-        return msgspec.structs.replace(frame, barrier=msgspec.structs.replace(frame.barrier, age_ms=age_ms))
-
-    def holds_barrier(self, checkpoint_id: int) -> bool:
-        return any(c.holds_barrier(checkpoint_id) for c in self.channels)
-
-    def send_urgent(self, barrier: Barrier) -> list[Overtaking]:
-        """The barrier ahead of everything. Returns what it overtook, and what older barriers did that it turned."""
-        assert not self.router.holds
-        return [o for channel in self.channels for o in self._carry_out(channel, channel.overtake(barrier))]
-
-    def turn(self, checkpoint_id: int) -> list[Overtaking]:
-        """The alignment timeout has passed: barriers that still wait here become urgent. As `send_urgent`."""
-        return [o for channel in self.channels for o in self._carry_out(channel, channel.turn(checkpoint_id))]
-
-    def _carry_out(self, channel: OutputChannel, overtaken: list[Overtaken]) -> list[Overtaking]:
-        captured = []
-        for barrier, frame, elements in overtaken:
-            if frame is None:
-                # Our own part is acknowledged; the consumer, which would have to capture, declines.
-                self._send(channel.id.consumer, CancelBarrier(channel.id, barrier.checkpoint_id))
-                continue
-            self._send(channel.id.consumer, frame)
-            captured.append((barrier.checkpoint_id, channel.id.consumer, elements))
-        return captured
-
-    def cancel(self, checkpoint_id: int) -> None:
-        """Tells every consumer that the checkpoint fails; a barrier of it that still waits here does not leave."""
-        for channel in self.channels:
-            channel.drop_barrier(checkpoint_id)
-            self._send(channel.id.consumer, CancelBarrier(channel.id, checkpoint_id))
-
-    def drop_barrier(self, checkpoint_id: int) -> None:
-        """The coordinator ended the checkpoint; consumers hear it from the coordinator, too."""
-        for channel in self.channels:
-            channel.drop_barrier(checkpoint_id)
+    def send_queued(self, position: int) -> None:
+        """Send what may leave of one consumer's queue, at whose end a barrier stands."""
+        self._drain(self.channels[position])

@@ -39,10 +39,9 @@ from penstock.protocol.values.messages import (
 from penstock.protocol.values.metadata import Metadata
 from penstock.runtime.checkpoint.master_store import MasterStore
 from penstock.runtime.checkpoint.snapshot_writer import SnapshotWriter
-from penstock.runtime.input.drain_gate import DrainReleased
 from penstock.runtime.process.ports import DataLinks, Driver, MasterLink
 from penstock.runtime.subtask.subtask_factory import SubtaskFactory
-from penstock.runtime.subtask.subtask_mail import CheckpointOver, Released, Splits, Triggered, Unpark
+from penstock.runtime.subtask.subtask_mail import Unpark
 from penstock.runtime.subtask.subtask_runner import SubtaskRunner, WriterRunner
 from penstock.storage.layout import segment_path
 from penstock.storage.metadata import decode_metadata
@@ -156,12 +155,12 @@ class _Deployment:
     def release(self, message: Release) -> None:
         for vertex, runner in self._by_vertex.items():
             if message.is_last or vertex in message.vertices:
-                runner.subtask_object.mailbox.post(DrainReleased(message.is_last, message.checkpoints))
+                runner.subtask_object.mailbox.post(message)
 
     def trigger(self, message: Trigger) -> None:
         for runner in self.runners:
             if runner.subtask_object.vertex.is_source:
-                runner.subtask_object.mailbox.post(Triggered(message.barrier))
+                runner.subtask_object.mailbox.post(message)
 
     def restore(self) -> None:
         if self.message.restore is not None:
@@ -225,19 +224,19 @@ class Slot:
                     deployment.restore()
             case Run(generation):
                 if deployment := self._of(generation):
-                    deployment.post(Released())
+                    deployment.post(message)
             case Release(generation):
                 if deployment := self._of(generation):
                     deployment.release(message)
             case Trigger(generation):
                 if deployment := self._of(generation):
                     deployment.trigger(message)
-            case CheckpointEnded(generation, checkpoint_id, aborted):
+            case CheckpointEnded(generation):
                 if deployment := self._of(generation):
-                    deployment.post(CheckpointOver(checkpoint_id, aborted))
-            case SplitsAssigned(generation, subtask, splits, no_more):
+                    deployment.post(message)
+            case SplitsAssigned(generation, subtask):
                 if deployment := self._of(generation):
-                    deployment.post_to(SubtaskId(*subtask), Splits(splits, no_more))
+                    deployment.post_to(SubtaskId(*subtask), message)
             case Cancel(generation):
                 self._cancel(Generation(*generation))
             case StoreReply():

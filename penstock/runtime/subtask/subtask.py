@@ -22,20 +22,22 @@ from penstock.operators.columns.columnar_chain import ColumnarChain, Output
 from penstock.operators.event_time.clock import SubtaskClock
 from penstock.operators.rows.chain import Chain, Slice, TakeTimer
 from penstock.protocol.channel.watermark_valve import WatermarkValve
+from penstock.protocol.subtask.drain_gate import DrainGate
+from penstock.protocol.subtask.effects import BarrierReached
+from penstock.protocol.subtask.subtask_machine import SubtaskMachine
 from penstock.protocol.values.elements import WATERMARK_MAX_MS, EndOfData, Generation, InBandEvent, SubtaskId, Watermark
-from penstock.protocol.values.frames import (
-    AlignedBarrier,
-    CancelBarrier,
-    CreditLimit,
-    Data,
-    Event,
-    Frame,
-    UrgentBarrier,
+from penstock.protocol.values.frames import CreditLimit, Data, Frame
+from penstock.protocol.values.messages import (
+    CheckpointEnded,
+    Message,
+    ReachedEndOfData,
+    Run,
+    SplitsAssigned,
+    SplitsRequested,
+    SubtaskStatus,
 )
-from penstock.protocol.values.messages import Message, ReachedEndOfData, SplitsRequested, SubtaskStatus
 from penstock.protocol.values.metadata import ChannelTime, Committable, OperatorPart
 from penstock.runtime.checkpoint.subtask_checkpoints import SubtaskCheckpoints
-from penstock.runtime.input.drain_gate import DrainReleased, SubtaskDraining
 from penstock.runtime.input.input_gate import GateBarrier, GateEvent, GateLayerRead, InputGate, OpenBatch
 from penstock.runtime.input.key_ownership import check_owner
 from penstock.runtime.input.layers import Layer
@@ -47,7 +49,7 @@ from penstock.runtime.subtask.active_clock import ActiveClock
 from penstock.runtime.subtask.parking import Parking
 from penstock.runtime.subtask.running_slice import RunningSlice
 from penstock.runtime.subtask.slice_budget import SliceBudget
-from penstock.runtime.subtask.subtask_mail import CheckpointOver, Released, Splits, StepResult, Triggered, Unpark
+from penstock.runtime.subtask.subtask_mail import StepResult, Unpark
 from penstock.runtime.subtask.subtask_settings import SubtaskSettings
 from penstock.state.backend import StateBackend, StateSnapshot
 
@@ -78,7 +80,8 @@ class Subtask:
         tail = vertex.operators[-1]
         self.output = ChainOutput(tail, partitions, settings.overdraft_bytes_max, clock)
         self.clock = SubtaskClock(self.valve, tail.timestamped, self._emit_event, clock.monotonic_ms)
-        self.draining = SubtaskDraining(id, generation, slot)
+        self.draining = DrainGate(id, generation, slot)
+        self.machine = SubtaskMachine(gate.channels, [c for p in partitions for c in p.channels], self.draining)
         self.backend: StateBackend | None = None
         self.chain: Chain | ColumnarChain = ColumnarChain(vertex, [], clock.monotonic_ms)  # until it is opened
         self.reader: SourceReader | None = None
@@ -131,37 +134,27 @@ class Subtask:
         return StepResult(False, wait_ms, backpressured)
 
     def _take_mail(self) -> None:
-        gate, checkpoints, mailbox = self.gate, self.checkpoints, self.mailbox
+        checkpoints, mailbox = self.checkpoints, self.mailbox
         while mailbox:
             match mailbox.take():
                 case Data() as element:
-                    checkpoints.on_element(gate.index_of[element.channel], element)
+                    checkpoints.handle(element)
                     self.bytes_in += element.size_bytes
-                case Event() as element:
-                    checkpoints.on_element(gate.index_of[element.channel], element)
                 case CreditLimit(channel, limit_bytes):
                     self._partition_of(channel.edge).grant(channel, limit_bytes)
-                case UrgentBarrier() as frame:
-                    checkpoints.on_urgent_barrier(gate.index_of[frame.channel], frame)
-                case AlignedBarrier() as frame:
-                    checkpoints.on_aligned_barrier(gate.index_of[frame.channel], frame)
-                case CancelBarrier(channel, checkpoint_id):
-                    checkpoints.on_cancel(gate.index_of[channel], checkpoint_id)
-                case Triggered(barrier):
-                    checkpoints.on_trigger(barrier)
-                case CheckpointOver(checkpoint_id, aborted):
-                    checkpoints.on_ended(checkpoint_id)
+                case CheckpointEnded(_, checkpoint_id, aborted) as ended:
+                    checkpoints.handle(ended)
                     if not aborted:
                         self.output.on_published(checkpoint_id)
                     self.parking.end(checkpoint_id, self.checkpoints)
                 case Unpark(checkpoint_id):
                     self.parking.end(checkpoint_id, self.checkpoints)
-                case Splits(splits, no_more):
+                case SplitsAssigned(_, _, splits, no_more):
                     self._take_splits(splits, no_more)
-                case Released():
+                case Run():
                     self._running = True
-                case DrainReleased(is_last, pending):
-                    self.draining.on_release(is_last, pending)
+                case decided:  # barriers, triggers, releases, events
+                    checkpoints.handle(decided)
 
     def _partition_of(self, edge: int) -> ResultPartition:
         return next(p for p in self.partitions if p.edge.index == edge)
@@ -256,7 +249,8 @@ class Subtask:
         for partition in self.partitions:
             partition.settle()
         idle = not (self.chain.unfinished or self.clock.time.behind)
-        report = self.draining.report(self.gate, self.partitions, idle)
+        emitted = {partition.edge.index: sum(partition.emitted) for partition in self.partitions}
+        report = self.draining.report(self.gate.applied_by_edge(), emitted, self.gate.layers_are_read, idle)
         if report is not None:
             self._send_message(report)
 
@@ -264,7 +258,7 @@ class Subtask:
         """Barriers need no room, and go on after the end of data."""
         found = self.gate.poll_barrier(past_layers)
         if found is not None:
-            self.checkpoints.on_barrier_reached(found.channel, found.frame.barrier)
+            self.checkpoints.handle(BarrierReached(found.channel, found.frame.barrier))
         return found is not None
 
     def _take_input(self) -> float | None:
@@ -272,7 +266,7 @@ class Subtask:
         if found is None:
             return None
         if isinstance(found, GateBarrier):
-            self.checkpoints.on_barrier_reached(found.channel, found.frame.barrier)
+            self.checkpoints.handle(BarrierReached(found.channel, found.frame.barrier))
         elif isinstance(found, GateEvent):
             self._on_event(found)
         elif isinstance(found, GateLayerRead):

@@ -70,12 +70,12 @@ class SubtaskFactory:
         )  # fmt: skip
         mail = self._writer.mailbox
         subtask.checkpoints = SubtaskCheckpoints(
-            subtask.id, subtask, gate, partitions, self._clock,
+            subtask.id, subtask.machine, subtask, gate, partitions, self._clock,
             taken=lambda capture: mail.post(Taken(capture)),
             closed=lambda capture: mail.post(Closed(capture)),
             ended=lambda checkpoint_id: mail.post(Ended(checkpoint_id)),
             declined=lambda checkpoint_id, reason: self._decline(subtask.id, checkpoint_id, reason),
-            granted=lambda credit: self._send_frame(credit.channel.producer, credit),
+            send_frame=self._send_frame,
         )  # fmt: skip
         return subtask
 

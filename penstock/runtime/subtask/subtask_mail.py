@@ -1,4 +1,4 @@
-"""What arrives in a subtask's mailbox beside frames, and what a step says of itself."""
+"""Names what arrives in a subtask's mailbox beside frames and the JobMaster's messages, and what a step returns."""
 
 from __future__ import annotations
 
@@ -6,30 +6,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from penstock.protocol.values.elements import Barrier
-
-
-class Triggered(msgspec.Struct, frozen=True):
-    barrier: Barrier
-
-
-class CheckpointOver(msgspec.Struct, frozen=True):
-    """`aborted` False: it is canonical."""
-
-    checkpoint_id: int
-    aborted: bool
-
-
-class Splits(msgspec.Struct, frozen=True):
-    splits: list[bytes]
-    no_more: bool
-
-
-class Released(msgspec.Struct, frozen=True):
-    """The generation runs: user code may be called."""
-
 
 class Unpark(msgspec.Struct, frozen=True):
+    """The slot's snapshot writer needs the interpreter for itself no more."""
+
     checkpoint_id: int
 
 

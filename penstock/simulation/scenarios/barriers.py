@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.protocol.values import failure_reasons
 from penstock.protocol.values.frames import AlignedBarrier, CancelBarrier, UrgentBarrier
 from penstock.protocol.values.messages import CheckpointEnded
 from penstock.simulation.faults import FaultPlan
@@ -91,16 +90,10 @@ class CancelOvertakesAlignedBarriers(Scenario):
 
     @staticmethod
     def _decline(endpoint: Any, frame: AlignedBarrier) -> None:
-        """As a subtask does that is not ready: the handler declines, and its effects are carried out."""
+        """The producer takes back what it has just sent: the subtask declines, and tells its own consumers."""
         deployment = endpoint.listener._deployment
-        edge = deployment._edges[frame.channel.edge] if deployment is not None else None
-        if edge is not None:
-            checkpoints = deployment._by_vertex[edge.target].subtask_object.checkpoints
-            checkpoint_id = frame.barrier.checkpoint_id
-            if checkpoint_id not in checkpoints._handler._ended:
-                checkpoints._carry_out(
-                    checkpoints._handler._decline(checkpoint_id, failure_reasons.DECLINED_TASK_NOT_READY)
-                )
+        if deployment is not None:
+            deployment.deliver(CancelBarrier(frame.channel, frame.barrier.checkpoint_id))
 
 
 class SegmentCannotBeWritten(Scenario):

@@ -35,7 +35,7 @@ from penstock.protocol.subtask.barrier_handler import BarrierHandler, Declined, 
 from penstock.protocol.values import failure_reasons as reasons
 from penstock.protocol.values.elements import Barrier, ChannelId
 from penstock.protocol.values.frames import AlignedBarrier, CancelBarrier, Data, UrgentBarrier
-from tests.unit.protocol.bare_subtask import BareSubtask, SetClock
+from tests.unit.protocol.driven_subtask import DrivenSubtask, SetClock
 
 _WORD = re.compile(r"([BUC])\((\d+),(\d+)\)|b(\d+)|X(\d+)|late(\d+):(\d+)|\+(\d+)|(hold)|(go)")
 
@@ -49,7 +49,7 @@ class Play:
 
     def __post_init__(self) -> None:
         self.ids = [ChannelId(0, p, 0) for p in range(self.channels)]
-        self.subtask = BareSubtask(self.ids, [], self.clock)
+        self.subtask = DrivenSubtask(self.ids, [], self.clock)
         self.sent = [0] * self.channels
         self.on_the_way: list[list[Data]] = [[] for _ in self.ids]
         self.rows = 0
@@ -205,7 +205,7 @@ def test_cancels(channels: int, script: str, log: str, differs: str) -> None:
     played = play(channels, script)
     assert played.log == log, differs
     assert played.subtask.blocked == set()
-    pending = set(played.subtask.handler.pending)
+    pending = set(played.subtask.pending)
     assert pending.isdisjoint(played.reasons)
 
 

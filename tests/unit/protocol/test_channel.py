@@ -42,21 +42,21 @@ def test_elements_are_numbered_when_they_are_queued() -> None:
     out.enqueue_event(Watermark(7))
     out.enqueue_rows(2, 100, "b")
     assert out.emitted == 6 and out.handed == 0
-    assert out.pop() == Data(CHANNEL, 0, 3, 100, ["a"])
+    assert out.pop(0.0) == Data(CHANNEL, 0, 3, 100, ["a"])
     assert out.handed == 3
-    assert out.pop() == Event(CHANNEL, 3, Watermark(7))
-    assert out.pop() == Data(CHANNEL, 4, 2, 100, ["b"])
-    assert out.handed == 6 and out.pop() is None and out.queued_bytes == 0
+    assert out.pop(0.0) == Event(CHANNEL, 3, Watermark(7))
+    assert out.pop(0.0) == Data(CHANNEL, 4, 2, 100, ["b"])
+    assert out.handed == 6 and out.pop(0.0) is None and out.queued_bytes == 0
 
 
 def test_small_neighbours_leave_as_one_frame_up_to_its_size() -> None:
     out = outlet()
     for i in range(5):
         out.enqueue_rows(1, JOINED_FRAME_BYTES // 2, i)
-    assert [out.pop().payload for _ in range(3)] == [[0, 1], [2, 3], [4]]
+    assert [out.pop(0.0).payload for _ in range(3)] == [[0, 1], [2, 3], [4]]
     out.enqueue_rows(1, 10 * JOINED_FRAME_BYTES, "large")
     out.enqueue_rows(1, 1, "small")
-    assert [out.pop().payload for _ in range(2)] == [["large"], ["small"]], "a large one leaves alone, never split"
+    assert [out.pop(0.0).payload for _ in range(2)] == [["large"], ["small"]], "a large one leaves alone, never split"
 
 
 def test_an_unaligned_barrier_overtakes_the_queue_and_all_of_it_is_captured() -> None:
@@ -69,14 +69,15 @@ def test_an_unaligned_barrier_overtakes_the_queue_and_all_of_it_is_captured() ->
     ((barrier, frame, captured),) = out.overtake(Barrier(1, 0))
     assert frame == UrgentBarrier(CHANNEL, 8, 0, Barrier(1, 0)) and barrier.checkpoint_id == 1
     assert summary(captured) == [(0, 1), (1, 2), (3, -1), (4, 4)]
-    assert [type(f).__name__ for f in iter(out.pop, None)] == ["Data", "Event", "Data"], "the queue is as it was"
+    left = [type(f).__name__ for f in iter(lambda: out.pop(0.0), None)]
+    assert left == ["Data", "Event", "Data"], "the queue is as it was"
 
 
 def test_what_was_handed_over_is_left_to_the_consumer() -> None:
     """The connection has taken [0, 2): the barrier says so, and only the rest is captured here."""
     out = outlet()
     out.enqueue_rows(2, 100, "a")
-    out.pop()
+    out.pop(0.0)
     out.enqueue_rows(3, 100, "b")
     ((_, frame, captured),) = out.overtake(Barrier(1, 0))
     assert (frame.emitted, frame.handed) == (5, 2)
@@ -87,14 +88,14 @@ def test_an_aligned_barrier_leaves_in_its_place_without_credit() -> None:
     """testConsumeTimeoutableCheckpointBarrierQuickly."""
     out = outlet()
     out.enqueue_rows(3, 100, "a")
-    out.enqueue_barrier(Barrier(1, 100))
+    out.enqueue_barrier(Barrier(1, 100), 0.0)
     out.enqueue_rows(1, 100, "b")
     assert out.holds_barrier(1) and not out.holds_barrier(2)
-    assert isinstance(out.pop(), Data)
-    assert out.pop() == AlignedBarrier(CHANNEL, 3, Barrier(1, 100))
+    assert isinstance(out.pop(0.0), Data)
+    assert out.pop(0.0) == AlignedBarrier(CHANNEL, 3, Barrier(1, 100))
     assert not out.holds_barrier(1)
     assert out.turn(1) == [], "its deadline comes too late, and finds nothing to turn"
-    assert out.pop() == Data(CHANNEL, 3, 1, 100, ["b"]), "data behind it does not wait here"
+    assert out.pop(0.0) == Data(CHANNEL, 3, 1, 100, ["b"]), "data behind it does not wait here"
 
 
 def test_a_timed_out_barrier_captures_what_stands_before_it_and_no_more() -> None:
@@ -102,12 +103,12 @@ def test_a_timed_out_barrier_captures_what_stands_before_it_and_no_more() -> Non
     out = outlet()
     out.enqueue_rows(1, 100, "a")
     out.enqueue_rows(1, 100, "b")
-    out.enqueue_barrier(Barrier(1, 100))
+    out.enqueue_barrier(Barrier(1, 100), 0.0)
     out.enqueue_rows(5, 100, "after")
     ((_, frame, captured),) = out.turn(1)
     assert frame == UrgentBarrier(CHANNEL, 2, 0, Barrier(1, 100)), "its cut is its place"
     assert summary(captured) == [(0, 1), (1, 1)]
-    assert out.pop() == Data(CHANNEL, 0, 7, 300, ["a", "b", "after"]), "the rows leave once"
+    assert out.pop(0.0) == Data(CHANNEL, 0, 7, 300, ["a", "b", "after"]), "the rows leave once"
     assert out.turn(1) == []
 
 
@@ -115,7 +116,7 @@ def test_turning_one_turns_older_ones_first_and_leaves_newer_ones() -> None:
     out = outlet()
     for checkpoint_id in (1, 2, 3):
         out.enqueue_rows(1, 100, "x")
-        out.enqueue_barrier(Barrier(checkpoint_id, 100))
+        out.enqueue_barrier(Barrier(checkpoint_id, 100), 0.0)
     turned = out.turn(2)
     assert [(t.barrier.checkpoint_id, t.frame.emitted, summary(t.captured)) for t in turned] == [
         (1, 1, [(0, 1)]), (2, 2, [(0, 1), (1, 1)]),
@@ -128,7 +129,7 @@ def test_turning_one_turns_older_ones_first_and_leaves_newer_ones() -> None:
 def test_a_purely_aligned_barrier_is_not_turned_but_refused() -> None:
     out = outlet()
     out.enqueue_rows(1, 100, "x")
-    out.enqueue_barrier(Barrier(1, None))
+    out.enqueue_barrier(Barrier(1, None), 0.0)
     refused, urgent = out.overtake(Barrier(2, 0))
     assert refused.frame is None and not refused.captured
     assert urgent.barrier.checkpoint_id == 2 and summary(urgent.captured) == [(0, 1)]
@@ -136,12 +137,12 @@ def test_a_purely_aligned_barrier_is_not_turned_but_refused() -> None:
 
 def test_barriers_never_pass_each_other_and_come_once() -> None:
     out = outlet()
-    out.enqueue_barrier(Barrier(2, 100))
+    out.enqueue_barrier(Barrier(2, 100), 0.0)
     for checkpoint_id in (1, 2):
         with pytest.raises(ProtocolError, match="behind a newer or equal one"):
-            out.enqueue_barrier(Barrier(checkpoint_id, 100))
+            out.enqueue_barrier(Barrier(checkpoint_id, 100), 0.0)
     assert out.drop_barrier(2) and not out.drop_barrier(2)
-    assert out.pop() is None
+    assert out.pop(0.0) is None
 
 
 def test_priority_on_an_empty_queue_captures_nothing() -> None:
@@ -173,7 +174,7 @@ def test_a_watermark_that_a_snapshot_has_fixed_keeps_its_value() -> None:
     assert [e.event.timestamp_ms for e in out.queue] == [1, 5]
     turned = outlet()
     turned.enqueue_event(Watermark(1))
-    turned.enqueue_barrier(Barrier(1, 100))
+    turned.enqueue_barrier(Barrier(1, 100), 0.0)
     turned.turn(1)
     turned.enqueue_event(Watermark(5))
     assert [e.event.timestamp_ms for e in turned.queue] == [1, 5]
@@ -184,16 +185,16 @@ def test_one_frame_leaves_while_any_credit_is_left_and_events_and_barriers_need_
     out.enqueue_rows(1, 50_000, "large")
     out.enqueue_rows(1, 50_000, "next")
     out.enqueue_event(EndOfData())
-    assert out.pop().payload == ["large"]
-    assert out.pop() is None
+    assert out.pop(0.0).payload == ["large"]
+    assert out.pop(0.0) is None
     out.grant(50_000)
-    assert out.pop() is None, "all of that has been used already"
+    assert out.pop(0.0) is None, "all of that has been used already"
     out.grant(40_000)
     out.grant(50_001)
-    assert out.pop().payload == ["next"], "an old limit that comes late changes nothing"
-    assert isinstance(out.pop(), Event)
-    out.enqueue_barrier(Barrier(1, None))
-    assert isinstance(out.pop(), AlignedBarrier)
+    assert out.pop(0.0).payload == ["next"], "an old limit that comes late changes nothing"
+    assert isinstance(out.pop(0.0), Event)
+    out.enqueue_barrier(Barrier(1, None), 0.0)
+    assert isinstance(out.pop(0.0), AlignedBarrier)
 
 
 # ---- the consumer's end -----------------------------------------------------------------------------------------

@@ -26,20 +26,22 @@ from penstock.protocol.checkpoint.coordinator import PublishCheckpoint
 from penstock.protocol.values.elements import Barrier, Generation, SubtaskId
 from penstock.protocol.values.frames import CreditLimit, Data, Frame
 from penstock.protocol.values.messages import (
+    CheckpointEnded,
     Decline,
     DrainReport,
     Message,
     ReachedEndOfData,
     Release,
+    Run,
     SlotAck,
+    SplitsAssigned,
     SplitsRequested,
+    Trigger,
 )
 from penstock.protocol.values.metadata import EnumeratorState, Metadata
 from penstock.runtime.checkpoint.snapshot_writer import SnapshotWriter
-from penstock.runtime.input.drain_gate import DrainReleased
 from penstock.runtime.subtask.subtask import Subtask
 from penstock.runtime.subtask.subtask_factory import SubtaskFactory
-from penstock.runtime.subtask.subtask_mail import CheckpointOver, Released, Splits, Triggered
 from penstock.storage.memory import MemoryStore
 from tests.unit.protocol.wire import Wire
 
@@ -123,7 +125,7 @@ class SmallJob:
         for subtask in self.subtasks.values():
             self._factories[subtask.id.subtask].open(subtask, self.restored, self.store)
         for subtask in self.subtasks.values():
-            subtask.mailbox.post(Released())
+            subtask.mailbox.post(Run(self.generation))
         self.drain.begin()
 
     def _factory(self, plan: DeploymentPlan, slot: int) -> SubtaskFactory:
@@ -193,7 +195,7 @@ class SmallJob:
         assert isinstance(release, Release)
         for subtask in self.subtasks.values():
             if release.is_last or subtask.id.vertex in release.vertices:
-                subtask.mailbox.post(DrainReleased(release.is_last, release.checkpoints))
+                subtask.mailbox.post(release)
 
     def hear_reports(self) -> bool:
         if not self._reports:
@@ -206,7 +208,8 @@ class SmallJob:
             return False
         subtask = self._waiting.popleft()
         found = self._enumerators[subtask.vertex].next_splits(subtask.subtask)
-        self.subtasks[subtask].mailbox.post(Splits(found or [], found is None))
+        answer = SplitsAssigned(self.generation, subtask, found or [], found is None)
+        self.subtasks[subtask].mailbox.post(answer)
         return True
 
     def trigger(self, checkpoint_id: int, alignment_timeout_ms: int | None) -> None:
@@ -219,12 +222,12 @@ class SmallJob:
         ]
         for subtask in self.subtasks.values():
             if subtask.vertex.is_source:
-                subtask.mailbox.post(Triggered(barrier))
+                subtask.mailbox.post(Trigger(self.generation, barrier))
 
     def end(self, checkpoint_id: int, aborted: bool) -> None:
         self._pending.discard(checkpoint_id)
         for subtask in self.subtasks.values():
-            subtask.mailbox.post(CheckpointOver(checkpoint_id, aborted))
+            subtask.mailbox.post(CheckpointEnded(self.generation, checkpoint_id, aborted))
 
     def is_acknowledged(self, checkpoint_id: int) -> bool:
         return len(self.acks.get(checkpoint_id, {})) == self.graph.slots

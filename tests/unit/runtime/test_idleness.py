@@ -18,8 +18,8 @@ from penstock.datastream.connectors.splits import FixedSplitEnumerator
 from penstock.operators.event_time.idleness import NEVER_MS, IdleTimers
 from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
 from penstock.protocol.restore.rescale import edges_in_flight
+from penstock.protocol.subtask.drain_gate import DrainGate
 from penstock.protocol.values.elements import WATERMARK_MAX_MS
-from penstock.runtime.input.drain_gate import SubtaskDraining
 from tests.unit.runtime.small_job import CommittedRows, SmallJob, graph_of
 from tests.unit.runtime.test_event_time_jobs import FREQUENT
 from tests.unit.runtime.test_rescaled_jobs import TIMEOUTS, Cascade
@@ -239,14 +239,14 @@ def test_idle_timers_start_when_draining_is_over(monkeypatch: pytest.MonkeyPatch
     assert cascade.restored is not None and edges_in_flight(cascade.restored)
     job = cascade.start(3)
     idle_at_release: list[bool] = []
-    on_release = SubtaskDraining.on_release
+    on_release = DrainGate.on_release
 
-    def released(self: SubtaskDraining, is_last: bool, checkpoints: Any) -> None:
+    def released(self: DrainGate, is_last: bool, checkpoints: Any) -> None:
         on_release(self, is_last, checkpoints)
         if is_last:
             idle_at_release.append(True)
 
-    monkeypatch.setattr(SubtaskDraining, "on_release", released)
+    monkeypatch.setattr(DrainGate, "on_release", released)
     while not idle_at_release:
         job.once()
         job.clock.now_ms += 5 * TIMEOUT_MS  # draining is slow

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
 from penstock.common.types import Types
 from penstock.graph.job_graph import Edge
 from penstock.graph.logical import Partitioner, PartitionerKind
 from penstock.operators.batches import as_batch
+from penstock.protocol.channel.ends import InputChannel
 from penstock.protocol.channel.flow_control import BoundSizer
-from penstock.protocol.values.elements import Barrier, EndOfData
+from penstock.protocol.subtask.capture import Capture
+from penstock.protocol.subtask.drain_gate import DrainGate
+from penstock.protocol.subtask.effects import (
+    CloseCapture,
+    FinishRow,
+    OutputsSent,
+    RowFinished,
+    SendFrame,
+    SendQueued,
+    TimePassed,
+)
+from penstock.protocol.subtask.subtask_machine import SubtaskMachine
+from penstock.protocol.values.elements import Barrier, ChannelId, EndOfData, Generation, SubtaskId
 from penstock.protocol.values.frames import (
     FRAME_OVERHEAD_BYTES,
     JOINED_FLUSH_BYTES,
@@ -23,6 +36,7 @@ from penstock.protocol.values.frames import (
     Frame,
     UrgentBarrier,
 )
+from penstock.protocol.values.messages import CheckpointEnded, Trigger
 from penstock.runtime.output.result_partition import ResultPartition
 from penstock.runtime.output.routing import Routed, Router, create_router
 
@@ -35,7 +49,7 @@ class Outputs:
 
     def __init__(
         self, consumers: int = 1, kind: PartitionerKind = PartitionerKind.REBALANCE, credit_bytes: int = 1 << 30,
-        buffer_timeout_ms: float = TIMEOUT_MS,
+        buffer_timeout_ms: float = TIMEOUT_MS, has_input: bool = False,
     ) -> None:  # fmt: skip
         edge = Edge(0, "a-b-0-0", 0, 1, 0, Partitioner(kind), Types.LONG(), 1, consumers)
         self.sent: list[tuple[int, Frame]] = []
@@ -45,10 +59,34 @@ class Outputs:
             BoundSizer(QUEUE_BYTES, QUEUE_BYTES, 0), [credit_bytes] * consumers, buffer_timeout_ms,
             lambda: self.now_ms,
         )  # fmt: skip
+        self.input = InputChannel(ChannelId(1, 0, 0), 1 << 30)
+        gate = DrainGate(SubtaskId(0, 0), Generation(1, 1), 0)
+        self.machine = SubtaskMachine([self.input] if has_input else [], self.partition.channels, gate)
 
     def emit(self, rows: list[int], now_ms: float = 0.0) -> None:
         batch = pa.RecordBatch.from_arrays(Types.LONG().encode(rows), schema=Types.LONG().schema)
         self.partition.emit(batch, rows, now_ms, batch.nbytes)
+
+    def handle(self, event: Any) -> list[Capture]:
+        """Tell the subtask's machine of an event, and carry out what it decides. Return what is closed."""
+        closed: list[Capture] = []
+        waiting = deque(self.machine.handle(event, self.now_ms))
+        while waiting:
+            match waiting.popleft():
+                case FinishRow():
+                    self.partition.settle()
+                    waiting.extend(self.machine.handle(RowFinished(), self.now_ms))
+                case SendFrame(frame):
+                    self.sent.append((frame.channel.consumer, frame))
+                case SendQueued(position):
+                    self.partition.send_queued(position)
+                case CloseCapture(capture):
+                    closed.append(capture)
+        return closed
+
+    def trigger(self, barrier: Barrier) -> list[Capture]:
+        closed = self.handle(Trigger(Generation(1, 1), barrier))
+        return [*closed, *self.handle(OutputsSent())]
 
     def taken(self) -> list[Any]:
         """What has been sent since the last look: rows as lists, other frames by the names of their classes."""
@@ -196,16 +234,12 @@ def test_held_rows_leave_before_an_event() -> None:
     assert outputs.taken() == [[1], "Event"]
 
 
-def test_held_rows_count_as_emitted_once_they_are_settled_and_no_barrier_passes_before() -> None:
+def test_held_rows_are_emitted_before_the_cut() -> None:
     outputs = holding()
     outputs.emit([1, 2])
     assert outputs.partition.emitted == [0]
-    for send in (outputs.partition.send_aligned, outputs.partition.send_urgent):
-        with pytest.raises(AssertionError):
-            send(Barrier(1, None))
-    outputs.partition.settle()
-    assert outputs.partition.emitted == [2]
-    outputs.partition.send_aligned(Barrier(1, None))
+    (closed,) = outputs.trigger(Barrier(1, None))
+    assert closed.emitted == [2]
     assert outputs.taken() == [[1, 2], "AlignedBarrier"]
 
 
@@ -231,9 +265,9 @@ def test_an_event_waits_behind_rows_without_credit() -> None:
 def test_an_aligned_barrier_leaves_at_once_with_the_rows_before_it() -> None:
     outputs = Outputs(2)
     outputs.emit([1, 2])
-    outputs.partition.send_aligned(Barrier(1, None))
+    (closed,) = outputs.trigger(Barrier(1, None))
     assert outputs.taken() == [[1], "AlignedBarrier", [2], "AlignedBarrier"]
-    assert not outputs.partition.holds_barrier(1)
+    assert closed.outputs == []
 
 
 def test_an_aligned_barrier_grows_older_while_it_waits_for_credit() -> None:
@@ -241,7 +275,7 @@ def test_an_aligned_barrier_grows_older_while_it_waits_for_credit() -> None:
     outputs = Outputs(credit_bytes=0)
     outputs.now_ms = 1_000.0
     outputs.emit([1, 2])
-    outputs.partition.send_aligned(Barrier(1, 100, age_ms=30.0))
+    outputs.trigger(Barrier(1, 100, age_ms=30.0))
     outputs.now_ms = 1_050.0
     outputs.partition.grant(outputs.partition.channels[0].id, 1 << 20)
     barrier = outputs.sent[-1][1]
@@ -251,55 +285,55 @@ def test_an_aligned_barrier_grows_older_while_it_waits_for_credit() -> None:
 def test_an_aligned_barrier_behind_rows_without_credit_turns_when_its_time_is_up() -> None:
     outputs = Outputs(2, credit_bytes=0)
     outputs.emit([1, 2, 3, 4])
-    outputs.partition.send_aligned(Barrier(1, 100))
+    assert outputs.trigger(Barrier(1, 100)) == []
     outputs.emit([5, 6])
-    assert outputs.partition.holds_barrier(1)
-    captured = outputs.partition.turn(1)
-    assert [(i, consumer, [(r.first, r.rows) for r in c.rows]) for i, consumer, c in captured] == [
-        (1, 0, [(0, 2)]), (1, 1, [(0, 2)]),
-    ]  # fmt: skip
+    assert outputs.machine.next_deadline_ms() == 100.0
+    outputs.now_ms = 100.0
+    (closed,) = outputs.handle(TimePassed())
+    assert [(at, [(r.first, r.rows) for r in c.rows]) for at, c in closed.outputs] == [(0, [(0, 2)]), (1, [(0, 2)])]
     frames = [frame for _, frame in outputs.sent]
-    assert all(isinstance(f, UrgentBarrier) and (f.emitted, f.handed) == (2, 0) for f in frames)
-    assert not outputs.partition.holds_barrier(1) and outputs.partition.turn(1) == []
+    assert all(isinstance(f, UrgentBarrier) and (f.emitted, f.handed) == (2, 0) for f in frames) and len(frames) == 2
+    assert outputs.machine.next_deadline_ms() is None and outputs.handle(TimePassed()) == []
 
 
 def test_an_urgent_barrier_goes_to_everybody_at_once() -> None:
     outputs = Outputs(3, PartitionerKind.BROADCAST, credit_bytes=0)
     outputs.emit([1, 2])
-    captured = outputs.partition.send_urgent(Barrier(4, 0))
-    assert [(i, consumer) for i, consumer, _ in captured] == [(4, 0), (4, 1), (4, 2)]
+    (closed,) = outputs.trigger(Barrier(4, 0))
+    assert [at for at, _ in closed.outputs] == [0, 1, 2] and closed.emitted == [2, 2, 2]
     assert outputs.taken() == ["UrgentBarrier"] * 3
-    assert outputs.partition.emitted == [2, 2, 2]
 
 
 def test_a_purely_aligned_barrier_that_is_overtaken_is_cancelled_where_it_waits() -> None:
     outputs = Outputs(2, credit_bytes=0)
     outputs.emit([1])
-    outputs.partition.send_aligned(Barrier(1, None))
+    assert len(outputs.trigger(Barrier(1, None))) == 1
     assert outputs.taken() == ["AlignedBarrier"], "nothing waits before it on the second channel"
-    captured = outputs.partition.send_urgent(Barrier(2, 0))
-    assert [(i, consumer, bool(c)) for i, consumer, c in captured] == [(2, 0, True), (2, 1, False)]
+    (closed,) = outputs.trigger(Barrier(2, 0))
+    assert [at for at, _ in closed.outputs] == [0], "nothing is in flight on the second channel"
     assert outputs.taken() == ["CancelBarrier", "UrgentBarrier", "UrgentBarrier"]
 
 
-@pytest.mark.parametrize("sends", [True, False])
-def test_a_cancelled_barrier_leaves_the_queue(sends: bool) -> None:
+def test_a_barrier_of_a_checkpoint_that_is_over_leaves_the_queue() -> None:
     outputs = Outputs(credit_bytes=0)
     outputs.emit([1])
-    outputs.partition.send_aligned(Barrier(1, 100))
-    if sends:
-        outputs.partition.cancel(1)
-    else:
-        outputs.partition.drop_barrier(1)
-    assert not outputs.partition.holds_barrier(1)
-    assert outputs.taken() == (["CancelBarrier"] if sends else [])
+    outputs.trigger(Barrier(1, 100))
+    outputs.handle(CheckpointEnded(Generation(1, 1), 1, True))
+    assert not outputs.partition.channels[0].holds_barrier(1)
+    assert outputs.taken() == []
+
+
+def test_a_declined_checkpoint_is_cancelled_at_every_consumer() -> None:
+    outputs = Outputs(2, has_input=True)
+    outputs.handle(CancelBarrier(outputs.input.id, 2))
+    assert [(slot, frame.channel.consumer) for slot, frame in outputs.sent] == [(0, 0), (1, 1)]
+    assert outputs.taken() == ["CancelBarrier", "CancelBarrier"]
 
 
 def test_frames_are_what_their_channels_say() -> None:
     outputs = Outputs(2)
     outputs.emit([1, 2])
-    outputs.partition.send_aligned(Barrier(1, None))
-    outputs.partition.cancel(2)
+    outputs.trigger(Barrier(1, None))
     for slot, frame in outputs.sent:
-        assert isinstance(frame, (Data, Event, AlignedBarrier, CancelBarrier))
+        assert isinstance(frame, (Data, Event, AlignedBarrier))
         assert (frame.channel.producer, frame.channel.consumer) == (0, slot)

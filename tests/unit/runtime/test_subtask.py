@@ -13,12 +13,14 @@ from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors.number_seq import NumberSequenceSource
 from penstock.graph.job_graph import JobGraph
-from penstock.protocol.values.elements import Barrier, SubtaskId
+from penstock.protocol.values.elements import Barrier, Generation, SubtaskId
 from penstock.protocol.values.frames import AlignedBarrier, Data
+from penstock.protocol.values.messages import CheckpointEnded, Trigger
 from penstock.runtime.subtask.subtask import Subtask
-from penstock.runtime.subtask.subtask_mail import CheckpointOver, Triggered, Unpark
+from penstock.runtime.subtask.subtask_mail import Unpark
 from tests.unit.runtime.small_job import CommittedRows, ManualClock, SmallJob, graph_of
 
+GENERATION = Generation(1, 0)
 FIXED_BOUNDS = {"penstock.network.bound-target": "0 ms", "penstock.network.bound-bytes-min": "16 kb"}
 
 
@@ -83,10 +85,10 @@ def test_an_aligned_barrier_at_the_head_of_a_queue_needs_no_room() -> None:
     middle.mailbox.post(AlignedBarrier(into.id, into.received, Barrier(1, 1_000)))
     middle.mailbox.post(Data(into.id, into.received, 1, 520, row))
     assert middle.step(job.clock.now_ms).worked
-    assert middle.partitions[0].holds_barrier(1)
+    assert middle.partitions[0].channels[0].holds_barrier(1)
     assert not middle.step(job.clock.now_ms).worked, "the row behind it waits for room"
     middle.step(job.clock.now_ms + 1_001)
-    assert not middle.partitions[0].holds_barrier(1)
+    assert not middle.partitions[0].channels[0].holds_barrier(1)
 
 
 # ---- the cost of a row ----------------------------------------------------------------------------------------------
@@ -146,7 +148,7 @@ def parked_job() -> tuple[SmallJob, Subtask]:
 def test_a_subtask_rests_after_an_unaligned_snapshot_until_it_is_written() -> None:
     job, source = parked_job()
     before = source.rows_in
-    source.mailbox.post(Triggered(Barrier(1, 0)))
+    source.mailbox.post(Trigger(GENERATION, Barrier(1, 0)))
     result = source.step(job.clock.now_ms)
     assert not result.worked and result.wait_ms == 20.0
     assert source.step(job.clock.now_ms + 5).wait_ms == 15.0
@@ -157,7 +159,7 @@ def test_a_subtask_rests_after_an_unaligned_snapshot_until_it_is_written() -> No
 
 def test_a_subtask_rests_for_its_limit_at_most() -> None:
     job, source = parked_job()
-    source.mailbox.post(Triggered(Barrier(1, 0)))
+    source.mailbox.post(Trigger(GENERATION, Barrier(1, 0)))
     assert not source.step(job.clock.now_ms).worked
     assert source.step(job.clock.now_ms + 20).worked
 
@@ -166,35 +168,35 @@ def test_rests_in_vain_become_rare() -> None:
     job, source = parked_job()
     rested = []
     for checkpoint_id in range(1, 12):
-        source.mailbox.post(Triggered(Barrier(checkpoint_id, 0)))
+        source.mailbox.post(Trigger(GENERATION, Barrier(checkpoint_id, 0)))
         source.step(job.clock.now_ms)
         rested.append(source.parking.left_ms(job.clock.now_ms) is not None)
         source.step(job.clock.now_ms + 20)
-        source.mailbox.post(CheckpointOver(checkpoint_id, aborted=True))
+        source.mailbox.post(CheckpointEnded(GENERATION, checkpoint_id, aborted=True))
         job.clock.now_ms += 30
     assert [i for i, yes in enumerate(rested) if yes] == [0, 2, 5, 10], "one is skipped, then two, then four"
 
 
 def test_an_aligned_snapshot_rests_nobody() -> None:
     job, source = parked_job()
-    source.mailbox.post(Triggered(Barrier(1, None)))
+    source.mailbox.post(Trigger(GENERATION, Barrier(1, None)))
     assert source.step(job.clock.now_ms).worked
 
 
-@pytest.mark.parametrize("wake_up", [Unpark(1), CheckpointOver(1, True)])
+@pytest.mark.parametrize("wake_up", [Unpark(1), CheckpointEnded(GENERATION, 1, True)])
 def test_what_is_written_before_the_subtask_rests_does_not_make_it_rest(wake_up: Any) -> None:
     """The writer was faster than the rest of the mail."""
     job, source = parked_job()
-    source.mailbox.post(Triggered(Barrier(1, 0)))
+    source.mailbox.post(Trigger(GENERATION, Barrier(1, 0)))
     source.mailbox.post(wake_up)
     assert source.step(job.clock.now_ms).worked
 
 
 def test_mail_is_handled_while_the_subtask_rests() -> None:
     job, source = parked_job()
-    source.mailbox.post(Triggered(Barrier(1, 0)))
+    source.mailbox.post(Trigger(GENERATION, Barrier(1, 0)))
     source.step(job.clock.now_ms)
-    source.mailbox.post(Triggered(Barrier(2, 0)))
+    source.mailbox.post(Trigger(GENERATION, Barrier(2, 0)))
     assert not source.step(job.clock.now_ms + 1).worked
     job.writers[0].step()
     assert job.subtasks[SubtaskId(1, 0)].mailbox

@@ -1,22 +1,18 @@
-"""A subtask's side of draining: held until it is released, then read what was recovered, then as always.
+"""Holds a subtask while its job drains: held until it is released, then it reads what was recovered, then as always.
 
 A held subtask handles mail and barriers, aligned ones with nothing live before them too, and nothing else: it consumes
 no element, reads no source, fires no timer and sends no watermark. A release is followed only when every checkpoint
 that it names has ended here (in a snapshot, a decline or a cancel): whatever the subtask does from then on is in none
-of them. What decides about releases is `penstock.protocol.restore.drain_phases`.
+of them. `penstock.protocol.restore.drain_phases` decides about releases.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from enum import IntEnum
-from typing import Protocol
 
-from penstock.protocol.channel.ends import InputChannel
 from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.messages import DrainReport
-from penstock.runtime.input.layers import Layer
 
 
 class Stage(IntEnum):
@@ -25,39 +21,7 @@ class Stage(IntEnum):
     OVER = 2
 
 
-@dataclass(frozen=True)
-class DrainReleased:
-    """Mail of a subtask; see `penstock.protocol.values.messages.Release`."""
-
-    is_last: bool
-    checkpoints: list[int]
-
-
-class NumberedEdge(Protocol):
-    @property
-    def index(self) -> int: ...
-
-
-class Gate(Protocol):
-    @property
-    def channels(self) -> Sequence[InputChannel]: ...
-
-    @property
-    def edge_of(self) -> Sequence[NumberedEdge]: ...
-
-    @property
-    def layers(self) -> Iterable[Layer]: ...
-
-
-class Partition(Protocol):
-    @property
-    def edge(self) -> NumberedEdge: ...
-
-    @property
-    def emitted(self) -> list[int]: ...
-
-
-class SubtaskDraining:
+class DrainGate:
     """`stage` is OVER in every subtask that is not told to `hold`."""
 
     def __init__(self, subtask: SubtaskId, generation: Generation, slot: int) -> None:
@@ -106,15 +70,14 @@ class SubtaskDraining:
             self._next.clear()
             self._ended.clear()
 
-    def report(self, gate: Gate, partitions: Sequence[Partition], idle: bool) -> DrainReport | None:
-        """Called when the subtask has run empty; None where there is nothing new to say."""
+    def report(
+        self, applied: dict[int, int], emitted: dict[int, int], layers_read: bool, idle: bool
+    ) -> DrainReport | None:
+        """Return what to tell the JobMaster now that the subtask has run empty; None where there is nothing new.
+
+        `applied` and `emitted`: by edge, over all its channels. `layers_read`: nothing recovered is left."""
         if self._stage is not Stage.RELEASED:
             return None
-        applied: dict[int, int] = {}
-        for edge, channel in zip(gate.edge_of, gate.channels):
-            applied[edge.index] = applied.get(edge.index, 0) + channel.applied
-        emitted = {partition.edge.index: sum(partition.emitted) for partition in partitions}
-        layers_read = all(layer.read for layer in gate.layers)
         said = (layers_read, idle, applied, emitted)
         if said == self._reported:
             return None

@@ -1,0 +1,108 @@
+"""Gives the protocol's machines what they have in common: tables of transitions that hold, and a story.
+
+A machine is a function of its events: `handle(event, now_ms)` returns effects, and nothing else goes in or out. Its
+table says for every state which events may come, what they do, and which states may follow. The machine checks each
+event against its table, so the table cannot drift from the code: an event that it does not have, or a state that it
+does not name, raises `IllegalEvent`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Generic, TypeVar
+
+State = TypeVar("State", bound=Enum)
+
+STORY_LINES_MAX = 64
+"""A machine remembers so many of its newest events."""
+
+
+class IllegalEvent(Exception):
+    """An event that the machine's table does not have in its state, or after which it is in a state that the table
+    does not name: a defect of ours, or of the other end of a connection."""
+
+    def __init__(self, machine: str, state: str, event: str, detail: str = "cannot come then") -> None:
+        self.machine = machine
+        self.state = state
+        self.event = event
+        super().__init__(f"{machine} is {state}, and the event '{event}' {detail}")
+
+
+@dataclass(frozen=True)
+class Cell(Generic[State]):
+    """`does`: in words. `to`: the states that may follow."""
+
+    does: str
+    to: tuple[State, ...]
+
+
+class Table(Generic[State]):
+    """`rows`: event -> state -> cell. What is missing is illegal."""
+
+    def __init__(self, machine: str, rows: Mapping[str, Mapping[State, Cell[State]]]) -> None:
+        self.machine = machine
+        self.rows = rows
+
+    def check(self, state: State, event: str, who: str = "") -> None:
+        """Raise `IllegalEvent` where the event cannot come in this state. `who`: which of the machines it is."""
+        if state not in self.rows[event]:
+            raise IllegalEvent(f"{self.machine}{who}", str(state.value), event)
+
+    def follow(self, before: State, event: str, after: State, who: str = "") -> None:
+        """Raise `IllegalEvent` where the table does not name the state that has followed."""
+        if after not in self.rows[event][before].to:
+            raise IllegalEvent(f"{self.machine}{who}", str(before.value), event, f"must not lead to '{after.value}'")
+
+    def markdown(self) -> str:
+        """Return the table as documents show it: a row for each event, a column for each state."""
+        used = {state for cells in self.rows.values() for state in cells}
+        states = [state for state in type(next(iter(used))) if state in used]
+        lines = [
+            "| event | " + " | ".join(str(state.value) for state in states) + " |",
+            "|---" * (len(states) + 1) + "|",
+        ]
+        for event, cells in self.rows.items():
+            told = [_told(cells[state], state) if state in cells else "–" for state in states]
+            lines.append(f"| {event} | " + " | ".join(told) + " |")
+        return "\n".join(lines)
+
+
+def _told(cell: Cell[State], state: State) -> str:
+    others = [str(to.value) for to in cell.to if to is not state]
+    return f"{cell.does} → {', '.join(others)}" if others else cell.does
+
+
+@dataclass(frozen=True)
+class Told:
+    """One event of a machine, as its story tells it. `cause`: where the event came from."""
+
+    at_ms: float
+    cause: str
+    event: str
+    before: str
+    after: str
+    effects: tuple[str, ...]
+
+    def __str__(self) -> str:
+        became = self.after if self.before == self.after else f"{self.before} → {self.after}"
+        effects = f": {', '.join(self.effects)}" if self.effects else ""
+        return f"{self.at_ms:.1f} ms  {self.event} ({self.cause})  {became}{effects}"
+
+
+class Story:
+    """Remembers the newest events of a machine, for whoever has to explain what it did."""
+
+    def __init__(self, lines_max: int = STORY_LINES_MAX) -> None:
+        self._told: deque[Told] = deque(maxlen=lines_max)
+
+    def add(self, told: Told) -> None:
+        self._told.append(told)
+
+    def __iter__(self) -> Iterator[Told]:
+        return iter(tuple(self._told))
+
+    def text(self) -> str:
+        return "\n".join(str(told) for told in self._told)

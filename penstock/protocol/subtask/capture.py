@@ -1,0 +1,52 @@
+"""Collects what one subtask adds to one checkpoint, from its snapshot until nothing of it can come any more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.protocol.channel.ends import Captured
+from penstock.protocol.values.elements import Barrier
+
+
+@dataclass
+class Capture:
+    """The cut of one subtask. Channels are named by their positions among its inputs and its outputs.
+
+    `applied` and `emitted`: the cut itself, one number per channel. `inputs` and `outputs`: what was in flight.
+    `windows_open`: input channels that are still captured. `barriers_missing`: until all barriers are in.
+    `outputs_open`: an aligned barrier that may still turn stands in an output queue."""
+
+    barrier: Barrier
+    unaligned: bool
+    taken_ms: float
+    start_delay_ms: float
+    applied: list[int]
+    emitted: list[int]
+    inputs: list[tuple[int, Captured]] = field(default_factory=list)
+    outputs: list[tuple[int, Captured]] = field(default_factory=list)
+    windows_open: set[int] = field(default_factory=set)
+    barriers_missing: bool = True
+    outputs_open: bool = False
+    alignment_ms: float = 0.0
+
+    @property
+    def checkpoint_id(self) -> int:
+        return self.barrier.checkpoint_id
+
+    @property
+    def stores(self) -> bool:
+        """Whether anything but committables belongs to the checkpoint."""
+        return not self.barrier.commits_only
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing can come any more: all windows are closed, all barriers in, and none waits to turn."""
+        return not (self.windows_open or self.barriers_missing or self.outputs_open)
+
+    @property
+    def output_deadline_ms(self) -> float | None:
+        """When the barriers that wait in output queues turn: the alignment timeout counts from the trigger."""
+        timeout_ms = self.barrier.alignment_timeout_ms
+        if not self.outputs_open or timeout_ms is None:
+            return None
+        return self.taken_ms + max(0.0, timeout_ms - self.barrier.age_ms)

@@ -1,0 +1,287 @@
+"""Decides a subtask's part in checkpoints and in draining: alignment, the cut, what is in flight, and when all is in.
+
+The machine owns the two ends of the subtask's channels as far as barriers go: it puts barriers into output queues and
+takes them out, blocks inputs, and opens and closes the windows that capture what is in flight. Rows are applied and put
+out by whoever drives it. So the tests, the simulation and a slot run the same decisions.
+
+A snapshot lies between two input rows. While a function is in the middle of a row's output, what was decided waits:
+`FinishRow` asks for the rest of the row, and `RowFinished` says that it is through.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from penstock.protocol.channel.ends import InputChannel, OutputChannel, Overtaken
+from penstock.protocol.machine import Story, Told
+from penstock.protocol.subtask import barrier_handler as alignment
+from penstock.protocol.subtask.barrier_handler import BarrierHandler
+from penstock.protocol.subtask.capture import Capture
+from penstock.protocol.subtask.drain_gate import DrainGate
+from penstock.protocol.subtask.effects import (
+    BarrierReached,
+    CloseCapture,
+    Decline,
+    DropCapture,
+    Effect,
+    FinishRow,
+    LocalEvent,
+    OutputsSent,
+    RowFinished,
+    SendFrame,
+    SendQueued,
+    TakeSnapshot,
+    TimePassed,
+)
+from penstock.protocol.values.frames import (
+    AlignedBarrier,
+    CancelBarrier,
+    CreditLimit,
+    Data,
+    Event,
+    UrgentBarrier,
+)
+from penstock.protocol.values.messages import CheckpointEnded, Release, Trigger
+
+Received = Data | Event | AlignedBarrier | UrgentBarrier | CancelBarrier | Trigger | CheckpointEnded | Release
+NOTHING: Sequence[Effect] = ()
+
+
+class SubtaskMachine:
+    """One per subtask and generation. `inputs` and `outputs`: all its channels, in an order that stays."""
+
+    def __init__(self, inputs: Sequence[InputChannel], outputs: Sequence[OutputChannel], gate: DrainGate) -> None:
+        self.inputs = inputs
+        self.outputs = outputs
+        self.gate = gate
+        self.story = Story()
+        self._input_of = {channel.id: position for position, channel in enumerate(inputs)}
+        self._alignments = BarrierHandler(len(inputs))
+        self._captures: dict[int, Capture] = {}
+        self._decided: deque[alignment.Effect] = deque()
+        self._row_is_finished = False
+
+    # ---- events -------------------------------------------------------------------------------------------------
+
+    def handle(self, event: Received | LocalEvent, now_ms: float) -> Sequence[Effect]:
+        """Return what is to be done, in order. Raises `ProtocolError` or `IllegalEvent` where the other end, or our own
+        runtime, broke a rule."""
+        if isinstance(event, (Data, Event)):
+            return self._receive(event)
+        if isinstance(event, OutputsSent):
+            return self._close_outputs() if self._captures else NOTHING
+        checkpoint_id = _checkpoint_of(event)
+        before = self._state_of(checkpoint_id)
+        effects = self._carry_out(self._decide(event, now_ms), now_ms)
+        if isinstance(event, TimePassed):
+            effects += [*self._turn_outputs(now_ms), *self._close_outputs()]
+        did = tuple(type(effect).__name__ for effect in effects)
+        what = type(event).__name__ if checkpoint_id is None else f"{type(event).__name__} {checkpoint_id}"
+        self.story.add(Told(now_ms, _cause_of(event), what, before, self._state_of(checkpoint_id), did))
+        return effects
+
+    def _decide(self, event: Received | LocalEvent, now_ms: float) -> Sequence[alignment.Effect]:
+        alignments = self._alignments
+        match event:
+            case AlignedBarrier(channel, position, barrier):
+                at = self._input_of[channel]
+                self.inputs[at].receive_barrier(event)
+                return alignments.on_barrier_queued(at, barrier, position, now_ms)
+            case UrgentBarrier(channel, _, handed, barrier):
+                return alignments.on_urgent_barrier(self._input_of[channel], barrier, handed, now_ms)
+            case CancelBarrier(channel, checkpoint_id):
+                return alignments.on_cancel(self._input_of[channel], checkpoint_id)
+            case BarrierReached(at, barrier):
+                return alignments.on_barrier_reached(at, barrier, now_ms)
+            case Trigger(_, barrier):
+                return alignments.on_trigger(barrier, now_ms)
+            case CheckpointEnded(_, checkpoint_id, _):
+                return alignments.on_ended(checkpoint_id)
+            case Release(checkpoints=checkpoints, is_last=is_last):
+                self.gate.on_release(is_last, checkpoints)
+            case RowFinished():
+                self._row_is_finished = True
+            case TimePassed():
+                return alignments.on_time(now_ms)
+        return ()
+
+    def _state_of(self, checkpoint_id: int | None) -> str:
+        return "" if checkpoint_id is None else str(self._alignments.state_of(checkpoint_id).value)
+
+    def next_deadline_ms(self) -> float | None:
+        """Return when `TimePassed` is due, at the latest; None: never."""
+        alignment_ms = self._alignments.next_deadline_ms()
+        if not self._captures:
+            return alignment_ms
+        outputs_ms = (capture.output_deadline_ms for capture in self._captures.values())
+        return min((at_ms for at_ms in (alignment_ms, *outputs_ms) if at_ms is not None), default=None)
+
+    @property
+    def waits_for_row(self) -> bool:
+        """Whether a snapshot waits for the rest of a row's output."""
+        return bool(self._decided)
+
+    def pending(self) -> dict[int, alignment.AlignmentState]:
+        """Return the checkpoints whose barriers are still to come, with how far they are."""
+        return self._alignments.pending
+
+    def _receive(self, element: Data | Event) -> Sequence[Effect]:
+        at = self._input_of[element.channel]
+        closed = self.inputs[at].receive(element)
+        return [effect for i in closed for effect in self._close_window(at, i)] if closed else NOTHING
+
+    # ---- what the alignment decides -----------------------------------------------------------------------------
+
+    def _carry_out(self, decided: Iterable[alignment.Effect], now_ms: float) -> list[Effect]:
+        self._decided.extend(decided)
+        effects: list[Effect] = []
+        while self._decided:
+            effect = self._decided[0]
+            if isinstance(effect, alignment.Snapshot) and not self._row_is_finished:
+                effects.append(FinishRow())
+                return effects
+            self._decided.popleft()
+            effects += self._one(effect, now_ms)
+        return effects
+
+    def _one(self, effect: alignment.Effect, now_ms: float) -> Sequence[Effect]:
+        match effect:
+            case alignment.Block(at, checkpoint_id):
+                self.inputs[at].blocked_by.add(checkpoint_id)
+                limit_bytes = self.inputs[at].widen()
+                return NOTHING if limit_bytes is None else [SendFrame(CreditLimit(self.inputs[at].id, limit_bytes))]
+            case alignment.Unblock(at, checkpoint_id):
+                self.inputs[at].blocked_by.discard(checkpoint_id)
+            case alignment.TakeOut(at, checkpoint_id):
+                self.inputs[at].take_out_barrier(checkpoint_id)
+            case alignment.Snapshot():
+                self._row_is_finished = False
+                return self._snapshot(effect, now_ms)
+            case alignment.LimitWindow(at, checkpoint_id, until):
+                if checkpoint_id in self._captures and self.inputs[at].limit_window(checkpoint_id, until):
+                    return self._close_window(at, checkpoint_id)
+            case alignment.AllBarriersIn(checkpoint_id, alignment_ms):
+                if capture := self._captures.get(checkpoint_id):
+                    capture.barriers_missing = False
+                    capture.alignment_ms = alignment_ms
+                    return self._close_if_complete(capture)
+            case alignment.Declined(checkpoint_id, reason):
+                cancels = [SendFrame(CancelBarrier(output.id, checkpoint_id)) for output in self.outputs]
+                return [*self._drop(checkpoint_id), *cancels, Decline(checkpoint_id, reason)]
+            case alignment.Discard(checkpoint_id):
+                return self._drop(checkpoint_id)
+        return NOTHING
+
+    # ---- the cut ------------------------------------------------------------------------------------------------
+
+    def _snapshot(self, effect: alignment.Snapshot, now_ms: float) -> Sequence[Effect]:
+        """The barrier leaves first, so that the consumers start while we are still busy with our own part."""
+        barrier = effect.barrier
+        capture = Capture(
+            barrier, effect.unaligned, now_ms, effect.start_delay_ms,
+            [channel.applied for channel in self.inputs], [channel.emitted for channel in self.outputs],
+        )  # fmt: skip
+        self._captures[barrier.checkpoint_id] = capture
+        effects = self._send_barrier(capture, now_ms)
+        closed = []
+        for at, until in effect.windows:
+            capture.windows_open.add(at)
+            if self.inputs[at].open_window(barrier.checkpoint_id, until):
+                closed.append(at)
+        effects.append(TakeSnapshot(capture))
+        self.gate.on_checkpoint_ended(barrier.checkpoint_id)
+        for at in closed:
+            effects += self._close_window(at, barrier.checkpoint_id)
+        return effects
+
+    def _send_barrier(self, capture: Capture, now_ms: float) -> list[Effect]:
+        barrier = capture.barrier
+        if capture.unaligned:
+            return [
+                effect
+                for position, output in enumerate(self.outputs)
+                for effect in self._keep_overtaken(position, output.overtake(barrier))
+            ]
+        for output in self.outputs:
+            output.enqueue_barrier(barrier, now_ms)
+        capture.outputs_open = barrier.alignment_timeout_ms is not None and bool(self.outputs)
+        return [SendQueued(position) for position in range(len(self.outputs))]
+
+    def _turn_outputs(self, now_ms: float) -> list[Effect]:
+        """The alignment timeout has passed for barriers that still wait in our output queues."""
+        effects: list[Effect] = []
+        for capture in list(self._captures.values()):
+            if capture.output_deadline_ms is not None and capture.output_deadline_ms <= now_ms:
+                for position, output in enumerate(self.outputs):
+                    effects += self._keep_overtaken(position, output.turn(capture.checkpoint_id))
+        return effects
+
+    def _keep_overtaken(self, position: int, overtaken: list[Overtaken]) -> list[Effect]:
+        effects: list[Effect] = []
+        for barrier, frame, captured in overtaken:
+            if frame is None:
+                # Our own part is acknowledged; the consumer, which would have to capture, declines.
+                cancel = CancelBarrier(self.outputs[position].id, barrier.checkpoint_id)
+                effects.append(SendFrame(cancel))
+                continue
+            effects.append(SendFrame(frame))
+            capture = self._captures.get(barrier.checkpoint_id)
+            if capture is not None and captured and capture.stores:
+                capture.outputs.append((position, captured))
+        return effects
+
+    def _close_outputs(self) -> list[Effect]:
+        """Aligned barriers that have left our queues close their checkpoint's outputs."""
+        effects: list[Effect] = []
+        for capture in [c for c in self._captures.values() if c.outputs_open]:
+            if not any(output.holds_barrier(capture.checkpoint_id) for output in self.outputs):
+                capture.outputs_open = False
+                effects += self._close_if_complete(capture)
+        return effects
+
+    def _close_window(self, at: int, checkpoint_id: int) -> Sequence[Effect]:
+        captured = self.inputs[at].take_window(checkpoint_id)
+        capture = self._captures.get(checkpoint_id)
+        if capture is None:
+            return NOTHING
+        capture.windows_open.discard(at)
+        if captured and capture.stores:
+            capture.inputs.append((at, captured))
+        return self._close_if_complete(capture)
+
+    def _close_if_complete(self, capture: Capture) -> Sequence[Effect]:
+        if capture.is_closed and self._captures.pop(capture.checkpoint_id, None) is not None:
+            return [CloseCapture(capture)]
+        return NOTHING
+
+    def _drop(self, checkpoint_id: int) -> list[Effect]:
+        self._captures.pop(checkpoint_id, None)
+        for channel in self.inputs:
+            channel.discard_window(checkpoint_id)
+        for output in self.outputs:
+            output.drop_barrier(checkpoint_id)
+        self.gate.on_checkpoint_ended(checkpoint_id)
+        return [DropCapture(checkpoint_id)]
+
+
+def _checkpoint_of(event: Received | LocalEvent) -> int | None:
+    match event:
+        case AlignedBarrier() | UrgentBarrier() | BarrierReached() | Trigger():
+            return event.barrier.checkpoint_id
+        case CancelBarrier() | CheckpointEnded():
+            return event.checkpoint_id
+    return None
+
+
+def _cause_of(event: Received | LocalEvent) -> str:
+    match event:
+        case AlignedBarrier() | UrgentBarrier() | CancelBarrier():
+            return f"channel {event.channel.edge}[{event.channel.producer}->{event.channel.consumer}]"
+        case BarrierReached():
+            return "the rows before it are applied"
+        case RowFinished():
+            return "the chain is between two rows"
+        case TimePassed():
+            return "an alignment timeout"
+    return "JobMaster"
