@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 import msgspec
 
@@ -233,7 +234,7 @@ class BarrierHandler:
         for checkpoint_id in sorted(self._alignments):
             alignment = self._alignments.get(checkpoint_id)
             if alignment is not None and alignment.is_overdue(now_ms):
-                effects += self._checked("deadline", checkpoint_id, lambda a=alignment: self._turn_if_due(a, now_ms))
+                effects += self._checked("deadline", checkpoint_id, partial(self._turn_if_due, alignment, now_ms))
         return effects
 
     def _checked(self, event: str, checkpoint_id: int, carry_out: Callable[[], list[Effect]]) -> list[Effect]:
