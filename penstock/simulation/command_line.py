@@ -15,7 +15,8 @@ from penstock.simulation.choices import PlanError
 from penstock.simulation.plan import read_plan
 from penstock.simulation.running import Verdict, build
 from penstock.simulation.scenarios import SCENARIOS
-from penstock.simulation.tasks import Task
+from penstock.simulation.shrinking import RUNS_MAX, SECONDS_MAX, shrink
+from penstock.simulation.tasks import Task, write_plan
 
 FAILURES_TOLD_MAX = 20
 TRACE_LINES_MAX = 400
@@ -34,10 +35,23 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--stop-at-first", action="store_true", help="end with the first seed that fails, without the others"
     )
+    parser.add_argument(
+        "--shrink", action="store_true", help="make the plan of a failure smaller: that of --plan, or of one seed"
+    )
+    parser.add_argument(
+        "--shrink-runs", type=int, default=RUNS_MAX, metavar="N", help=f"at most so many runs ({RUNS_MAX})"
+    )
+    parser.add_argument(
+        "--shrink-seconds", type=float, default=SECONDS_MAX, metavar="S", help=f"for so long ({SECONDS_MAX:g} s)"
+    )
     options = parser.parse_args(arguments)
     if options.scenario is not None and options.scenario not in SCENARIOS:
         parser.error(f"there is no scenario {options.scenario!r}; there are: {', '.join(sorted(SCENARIOS))}")
     tasks = _tasks(parser, options)
+    if options.shrink:
+        if len(tasks) != 1 or options.scenario is not None:
+            parser.error("--shrink makes one plan smaller: say --plan FILE, or --seeds with one seed")
+        return _shrink(tasks[0], options)
     started_s = time.monotonic()
     failed: list[Verdict] = []
     faults: Counter[str] = Counter()
@@ -120,6 +134,24 @@ def _run_and_collect(task: Task) -> Verdict:
     return verdict
 
 
+def _shrink(task: Task, options: argparse.Namespace) -> int:
+    """Write and tell the smaller plan of a failure."""
+    try:
+        shrunk = shrink(task.read(), lambda line: print(line, flush=True), options.shrink_runs, options.shrink_seconds)
+    except PlanError as error:
+        print(f"{task.title}: {error}")
+        return 1
+    path = write_plan(shrunk.plan, task.smaller_path)
+    print(f"{task.title} FAILED with {shrunk.violation}")
+    for line in shrunk.removed:
+        print(f"  {line}")
+    rest = "nothing else can be left out" if shrunk.is_smallest else "--shrink-runs and --shrink-seconds allow for more"
+    print(f"  after {shrunk.runs} runs; {rest}")
+    print(f"  plan: {path}")
+    print(f"  again: {Task(path=path).again(path)} --trace", flush=True)
+    return 1
+
+
 def _tell(task: Task, verdict: Verdict, with_trace: bool) -> None:
     print(f"{task.title} FAILED: {verdict.summary}")
     for violation in verdict.violations:
@@ -130,6 +162,8 @@ def _tell(task: Task, verdict: Verdict, with_trace: bool) -> None:
     if path is not None and task.path is None:
         print(f"  plan: {path}")
     print(f"  again: {task.again(path)} --trace", flush=True)
+    if path is not None:
+        print(f"  make it smaller: {task.again(path)} --shrink", flush=True)
 
 
 def _print_trace(task: Task, lines_max: int | None) -> None:

@@ -49,6 +49,11 @@ class Plan(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         """Return how many rows the job's sources read."""
         return sum(_rows(step) for step in self.steps)
 
+    @property
+    def subtasks(self) -> int:
+        """Return the sum of the parallelisms of all steps."""
+        return sum(step.choices.get("parallelism", 1) for step in self.steps)
+
 
 def _rows(step: Step) -> int:
     scripted = (row for script in step.choices.get("scripts", ()) for row in script["steps"])

@@ -94,16 +94,26 @@ def aimed_of(seed: int) -> str | None:
     return Random(f"aimed at {seed}").choice((None, None, None, *AIMED))
 
 
+BASE_OPTIONS: dict[str, Any] = {
+    "heartbeat.timeout": "6 s",
+    "slot.request.timeout": "60 s",
+    "task.cancellation.timeout": "20 s",
+    "restart-strategy.type": "fixed-delay",
+    "restart-strategy.fixed-delay.attempts": 1_000_000,
+}
+"""Without these, and those for checkpoints, a job may fail though all is well."""
+CHECKPOINT_OPTIONS: dict[str, Any] = {
+    "execution.checkpointing.tolerable-failed-checkpoints": 1_000_000,
+    "execution.checkpointing.dir": CHECKPOINT_ROOT,
+    "penstock.checkpoint-storage.fsync": False,
+}
+
+
 def random_configuration(random: Random, pace: Pace) -> Configuration:
     """Options of the job: small windows, frequent checkpoints, every mode."""
     # Short enough to expire now and then, long enough for a checkpoint that nothing disturbs.
     short_ms = int(30 * (pace.data_ms + pace.control_ms + pace.work_ms + pace.step_ms * 10)) + 400
-    options: dict[str, Any] = {
-        "heartbeat.timeout": "6 s",
-        "slot.request.timeout": "60 s",
-        "task.cancellation.timeout": "20 s",
-        "restart-strategy.type": "fixed-delay",
-        "restart-strategy.fixed-delay.attempts": 1_000_000,
+    options: dict[str, Any] = BASE_OPTIONS | {
         "restart-strategy.fixed-delay.delay": random.choice(("0 ms", "100 ms")),
         "penstock.network.window-bytes": random.choice((700, 2_000, 20_000)),
         "penstock.network.output-queue-bytes": random.choice((700, 2_000, 20_000)),
@@ -120,17 +130,14 @@ def random_configuration(random: Random, pace: Pace) -> Configuration:
     if random.random() < 0.06:
         return Configuration(options)
     mode = random.choice(("aligned", "timeout", "timeout", "unaligned", "unaligned"))
-    options |= {
+    options |= CHECKPOINT_OPTIONS | {
         "execution.checkpointing.interval": random.choice(("10 ms", "20 ms", "60 ms")),
         "execution.checkpointing.min-pause": random.choice(("0 ms", "0 ms", "20 ms")),
         "execution.checkpointing.timeout": random.choice(("60 s", "60 s", f"{short_ms} ms")),
-        "execution.checkpointing.tolerable-failed-checkpoints": 1_000_000,
         "execution.checkpointing.num-retained": random.choice((1, 1, 3)),
-        "execution.checkpointing.dir": CHECKPOINT_ROOT,
         "execution.checkpointing.unaligned.enabled": mode != "aligned",
         "execution.checkpointing.aligned-checkpoint-timeout": (
             random.choice(("1 ms", "5 ms", "20 ms")) if mode == "timeout" else "0 ms"
         ),
-        "penstock.checkpoint-storage.fsync": False,
     }
     return Configuration(options)

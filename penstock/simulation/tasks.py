@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.simulation.plan import Plan
-from penstock.simulation.running import Verdict, run_plan, run_seed
+from penstock.simulation.running import Verdict, plan_as_read, run_plan, run_seed
 from penstock.simulation.scenarios import run_scenario
 
 PROGRAM = "python -m penstock.simulation"
@@ -33,6 +33,15 @@ class Task:
         if self.scenario is not None:
             return run_scenario(self.scenario, self.seed, with_trace)
         return run_seed(self.seed, with_trace)
+
+    def read(self) -> Plan:
+        """Return the plan that is run."""
+        return plan_as_read(self.seed) if self.plan is None else self.plan
+
+    @property
+    def smaller_path(self) -> Path:
+        name = str(self.seed) if self.path is None else self.path.stem.removesuffix(".small")
+        return PLANS / f"{name}.small.json"
 
     def keep_plan(self, verdict: Verdict) -> Path | None:
         """Write the plan of a run that has failed; return its path. None: the run had no plan."""

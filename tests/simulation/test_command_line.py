@@ -64,6 +64,30 @@ def test_a_plan_that_holds_every_rule_runs(capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().out.splitlines()[-1] == "1 plan, 0 violations"
 
 
+def test_a_failure_is_made_smaller(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel.InputChannel, "head", lambda self: self.queue[0] if self.queue else None)
+    seed = next(seed for seed in range(7, 100) if run_seed(seed).violations)
+    assert main(["--seeds", str(seed), "--shrink"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("run ")
+    path = f"build/simulation/{seed}.small.json"
+    assert f"  plan: {path}" in lines
+    assert any(line.startswith("  steps: ") for line in lines)
+    assert main(["--plan", path]) == 1
+
+
+def test_what_holds_every_rule_cannot_be_made_smaller(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "8", "--shrink"]) == 1
+    assert capsys.readouterr().out == "seed 8: the plan violates nothing: there is nothing to make smaller\n"
+
+
+@pytest.mark.parametrize("arguments", [["--seeds", "0:2"], ["--scenario", "drain-beside-a-checkpoint", "--seeds", "1"]])
+def test_only_one_plan_is_made_smaller(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([*arguments, "--shrink"])
+    assert "--shrink makes one plan smaller" in capsys.readouterr().err
+
+
 def test_it_stops_at_the_first_violation(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channel.InputChannel, "head", lambda self: self.queue[0] if self.queue else None)
     failing = (seed for seed in range(7, 100) if run_seed(seed).violations)
