@@ -40,7 +40,7 @@ _EXACT: dict[pa.DataType, ColumnType] = {
 
 
 class UnsupportedColumn(TypeError):
-    """No type holds the values of this column. `column` is its name."""
+    """Reports a column whose values no type of ours holds. `column` is its name."""
 
     def __init__(self, column: str, message: str) -> None:
         super().__init__(message)
@@ -48,7 +48,17 @@ class UnsupportedColumn(TypeError):
 
 
 def row_type_of(schema: pa.Schema) -> RowType:
-    """ROW_NAMED with a field per column. Raises `UnsupportedColumn`."""
+    """Make the row type with a named field for each column of an Arrow schema.
+
+    Args:
+        schema: The schema.
+
+    Returns:
+        The type, as `Types.ROW_NAMED` makes it.
+
+    Raises:
+        UnsupportedColumn: A column's name is reserved or occurs twice, or no type holds its values.
+    """
     for name in schema.names:
         if name in RESERVED_COLUMNS:
             raise UnsupportedColumn(name, f"the column name {name!r} is reserved for Penstock's own columns")
@@ -58,7 +68,18 @@ def row_type_of(schema: pa.Schema) -> RowType:
 
 
 def column_type_of(arrow: pa.DataType, column: str) -> ColumnType:
-    """The type that holds the values of an Arrow type; `column` names it in the error. Raises `UnsupportedColumn`."""
+    """Find the type that holds the values of an Arrow type.
+
+    Args:
+        arrow: The Arrow type.
+        column: The column's name, for the error.
+
+    Returns:
+        The type.
+
+    Raises:
+        UnsupportedColumn: No type holds such values.
+    """
     if arrow in _EXACT:
         return _EXACT[arrow]
     if kinds.is_dictionary(arrow):
@@ -85,9 +106,17 @@ def column_type_of(arrow: pa.DataType, column: str) -> ColumnType:
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of `schema`, by name, cast to its types where they differ (a view where none does).
+    """Select the columns of a schema by name, and cast those whose types differ.
 
-    Raises `UnsupportedColumn` that names the column whose values do not fit.
+    Args:
+        batch: The batch. It may have more columns.
+        schema: The schema of the result.
+
+    Returns:
+        A batch of `schema`, without a copy of columns that have its types already.
+
+    Raises:
+        UnsupportedColumn: A value does not fit the type of its column.
     """
     columns = []
     for field in schema:

@@ -6,14 +6,14 @@ from enum import Enum
 
 
 class CheckpointingMode(Enum):
-    """AT_LEAST_ONCE is accepted, and runs as EXACTLY_ONCE, which promises more."""
+    """Names what checkpoints guarantee. AT_LEAST_ONCE is accepted and runs as EXACTLY_ONCE, which guarantees more."""
 
     EXACTLY_ONCE = 0
     AT_LEAST_ONCE = 1
 
 
 class ExternalizedCheckpointRetention(Enum):
-    """What is left of a job's checkpoints when it has ended."""
+    """Names what is left of a job's checkpoints when it has ended."""
 
     DELETE_ON_CANCELLATION = 0
     RETAIN_ON_CANCELLATION = 1
@@ -21,12 +21,16 @@ class ExternalizedCheckpointRetention(Enum):
 
 
 class RecoveryClaimMode(Enum):
+    """Names who owns the checkpoint that a job is restored from: its old job (NO_CLAIM) or the new one (CLAIM)."""
+
     NO_CLAIM = 0
     CLAIM = 1
     LEGACY = 2
 
 
 class RuntimeExecutionMode(Enum):
+    """Names how a job is executed: as a stream, or as a batch job."""
+
     STREAMING = 0
     BATCH = 1
     AUTOMATIC = 2

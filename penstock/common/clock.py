@@ -6,11 +6,17 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    def monotonic_ms(self) -> float: ...
+    """Provides the time to everything that needs it, so that tests and the simulation can control it."""
+
+    def monotonic_ms(self) -> float:
+        """Return a time in milliseconds that never goes back. Only differences have a meaning."""
 
     def undisturbed_ms(self) -> float:
-        """Return monotonic time without what the calling thread has waited for a processor, so that a difference
-        says what work costs, on a busy machine too. The difference of two calls by one thread; never a deadline."""
+        """Return monotonic time (ms) without what the calling thread has waited for a processor.
+
+        A difference of two calls by one thread measures what work costs, on a busy machine too. Never use it for a
+        deadline.
+        """
 
     def wall_ms(self) -> int:
-        """For names and reports only, never for a decision."""
+        """Return milliseconds since the epoch, for names and reports only, never for a decision."""

@@ -20,28 +20,58 @@ ENCODING_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError, Unic
 
 
 class RefusedValue(ValueError):
-    """A value that a type refuses, before Arrow would bend it; the message says what was expected instead."""
+    """Reports a value that a type refuses because Arrow would change it. The message says what was expected."""
 
 
 class ColumnType(TypeInformation):
-    """A type whose values fit into one column: a scalar row, a field of a tuple, an element of a list."""
+    """Describes values that fit into one column: rows of one value, fields of a tuple, elements of a list."""
 
     @property
     @abstractmethod
-    def arrow_type(self) -> pa.DataType: ...
+    def arrow_type(self) -> pa.DataType:
+        """Return the Arrow type of the column."""
 
     @abstractmethod
     def encode_column(self, values: Sequence[Any]) -> pa.Array:
-        """None becomes null. Raises one of `ENCODING_ERRORS` without saying which value it was."""
+        """Encode values as an Arrow array.
+
+        Raises one of `ENCODING_ERRORS` if a value does not fit, without saying which.
+
+        Args:
+            values: The values. None becomes null.
+
+        Returns:
+            The array, of `arrow_type`.
+        """
 
     @abstractmethod
-    def decode_column(self, array: pa.Array) -> list[Any]: ...
+    def decode_column(self, array: pa.Array) -> list[Any]:
+        """Decode an Arrow array.
+
+        Args:
+            array: An array of `arrow_type`.
+
+        Returns:
+            The values, in their order. Null becomes None.
+        """
 
     @cached_property
     def schema(self) -> pa.Schema:
+        """Return the schema of rows that are one such value: the column "value"."""
         return pa.schema([(VALUE_COLUMN, self.arrow_type)])
 
     def encode(self, rows: Sequence[Any]) -> list[pa.Array]:
+        """Encode rows of one value each.
+
+        Args:
+            rows: The values.
+
+        Returns:
+            One array.
+
+        Raises:
+            RowTypeError: A value does not fit. The error names the first such row.
+        """
         try:
             return [whole(self.encode_column(rows))]
         except ENCODING_ERRORS as error:
@@ -58,21 +88,47 @@ _INTEGER_CODES = {8: "b", 16: "h", 32: "i", 64: "q"}
 
 
 def integers(values: Sequence[Any], arrow_type: pa.DataType) -> pa.Array:
-    """A column of signed integers, none of them missing, made with less ado than by `pa.array`, which costs few values
-    as much as a hundred. Raises OverflowError for one that is out of range, TypeError for what is no integer."""
+    """Encode integers, none of them None, faster than `pa.array`, whose fixed cost is that of a hundred values.
+
+    Args:
+        values: The integers.
+        arrow_type: A signed integer type.
+
+    Returns:
+        The array. Raises OverflowError for a value out of range, TypeError for one that is no integer.
+    """
     packed = array(_INTEGER_CODES[arrow_type.bit_width], values)
     return pa.Array.from_buffers(arrow_type, len(packed), [None, pa.py_buffer(packed)])
 
 
 def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Arrow splits a column of more than 2 GB; a batch cannot hold it."""
+    """Check that a column is one array: Arrow splits a column of more than 2 GB, and a batch cannot hold it.
+
+    Args:
+        column: The column.
+
+    Returns:
+        The array.
+
+    Raises:
+        OverflowError: The column was split.
+    """
     if isinstance(column, pa.ChunkedArray):
         raise OverflowError("one batch holds more than 2 GB of this column; make its rows smaller")
     return column
 
 
 def first_refused(type: ColumnType, values: Sequence[Any], error: BaseException) -> tuple[int, str]:
-    """The place of the first value that `type` refuses on its own, and why. Runs only after a failure."""
+    """Find the first value that a type refuses. Called only after a failure.
+
+    Args:
+        type: The type.
+        values: The values that were encoded together.
+        error: Their error, for the case that each value fits on its own.
+
+    Returns:
+        The index of the value, and the reason.
+    """
     for index, value in enumerate(values):
         try:
             type.encode_column([value])
@@ -82,12 +138,27 @@ def first_refused(type: ColumnType, values: Sequence[Any], error: BaseException)
 
 
 def reason(error: BaseException) -> str:
+    """Return the first line of an error's message.
+
+    Args:
+        error: The error.
+
+    Returns:
+        The line; the name of its class if there is no message.
+    """
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0]
 
 
 def shown(value: Any) -> str:
-    """A value as an error message shows it: cut to 80 characters, with its Python type."""
+    """Format a value for an error message: cut to 80 characters, with its Python type.
+
+    Args:
+        value: The value.
+
+    Returns:
+        The text.
+    """
     text = repr(value)
     if len(text) > 80:
         text = text[:77] + "..."

@@ -10,37 +10,84 @@ T = TypeVar("T")
 
 
 class CompletableFuture(Generic[T]):
-    """PyFlink's, over a `concurrent.futures.Future`. Whoever makes it completes it once; later calls are ignored."""
+    """Holds a result that comes later, for threads (`result()`) and coroutines (`await`).
+
+    It is completed once, by the side that made it; later calls of `set_result` and `set_exception` have no effect.
+    """
 
     def __init__(self) -> None:
         self._future: concurrent.futures.Future[T] = concurrent.futures.Future()
 
     @classmethod
     def completed(cls, value: T) -> CompletableFuture[T]:
+        """Make a future that has its result already.
+
+        Args:
+            value: The result.
+
+        Returns:
+            The future.
+        """
         future = cls()
         future.set_result(value)
         return future
 
     def cancel(self) -> bool:
+        """Cancel the future, and return False if it was complete. This does not cancel a job: see
+        `JobClient.cancel`.
+        """
         return self._future.cancel()
 
     def cancelled(self) -> bool:
+        """Return True if the future was cancelled."""
         return self._future.cancelled()
 
     def done(self) -> bool:
+        """Return True if the future has a result or an error, or was cancelled."""
         return self._future.done()
 
     def result(self, timeout: float | None = None) -> T:
-        """Waits for the result, `timeout` seconds at the most (TimeoutError), and raises what went wrong."""
+        """Wait for the result. Raises the error if there is one instead.
+
+        Args:
+            timeout: How many seconds to wait at most; then TimeoutError is raised. None: no limit.
+
+        Returns:
+            The result.
+        """
         return self._future.result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait until the future is complete.
+
+        Args:
+            timeout: How many seconds to wait at most; then TimeoutError is raised. None: no limit.
+
+        Returns:
+            The error, or None if there is a result.
+        """
         return self._future.exception(timeout)
 
     def set_result(self, result: T) -> bool:
+        """Complete the future with a result.
+
+        Args:
+            result: The result.
+
+        Returns:
+            False if it was complete already.
+        """
         return self._complete(lambda: self._future.set_result(result))
 
     def set_exception(self, exception: BaseException) -> bool:
+        """Complete the future with an error.
+
+        Args:
+            exception: The error.
+
+        Returns:
+            False if it was complete already.
+        """
         return self._complete(lambda: self._future.set_exception(exception))
 
     def _complete(self, action: Callable[[], Any]) -> bool:
@@ -51,7 +98,12 @@ class CompletableFuture(Generic[T]):
         return True
 
     def add_done_callback(self, callback: Callable[[CompletableFuture[T]], Any]) -> None:
-        """Called in the thread that completes this, or at once."""
+        """Call a function when the future is complete, in the thread that completes it; at once if it is complete
+        already.
+
+        Args:
+            callback: A function of this future.
+        """
         self._future.add_done_callback(lambda _: callback(self))
 
     def __await__(self) -> Generator[Any, None, T]:

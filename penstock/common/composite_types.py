@@ -27,7 +27,7 @@ _CHUNK_ROWS = 4096
 
 
 class _FieldsType(ColumnType):
-    """What tuples and rows share. A row of the stream is one column per field, a nested one a struct column."""
+    """Holds what tuples and rows share. A row of a stream is a column per field, a nested one a struct column."""
 
     field_names: tuple[str, ...]
     field_types: tuple[ColumnType, ...]
@@ -56,10 +56,12 @@ class _FieldsType(ColumnType):
 
     @cached_property
     def arrow_type(self) -> pa.DataType:
+        """Return the Arrow struct type of nested tuples or rows."""
         return pa.struct([(n, t.arrow_type) for n, t in zip(self.field_names, self.field_types)])
 
     @cached_property
     def schema(self) -> pa.Schema:
+        """Return the schema of the stream's batches: a column for each field."""
         return pa.schema([(n, t.arrow_type) for n, t in zip(self.field_names, self.field_types)])
 
     def _columns(self, values: Sequence[Any]) -> Sequence[Sequence[Any]]:
@@ -138,7 +140,7 @@ class _FieldsType(ColumnType):
 
 @dataclass(frozen=True)
 class TupleType(_FieldsType):
-    """Python tuples (named ones too) of a fixed length; columns f0, f1, ..."""
+    """Describes Python tuples, named ones too, of a fixed length. The columns are called f0, f1, ..."""
 
     field_types: tuple[ColumnType, ...]
 
@@ -147,6 +149,7 @@ class TupleType(_FieldsType):
 
     @property
     def field_names(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Return the names of the columns: f0, f1, ..."""
         return tuple(f"f{i}" for i in range(len(self.field_types)))
 
     def _as_tuples(self, values: Sequence[Any]) -> Sequence[tuple[Any, ...]]:
@@ -174,7 +177,7 @@ class TupleType(_FieldsType):
 
 @dataclass(frozen=True)
 class RowType(_FieldsType):
-    """`Row` objects; a tuple in their place is taken by position. A named Row of another order is taken by name."""
+    """Describes `Row` objects. A tuple is taken by position, a named `Row` with another order of fields by name."""
 
     field_types: tuple[ColumnType, ...]
     field_names: tuple[str, ...]
@@ -252,7 +255,7 @@ def _lengths(values: Sequence[Any], allowed: tuple[type, ...], expected: str) ->
 
 @dataclass(frozen=True)
 class ListType(ColumnType):
-    """Lists (a tuple or an array is taken as one) of any length; they come back as Python lists."""
+    """Describes lists of any length. Tuples and NumPy arrays are taken as lists; lists come back."""
 
     element_type: ColumnType
     label: str = "LIST"
@@ -263,6 +266,7 @@ class ListType(ColumnType):
 
     @property
     def arrow_type(self) -> pa.DataType:
+        """Return the Arrow list type."""
         return pa.list_(self.element_type.arrow_type)
 
     def encode_column(self, values: Sequence[Any]) -> pa.Array:
@@ -291,7 +295,7 @@ class ListType(ColumnType):
 
 @dataclass(frozen=True)
 class MapType(ColumnType):
-    """Dicts; keys may not be None. They come back as dicts in the same order."""
+    """Describes dicts whose keys are not None. They come back as dicts in the same order."""
 
     key_type: ColumnType
     value_type: ColumnType
@@ -303,9 +307,21 @@ class MapType(ColumnType):
 
     @property
     def arrow_type(self) -> pa.DataType:
+        """Return the Arrow map type."""
         return pa.map_(self.key_type.arrow_type, self.value_type.arrow_type)
 
     def encode_column(self, values: Sequence[Any]) -> pa.Array:
+        """Encode dicts.
+
+        Args:
+            values: The dicts. None becomes null.
+
+        Returns:
+            The array.
+
+        Raises:
+            RefusedValue: A key is None, or a value is no dict.
+        """
         offsets, mask = _lengths(values, (dict,), "dict")
         present = [v for v in values if v is not None]
         keys = list(chain.from_iterable(present))

@@ -17,14 +17,19 @@ T = TypeVar("T")
 
 
 class OptionWarning(UserWarning):
-    """An option that is old, or that has no effect here."""
+    """Warns of an option that has a new name, or that has no effect here."""
 
 
 class Configuration:
-    """Options by key. A key of Flink 1.x is kept under the one that has taken its place.
+    """Holds the options of a job as text, by key. A key of Flink 1.x is kept under the key that has replaced it.
 
-    `get(option)` reads a typed value or the default. The getters and setters by key are PyFlink's. Keys and values
-    are checked by `validate`, which the environment calls.
+    `get(option)` reads a typed value or the default. The getters and setters by key are PyFlink's. `validate`, which
+    the environment calls, checks keys and values.
+
+    Example:
+        configuration = Configuration()
+        configuration.set(CheckpointingOptions.CHECKPOINTING_INTERVAL, Duration.of_seconds(10))
+        configuration.set("execution.checkpointing.dir", "/data/checkpoints")
     """
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
@@ -41,7 +46,17 @@ class Configuration:
     def get(self, option: str) -> Any: ...
 
     def get(self, option: ConfigOption[Any] | str) -> Any:
-        """The value in its own type: Duration, bytes as int, enum, ... Raises `OptionError`."""
+        """Read an option in its own type: a `Duration`, an int for bytes, an enum.
+
+        Args:
+            option: The option, or its key.
+
+        Returns:
+            The value, or the option's default.
+
+        Raises:
+            OptionError: The value cannot be read, or no option has this key.
+        """
         if isinstance(option, str):
             key = DEPRECATED.get(option, option)
             check_key(key)
@@ -52,7 +67,19 @@ class Configuration:
         return option.default if text is None else option.parse(text)
 
     def set(self, option: ConfigOption[Any] | str, value: Any) -> Configuration:
-        """The value as text or in its own type (or a plain equivalent: a timedelta, a number of milliseconds)."""
+        """Set an option.
+
+        Args:
+            option: The option, or its key.
+            value: A text, a value of the option's type, or an equivalent: a timedelta or a number of milliseconds for a
+                duration.
+
+        Returns:
+            This configuration. Raises `OptionError` if the value makes no sense for the option.
+
+        Raises:
+            TypeError: The key is no text.
+        """
         key = option if isinstance(option, str) else option.key
         if not isinstance(key, str) or not key:
             raise TypeError(f"an option's key is a non-empty string, got {key!r}")
@@ -64,32 +91,112 @@ class Configuration:
         return self
 
     def contains(self, option: ConfigOption[Any]) -> bool:
+        """Test whether an option was set.
+
+        Args:
+            option: The option.
+
+        Returns:
+            True if it was set, even to its default.
+        """
         return option.key in self._texts
 
     # ---- PyFlink's ---------------------------------------------------------------------------------------------
 
     def get_string(self, key: str, default_value: str) -> str:
+        """Read an option as text.
+
+        Args:
+            key: The key.
+            default_value: Returned if the option is not set.
+
+        Returns:
+            The text.
+        """
         return self._texts.get(DEPRECATED.get(key, key), default_value)
 
     def set_string(self, key: str, value: str) -> Configuration:
+        """Set an option to a text.
+
+        Args:
+            key: The key.
+            value: The text.
+
+        Returns:
+            This configuration.
+        """
         return self.set(key, value)
 
     def get_integer(self, key: str, default_value: int) -> int:
+        """Read an option as a whole number. Raises `OptionError` if its text is none.
+
+        Args:
+            key: The key.
+            default_value: Returned if the option is not set.
+
+        Returns:
+            The number.
+        """
         return self._typed(key, INTEGER.parse, default_value)
 
     def set_integer(self, key: str, value: int) -> Configuration:
+        """Set an option to a whole number.
+
+        Args:
+            key: The key.
+            value: The number.
+
+        Returns:
+            This configuration.
+        """
         return self.set(key, value)
 
     def get_boolean(self, key: str, default_value: bool) -> bool:
+        """Read an option as a boolean. Raises `OptionError` if its text is neither true nor false.
+
+        Args:
+            key: The key.
+            default_value: Returned if the option is not set.
+
+        Returns:
+            The boolean.
+        """
         return self._typed(key, BOOLEAN.parse, default_value)
 
     def set_boolean(self, key: str, value: bool) -> Configuration:
+        """Set an option to a boolean.
+
+        Args:
+            key: The key.
+            value: The boolean.
+
+        Returns:
+            This configuration.
+        """
         return self.set(key, value)
 
     def get_float(self, key: str, default_value: float) -> float:
+        """Read an option as a number. Raises `OptionError` if its text is none.
+
+        Args:
+            key: The key.
+            default_value: Returned if the option is not set.
+
+        Returns:
+            The number.
+        """
         return self._typed(key, FLOATING.parse, default_value)
 
     def set_float(self, key: str, value: float) -> Configuration:
+        """Set an option to a number.
+
+        Args:
+            key: The key.
+            value: The number.
+
+        Returns:
+            This configuration.
+        """
         return self.set(key, value)
 
     def _typed(self, key: str, parse: Callable[[str], T], default: T) -> T:
@@ -102,34 +209,62 @@ class Configuration:
             raise OptionError(f"{key}: {error}", key) from None
 
     def key_set(self) -> AbstractSet[str]:
+        """Return the keys of all options that were set."""
         return frozenset(self._texts)
 
     def contains_key(self, key: str) -> bool:
+        """Test whether an option was set.
+
+        Args:
+            key: The key, or an older one of the same option.
+
+        Returns:
+            True if it was set.
+        """
         return DEPRECATED.get(key, key) in self._texts
 
     def remove_config(self, key: str) -> bool:
-        """Whether there was one."""
+        """Remove an option, so that its default counts again.
+
+        Args:
+            key: The key.
+
+        Returns:
+            True if it was set.
+        """
         return self._texts.pop(DEPRECATED.get(key, key), None) is not None
 
     def add_all(self, other: Configuration, prefix: str | None = None) -> None:
-        """What `other` says counts before what is here."""
+        """Set all options of another configuration, in place of those that are set here.
+
+        Args:
+            other: The other configuration.
+            prefix: A text to put before each key.
+        """
         for key, text in other._texts.items():
             self.set((prefix or "") + key, text)
         self._old_keys.update(other._old_keys)
 
     def add_all_to_dict(self, target_dict: dict[str, str]) -> None:
+        """Write all options to a dict, as texts by key.
+
+        Args:
+            target_dict: The dict.
+        """
         target_dict.update(self._texts)
 
     def to_dict(self) -> dict[str, str]:
+        """Return all options as texts by key."""
         return dict(self._texts)
 
     # ---- checks ------------------------------------------------------------------------------------------------
 
     def validate(self) -> None:
-        """Reads every value once. Warns of old keys, and (one warning for all) of keys that have no effect here, at the
-        line of the program that called the environment.
+        """Check all keys and values.
 
-        Raises `OptionError` for an unknown key or an impossible value."""
+        Warns (`OptionWarning`) of old keys, and once of all keys of Flink that have no effect here, at the program's
+        line that called the environment. Raises `OptionError` for an unknown key or an impossible value.
+        """
         foreign = []
         for key, text in self._texts.items():
             check_key(key)
@@ -146,6 +281,7 @@ class Configuration:
             )
 
     def copy(self) -> Configuration:
+        """Return a configuration with the same options, which can be changed independently."""
         twin = Configuration()
         twin._texts.update(self._texts)
         twin._old_keys.update(self._old_keys)

@@ -19,11 +19,21 @@ _FILE_NAMES = ("config.yaml", "config.yml", "flink-conf.yaml", "flink-conf.yml")
 
 
 class ConfigurationError(OptionError):
-    """A file or variable with options that cannot be used; the message names it, the line and the key."""
+    """Reports a file or variable with options that cannot be used. The message names it, the line and the key."""
 
 
 def load_configuration(environ: Mapping[str, str] | None = None) -> Configuration:
-    """What files and `-D` say. Raises `ConfigurationError`."""
+    """Read the options that come from outside the program: the file in `$PENSTOCK_CONF_DIR`, and `-D` of the command
+    line.
+
+    Raises `ConfigurationError` for options that cannot be used.
+
+    Args:
+        environ: The environment variables. None: those of this process.
+
+    Returns:
+        The options. Those of `-D` override those of the file.
+    """
     environ = os.environ if environ is None else environ
     configuration = Configuration()
     directory = environ.get(CONF_DIR_VARIABLE)
@@ -37,7 +47,17 @@ def load_configuration(environ: Mapping[str, str] | None = None) -> Configuratio
 
 
 def parse_dynamic_option(text: str) -> tuple[str, str]:
-    """`key=value` of `-D`, checked. Raises `ConfigurationError`."""
+    """Read and check the argument of `-D`.
+
+    Args:
+        text: The argument, `key=value`.
+
+    Returns:
+        The key and the value.
+
+    Raises:
+        ConfigurationError: The argument has no `=`, or the option or its value cannot be.
+    """
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise ConfigurationError(f"-D {text}: write it as -D key=value")
@@ -55,7 +75,18 @@ def _configuration_file(directory: Path) -> Path | None:
 
 
 def read_configuration_file(file: Path) -> Configuration:
-    """A YAML file of nested or dotted keys. Raises `ConfigurationError` with file, line and key."""
+    """Read a YAML file of nested or dotted keys.
+
+    Args:
+        file: Its path.
+
+    Returns:
+        The options.
+
+    Raises:
+        ConfigurationError: The file is no such YAML, or an option or value in it cannot be. The message names file,
+            line and key.
+    """
     import yaml  # only where a file is read: executors need not have it
 
     try:

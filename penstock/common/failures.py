@@ -11,8 +11,10 @@ _OURS = os.path.dirname(os.path.abspath(penstock.__file__)) + os.sep
 
 
 class Fault(Exception):
-    """Reports what we found ourselves (a damaged file, a row that does not fit): the message is all that a user needs,
-    and no traceback is shown."""
+    """Reports a fault that Penstock found itself, such as a damaged file or a row that does not fit its type.
+
+    The message is all that a user needs; no traceback is shown.
+    """
 
 
 USER_ERRORS = (Exception, SystemExit, KeyboardInterrupt)
@@ -20,7 +22,14 @@ USER_ERRORS = (Exception, SystemExit, KeyboardInterrupt)
 
 
 def summary(error: BaseException) -> str:
-    """The type and what it says, whatever that does."""
+    """Format an error as `Type: message`, even if `str(error)` raises.
+
+    Args:
+        error: The error.
+
+    Returns:
+        The text.
+    """
     try:
         text = str(error)
     except Exception as unspeakable:
@@ -29,8 +38,9 @@ def summary(error: BaseException) -> str:
 
 
 class OperatorFailure(Exception):
-    """An operator raised. `ours`: we found the fault (a row of the wrong type, a key of None, a damaged file): the
-    message says it all, and there is no traceback of the user's to show."""
+    """Reports that an operator failed. `ours`: Penstock found the fault, so there is no traceback of the user's
+    code.
+    """
 
     def __init__(self, operator: str, error: BaseException, ours: bool = False) -> None:
         self.operator = operator
@@ -40,13 +50,19 @@ class OperatorFailure(Exception):
         super().__init__(f"operator '{operator}': {said}")
 
     def user_traceback(self) -> str:
-        """The traceback from the first line of the user's code on; "" where we found the fault."""
+        """Return the traceback from the first line of the user's code; "" if Penstock found the fault."""
         return "" if self.ours else describe(self.error)
 
 
 def describe(error: BaseException) -> str:
-    """A traceback from the first line of the user's code on, or a whole one where there is none of his; "" where we
-    found the fault."""
+    """Format an error with its traceback from the first line of the user's code; the whole traceback if there is none.
+
+    Args:
+        error: The error.
+
+    Returns:
+        The text; "" if Penstock found the fault.
+    """
     if isinstance(error, Fault):
         return ""
     shown = error.__traceback__

@@ -23,7 +23,13 @@ _DECIMAL_MIN, _DECIMAL_END = 1e-3, 1e7
 def text_of(type_info: TypeInformation | None) -> Text:
     """Return a function that writes a value of this type as Java does.
 
-    A value of no declared type is written by `str`: in Flink it is a pickle, of which Java knows nothing.
+    A value of no declared type is written by `str`: in Flink it is a pickle, which Java cannot read.
+
+    Args:
+        type_info: The type, or None.
+
+    Returns:
+        A function value -> text.
     """
     return _or_null(_text(type_info))
 
@@ -31,7 +37,13 @@ def text_of(type_info: TypeInformation | None) -> Text:
 def printed(type_info: TypeInformation | None) -> Text:
     """Return a function that writes a row as PyFlink's print() does.
 
-    The same as `text_of`, except that PyFlink turns a `Row` into text before Java sees it: `+I[hi,None]`.
+    It is the same as `text_of`, except that PyFlink turns a `Row` into text before Java sees it: `+I[hi,None]`.
+
+    Args:
+        type_info: The type of the rows, or None.
+
+    Returns:
+        A function row -> text.
     """
     if not isinstance(type_info, RowType):
         return text_of(type_info)

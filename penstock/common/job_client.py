@@ -11,29 +11,50 @@ from penstock.common.job_id import JobID
 
 
 class JobClient(ABC):
-    @abstractmethod
-    def get_job_id(self) -> JobID: ...
+    """Observes and controls a running job. `execute_async` returns one."""
 
     @abstractmethod
-    def get_job_status(self) -> CompletableFuture[JobStatus]: ...
+    def get_job_id(self) -> JobID:
+        """Return the id of the job, which names its directory."""
+
+    @abstractmethod
+    def get_job_status(self) -> CompletableFuture[JobStatus]:
+        """Return a future of the job's status now."""
 
     @abstractmethod
     def cancel(self) -> CompletableFuture[None]:
-        """Ends the job without a savepoint. Done when it has ended and its slots are gone."""
+        """Cancel the job without a savepoint.
+
+        The returned future is complete when the job has ended and its slots have been released.
+        """
 
     @abstractmethod
     def trigger_checkpoint(self) -> None:
-        """Asks for a checkpoint now, beside the periodic ones (Flink's `POST /jobs/:id/checkpoints`). Returns at once;
-        `report()` tells what became of it. A job without checkpointing ignores it."""
+        """Request a checkpoint now, in addition to the periodic ones, and return at once.
+
+        `report()` shows whether it completed. A job without checkpointing ignores the request.
+        """
 
     @abstractmethod
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
-        """Done when the job has ended; raises `JobExecutionError` where it did not finish."""
+        """Return a future of the result, complete when the job has ended.
+
+        Its `result()` raises `JobExecutionError` if the job failed or was cancelled.
+        """
 
     @abstractmethod
     def report(self) -> Any:
-        """A `penstock.monitoring.report.JobReport` of this moment; None before there is one. From any thread."""
+        """Return the newest `penstock.monitoring.report.JobReport`, or None if there is none yet. Any thread may call
+        it.
+        """
 
     def wait(self, timeout_ms: float | None = None) -> JobExecutionResult:
-        """Waits until the job has ended. Raises `JobExecutionError`, or TimeoutError after `timeout_ms`."""
+        """Wait until the job has ended. Raises `JobExecutionError` if it failed or was cancelled.
+
+        Args:
+            timeout_ms: How long to wait at most, in milliseconds; then TimeoutError is raised. None: no limit.
+
+        Returns:
+            The result of the finished job.
+        """
         return self.get_job_execution_result().result(None if timeout_ms is None else timeout_ms / 1000)

@@ -10,7 +10,7 @@ from penstock.common.job_id import JobID
 
 
 class JobStatus(Enum):
-    """Flink's states of a job."""
+    """Names Flink's states of a job."""
 
     INITIALIZING = 0
     CREATED = 1
@@ -25,17 +25,19 @@ class JobStatus(Enum):
     RECONCILING = 10
 
     def is_globally_terminal_state(self) -> bool:
+        """Return True if the job has ended for good: FAILED, CANCELED or FINISHED."""
         return self in (JobStatus.FAILED, JobStatus.CANCELED, JobStatus.FINISHED)
 
     def is_terminal_state(self) -> bool:
+        """Return True if the job has ended here: also SUSPENDED, when another driver may continue it."""
         return self.is_globally_terminal_state() or self is JobStatus.SUSPENDED
 
 
 class JobExecutionError(Exception):
-    """A job ended without finishing. The message begins with the user's traceback where there is one.
+    """Reports a job that ended without finishing. The message begins with the user's traceback if there is one.
 
-    `status`: FAILED or CANCELED. `job_id`, `operator`: None where unknown. `checkpoint_path`: what it can be resumed
-    from, if a checkpoint was retained.
+    `status` is FAILED or CANCELED; `job_id` and `operator` are None if unknown; `checkpoint_path` names the checkpoint
+    that the job can be resumed from, if one was retained.
     """
 
     def __init__(
@@ -55,26 +57,37 @@ class JobExecutionError(Exception):
 
 @dataclass(frozen=True)
 class JobExecutionResult:
-    """`net_runtime_ms`: from submission to end. `accumulators`: results by name."""
+    """Holds the result of a finished job: `net_runtime_ms` from its submission to its end, `accumulators` by name."""
 
     job_id: JobID
     net_runtime_ms: int
     accumulators: dict[str, Any] = field(default_factory=dict)
 
     def get_job_id(self) -> JobID:
+        """Return the id of the job."""
         return self.job_id
 
     def get_net_runtime(self) -> int:
-        """In milliseconds."""
+        """Return the time from the job's submission to its end, in milliseconds."""
         return self.net_runtime_ms
 
     def get_accumulator_result(self, accumulator_name: str) -> Any:
+        """Return the result of an accumulator. Raises KeyError if there is none of this name.
+
+        Args:
+            accumulator_name: Its name.
+
+        Returns:
+            The result.
+        """
         return self.accumulators[accumulator_name]
 
     def get_all_accumulator_results(self) -> dict[str, Any]:
+        """Return the results of all accumulators by name."""
         return dict(self.accumulators)
 
     def is_job_execution_result(self) -> bool:
+        """Return True: the job has ended. PyFlink's results of detached jobs return False."""
         return True
 
     def __str__(self) -> str:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class JobID:
+    """Identifies a job by 128 bits, written as 32 hex digits."""
+
     hex: str
 
     def __post_init__(self) -> None:
@@ -17,9 +19,11 @@ class JobID:
 
     @classmethod
     def generate(cls) -> JobID:
+        """Return a random id."""
         return cls(secrets.token_hex(16))
 
     def to_bytes(self) -> bytes:
+        """Return the 16 bytes of the id."""
         return bytes.fromhex(self.hex)
 
     def __str__(self) -> str:

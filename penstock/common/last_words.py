@@ -19,8 +19,15 @@ _OURS = os.path.dirname(os.path.abspath(penstock.__file__)) + os.sep
 
 
 def last_words(error: BaseException, first_file: str = "") -> str:
-    """What to print of an error that ends the program, with its line end. Frames above the first one of `first_file`
-    are left out; so are ours at the end of a refusal, whose message says it all."""
+    """Format an error that ends the program, with the user's own lines only.
+
+    Args:
+        error: The error.
+        first_file: The user's main file: frames above the first one in it are left out. "": none are.
+
+    Returns:
+        The text to print, with a line end. Frames of ours at the end are left out if the error's message says it all.
+    """
     begins_with_the_users = type(error).__module__.startswith("penstock.") and str(error).startswith("Traceback")
     if isinstance(error, JobExecutionError) or begins_with_the_users:
         return f"{error}\n"
@@ -46,7 +53,7 @@ def _is_raised_by_us(frames: list[traceback.FrameSummary]) -> bool:
 
 
 def install_last_words() -> None:
-    """For programs that are started with Python itself; an excepthook of the user's own stays."""
+    """Install an excepthook that prints uncaught errors without Penstock's frames. A hook of the user's own stays."""
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = _say
 

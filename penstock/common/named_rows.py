@@ -12,10 +12,17 @@ Reduce = Callable[[Any, Any], Any]
 
 
 def reducing(reduce: Reduce, type_info: TypeInformation | None) -> Reduce:
-    """Return `reduce` with named results, if rows of this type have names.
+    """Wrap a reduce function so that its results have the field names of the declared type.
 
-    Its result is the first argument of its next call. After a restore that would have names, because state is decoded
-    by its type; before one it would not, if the function returned `Row(...)` by position.
+    A result is the first argument of the next call. After a restore it would have names, because state is decoded by
+    its type; before, it would not if the function returned `Row(...)` by position.
+
+    Args:
+        reduce: The function (row, row) -> row.
+        type_info: The declared type. If it has no field names, `reduce` itself is returned.
+
+    Returns:
+        The function to call.
     """
     if not isinstance(type_info, RowType):
         return reduce

@@ -7,6 +7,8 @@ from typing import Any, Iterator
 
 
 class RowKind(Enum):
+    """Names the kinds of change that a row may be. A stream carries only INSERT."""
+
     INSERT = 0
     UPDATE_BEFORE = 1
     UPDATE_AFTER = 2
@@ -17,10 +19,14 @@ class RowKind(Enum):
 
 
 class Row:
-    """A row of fields that may have names: `Row(1, "a")`, `Row(id=1, name="a")`, or
-    `Person = Row("id", "name"); Person(1, "a")`.
+    """Holds the fields of a row, which may have names.
 
     Fields are read and changed by position (`row[0]`), by name (`row["id"]`) or as attributes (`row.id`).
+
+    Example:
+        Row(1, "a")
+        Row(id=1, name="a")
+        Person = Row("id", "name"); Person(1, "a")
     """
 
     __slots__ = ("_fields", "_values", "_row_kind")
@@ -41,12 +47,31 @@ class Row:
 
     @classmethod
     def of_kind(cls, row_kind: RowKind, *args: Any, **kwargs: Any) -> Row:
+        """Make a row of a kind.
+
+        Args:
+            row_kind: The kind.
+            args: The values of the fields, by position; or
+            kwargs: the values by name.
+
+        Returns:
+            The row.
+        """
         row = cls(*args, **kwargs)
         row.set_row_kind(row_kind)
         return row
 
     @classmethod
     def of_fields(cls, names: tuple[str, ...] | None, values: Any) -> Row:
+        """Make a row of the names and values of its fields.
+
+        Args:
+            names: The names, or None. They are not checked against the number of values.
+            values: An iterable of the values.
+
+        Returns:
+            The row.
+        """
         row = cls.__new__(cls)
         _set_fields(row, names)
         _set_values(row, [*values])
@@ -63,23 +88,50 @@ class Row:
         return Row.of_fields(tuple(self._values), args)
 
     def get_row_kind(self) -> RowKind:
+        """Return the kind of the row."""
         return self._row_kind
 
     def set_row_kind(self, row_kind: RowKind) -> None:
+        """Set the kind of the row.
+
+        Args:
+            row_kind: The kind.
+        """
         _set_row_kind(self, row_kind)
 
     def get_field_names(self) -> tuple[str, ...] | None:
+        """Return the names of the fields, or None."""
         return self._fields
 
     def set_field_names(self, field_names: list[str] | tuple[str, ...]) -> None:
+        """Name the fields.
+
+        Args:
+            field_names: A name for each field.
+
+        Raises:
+            ValueError: There are more or fewer names than fields.
+        """
         if len(field_names) != len(self._values):
             raise ValueError(f"{len(field_names)} names for {len(self._values)} fields")
         _set_fields(self, tuple(field_names))
 
     def to_tuple(self) -> tuple[Any, ...]:
+        """Return the values of the fields as a tuple."""
         return tuple(self._values)
 
     def as_dict(self, recursive: bool = False) -> dict[str, Any]:
+        """Return the values of the fields by name.
+
+        Args:
+            recursive: True: nested named rows become dicts, too, also in lists and dicts.
+
+        Returns:
+            The dict.
+
+        Raises:
+            TypeError: The row has no field names.
+        """
         if self._fields is None:
             raise TypeError("Cannot convert a Row without field names to a dict")
 

@@ -26,13 +26,14 @@ _FLOAT_MAX = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True)
 class BasicType(ColumnType):
-    """BOOLEAN, DOUBLE and STRING: Arrow's own checks are as strict as needed."""
+    """Describes BOOLEAN, DOUBLE and STRING, for which Arrow's own checks are strict enough."""
 
     name: str
     arrow: pa.DataType
 
     @property
     def arrow_type(self) -> pa.DataType:
+        """Return the Arrow type of the column."""
         return self.arrow
 
     def encode_column(self, values: Sequence[Any]) -> pa.Array:
@@ -48,11 +49,22 @@ class BasicType(ColumnType):
 
 @dataclass(frozen=True)
 class IntegerType(BasicType):
-    """Only whole numbers in range: 1.5 and Decimal("1.5") are refused, and so are 1.0 and True."""
+    """Describes whole numbers of 8 to 64 bits. Other numbers, 1.0 too, and True are refused."""
 
     _exact: ClassVar[frozenset[type]] = frozenset({int, _NONE})
 
     def encode_column(self, values: Sequence[Any]) -> pa.Array:
+        """Encode integers. Raises one of `ENCODING_ERRORS` if a value is out of range.
+
+        Args:
+            values: The integers. None becomes null.
+
+        Returns:
+            The array.
+
+        Raises:
+            RefusedValue: A value is no integer.
+        """
         kinds = set(map(type, values))
         if kinds == _INTEGERS:
             try:
@@ -68,9 +80,22 @@ class IntegerType(BasicType):
 
 @dataclass(frozen=True)
 class FloatType(BasicType):
-    """Single precision. A finite number that would become infinite is refused; rounding is what the type is for."""
+    """Describes numbers in single precision. A finite number that would become infinite is refused; others are
+    rounded.
+    """
 
     def encode_column(self, values: Sequence[Any]) -> pa.Array:
+        """Encode numbers, rounded to single precision.
+
+        Args:
+            values: The numbers. None becomes null.
+
+        Returns:
+            The array.
+
+        Raises:
+            RefusedValue: A finite number is too large.
+        """
         array = pa.array(values, self.arrow)
         numbers_ = array.to_numpy(zero_copy_only=False)
         if np.isinf(numbers_).any():
@@ -82,11 +107,22 @@ class FloatType(BasicType):
 
 @dataclass(frozen=True)
 class BytesType(BasicType):
-    """PRIMITIVE_ARRAY(BYTE). A bytearray is refused, because it could change while it waits to be sent."""
+    """Describes `bytes`. A bytearray is refused, because it could change while it waits to be sent."""
 
     _exact: ClassVar[frozenset[type]] = frozenset({bytes, _NONE})
 
     def encode_column(self, values: Sequence[Any]) -> pa.Array:
+        """Encode bytes.
+
+        Args:
+            values: The bytes. None becomes null.
+
+        Returns:
+            The array.
+
+        Raises:
+            RefusedValue: A value is of another class.
+        """
         if not set(map(type, values)) <= self._exact:
             for value in values:
                 if value is not None and not isinstance(value, bytes):
@@ -96,11 +132,22 @@ class BytesType(BasicType):
 
 @dataclass(frozen=True)
 class DateType(BasicType):
-    """SQL_DATE, SQL_TIME, SQL_TIMESTAMP: naive values of exactly this class, to the microsecond."""
+    """Describes dates, times and timestamps without time zone, to the microsecond."""
 
     python: type = datetime.date
 
     def encode_column(self, values: Sequence[Any]) -> pa.Array:
+        """Encode dates, times or timestamps.
+
+        Args:
+            values: Values of the type's class. None becomes null.
+
+        Returns:
+            The array.
+
+        Raises:
+            RefusedValue: A value is of another class, or has a time zone.
+        """
         for value in values:
             if value is None:
                 continue
@@ -115,11 +162,22 @@ class DateType(BasicType):
 
 @dataclass(frozen=True)
 class BigType(BasicType):
-    """BIG_INT and BIG_DEC: numbers of any size, stored as their decimal text."""
+    """Describes numbers of any size, which are stored as their decimal text."""
 
     python: type = int
 
     def encode_column(self, values: Sequence[Any]) -> pa.Array:
+        """Encode numbers as decimal text.
+
+        Args:
+            values: The numbers. None becomes null.
+
+        Returns:
+            The array.
+
+        Raises:
+            RefusedValue: A value is of another class.
+        """
         texts = []
         for value in values:
             if value is not None and (not isinstance(value, self.python) or isinstance(value, bool)):
@@ -132,7 +190,7 @@ class BigType(BasicType):
 
 
 class FrozenPickle(bytes):
-    """A row that was pickled before its batch was full; `PickledType.encode` takes it as it is."""
+    """Holds a row that was pickled before its batch was full; `PickledType` stores it as it is."""
 
 
 def _freeze_by_pickle(value: Any) -> FrozenPickle:
@@ -149,13 +207,25 @@ def _pickled(value: Any) -> bytes:
 
 @dataclass(frozen=True)
 class PickledType(ColumnType):
-    """Any picklable Python object, as one binary column of pickles (protocol 5)."""
+    """Describes any picklable object, stored as a binary column of pickles (protocol 5)."""
 
     @property
     def arrow_type(self) -> pa.DataType:
+        """Return Arrow's binary type."""
         return pa.binary()
 
     def encode_column(self, values: Sequence[Any]) -> pa.Array:
+        """Pickle values, by value if they are of classes of the main program.
+
+        Args:
+            values: The objects.
+
+        Returns:
+            The array.
+
+        Raises:
+            RefusedValue: A value cannot be pickled.
+        """
         try:
             return pa.array([v if type(v) is FrozenPickle else pickle.dumps(v, 5) for v in values], pa.binary())
         except (pickle.PicklingError, AttributeError, TypeError):

@@ -12,17 +12,37 @@ from penstock.common.typeinfo import TypeInformation
 
 
 class SerializationSchema(ABC):
+    """Turns values into bytes."""
+
     @abstractmethod
-    def serialize(self, element: Any) -> bytes: ...
+    def serialize(self, element: Any) -> bytes:
+        """Turn a value into bytes.
+
+        Args:
+            element: The value.
+
+        Returns:
+            The bytes.
+        """
 
 
 class DeserializationSchema(ABC):
+    """Turns bytes into values."""
+
     @abstractmethod
-    def deserialize(self, message: bytes) -> Any: ...
+    def deserialize(self, message: bytes) -> Any:
+        """Turn bytes into a value.
+
+        Args:
+            message: The bytes.
+
+        Returns:
+            The value.
+        """
 
 
 class Encoder(ABC):
-    """Writes one row to a file of rows."""
+    """Writes rows to a file, one after the other."""
 
     @staticmethod
     def simple_string_encoder(charset_name: str = "UTF-8") -> Encoder:
@@ -30,16 +50,36 @@ class Encoder(ABC):
 
         The text is that of the row's Java object in Flink: `(hi,1)`, `+I[hi, 1]`, `1.0E10`. A row without a declared
         type is written by `str`.
+
+        Args:
+            charset_name: The encoding of the text. Raises LookupError for one that Python does not know.
+
+        Returns:
+            The encoder.
         """
         return SimpleStringEncoder(charset_name)
 
     def for_type(self, type_info: TypeInformation | None) -> Encoder:
-        """Return the encoder for rows of this type; None: for a stream without one. The default is `self`."""
+        """Return the encoder for rows of a type. The default is `self`, for all types.
+
+        Args:
+            type_info: The type of the stream; None if none was declared.
+
+        Returns:
+            An encoder.
+        """
         return self
 
     @abstractmethod
     def encode(self, element: Any) -> bytes:
-        """The bytes of one row, with whatever separates it from the next."""
+        """Encode a row.
+
+        Args:
+            element: The row.
+
+        Returns:
+            Its bytes, with the separator from the next row.
+        """
 
 
 @dataclass(frozen=True)
@@ -65,11 +105,22 @@ class SimpleStringEncoder(Encoder):
 
 @dataclass(frozen=True)
 class SimpleStringSchema(SerializationSchema, DeserializationSchema):
-    """Strings as bytes."""
+    """Turns strings into bytes and back."""
 
     charset: str = "UTF-8"
 
     def serialize(self, element: Any) -> bytes:
+        """Encode a string.
+
+        Args:
+            element: The string.
+
+        Returns:
+            Its bytes.
+
+        Raises:
+            TypeError: `element` is no string.
+        """
         if not isinstance(element, str):
             raise TypeError(f"SimpleStringSchema takes strings, got {element!r} ({type(element).__name__})")
         return element.encode(self.charset)

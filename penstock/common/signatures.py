@@ -8,8 +8,18 @@ from typing import Any, Callable
 
 
 def check_call(where: str, function: Callable[..., Any], parameters: Sequence[str]) -> None:
-    """Raises TypeError, beginning with `where`, if `function` cannot be called with so many arguments. `parameters`:
-    what they are, for the message. What tells nothing of its parameters, like some built-ins, is let through."""
+    """Check that a function can be called in the way that Penstock will call it, when it is declared and not in a slot.
+
+    Functions whose signature is unknown, such as some built-ins, pass.
+
+    Args:
+        where: The beginning of the error message.
+        function: The function.
+        parameters: What the arguments are, for the message.
+
+    Raises:
+        TypeError: The function cannot be called with so many arguments.
+    """
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -23,5 +33,12 @@ def check_call(where: str, function: Callable[..., Any], parameters: Sequence[st
 
 
 def parameters_of(method: Callable[..., Any]) -> list[str]:
-    """The names of a method's parameters but `self`."""
+    """Return the names of a method's parameters, without `self`.
+
+    Args:
+        method: The method, taken from its class.
+
+    Returns:
+        The names.
+    """
     return list(inspect.signature(method).parameters)[1:]

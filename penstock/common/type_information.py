@@ -17,7 +17,10 @@ RESERVED_COLUMNS = (TIMESTAMP_COLUMN, KEY_COLUMN, KEY_GROUP_COLUMN)
 
 
 class RowTypeError(TypeError):
-    """A row does not fit its declared type. `row_index` is its place in the encoded list; `field` a name or None."""
+    """Reports a row that does not fit its declared type.
+
+    `row_index` is its place in the encoded list; `field` is the name of the field, or None.
+    """
 
     def __init__(self, message: str, row_index: int, field: str | None = None) -> None:
         super().__init__(message)
@@ -26,21 +29,41 @@ class RowTypeError(TypeError):
 
 
 class TypeInformation(ABC):
+    """Describes the rows of a stream: the columns of its batches, and how rows become batches and back."""
+
     @property
     @abstractmethod
     def schema(self) -> pa.Schema:
-        """The columns of a batch of such rows, without the reserved ones."""
+        """Return the columns of a batch of such rows, without the reserved ones."""
 
     @abstractmethod
     def encode(self, rows: Sequence[Any]) -> list[pa.Array]:
-        """The arrays of `schema`, in its order. Raises `RowTypeError` that names the first bad row and field."""
+        """Encode rows as columns.
+
+        Raises `RowTypeError`, which names the first bad row and field, if a row does not fit.
+
+        Args:
+            rows: The rows.
+
+        Returns:
+            The arrays of `schema`, in its order.
+        """
 
     @abstractmethod
     def decode(self, batch: pa.RecordBatch) -> list[Any]:
-        """The rows as the user's functions see them. Reserved columns of the batch are ignored."""
+        """Decode a batch to rows as users' functions see them.
+
+        Args:
+            batch: A batch with the columns of `schema`, in its order; reserved columns may follow.
+
+        Returns:
+            The rows.
+        """
 
     @property
     def freeze(self) -> Callable[[Any], Any] | None:
-        """Turns a row that the user may still change into one that can wait to be encoded; None where rows of this
-        type cannot be changed."""
+        """Return a function that makes a row independent of its user, who may still change it before it is encoded.
+
+        None if rows of this type cannot be changed.
+        """
         return None

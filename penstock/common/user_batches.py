@@ -10,7 +10,15 @@ import pyarrow as pa
 
 
 def independent(made: pa.RecordBatch, given: pa.RecordBatch | None = None) -> pa.RecordBatch:
-    """`made`, with copies of all columns but those that it shares with `given`, the batch that the function got."""
+    """Copy the columns of a batch that a user's function may still change; NumPy arrays become Arrow's without a copy.
+
+    Args:
+        made: The batch that the function returned.
+        given: The batch that the function got. Columns that both share are not copied.
+
+    Returns:
+        A batch that does not change.
+    """
     lasting = set() if given is None else {b.address for c in given.columns for b in c.buffers() if b is not None}
 
     def lasts(column: pa.Array) -> bool:

@@ -16,7 +16,7 @@ _STATE = struct.Struct("<q")
 
 @dataclass(frozen=True, order=True)
 class Watermark:
-    """Says that no row with a timestamp (ms) of at most `timestamp` will follow."""
+    """Says that no row with a timestamp (ms since the epoch) of at most `timestamp` will follow."""
 
     timestamp: int
 
@@ -27,57 +27,95 @@ class Watermark:
             raise ValueError(f"a watermark's timestamp (milliseconds) must fit in 64 bits, got {self.timestamp}")
 
     def get_timestamp(self) -> int:
+        """Return the timestamp in milliseconds since the epoch."""
         return self.timestamp
 
 
 class WatermarkOutput(ABC):
-    """Where a generator puts its watermarks. One that is not larger than the last is ignored."""
+    """Takes the watermarks of a generator."""
 
     @abstractmethod
     def emit_watermark(self, watermark: Watermark) -> None:
-        """Makes the stream active again, too."""
+        """Emit a watermark, and mark the stream as active. A watermark that is not larger than the last one is ignored.
+
+        Args:
+            watermark: The watermark.
+        """
 
     @abstractmethod
     def mark_idle(self) -> None:
-        """Nobody waits for this stream's watermarks until it is active again."""
+        """Mark the stream as idle: operators that read it with others do not wait for its watermarks."""
 
     @abstractmethod
-    def mark_active(self) -> None: ...
+    def mark_active(self) -> None:
+        """Mark the stream as active, so that operators wait for its watermarks again."""
 
 
 class WatermarkGenerator(ABC):
-    """One per subtask, or per split of a source. `on_periodic_emit` is called every `pipeline.auto-watermark-interval`.
+    """Makes watermarks from the timestamps of rows. There is one per subtask, or per split of a source.
 
-    What `snapshot` returns is kept in checkpoints. By default that is nothing: then a restored generator learns anew,
-    and the watermark stands still until it has."""
+    What `snapshot` returns is kept in checkpoints. By default that is nothing: a restored generator begins again, and
+    the watermark does not advance until it has reached its old value.
+    """
 
     @abstractmethod
     def on_event(self, event: object, event_timestamp: int, output: WatermarkOutput) -> None:
-        """For every row, after its timestamp (ms) has been assigned."""
+        """Process a row. Called for every row, after its timestamp has been assigned.
+
+        Args:
+            event: The row.
+            event_timestamp: Its timestamp in milliseconds since the epoch.
+            output: Takes a watermark, if the row gives reason to emit one.
+        """
 
     @abstractmethod
-    def on_periodic_emit(self, output: WatermarkOutput) -> None: ...
+    def on_periodic_emit(self, output: WatermarkOutput) -> None:
+        """Emit a watermark if time has advanced. Called every `pipeline.auto-watermark-interval`.
+
+        Args:
+            output: Takes the watermark.
+        """
 
     def snapshot(self) -> bytes:
+        """Return the state to restore the generator from. The default is b""."""
         return b""
 
     def restore(self, state: bytes) -> None:
-        """`state` is what `snapshot` returned; called before the first row."""
+        """Continue from a snapshot. Called before the first row.
+
+        Args:
+            state: What `snapshot` returned.
+        """
 
 
 class MaxTimestampGenerator(WatermarkGenerator):
-    """A generator that needs no row, only the largest timestamp of several: it is called once for a slice."""
+    """Needs only the largest timestamp of several rows, so it is called once for a slice of a batch instead of
+    per row.
+    """
 
     @abstractmethod
     def on_max(self, timestamp_ms: int) -> None:
-        """`timestamp_ms` is the largest timestamp of the rows since the last call."""
+        """Process the rows since the last call.
+
+        Args:
+            timestamp_ms: The largest of their timestamps.
+        """
 
     def on_event(self, event: object, event_timestamp: int, output: WatermarkOutput) -> None:
+        """Process a row, by its timestamp only.
+
+        Args:
+            event: The row.
+            event_timestamp: Its timestamp in milliseconds since the epoch.
+            output: Not used.
+        """
         self.on_max(event_timestamp)
 
 
 class BoundedOutOfOrdernessWatermarks(MaxTimestampGenerator):
-    """The largest timestamp seen, less the bound, less one millisecond (rows of the same timestamp may follow)."""
+    """Emits the largest timestamp so far, less the bound, less 1 ms, because rows with the same timestamp may
+    follow.
+    """
 
     def __init__(self, max_out_of_orderness: Duration) -> None:
         self._bound_ms = max_out_of_orderness.to_millis()
@@ -99,13 +137,15 @@ class BoundedOutOfOrdernessWatermarks(MaxTimestampGenerator):
 
 
 class AscendingTimestampsWatermarks(BoundedOutOfOrdernessWatermarks):
-    """For timestamps that never fall."""
+    """Emits the largest timestamp so far, less 1 ms: timestamps never fall."""
 
     def __init__(self) -> None:
         super().__init__(Duration(0))
 
 
 class NoWatermarksGenerator(MaxTimestampGenerator):
+    """Emits no watermarks."""
+
     def on_max(self, timestamp_ms: int) -> None:
         pass
 

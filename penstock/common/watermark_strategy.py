@@ -28,21 +28,34 @@ Length = Duration | Time | datetime.timedelta | int | str
 
 
 class TimestampAssigner(ABC):
-    """Gives a row its event time."""
+    """Gives rows their event time."""
 
     @abstractmethod
     def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
-        """Milliseconds since the epoch. `record_timestamp` is what the row had before: `NO_TIMESTAMP`, a negative
-        number, where it had none."""
+        """Return the event time of a row.
+
+        Args:
+            value: The row.
+            record_timestamp: The timestamp that the row had before; `NO_TIMESTAMP`, a negative number, if it had none.
+
+        Returns:
+            Milliseconds since the epoch.
+        """
 
 
 @dataclass(frozen=True)
 class WatermarkStrategy:
-    """Made by the static methods. The others return a new strategy and leave this one as it is.
+    """Describes how rows get timestamps, and how watermarks are made from them.
 
-    `new_generator`: a picklable callable that makes a `WatermarkGenerator`. A row's timestamp is what
-    `timestamp_assigner` says or what stands in `timestamp_column`; with neither, it is the one that the row has.
-    `idle_timeout`: how long no row may come until nobody waits for this stream's watermarks any more; None: for ever.
+    The static methods make strategies. The other methods return a changed copy.
+
+    A row's timestamp is what `timestamp_assigner` returns or the value of `timestamp_column`; with neither, the row
+    keeps the one that it has. `new_generator` makes a `WatermarkGenerator`; both must be picklable. `idle_timeout`
+    None: never idle.
+
+    Example:
+        strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(5))
+        strategy.with_timestamp_column("time").with_idleness(Duration.of_minutes(1))
     """
 
     name: str
@@ -54,25 +67,46 @@ class WatermarkStrategy:
 
     @staticmethod
     def no_watermarks() -> WatermarkStrategy:
-        """Event time does not advance before the end of the stream."""
+        """Make a strategy without watermarks: event time does not advance before the end of the stream."""
         return WatermarkStrategy("no_watermarks", NoWatermarksGenerator, generates_watermarks=False)
 
     @staticmethod
     def for_monotonous_timestamps() -> WatermarkStrategy:
-        """For timestamps that never fall within a subtask's rows, or within a split of a source."""
+        """Make a strategy for timestamps that never fall within a split of a source, or within the rows of a
+        subtask.
+        """
         return WatermarkStrategy("for_monotonous_timestamps", AscendingTimestampsWatermarks)
 
     @staticmethod
     def for_bounded_out_of_orderness(max_out_of_orderness: Length) -> WatermarkStrategy:
-        """For rows that come at most so much later than one with a larger timestamp.
+        """Make a strategy for rows that come late by a bounded time.
 
-        Raises ValueError for a negative bound."""
+        The watermark is the largest timestamp so far, less the bound, less 1 ms.
+
+        Args:
+            max_out_of_orderness: How much smaller a row's timestamp may be than the largest one before it: a
+                `Duration`, or milliseconds.
+
+        Returns:
+            The strategy. Raises ValueError for a negative bound.
+        """
         bound = _length(max_out_of_orderness, "for_bounded_out_of_orderness", "the bound")
         return WatermarkStrategy(f"for_bounded_out_of_orderness({bound})", _Bounded(bound))
 
     @staticmethod
     def for_generator(new_generator: Callable[[], WatermarkGenerator]) -> WatermarkStrategy:
-        """`new_generator` is called in the slots, once per subtask or split; a class of generators is one, too."""
+        """Make a strategy with a generator of your own.
+
+        Args:
+            new_generator: A picklable function without arguments that makes a `WatermarkGenerator`, such as its class.
+                It is called in the slots, once per subtask or split.
+
+        Returns:
+            The strategy.
+
+        Raises:
+            TypeError: The argument is a generator itself, or makes none.
+        """
         if isinstance(new_generator, WatermarkGenerator) or not callable(new_generator):
             raise TypeError("for_generator() takes a callable that makes a WatermarkGenerator, because every subtask "
                             f"has its own; got {new_generator!r}")
@@ -83,7 +117,18 @@ class WatermarkStrategy:
     def with_timestamp_assigner(
         self, timestamp_assigner: TimestampAssigner | Callable[[Any, int], int]
     ) -> WatermarkStrategy:
-        """A TimestampAssigner, or a callable (value, record timestamp) -> milliseconds since the epoch."""
+        """Take timestamps from a function of the row.
+
+        Args:
+            timestamp_assigner: A `TimestampAssigner`, or a function (row, timestamp before) -> milliseconds since the
+                epoch.
+
+        Returns:
+            The changed strategy.
+
+        Raises:
+            TypeError: The argument is neither.
+        """
         if isinstance(timestamp_assigner, type):
             raise TypeError(f"with_timestamp_assigner() was given the class {timestamp_assigner.__name__}; give it an "
                             f"object: {timestamp_assigner.__name__}()")
@@ -95,16 +140,37 @@ class WatermarkStrategy:
         return replace(self, timestamp_assigner=timestamp_assigner, timestamp_column=None)
 
     def with_timestamp_column(self, column: str) -> WatermarkStrategy:
-        """Timestamps are the values of a column of the rows' type: whole milliseconds since the epoch (LONG), or
-        SQL_TIMESTAMP. No row is touched for it. Whether there is such a column is checked where the strategy is
-        attached to a stream."""
+        """Take timestamps from a column, without a Python call per row.
+
+        Args:
+            column: The name of a column of the rows' type: milliseconds since the epoch (LONG), or SQL_TIMESTAMP. It is
+                checked when the strategy is attached to a stream.
+
+        Returns:
+            The changed strategy.
+
+        Raises:
+            TypeError: The argument is no name.
+        """
         if not isinstance(column, str) or not column:
             raise TypeError(f"with_timestamp_column() takes the name of a column, got {column!r}")
         return replace(self, timestamp_assigner=None, timestamp_column=column)
 
     def with_idleness(self, idle_timeout: Length) -> WatermarkStrategy:
-        """A split of a source, or a subtask's input, without rows for so long is idle: no watermark waits for it. Time
-        in which it could not be read, because of backpressure or draining, does not count."""
+        """Mark a split of a source, or a subtask's input, as idle when it has had no rows for some time.
+
+        No watermark waits for an idle one. Time in which it could not be read, because of backpressure or draining,
+        does not count.
+
+        Args:
+            idle_timeout: A `Duration`, or milliseconds.
+
+        Returns:
+            The changed strategy.
+
+        Raises:
+            ValueError: The timeout is not more than 0 ms.
+        """
         timeout = _length(idle_timeout, "with_idleness", "the timeout")
         if not timeout.nanoseconds:
             raise ValueError("with_idleness(): the timeout is more than 0 ms")
@@ -112,16 +178,25 @@ class WatermarkStrategy:
 
     @property
     def assigns_timestamps(self) -> bool:
+        """Return True if the strategy assigns timestamps, by a function or a column."""
         return self.timestamp_assigner is not None or self.timestamp_column is not None
 
     @property
     def extract_timestamp(self) -> Callable[[Any, int], int] | None:
-        """(value, record timestamp) -> milliseconds; None: `timestamp_column`, or as the rows come."""
+        """Return the function (row, timestamp before) -> milliseconds; None if timestamps come from a column or are
+        kept.
+        """
         assigner = self.timestamp_assigner
         return assigner.extract_timestamp if isinstance(assigner, TimestampAssigner) else assigner
 
     def create_generator(self) -> WatermarkGenerator:
-        """Raises TypeError where `for_generator` was given something that makes no generator."""
+        """Make a generator.
+
+        Called in the slots.
+
+        Raises:
+            TypeError: The function given to `for_generator` returned something else.
+        """
         generator = self.new_generator()
         if not isinstance(generator, WatermarkGenerator):
             raise TypeError(f"WatermarkStrategy.{self.name}: the callable returned {generator!r}, which is no "

@@ -9,12 +9,22 @@ from penstock.common.options import CheckpointingOptions as Options
 
 
 class CheckpointStorage:
+    """Describes where checkpoints are written to."""
+
     def apply_to(self, configuration: Configuration) -> None:
+        """Set the options of this storage.
+
+        Args:
+            configuration: The configuration to change.
+
+        Raises:
+            NotImplementedError: This is the base class.
+        """
         raise NotImplementedError
 
 
 class JobManagerCheckpointStorage(CheckpointStorage):
-    """In the driver's memory; `max_state_size` is the largest object in bytes. Gone when the driver is."""
+    """Keeps checkpoints in the driver's memory; they are lost with the driver. For tests."""
 
     DEFAULT_MAX_STATE_SIZE = 5 * 1024 * 1024
 
@@ -25,16 +35,22 @@ class JobManagerCheckpointStorage(CheckpointStorage):
         self._max_state_size_bytes = max_state_size
 
     def get_max_state_size(self) -> int:
+        """Return the size of the largest object that the storage takes, in bytes."""
         return self._max_state_size_bytes or self.DEFAULT_MAX_STATE_SIZE
 
     def apply_to(self, configuration: Configuration) -> None:
+        """Set the options of this storage.
+
+        Args:
+            configuration: The configuration to change.
+        """
         configuration.set(Options.CHECKPOINT_STORAGE, "jobmanager")
         if self._max_state_size_bytes is not None:
             configuration.set(Options.JOBMANAGER_STORAGE_MAX_SIZE, self._max_state_size_bytes)
 
 
 class FileSystemCheckpointStorage(CheckpointStorage):
-    """In files below `checkpoint_path`, a local path or file:// URI."""
+    """Writes checkpoints to files below `checkpoint_path`, a local path or file:// URI that all slots see."""
 
     def __init__(self, checkpoint_path: str | Path) -> None:
         if not str(checkpoint_path):
@@ -42,8 +58,14 @@ class FileSystemCheckpointStorage(CheckpointStorage):
         self._checkpoint_path = str(checkpoint_path)
 
     def get_checkpoint_path(self) -> str:
+        """Return the directory."""
         return self._checkpoint_path
 
     def apply_to(self, configuration: Configuration) -> None:
+        """Set the options of this storage.
+
+        Args:
+            configuration: The configuration to change.
+        """
         configuration.set(Options.CHECKPOINT_STORAGE, "filesystem")
         configuration.set(Options.CHECKPOINTS_DIRECTORY, self._checkpoint_path)

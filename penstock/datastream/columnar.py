@@ -40,43 +40,82 @@ _MAX_LATENCY_MS = 100
 
 @dataclass(frozen=True)
 class ColumnAggregate:
-    """Made by `sum_`, `count`, `min_`, `max_` and `mean`."""
+    """Describes an aggregate of a column. `sum_`, `count`, `min_`, `max_` and `mean` make them."""
 
     function: AggregateFunctionName
     column: str | None
 
     @property
     def default_name(self) -> str:
+        """Return the name of the result's column where none is given: "count", "sum_amount"."""
         return self.function if self.column is None else f"{self.function}_{self.column}"
 
 
 def sum_(column: str) -> ColumnAggregate:
-    """Whole numbers: a LONG, and an error where it does not fit. Floats: a DOUBLE."""
+    """Sum a column of numbers.
+
+    The sum of whole numbers is a LONG, and the job fails if it does not fit; the sum of floats is a DOUBLE. Nulls are
+    skipped.
+
+    Args:
+        column: The name of the column.
+
+    Returns:
+        The aggregate.
+    """
     return ColumnAggregate("sum", column)
 
 
 def count(column: str | None = None) -> ColumnAggregate:
-    """Rows; with a column, those in which it is not null."""
+    """Count rows, as a LONG.
+
+    Args:
+        column: Count only rows in which this column is not null. None: all rows.
+
+    Returns:
+        The aggregate.
+    """
     return ColumnAggregate("count", column)
 
 
 def min_(column: str) -> ColumnAggregate:
-    """Of numbers, dates, times and timestamps."""
+    """Find the minimum of a column of numbers, dates, times or timestamps. Nulls are skipped.
+
+    Args:
+        column: The name of the column.
+
+    Returns:
+        The aggregate, of the type of the column.
+    """
     return ColumnAggregate("min", column)
 
 
 def max_(column: str) -> ColumnAggregate:
-    """Of numbers, dates, times and timestamps."""
+    """Find the maximum of a column of numbers, dates, times or timestamps. Nulls are skipped.
+
+    Args:
+        column: The name of the column.
+
+    Returns:
+        The aggregate, of the type of the column.
+    """
     return ColumnAggregate("max", column)
 
 
 def mean(column: str) -> ColumnAggregate:
-    """A DOUBLE."""
+    """Compute the mean of a column of numbers, as a DOUBLE. Nulls are skipped.
+
+    Args:
+        column: The name of the column.
+
+    Returns:
+        The aggregate.
+    """
     return ColumnAggregate("mean", column)
 
 
 class ColumnarStream(Stream[S]):
-    """What a `DataStream` offers over columns."""
+    """Offers operators over whole Arrow batches."""
 
     def map_batches(
         self,
@@ -87,20 +126,25 @@ class ColumnarStream(Stream[S]):
     ) -> S:
         """Apply a function to Arrow batches.
 
-        A batch has as many rows as are there, up to what the function handles in a few milliseconds; if each call
-        has a fixed cost (a model, a request), batches grow until the rows cost as much as the call. With `batch_size`
-        rows wait for each other. A watermark or a checkpoint's barrier behind them ends the wait, so a checkpoint
-        waits for one call.
+        A batch has as many rows as are there, up to what the function handles in a few milliseconds; if each call has a
+        fixed cost (a model, a request), batches grow until the rows cost as much as the call. With `batch_size` rows
+        wait for each other. A watermark or a checkpoint's barrier behind them ends the wait, so a checkpoint waits for
+        one call.
 
         On a stream with event time the batch has one more column, `__timestamp__` (int64, ms), behind the others. If
-        `func` returns it, those are the rows' times; else the n-th row has the time of the n-th row, and there must
-        be as many.
+        `func` returns it, those are the rows' times; else the n-th row has the time of the n-th row, and there must be
+        as many.
+
+        Example:
+            def score(batch: pa.RecordBatch) -> pa.RecordBatch:
+                return batch.append_column("score", pa.array(model.predict(batch["features"])))
+
+            stream.map_batches(score, batch_size=256, max_latency=Duration.of_millis(50))
 
         Args:
-            func: `pa.RecordBatch` -> `pa.RecordBatch`, of any number of rows. It must not depend on where a batch
-                ends.
-            schema: What `func` returns: an Arrow schema, or a type made by `Types`. None: found by calling `func`
-                with an empty batch, now.
+            func: `pa.RecordBatch` -> `pa.RecordBatch`, of any number of rows. It must not depend on where a batch ends.
+            schema: What `func` returns: an Arrow schema, or a type made by `Types`. None: found by calling `func` with
+                an empty batch, now.
             batch_size: How many rows a call gets; fewer where the wait ends before. None: whatever is there.
             max_latency: How long a row waits for others at most, with `batch_size` only. Default: 100 ms.
 
@@ -128,7 +172,23 @@ class ColumnarStream(Stream[S]):
         return self._then(OperatorKind.MAP_BATCHES, "Map Batches", spec, output_type)
 
     def select(self, *columns: str | pc.Expression, **named: str | pc.Expression) -> S:
-        """These columns only, in this order: names, and expressions or names under new names."""
+        """Keep some columns, and compute others, in this order.
+
+        Example:
+            stream.select("user", total=pc.field("amount") * pc.field("rate"), when="time")
+
+        Args:
+            columns: Names of columns.
+            named: New names, each with the name of a column or a `pyarrow.compute` expression.
+
+        Returns:
+            The stream of these columns.
+
+        Raises:
+            TypeError: An argument is neither a name nor an expression, an expression has no name, or the stream has no
+                columns.
+            ValueError: The stream has no such column, or a name occurs twice.
+        """
         chosen: list[tuple[str, str | pc.Expression]] = []
         schema = columns_of(self._type, "select()")
         known = schema.names
@@ -150,7 +210,21 @@ class ColumnarStream(Stream[S]):
         return self._project("Select", "select()", chosen)
 
     def with_columns(self, **named: str | pc.Expression) -> S:
-        """All columns, with these in place of those of the same name, or behind them."""
+        """Keep all columns and compute others, which replace columns of the same name or follow the others.
+
+        Example:
+            stream.with_columns(euros=pc.field("amount") * pc.field("rate"))
+
+        Args:
+            named: Names, each with a `pyarrow.compute` expression or the name of a column.
+
+        Returns:
+            The stream of all columns.
+
+        Raises:
+            TypeError: An argument is neither an expression nor a name, or the stream has no columns.
+            ValueError: The stream has no such column.
+        """
         known = columns_of(self._type, "with_columns()").names
         if not named:
             raise TypeError("with_columns() takes at least one name=expression")

@@ -9,9 +9,15 @@ from penstock.common.types import Types
 
 
 class OutputTag:
-    """`yield tag, row` in a process function puts a row out under this tag; `stream.get_side_output(tag)` reads them.
+    """Names a side output. Tags with the same id are equal.
 
-    Tags with one id are the same tag. `type_info`: a type made by `Types`, a list of them (a row), or None: pickles.
+    A process function emits a row to a side output by `yield tag, row`; `stream.get_side_output(tag)` returns the
+    stream of these rows.
+
+    `type_info` is made by `Types`; a list of types is a row of them; None: the rows are pickled.
+
+    Example:
+        late = OutputTag("late", Types.STRING())
     """
 
     def __init__(self, tag_id: str, type_info: TypeInformation | list[Any] | None = None) -> None:

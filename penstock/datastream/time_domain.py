@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class TimeDomain(Enum):
-    """Which clock a timer follows."""
+    """Names the clock that a timer follows."""
 
     EVENT_TIME = 0
     PROCESSING_TIME = 1

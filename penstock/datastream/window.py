@@ -10,34 +10,50 @@ from penstock.common.time import Duration, Time
 
 
 class Window(ABC):
+    """Represents a group of rows with the same key."""
+
     @abstractmethod
     def max_timestamp(self) -> int:
-        """The largest timestamp (ms) that belongs to the window."""
+        """Return the largest timestamp (ms) that belongs to the window."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
 class TimeWindow(Window):
-    """From `start` (with it) to `end` (without it), in milliseconds since the epoch."""
+    """Represents the time from `start` (included) to `end` (excluded), in milliseconds since the epoch."""
 
     start: int
     end: int
 
     def max_timestamp(self) -> int:
+        """Return `end` - 1."""
         return self.end - 1
 
     @staticmethod
     def get_window_start_with_offset(timestamp: int, offset: int, window_size: int) -> int:
-        """The start of the window that holds `timestamp`; all in milliseconds."""
+        """Compute the start of the window that contains a time.
+
+        Args:
+            timestamp: The time, in milliseconds since the epoch.
+            offset: Where windows begin, in milliseconds after the epoch.
+            window_size: The size of windows in milliseconds.
+
+        Returns:
+            The start, in milliseconds since the epoch.
+        """
         return timestamp - (timestamp - offset) % window_size
 
 
 class WindowAssigner(ABC):  # noqa: B024
-    """Which windows a row belongs to. There is one kind: `TumblingEventTimeWindows`."""
+    """Assigns rows to windows. There is one kind: `TumblingEventTimeWindows`."""
 
 
 @dataclass(frozen=True)
 class TumblingEventTimeWindows(WindowAssigner):
-    """Windows of one size in event time, one after the other without a gap; a row belongs to exactly one."""
+    """Assigns rows to windows of one size in event time, without gap or overlap: each row belongs to one.
+
+    Example:
+        TumblingEventTimeWindows.of(Duration.of_minutes(5))
+    """
 
     size_ms: int
     offset_ms: int = 0
@@ -51,7 +67,20 @@ class TumblingEventTimeWindows(WindowAssigner):
 
     @staticmethod
     def of(size: Duration | Time, offset: Duration | Time | None = None) -> TumblingEventTimeWindows:
-        """Windows begin at the epoch plus `offset`: days of UTC+8 are `of(Time.days(1), Time.hours(-8))`."""
+        """Make windows of a size.
+
+        Args:
+            size: The size, a `Duration` or `Time` of whole milliseconds.
+            offset: Windows begin at the epoch plus this; None: at the epoch. Days of UTC+8: `of(Time.days(1),
+                Time.hours(-8))`.
+
+        Returns:
+            The assigner. Raises TypeError for a value that is no length of time.
+
+        Raises:
+            ValueError: The size is not positive, the offset is not less than it, or one is no whole number of
+                milliseconds.
+        """
         return TumblingEventTimeWindows(_ms(size, "size"), 0 if offset is None else _ms(offset, "offset"))
 
     def __str__(self) -> str:

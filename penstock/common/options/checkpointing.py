@@ -24,6 +24,8 @@ def _one_for_now(value: int) -> str | None:
 
 
 class CheckpointingOptions:
+    """Holds the options of checkpoints."""
+
     CHECKPOINTING_INTERVAL: ConfigOption[Duration | None] = ConfigOption(
         "execution.checkpointing.interval", DURATION, None,
         "How often a checkpoint is triggered. Not set: no checkpoints.",
@@ -107,6 +109,8 @@ class CheckpointingOptions:
 
 
 class StateRecoveryOptions:
+    """Holds the options of what a job starts from."""
+
     SAVEPOINT_PATH: ConfigOption[str | None] = ConfigOption(
         "execution.state-recovery.path", STRING, None,
         "A job's directory (or 'latest'): that job is resumed. A chk-<n> in it: a new job starts from it.",
@@ -127,6 +131,8 @@ class StateRecoveryOptions:
 
 
 class StateBackendOptions:
+    """Holds the options of where keyed state is kept while the job runs."""
+
     STATE_BACKEND = ConfigOption(
         "state.backend.type",
         choice("hashmap", aliases={"filesystem": "hashmap", "jobmanager": "hashmap"}), "hashmap",

@@ -18,10 +18,14 @@ ANY_PORT = (range(1),)
 
 
 class DeploymentOptions:
+    """Holds the option that chooses the executor."""
+
     TARGET = ConfigOption("execution.target", STRING, "spark", "Which executor runs the job.")
 
 
 class SlotOptions:
+    """Holds the options of requests for slots."""
+
     SLOT_REQUEST_TIMEOUT = ConfigOption(
         "slot.request.timeout", DURATION, Duration.of_seconds(300),
         "How long the job waits for its slots; then it fails and says how many were missing.", check=positive,
@@ -29,6 +33,8 @@ class SlotOptions:
 
 
 class ResourceManagerOptions:
+    """Holds the options of spare slots."""
+
     REDUNDANT_TASK_MANAGER_NUM = ConfigOption(
         "slotmanager.redundant-taskmanager-num", INTEGER, 0,
         "How many further slots stand by to take the place of lost ones at once.", check=not_negative,
@@ -36,6 +42,8 @@ class ResourceManagerOptions:
 
 
 class HeartbeatOptions:
+    """Holds the options of heartbeats between slots and driver."""
+
     HEARTBEAT_INTERVAL = ConfigOption(
         "heartbeat.interval", DURATION, Duration.of_seconds(10),
         "How often slots and driver assure each other that they live.", check=positive,
@@ -47,6 +55,8 @@ class HeartbeatOptions:
 
 
 class JobManagerOptions:
+    """Holds the options of the driver's address."""
+
     BIND_HOST: ConfigOption[str | None] = ConfigOption(
         "jobmanager.bind-host", STRING, None,
         "The address that the driver listens on. Not set: the one that slots are told, jobmanager.rpc.address.",
@@ -65,6 +75,8 @@ class JobManagerOptions:
 
 
 class TaskManagerOptions:
+    """Holds the options of the slots' addresses."""
+
     BIND_HOST: ConfigOption[str | None] = ConfigOption(
         "taskmanager.bind-host", STRING, None,
         "The address that slots listen on for each other. Not set: the one that others are told, taskmanager.host.",
@@ -87,6 +99,8 @@ class TaskManagerOptions:
 
 
 class NetworkOptions:
+    """Holds the options of channels: how much data may be on its way."""
+
     BOUND_TARGET = ConfigOption(
         "penstock.network.bound-target", DURATION, Duration.of_millis(25),
         "Windows and output queues are sized to what is consumed in this time, between their least and greatest "
@@ -111,6 +125,8 @@ class NetworkOptions:
 
 
 class WebOptions:
+    """Holds the options of reports."""
+
     CHECKPOINTS_HISTORY_SIZE = ConfigOption(
         "web.checkpoints.history", INTEGER, 10, "How many checkpoints a job's report remembers.", check=positive
     )

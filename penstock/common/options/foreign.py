@@ -83,4 +83,12 @@ FOREIGN_KEYS = frozenset(_KEYS.split())
 
 
 def is_foreign(key: str) -> bool:
+    """Test whether a key is one of Flink's that has no effect here.
+
+    Args:
+        key: The key.
+
+    Returns:
+        True if it has no effect.
+    """
     return key in FOREIGN_KEYS or key.startswith(FOREIGN_PREFIXES)

@@ -33,6 +33,8 @@ def _max_parallelism(value: int) -> str | None:
 
 
 class ParallelismOptions:
+    """Holds the option of the default parallelism."""
+
     DEFAULT_PARALLELISM = ConfigOption(
         "parallelism.default", INTEGER, 1, "How many subtasks an operator has where the program does not say it.",
         check=positive,
@@ -40,6 +42,8 @@ class ParallelismOptions:
 
 
 class PipelineOptions:
+    """Holds the options of a job's name, width and chains."""
+
     NAME: ConfigOption[str | None] = ConfigOption(
         "pipeline.name", STRING, None, "The job's name, where execute() is given none."
     )
@@ -72,6 +76,8 @@ class PipelineOptions:
 
 
 class ExecutionOptions:
+    """Holds the options of how a job is executed."""
+
     RUNTIME_MODE = ConfigOption(
         "execution.runtime-mode", enumeration(RuntimeExecutionMode), RuntimeExecutionMode.STREAMING,
         "STREAMING. Bounded input ends a streaming job, so there is no other mode.",
@@ -94,6 +100,8 @@ class ExecutionOptions:
 
 
 class PythonOptions:
+    """Holds the options of the Python code that slots import."""
+
     PYTHON_FILES: ConfigOption[tuple[str, ...]] = ConfigOption(
         "python.files", STRINGS, (), "Python files, packages (directories) and zip files that slots can import.",
     )  # fmt: skip

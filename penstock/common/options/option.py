@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class OptionError(ValueError):
-    """An option that does not exist or has a value that makes no sense. `key` is None where none can be named."""
+    """Reports an option that does not exist or has a value that makes no sense. `key` is None if there is no key."""
 
     def __init__(self, message: str, key: str | None = None) -> None:
         super().__init__(message)
@@ -22,7 +22,7 @@ class OptionError(ValueError):
 
 @dataclass(frozen=True)
 class OptionType(Generic[T]):
-    """`parse` turns text into the value (ValueError says what would be right), `text` turns a value into text."""
+    """Describes the values of an option: `parse` reads a value from text, `text` writes one. Both raise ValueError."""
 
     name: str
     parse: Callable[[str], T]
@@ -31,7 +31,11 @@ class OptionType(Generic[T]):
 
 @dataclass(frozen=True, eq=False)
 class ConfigOption(Generic[T]):
-    """`default` None: not set. `check` returns why a parsed value is refused, or None."""
+    """Describes an option: its key, type, default (None: not set) and purpose.
+
+    `check` is a function of a value that returns why it is refused, or None. `deprecated_keys` are keys of older
+    versions.
+    """
 
     key: str
     type: OptionType[Any]
@@ -41,7 +45,17 @@ class ConfigOption(Generic[T]):
     check: Callable[[Any], str | None] | None = None
 
     def parse(self, text: str) -> T:
-        """Raises `OptionError`, which names the key."""
+        """Read a value from text.
+
+        Args:
+            text: The text.
+
+        Returns:
+            The value.
+
+        Raises:
+            OptionError: The text is no value of this option. The message names the key.
+        """
         try:
             value: T = self.type.parse(text.strip())
         except ValueError as error:
@@ -52,7 +66,17 @@ class ConfigOption(Generic[T]):
         return value
 
     def text(self, value: Any) -> str:
-        """The text that `parse` reads back; raises `OptionError` where `value` is none of this option's."""
+        """Write a value as text that `parse` can read.
+
+        Args:
+            value: A value, or its text.
+
+        Returns:
+            The text.
+
+        Raises:
+            OptionError: The value is none of this option.
+        """
         try:
             text = value if isinstance(value, str) else self.type.text(value)
         except (ValueError, TypeError, AttributeError) as error:
@@ -62,6 +86,7 @@ class ConfigOption(Generic[T]):
 
     @property
     def default_text(self) -> str:
+        """Return the default as text; "(none)" if there is none."""
         return "(none)" if self.default is None else self.type.text(self.default)
 
 
@@ -148,7 +173,17 @@ STRINGS = OptionType(
 
 
 def enumeration(enum: type[Enum]) -> OptionType[Any]:
-    """Flink reads the names of constants without regard to case."""
+    """Make the type of options whose values are members of an enum, named without regard to case, as in Flink.
+
+    Args:
+        enum: The enum.
+
+    Returns:
+        The type.
+
+    Raises:
+        ValueError: Its `parse` was given another name.
+    """
 
     def parse(text: str) -> Enum:
         name = text.upper().replace("-", "_")
@@ -160,7 +195,18 @@ def enumeration(enum: type[Enum]) -> OptionType[Any]:
 
 
 def choice(*names: str, aliases: dict[str, str] | None = None) -> OptionType[str]:
-    """One of a few words."""
+    """Make the type of options whose values are one of a few words.
+
+    Args:
+        names: The words.
+        aliases: Other words, and the word that each means.
+
+    Returns:
+        The type.
+
+    Raises:
+        ValueError: Its `parse` was given another word.
+    """
 
     def parse(text: str) -> str:
         word = (aliases or {}).get(text.lower(), text.lower())
@@ -172,13 +218,38 @@ def choice(*names: str, aliases: dict[str, str] | None = None) -> OptionType[str
 
 
 def positive(value: Any) -> str | None:
+    """Check that a value is more than 0.
+
+    Args:
+        value: A number or a `Duration`.
+
+    Returns:
+        Why it is refused, or None.
+    """
     amount = value.nanoseconds if isinstance(value, Duration) else value
     return None if amount > 0 else "it must be more than 0"
 
 
 def not_negative(value: Any) -> str | None:
+    """Check that a value is not negative.
+
+    Args:
+        value: A number.
+
+    Returns:
+        Why it is refused, or None.
+    """
     return None if value >= 0 else "it must not be negative"
 
 
 def at_least(minimum: Any, label: str) -> Callable[[Any], str | None]:
+    """Make a check that a value is not less than a minimum.
+
+    Args:
+        minimum: The minimum.
+        label: The minimum as text.
+
+    Returns:
+        A function of a value that returns why it is refused, or None.
+    """
     return lambda value: None if value >= minimum else f"it must be at least {label}"

@@ -7,6 +7,8 @@ from penstock.common.time import Duration
 
 
 class PenstockOptions:
+    """Holds options that Flink does not have."""
+
     SLICE_TARGET = ConfigOption(
         "penstock.slice.target", DURATION, Duration.of_millis(2),
         "How long a chain may work before it looks at its mailbox: what a barrier waits for at most, but for one row.",

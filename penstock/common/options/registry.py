@@ -39,7 +39,15 @@ DEPRECATED: dict[str, str] = {old: option.key for option in OPTIONS.values() for
 
 
 def check_key(key: str, where: str = "") -> None:
-    """Raises `OptionError` for a key that neither Penstock nor Flink knows. `where` is put before the message."""
+    """Check that Penstock or Flink has an option of this key.
+
+    Args:
+        key: The key, or an old one.
+        where: A text to put before the message.
+
+    Raises:
+        OptionError: There is no such option. The message names the most similar one.
+    """
     if key in OPTIONS or key in DEPRECATED or is_foreign(key):
         return
     near = difflib.get_close_matches(key, [*OPTIONS, *DEPRECATED], n=1, cutoff=0.6)
@@ -49,7 +57,7 @@ def check_key(key: str, where: str = "") -> None:
 
 
 def option_table() -> str:
-    """All options as text: key, type, default and what they are for."""
+    """Return a text with all options: key, type, default and purpose."""
     lines: list[str] = []
     for option in OPTIONS.values():
         lines.append(f"{option.key}  ({option.type.name}; default: {option.default_text})")

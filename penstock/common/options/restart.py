@@ -28,6 +28,8 @@ _ATTEMPTS = OptionType("integer or 'infinite'", _attempts, lambda v: "infinite" 
 
 
 class RestartStrategyOptions:
+    """Holds the options of restart strategies."""
+
     RESTART_STRATEGY: ConfigOption[str | None] = ConfigOption(
         "restart-strategy.type",
         choice(

@@ -56,10 +56,12 @@ class Ends(Stream[S]):
         return self.sink_to(sink_func)
 
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:
-        """Print each row on the driver's terminal, as `<subtask>> <row>`.
+        """Print each row on the driver's terminal, as `identifier:subtask> row`.
+
+        The subtask, counted from 1, is left out at parallelism 1. A restart prints some rows again.
 
         Args:
-            sink_identifier: A text to print before each row. None: the number of the subtask only.
+            sink_identifier: A text to print before each row, or None.
 
         Returns:
             The sink's operator.
