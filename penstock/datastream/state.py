@@ -15,84 +15,145 @@ OUT = TypeVar("OUT")
 
 
 class State(ABC):
-    """Of the current key."""
+    """Holds a value of any shape for each key. Every method reads or writes that of the current key."""
 
     @abstractmethod
-    def clear(self) -> None: ...
+    def clear(self) -> None:
+        """Remove the value of the current key."""
 
 
 class ValueState(State, Generic[T]):
+    """Holds a single value per key."""
+
     @abstractmethod
     def value(self) -> T | None:
-        """None where nothing was set."""
+        """Return the value, or None if there is none."""
 
     @abstractmethod
     def update(self, value: T) -> None:
-        """None is the same as `clear()`."""
+        """Set the value.
+
+        Args:
+            value: The value. None is the same as `clear()`.
+        """
 
 
 class AppendingState(State, Generic[IN, OUT]):
-    @abstractmethod
-    def get(self) -> OUT: ...
+    """Holds values that are added."""
 
     @abstractmethod
-    def add(self, value: IN) -> None: ...
+    def get(self) -> OUT:
+        """Return what the added values have become."""
+
+    @abstractmethod
+    def add(self, value: IN) -> None:
+        """Add a value.
+
+        Args:
+            value: The value.
+        """
 
 
 class MergingState(AppendingState[IN, OUT]):
-    pass
+    """Holds values that are added, as `AppendingState` does."""
 
 
 class ReducingState(MergingState[T, T]):
-    """`get()` is what all added values reduce to; None where there are none."""
+    """Holds the value that all added values reduce to. `get()` returns None if none was added."""
 
 
 class AggregatingState(MergingState[IN, OUT]):
-    """`get()` is the aggregate of all added values; None where there are none."""
+    """Holds the aggregate of all added values. `get()` returns None if none was added."""
 
 
 class ListState(MergingState[T, Iterable[T]]):
-    """`get()` iterates over the values; nothing where there are none."""
+    """Holds a list per key. `get()` returns an iterable, which is empty if there are no values; `add()` appends one."""
 
     @abstractmethod
     def update(self, values: list[T]) -> None:
-        """Replaces all values."""
+        """Replace the list.
+
+        Args:
+            values: The new values.
+        """
 
     @abstractmethod
-    def add_all(self, values: list[T]) -> None: ...
+    def add_all(self, values: list[T]) -> None:
+        """Append several values.
+
+        Args:
+            values: The values.
+        """
 
     def __iter__(self) -> Iterator[T]:
         return iter(self.get())
 
 
 class MapState(State, Generic[K, V]):
-    @abstractmethod
-    def get(self, key: K) -> V | None: ...
+    """Holds a map per key. It can be used like a dict: `state[k]`, `state[k] = v`, `del state[k]`, `k in state`."""
 
     @abstractmethod
-    def put(self, key: K, value: V) -> None: ...
+    def get(self, key: K) -> V | None:
+        """Return the value of an entry. `state[key]` does the same.
+
+        Args:
+            key: The key of the entry.
+
+        Returns:
+            The value, or None if there is no entry.
+        """
 
     @abstractmethod
-    def put_all(self, dict_value: dict[K, V]) -> None: ...
+    def put(self, key: K, value: V) -> None:
+        """Set the value of an entry.
+
+        Args:
+            key: The key of the entry.
+            value: The value.
+        """
+
+    @abstractmethod
+    def put_all(self, dict_value: dict[K, V]) -> None:
+        """Set the values of several entries.
+
+        Args:
+            dict_value: The values by key.
+        """
 
     @abstractmethod
     def remove(self, key: K) -> None:
-        """No error where there is none."""
+        """Remove an entry, if there is one.
+
+        Args:
+            key: The key of the entry.
+        """
 
     @abstractmethod
-    def contains(self, key: K) -> bool: ...
+    def contains(self, key: K) -> bool:
+        """Test whether there is an entry.
+
+        Args:
+            key: The key of the entry.
+
+        Returns:
+            True if there is one.
+        """
 
     @abstractmethod
-    def items(self) -> Iterable[tuple[K, V]]: ...
+    def items(self) -> Iterable[tuple[K, V]]:
+        """Return the entries as (key, value)."""
 
     @abstractmethod
-    def keys(self) -> Iterable[K]: ...
+    def keys(self) -> Iterable[K]:
+        """Return the keys of the entries."""
 
     @abstractmethod
-    def values(self) -> Iterable[V]: ...
+    def values(self) -> Iterable[V]:
+        """Return the values of the entries."""
 
     @abstractmethod
-    def is_empty(self) -> bool: ...
+    def is_empty(self) -> bool:
+        """Return True if there are no entries."""
 
     def __getitem__(self, key: K) -> V | None:
         return self.get(key)
@@ -111,9 +172,10 @@ class MapState(State, Generic[K, V]):
 
 
 class StateDescriptor:
-    """A state's name, which is unique within its operator, and the type of its values (None: pickles).
+    """Names a state, and describes its values.
 
-    `kind`: value, list, map, reducing or aggregating, as it stands in a checkpoint's metadata.
+    The name is unique within the operator. State is restored by the operator's uid and this name. A type of None:
+    values are pickled. `kind` is "value", "list", "map", "reducing" or "aggregating", as in a checkpoint's metadata.
     """
 
     kind: str = ""
@@ -127,6 +189,7 @@ class StateDescriptor:
         self.type_info = type_info
 
     def get_name(self) -> str:
+        """Return the name of the state."""
         return self.name
 
     def __repr__(self) -> str:
@@ -134,6 +197,14 @@ class StateDescriptor:
 
 
 class ValueStateDescriptor(StateDescriptor):
+    """Describes a single value per key.
+
+    `value_type_info` is the type of the value, made by `Types`; None: it is pickled.
+
+    Example:
+        self.total = runtime_context.get_state(ValueStateDescriptor("total", Types.DOUBLE()))
+    """
+
     kind = "value"
 
     def __init__(self, name: str, value_type_info: TypeInformation | None = None) -> None:
@@ -141,7 +212,13 @@ class ValueStateDescriptor(StateDescriptor):
 
 
 class ListStateDescriptor(StateDescriptor):
-    """`elem_type_info`: the type of one element."""
+    """Describes a list per key.
+
+    `elem_type_info` is the type of an element, made by `Types`; None: elements are pickled.
+
+    Example:
+        self.recent = runtime_context.get_list_state(ListStateDescriptor("recent", Types.STRING()))
+    """
 
     kind = "list"
 
@@ -150,7 +227,13 @@ class ListStateDescriptor(StateDescriptor):
 
 
 class MapStateDescriptor(StateDescriptor):
-    """`key_type_info` and `value_type_info`: of its entries (None: pickles)."""
+    """Describes a map per key.
+
+    `key_type_info` and `value_type_info` are the types of its entries, made by `Types`; None: they are pickled.
+
+    Example:
+        self.counts = runtime_context.get_map_state(MapStateDescriptor("counts", Types.STRING(), Types.LONG()))
+    """
 
     kind = "map"
 
@@ -165,7 +248,14 @@ class MapStateDescriptor(StateDescriptor):
 
 
 class ReducingStateDescriptor(StateDescriptor):
-    """`reduce_function`: a ReduceFunction or a callable of two values."""
+    """Describes a value per key that added values are reduced to.
+
+    `reduce_function` is a `ReduceFunction`, or a function (result so far, value) -> result; `type_info` is the type of
+    the values.
+
+    Example:
+        descriptor = ReducingStateDescriptor("largest", max, Types.LONG())
+    """
 
     kind = "reducing"
 
@@ -178,12 +268,15 @@ class ReducingStateDescriptor(StateDescriptor):
         self._reduce: Callable[[Any, Any], Any] = reduce
 
     def get_reduce_function(self) -> Callable[[Any, Any], Any]:
-        """(value, value) -> value."""
+        """Return the function (result so far, value) -> result."""
         return self._reduce
 
 
 class AggregatingStateDescriptor(StateDescriptor):
-    """`agg_function`: an AggregateFunction; `state_type_info`: the type of its accumulator."""
+    """Describes an accumulator per key that values are added to.
+
+    `agg_function` is an `AggregateFunction`; `state_type_info` is the type of its accumulator; None: it is pickled.
+    """
 
     kind = "aggregating"
 
@@ -195,4 +288,5 @@ class AggregatingStateDescriptor(StateDescriptor):
         self.agg_function = agg_function
 
     def get_agg_function(self) -> Any:
+        """Return the `AggregateFunction`."""
         return self.agg_function

@@ -34,14 +34,29 @@ from penstock.graph.logical import Input, OperatorKind
 
 
 class StreamExecutionEnvironment(Environment):
-    """Collects what a program declares; `execute()` runs it.
+    """Collects the operators that a program declares; `execute()` runs them.
 
-    Settings made here count before `-D` of the command line, and those before the configuration file.
+    Settings made here override `-D` of the command line, and those override the configuration file.
+
+    Example:
+        env = StreamExecutionEnvironment.get_execution_environment()
+        env.enable_checkpointing(10_000)
+        env.from_collection([1, 2, 3], Types.LONG()).map(lambda n: n * n, Types.LONG()).print()
+        env.execute("squares")
     """
 
     @staticmethod
     def get_execution_environment(configuration: Configuration | None = None) -> StreamExecutionEnvironment:
-        """Raises `OptionError` for options that cannot be used, naming where they stand."""
+        """Make an environment with the options of the configuration file and of the command line.
+
+        Raises `OptionError` for options that cannot be used; the message says where they come from.
+
+        Args:
+            configuration: Options that override those.
+
+        Returns:
+            The environment.
+        """
         install_last_words()
         merged = load_configuration()
         if configuration is not None:
@@ -52,36 +67,76 @@ class StreamExecutionEnvironment(Environment):
     # ---- settings ------------------------------------------------------------------------------------------------
 
     def get_config(self) -> ExecutionConfig:
+        """Return PyFlink's getters and setters of the job's options."""
         return ExecutionConfig(self._configuration)
 
     def get_checkpoint_config(self) -> CheckpointConfig:
+        """Return PyFlink's getters and setters of the options of checkpoints."""
         return CheckpointConfig(self._configuration)
 
     def configure(self, configuration: Configuration, *_: Any) -> None:
-        """Takes over all options of `configuration`."""
+        """Set all options of a configuration. Raises `OptionError` for options that cannot be used.
+
+        Args:
+            configuration: The options.
+        """
         validate(configuration)
         self._configuration.add_all(configuration)
 
     def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
+        """Set the parallelism of operators that are declared from now on and have none of their own.
+
+        Args:
+            parallelism: The number of subtasks, at least 1.
+
+        Returns:
+            This environment. Raises ValueError for another value.
+        """
         check_parallelism(parallelism, "(all)")
         self._configuration.set(ParallelismOptions.DEFAULT_PARALLELISM, parallelism)
         return self
 
     def set_max_parallelism(self, max_parallelism: int) -> StreamExecutionEnvironment:
+        """Set the max parallelism, the number of key groups, of operators that have none of their own.
+
+        Args:
+            max_parallelism: The number of key groups. It cannot change in a restore.
+
+        Returns:
+            This environment. Raises ValueError for a value out of range.
+        """
         check_max_parallelism(max_parallelism, "(all)")
         self._configuration.set(PipelineOptions.MAX_PARALLELISM, max_parallelism)
         return self
 
     def get_max_parallelism(self) -> int:
-        """-1: derived from the parallelism."""
+        """Return the max parallelism, the number of key groups; -1 if it is derived from the parallelism."""
         return self._configuration.get(PipelineOptions.MAX_PARALLELISM)
 
     def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
+        """Set how the job is executed (`execution.runtime-mode`).
+
+        Args:
+            execution_mode: The mode.
+
+        Returns:
+            This environment.
+        """
         self._configuration.set(ExecutionOptions.RUNTIME_MODE, execution_mode)
         return self
 
     def set_buffer_timeout(self, timeout_millis: int) -> StreamExecutionEnvironment:
-        """0: a batch leaves after every slice; -1: only when it is full."""
+        """Set how long rows may wait for a fuller batch, for all operators that do not set it.
+
+        Args:
+            timeout_millis: Milliseconds. 0: a batch is sent after every slice of work; -1: when it is full.
+
+        Returns:
+            This environment.
+
+        Raises:
+            ValueError: `timeout_millis` is less than -1.
+        """
         if timeout_millis < -1:
             raise ValueError(f"a buffer timeout is -1, 0 or more milliseconds, got {timeout_millis}")
         self._configuration.set(ExecutionOptions.BUFFER_TIMEOUT_ENABLED, timeout_millis >= 0)
@@ -90,45 +145,82 @@ class StreamExecutionEnvironment(Environment):
         return self
 
     def get_buffer_timeout(self) -> int:
+        """Return how long rows may wait for a fuller batch, in milliseconds; -1 for until it is full."""
         if not self._configuration.get(ExecutionOptions.BUFFER_TIMEOUT_ENABLED):
             return -1
         return self._configuration.get(ExecutionOptions.BUFFER_TIMEOUT).to_millis()
 
     def disable_operator_chaining(self) -> StreamExecutionEnvironment:
+        """Run every operator in a vertex of its own."""
         self._configuration.set(PipelineOptions.OPERATOR_CHAINING, False)
         return self
 
     def is_chaining_enabled(self) -> bool:
+        """Return True if operators may be chained."""
         return self._configuration.get(PipelineOptions.OPERATOR_CHAINING)
 
     def enable_checkpointing(
         self, interval: int, mode: CheckpointingMode | None = None
     ) -> StreamExecutionEnvironment:
-        """`interval` in milliseconds."""
+        """Take checkpoints, from which the job restarts after a failure.
+
+        Args:
+            interval: Milliseconds between the triggers of two checkpoints, at least 10.
+            mode: The guarantee. AT_LEAST_ONCE runs as EXACTLY_ONCE.
+
+        Returns:
+            This environment.
+        """
         config = self.get_checkpoint_config().set_checkpoint_interval(interval)
         if mode is not None:
             config.set_checkpointing_mode(mode)
         return self
 
     def get_checkpoint_interval(self) -> int:
-        """In milliseconds; -1: no checkpoints."""
+        """Return the interval of checkpoints in milliseconds; -1 if none are taken."""
         return self.get_checkpoint_config().get_checkpoint_interval()
 
     def get_checkpointing_mode(self) -> CheckpointingMode:
+        """Return the guarantee of checkpoints."""
         return self.get_checkpoint_config().get_checkpointing_mode()
 
     def set_state_backend(self, state_backend: StateBackend) -> StreamExecutionEnvironment:
+        """Set where keyed state is kept while the job runs.
+
+        Args:
+            state_backend: `HashMapStateBackend()`.
+
+        Returns:
+            This environment.
+        """
         state_backend.apply_to(self._configuration)
         return self
 
     def set_restart_strategy(self, restart_strategy_configuration: RestartStrategyConfiguration) -> None:
+        """Set what happens after a failure.
+
+        Args:
+            restart_strategy_configuration: Made by `RestartStrategies`.
+        """
         restart_strategy_configuration.apply_to(self._configuration)
 
     def set_default_local_parallelism(self, parallelism: int) -> None:
+        """Set the default parallelism, as `set_parallelism` does.
+
+        Args:
+            parallelism: The number of subtasks, at least 1.
+        """
         self.set_parallelism(parallelism)
 
     def add_python_file(self, file_path: str) -> None:
-        """A Python file, a package's directory or a zip file that functions import in the slots."""
+        """Ship a Python file to the slots, so that functions can import it there.
+
+        Args:
+            file_path: A Python file, the directory of a package, or a zip file.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+        """
         path = Path(file_path)
         if not path.exists():
             raise FileNotFoundError(f"add_python_file: there is no {path}")
@@ -140,7 +232,18 @@ class StreamExecutionEnvironment(Environment):
     def from_collection(
         self, collection: Iterable[Any], type_info: TypeInformation | None = None
     ) -> SingleOutputStreamOperator:
-        """The rows of a collection in their order, read by one subtask. Raises where a row does not fit."""
+        """Make a stream of the rows of a collection, in their order. One subtask reads them.
+
+        Example:
+            env.from_collection([("a", 1), ("b", 2)], Types.TUPLE([Types.STRING(), Types.LONG()]))
+
+        Args:
+            collection: The rows. They are pickled with the job.
+            type_info: The type of the rows, made by `Types`. None: they are pickled.
+
+        Returns:
+            The stream. Raises `SourceError` now if a row does not fit its type; the message names it.
+        """
         check_type(type_info, "from_collection")
         source = CollectionSource(list(collection), type_info)
         source.validate()
@@ -152,7 +255,24 @@ class StreamExecutionEnvironment(Environment):
         self, source: Any, watermark_strategy: WatermarkStrategy, source_name: str,
         type_info: TypeInformation | None = None,
     ) -> SingleOutputStreamOperator:  # fmt: skip
-        """`type_info` only where the source does not know its type."""
+        """Make a stream of the rows of a source.
+
+        Example:
+            strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("time")
+            env.from_source(FileSource.for_parquet("/data/orders"), strategy, "orders")
+
+        Args:
+            source: A `penstock.datastream.connectors.Source`.
+            watermark_strategy: How rows get event time, per split; `WatermarkStrategy.no_watermarks()` for none.
+            source_name: The name of the operator.
+            type_info: The type of the rows, only if the source does not know it.
+
+        Returns:
+            The stream.
+
+        Raises:
+            TypeError: `source` is no source or not built yet, or `type_info` is not the type that it produces.
+        """
         if isinstance(source, type) or not callable(getattr(source, "create_reader", None)):
             raise TypeError(f"from_source() takes a Source, got {source!r}{build_hint(source)}")
         check_type(type_info, source_name)
@@ -167,10 +287,19 @@ class StreamExecutionEnvironment(Environment):
     def from_spark(
         self, df: Any, watermark_strategy: WatermarkStrategy | None = None, name: str | None = None
     ) -> SingleOutputStreamOperator:
-        """The rows of a Spark DataFrame, with a field per column. Spark computes it once, when the job starts, and
-        writes it below the job's directory; a restart and a job that is resumed read it there.
+        """Make a stream of the rows of a Spark DataFrame, with a field per column.
 
-        Raises `TypeError`, which names the column whose type has no twin here.
+        Spark computes the DataFrame once, when the job starts, and writes it below the job's directory. A restart, and
+        a job that is resumed, read the rows there. Raises TypeError, which names the column, if a type of Spark has no
+        counterpart.
+
+        Args:
+            df: The `pyspark.sql.DataFrame`.
+            watermark_strategy: How rows get event time. None: they have none.
+            name: The name of the operator.
+
+        Returns:
+            The stream.
         """
         frames = find_data_frames(self._configuration.get(DeploymentOptions.TARGET))
         name = name or "DataFrame"

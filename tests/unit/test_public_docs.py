@@ -33,20 +33,21 @@ VERBS = frozenset(
     re.findall(
         r"\w+",
         """
-        accept add advance allow append apply ask assign attach avoid begin bound bring broadcast build buffer bundle
-        calculate call cancel carry change check choose chain clear close collect combine commit compact
-        compare complete compute continue configure connect construct contain convert copy count cover create cut deal
-        decide declare decode define delay delete derive describe deserialize disable discard divide drop emit
-        enable encode end enter escape execute expect fail fill filter find finish fold force forward format
-        freeze generate get give group guard hand have hold identify ignore implement include inherit
-        initialize install isolate iterate join keep key let limit list live load locate look make map mark measure
-        merge move name need notify number observe offer open order override own pair parse partition pass pause permit pick pickle
-        place plan prepare print process produce provide put raise read reassign rebalance rebuild receive
-        record reduce refuse register reject release remember remove rename replace report represent request
-        require rescale reset resolve restart restore resume retrieve retry return rewrite roll rotate round
-        route run say schedule select send separate serialize serve set share show shuffle shut signal skip
-        slice sort specify split spread start stop store sum support switch take tell terminate test track
-        translate trigger try turn union unite unwrap update use validate view visit wait wake warn wrap write
+        accept add advance aggregate allow append apply ask assign attach avoid begin bound bring broadcast
+        buffer build bundle calculate call cancel carry chain change check choose clear close collect combine
+        commit compact compare complete compute configure connect construct contain continue convert copy
+        count cover create cut deal decide declare decode define delay delete derive describe deserialize
+        disable discard divide drop emit enable encode end enter escape execute expect fail fill filter find
+        finish fold force format forward freeze generate get give group guard hand have hold identify ignore
+        implement include inherit initialize install isolate iterate join keep key let limit list live load
+        locate look make map mark measure merge move name need notify number observe offer open order override
+        own pair parse partition pass pause permit pick pickle place plan prepare print process produce
+        provide put raise read reassign rebalance rebuild receive record reduce refuse register reject release
+        remember remove rename replace report represent request require rescale reset resolve restart restore
+        resume retrieve retry return rewrite roll rotate round route run say schedule select send separate
+        serialize serve set share ship show shuffle shut signal skip slice sort specify split spread start
+        stop store submit sum support switch take tell terminate test track translate trigger try turn union
+        unite unwrap update use validate view visit wait wake warn wrap write yield
         """,
     )
 )
@@ -54,11 +55,6 @@ VERBS = frozenset(
 # Names whose docstrings are still to be written, by module. It only ever shrinks.
 NOT_YET: frozenset[str] = frozenset(
     {
-        "penstock.datastream._streams.environment",
-        "penstock.datastream._streams.execution",
-        "penstock.datastream._streams.keyed_columns",
-        "penstock.datastream._streams.node_settings",
-        "penstock.datastream._streams.rolling_fields",
         "penstock.datastream.connectors.arrow_messages",
         "penstock.datastream.connectors.base",
         "penstock.datastream.connectors.datagen",
@@ -90,9 +86,6 @@ NOT_YET: frozenset[str] = frozenset(
         "penstock.datastream.connectors.rate",
         "penstock.datastream.connectors.splits",
         "penstock.datastream.connectors.testing",
-        "penstock.datastream.functions",
-        "penstock.datastream.state",
-        "penstock.datastream.stream_execution_environment",
     }
 )
 
@@ -288,7 +281,7 @@ def test_public_names_are_documented(module: str) -> None:
 
 def test_no_private_name_is_checked() -> None:
     assert "penstock.common.time.Duration.of_millis" in NAMES
-    assert "penstock.datastream.functions._KeyedContext.get_current_key" in NAMES
+    assert "penstock.datastream._functions.process._KeyedContext.get_current_key" in NAMES
     assert not [path for path in NAMES if path.startswith("penstock.datastream._streams.function_wrappers")]
 
 

@@ -20,10 +20,18 @@ _registered: dict[str, Callable[[], Executor]] = {}
 
 
 class Executor(Protocol):
-    """Runs job graphs. Made without arguments, once per submission."""
+    """Runs job graphs. A new one is made, without arguments, for each submission."""
 
     def submit(self, graph: JobGraph, configuration: Configuration) -> JobClient:
-        """Starts the job and returns. Raises what can be known before it starts."""
+        """Start a job and return. Raises every error that can be found before the job starts.
+
+        Args:
+            graph: The job.
+            configuration: Its options.
+
+        Returns:
+            A client of the job.
+        """
 
 
 class DataFrames(Protocol):
@@ -40,7 +48,12 @@ class DataFrames(Protocol):
 
 
 def register_executor(name: str, factory: Callable[[], Executor]) -> None:
-    """Makes `execution.target = name` known in this process. It counts before installed ones."""
+    """Make `execution.target = name` known in this process. It takes precedence over installed executors.
+
+    Args:
+        name: The name.
+        factory: Makes the executor.
+    """
     _registered[name] = factory
 
 
@@ -49,7 +62,7 @@ def unregister_executor(name: str) -> None:
 
 
 def find_executor(name: str) -> Executor:
-    """Raises `OptionError`, which lists the executors there are."""
+    """Make the executor of this name. Raises `OptionError`, which lists the executors there are."""
     if name in _registered:
         return _registered[name]()
     installed = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}

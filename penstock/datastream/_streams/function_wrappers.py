@@ -24,6 +24,9 @@ from penstock.datastream.functions import (
     RuntimeContext,
 )
 
+_DEFINITIONS = Function.__module__.rpartition(".")[0] + "."
+"""Where the kinds of functions are defined."""
+
 
 class _Wrapper:
     """`wrapped`: what the user gave; errors about it name that."""
@@ -223,7 +226,7 @@ def _is_function(given: Any) -> bool:
 def base_name(function: Function) -> str:
     """The name of the kind of function that this is: MapFunction, ..."""
     for base in type(function).__mro__:
-        if base.__module__ == Function.__module__:
+        if base.__module__.startswith(_DEFINITIONS):
             return base.__name__
     return type(function).__name__
 

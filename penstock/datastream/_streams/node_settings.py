@@ -12,7 +12,7 @@ from penstock.graph.logical import ChainingStrategy, Node
 
 
 class NodeSettings:
-    """What can be set for the operator that made a stream."""
+    """Sets properties of the operator that emits a stream, or of a sink."""
 
     def __init__(self, environment: Environment, node: Node | None) -> None:
         self._environment = environment
@@ -25,17 +25,41 @@ class NodeSettings:
         return self._node_or_none
 
     def get_name(self) -> str:
+        """Return the name of the operator."""
         return self._node_for("get_name").name
 
     def name(self, name: str) -> Any:
-        """How the operator is called in reports and errors."""
+        """Set the name of the operator, which reports and errors show.
+
+        Args:
+            name: The name.
+
+        Returns:
+            This object.
+
+        Raises:
+            TypeError: The name is no text, or empty.
+        """
         if not isinstance(name, str) or not name:
             raise TypeError(f"an operator's name is a non-empty string, got {name!r}")
         self._node_for("name").name = name
         return self
 
     def uid(self, uid: str) -> Any:
-        """The operator's id for ever: what its state is found by when the program has changed."""
+        """Set the id by which the operator's state is found when the program has changed.
+
+        Set one for every operator with state, and never change it.
+
+        Args:
+            uid: A text that no other operator of the job has.
+
+        Returns:
+            This object.
+
+        Raises:
+            TypeError: The uid is no text, or empty.
+            ValueError: Another operator has this uid.
+        """
         if not isinstance(uid, str) or not uid:
             raise TypeError(f"a uid is a non-empty string, got {uid!r}")
         node = self._node_for("uid")
@@ -47,13 +71,34 @@ class NodeSettings:
         return self
 
     def set_uid_hash(self, uid_hash: str) -> Any:
-        """The operator id itself, 32 hex digits as they stand in a checkpoint."""
+        """Set the operator's id as a checkpoint contains it. For restores of operators that had no uid.
+
+        Args:
+            uid_hash: 32 hex digits.
+
+        Returns:
+            This object.
+
+        Raises:
+            ValueError: The text is something else.
+        """
         if len(uid_hash) != 32 or set(uid_hash) - set("0123456789abcdef"):
             raise ValueError(f"a uid hash is 32 hex digits (0-9, a-f), got {uid_hash!r}")
         self._node_for("set_uid_hash").options["uid_hash"] = uid_hash
         return self
 
     def set_parallelism(self, parallelism: int) -> Any:
+        """Set the number of subtasks of the operator.
+
+        Args:
+            parallelism: At least 1.
+
+        Returns:
+            This object.
+
+        Raises:
+            ValueError: The operator cannot have this parallelism.
+        """
         node = self._node_for("set_parallelism")
         check_parallelism(parallelism, node.name)
         if node.options.get("non_parallel") and parallelism != 1:
@@ -67,6 +112,17 @@ class NodeSettings:
         return self
 
     def set_max_parallelism(self, max_parallelism: int) -> Any:
+        """Set the number of key groups of the operator, the largest parallelism that it can ever have.
+
+        Args:
+            max_parallelism: At least its parallelism. It cannot change in a restore.
+
+        Returns:
+            This object.
+
+        Raises:
+            ValueError: The number is out of range, or less than the parallelism.
+        """
         node = self._node_for("set_max_parallelism")
         check_max_parallelism(max_parallelism, node.name)
         if node.parallelism is not None and max_parallelism < node.parallelism:
@@ -76,17 +132,27 @@ class NodeSettings:
         return self
 
     def start_new_chain(self) -> Any:
-        """The operator begins a chain: it is not chained to the one before it."""
+        """Begin a chain with this operator: it is not chained to the one before it."""
         self._node_for("start_new_chain").chaining = ChainingStrategy.HEAD
         return self
 
     def disable_chaining(self) -> Any:
-        """The operator is chained to none."""
+        """Keep the operator out of chains: neither the one before it nor the one after it is chained to it."""
         self._node_for("disable_chaining").chaining = ChainingStrategy.NEVER
         return self
 
     def slot_sharing_group(self, slot_sharing_group: str) -> Any:
-        """Only "default": one subtask of every operator shares a slot."""
+        """Accept Flink's setting. All operators share their slots: a slot has one subtask of each.
+
+        Args:
+            slot_sharing_group: Only "default".
+
+        Returns:
+            This object.
+
+        Raises:
+            NotImplementedError: Another group was given.
+        """
         if slot_sharing_group != "default":
             operator = self._node_for("slot_sharing_group").name
             raise NotImplementedError(
@@ -96,6 +162,14 @@ class NodeSettings:
         return self
 
     def set_description(self, description: str) -> Any:
+        """Describe the operator, for the execution plan.
+
+        Args:
+            description: The text.
+
+        Returns:
+            This object.
+        """
         self._node_for("set_description").options["description"] = description
         return self
 

@@ -15,27 +15,65 @@ Field = int | str
 
 
 class RollingFields(KeyedRowOperators[S]):
-    """What a `KeyedStream` offers over one field: of a tuple by its position, of a `Row` by position or name, and of a
-    plain value (position 0) the value itself."""
+    """Offers PyFlink's rolling sum, minimum and maximum of a field.
+
+    A field is that of a tuple by position, of a `Row` by position or name; position 0 of a plain value is the value.
+    """
 
     def sum(self, position_to_sum: Field = 0) -> S:
-        """The other fields are those of the key's first row."""
+        """Emit for each row the sum of a field of all rows of its key so far. Other fields are those of the key's first
+        row.
+
+        Args:
+            position_to_sum: The position or name of the field.
+
+        Returns:
+            The stream of sums, of the type of the rows.
+        """
         return self._rolling("sum", _Replaced(position_to_sum, lambda kept, new: kept + new))
 
     def min(self, position_to_min: Field = 0) -> S:
-        """The least so far; the other fields are those of the key's first row."""
+        """Emit for each row the minimum of a field so far. Other fields are those of the key's first row.
+
+        Args:
+            position_to_min: The position or name of the field.
+
+        Returns:
+            The stream of minima, of the type of the rows.
+        """
         return self._rolling("min", _Replaced(position_to_min, lambda kept, new: new if new < kept else kept))
 
     def max(self, position_to_max: Field = 0) -> S:
-        """The greatest so far; the other fields are those of the key's first row."""
+        """Emit for each row the maximum of a field so far. Other fields are those of the key's first row.
+
+        Args:
+            position_to_max: The position or name of the field.
+
+        Returns:
+            The stream of maxima, of the type of the rows.
+        """
         return self._rolling("max", _Replaced(position_to_max, lambda kept, new: new if new > kept else kept))
 
     def min_by(self, position_to_min_by: Field = 0) -> S:
-        """The row with the least field so far; of equal ones the first."""
+        """Emit for each row the row of its key with the least field so far; of equal ones the first.
+
+        Args:
+            position_to_min_by: The position or name of the field.
+
+        Returns:
+            The stream of these rows.
+        """
         return self._rolling("min_by", _Chosen(position_to_min_by, lambda kept, new: new < kept))
 
     def max_by(self, position_to_max_by: Field = 0) -> S:
-        """The row with the greatest field so far; of equal ones the first."""
+        """Emit for each row the row of its key with the greatest field so far; of equal ones the first.
+
+        Args:
+            position_to_max_by: The position or name of the field.
+
+        Returns:
+            The stream of these rows.
+        """
         return self._rolling("max_by", _Chosen(position_to_max_by, lambda kept, new: new > kept))
 
     def _rolling(self, method: str, function: _FieldReduce) -> S:

@@ -1,0 +1,1 @@
+"""The definitions behind `penstock.datastream.functions`; programs import them from there."""
