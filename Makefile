@@ -54,7 +54,7 @@ simulate: setup ## the simulated cluster; SEEDS=0:20000 for more
 	@echo "== simulation, seeds $(SEEDS)"
 	@$(PY) -m penstock.simulation --seeds $(SEEDS) -j $(JOBS)
 
-bench: setup ## our benchmarks beside their peers, in turns; writes benchmarks/RESULTS.md (needs a JDK)
+bench: setup ## our benchmarks beside their peers, in turns; renews benchmarks/RESULTS.md (needs a JDK)
 	@echo "== benchmarks: this takes over an hour (BENCH=only=... for some), and wants the machine for itself"
 	@$(PY) benchmarks/bench.py $(BENCH)
 

@@ -1,8 +1,9 @@
-"""`make bench`: our benchmarks beside their peers, in turns, and a dated table of ratios in RESULTS.md.
+"""`make bench`: our benchmarks beside their peers, in turns, and the newest figures in RESULTS.md.
 
     bench.py [seconds=60] [rounds=1] [only=pressure,throughput,...]
 
 With more rounds than one, the median over the rounds counts. What is measured, and its bounds, stand in measures.py.
+The run becomes a section of HISTORY.md, too.
 `memory` is a pressure run of eleven minutes.
 """
 
@@ -20,10 +21,9 @@ from typing import Any
 
 from measures import FLINK, MEMORY_SECONDS, OURS, PYFLINK, SPARK, Figures, Row, rows_of
 from measuring import Arguments, parse_arguments
+from results import HISTORY, RESULTS, write
 
 HERE = Path(__file__).resolve().parent
-RESULTS = HERE / "RESULTS.md"
-NEWEST_BELOW = "<!-- the newest run comes first, below this line -->"
 GROUPS = (
     "pressure", "throughput", "udf", "calls", "neighbours", "dataframe", "latency", "state", "rescale", "recovery",
     "cluster", "overhead", "messages", "memory",
@@ -126,13 +126,12 @@ def run_in_turns(chosen: list[Case], rounds: int) -> dict[str, dict[str, list[di
     return results
 
 
-def section(rows: list[Row], args: Arguments) -> str:
-    when = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
+def section(rows: list[Row], args: Arguments, when: str, revision: str) -> str:
     machine = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}"
     only = args.values.get("only", DEFAULTS["only"])
     about = f"`bench.py only={only}`, {args.values['rounds']} round(s) of {args.values['seconds']} s"
     lines = [
-        f"## {when}, revision {revision()}",
+        f"## {when}, revision {revision}",
         "",
         f"{machine}; {about}. Only the ratios can be compared with those of another day.",
         "",
@@ -147,19 +146,11 @@ def section(rows: list[Row], args: Arguments) -> str:
     return "\n".join(lines) + "\n"
 
 
-def revision() -> str:
+def described_revision() -> str:
     found = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True, check=False
     )
     return found.stdout.strip() or "unknown"
-
-
-def insert(text: str, new: str) -> str:
-    """Puts a section first below the line that marks the place. Older ones stay."""
-    head, marker, older = text.partition(NEWEST_BELOW)
-    if not marker:
-        raise ValueError(f"RESULTS.md has lost its line {NEWEST_BELOW!r}")
-    return f"{head}{marker}\n\n{new}\n{older.lstrip()}"
 
 
 def main() -> int:
@@ -169,9 +160,11 @@ def main() -> int:
         sys.exit(f"only={','.join(sorted(unknown))}: there are {', '.join(GROUPS)}")
     chosen = [c for c in cases(args.values["seconds"]) if c.group in groups]
     results = run_in_turns(chosen, args.whole("rounds"))
-    new = section(rows_of(Figures(results)), args)
-    RESULTS.write_text(insert(RESULTS.read_text(encoding="utf-8"), new), encoding="utf-8")
-    print(f"\n{new}\nwritten to {RESULTS}")
+    rows, revision = rows_of(Figures(results)), described_revision()
+    when = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
+    new = section(rows, args, when, revision)
+    write(rows, new, when, revision)
+    print(f"\n{new}\nwritten to {RESULTS} and {HISTORY}")
     failed = [c.name for c in chosen if not results[c.name].get(OURS)]
     if failed:
         print(f"without a result: {', '.join(failed)}", file=sys.stderr)

@@ -39,7 +39,10 @@ def test_entry_points_lead_somewhere(target: str) -> None:
 
 
 PAGES = sorted(f"docs/{page.name}" for page in ROOT.glob("docs/*.md"))
-DOCUMENTS = ["README.md", "ARCHITECTURE.md", "benchmarks/RESULTS.md", *PAGES]
+DOCUMENTS = [
+    "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/RESULTS.md", "benchmarks/HISTORY.md",
+    *PAGES,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from bench import GROUPS, HERE, NEWEST_BELOW, RESULTS, cases, insert, section
+from bench import GROUPS, HERE, cases, section
 from measures import FLINK, MEASURES, OURS, PYFLINK, SPARK, Figures, Row, rows_of
 from measuring import Arguments
 
@@ -38,7 +36,7 @@ def rows(found: dict[str, dict[str, list[dict[str, object]]]]) -> dict[str, Row]
 
 @pytest.mark.parametrize(("ours_ms", "verdict"), [(9.0, "met"), (11.0, "**missed**")])
 def test_a_ratio_is_judged_by_its_bound(ours_ms: float, verdict: str) -> None:
-    text = section(rows_of(Figures(results(ours_ms, 20.0))), ARGUMENTS)
+    text = section(rows_of(Figures(results(ours_ms, 20.0))), ARGUMENTS, "2026-11-22 16:00", "abc1234")
     (line,) = [row for row in text.splitlines() if "unaligned: duration p50" in row]
     assert f"{ours_ms / 20:.2f}×" in line and line.endswith(f"| {verdict} |")
     assert "20 ms (Flink)" in line and "≤ 0.5×" in line
@@ -90,12 +88,3 @@ def test_every_measure_has_a_case_and_every_case_a_program_and_a_group() -> None
     for measure in MEASURES:
         (case,) = [c for c in known if c.name == measure.case]
         assert set(measure.sides) <= set(case.peers)
-
-
-def test_the_newest_section_comes_first_and_older_ones_stay() -> None:
-    text = Path(RESULTS).read_text(encoding="utf-8")
-    once = insert(text, "## one\n")
-    twice = insert(once, "## two\n")
-    assert twice.index(NEWEST_BELOW) < twice.index("## two") < twice.index("## one")
-    with pytest.raises(ValueError, match="has lost its line"):
-        insert("nothing here", "## one")

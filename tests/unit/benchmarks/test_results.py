@@ -1,0 +1,84 @@
+"""RESULTS.md is one table with one row per measure, and HISTORY.md has the runs, the newest first."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from measures import MEASURES, OURS, Figures, Row, rows_of
+from results import COLUMNS, HEADER, HISTORY, NEWEST_BELOW, NOTHING, RESULTS, Table, insert, table_line
+
+TEXT = RESULTS.read_text(encoding="utf-8")
+DATE = re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d)?")
+REVISION = re.compile(r"[0-9a-f]{7,}(-dirty)?((, | to )[0-9a-f]{7,})*")
+
+
+def test_the_table_says_what_when_and_of_which_revision() -> None:
+    rows = Table.of(TEXT).rows
+    assert len(rows) > 50
+    for cells in rows.values():
+        row = dict(zip(COLUMNS, cells, strict=True))
+        assert DATE.fullmatch(row["date"]) and REVISION.fullmatch(row["revision"]), row
+        assert row["ratio"] == NOTHING or re.fullmatch(r"\d+\.\d\d×", row["ratio"]), row
+        assert row["ratio"] == NOTHING or row["peer"] != NOTHING, f"a ratio to what? {row}"
+        assert row["ours"] != NOTHING or row["ratio"] != NOTHING, f"nothing was measured: {row}"
+        assert all(row[bound][0] in "≤≥-0123456789" for bound in ("must", "aim")), row
+
+
+def test_there_is_one_table_and_no_history() -> None:
+    assert TEXT.count("\n|---") == 1 and "\n## " not in TEXT
+
+
+def test_titles_are_those_of_the_measures_and_their_bounds_are_the_same() -> None:
+    titles = [measure.title for measure in MEASURES]
+    assert len(titles) == len(set(titles)), "a title names one measure"
+    rows = Table.of(TEXT).rows
+    for measure in MEASURES:
+        if measure.title not in rows or measure.bound_by is not None:
+            continue
+        case = {OURS: [{measure.field: 1.0}], **{side: [{measure.field: 1.0}] for side in measure.sides}}
+        if measure.beside_field:
+            case[OURS][0][measure.beside_field] = 1.0
+        if measure.growth:
+            case = {OURS: [{f"{measure.growth}_rss_bytes_{when}": 1 for when in ("1min", "end")}]}
+        (row,) = [row for row in rows_of(Figures({measure.case: case})) if row.measure == measure.title]
+        shown = dict(zip(COLUMNS, rows[measure.title], strict=True))
+        assert (shown["must"], shown["aim"]) == (row.must or NOTHING, row.aim or NOTHING)
+
+
+def test_a_run_replaces_its_rows_whole_and_leaves_the_others() -> None:
+    table = Table.of(TEXT)
+    known, new = MEASURES[0].title, MEASURES[1].title
+    old = Table(table.before, {name: cells for name, cells in table.rows.items() if name != new}, table.after)
+    measured = [Row(new, "7 ms", "14 ms (Flink)", 0.5, "≤ 0.5×", "", True), Row(known, "8 ms", "", None, "", "", None)]
+    renewed = old.renewed(measured, "2030-01-01 00:00", "abcdef0")
+    assert renewed.rows[new] == (new, "7 ms", "14 ms (Flink)", "0.50×", "≤ 0.5×", "", "2030-01-01 00:00", "abcdef0")
+    assert Table.of(str(renewed)).rows[known] == (known, "8 ms", *["-"] * 4, "2030-01-01 00:00", "abcdef0")
+    assert list(renewed.rows)[:2] == [known, new], "in the order of the measures"
+    others = [name for name in table.rows if name not in (known, new)]
+    assert [renewed.rows[name] for name in others] == [table.rows[name] for name in others]
+    assert str(Table.of(TEXT)) == TEXT
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("# Results\n", "needs one table"),
+        (f"{HEADER}\n|---|\n| a | b |\n", "has not a cell"),
+        (f"{HEADER}\n|---|\n{table_line(['a', *['1'] * 6, ''])}\n" * 1 + table_line(["a", *["1"] * 7]), "two rows"),
+    ],
+)
+def test_a_broken_table_is_named(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Table.of(text)
+
+
+def test_the_newest_section_comes_first_and_older_ones_stay() -> None:
+    text = HISTORY.read_text(encoding="utf-8")
+    once = insert(text, "## one\n")
+    twice = insert(once, "## two\n")
+    assert twice.index(NEWEST_BELOW) < twice.index("## two") < twice.index("## one")
+    assert twice.endswith(text.partition(NEWEST_BELOW)[2].lstrip())
+    with pytest.raises(ValueError, match="has lost its line"):
+        insert("nothing here", "## one")
