@@ -14,7 +14,7 @@ export VENV PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-oldest lint simulate bench bench-micro clean
+.PHONY: help setup demo test test-oldest check unit lint simulate bench bench-micro clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,14 @@ $(VENV)/.installed: pyproject.toml tools/make_venv.sh
 demo: setup ## the main job: an overload on real data, four times, verified; writes build/demo/report.html
 	@echo "== demo: the flights of 2013 through an operator that is too slow for them"
 	@$(PY) examples/flight_delays/demo.py $(DEMO)
+
+check: lint ## lint, types and the fast unit tests, in less than a minute: what each commit passes
+	@echo "== fast unit tests ($(JOBS) at a time)"
+	@$(PY) -m pytest -q -n $(JOBS) -m "not slow" tests/unit
+
+unit: setup ## all unit and property tests
+	@echo "== unit tests and properties ($(JOBS) at a time)"
+	@$(PY) -m pytest -q -n $(JOBS) tests/unit tests/properties
 
 test: lint ## lint, types and all tests
 	@echo "== unit tests, properties and simulation ($(JOBS) at a time)"

@@ -1,4 +1,6 @@
-"""What is claimed: each measure, what it is held against, and its bounds. A title names one measure, and one row of RESULTS.md.
+"""What is claimed: each measure, what it is held against, and its bounds.
+
+A title names one measure, and one row of RESULTS.md.
 
 A figure is found by case, field and side; a ratio is ours over theirs. `must` and `aim` bound the ratio where there is
 one, else our value itself.

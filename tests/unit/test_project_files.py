@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.slow_tests import SLOW
+
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
@@ -26,6 +28,10 @@ def test_continuous_integration_calls_the_readmes_test_command() -> None:
     assert os.access(script, os.X_OK)
     assert "make test" in script.read_text(encoding="utf-8")
     assert "make test" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_what_make_check_leaves_out_is_there() -> None:
+    assert not [name for name in SLOW if not (ROOT / "tests" / name).exists()]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,30 @@
+"""Files and folders of tests that `make check` leaves out, because each takes seconds. `make unit` runs them all."""
+
+from __future__ import annotations
+
+SLOW = (
+    "properties",
+    "unit/cli",
+    "unit/connectors/test_buckets.py",
+    "unit/connectors/test_csv.py",
+    "unit/connectors/test_file_rolling.py",
+    "unit/connectors/test_file_sink.py",
+    "unit/connectors/test_file_sink_resumed.py",
+    "unit/connectors/test_json_lines.py",
+    "unit/connectors/test_json_sink.py",
+    "unit/connectors/test_record_file.py",
+    "unit/examples",
+    "unit/runtime/test_batch_sizes.py",
+    "unit/runtime/test_batch_sizes_restored.py",
+    "unit/runtime/test_changed_graphs.py",
+    "unit/runtime/test_columnar_jobs.py",
+    "unit/runtime/test_event_time_jobs.py",
+    "unit/runtime/test_rescaled_event_time.py",
+    "unit/runtime/test_rescaled_jobs.py",
+    "unit/runtime/test_small_jobs.py",
+    "unit/runtime/test_timers.py",
+    "unit/runtime/test_window_semantics.py",
+    "unit/spark/test_slot_imports.py",
+    "unit/spark/test_system_clock.py",
+    "unit/state/test_snapshots.py",
+)
