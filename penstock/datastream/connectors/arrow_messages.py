@@ -29,10 +29,10 @@ _SEARCHED_BYTES = 1 << 18
 
 
 class ArrowMessages(FileReadFormat):
-    """Reads such files, as rows of `row_type`, whose columns are those of `schema` by name.
+    """Reads files of Arrow record batches with a marker behind each, as rows of `row_type`.
 
-    :param schema: in which the messages were written.
-    :param marker: `MARKER_BYTES` bytes; any other number is a `ValueError`.
+    `schema` is the one that the messages were written in; its columns are those of `row_type` by name. `marker` is
+    `MARKER_BYTES` bytes; any other number raises ValueError.
     """
 
     def __init__(self, row_type: TypeInformation, schema: pa.Schema, marker: bytes) -> None:
@@ -43,6 +43,17 @@ class ArrowMessages(FileReadFormat):
         self._marker = marker
 
     def inspect(self, path: str) -> FileShape:
+        """Find the places where a file may be split.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The row type, and a place every 8 MiB.
+
+        Raises:
+            SourceError: The file cannot be read.
+        """
         try:
             size = os.path.getsize(path)
         except OSError as error:
@@ -50,6 +61,18 @@ class ArrowMessages(FileReadFormat):
         return FileShape(self._row_type, (0, *range(_SPLIT_BYTES, size, _SPLIT_BYTES), size))
 
     def open(self, path: str, row_type: TypeInformation) -> OpenFile:
+        """Open a file for reading.
+
+        Args:
+            path: The file.
+            row_type: The type of the rows to return.
+
+        Returns:
+            The open file.
+
+        Raises:
+            SourceError: The file cannot be opened.
+        """
         try:
             # Not mapped into memory: there, a page that the disk does not give kills the process.
             file = pa.OSFile(path)

@@ -18,147 +18,214 @@ from penstock.common.typeinfo import TypeInformation
 
 
 class PermanentError(Exception):
-    """Mixed into an error that no restart can mend: the job fails at once, whatever its restart strategy says."""
+    """Marks an error that no restart can repair: the job fails at once, whatever its restart strategy is."""
 
 
 class SourceError(Fault):
-    """Input that cannot be read. The message names file, row or split, and the way out."""
+    """Reports input that cannot be read. The message names file, row or split, and what to do."""
 
 
 class SourceChanged(SourceError, PermanentError):
-    """Raised when the input is not what the job or its checkpoint began to read."""
+    """Reports input that is not what the job or its checkpoint began to read."""
 
 
 class SplitEnumerator(ABC):
-    """Lives in the JobMaster; every method is called by its one thread and returns at once."""
+    """Hands out the splits of a source. It lives in the JobMaster; its methods are called by one thread and return at
+    once.
+    """
 
     @abstractmethod
     def next_splits(self, subtask: int) -> list[bytes] | None:
-        """What to read next; [] when there is nothing now (ask again later), None when there never will be."""
+        """Return splits for a reader that has none.
+
+        Args:
+            subtask: The reader's subtask.
+
+        Returns:
+            Splits; [] if there are none now (ask again later); None if there will be no more.
+        """
 
     @abstractmethod
     def return_splits(self, splits: list[bytes]) -> None:
-        """Splits (with positions) that a restored job's readers do not hold any more. They are handed out again."""
+        """Take back splits, with positions, that readers of a restored job do not hold any more, to hand them out
+        again.
+
+        Args:
+            splits: The splits.
+        """
 
     @abstractmethod
     def snapshot(self) -> bytes:
-        """What `Source.create_enumerator(restored=...)` continues from: the splits not handed out yet."""
+        """Return what `Source.create_enumerator(restored=...)` continues from: the splits that were not handed
+        out yet.
+        """
 
 
 @dataclass(frozen=True)
 class NotReady:
-    """Nothing to read now; call again after `wait_ms`. `wait_ms` None: after splits have been added."""
+    """Says that there is nothing to read now. Call again after `wait_ms`; None: after splits have been added."""
 
     wait_ms: float | None
 
 
 class SourceReader(ABC):
-    """Lives in a slot, in its subtask's thread. Must not block longer than reading its input takes."""
+    """Reads splits. It lives in a slot, in its subtask's thread, and blocks no longer than reading takes."""
 
     skipped_rows: int = 0
     """How many rows of the input this reader has left out because they could not be read, where the source says so."""
 
     @abstractmethod
-    def add_splits(self, splits: list[bytes]) -> None: ...
+    def add_splits(self, splits: list[bytes]) -> None:
+        """Add splits to read. A split begins at the position that it contains.
+
+        Args:
+            splits: The splits, as the enumerator or `snapshot` returned them.
+        """
 
     @abstractmethod
-    def no_more_splits(self) -> None: ...
+    def no_more_splits(self) -> None:
+        """Expect no more splits: `read` returns None when the present ones are read."""
 
     @abstractmethod
     def read(self, rows_max: int) -> pa.RecordBatch | NotReady | None:
-        """The next rows, 1 to `rows_max` of them; None at the end of all input, which is only after
-        `no_more_splits()`. With `NotReady(None)` the runtime asks the enumerator for splits; no rows come before
-        some have been added, so none are half way through when they are. All rows of a batch are of one split."""
+        """Return the next rows. All rows of a batch are of one split.
+
+        With `NotReady(None)` the runtime asks the enumerator for splits; no rows come before some have been added, so
+        none are half way through when they are.
+
+        Args:
+            rows_max: The largest number of rows.
+
+        Returns:
+            1 to `rows_max` rows; `NotReady` if there are none now; None at the end of all input, after
+            `no_more_splits()`.
+        """
 
     @property
     def current_split(self) -> str:
-        """The id of the split that the rows last returned by `read` came from. An id is the same before and after a
-        restore, and no two splits of a source share one. A source that knows no splits has one, ""."""
+        """Return the id of the split that the rows last returned by `read` came from.
+
+        An id is the same before and after a restore, and unique in the source. A source without splits has one, "".
+        """
         return ""
 
     def splits_in_hand(self) -> list[str]:
-        """The ids of the splits that `snapshot` would return: begun, or not yet."""
+        """Return the ids of the splits that `snapshot` would return, begun or not."""
         return [""]
 
     def queued_splits(self) -> list[str]:
-        """Return the ids of splits in hand that have more rows and wait for others to be read: they are not idle,
-        however long they wait. A reader that asks all its splits for rows returns [], and one that comes to an end of
-        one before it begins the next returns all but the first."""
+        """Return the ids of splits in hand that have more rows and wait for others to be read.
+
+        They are not idle, however long they wait. A reader that asks all its splits for rows returns []; one that reads
+        a split to its end before it begins the next returns all but the first.
+        """
         return []
 
     def finished_splits(self) -> list[str]:
-        """The ids of the splits that were read to their ends since this was last called: no row of them will come,
-        the one last returned by `read` may be their last. Splits without a row are among them. A source that does not
-        tell returns [], and its splits end with its input."""
+        """Return the ids of the splits that were read to their ends since the last call.
+
+        No row of them will come; the row last returned by `read` may be their last. Splits without a row are among
+        them. A source that does not report ends returns [], and its splits end with its input.
+        """
         return []
 
     def take_rejected(self) -> pa.RecordBatch | None:
-        """Rows of the input that could not be read since this was last called, in the columns of
-        `Source.rejected_type`, for the side output `Source.rejected_tag_id`; None when there are none. The positions
-        of `snapshot` lie behind them, so they are taken after every `read`, whatever it returned, and sent before a
-        barrier."""
+        """Return rows of the input that could not be read since the last call, for the side output
+        `Source.rejected_tag_id`.
+
+        They have the columns of `Source.rejected_type`; None if there are none. The positions of `snapshot` lie behind
+        them, so the runtime takes them after every `read`, whatever it returned, and sends them before a barrier.
+        """
         return None
 
     @abstractmethod
     def snapshot(self) -> list[bytes]:
-        """The splits in hand, with positions behind the last row that `read` returned (not the last read ahead)."""
+        """Return the splits in hand, with positions behind the last row that `read` returned, not the last one read
+        ahead.
+        """
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release files and connections. Called at the end and after a failure."""
 
 
 @dataclass(frozen=True)
 class ReaderContext:
+    """Describes the subtask that a reader is made for: its index, the parallelism, the operator's name."""
+
     subtask: int
     parallelism: int
     operator_name: str
 
 
 class Source(ABC):
-    """Pickled by value or reference and shipped. Checks what can be known when it is built, before the job starts."""
+    """Describes an input: its type, its splits and how they are read.
+
+    It is pickled and shipped to the slots. What can be checked without the job is checked when it is built.
+    """
 
     bounded: bool = True
 
     @property
     def rejected_tag_id(self) -> str | None:
-        """The id of the side output that rows which cannot be read go to; None: there is none."""
+        """Return the id of the side output for rows that cannot be read; None if there is no such side output."""
         return None
 
     @property
     def rejected_type(self) -> TypeInformation | None:
-        """The type of the rows of that side output; None where there is none."""
+        """Return the type of the rows of that side output; None if there is no such side output."""
         return None
 
     @property
     @abstractmethod
     def produced_type(self) -> TypeInformation | None:
-        """None: the stream's type is given by `from_source(..., type_info=...)`, else rows are pickles."""
+        """Return the type of the rows; None if `from_source(..., type_info=...)` declares it, else rows are pickles."""
 
     def validate(self) -> None:
-        """Called on the driver before the job starts. Raises `SourceError`."""
+        """Check what can be known before the job starts. Called on the driver; raises `SourceError`."""
 
     @abstractmethod
-    def create_enumerator(self, parallelism: int, restored: bytes | None) -> SplitEnumerator: ...
+    def create_enumerator(self, parallelism: int, restored: bytes | None) -> SplitEnumerator:
+        """Make the enumerator of a job. Called on the driver.
+
+        Args:
+            parallelism: The number of readers.
+            restored: What the enumerator's `snapshot` returned; None at the start of a new job.
+
+        Returns:
+            The enumerator.
+        """
 
     @abstractmethod
-    def create_reader(self, context: ReaderContext) -> SourceReader: ...
+    def create_reader(self, context: ReaderContext) -> SourceReader:
+        """Make the reader of a subtask. Called in its slot.
+
+        Args:
+            context: Describes the subtask.
+
+        Returns:
+            The reader.
+        """
 
 
 class SinkError(Fault):
-    """Output that cannot be written. The message names the file and the way out."""
+    """Reports output that cannot be written. The message names the file and what to do."""
 
 
 class OutputGone(SinkError, PermanentError):
-    """Raised when output that is to be committed was removed or changed from outside."""
+    """Reports output of a completed checkpoint that was removed or changed from outside before its commit."""
 
 
 @dataclass(frozen=True)
 class WriterContext:
-    """`incarnation` differs for every generation of every driver: part of the names of pending files.
+    """Describes the subtask that a writer is made for.
 
-    `emit` takes a list of lines without line ends, for the driver's terminal (print sink); `checkpointing` tells
-    whether commits will come with checkpoints or only once at the end. `generation` is (fence, counter), which grows
-    with every attempt of the job `job_id`; `job_id` is "" where no fence in a log keeps an older driver of the same
-    job from publishing (then nothing that an older attempt left behind is ever removed).
+    `incarnation` differs for every generation of every driver and is part of the names of pending files. `emit` takes a
+    list of lines without line ends, for the driver's terminal. `checkpointing` is True if commits come with
+    checkpoints, False if only once at the end.
+
+    `generation` is (fence, counter), which grows with every attempt of the job `job_id`. `job_id` is "" if no fence in
+    a log keeps an older driver of the same job from publishing; then nothing that an older attempt left behind is
+    removed.
     """
 
     subtask: int
@@ -174,39 +241,73 @@ class WriterContext:
 
 
 class SinkWriter(ABC):
-    """Lives in a slot, in its subtask's thread."""
+    """Writes rows. It lives in a slot, in its subtask's thread."""
 
     @abstractmethod
     def write(self, batch: pa.RecordBatch) -> None:
-        """Rows in the columns of the input type, or (untyped) one binary column of pickles."""
+        """Write rows. They become visible with the commit of a later checkpoint.
+
+        Args:
+            batch: The rows, in the columns of the input type; without a type, one binary column of pickles.
+        """
 
     def prepare_commit(self, checkpoint_id: int) -> list[bytes]:
-        """Everything written since the last call becomes committables: durable now, visible after the commit."""
+        """Make everything durable that was written since the last call, and return what a committer needs to make it
+        visible.
+
+        Args:
+            checkpoint_id: The checkpoint.
+
+        Returns:
+            The committables. The default is [].
+        """
         return []
 
     def snapshot(self) -> list[bytes]:
-        """Small state to restore from, after `prepare_commit`."""
+        """Return small state to restore from. Called after `prepare_commit`. The default is []."""
         return []
 
     def finish(self) -> None:
-        """No more rows will come; commits may still."""
+        """End writing: no more rows will come; commits may still."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release files and connections. Called at the end and after a failure."""
 
 
 class Committer(ABC):
-    """Lives in the JobMaster; called in log order. A commit may be repeated any number of times."""
+    """Makes prepared output visible. It lives in the JobMaster and is called in the order of the log."""
 
     @abstractmethod
-    def commit(self, committables: list[bytes]) -> None: ...
+    def commit(self, committables: list[bytes]) -> None:
+        """Make committables visible. A commit may be repeated any number of times, after a crash in the middle, too.
+
+        Args:
+            committables: What writers returned for a completed checkpoint.
+        """
 
 
 class Sink(ABC):
+    """Describes an output: how rows are written, and how they become visible."""
+
     def validate(self, input_type: TypeInformation | None) -> None:
-        """Called on the driver before the job starts. Raises `SinkError`."""
+        """Check what can be known before the job starts. Called on the driver; raises `SinkError`.
+
+        Args:
+            input_type: The type of the rows; None: they are pickles.
+        """
 
     @abstractmethod
-    def create_writer(self, context: WriterContext, restored: list[bytes]) -> SinkWriter: ...
+    def create_writer(self, context: WriterContext, restored: list[bytes]) -> SinkWriter:
+        """Make the writer of a subtask. Called in its slot.
+
+        Args:
+            context: Describes the subtask.
+            restored: What the `snapshot` of earlier writers returned; [] at the start of a new job.
+
+        Returns:
+            The writer.
+        """
 
     def create_committer(self) -> Committer | None:
+        """Return the committer, or None if the sink needs no commits. Called on the driver."""
         return None

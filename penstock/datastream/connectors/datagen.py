@@ -32,15 +32,20 @@ _BLOCKS_PER_SPLIT = 64
 
 
 class BatchGeneratorSource(Source):
-    """Rows made in columns.
+    """Generates rows in columns.
 
-    :param generate: `(first_index, count) -> pa.RecordBatch` of exactly `count` rows, for the indices from
-        `first_index` on, in the columns of `type_info` (further ones, as `__timestamp__`, are kept). It must depend
-        on its arguments alone: after a restore the same indices are asked for again, with other borders of batches.
-    :param count: how many rows there are; None for an endless stream.
-    :param type_info: the type of the rows.
-    :param rows_per_second: over all subtasks together; None for no limit.
-    :raises ValueError: where `count` is negative or `rows_per_second` not positive.
+    `generate` is a function (first_index, count) -> `pa.RecordBatch` of exactly `count` rows, for the indices from
+    `first_index` on, in the columns of `type_info`; further columns, such as `__timestamp__`, are kept. It must depend
+    on its arguments alone: after a restore the same indices are asked for again, in batches with other bounds.
+
+    `count` is the number of rows; None: the stream has no end. `rows_per_second` limits all subtasks together; None: no
+    limit. Raises ValueError if `count` is negative or `rows_per_second` not positive.
+
+    Example:
+        def squares(first: int, count: int) -> pa.RecordBatch:
+            return pa.RecordBatch.from_pydict({"value": np.arange(first, first + count) ** 2})
+
+        env.from_source(BatchGeneratorSource(squares, 1000, Types.LONG()), WatermarkStrategy.no_watermarks(), "squares")
     """
 
     def __init__(
@@ -63,6 +68,7 @@ class BatchGeneratorSource(Source):
         return self._type_info
 
     def validate(self) -> None:
+        """Generate a row, and check it. Raises `SourceError`."""
         if self._count != 0:
             self._batch(0, 1)
 
@@ -115,13 +121,15 @@ class BatchGeneratorSource(Source):
 
 
 class DataGeneratorSource(BatchGeneratorSource):
-    """Flink's `DataGeneratorSource`: a row per index.
+    """Generates a row per index, as Flink's `DataGeneratorSource` does.
 
-    :param generator: `index -> row`, from 0 to `count` - 1. Depends on the index alone (seed a random generator with
-        it), for it is called again after a restore.
-    :param count: how many rows there are; None for an endless stream.
-    :param rate_limiter: a `RateLimiterStrategy`, or `rows_per_second` for short.
-    :param type_info: the type of the rows; None makes an untyped stream.
+    `generator` is a function index -> row, for 0 to `count` - 1. It must depend on the index alone (seed a random
+    generator with it), because it is called again after a restore. `count` is the number of rows; None: the stream has
+    no end. `rate_limiter` is a `RateLimiterStrategy`; `rows_per_second` does the same. `type_info` is the type of the
+    rows; None: they are pickled.
+
+    Example:
+        DataGeneratorSource(lambda index: f"row {index}", 100, RateLimiterStrategy.per_second(10), Types.STRING())
     """
 
     def __init__(

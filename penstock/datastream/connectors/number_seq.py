@@ -16,12 +16,10 @@ __all__ = ["NumberSequenceSource"]
 
 
 class NumberSequenceSource(Source):
-    """The numbers from `start` to `end`, both included, as LONG.
+    """Generates the numbers from `start` to `end`, both included, as LONG.
 
-    Split into as many contiguous ranges as there are subtasks; each is produced in order, so that a parallelism of 1
-    gives the whole sequence in order.
-
-    :raises ValueError: where `start` is behind `end`, or either does not fit 64 bits.
+    Each subtask generates a contiguous range in order, so that a parallelism of 1 gives the whole sequence in order.
+    Raises ValueError if `start` is greater than `end`, or either does not fit 64 bits.
     """
 
     def __init__(self, start: int, end: int) -> None:

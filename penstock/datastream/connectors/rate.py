@@ -12,7 +12,7 @@ _PORTION_S = 0.01
 
 @dataclass(frozen=True)
 class RateLimiterStrategy:
-    """Flink's `RateLimiterStrategy`: `rows_per_second` over all subtasks together, None for no limit."""
+    """Limits the rate of a generator: `rows_per_second` of all subtasks together; None: no limit."""
 
     rows_per_second: float | None = None
 
@@ -22,19 +22,28 @@ class RateLimiterStrategy:
 
     @staticmethod
     def per_second(rows_per_second: float) -> RateLimiterStrategy:
+        """Limit the rate.
+
+        Args:
+            rows_per_second: Rows per second of all subtasks together, more than 0.
+
+        Returns:
+            The strategy.
+        """
         return RateLimiterStrategy(rows_per_second)
 
     @staticmethod
     def no_op() -> RateLimiterStrategy:
+        """Set no limit."""
         return RateLimiterStrategy()
 
 
 class RateLimiter:
-    """A token bucket for one reader. It saves up at most one second of unused rate, as Flink's does, and gives it
-    out in portions of 10 ms of rate (one row at the least), so that a high rate is not paid for row by row.
+    """Limits the rate of a reader, by a token bucket.
 
-    :param rows_per_second: this reader's share; None for no limit.
-    :param monotonic_s: the clock, in seconds.
+    It saves up at most one second of unused rate, as Flink's does, and releases it in portions of 10 ms of rate (one
+    row at the least), so that a high rate is not paid for row by row. `rows_per_second` is this reader's share;
+    `monotonic_s` is the clock, in seconds.
     """
 
     def __init__(self, rows_per_second: float | None, monotonic_s: Callable[[], float] = time.monotonic) -> None:
@@ -44,7 +53,7 @@ class RateLimiter:
         self._tokens = 0.0
 
     def wait_ms(self) -> float:
-        """0 when rows may be taken now."""
+        """Return how long to wait, in milliseconds; 0 if rows may be taken now."""
         if self._rate is None:
             return 0.0
         now_s = self._clock()
@@ -57,9 +66,21 @@ class RateLimiter:
         return 0.0 if missing <= 1e-6 else missing / self._rate * 1000
 
     def rows_allowed(self, rows_max: int) -> int:
-        """How many rows may be taken after `wait_ms` was 0: 1 to `rows_max`."""
+        """Return how many rows may be taken after `wait_ms` returned 0.
+
+        Args:
+            rows_max: The largest number wanted.
+
+        Returns:
+            1 to `rows_max`.
+        """
         return rows_max if self._rate is None else max(1, min(rows_max, int(self._tokens + 1e-6)))
 
     def take(self, rows: int) -> None:
+        """Take rows from the rate.
+
+        Args:
+            rows: The number of rows.
+        """
         if self._rate is not None:
             self._tokens -= rows

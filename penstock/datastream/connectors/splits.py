@@ -9,19 +9,34 @@ from penstock.datastream.connectors.base import SplitEnumerator
 
 
 def encode_split(split: Any) -> bytes:
-    """JSON with sorted keys: equal splits are equal bytes, and can be read in a checkpoint's metadata."""
+    """Encode a split as JSON with sorted keys: equal splits are equal bytes, readable in a checkpoint's metadata.
+
+    Args:
+        split: A value of JSON's types.
+
+    Returns:
+        The bytes.
+    """
     return json.dumps(split, sort_keys=True, separators=(",", ":")).encode()
 
 
 def decode_split(data: bytes) -> Any:
+    """Decode what `encode_split` returned.
+
+    Args:
+        data: The bytes.
+
+    Returns:
+        The split.
+    """
     return json.loads(data)
 
 
 class FixedSplitEnumerator(SplitEnumerator):
     """Hands out a set of splits that is known from the start, in order, one per request.
 
-    With `owner_field`, a subtask first gets the split whose field names it: endless splits must not pile up on the
-    subtask that asked first, whose reader would never ask again, and starve the others.
+    With `owner_field`, a subtask first gets the split whose field names it. Otherwise endless splits would pile up on
+    the subtask that asks first, whose reader never asks again, and the others would have none.
     """
 
     def __init__(self, splits: list[bytes], owner_field: str | None = None) -> None:
@@ -30,6 +45,15 @@ class FixedSplitEnumerator(SplitEnumerator):
 
     @classmethod
     def restored(cls, snapshot: bytes, owner_field: str | None = None) -> FixedSplitEnumerator:
+        """Make the enumerator of a snapshot.
+
+        Args:
+            snapshot: What `snapshot` returned.
+            owner_field: The field of a split that names the subtask which gets it first.
+
+        Returns:
+            The enumerator.
+        """
         return cls([encode_split(split) for split in decode_split(snapshot)], owner_field)
 
     def next_splits(self, subtask: int) -> list[bytes] | None:

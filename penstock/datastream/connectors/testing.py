@@ -35,17 +35,14 @@ _IDLE_ROUNDS_MAX = 100_000
 
 @dataclass
 class SourceSnapshot:
-    """What a checkpoint keeps of a source: the enumerator's state, and the splits of every reader."""
+    """Holds what a checkpoint keeps of a source: the enumerator's state, and the splits of every reader."""
 
     enumerator: bytes
     readers: list[list[bytes]]
 
 
 class SourceRun:
-    """One attempt to read a source, with all its readers in one thread that takes them in turns.
-
-    The source is pickled for every reader, as it is for a slot.
-    """
+    """Runs one attempt to read a source: all readers in one thread, in turn. Each has a pickled copy."""
 
     def __init__(self, source: Source, parallelism: int = 1, restored: SourceSnapshot | None = None) -> None:
         self._row_type = source.produced_type or PICKLED
@@ -68,7 +65,17 @@ class SourceRun:
         self._rejected_type = source.rejected_type
 
     def read(self, rows_max: int) -> tuple[int, list[Any]] | None:
-        """The rows of the next batch and the subtask that read them; None at the end of all input."""
+        """Read the next batch.
+
+        Args:
+            rows_max: The largest number of rows.
+
+        Returns:
+            The subtask that read it, and its rows; None at the end of all input.
+
+        Raises:
+            AssertionError: A reader breaks a rule of `SourceReader.read`.
+        """
         for _ in range(_IDLE_ROUNDS_MAX):
             if not self._running:
                 return None
@@ -96,14 +103,17 @@ class SourceRun:
         raise AssertionError(f"no reader returned a row or its end in {_IDLE_ROUNDS_MAX} calls")
 
     def snapshot(self) -> SourceSnapshot:
+        """Take a snapshot of the enumerator and all readers."""
         return SourceSnapshot(self._enumerator.snapshot(), [reader.snapshot() for reader in self._readers])
 
     def close(self) -> None:
+        """Close all readers."""
         for reader in self._readers:
             reader.close()
 
     @property
     def skipped_rows(self) -> int:
+        """Return how many rows the readers have left out because they could not be read."""
         return sum(reader.skipped_rows for reader in self._readers)
 
     def _gather_rejected(self, reader: SourceReader) -> None:
@@ -121,7 +131,16 @@ class SourceRun:
 
 
 def read_all(source: Source, parallelism: int = 1, rows_max: int = 1000) -> list[Any]:
-    """All rows of a bounded source, undisturbed."""
+    """Read all rows of a bounded source, undisturbed.
+
+    Args:
+        source: The source.
+        parallelism: The number of readers.
+        rows_max: The largest number of rows of a batch.
+
+    Returns:
+        The rows.
+    """
     run, rows = SourceRun(source, parallelism), []
     try:
         while (found := run.read(rows_max)) is not None:
@@ -138,9 +157,17 @@ def verify_source(
     rows_max: Iterable[int] = (1, 3, 1000),
     reads_lost: Iterable[int] = (0, 1, 4),
 ) -> None:
-    """Raises AssertionError unless every row of a bounded source comes exactly once through a restore at every pause,
-    for each `rows_max` and each number of reads that a kill takes back; in the order of `expected` at parallelism 1,
-    and per split in that of an undisturbed reading. Rejected rows must come exactly once, too.
+    """Check that every row of a bounded source comes exactly once through a restore at every pause.
+
+    The order must be that of `expected` at parallelism 1, and per split that of an undisturbed reading. Rejected rows
+    must come exactly once, too. Raises AssertionError, which names the case and the first difference.
+
+    Args:
+        source: The source.
+        expected: Its rows.
+        parallelism: The number of readers.
+        rows_max: Largest numbers of rows of a batch; each is tried.
+        reads_lost: Numbers of reads that a kill takes back; each is tried.
     """
     source.validate()
     undisturbed = _read_with_restores(source, parallelism, 1000, None)
@@ -191,7 +218,7 @@ def _read_with_restores(source: Source, parallelism: int, rows_max: int, reads_l
 
 
 class Kill(Enum):
-    """When the processes of a sink's writers and committer end without warning."""
+    """Names when the processes of a sink's writers and committer end without warning."""
 
     WRITING = "after some rows, before the next barrier"
     PREPARED = "after prepare_commit, before the log entry: the checkpoint never was"
@@ -202,8 +229,11 @@ class Kill(Enum):
 
 @dataclass
 class SinkRun:
-    """Writers, committer and a log in one thread. `batches[n]` is written between checkpoints n and n + 1, dealt out
-    to the subtasks in turns. Every kill starts the next generation from the newest checkpoint of the log."""
+    """Runs writers, committer and a log in one thread.
+
+    `batches[n]` is written between checkpoints n and n + 1, dealt out to the subtasks in turn. Every kill starts the
+    next generation from the newest checkpoint of the log.
+    """
 
     sink: Sink
     batches: Sequence[pa.RecordBatch]
@@ -226,8 +256,12 @@ class SinkRun:
         self._start()
 
     def checkpoint(self, kill: Kill | None = None, *, is_given_up: bool = False) -> None:
-        """Writes the next batch and takes a checkpoint, with one kill at the given point. Committables of one that
-        is given up while the job goes on ride along in the next."""
+        """Write the next batch and take a checkpoint.
+
+        Args:
+            kill: When all processes are killed; None: they are not.
+            is_given_up: True: the checkpoint is aborted while the job continues; its committables go with the next one.
+        """
         if self._next_batch < len(self.batches):
             self._write(self.batches[self._next_batch])
             self._next_batch += 1
@@ -257,7 +291,7 @@ class SinkRun:
             self._restart()
 
     def finish(self) -> None:
-        """Writes what is left, takes the final checkpoint, and ends as a job does."""
+        """Write what is left, take the final checkpoint, and end as a job does."""
         if self.checkpointing:
             while self._next_batch < len(self.batches):
                 self.checkpoint()
@@ -319,11 +353,15 @@ def verify_sink(
     input_type: TypeInformation | None,
     parallelism: int = 1,
 ) -> None:
-    """Raises AssertionError unless an exactly-once sink shows every row once, through every kill at, and
-    the loss of, every checkpoint.
+    """Check that an exactly-once sink shows every row once, through every kill at, and the loss of, every checkpoint.
 
-    :param make_sink: a new sink each time, and a function that reads what it has made visible.
-    :param rows: what is written between two checkpoints, for each of them.
+    Raises AssertionError, which names the case and the difference.
+
+    Args:
+        make_sink: Makes a new sink, and a function that reads what it has made visible.
+        rows: What is written between two checkpoints, for each of them.
+        input_type: The type of the rows; None: they are pickled.
+        parallelism: The number of writers.
     """
     row_type = input_type or PICKLED
     batches = [pa.RecordBatch.from_arrays(row_type.encode(part), schema=row_type.schema) for part in rows]

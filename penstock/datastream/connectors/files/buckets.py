@@ -26,44 +26,73 @@ _DATE_PATTERN = re.compile(r"'([^']*)'|([A-Za-z])\2*|[^A-Za-z']+")
 
 
 class BucketAssigner(ABC):
-    """PyFlink's names; `column_bucket_assigner` is ours. A subclass may sort rows into buckets of its own."""
+    """Sorts the rows of a file sink into buckets, which are directories below the sink's.
+
+    `column_bucket_assigner` is ours, the other names are PyFlink's. A subclass may sort rows into buckets of its own.
+    """
 
     @staticmethod
     def base_path_bucket_assigner() -> BucketAssigner:
-        """All files directly in the sink's directory. The default."""
+        """Write all files to the sink's directory itself, the default."""
         return _BasePath()
 
     @staticmethod
     def date_time_bucket_assigner(format_str: str = "yyyy-MM-dd--HH", timezone_id: str | None = None) -> BucketAssigner:
-        """A directory for the time at which rows arrive at the sink.
+        """Make a bucket for the time at which rows arrive at the sink.
 
-        :param format_str: of Java's DateTimeFormatter, with yyyy, yy, MM, dd, DDD, HH, mm, ss and text in quotes.
-        :param timezone_id: "Europe/Berlin", say; None is the time zone of the machine.
-        :raises ValueError: where either is not understood.
+        Args:
+            format_str: A pattern of Java's DateTimeFormatter, with yyyy, yy, MM, dd, DDD, HH, mm, ss and text in
+                quotes.
+            timezone_id: A time zone such as "Europe/Berlin"; None: that of the machine.
+
+        Returns:
+            The assigner. Raises ValueError if an argument is not understood.
         """
         return _DateTime(format_str, timezone_id)
 
     @staticmethod
     def column_bucket_assigner(*columns: str, keep_columns: bool = False) -> BucketAssigner:
-        """A directory "column=value" per value, one in the other where there are several columns, as Hive and Spark
-        name their partitions: `spark.read.parquet(path)` has the columns back. Null and "" go to
+        """Make a bucket `column=value` for each value of a column, one in the other for several columns.
+
+        Hive and Spark name their partitions so: `spark.read.parquet(path)` has the columns back. Null and "" go to
         `__HIVE_DEFAULT_PARTITION__`, which Spark reads as null.
 
-        :param columns: names of columns of the stream: whole numbers, booleans, dates, timestamps, strings.
-        :param keep_columns: whether they are written to the files, too. Spark's readers do not expect them there.
-        :raises ValueError: without a column, or where one is named twice.
+        Example:
+            builder = FileSink.for_bulk_format(path, ParquetBulkWriters.for_row_type())
+            builder.with_bucket_assigner(BucketAssigner.column_bucket_assigner("day", "country"))
+
+        Args:
+            columns: Names of columns of whole numbers, booleans, dates, timestamps or strings.
+            keep_columns: True: the files contain the columns, too. Spark's readers do not expect them there.
+
+        Returns:
+            The assigner. Raises ValueError without a column, or if one is named twice.
         """
         return _Columns(columns, keep_columns)
 
     def written_type(self, input_type: TypeInformation | None) -> TypeInformation | None:
-        """The type of what is left of a row to be written. Raises `SinkError` where rows of this type have no
-        bucket."""
+        """Return the type of what is written of a row. Raises `SinkError` if rows of this type have no bucket.
+
+        Args:
+            input_type: The type of the stream's rows, or None.
+
+        Returns:
+            The type, or None.
+        """
         return input_type
 
     @abstractmethod
     def assign(self, batch: pa.RecordBatch, input_type: TypeInformation | None) -> Iterable[tuple[str, pa.RecordBatch]]:
-        """The rows of each bucket, in their order, in the columns of `written_type`. A bucket is a relative path; ""
-        is the sink's directory."""
+        """Sort the rows of a batch.
+
+        Args:
+            batch: The rows.
+            input_type: Their type, or None.
+
+        Returns:
+            The path of each bucket, relative to the sink's directory ("" for itself), and its rows in their order, in
+            the columns of `written_type`.
+        """
 
 
 class _BasePath(BucketAssigner):
@@ -150,7 +179,14 @@ class _Columns(BucketAssigner):
 
 
 def escaped(text: str) -> str:
-    """A name or value as Hive and Spark write it in the name of a directory."""
+    """Escape a name or value as Hive and Spark do in the names of directories.
+
+    Args:
+        text: The name or value.
+
+    Returns:
+        The escaped text.
+    """
     return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
 

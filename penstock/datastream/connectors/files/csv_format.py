@@ -55,9 +55,13 @@ match need not be tried."""
 class CsvReaderFormat(FileReadFormat):
     """Reads CSV in columns, in UTF-8, compressed or not (.gz, .bz2, .zst).
 
-    A row must have the schema's columns and values of their types; `malformed_rows` says what becomes of others.
+    A row must have the schema's columns and values of their types; `malformed_rows` chooses what happens to others.
     Values in quotes may contain line breaks, so files are read whole, a split each, unless the schema has no quotes
     (`disable_quote_char()`).
+
+    Example:
+        schema = CsvSchema.builder().add_string_column("user").add_number_column("amount", Types.DOUBLE()).build()
+        source = FileSource.for_record_stream_format(CsvReaderFormat.for_schema(schema), "/data/orders").build()
     """
 
     def __init__(self, schema: CsvSchema, malformed_rows: MalformedRows | None = None) -> None:
@@ -74,13 +78,19 @@ class CsvReaderFormat(FileReadFormat):
 
     @staticmethod
     def for_schema(schema: CsvSchema, malformed_rows: MalformedRows | None = None) -> CsvReaderFormat:
-        """
-        :param malformed_rows: `MalformedRows.fail()` (the default), `.skip()` or `.side_output(tag)`.
+        """Make the format of a schema.
+
+        Args:
+            schema: The columns, and the characters between them.
+            malformed_rows: `MalformedRows.fail()` (the default), `.skip()` or `.side_output(tag)`.
+
+        Returns:
+            The format. Raises TypeError if `schema` is a builder.
         """
         return CsvReaderFormat(schema, malformed_rows)
 
     def with_ignore_parse_errors(self) -> CsvReaderFormat:
-        """Flink's name for `MalformedRows.skip()`."""
+        """Skip rows that cannot be read: Flink's name for `MalformedRows.skip()`."""
         return CsvReaderFormat(self._schema, MalformedRows.skip())
 
     def inspect(self, path: str) -> FileShape:
@@ -161,9 +171,7 @@ def _parse_options(schema: CsvSchema) -> pa_csv.ParseOptions:
 
 
 class CsvDecoder(RecordDecoder):
-    """
-    :param names: of the file's columns, in its order.
-    """
+    """Decodes records of CSV. `names` are the columns of the file, in its order."""
 
     way_out = (
         "Correct the file, or say what becomes of such rows: "
@@ -199,6 +207,14 @@ class CsvDecoder(RecordDecoder):
         return bounds_of_lines(data, self._ends.find(data))
 
     def decode(self, data: bytes) -> pa.RecordBatch:
+        """Decode whole records.
+
+        Args:
+            data: The records.
+
+        Returns:
+            Their rows. Raises `RefusedRecords` if one cannot be read; then none is returned.
+        """
         read = self._read(data, self._convert, _parse_options(self._csv))
         columns = [self._column(name, read.column(name)) for name in self._csv.names]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
@@ -292,18 +308,24 @@ def _spelling_of(kind: object, arrow: pa.DataType) -> str | None:
 
 
 class CsvBulkWriters:
-    """Names of PyFlink's `CsvBulkWriters`."""
+    """Makes the format that CSV is written in."""
 
     @staticmethod
     def for_schema(schema: CsvSchema) -> CsvWriteFormat:
-        """Strings in quotes, null as an empty field. A header where the schema has one.
+        """Make the format of a schema: strings in quotes, null as an empty field, a header if the schema has one.
 
-        Raises `ValueError` for a schema with another quote char than '"', an escape char, or a text for null.
+        Args:
+            schema: The columns, and the characters between them.
+
+        Returns:
+            The format. Raises ValueError for another quote char than '"', an escape char, or a text for null.
         """
         return CsvWriteFormat(schema)
 
 
 class CsvWriteFormat(FileWriteFormat):
+    """Writes CSV: strings in quotes, null as an empty field."""
+
     default_suffix = ".csv"
 
     def __init__(self, schema: CsvSchema) -> None:
@@ -312,6 +334,14 @@ class CsvWriteFormat(FileWriteFormat):
         self._schema = schema
 
     def validate(self, input_type: TypeInformation | None) -> None:
+        """Check that the rows have the columns of the schema.
+
+        Args:
+            input_type: The type of the rows, or None.
+
+        Raises:
+            SinkError: They have others.
+        """
         expected = self._schema.row_type
         if input_type is None or [f.type for f in input_type.schema] != [f.type for f in expected.schema]:
             raise SinkError(f"the CSV writer's columns are {expected}, but the stream's rows are {input_type}")

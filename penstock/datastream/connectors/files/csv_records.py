@@ -18,14 +18,21 @@ from penstock.datastream.connectors.files.record_file import Indices
 
 @dataclass(frozen=True)
 class RecordEnds:
-    """The rules of one kind of CSV, in single bytes. `quote` or `escape` None: there is none."""
+    """Finds the ends of CSV records. `quote` or `escape` None: there is none. All three are single bytes."""
 
     separator: bytes
     quote: bytes | None
     escape: bytes | None
 
     def find(self, data: bytes) -> Indices:
-        """The offsets behind the line feeds that end records; `data` begins with a record."""
+        """Find the line feeds that end records.
+
+        Args:
+            data: Text that begins with a record.
+
+        Returns:
+            The offsets behind these line feeds.
+        """
         found = np.frombuffer(data, np.uint8)
         line_feeds: Indices = np.flatnonzero(found == 0x0A)
         has_escapes = self.escape is not None and self.escape in data

@@ -13,7 +13,10 @@ from penstock.common.types import Types
 
 @dataclass(frozen=True)
 class CsvSchema:
-    """PyFlink's `CsvSchema`; made by `CsvSchema.builder()`, or `CsvSchema.of(row_type)` with the usual characters."""
+    """Describes the columns of CSV files, and the characters between them.
+
+    `CsvSchema.builder()` makes one; `CsvSchema.of(row_type)` makes one with the usual characters.
+    """
 
     columns: tuple[tuple[str, ColumnType], ...]
     column_separator: str = ","
@@ -29,11 +32,19 @@ class CsvSchema:
 
     @staticmethod
     def builder() -> CsvSchemaBuilder:
+        """Return a builder without columns."""
         return CsvSchemaBuilder()
 
     @staticmethod
     def of(row_type: RowType) -> CsvSchema:
-        """A column per field of `Types.ROW_NAMED(...)`. Raises `TypeError` for fields that no text stands for."""
+        """Make the schema with a column for each field of a row type.
+
+        Args:
+            row_type: Made by `Types.ROW_NAMED`.
+
+        Returns:
+            The schema. Raises TypeError for a field whose values cannot be written as text.
+        """
         builder = CsvSchemaBuilder()
         for name, column_type in zip(row_type.field_names, row_type.field_types, strict=True):
             if isinstance(column_type, ListType):
@@ -44,16 +55,27 @@ class CsvSchema:
 
     @property
     def row_type(self) -> RowType:
+        """Return the type of the rows."""
         return RowType(tuple(kind for _, kind in self.columns), tuple(name for name, _ in self.columns))
 
     @property
     def names(self) -> list[str]:
+        """Return the names of the columns."""
         return [name for name, _ in self.columns]
 
     def array_separator(self, name: str) -> str:
+        """Return the text between the elements of an array column.
+
+        Args:
+            name: The column.
+
+        Returns:
+            The separator.
+        """
         return dict(self.array_separators)[name]
 
     def size(self) -> int:
+        """Return the number of columns."""
         return len(self.columns)
 
     def __len__(self) -> int:
@@ -61,7 +83,11 @@ class CsvSchema:
 
 
 class CsvSchemaBuilder:
-    """PyFlink's `CsvSchemaBuilder`, and `add_column` for the types that PyFlink has no method for."""
+    """Builds a `CsvSchema`. Every method returns the builder; `build()` ends.
+
+    Example:
+        CsvSchema.builder().add_string_column("user").add_number_column("amount").set_use_header().build()
+    """
 
     def __init__(self) -> None:
         self._columns: list[tuple[str, ColumnType]] = []
@@ -69,7 +95,11 @@ class CsvSchemaBuilder:
         self._schema = CsvSchema(())
 
     def build(self) -> CsvSchema:
-        """Raises `ValueError` where characters contradict each other, names repeat, or there is no column."""
+        """Return the schema.
+
+        Raises:
+            ValueError: Characters contradict each other, names repeat, or there is no column.
+        """
         schema = replace(
             self._schema, columns=tuple(self._columns), array_separators=tuple(sorted(self._separators.items()))
         )
@@ -85,15 +115,41 @@ class CsvSchemaBuilder:
         return schema
 
     def add_column(self, name: str, column_type: ColumnType) -> CsvSchemaBuilder:
-        """A column of a type whose values are one word of text: numbers, STRING, BOOLEAN, SQL_DATE ("2026-01-31"),
-        SQL_TIME ("10:15:00.5"), SQL_TIMESTAMP ("2026-01-31 10:15:00.5"), bytes as they are."""
+        """Add a column of a type whose values are one word of text.
+
+        These are numbers, STRING, BOOLEAN, SQL_DATE ("2026-01-31"), SQL_TIME ("10:15:00.5"), SQL_TIMESTAMP ("2026-01-31
+        10:15:00.5"), and bytes as they are.
+
+        Args:
+            name: The name of the column.
+            column_type: The type of its values.
+
+        Returns:
+            This builder.
+
+        Raises:
+            TypeError: Values of the type are no word of text.
+        """
         if not isinstance(column_type, BasicType):
             raise TypeError(f"column {name!r}: no text of CSV stands for {column_type}; use a type such as STRING")
         self._columns.append((name, column_type))
         return self
 
     def add_array_column(self, name: str, separator: str = ";", element_type: Any = None) -> CsvSchemaBuilder:
-        """A list, its elements of `element_type` (default STRING) with `separator` between them."""
+        """Add a column of lists.
+
+        Args:
+            name: The name of the column.
+            separator: The text between two elements.
+            element_type: The type of an element: a number, BOOLEAN, STRING or date. None: STRING.
+
+        Returns:
+            This builder.
+
+        Raises:
+            TypeError: The elements are of another type.
+            ValueError: The separator is empty.
+        """
         element = Types.STRING() if element_type is None else element_type
         if not isinstance(element, BasicType) or isinstance(element, BigType) or element == Types.SQL_TIME():
             raise TypeError(f"column {name!r}: elements of arrays are numbers, BOOLEAN, STRING or dates, not {element}")
@@ -104,77 +160,188 @@ class CsvSchemaBuilder:
         return self
 
     def add_boolean_column(self, name: str) -> CsvSchemaBuilder:
+        """Add a column of booleans.
+
+        Args:
+            name: The name of the column.
+
+        Returns:
+            This builder.
+        """
         return self.add_column(name, Types.BOOLEAN())
 
     def add_number_column(self, name: str, number_type: Any = None) -> CsvSchemaBuilder:
-        """
-        :param number_type: `Types.LONG()` (the default), another whole number, `Types.DOUBLE()`, `Types.BIG_DEC()`...
+        """Add a column of numbers.
+
+        Args:
+            name: The name of the column.
+            number_type: A type such as `Types.DOUBLE()` or `Types.BIG_DEC()`. None: LONG.
+
+        Returns:
+            This builder.
         """
         return self.add_column(name, Types.LONG() if number_type is None else number_type)
 
     def add_string_column(self, name: str) -> CsvSchemaBuilder:
+        """Add a column of strings.
+
+        Args:
+            name: The name of the column.
+
+        Returns:
+            This builder.
+        """
         return self.add_column(name, Types.STRING())
 
     def add_columns_from(self, schema: CsvSchema) -> CsvSchemaBuilder:
+        """Add all columns of another schema.
+
+        Args:
+            schema: The schema.
+
+        Returns:
+            This builder.
+        """
         self._columns += schema.columns
         self._separators.update(schema.array_separators)
         return self
 
     def clear_columns(self) -> CsvSchemaBuilder:
+        """Remove all columns."""
         self._columns.clear()
         self._separators.clear()
         return self
 
     def set_array_element_separator(self, separator: str) -> CsvSchemaBuilder:
-        """For all array columns added so far."""
+        """Set the text between two elements, of all array columns added so far.
+
+        Args:
+            separator: The text.
+
+        Returns:
+            This builder.
+        """
         self._separators = dict.fromkeys(self._separators, separator)
         return self
 
     def set_column_separator(self, char: str) -> CsvSchemaBuilder:
+        """Set the character between two fields. The default is a comma.
+
+        Args:
+            char: An ASCII character. Raises ValueError for another.
+
+        Returns:
+            This builder.
+        """
         return self._set(column_separator=_one_byte("column separator", char))
 
     def set_quote_char(self, char: str) -> CsvSchemaBuilder:
-        """A field that begins with it may hold separators and line breaks; it stands twice for itself. Default '"'."""
+        """Set the character around fields that may contain separators and line breaks. Written twice it means itself.
+
+        Args:
+            char: An ASCII character; the default is '"'. Raises ValueError for another.
+
+        Returns:
+            This builder.
+        """
         return self._set(quote_char=_one_byte("quote char", char))
 
     def disable_quote_char(self) -> CsvSchemaBuilder:
-        """No field holds a line break then, so that several subtasks can read one file."""
+        """Take quotes as text. Then no field contains a line break, so several subtasks can read one file."""
         return self._set(quote_char=None)
 
     def set_escape_char(self, char: str) -> CsvSchemaBuilder:
+        """Set the character that takes the meaning from the one behind it. By default there is none.
+
+        Args:
+            char: An ASCII character. Raises ValueError for another.
+
+        Returns:
+            This builder.
+        """
         return self._set(escape_char=_one_byte("escape char", char))
 
     def disable_escape_char(self) -> CsvSchemaBuilder:
+        """Take escape characters as text, the default."""
         return self._set(escape_char=None)
 
     def set_line_separator(self, separator: str) -> CsvSchemaBuilder:
-        r"""For writing: "\n" or "\r\n". Both are recognized in reading."""
+        """Set the line end to write: LF (the default) or CR LF. Both are recognized in reading.
+
+        Args:
+            separator: The line end.
+
+        Returns:
+            This builder.
+
+        Raises:
+            ValueError: It is neither.
+        """
         if separator not in ("\n", "\r\n"):
             raise ValueError(f"line separator {separator!r} is neither LF nor CR LF")
         return self._set(line_separator=separator)
 
     def set_null_value(self, null_value: str) -> CsvSchemaBuilder:
-        """The text that stands for null, where it is not quoted, in all columns. Where this is not set, an empty
-        field is null, but in columns of STRING, where it is an empty string."""
+        """Set the text that means null in all columns, unless it is quoted.
+
+        By default an empty field is null, except in columns of STRING, where it is an empty string.
+
+        Args:
+            null_value: The text.
+
+        Returns:
+            This builder.
+        """
         return self._set(null_value=null_value)
 
     def set_use_header(self, use: bool = True) -> CsvSchemaBuilder:
-        """Whether the first row of each file names its columns. In reading it is passed over, unless strict headers
-        or the order of columns ask for more."""
+        """Expect, or write, the names of the columns in the first row of each file.
+
+        In reading it is skipped, unless `set_strict_headers` or `set_reorder_columns` use it.
+
+        Args:
+            use: False: there is no header, the default.
+
+        Returns:
+            This builder.
+        """
         return self._set(use_header=use)
 
     def set_strict_headers(self, strict: bool = True) -> CsvSchemaBuilder:
-        """The names in the header must be those of the schema, in its order unless columns are reordered."""
+        """Require that the header has the names of the schema only, in its order unless columns are reordered.
+
+        Args:
+            strict: False: the header is not compared, the default.
+
+        Returns:
+            This builder.
+        """
         return self._set(strict_headers=strict)
 
     def set_reorder_columns(self, reorder: bool = True) -> CsvSchemaBuilder:
-        """Columns are found by their names in the header; further ones of the file are left out."""
+        """Find columns by their names in the header; others of the file are skipped.
+
+        Args:
+            reorder: False: columns have the order of the schema, the default.
+
+        Returns:
+            This builder.
+        """
         return self._set(reorder_columns=reorder)
 
     def set_skip_first_data_row(self, skip: bool = True) -> CsvSchemaBuilder:
+        """Skip the first row behind the header.
+
+        Args:
+            skip: False: it is read, the default.
+
+        Returns:
+            This builder.
+        """
         return self._set(skip_first_data_row=skip)
 
     def size(self) -> int:
+        """Return the number of columns so far."""
         return len(self._columns)
 
     def __len__(self) -> int:

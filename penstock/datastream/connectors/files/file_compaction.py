@@ -16,7 +16,7 @@ from penstock.datastream.connectors.files.file_formats import FileWriteFormat
 
 @dataclass(frozen=True)
 class FileCompactStrategy:
-    """Says when the parts that wait are joined: at so many bytes, or after so many checkpoints.
+    """Chooses when waiting parts are joined: at a size in bytes, or after a number of checkpoints.
 
     Rows become visible with the file that they are joined to, so they come later by up to that many checkpoints.
     """
@@ -26,23 +26,42 @@ class FileCompactStrategy:
 
     @staticmethod
     def builder() -> FileCompactStrategy.Builder:
+        """Return a builder."""
         return FileCompactStrategy.Builder()
 
     def is_due(self, size: int, checkpoints: int) -> bool:
-        """Return whether parts of `size` bytes, the oldest of which has waited for `checkpoints`, are joined now."""
+        """Return True if waiting parts are to be joined now.
+
+        Args:
+            size: How many bytes they have.
+            checkpoints: How many checkpoints the oldest has waited for.
+
+        Returns:
+            True or False.
+        """
         return (self.size_threshold is not None and size >= self.size_threshold) or (
             self.checkpoints is not None and checkpoints >= self.checkpoints
         )
 
     class Builder:
-        """Sets a threshold, a number of checkpoints, or both: the first that is reached counts."""
+        """Builds a strategy from a size, a number of checkpoints, or both: the first that is reached counts."""
 
         def __init__(self) -> None:
             self._size_threshold: int | None = None
             self._checkpoints: int | None = None
 
         def set_size_threshold(self, size_threshold: int) -> FileCompactStrategy.Builder:
-            """Join the parts of a bucket when they have this many bytes."""
+            """Join the parts of a bucket when they have this many bytes.
+
+            Args:
+                size_threshold: Bytes, at least 1.
+
+            Returns:
+                This builder.
+
+            Raises:
+                ValueError: The number is less than 1.
+            """
             if size_threshold < 1:
                 raise ValueError(f"set_size_threshold() takes a number of bytes of at least 1, got {size_threshold}")
             self._size_threshold = size_threshold
@@ -51,7 +70,17 @@ class FileCompactStrategy:
         def enable_compaction_on_checkpoint(
             self, num_checkpoints_before_compaction: int
         ) -> FileCompactStrategy.Builder:
-            """Join the parts of a bucket when the oldest has waited for this many checkpoints."""
+            """Join the parts of a bucket when the oldest has waited for this many checkpoints.
+
+            Args:
+                num_checkpoints_before_compaction: The number, at least 1.
+
+            Returns:
+                This builder.
+
+            Raises:
+                ValueError: The number is less than 1.
+            """
             if num_checkpoints_before_compaction < 1:
                 raise ValueError(
                     "enable_compaction_on_checkpoint() takes a number of checkpoints of at least 1, got "
@@ -61,13 +90,27 @@ class FileCompactStrategy:
             return self
 
         def set_num_compact_threads(self, num_compact_threads: int) -> FileCompactStrategy.Builder:
-            """Accepted for programs of Flink: each writer joins parts to one file at a time."""
+            """Accept Flink's setting. It has no effect: each writer joins parts to one file at a time.
+
+            Args:
+                num_compact_threads: The number, at least 1.
+
+            Returns:
+                This builder.
+
+            Raises:
+                ValueError: The number is less than 1.
+            """
             if num_compact_threads < 1:
                 raise ValueError(f"set_num_compact_threads() takes a number of at least 1, got {num_compact_threads}")
             return self
 
         def build(self) -> FileCompactStrategy:
-            """Raises ValueError if nothing says when to join."""
+            """Return the strategy.
+
+            Raises:
+                ValueError: Neither a size nor a number of checkpoints was set.
+            """
             if self._size_threshold is None and self._checkpoints is None:
                 raise ValueError(
                     "a FileCompactStrategy needs set_size_threshold(bytes) or enable_compaction_on_checkpoint(number)"
@@ -80,12 +123,19 @@ class FileCompactor(ABC):
 
     @staticmethod
     def concat_file_compactor(file_delimiter: bytes | None = None) -> FileCompactor:
-        """Join files byte by byte, with `file_delimiter` between two. For rows of text, JSON lines and CSV."""
+        """Join files byte by byte. For rows of text, JSON lines and CSV without a header.
+
+        Args:
+            file_delimiter: Bytes to write between two files.
+
+        Returns:
+            The compactor.
+        """
         return _Concatenation(file_delimiter or b"")
 
     @staticmethod
     def identical_file_compactor() -> FileCompactor:
-        """Leave files as they are: they become visible together, when the strategy says so."""
+        """Keep files as they are: they become visible together, when the strategy says so."""
         return _Identity()
 
     @staticmethod
@@ -97,10 +147,19 @@ class FileCompactor(ABC):
 
     @abstractmethod
     def compact(self, paths: Sequence[str], file: BinaryIO) -> None:
-        """Write the rows of all `paths`, in this order, to `file`."""
+        """Write the rows of several files to one.
+
+        Args:
+            paths: The files, in the order of their rows.
+            file: The new file, open for writing.
+        """
 
     def check(self, format: FileWriteFormat) -> None:
-        """Raise ValueError if files of this format cannot be joined so."""
+        """Check that files of a format can be joined in this way. Raises ValueError if not.
+
+        Args:
+            format: The format.
+        """
 
 
 @dataclass(frozen=True)
@@ -158,7 +217,7 @@ def _compression_of(file: pq.ParquetFile) -> str:
 
 
 class Compaction:
-    """Joins parts in a thread of its own, so that the stream goes on. Whoever has `turn` works, the others wait."""
+    """Joins parts in a thread of its own while the stream continues. Only the holder of `turn` works; others wait."""
 
     def __init__(self, work: Callable[[], int], turn: threading.Lock) -> None:
         self._work = work
@@ -179,10 +238,11 @@ class Compaction:
 
     @property
     def is_done(self) -> bool:
+        """Return True if the work has ended."""
         return not self._thread.is_alive()
 
     def abandon(self) -> None:
-        """Do not begin, if it has not begun. Nobody waits for a file that is being written: its name is removed."""
+        """Cancel the work if it has not begun. Nobody waits for a file that is being written: its name is removed."""
         self._is_abandoned = True
 
     def result(self) -> int:

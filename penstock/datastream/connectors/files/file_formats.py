@@ -15,8 +15,11 @@ from penstock.datastream.connectors.files.malformed_rows import MalformedRows
 
 
 class Position(NamedTuple):
-    """Where in a file reading goes on: `at` a place that the format can find again (a row group, the offset of a
-    record in bytes), behind the first `row` rows from there."""
+    """Identifies a row in a file: the place `at`, which the format can find again, and how many rows from there to
+    skip.
+
+    A place is a row group, or the offset of a record in bytes.
+    """
 
     at: int
     row: int
@@ -24,8 +27,11 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True)
 class FileShape:
-    """What can be known of a file without reading its rows. `bounds` are places (`Position.at`), ascending: the first
-    is where its rows begin, the last its end, and those between are where it may be split."""
+    """Describes a file without its rows.
+
+    `bounds` are places (`Position.at`), ascending: the beginning of the rows, places where the file may be split, the
+    end.
+    """
 
     row_type: TypeInformation
     bounds: tuple[int, ...]
@@ -33,11 +39,12 @@ class FileShape:
 
 @dataclass(frozen=True)
 class Portion:
-    """Rows that follow each other in a file, from `start`; `after` is the position behind the last of them. There may
-    be none, where all of them were refused, or where reading takes long.
+    """Holds rows that follow each other in a file, from `start`; `after` is the position behind the last of them.
 
-    `rejected` are the refused records of this part of the file, for the side output, and `skipped_rows` counts those
-    that are left out. Both belong to the portion's end: they are read again where a restore goes on before `after`.
+    There may be no rows, if all were refused or reading takes long.
+
+    `rejected` are the refused records of this part of the file, for the side output; `skipped_rows` counts those that
+    are left out. Both belong to the portion's end: they are read again if a restore continues before `after`.
     """
 
     batch: pa.RecordBatch
@@ -48,19 +55,27 @@ class Portion:
 
 
 class OpenFile(ABC):
-    """A file that is being read."""
+    """Reads a file that is open."""
 
     @abstractmethod
     def read(self, position: Position, end: int) -> Iterator[Portion]:
-        """From a position to the place `end`, in the columns of the type that it was opened with. Returns to the
-        caller after a bounded piece of work. Raises `SourceError`."""
+        """Read rows, in the columns of the type that the file was opened with. Raises `SourceError`.
+
+        Args:
+            position: The first row.
+            end: The place before which to end.
+
+        Returns:
+            Portions, each after a bounded piece of work.
+        """
 
     @abstractmethod
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the file."""
 
 
 class FileReadFormat(ABC):
-    """How one kind of file is read. Pickled with the source."""
+    """Describes how a kind of file is read. It is pickled with the source."""
 
     malformed_rows: MalformedRows = MalformedRows.fail()
     """What becomes of rows that cannot be read, in formats that can tell one from the next."""
@@ -70,17 +85,43 @@ class FileReadFormat(ABC):
 
     @abstractmethod
     def inspect(self, path: str) -> FileShape:
-        """Raises `SourceError` that names the file and what is wrong with it."""
+        """Look at a file without reading its rows. Raises `SourceError`, which names the file and what is wrong with
+        it.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The type of its rows, and where it may be split.
+        """
 
     @abstractmethod
     def open(self, path: str, row_type: TypeInformation) -> OpenFile:
-        """`row_type` is that of the first file. Raises `SourceError` where this one has another."""
+        """Open a file for reading. Raises `SourceError` if its rows are of another type.
+
+        Args:
+            path: The file.
+            row_type: The type of the first file's rows.
+
+        Returns:
+            The open file.
+        """
 
 
 def raise_on_difference(
     path: str, found: TypeInformation, expected: TypeInformation, expected_of: str = "the first file"
 ) -> None:
-    """Columns are compared by name, so that their order does not matter. Raises `SourceError` with all differences."""
+    """Compare the columns of two types by name; their order does not matter.
+
+    Args:
+        path: The file, for the error.
+        found: The type of its rows.
+        expected: The type that they should have.
+        expected_of: What has that type, for the error.
+
+    Raises:
+        SourceError: They differ. The message lists all differences.
+    """
     if found == expected:
         return
     here, there = found.schema, expected.schema
@@ -99,36 +140,43 @@ def raise_on_difference(
 
 
 class PartWriter(ABC):
-    """Writes one file from its start to its end. Raises `OSError` or `pyarrow.ArrowException`; the sink names the
-    file."""
+    """Writes a file from its start to its end.
+
+    Raises `OSError` or `pyarrow.ArrowException`; the sink names the file.
+    """
 
     @abstractmethod
-    def write(self, batch: pa.RecordBatch) -> None: ...
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write rows.
+
+        Args:
+            batch: The rows.
+        """
 
     @property
     @abstractmethod
     def written_bytes(self) -> int:
-        """The size of the file so far, what is still buffered included (an estimate will do)."""
+        """Return the size of the file so far, with what is still buffered (an estimate is enough)."""
 
     @property
     def buffered_bytes(self) -> int:
-        """How much of that is held in memory until `write_buffered`, or the end."""
+        """Return how much of that is kept in memory until `write_buffered`, or the end."""
         return 0
 
     def write_buffered(self) -> None:
-        """Lets go of what is held in memory: a sink with many open parts has no room for all of it."""
+        """Write what is kept in memory: a sink with many open parts has no room for all of it."""
 
     @abstractmethod
     def finish(self) -> None:
-        """Writes everything that is buffered and the file's end. The caller makes it durable, and closes it."""
+        """Write everything that is buffered, and the end of the file. The caller makes it durable and closes it."""
 
     @abstractmethod
     def abandon(self) -> None:
-        """Lets go of everything, in place of `finish`. The caller removes the file."""
+        """Discard everything, in place of `finish`. The caller removes the file."""
 
 
 class FileWriteFormat(ABC):
-    """How one kind of file is written. Pickled with the sink."""
+    """Describes how a kind of file is written. It is pickled with the sink."""
 
     default_suffix: str = ""
     is_concatenable: bool = True
@@ -138,8 +186,20 @@ class FileWriteFormat(ABC):
 
     @abstractmethod
     def validate(self, input_type: TypeInformation | None) -> None:
-        """Raises `SinkError` where rows of this type cannot be written."""
+        """Check that rows of a type can be written. Raises `SinkError` if not.
+
+        Args:
+            input_type: The type of the rows, or None.
+        """
 
     @abstractmethod
     def start(self, file: BinaryIO, input_type: TypeInformation | None) -> PartWriter:
-        """Begins a file in a stream that is open for writing."""
+        """Begin a file.
+
+        Args:
+            file: The file, open for writing.
+            input_type: The type of the rows, or None.
+
+        Returns:
+            Its writer.
+        """

@@ -12,7 +12,7 @@ from penstock.datastream.connectors.base import SourceChanged, SourceError
 
 @dataclass(frozen=True)
 class ListedFile:
-    """A file with the mark that it had when it was listed: its size in bytes and the time of its modification."""
+    """Identifies a file as it was when it was listed, by its size in bytes and the time of its modification."""
 
     path: str
     size: int
@@ -20,7 +20,17 @@ class ListedFile:
 
     @staticmethod
     def of(path: str) -> ListedFile:
-        """The file as it is now. Raises `SourceError`."""
+        """Identify a file as it is now.
+
+        Args:
+            path: The file.
+
+        Returns:
+            Its path, size and time of modification.
+
+        Raises:
+            SourceError: It cannot be read.
+        """
         try:
             stat = os.stat(path)
         except OSError as error:
@@ -28,7 +38,12 @@ class ListedFile:
         return ListedFile(os.path.abspath(path), stat.st_size, stat.st_mtime_ns)
 
     def raise_if_changed(self) -> None:
-        """Raises `SourceChanged` where the file has another mark by now: a position in other bytes means nothing."""
+        """Check that the file is the one that was listed: a position has no meaning in other bytes.
+
+        Raises:
+            SourceChanged: Its size or time of modification differs.
+            SourceError: It cannot be read.
+        """
         try:
             stat = os.stat(self.path)
         except OSError as error:
@@ -49,7 +64,17 @@ class ListedFile:
 
 
 def local_path(path: str | os.PathLike[str]) -> str:
-    """A path or a `file:` URI as a path. Raises `ValueError` for other file systems."""
+    """Return the local path of a path or `file:` URI.
+
+    Args:
+        path: The path or URI.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: It is a URI of another file system.
+    """
     text = os.fspath(path)
     if "://" not in text:
         return text.removeprefix("file:")
@@ -60,7 +85,17 @@ def local_path(path: str | os.PathLike[str]) -> str:
 
 
 def files_of(path: str) -> Iterator[str]:
-    """The files that a path, a directory or a pattern means, in order. Raises `SourceError` where there are none."""
+    """List the files that a path, a directory or a pattern means, in order.
+
+    Args:
+        path: The path.
+
+    Yields:
+        The paths of the files.
+
+    Raises:
+        SourceError: There are none.
+    """
     if os.path.isdir(path):
         files = _files_below(path)
         if not files:

@@ -50,7 +50,7 @@ _PART_NAME = re.compile(r"\.[0-9a-f]{24}-(\d+)of\d+-g-?\d+\.-?\d+-(.+)-(\d+)\.in
 
 @dataclass(frozen=True)
 class PartNames:
-    """Names of the parts of one writer."""
+    """Makes the names of the parts of a writer."""
 
     context: WriterContext
     prefix: str
@@ -58,10 +58,19 @@ class PartNames:
 
     @property
     def owner(self) -> str:
+        """Return the hash of job and operator that all hidden files of a sink begin with."""
         identity = json.dumps([self.context.job_id, self.context.operator_uid])
         return hashlib.blake2b(identity.encode(), digest_size=12).hexdigest()
 
     def in_progress(self, number: int) -> str:
+        """Return the name of a part that is being written.
+
+        Args:
+            number: The number of the part.
+
+        Returns:
+            The name.
+        """
         c = self.context
         fence, counter = c.generation
         return (
@@ -69,9 +78,27 @@ class PartNames:
         )
 
     def pending(self, number: int) -> str:
+        """Return the name of a part that waits for its commit.
+
+        Args:
+            number: The number of the part.
+
+        Returns:
+            The name.
+        """
         return self.in_progress(number).removesuffix(".inprogress") + ".pending"
 
     def final(self, number: int, checkpoint_id: int, other_suffix: str | None = None) -> str:
+        """Return the name of a part that is visible.
+
+        Args:
+            number: The number of the part.
+            checkpoint_id: The checkpoint that it was prepared for.
+            other_suffix: The suffix, if it is not that of this writer.
+
+        Returns:
+            The name.
+        """
         c = self.context
         suffix = self.suffix if other_suffix is None else other_suffix
         return (
@@ -79,7 +106,14 @@ class PartNames:
         )
 
     def owns(self, name: str) -> bool:
-        """Return whether a hidden file is one of this job's and operator's."""
+        """Return True if a hidden file is one of this job's and operator's.
+
+        Args:
+            name: The name of the file.
+
+        Returns:
+            True or False.
+        """
         match = _HIDDEN_NAME.fullmatch(name)
         return match is not None and match[1] == self.owner
 
@@ -90,8 +124,10 @@ class PartNames:
 
 @dataclass(frozen=True)
 class FileCommittable:
-    """A durable file of `size` bytes that is to be renamed from `pending` to `final`, both in `directory`; `final` may
-    lie in a bucket, a directory below it, which the commit makes."""
+    """Describes a durable file of `size` bytes that is to be renamed from `pending` to `final`, both in `directory`.
+
+    `final` may lie in a bucket, a directory below it, which the commit makes.
+    """
 
     directory: str
     pending: str
@@ -101,24 +137,35 @@ class FileCommittable:
     """Names of hidden files whose rows are in this one, removed after the commit; paths if they are elsewhere."""
 
     def encode(self) -> bytes:
+        """Encode the committable as JSON."""
         return json.dumps(asdict(self), sort_keys=True).encode()
 
     @staticmethod
     def decode(data: bytes) -> FileCommittable:
+        """Decode what `encode` returned.
+
+        Args:
+            data: The bytes.
+
+        Returns:
+            The committable.
+        """
         fields = json.loads(data)
         return FileCommittable(**{**fields, "superseded": tuple(fields.get("superseded", ()))})
 
     @property
     def pending_path(self) -> str:
+        """Return the path of the pending file."""
         return os.path.join(self.directory, self.pending)
 
     @property
     def final_path(self) -> str:
+        """Return the path of the visible file."""
         return os.path.join(self.directory, self.final)
 
     @property
     def directories(self) -> list[str]:
-        """The sink's directory, and those below it that lead to the final name."""
+        """Return the sink's directory, and those below it that lead to the final name."""
         found = [self.directory]
         for name in self.final.split("/")[:-1]:
             found.append(os.path.join(found[-1], name))
@@ -218,7 +265,7 @@ def remove_leftovers(
 
 
 def find_part(directories: list[str], name: str, bucket: str, operator_uid: str, suffix: str) -> str:
-    """Return where the bytes of a part in progress are now: it may have become pending, or visible, since.
+    """Find the file that has the bytes of a part in progress now: it may have become pending, or visible, since.
 
     Args:
         directories: The sink's directory, then the one that it had when the part was written.
@@ -227,8 +274,11 @@ def find_part(directories: list[str], name: str, bucket: str, operator_uid: str,
         operator_uid: The uid of the sink.
         suffix: What visible files of the part's writer end in.
 
+    Returns:
+        The path of the file.
+
     Raises:
-        OutputGone: They are nowhere.
+        OutputGone: There is no such file.
     """
     pending = name.removesuffix(".inprogress") + ".pending"
     match = _PART_NAME.fullmatch(name)
@@ -251,7 +301,11 @@ def find_part(directories: list[str], name: str, bucket: str, operator_uid: str,
 
 
 def synchronize_directory(path: str) -> None:
-    """Makes the names in a directory durable."""
+    """Make the names in a directory durable.
+
+    Args:
+        path: The directory.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -261,7 +315,18 @@ def synchronize_directory(path: str) -> None:
 
 @contextlib.contextmanager
 def naming(path: str, done: str) -> Iterator[None]:
-    """Turns an error of the file system or of a format into a `SinkError` that names the file."""
+    """Turn an error of the file system or of a format into a `SinkError` that names the file.
+
+    Args:
+        path: The file.
+        done: What cannot be done with it, for the message: "written".
+
+    Yields:
+        Nothing: a context manager.
+
+    Raises:
+        SinkError: The body raised such an error.
+    """
     try:
         yield
     except (OSError, pa.ArrowException) as error:

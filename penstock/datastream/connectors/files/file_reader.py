@@ -15,10 +15,10 @@ from penstock.datastream.connectors.splits import decode_split, encode_split
 
 
 class FileReader(SourceReader):
-    """Reads splits, which are {id, at, row, end} and what names a file: a position in it, and where the split ends.
+    """Reads splits of files, one after the other.
 
-    Args:
-        open_file: Opens the file of a split. Raises `SourceError` if it is not the file that was listed.
+    A split is {id, at, row, end} and what names a file: a position in it, and where the split ends. `open_file` opens
+    the file of a split, and raises `SourceError` if it is not the file that was listed.
     """
 
     def __init__(self, open_file: Callable[[dict[str, Any]], OpenFile]) -> None:

@@ -32,7 +32,7 @@ _OPEN_BUCKETS_MAX = 64
 
 @dataclass(frozen=True)
 class OutputFileConfig:
-    """What the names of part files begin and end with."""
+    """Holds what the names of part files begin and end with."""
 
     part_prefix: str = "part"
     part_suffix: str = ""
@@ -48,38 +48,64 @@ class OutputFileConfig:
 
     @staticmethod
     def builder() -> OutputFileConfigBuilder:
+        """Return a builder."""
         return OutputFileConfigBuilder()
 
     def get_part_prefix(self) -> str:
+        """Return what the names begin with."""
         return self.part_prefix
 
     def get_part_suffix(self) -> str:
+        """Return what the names end with."""
         return self.part_suffix
 
 
 class OutputFileConfigBuilder:
+    """Builds an `OutputFileConfig`."""
+
     def __init__(self) -> None:
         self._prefix = "part"
         self._suffix = ""
 
     def with_part_prefix(self, prefix: str) -> OutputFileConfigBuilder:
+        """Set what the names of part files begin with. The default is "part".
+
+        Args:
+            prefix: The text. It must not begin with "." or "_", which readers take for hidden files.
+
+        Returns:
+            This builder.
+        """
         self._prefix = prefix
         return self
 
     def with_part_suffix(self, suffix: str) -> OutputFileConfigBuilder:
+        """Set what the names of part files end with, such as ".txt".
+
+        Args:
+            suffix: The text.
+
+        Returns:
+            This builder.
+        """
         self._suffix = suffix
         return self
 
     def build(self) -> OutputFileConfig:
+        """Return the config. Raises ValueError if a text cannot be part of a name."""
         return OutputFileConfig(self._prefix, self._suffix)
 
 
 class FileSink(Sink):
-    """Writes rows to files in `base_path`, or in buckets below it, each row exactly once where checkpoints are taken.
+    """Writes rows to files in `base_path`, or in buckets below it; with checkpoints each row exactly once.
 
-    `FileSink.for_row_format(path, Encoder.simple_string_encoder()).build()`,
-    `FileSink.for_bulk_format(path, ParquetBulkWriters.for_row_type(row_type)).build()`, or
-    `FileSink.for_parquet(path)` for short.
+    Files become visible when the checkpoint that contains their rows has completed; without checkpoints at the end of
+    the job.
+
+    Example:
+        FileSink.for_row_format(path, Encoder.simple_string_encoder()).build()
+        FileSink.for_bulk_format(path, JsonLinesBulkWriters.for_row_type()).build()
+        FileSink.for_parquet(path)
     """
 
     def __init__(
@@ -102,22 +128,50 @@ class FileSink(Sink):
 
     @staticmethod
     def for_parquet(base_path: str, compression: str = "snappy") -> FileSink:
-        """Parquet with a column per field of the stream's type. Compression: snappy, zstd, gzip, lz4 or none."""
+        """Make a sink of Parquet files with a column for each field of the stream's type.
+
+        Args:
+            base_path: The directory, a local path or file:// URI that all slots see.
+            compression: "snappy", "zstd", "gzip", "lz4" or "none".
+
+        Returns:
+            The sink.
+        """
         return FileSink.for_bulk_format(base_path, ParquetBulkWriters.for_row_type(compression=compression)).build()
 
     @staticmethod
     def for_row_format(base_path: str, encoder: Encoder) -> FileSinkBuilder:
-        """One row after the other, as the encoder writes it."""
+        """Make a builder of a sink that writes one row after the other. By default files roll by size and time.
+
+        Args:
+            base_path: The directory, a local path or file:// URI that all slots see.
+            encoder: Turns a row into bytes.
+
+        Returns:
+            The builder.
+        """
         return FileSinkBuilder(base_path, RowWriteFormat(encoder), RollingPolicy.default_rolling_policy())
 
     @staticmethod
     def for_bulk_format(base_path: str, writer_factory: FileWriteFormat) -> FileSinkBuilder:
-        """
-        :param writer_factory: of `ParquetBulkWriters`, `JsonLinesBulkWriters` or `CsvBulkWriters`.
+        """Make a builder of a sink that writes rows in columns. Files end at every checkpoint; `enable_compact` joins
+        them.
+
+        Args:
+            base_path: The directory, a local path or file:// URI that all slots see.
+            writer_factory: Made by `ParquetBulkWriters`, `JsonLinesBulkWriters` or `CsvBulkWriters`.
+
+        Returns:
+            The builder.
         """
         return FileSinkBuilder(base_path, writer_factory, RollingPolicy.on_checkpoint_rolling_policy())
 
     def validate(self, input_type: TypeInformation | None) -> None:
+        """Check that rows of the type can be written, and that the directory can be written to. Raises `SinkError`.
+
+        Args:
+            input_type: The type of the rows, or None.
+        """
         self._format.validate(input_type)
         self._buckets.written_type(input_type)
         probe = os.path.join(self._directory, f".penstock-probe-{os.getpid()}")
@@ -144,7 +198,7 @@ class FileSink(Sink):
 
 
 class FileSinkBuilder:
-    """PyFlink's `RowFormatBuilder` and `BulkFormatBuilder` in one."""
+    """Builds a `FileSink`, as PyFlink's `RowFormatBuilder` and `BulkFormatBuilder` do. `build()` ends."""
 
     def __init__(self, base_path: str, format: FileWriteFormat, rolling: RollingPolicy) -> None:
         self._base_path = base_path
@@ -162,8 +216,12 @@ class FileSinkBuilder:
             strategy: When files are joined: `FileCompactStrategy.builder()`.
             compactor: How: `FileCompactor.concat_file_compactor()` or `FileCompactor.parquet_file_compactor()`.
 
+        Returns:
+            This builder.
+
         Raises:
-            ValueError: Files of this format cannot be joined so.
+            TypeError: An argument is of another class.
+            ValueError: Files of this format cannot be joined in this way.
         """
         if not isinstance(strategy, FileCompactStrategy):
             raise TypeError(f"enable_compact() takes a FileCompactStrategy (builder().build()), got {strategy!r}")
@@ -174,25 +232,51 @@ class FileSinkBuilder:
         return self
 
     def disable_compact(self) -> FileSinkBuilder:
-        """Let every part become a file."""
+        """Make a file of every part, the default."""
         self._compaction = None
         return self
 
     def with_rolling_policy(self, rolling_policy: RollingPolicy) -> FileSinkBuilder:
+        """Set when a file ends and another one begins.
+
+        Args:
+            rolling_policy: The policy.
+
+        Returns:
+            This builder.
+        """
         self._rolling = rolling_policy
         return self
 
     def with_output_file_config(self, output_file_config: OutputFileConfig) -> FileSinkBuilder:
+        """Set what the names of files begin and end with.
+
+        Args:
+            output_file_config: The names.
+
+        Returns:
+            This builder.
+        """
         self._names = output_file_config
         return self
 
     def with_bucket_assigner(
         self, bucket_assigner: BucketAssigner, open_buckets_max: int = _OPEN_BUCKETS_MAX
     ) -> FileSinkBuilder:
-        """
-        :param open_buckets_max: how many buckets a subtask writes at a time. One more, and the part that was written
-            longest ago is finished. With many more buckets than this, files get small: key the stream by the bucket's
-            column in front of the sink, then each subtask has few.
+        """Set how rows are sorted into directories.
+
+        Args:
+            bucket_assigner: The assigner.
+            open_buckets_max: How many buckets a subtask writes at a time. For one more, the part that was written
+                longest ago is finished. With many more buckets than this, files get small: key the stream by the
+                bucket's column before the sink, then each subtask has few.
+
+        Returns:
+            This builder.
+
+        Raises:
+            TypeError: The argument is no assigner.
+            ValueError: `open_buckets_max` is less than 1.
         """
         if not isinstance(bucket_assigner, BucketAssigner):
             raise TypeError(
@@ -205,6 +289,7 @@ class FileSinkBuilder:
         return self
 
     def build(self) -> FileSink:
+        """Return the sink."""
         return FileSink(
             self._base_path, self._format, self._rolling, self._names, self._buckets, self._open_buckets_max,
             self._compaction,
@@ -212,7 +297,7 @@ class FileSinkBuilder:
 
 
 class RowWriteFormat(FileWriteFormat):
-    """One row after the other, as an encoder writes it."""
+    """Writes one row after the other, as an encoder encodes it."""
 
     is_appended = True
 
@@ -222,7 +307,11 @@ class RowWriteFormat(FileWriteFormat):
         self._encoder = encoder
 
     def validate(self, input_type: TypeInformation | None) -> None:
-        """Rows of every type can be written."""
+        """Accept rows of every type.
+
+        Args:
+            input_type: The type of the rows, or None.
+        """
 
     def start(self, file: BinaryIO, input_type: TypeInformation | None) -> PartWriter:
         return _RowPart(file, self._encoder, input_type or PICKLED)

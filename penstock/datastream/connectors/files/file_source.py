@@ -26,33 +26,38 @@ from penstock.datastream.connectors.splits import FixedSplitEnumerator, encode_s
 
 @dataclass(frozen=True)
 class FileEnumeratorProvider:
-    """How files become splits."""
+    """Chooses how files become splits."""
 
     splits_files: bool
 
     @staticmethod
     def default_non_splittable_file_enumerator() -> FileEnumeratorProvider:
-        """A split per file, whose rows keep their order. The default."""
+        """Make a split of each file, so that its rows keep their order. The default."""
         return FileEnumeratorProvider(False)
 
     @staticmethod
     def default_splittable_file_enumerator() -> FileEnumeratorProvider:
-        """Several splits per file, so that several subtasks read it: a row group of Parquet each, or some megabytes
-        of lines. Order holds within a split. Compressed text, and CSV whose values may contain line breaks, stay
-        whole."""
+        """Make several splits of each file, so that several subtasks read it: a row group of Parquet, or some MB of
+        lines.
+
+        The order holds within a split. Compressed text, and CSV whose values may contain line breaks, stay whole.
+        """
         return FileEnumeratorProvider(True)
 
 
 class FileSource(Source):
-    """Reads files once, in order. Made by `FileSource.for_parquet(*paths)`, or by a builder:
-    `FileSource.for_bulk_file_format(ParquetColumnarRowInputFormat(), *paths).build()`.
+    """Reads files once, in order.
 
-    A path is a file, a directory (all files below it, by name; those whose name or directory begins with "." or "_"
-    are left out) or a glob pattern. The rows have the type of the first file's columns, as named rows; all files must
-    have the same columns. `validate` looks into all files, before the job starts.
+    A path is a file, a directory (all files below it, by name; those whose name or directory begins with "." or "_" are
+    skipped) or a glob pattern. The rows have the type of the first file's columns, as named rows; all files must have
+    the same columns. All files are inspected before the job starts.
 
-    Rows of text that cannot be read fail the job, are left out, or go to a side output, as the format's
-    `malformed_rows` says.
+    Rows of text that cannot be read fail the job, are skipped, or go to a side output: see the format's
+    `malformed_rows`.
+
+    Example:
+        FileSource.for_parquet("/data/orders", columns=["user", "amount"])
+        FileSource.for_record_stream_format(StreamFormat.text_line_format(), "/logs/*.txt.gz").build()
     """
 
     def __init__(
@@ -74,11 +79,20 @@ class FileSource(Source):
 
     @staticmethod
     def for_listed_files(format: FileReadFormat, files: Sequence[ListedFile], splits_files: bool = False) -> FileSource:
-        """Exactly these files, in this order, each refused if it no longer is what it was when it was listed
-        (`ListedFile.of(path)`): for files that another program wrote and whose names it told.
+        """Make a source of files that another program has written and listed, in this order.
 
-        :param splits_files: several splits per file, as `default_splittable_file_enumerator()` makes them.
-        :raises ValueError: without a file.
+        Each file is refused if it no longer is what it was when it was listed (`ListedFile.of(path)`).
+
+        Args:
+            format: The format of the files.
+            files: At least one file.
+            splits_files: True: several splits per file, as of `default_splittable_file_enumerator()`.
+
+        Returns:
+            The source.
+
+        Raises:
+            ValueError: There is no file.
         """
         if not files:
             raise ValueError("FileSource needs at least one file")
@@ -86,22 +100,46 @@ class FileSource(Source):
 
     @staticmethod
     def for_parquet(*paths: str, columns: Sequence[str] | None = None) -> FileSource:
-        """
-        :param columns: the names of the columns to read; None reads all.
+        """Make a source of Parquet files.
+
+        Args:
+            paths: Files, directories or patterns.
+            columns: The names of the columns to read. None: all.
+
+        Returns:
+            The source.
         """
         return FileSource(ParquetColumnarRowInputFormat(columns=columns), paths)
 
     @staticmethod
     def for_bulk_file_format(bulk_format: FileReadFormat, *paths: str) -> FileSourceBuilder:
+        """Make a builder of a source of files that are read in columns.
+
+        Args:
+            bulk_format: The format, such as `ParquetColumnarRowInputFormat()`.
+            paths: Files, directories or patterns.
+
+        Returns:
+            The builder.
+        """
         return FileSourceBuilder(bulk_format, paths)
 
     @staticmethod
     def for_record_stream_format(stream_format: FileReadFormat, *paths: str) -> FileSourceBuilder:
+        """Make a builder of a source of files of text.
+
+        Args:
+            stream_format: The format: `StreamFormat.text_line_format()`, a `CsvReaderFormat` or a `JsonLinesFormat`.
+            paths: Files, directories or patterns.
+
+        Returns:
+            The builder.
+        """
         return FileSourceBuilder(stream_format, paths)
 
     @property
     def produced_type(self) -> TypeInformation:
-        """Read from the first file. Raises `SourceError`."""
+        """Return the type of the rows, from the first file. Raises `SourceError` if it cannot be read."""
         if self._row_type is None:
             self._row_type = self._format.inspect(next(self._files()).path).row_type
         return self._row_type
@@ -115,6 +153,7 @@ class FileSource(Source):
         return None if self.rejected_tag_id is None else MALFORMED_ROW_TYPE
 
     def validate(self) -> None:
+        """Check all files: they must be there and have the same columns. Raises `SourceError`."""
         self._listed = []
         for file in self._files():
             if self._given is not None:
@@ -173,7 +212,7 @@ class FileSource(Source):
 
 
 class FileSourceBuilder:
-    """PyFlink's `FileSourceBuilder`."""
+    """Builds a `FileSource`. `build()` ends."""
 
     def __init__(self, format: FileReadFormat, paths: Sequence[str]) -> None:
         self._format = format
@@ -181,14 +220,23 @@ class FileSourceBuilder:
         self._enumerator = FileEnumeratorProvider.default_non_splittable_file_enumerator()
 
     def process_static_file_set(self) -> FileSourceBuilder:
-        """Reads the files that are there when the job starts, and ends. The default, and the only mode."""
+        """Read the files that are there when the job starts, and end. The default, and the only mode."""
         return self
 
     def set_file_enumerator(self, file_enumerator: FileEnumeratorProvider) -> FileSourceBuilder:
+        """Set how files become splits.
+
+        Args:
+            file_enumerator: Made by `FileEnumeratorProvider`.
+
+        Returns:
+            This builder.
+        """
         self._enumerator = file_enumerator
         return self
 
     def build(self) -> FileSource:
+        """Return the source. Warns if files were to be split and their format cannot be."""
         if self._enumerator.splits_files and self._format.unsplit_because:
             warnings.warn(f"files are read whole, a split each: {self._format.unsplit_because}", stacklevel=2)
         return FileSource(self._format, self._paths, self._enumerator.splits_files)

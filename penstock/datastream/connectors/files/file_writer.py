@@ -76,10 +76,10 @@ class _Joining:
 
 
 class FileWriter(SinkWriter):
-    """
-    :param rolling: when a part is finished.
-    :param open_parts_max: how many buckets have an open part.
-    :param compaction: when finished parts are joined, and how; None: each becomes a file.
+    """Writes the parts of one subtask of a file sink.
+
+    `rolling` chooses when a part is finished. `open_parts_max` limits how many buckets have an open part. `compaction`
+    is when finished parts are joined, and how; None: each becomes a file.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class FileWriter(SinkWriter):
         return [json.dumps(state).encode()]
 
     def finish(self) -> None:
-        """Let the next barrier finish all parts, and join what waits."""
+        """Finish all parts at the next barrier, and join those that wait."""
         self._is_ended = True
 
     def close(self) -> None:

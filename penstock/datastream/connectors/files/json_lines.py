@@ -32,14 +32,13 @@ _DIGITS_MAX = 100
 
 
 class JsonLinesFormat(FileReadFormat):
-    """Reads files with a JSON object per line, in UTF-8, compressed or not (.gz, .bz2, .zst). Fields are found by
-    name: those that an object lacks are null.
+    """Reads files with a JSON object per line, in UTF-8, compressed or not (.gz, .bz2, .zst).
 
-    :param row_type: `Types.ROW_NAMED(...)` of numbers, BOOLEAN, STRING, BIG_INT (to 76 digits), SQL_DATE, SQL_TIME
-        and SQL_TIMESTAMP (as strings in ISO 8601), lists and rows of them.
-    :param malformed_rows: what becomes of lines that are no such object.
-    :param ignore_unknown_fields: whether an object may have further fields, which are not read.
-    :raises TypeError: where a field has a type that no JSON stands for.
+    Fields are found by name; those that an object does not have are null.
+
+    Example:
+        row_type = Types.ROW_NAMED(["user", "amount"], [Types.STRING(), Types.DOUBLE()])
+        FileSource.for_record_stream_format(JsonLinesFormat.for_schema(row_type), "/data/orders").build()
     """
 
     def __init__(
@@ -64,7 +63,18 @@ class JsonLinesFormat(FileReadFormat):
         *,
         ignore_unknown_fields: bool = True,
     ) -> JsonLinesFormat:
-        """As the class, which says what the parameters are."""
+        """Make the format of a row type.
+
+        Args:
+            row_type: `Types.ROW_NAMED(...)` of numbers, BOOLEAN, STRING, BIG_INT (to 76 digits), SQL_DATE, SQL_TIME and
+                SQL_TIMESTAMP (as strings in ISO 8601), lists and rows of them.
+            malformed_rows: What happens to lines that are no such object: `MalformedRows.fail()` (the default),
+                `.skip()` or `.side_output(tag)`.
+            ignore_unknown_fields: False: an object with a field that the type does not have is malformed.
+
+        Returns:
+            The format. Raises TypeError for a field whose type JSON cannot represent.
+        """
         return JsonLinesFormat(row_type, malformed_rows, ignore_unknown_fields=ignore_unknown_fields)
 
     def inspect(self, path: str) -> FileShape:
@@ -99,8 +109,11 @@ def _read_type(kind: ColumnType, name: str, outermost: bool = False) -> pa.DataT
 
 
 class JsonDecoder(RecordDecoder):
-    """Arrow's reader takes whatever objects follow each other, over line breaks and without any, and takes `null` for
-    an object. So each line must begin and end with a brace, and be one row."""
+    """Decodes lines of JSON.
+
+    Arrow's reader takes whatever objects follow each other, over line breaks and without any, and takes `null` for an
+    object. So each line must begin and end with a brace, and be one row.
+    """
 
     way_out = (
         "Correct the file, or say what becomes of such rows: "
@@ -125,6 +138,17 @@ class JsonDecoder(RecordDecoder):
         return starts[present], ends[present]
 
     def decode(self, data: bytes) -> pa.RecordBatch:
+        """Decode whole lines.
+
+        Args:
+            data: The lines.
+
+        Returns:
+            Their rows.
+
+        Raises:
+            RefusedRecords: A line cannot be read; then no row is returned.
+        """
         starts, ends = bounds_of_lines(data)
         found = np.frombuffer(data, np.uint8)
         if not ((found[starts] == ord("{")).all() and (found[ends - 1] == ord("}")).all()):

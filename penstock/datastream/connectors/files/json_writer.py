@@ -21,25 +21,42 @@ _CONTROL = r"[\x00-\x1f]"
 
 
 class JsonLinesBulkWriters:
+    """Makes the format that JSON lines are written in."""
+
     @staticmethod
     def for_row_type(row_type: TypeInformation | None = None) -> JsonLinesWriteFormat:
-        """Rows and tuples as an object per line, by field name (f0, f1, ... of tuples); other types as their value.
+        """Make the format: rows and tuples as an object per line, by field name (f0, f1, ... of tuples); others as
+        their value.
 
-        Null fields are written as null, dates and times as ISO 8601, BIG_INT and BIG_DEC as numbers, and numbers that
-        are none as NaN, Infinity and -Infinity, which Python and Spark read, too.
+        Null fields are written as null, dates and times as ISO 8601, BIG_INT and BIG_DEC as numbers, and not-a-number
+        and infinity as NaN, Infinity and -Infinity, which Python and Spark read, too.
 
-        :param row_type: the type of the rows; None takes that of the stream.
+        Args:
+            row_type: The type of the rows. None: that of the stream.
+
+        Returns:
+            The format.
         """
         return JsonLinesWriteFormat(row_type)
 
 
 class JsonLinesWriteFormat(FileWriteFormat):
+    """Writes a JSON object per line."""
+
     default_suffix = ".json"
 
     def __init__(self, row_type: TypeInformation | None = None) -> None:
         self._row_type = row_type
 
     def validate(self, input_type: TypeInformation | None) -> None:
+        """Check that the rows can be written as JSON.
+
+        Args:
+            input_type: The type of the rows, or None.
+
+        Raises:
+            SinkError: They cannot, or are of another type than declared.
+        """
         if input_type is None:
             raise SinkError(
                 "a stream without a declared type cannot be written as JSON lines: its rows have no fields. "
@@ -90,7 +107,15 @@ class _JsonPart(PartWriter):
 
 
 def json_lines(batch: pa.RecordBatch, row_type: ColumnType) -> memoryview:
-    """The rows of a batch as lines of JSON in UTF-8."""
+    """Write the rows of a batch as lines of JSON in UTF-8.
+
+    Args:
+        batch: The rows.
+        row_type: Their type.
+
+    Returns:
+        The bytes.
+    """
     if isinstance(row_type, (RowType, TupleType)):
         columns = [batch.column(index) for index in range(len(row_type.field_names))]
         texts = _object(row_type.field_names, row_type.field_types, columns)

@@ -23,28 +23,41 @@ class _Way(Enum):
 
 @dataclass(frozen=True)
 class MalformedRows:
-    """Option of the CSV and JSON-lines formats: `MalformedRows.fail()` (the default), `.skip()`,
-    `.side_output("tag id")`."""
+    """Chooses what happens to rows of text that cannot be read: `fail()` (the default), `skip()` or
+    `side_output(tag)`.
+    """
 
     way: _Way
     tag_id: str | None = None
 
     @staticmethod
     def fail() -> MalformedRows:
-        """The job fails, with an error that names file, line and field."""
+        """Fail the job, with an error that names file, line and field."""
         return MalformedRows(_Way.FAIL)
 
     @staticmethod
     def skip() -> MalformedRows:
-        """Rows are left out, and counted."""
+        """Skip rows, and count them."""
         return MalformedRows(_Way.SKIP)
 
     @staticmethod
     def side_output(tag: Any) -> MalformedRows:
-        """Rows go to a side output, in the columns of `MALFORMED_ROW_TYPE`.
+        """Emit rows to a side output, in the columns of `MALFORMED_ROW_TYPE`: file, line, text and reason.
 
-        :param tag: an `OutputTag(id, MALFORMED_ROW_TYPE)`, or its id.
-        :raises TypeError: where the tag has another type, or is neither.
+        Example:
+            rejected = OutputTag("rejected", MALFORMED_ROW_TYPE)
+            csv = CsvReaderFormat.for_schema(schema, MalformedRows.side_output(rejected))
+            orders = env.from_source(FileSource.for_record_stream_format(csv, path).build(), strategy, "orders")
+            orders.get_side_output(rejected).print()
+
+        Args:
+            tag: An `OutputTag(id, MALFORMED_ROW_TYPE)`, or its id.
+
+        Returns:
+            The option.
+
+        Raises:
+            TypeError: The tag has another type, or is neither.
         """
         tag_id = tag if isinstance(tag, str) else getattr(tag, "tag_id", None)
         if not isinstance(tag_id, str) or not tag_id:
@@ -59,8 +72,10 @@ class MalformedRows:
 
     @property
     def fails(self) -> bool:
+        """Return True if such a row fails the job."""
         return self.way is _Way.FAIL
 
     @property
     def is_side_output(self) -> bool:
+        """Return True if such rows go to a side output."""
         return self.way is _Way.SIDE_OUTPUT

@@ -33,11 +33,10 @@ _PENDING_BATCHES_MAX = 256
 
 
 class ParquetColumnarRowInputFormat(FileReadFormat):
-    """Reads Parquet files, in columns.
+    """Reads Parquet files in columns.
 
-    :param row_type: the columns to read and their types, as named rows; None takes those of the first file. Further
-        columns of a file are not read.
-    :param columns: for short, only the names of the columns to read; their types are those of the first file.
+    `row_type` declares the columns to read and their types, as named rows; None: those of the first file. Other columns
+    of a file are not read. `columns` only names the columns to read; their types are those of the first file.
     """
 
     def __init__(self, row_type: TypeInformation | None = None, *, columns: Sequence[str] | None = None) -> None:
@@ -135,13 +134,18 @@ def _first_line(error: BaseException) -> str:
 
 
 class ParquetBulkWriters:
-    """Names of PyFlink's `ParquetBulkWriters`."""
+    """Makes the format that Parquet is written in."""
 
     @staticmethod
     def for_row_type(row_type: TypeInformation | None = None, compression: str = "snappy") -> ParquetWriteFormat:
-        """
-        :param row_type: the type of the rows; None takes that of the stream.
-        :param compression: "snappy", "zstd", "gzip", "lz4" or "none".
+        """Make the format.
+
+        Args:
+            row_type: The type of the rows. None: that of the stream.
+            compression: "snappy", "zstd", "gzip", "lz4" or "none".
+
+        Returns:
+            The format. Raises ValueError for another compression.
         """
         return ParquetWriteFormat(row_type, compression)
 
@@ -160,6 +164,14 @@ class ParquetWriteFormat(FileWriteFormat):
         self._compression = compression
 
     def validate(self, input_type: TypeInformation | None) -> None:
+        """Check that the rows can be written as Parquet.
+
+        Args:
+            input_type: The type of the rows, or None.
+
+        Raises:
+            SinkError: They have no declared type, or another than the format.
+        """
         if input_type is None:
             raise SinkError(
                 "a stream without a declared type cannot be written as Parquet: its rows have no columns. "

@@ -33,7 +33,7 @@ Indices = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class RefusedRecords(Exception):
-    """Some record cannot be read. The message says what is wrong, and names the field."""
+    """Reports that some record cannot be read. The message says what is wrong, and names the field."""
 
 
 class RecordDecoder(ABC):
@@ -46,36 +46,90 @@ class RecordDecoder(ABC):
 
     @property
     @abstractmethod
-    def schema(self) -> pa.Schema: ...
+    def schema(self) -> pa.Schema:
+        """Return the schema of the rows."""
 
     @abstractmethod
     def decode(self, data: bytes) -> pa.RecordBatch:
-        """The rows of whole records, blank ones among them. Raises `RefusedRecords`, all or nothing."""
+        """Decode whole records, blank ones among them. Raises `RefusedRecords` if one cannot be read; then none is
+        returned.
+
+        Args:
+            data: The records.
+
+        Returns:
+            Their rows.
+        """
 
     @abstractmethod
     def bounds(self, data: bytes) -> tuple[Indices, Indices]:
-        """Where each record of `data` that is not blank begins, and where it ends (without its line end)."""
+        """Find the records that are not blank.
+
+        Args:
+            data: The records.
+
+        Returns:
+            The offset of the beginning of each, and that of its end, without its line end.
+        """
 
     def end_of_last(self, data: bytes) -> int:
-        """The offset behind the last whole record; 0 when there is none."""
+        """Find the end of the last whole record.
+
+        Args:
+            data: Text that begins with a record.
+
+        Returns:
+            The offset behind it; 0 if there is none.
+        """
         return data.rfind(b"\n") + 1
 
     def is_whole(self, record: bytes) -> bool:
-        """Whether the last record of a file, which has no line end, is complete."""
+        """Return True if the last record of a file, which has no line end, is complete.
+
+        Args:
+            record: The record.
+
+        Returns:
+            True or False.
+        """
         return True
 
     def refusals(self, data: bytes, starts: Indices, ends: Indices) -> dict[int, str]:
-        """Records, by index, that `decode` is known to refuse, and why; not necessarily all of them."""
+        """Find records that `decode` is known to refuse; not necessarily all of them.
+
+        Args:
+            data: The records.
+            starts: The offsets of their beginnings.
+            ends: The offsets of their ends.
+
+        Returns:
+            The reason by the index of the record.
+        """
         return {}
 
     def reason(self, record: bytes, error: RefusedRecords) -> str:
-        """Why a single record was refused; names the field where it can be known."""
+        """Explain why a single record was refused; name the field if it is known.
+
+        Args:
+            record: The record.
+            error: The error of `decode`.
+
+        Returns:
+            The reason.
+        """
         return str(error)
 
 
 def bounds_of_lines(data: bytes, line_ends: Indices | None = None) -> tuple[Indices, Indices]:
-    """Where records begin and end. `line_ends` are the offsets behind their line feeds; None: every one ends a
-    record. Blank ones are left out."""
+    """Find the records that are not blank.
+
+    Args:
+        data: The records.
+        line_ends: The offsets behind the line feeds that end records. None: every line feed ends one.
+
+    Returns:
+        The offset of the beginning of each, and that of its end, without its line end.
+    """
     found = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(found == 0x0A) + 1 if line_ends is None else line_ends
     if not len(ends) or ends[-1] != len(data):
@@ -89,9 +143,7 @@ def bounds_of_lines(data: bytes, line_ends: Indices | None = None) -> tuple[Indi
 
 
 class RecordFile(OpenFile):
-    """
-    :param first_record: the offset of the first record, behind a header or a byte order mark.
-    """
+    """Reads a file of records. `first_record` is the offset of the first one, behind a header or a byte order mark."""
 
     def __init__(self, path: str, decoder: RecordDecoder, malformed: MalformedRows, first_record: int = 0) -> None:
         self._path = path

@@ -9,13 +9,11 @@ _PART_BYTES_DEFAULT = 128 << 20
 
 @dataclass(frozen=True)
 class RollingPolicy:
-    """Says when a part is finished and another one begun.
+    """Chooses when a part is finished and another one begun.
 
-    Args:
-        part_size: At so many bytes. None: at any size.
-        rollover_interval: At the first checkpoint after the part has been open for so many ms. None: at every
-            checkpoint.
-        inactivity_interval: At the first checkpoint after nothing was written to the part for so many ms.
+    `part_size`: at so many bytes; None: at any size. `rollover_interval`: at the first checkpoint after the part has
+    been open for so many ms; None: at every checkpoint. `inactivity_interval`: at the first checkpoint after nothing
+    was written to the part for so many ms.
     """
 
     part_size: int | None = None
@@ -37,12 +35,15 @@ class RollingPolicy:
         """Roll at 128 MiB, after a minute, or after a minute without a row, as in Flink.
 
         Only parts of row formats outlive checkpoints. Bulk formats (Parquet, JSON lines, CSV) finish their parts at
-        every checkpoint, whatever the intervals say; `enable_compact()` joins them.
+        every checkpoint, whatever the intervals are; `enable_compact()` joins them.
 
         Args:
             part_size: In bytes.
             rollover_interval: In ms.
             inactivity_interval: In ms.
+
+        Returns:
+            The policy.
         """
         return RollingPolicy(part_size, rollover_interval, inactivity_interval)
 
@@ -52,7 +53,15 @@ class RollingPolicy:
         return RollingPolicy()
 
     def rolls(self, open_ms: float, idle_ms: float) -> bool:
-        """Return whether a part is finished at a checkpoint. `open_ms`: its age; `idle_ms`: since its last row."""
+        """Return True if a part is to be finished at a checkpoint.
+
+        Args:
+            open_ms: How long it has been open.
+            idle_ms: How long nothing was written to it.
+
+        Returns:
+            True or False.
+        """
         if self.rollover_interval is None or open_ms >= self.rollover_interval:
             return True
         return self.inactivity_interval is not None and idle_ms >= self.inactivity_interval

@@ -24,11 +24,28 @@ _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 
 
 def compression_of(path: str) -> str | None:
+    """Return the compression of a file by its name: "gzip", "bz2", "zstd", or None.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The name that Arrow has for it.
+    """
     return _COMPRESSIONS.get(os.path.splitext(path)[1].lower())
 
 
 def text_bounds(path: str, start: int, can_split: bool = True) -> tuple[int, ...]:
-    """The places of a file of lines (see `FileShape`), whose rows begin at `start`. Raises `SourceError`."""
+    """Find the places of a file of lines (see `FileShape`). Raises `SourceError`.
+
+    Args:
+        path: The file.
+        start: The offset of the first row.
+        can_split: False: it is read whole.
+
+    Returns:
+        The places.
+    """
     TextBytes(path).close()
     if compression_of(path) is not None:
         return (start, UNKNOWN_END)
@@ -38,9 +55,9 @@ def text_bounds(path: str, start: int, can_split: bool = True) -> tuple[int, ...
 
 
 class TextBytes:
-    """A file that is read from its start to its end, or, where it is not compressed, from any offset.
+    """Reads the text of a file from its start to its end; if it is not compressed, from any offset.
 
-    Raises `SourceError` that names the file, when it cannot be opened, or is damaged or cut off.
+    Raises `SourceError`, which names the file, if it cannot be opened, or is damaged or cut off.
     """
 
     def __init__(self, path: str) -> None:
@@ -58,7 +75,14 @@ class TextBytes:
             raise SourceError(f"{path} cannot be opened: {cause}") from error
 
     def go_to(self, offset: int) -> Iterator[None]:
-        """Yields between pieces of work, until `read` goes on at `offset` (or at the end of the file)."""
+        """Move to an offset, or to the end of the file.
+
+        Args:
+            offset: Where `read` continues. In a compressed file it is not behind the current one.
+
+        Yields:
+            None between pieces of work.
+        """
         if self._compression is None:
             self._stream.seek(min(offset, self._stream.size()))
             self._offset = offset
@@ -68,7 +92,17 @@ class TextBytes:
             yield
 
     def read(self, size: int) -> bytes:
-        """`size` bytes, or fewer at the end of the file."""
+        """Read some bytes.
+
+        Args:
+            size: How many.
+
+        Returns:
+            The bytes; fewer at the end of the file.
+
+        Raises:
+            SourceError: The file is damaged or cut off.
+        """
         parts = []
         while size:
             try:
@@ -87,12 +121,12 @@ class TextBytes:
         return b"".join(parts)
 
     def close(self) -> None:
+        """Close the file."""
         self._stream.close()
 
 
 class LineNumbers:
-    """Counts lines up to offsets that only grow, over a second reading of the file: lines are numbered only where
-    something is wrong with one."""
+    """Counts lines up to offsets that only grow, by reading the file again. Lines are numbered only if one is bad."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -101,7 +135,14 @@ class LineNumbers:
         self._lines = 0
 
     def line_at(self, offset: int) -> int:
-        """The number, from 1, of the line that begins at `offset`."""
+        """Return the number of a line, from 1.
+
+        Args:
+            offset: The offset where it begins.
+
+        Returns:
+            The number.
+        """
         if self._bytes is None or offset < self._offset:
             self.close()
             self._bytes = TextBytes(self._path)
@@ -115,6 +156,7 @@ class LineNumbers:
         return self._lines + 1
 
     def close(self) -> None:
+        """Close the file."""
         if self._bytes is not None:
             self._bytes.close()
             self._bytes = None

@@ -16,19 +16,27 @@ from penstock.datastream.connectors.files.text_bytes import text_bounds
 
 
 class StreamFormat:
-    """Names of PyFlink's `StreamFormat`."""
+    """Makes formats of text."""
 
     @staticmethod
     def text_line_format(charset_name: str = "UTF-8") -> FileReadFormat:
-        """A STRING per line, without its line end (LF or CR LF). Files compressed with gzip, bzip2 or zstd are known
-        by their names (.gz, .bz2, .zst).
+        """Read a STRING per line, without its line end (LF or CR LF).
 
-        Raises `ValueError` for a charset that Python does not know, or in which a line feed is more than one byte.
+        Files compressed with gzip, bzip2 or zstd are recognized by their names (.gz, .bz2, .zst).
+
+        Args:
+            charset_name: The encoding. Raises ValueError for one that Python does not know, or with a line feed of
+                several bytes.
+
+        Returns:
+            The format.
         """
         return TextLines(charset_name)
 
 
 class TextLines(FileReadFormat):
+    """Reads a STRING per line."""
+
     def __init__(self, charset_name: str) -> None:
         try:
             line_feed = "\n".encode(codecs.lookup(charset_name).name)

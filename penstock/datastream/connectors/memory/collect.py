@@ -29,18 +29,20 @@ _UNREAD_BYTES_MAX = 1 << 30
 
 
 class CollectedFrom(Protocol):
-    """What the iterator needs of a job client."""
+    """Defines what the iterator needs of a job client."""
 
-    def get_job_execution_result(self) -> CompletableFuture[Any]: ...
+    def get_job_execution_result(self) -> CompletableFuture[Any]:
+        """Return a future of the job's result."""
 
-    def cancel(self) -> Any: ...
+    def cancel(self) -> Any:
+        """Cancel the job."""
 
 
 class CollectSink(Sink):
     """Brings rows to the driver. `results(client)` iterates over them, once.
 
-    :param unread_bytes_max: how much may wait in the driver for an iterator that does not keep up; more fails the job.
-    :param writer_bytes_max: how much a subtask may gather between two checkpoints; more fails the job.
+    `unread_bytes_max` limits what waits in the driver for a slow iterator, `writer_bytes_max` what a subtask gathers
+    between two checkpoints. More fails the job.
     """
 
     def __init__(
@@ -57,9 +59,14 @@ class CollectSink(Sink):
         return _CollectCommitter(_collected(self._id), self._unread_bytes_max)
 
     def results(self, client: CollectedFrom, timeout_ms: float | None = None) -> CloseableIterator:
-        """The rows of all completed checkpoints, then those of the next as they complete, until the job ends.
+        """Return an iterator over the rows of all completed checkpoints; it waits for more until the job ends.
 
-        :param timeout_ms: how long to wait for one row; None waits as long as the job runs.
+        Args:
+            client: The client of the job.
+            timeout_ms: How long to wait for one row, in milliseconds. None: as long as the job runs.
+
+        Returns:
+            The iterator. Closing it before the job has ended cancels the job.
         """
         return CloseableIterator(_collected(self._id), client, timeout_ms)
 
@@ -67,8 +74,8 @@ class CollectSink(Sink):
 class CloseableIterator(Iterator[Any]):
     """Iterates over a job's results. Closing it before the job has ended cancels the job.
 
-    `next` raises `JobExecutionError` where the job has failed or was cancelled, after the rows that came before; and
-    TimeoutError where no row came within `timeout_ms`.
+    `next` raises `JobExecutionError` if the job has failed or was cancelled, after the rows that came before; and
+    TimeoutError if no row came within `timeout_ms`.
     """
 
     def __init__(self, collected: _Collected, client: CollectedFrom, timeout_ms: float | None) -> None:
@@ -96,6 +103,7 @@ class CloseableIterator(Iterator[Any]):
         return self._rows.popleft()
 
     def close(self) -> None:
+        """Discard the rows that were not read, and cancel the job unless it has ended."""
         if self._closed:
             return
         self._rows.clear()

@@ -23,10 +23,11 @@ _ROWS_ENCODED_AT_ONCE = 4096
 
 
 class CollectionSource(Source):
-    """The rows of a collection, in their order. One split: only one subtask reads, whatever the parallelism.
+    """Reads the rows of a collection in their order. There is one split, so one subtask reads, whatever the
+    parallelism.
 
-    :param rows: any iterable; it is read once, here, and travels in the pickled source.
-    :param type_info: the type of the rows; None makes an untyped stream (rows are pickles).
+    `rows` is an iterable, which is read once, here, and travels in the pickled source. `type_info` is the type of the
+    rows; None: they are pickled.
     """
 
     def __init__(self, rows: Iterable[Any], type_info: TypeInformation | None = None) -> None:
@@ -38,6 +39,7 @@ class CollectionSource(Source):
         return self._type_info
 
     def validate(self) -> None:
+        """Encode all rows. Raises `SourceError`, which names the first row that does not fit its type."""
         for first in range(0, len(self._rows), _ROWS_ENCODED_AT_ONCE):
             self._encode(first)
 
