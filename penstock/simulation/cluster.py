@@ -27,6 +27,7 @@ from penstock.simulation.slots import SlotKeeper, SlotProcess
 from penstock.simulation.store import FaultyStore, SharedObjects, StoreFaults
 from penstock.simulation.strikes import Strikes
 from penstock.simulation.surroundings import Pending
+from penstock.simulation.trace import EVERYONE, About
 from penstock.simulation.workload import Workload
 from penstock.simulation.world import Process, World
 from penstock.storage.layout import SegmentName, parse
@@ -185,14 +186,15 @@ class Cluster:
         self.drivers.append(driver)
         self.statistics.drivers += 1
         world.after(0.0, process, host.start)
-        world.tell(process.name, f"starts, after {len(self.log.entries) if self.log else 0} log entries")
+        self.network.edges = [(edge.source, edge.target) for edge in self.workload.graph.edges]
+        world.tell(process.name, f"starts, after {len(self.log.entries) if self.log else 0} log entries", EVERYONE)
         return driver
 
     def rescale(self) -> bool:
         """The next driver runs operators at other parallelisms. Returns whether any is another one."""
         changed = self.workload.rescale(self.world.random)
         self.statistics.rescales += changed
-        self.world.tell("user", f"rescaled to {self.workload.parallelisms}")
+        self.world.tell("user", f"rescaled to {self.workload.parallelisms}", EVERYONE)
         return changed
 
     def _store(self, process: Process, directory: str) -> FaultyStore:
@@ -257,6 +259,9 @@ class Cluster:
         return self.faults.is_calm and self.world.observer is None and self.places is None
 
     def _on_published(self, metadata: Metadata) -> None:
+        subtasks, unaligned = len(metadata.subtasks), sum(snapshot.unaligned for snapshot in metadata.subtasks)
+        told = f"checkpoint {metadata.checkpoint_id} is complete: {subtasks} subtasks, {unaligned} unaligned"
+        self.world.tell("log", told, About((metadata.checkpoint_id,)))
         self.strikes.on_published(metadata)
 
     def _on_aborted(self, reason: str, detail: str) -> None:
@@ -276,7 +281,7 @@ class Cluster:
 
     def _on_driver_ended(self, driver: DriverProcess, outcome: JobOutcome) -> None:
         told = _PROBE.sub("the probe", outcome.error or "")
-        self.world.tell(driver.process.name, f"has ended: {outcome.state} {told}")
+        self.world.tell(driver.process.name, f"has ended: {outcome.state} {told}", EVERYONE)
         error = outcome.error or ""
         if self.expected_failure is not None and outcome.state == "FAILED" and self.expected_failure in error:
             self.is_over = self.is_cancelled = True

@@ -17,6 +17,7 @@ from penstock.simulation.running import Verdict, build
 from penstock.simulation.scenarios import SCENARIOS
 from penstock.simulation.shrinking import RUNS_MAX, SECONDS_MAX, shrink
 from penstock.simulation.tasks import Task, write_plan
+from penstock.simulation.trace import HEADER, Story, parse_story
 
 FAILURES_TOLD_MAX = 20
 TRACE_LINES_MAX = 400
@@ -30,7 +31,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", help="from:to, to not included, or a single seed; 0:100 unless told")
     parser.add_argument("--plan", type=Path, metavar="FILE", help="run a plan, for example that of a failure")
     parser.add_argument("--scenario", help="a named schedule instead of random ones: " + ", ".join(sorted(SCENARIOS)))
-    parser.add_argument("--trace", action="store_true", help="a line for each event")
+    parser.add_argument("--trace", action="store_true", help="a line for each event: time in ms, process, what")
+    parser.add_argument(
+        "--story", nargs="+", metavar="KEY=VALUE",
+        help="those lines of the trace only that tell of checkpoint=N, vertex=N, subtask=N (from 0), process=NAME",
+    )  # fmt: skip
     parser.add_argument("-j", "--jobs", type=int, default=1, metavar="N", help="processes")
     parser.add_argument(
         "--stop-at-first", action="store_true", help="end with the first seed that fails, without the others"
@@ -47,6 +52,11 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.scenario is not None and options.scenario not in SCENARIOS:
         parser.error(f"there is no scenario {options.scenario!r}; there are: {', '.join(sorted(SCENARIOS))}")
+    try:
+        story = parse_story(options.story or ())
+    except ValueError as error:
+        parser.error(f"--story {error}")
+    with_trace = options.trace or options.story is not None
     tasks = _tasks(parser, options)
     if options.shrink:
         if len(tasks) != 1 or options.scenario is not None:
@@ -66,13 +76,13 @@ def main(arguments: list[str] | None = None) -> int:
         rescales += verdict.rescales
         drained += verdict.drained
         came_about += verdict.came_about
-        if options.trace:
+        if with_trace:
             print(f"{task.title}: {verdict.summary}")
-            _print_trace(task, None)
+            _print_trace(task, story, None)
         if verdict.violations:
             failed.append(verdict)
             if len(failed) <= FAILURES_TOLD_MAX:
-                _tell(task, verdict, with_trace=not options.trace)
+                _tell(task, verdict, with_trace=not with_trace)
             if options.stop_at_first:
                 verdicts.close()
                 break
@@ -157,7 +167,7 @@ def _tell(task: Task, verdict: Verdict, with_trace: bool) -> None:
     for violation in verdict.violations:
         print(f"  {violation}")
     if with_trace:
-        _print_trace(task, TRACE_LINES_MAX)
+        _print_trace(task, Story(), TRACE_LINES_MAX)
     path = task.keep_plan(verdict)
     if path is not None and task.path is None:
         print(f"  plan: {path}")
@@ -166,11 +176,12 @@ def _tell(task: Task, verdict: Verdict, with_trace: bool) -> None:
         print(f"  make it smaller: {task.again(path)} --shrink", flush=True)
 
 
-def _print_trace(task: Task, lines_max: int | None) -> None:
-    """Run the task again, with a trace. `lines_max`: only the last so many."""
-    trace = task.run(True).trace
+def _print_trace(task: Task, story: Story, lines_max: int | None) -> None:
+    """Run the task again, with a trace. `lines_max`: only the last so many lines of the story."""
+    trace = [line for line in task.run(True).trace if story.tells(line)]
     left_out = 0 if lines_max is None else max(0, len(trace) - lines_max)
     if left_out:
         print(f"  ... {left_out} lines before this are left out; --trace shows them")
+    print(HEADER)
     for line in trace[left_out:]:
         print(line)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from penstock.network.control_codec import MessageDecoder, MessageOutbox, downward_decoder, upward_decoder
-from penstock.protocol.values.messages import Message
+from penstock.protocol.values.messages import Deploy, Message
+from penstock.simulation.trace import about_message, restored_checkpoint
 from penstock.simulation.world import Process, World, of_connections
 
 
@@ -39,7 +40,8 @@ class ControlLink:
             message = self._network.decoded(data, self._network.upward)
             world = self._network.world
             if world.trace is not None:
-                world.tell(self._network.driver.name, f"<- {self.process.name}: {short(message)}")
+                told = f"<- {self.process.name}: {short(message)}"
+                world.tell(self._network.driver.name, told, about_message(message))
             if world.observer is not None:
                 world.observer("up", self, message)
             self._network.on_message(self.process.name, message)
@@ -60,7 +62,8 @@ class ControlLink:
         if self.is_open:
             message = self._network.decoded(data, self._network.downward)
             if self._network.world.trace is not None:
-                self._network.world.tell(self.process.name, f"<- {self._network.driver.name}: {short(message)}")
+                told = f"<- {self._network.driver.name}: {short(message)}"
+                self._network.world.tell(self.process.name, told, about_message(message))
             if self._network.world.observer is not None:
                 self._network.world.observer("down", self, message)
             self.on_message(message)
@@ -155,9 +158,14 @@ def short(message: Message) -> str:
     fields = []
     for name in message.__struct_fields__:
         value = getattr(message, name)
+        if name in ("restore", "restore_root"):
+            continue
         if value is None or isinstance(value, (tuple, int, str)):
             text = ".".join(map(str, value)) if isinstance(value, tuple) else str(value)
             fields.append(text if len(text) < 60 else f"{text[:57]}...")
         elif name == "barrier":
             fields.append(str(value.checkpoint_id))
+    if isinstance(message, Deploy):
+        restored = restored_checkpoint(message)
+        fields.append("from scratch" if restored is None else f"from checkpoint {restored}")
     return f"{type(message).__name__} {' '.join(fields)}"

@@ -16,6 +16,7 @@ from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.frames import AlignedBarrier, Frame
 from penstock.protocol.values.messages import Peer
 from penstock.simulation.durations import Measured
+from penstock.simulation.trace import EVERYONE, about_frame
 from penstock.simulation.world import Process, World, of_connections
 
 CONNECT_TIMEOUT_MS = 30_000.0
@@ -196,7 +197,8 @@ class DataEndpoint:
         if self.incoming.get(peer) is pipe:
             world = self._network.world
             if world.trace is not None:
-                world.tell(self.process.name, f"<- slot {peer}: {_short(frame)}")
+                about = about_frame(frame, self._network.edges)
+                world.tell(self.process.name, f"<- slot {peer}: {_short(frame)}", about)
             if world.observer is not None:
                 world.observer("frame", self, frame)
             self.listener.on_frame(peer, frame)
@@ -206,7 +208,7 @@ class DataEndpoint:
             return
         del self.incoming[peer]
         self.links.pop(peer).end()
-        self._network.world.tell(self.process.name, f"data connection to slot {peer} lost")
+        self._network.world.tell(self.process.name, f"data connection to slot {peer} lost", EVERYONE)
         self.listener.on_peer_lost(peer, f"the data connection to slot {peer} ended")
 
     def announce(self, generation: Generation) -> None:
@@ -234,6 +236,8 @@ class DataNetwork:
         self.world = world
         self.latency_ms = latency_ms
         self._bytes_share = bytes_share
+        self.edges: list[tuple[int, int]] = []
+        """Of the graph that the newest driver runs: (source vertex, target vertex). For the trace."""
         self.measured: Measured | None = None
         """Where the time of frames on their way is noted. None where they cross as bytes."""
         self._endpoints: dict[str, DataEndpoint] = {}

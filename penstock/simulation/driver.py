@@ -20,6 +20,7 @@ from penstock.protocol.values.messages import Message, Register
 from penstock.simulation.control_network import ControlNetwork
 from penstock.simulation.places import Places
 from penstock.simulation.slots import SlotKeeper
+from penstock.simulation.trace import EVERYONE, About
 from penstock.simulation.world import Process, ProcessClock, World
 from penstock.storage.store import ObjectStore
 
@@ -162,7 +163,8 @@ class DriverProcess:
         aborted = history.aborted
 
         def watched(checkpoint_id: int, reason: str, detail: str) -> None:
-            self.world.tell(self.process.name, f"checkpoint {checkpoint_id} aborted: {reason} {detail}")
+            told = f"checkpoint {checkpoint_id} aborted: {reason} {detail}"
+            self.world.tell(self.process.name, told, About((checkpoint_id,)))
             self._aborted(reason, detail)
             aborted(checkpoint_id, reason, detail)
 
@@ -183,7 +185,7 @@ class DriverProcess:
         self.handle(MessageReceived(process, message))
 
     def _on_lost(self, process: str, detail: str) -> None:
-        self.world.tell(self.process.name, f"lost {process}")
+        self.world.tell(self.process.name, f"lost {process}", EVERYONE)
         self.handle(LinkLost(process, detail))
 
     def look(self) -> None:

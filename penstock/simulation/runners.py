@@ -7,13 +7,19 @@ from typing import Callable
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.frames import Frame
 from penstock.runtime.process.ports import Runner
+from penstock.runtime.subtask.subtask_runner import SubtaskRunner
 from penstock.simulation.durations import Measured
 from penstock.simulation.revocations import RevocationChecker
+from penstock.simulation.trace import NOTHING, About
+from penstock.simulation.watching import name_of, watch
 from penstock.simulation.world import Process, World
 
 
 class _Driven:
-    __slots__ = ("runner", "pace_ms", "turn", "is_waiting", "is_stuck", "take_ring", "is_silent")
+    __slots__ = (
+        "runner", "pace_ms", "turn", "is_waiting", "is_stuck", "take_ring", "is_silent", "subtask", "about",
+        "is_restored",
+    )  # fmt: skip
 
     def __init__(self, runner: Runner, pace_ms: float) -> None:
         self.runner = runner
@@ -23,6 +29,11 @@ class _Driven:
         self.is_stuck = False
         self.take_ring = runner.mailbox.take_ring
         self.is_silent = runner.mailbox.is_silent
+        # For the trace.
+        is_subtask = isinstance(runner, SubtaskRunner)
+        self.subtask: tuple[int, int] | None = tuple(runner.subtask_object.id) if is_subtask else None
+        self.about = About(subtasks=(self.subtask,)) if self.subtask is not None else NOTHING
+        self.is_restored = False
 
 
 class ScheduledRunners:
@@ -48,6 +59,8 @@ class ScheduledRunners:
         slowness = self._world.random.choice((0.1, 1.0, 1.0, 1.0, 10.0))
         driven = _Driven(runner, self._pace_ms * slowness)
         self._driven[id(runner)] = driven
+        if self._world.trace is not None and driven.subtask is not None and isinstance(runner, SubtaskRunner):
+            watch(self._world, self._process.name, runner.subtask_object.machine, driven.subtask)
         self._give_turn(driven, 0.0)
 
     def _give_turn(self, driven: _Driven, delay_ms: float) -> None:
@@ -75,7 +88,7 @@ class ScheduledRunners:
         if self._measured is not None:
             self._measured.step_ms = max(self._measured.step_ms, world.now_ms - started_ms)
         if world.trace is not None:
-            world.tell(self._process.name, f"step {runner.name} -> {'mail' if wait_ms is None else f'{wait_ms:g} ms'}")
+            self._tell_step(driven, wait_ms)
         if runner.done:
             del self._driven[id(runner)]
             self._look_at_joins()
@@ -86,6 +99,14 @@ class ScheduledRunners:
             self._waiting.append(driven)
             if wait_ms is not None:
                 self._give_turn(driven, wait_ms)
+
+    def _tell_step(self, driven: _Driven, wait_ms: float | None) -> None:
+        runner, tell, who = driven.runner, self._world.tell, self._process.name
+        subtask = driven.subtask
+        tell(who, f"step {runner.name} -> {'mail' if wait_ms is None else f'{wait_ms:g} ms'}", driven.about)
+        if subtask is not None and not driven.is_restored and runner.is_restored:
+            driven.is_restored = True
+            tell(who, f"{name_of(subtask)} is restored: {runner.name}", driven.about)
 
     def on_frame(self, frame: Frame) -> None:
         """The runner whose turn it is sends a frame."""

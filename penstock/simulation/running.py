@@ -14,6 +14,7 @@ from penstock.simulation.faults import AIMED, KINDS, FaultPlan
 from penstock.simulation.plan import Plan, decode_plan
 from penstock.simulation.settings import Bounds
 from penstock.simulation.streams import Stream
+from penstock.simulation.trace import TraceLine
 from penstock.simulation.workload import WorkloadBuilder
 from penstock.simulation.world import World
 
@@ -26,7 +27,7 @@ class Verdict:
     violations: list[str]
     summary: str = ""
     events: int = 0
-    trace: list[str] = field(default_factory=list)
+    trace: list[TraceLine] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     published: int = 0
     unaligned: int = 0

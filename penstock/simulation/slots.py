@@ -18,6 +18,7 @@ from penstock.simulation.data_network import DataNetwork
 from penstock.simulation.places import Places
 from penstock.simulation.revocations import RevocationChecker
 from penstock.simulation.runners import ScheduledRunners
+from penstock.simulation.trace import EVERYONE
 from penstock.simulation.world import Process, ProcessClock, World
 from penstock.storage.store import ObjectStore
 
@@ -100,7 +101,7 @@ class SlotProcess:
         self.world.after(HEARTBEAT_MS, self.process, self._beat)
 
     def _exit_hard(self, why: str) -> None:
-        self.world.tell(self.process.name, f"ends itself: {why}")
+        self.world.tell(self.process.name, f"ends itself: {why}", EVERYONE)
         (self.host or self)._end()
 
     def kill(self) -> None:
@@ -108,7 +109,7 @@ class SlotProcess:
         if self.host is not None:
             self.host.kill()
         elif self.process.is_alive:
-            self.world.tell(self.process.name, "KILLED")
+            self.world.tell(self.process.name, "KILLED", EVERYONE)
             self._end()
 
     def get_stuck(self) -> None:

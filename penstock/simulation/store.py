@@ -11,6 +11,7 @@ import threading
 from dataclasses import dataclass
 from typing import Callable, Sequence
 
+from penstock.simulation.trace import about_object
 from penstock.simulation.world import Process, World
 from penstock.storage.store import (
     CollectingWriter,
@@ -71,7 +72,8 @@ class FaultyStore:
         drawn = world.chance()
         if world.trace is not None:
             # The probe's name is random, and means nothing.
-            world.tell(self._process.name, f"store {what} {'probe' if path.startswith('probe/') else path}")
+            told = f"store {what} {'probe' if path.startswith('probe/') else path}"
+            world.tell(self._process.name, told, about_object(path))
         if drawn < faults.refused:
             self._shared.failures += 1
             world.tell(self._process.name, "  refused")

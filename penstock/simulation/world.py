@@ -11,6 +11,8 @@ import random
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
+from penstock.simulation.trace import NOTHING, About, TraceLine
+
 
 class Violation(Exception):
     """A checker found what must not be."""
@@ -40,7 +42,7 @@ class World:
     """`trace` None: no trace is kept, which is faster. Times are milliseconds since the world began."""
 
     seed: int
-    trace: list[str] | None = None
+    trace: list[TraceLine] | None = None
     now_ms: float = 0.0
     events: int = 0
     violations: list[str] = field(default_factory=list)
@@ -120,10 +122,10 @@ class World:
 
     # ---- what is seen -------------------------------------------------------------------------------------------
 
-    def tell(self, who: str, what: str) -> None:
-        """A line of the trace. Ask `trace is not None` first where the line is costly to make."""
+    def tell(self, who: str, what: str, about: About = NOTHING) -> None:
+        """Add a line to the trace. Ask `trace is not None` first where the line is costly to make."""
         if self.trace is not None:
-            self.trace.append(f"{self.now_ms:10.3f} {who:<12} {what}")
+            self.trace.append(TraceLine(self.now_ms, who, what, about))
 
     def violate(self, what: str) -> None:
         self.violations.append(what)

@@ -18,7 +18,7 @@ _PROGRAM = "from tests.simulation.test_determinism import print_traces; print_tr
 
 def print_traces() -> None:
     for seed in (3, 8, 17):
-        print(seed, hashlib.sha256("\n".join(run_seed(seed, True).trace).encode()).hexdigest())
+        print(seed, hashlib.sha256("\n".join(map(str, run_seed(seed, True).trace)).encode()).hexdigest())
 
 
 def test_two_processes_with_other_hashes_do_the_same(capsys: pytest.CaptureFixture[str]) -> None:

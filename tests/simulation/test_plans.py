@@ -20,7 +20,7 @@ from penstock.simulation.strikes import Strikes
 
 
 def trace_of(plan: Any) -> str:
-    return hashlib.sha256("\n".join(run_plan(plan, True).trace).encode()).hexdigest()
+    return hashlib.sha256("\n".join(map(str, run_plan(plan, True).trace)).encode()).hexdigest()
 
 
 def test_every_plan_is_the_same_when_it_is_read_and_declared_again() -> None:
