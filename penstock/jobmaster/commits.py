@@ -1,15 +1,10 @@
-"""Commits what two-phase sinks prepared: after the log entry, in the log's order, never on the JobMaster's loop.
-
-A commit that failed stays at the head of the queue, rides along in the metadata of later checkpoints, and is tried
-again when the job restarts; nothing overtakes it. One that does not return is named after a while, and fails the job
-in the end: nobody can stop it, so it is not repeated by this driver.
-"""
+"""Carries out what `protocol.job.commit_order` decides: calls the sinks' committers, off the JobMaster's loop."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from penstock.common.clock import Clock
@@ -18,9 +13,23 @@ from penstock.datastream.connectors.base import Committer, PermanentError, SinkE
 from penstock.graph.job_graph import JobGraph, Operator
 from penstock.graph.logical import OperatorKind
 from penstock.jobmaster.ports import BlockingWork
+from penstock.protocol.job.commit_order import (
+    Added,
+    Commit,
+    CommitOrder,
+    CommitState,
+    Committed,
+    Confirm,
+    Effect,
+    FailForDelay,
+    Refused,
+    Retried,
+    Settle,
+    TellRefusal,
+    TimePassed,
+    WarnOfDelay,
+)
 from penstock.protocol.values.metadata import Committable
-
-WARN_AFTER_MS = 30_000.0
 
 
 @dataclass(frozen=True)
@@ -35,12 +44,6 @@ class CommitFailed:
 
 class NoSuchSink(SinkError, PermanentError):
     """Raised when output waits to be committed whose sink the program has no more."""
-
-
-@dataclass
-class _Batch:
-    committables: list[Committable]
-    confirmed: Callable[[], None]
 
 
 def _nothing() -> None:
@@ -63,22 +66,19 @@ class CommitQueue:
         self._committers: dict[str, Committer] = {}
         self._work = work
         self._clock = clock
-        self._timeout_ms = timeout_ms
         self._failed = failed
         self._warn = warn
-        self._started_ms = 0.0
-        self._warn_at_ms: float | None = None
-        self._fail_at_ms: float | None = None
+        self._order = CommitOrder(timeout_ms)
+        self._numbers = count()
+        self._confirmed: dict[int, Callable[[], None]] = {}
+        self._refusal: CommitFailed | None = None
+        self._when_settled: list[Callable[[], None]] = []
         self.committing: str | None = None
         """The name of the sink that commits now."""
-        self._batches: deque[_Batch] = deque()
-        self._is_committing = False
-        self._is_stuck = False
-        self._when_settled: list[Callable[[], None]] = []
 
     @property
     def unconfirmed(self) -> list[Committable]:
-        return [c for batch in self._batches for c in batch.committables]
+        return self._order.unconfirmed
 
     @property
     def has_committing_sinks(self) -> bool:
@@ -86,32 +86,70 @@ class CommitQueue:
 
     def add(self, committables: Sequence[Committable], confirmed: Callable[[], None] = _nothing) -> None:
         """To be called in the log's order. `confirmed` is called when these and all before them are committed."""
-        self._batches.append(_Batch(list(committables), confirmed))
-        self._go_on()
+        batch = next(self._numbers)
+        self._confirmed[batch] = confirmed
+        self._handle(Added(batch, tuple(committables)))
 
     def retry(self) -> None:
-        self._is_stuck = False
-        self._go_on()
+        self._handle(Retried())
 
     def when_settled(self, action: Callable[[], None]) -> None:
         """When all are confirmed, or one has failed."""
-        if not self._is_committing:
-            action()
-        else:
+        if self._order.state is CommitState.COMMITTING:
             self._when_settled.append(action)
+        else:
+            action()
 
-    def _go_on(self) -> None:
-        while self._batches and not self._batches[0].committables and not self._is_committing:
-            self._batches.popleft().confirmed()
-        if self._batches and not self._is_committing and not self._is_stuck:
-            self._is_committing = True
-            self._started_ms = self._clock.monotonic_ms()
-            self._warn_at_ms, self._fail_at_ms = self._started_ms + WARN_AFTER_MS, self._started_ms + self._timeout_ms
-            committables = list(self._batches[0].committables)
-            self.committing = self._name(committables[0].operator)
-            self._work.submit("commit", lambda: self._commit(committables), self._done)
+    def next_deadline_ms(self) -> float | None:
+        return self._order.next_deadline_ms()
 
-    def _commit(self, committables: list[Committable]) -> CommitFailed | None:
+    def on_time(self, now_ms: float) -> None:
+        self._carry_out(self._order.handle(TimePassed(), now_ms))
+
+    # ---- effects ------------------------------------------------------------------------------------------------
+
+    def _handle(self, event: Added | Retried | Committed | Refused) -> None:
+        self._carry_out(self._order.handle(event, self._clock.monotonic_ms()))
+
+    def _carry_out(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Confirm(batch):
+                    self._confirmed.pop(batch)()
+                case Commit(committables):
+                    self.committing = self._name(committables[0].operator)
+                    self._submit(committables)
+                case TellRefusal():
+                    failed, self._refusal = self._refusal, None
+                    assert failed is not None
+                    self._failed(failed)
+                case WarnOfDelay(waited_ms):
+                    self._warn(f"{self._took(waited_ms)}; checkpoints go on meanwhile")
+                case FailForDelay(waited_ms):
+                    summary = (
+                        f"{self._took(waited_ms)} (execution.checkpointing.timeout). Find out what it waits for, then "
+                        "resume the job from its directory: the commit is repeated"
+                    )
+                    self._failed(CommitFailed(summary, "", restartable=False))
+                case Settle() if self._order.state is not CommitState.COMMITTING:
+                    actions, self._when_settled = self._when_settled, []
+                    for action in actions:
+                        action()
+
+    def _took(self, waited_ms: float) -> str:
+        return f"sink '{self.committing}' has not finished committing its output after {waited_ms / 1000:.0f} s"
+
+    def _submit(self, committables: Sequence[Committable]) -> None:
+        self._work.submit("commit", lambda: self._commit(committables), self._done)
+
+    def _done(self, outcome: Any) -> None:
+        self.committing = None
+        if isinstance(outcome, Exception):
+            outcome = CommitFailed(f"a commit failed: {outcome}", describe(outcome))
+        self._refusal = outcome
+        self._handle(Committed() if outcome is None else Refused())
+
+    def _commit(self, committables: Sequence[Committable]) -> CommitFailed | None:
         """Not in the loop's thread. One call per sink, each with all its committables in order."""
         by_sink: dict[str, list[bytes]] = {}
         for committable in committables:
@@ -142,36 +180,3 @@ class CommitQueue:
             if committer is not None:
                 self._committers[uid] = committer
         return self._committers.get(uid)
-
-    def next_deadline_ms(self) -> float | None:
-        return min((t for t in (self._warn_at_ms, self._fail_at_ms) if t is not None), default=None)
-
-    def on_time(self, now_ms: float) -> None:
-        took = f"sink '{self.committing}' has not finished committing its output after"
-        if self._fail_at_ms is not None and self._fail_at_ms <= now_ms:
-            self._warn_at_ms = self._fail_at_ms = None
-            summary = (
-                f"{took} {(now_ms - self._started_ms) / 1000:.0f} s (execution.checkpointing.timeout). Find out what "
-                "it waits for, then resume the job from its directory: the commit is repeated"
-            )
-            self._failed(CommitFailed(summary, "", restartable=False))
-        elif self._warn_at_ms is not None and self._warn_at_ms <= now_ms:
-            self._warn_at_ms = None
-            self._warn(f"{took} {(now_ms - self._started_ms) / 1000:.0f} s; checkpoints go on meanwhile")
-
-    def _done(self, outcome: Any) -> None:
-        self._is_committing = False
-        self._warn_at_ms = self._fail_at_ms = self.committing = None
-        if isinstance(outcome, Exception):
-            outcome = CommitFailed(f"a commit failed: {outcome}", describe(outcome))
-        if outcome is None:
-            batch = self._batches.popleft()
-            batch.confirmed()
-            self._go_on()
-        else:
-            self._is_stuck = True
-            self._failed(outcome)
-        if not self._is_committing:
-            actions, self._when_settled = self._when_settled, []
-            for action in actions:
-                action()

@@ -19,13 +19,13 @@ from penstock.graph.pickling import dumps
 from penstock.jobmaster.checkpoints import Checkpoints
 from penstock.jobmaster.commits import CommitFailed, CommitQueue
 from penstock.jobmaster.drain import JobDrain
-from penstock.jobmaster.ending import Ending
+from penstock.jobmaster.ending import JobEnding
 from penstock.jobmaster.events import CancelRequested, CheckpointRequested, Event, LinkLost, MessageReceived
 from penstock.jobmaster.history import CheckpointHistory
 from penstock.jobmaster.identity import JobIdentity
 from penstock.jobmaster.outcome import JobOutcome
 from penstock.jobmaster.ports import BlockingWork, MasterPorts, RefreshingWork
-from penstock.jobmaster.preparation import Preparation
+from penstock.jobmaster.recovery import JobRecovery
 from penstock.jobmaster.reports import Reporter
 from penstock.jobmaster.restore import DAMAGE, RestorePoint, refusal
 from penstock.jobmaster.settings import JobSettings, restart_strategy
@@ -112,8 +112,8 @@ class JobMaster:
         self.checkpoints = Checkpoints(
             graph, identity, incarnation, self.coordinator, self.store, self.commits, self.history, self.clock, self
         )
-        self.preparation = Preparation(self)
-        self.ending = Ending(self)
+        self.recovery = JobRecovery(self)
+        self.ending = JobEnding(self)
         self._reporter = Reporter(graph, identity.job_id, self.lifecycle, self.history)
         self._configuration = configuration
         self._plan = self._planned()
@@ -295,7 +295,7 @@ class JobMaster:
                 case effects.CloseLink(process):
                     self._close(process)
                 case effects.Prepare():
-                    self.preparation.begin()
+                    self.recovery.begin()
                 case effects.Deploy(generation, members):
                     self._deploy(generation, members)
                 case effects.StartRestore(generation):
@@ -310,7 +310,7 @@ class JobMaster:
                     self._drain = None
                     self.checkpoints.carry_out(self.coordinator.on_stopped(detail=cause))
                 case effects.Restarting():
-                    self.preparation.supersede()
+                    self.recovery.supersede()
                     self._tell_restart(effect, now_ms)
                 case effects.SlotsGone(state, error):
                     self.ending.begin(state, error)

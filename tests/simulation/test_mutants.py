@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.jobmaster import assembly, checkpoints, preparation, sources, store
+from penstock.jobmaster import assembly, checkpoints, recovery, sources, store
 from penstock.protocol.channel import ends as channel
 from penstock.protocol.checkpoint import failure_manager
 from penstock.protocol.log import job_log
@@ -163,7 +163,7 @@ def commits_come_before_the_log_entry(patch: Patch) -> None:
 
 
 def recovery_commits_nothing(patch: Patch) -> None:
-    patch(preparation, "committables_of", lambda metadata: [])
+    patch(recovery, "committables_of", lambda metadata: [])
 
 
 def enumerators_are_snapshotted_too_early(patch: Patch) -> None:

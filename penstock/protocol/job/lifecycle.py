@@ -112,6 +112,11 @@ class Lifecycle:
         return self._is_finishing
 
     @property
+    def verdict(self) -> str:
+        """Return how the job ends (FINISHED, CANCELED, FAILED), once that is decided; "" before."""
+        return self._end[0]
+
+    @property
     def is_over(self) -> bool:
         return self.phase in (Phase.ENDING, Phase.ENDED)
 

@@ -1,0 +1,203 @@
+"""Decides when prepared output is committed: after the log entry, in the log's order, one batch at a time.
+
+A batch that failed stays at the head, rides along in the metadata of later checkpoints, and is tried again when the job
+restarts; nothing overtakes it. A commit that does not return is named after a while, and fails the job in the end:
+nobody can stop it, so it is not repeated by this driver.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum
+
+import msgspec
+
+from penstock.protocol.machine import Cell, Story, Table, Told
+from penstock.protocol.values.metadata import Committable
+
+WARN_AFTER_MS = 30_000.0
+
+
+class CommitState(Enum):
+    """What becomes of the batch at the head."""
+
+    IDLE = "idle"
+    COMMITTING = "committing"
+    STUCK = "stuck"
+
+
+_IDLE, _COMMITTING, _STUCK = CommitState
+
+TABLE: Table[CommitState] = Table(
+    "the order of commits",
+    {
+        "Added": {
+            _IDLE: Cell("confirm what has nothing to commit; commit the next", (_IDLE, _COMMITTING)),
+            _COMMITTING: Cell("queue", (_COMMITTING,)),
+            _STUCK: Cell("queue", (_STUCK,)),
+        },
+        "Retried": {
+            _IDLE: Cell("ignore", (_IDLE,)),
+            _COMMITTING: Cell("ignore", (_COMMITTING,)),
+            _STUCK: Cell("commit the head again", (_COMMITTING,)),
+        },
+        "Committed": {
+            _COMMITTING: Cell("confirm; commit the next, or say that all is settled", (_IDLE, _COMMITTING)),
+        },
+        "Refused": {
+            _COMMITTING: Cell("tell the failure, say that all is settled", (_STUCK,)),
+        },
+        "TimePassed": {
+            _IDLE: Cell("ignore", (_IDLE,)),
+            _COMMITTING: Cell("warn after 30 s, fail after the checkpoint timeout", (_COMMITTING,)),
+            _STUCK: Cell("ignore", (_STUCK,)),
+        },
+    },
+)  # fmt: skip
+
+
+# ---- events ---------------------------------------------------------------------------------------------------------
+
+
+class Added(msgspec.Struct, frozen=True):
+    """A checkpoint is in the log. `batch` numbers what it has prepared."""
+
+    batch: int
+    committables: tuple[Committable, ...]
+
+
+class Retried(msgspec.Struct, frozen=True):
+    """The job restarts, or a pause is over."""
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """Every sink has committed what it was given."""
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """A sink could not commit."""
+
+
+class TimePassed(msgspec.Struct, frozen=True):
+    """The machine's deadline may be over."""
+
+
+# ---- effects --------------------------------------------------------------------------------------------------------
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """Give these to their sinks; answer with `Committed` or `Refused`."""
+
+    committables: tuple[Committable, ...]
+
+
+class Confirm(msgspec.Struct, frozen=True):
+    """This batch and all before it are committed."""
+
+    batch: int
+
+
+class TellRefusal(msgspec.Struct, frozen=True):
+    """The attempt that was answered with `Refused` is over: the job fails over, or pauses at its end."""
+
+
+class WarnOfDelay(msgspec.Struct, frozen=True):
+    waited_ms: float
+
+
+class FailForDelay(msgspec.Struct, frozen=True):
+    waited_ms: float
+
+
+class Settle(msgspec.Struct, frozen=True):
+    """Nothing is being committed now: all is confirmed, or an attempt has failed."""
+
+
+Event = Added | Retried | Committed | Refused | TimePassed
+Effect = Commit | Confirm | TellRefusal | WarnOfDelay | FailForDelay | Settle
+
+
+@dataclass(frozen=True)
+class _Batch:
+    number: int
+    committables: tuple[Committable, ...]
+
+
+class CommitOrder:
+    """`timeout_ms`: how long one commit may take."""
+
+    def __init__(self, timeout_ms: float) -> None:
+        self._timeout_ms = timeout_ms
+        self._batches: deque[_Batch] = deque()
+        self._started_ms = 0.0
+        self._warn_at_ms: float | None = None
+        self._fail_at_ms: float | None = None
+        self.state = CommitState.IDLE
+        self.story = Story()
+
+    @property
+    def unconfirmed(self) -> list[Committable]:
+        """Return what is still to be committed, in order."""
+        return [committable for batch in self._batches for committable in batch.committables]
+
+    def next_deadline_ms(self) -> float | None:
+        """Return when `TimePassed` is due, at the latest; None: never."""
+        return min((t for t in (self._warn_at_ms, self._fail_at_ms) if t is not None), default=None)
+
+    def handle(self, event: Event, now_ms: float) -> list[Effect]:
+        """Return what is to be done, in order."""
+        before, name = self.state, type(event).__name__
+        TABLE.check(before, name)
+        effects = self._decide(event, now_ms)
+        TABLE.follow(before, name, self.state)
+        if effects or before is not self.state:
+            did = tuple(type(effect).__name__ for effect in effects)
+            self.story.add(Told(now_ms, "the JobMaster", name, before.value, self.state.value, did))
+        return effects
+
+    def _decide(self, event: Event, now_ms: float) -> list[Effect]:
+        match event:
+            case Added(batch, committables):
+                self._batches.append(_Batch(batch, committables))
+                return self._go_on(now_ms) if self.state is CommitState.IDLE else []
+            case Retried():
+                if self.state is not CommitState.STUCK:
+                    return []
+                self.state = CommitState.IDLE
+                return self._go_on(now_ms)
+            case Committed():
+                self._rest(CommitState.IDLE)
+                confirmed: list[Effect] = [Confirm(self._batches.popleft().number)]
+                confirmed += self._go_on(now_ms)
+                return confirmed if self.state is CommitState.COMMITTING else [*confirmed, Settle()]
+            case Refused():
+                self._rest(CommitState.STUCK)
+                return [TellRefusal(), Settle()]
+            case TimePassed():
+                return self._look_at_the_clock(now_ms)
+
+    def _go_on(self, now_ms: float) -> list[Effect]:
+        effects: list[Effect] = []
+        while self._batches and not self._batches[0].committables:
+            effects.append(Confirm(self._batches.popleft().number))
+        if self._batches:
+            self.state = CommitState.COMMITTING
+            self._started_ms = now_ms
+            self._warn_at_ms, self._fail_at_ms = now_ms + WARN_AFTER_MS, now_ms + self._timeout_ms
+            effects.append(Commit(self._batches[0].committables))
+        return effects
+
+    def _rest(self, state: CommitState) -> None:
+        self.state = state
+        self._warn_at_ms = self._fail_at_ms = None
+
+    def _look_at_the_clock(self, now_ms: float) -> list[Effect]:
+        waited_ms = now_ms - self._started_ms
+        if self._fail_at_ms is not None and self._fail_at_ms <= now_ms:
+            self._warn_at_ms = self._fail_at_ms = None
+            return [FailForDelay(waited_ms)]
+        if self._warn_at_ms is not None and self._warn_at_ms <= now_ms:
+            self._warn_at_ms = None
+            return [WarnOfDelay(waited_ms)]
+        return []

@@ -1,0 +1,320 @@
+"""Decides how a job ends once its slots are gone: publications and commits come to rest, then the log is ended.
+
+Nothing is deleted before a log entry has proved that the job is still ours. Everything is kept where the job never ran
+in this driver, where it was given up because of its storage, and where output is still waiting to be committed. The
+log itself always stays: it keeps the id of an ended job from being used again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+import msgspec
+
+from penstock.protocol.machine import Cell, Story, Table, Told
+
+FINAL_COMMIT_ATTEMPTS_MAX = 5
+FINAL_COMMIT_PAUSE_MS = 1000.0
+STORAGE_TIMEOUT_MS = 30_000.0
+
+
+class EndingState(Enum):
+    """How far the end has come."""
+
+    RUNNING = "running"
+    PUBLISHING = "publishing"
+    COMMITTING = "committing"
+    CHECKING = "checking the log"
+    LOGGING = "ending the log"
+    SWEEPING = "sweeping"
+    LOOKING = "looking for the newest checkpoint"
+    ENDED = "ended"
+
+
+_RUNNING, _PUBLISHING, _COMMITTING, _CHECKING, _LOGGING, _SWEEPING, _LOOKING, _ENDED = EndingState
+_DONE = (_LOOKING, _ENDED)
+_LATE: Cell[EndingState] = Cell("ignore: given up", (_ENDED,))
+
+TABLE: Table[EndingState] = Table(
+    "the end of the job",
+    {
+        "SlotsGone": {_RUNNING: Cell("let go of slots; wait for publications", (_PUBLISHING,)), _ENDED: _LATE},
+        "NothingPublishing": {_PUBLISHING: Cell("wait for commits", (_COMMITTING,)), _ENDED: _LATE},
+        "CommitsSettled": {
+            _COMMITTING: Cell(
+                "not ours: keep nothing; never ran: check that it is ours; else end the log",
+                (_CHECKING, _LOGGING, *_DONE),
+            ),
+            _ENDED: _LATE,
+        },
+        "LogChecked": {_CHECKING: Cell("look for the newest checkpoint", _DONE), _ENDED: _LATE},
+        "LogEnded": {_LOGGING: Cell("ours: delete and sweep; lost: warn", (_SWEEPING, *_DONE)), _ENDED: _LATE},
+        "Swept": {_SWEEPING: Cell("look for the newest checkpoint", _DONE), _ENDED: _LATE},
+        "NewestLookedFor": {_LOOKING: Cell("finish", (_ENDED,)), _ENDED: _LATE},
+        "FinalCommitRefused": {
+            _RUNNING: Cell("pause and try again; after five attempts: give up", (_RUNNING,)),
+            _ENDED: _LATE,
+        },
+        "TimePassed": {
+            **{
+                state: Cell("after 30 s without an answer: keep everything and finish", (state, _ENDED))
+                for state in EndingState
+                if state not in (_RUNNING, _ENDED)
+            },
+            _RUNNING: Cell("try the final commits again", (_RUNNING,)),
+            _ENDED: _LATE,
+        },
+    },
+)  # fmt: skip
+
+
+# ---- events ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """`owns_log`: this driver has fenced the log, and has not lost it. `keeps_everything`: the job was given up because
+    of its storage. `has_run`: in this driver, or nothing was left to run. `keeps_checkpoints`: what the user chose for
+    this state, or output waits to be committed. `has_retained`: a checkpoint is kept in the job's directory."""
+
+    owns_log: bool
+    keeps_everything: bool
+    has_run: bool
+    keeps_checkpoints: bool
+    has_retained: Callable[[], bool]
+
+
+class SlotsGone(msgspec.Struct, frozen=True):
+    """Every slot has left, or was given up."""
+
+    state: str
+    error: str | None
+
+
+class NothingPublishing(msgspec.Struct, frozen=True):
+    """The conversations with the log are idle."""
+
+
+class CommitsSettled(msgspec.Struct, frozen=True):
+    """All is committed, or an attempt has failed."""
+
+    holdings: Holdings
+
+
+class LogChecked(msgspec.Struct, frozen=True):
+    """`lost`: what the log says where another driver owns the job now."""
+
+    lost: str | None
+
+
+class LogEnded(msgspec.Struct, frozen=True):
+    """`lost`: why the log could not be ended."""
+
+    lost: str | None
+
+
+class Swept(msgspec.Struct, frozen=True):
+    """What is not needed has been deleted."""
+
+
+class NewestLookedFor(msgspec.Struct, frozen=True):
+    """`is_gone`: the newest checkpoint is not there any more."""
+
+    is_gone: bool
+
+
+class FinalCommitRefused(msgspec.Struct, frozen=True):
+    """The last commits, which need no slot any more, have failed once more."""
+
+    may_retry: bool
+
+
+class TimePassed(msgspec.Struct, frozen=True):
+    """The machine's deadline may be over."""
+
+
+# ---- effects --------------------------------------------------------------------------------------------------------
+
+
+class LetGoOfSlots(msgspec.Struct, frozen=True):
+    """Cancel what Spark still runs, and close all links."""
+
+
+class AwaitPublications(msgspec.Struct, frozen=True):
+    """Answer with `NothingPublishing`."""
+
+
+class AwaitCommits(msgspec.Struct, frozen=True):
+    """Answer with `CommitsSettled`."""
+
+
+class CheckLog(msgspec.Struct, frozen=True):
+    """Ask the log whether the job is still ours; answer with `LogChecked`."""
+
+
+class EndLog(msgspec.Struct, frozen=True):
+    """Append the job's end; answer with `LogEnded`."""
+
+    state: str
+    keeps_checkpoints: bool
+
+
+class DeleteAndSweep(msgspec.Struct, frozen=True):
+    """Delete what the end of the log allows to; answer with `Swept`."""
+
+
+class LookForNewest(msgspec.Struct, frozen=True):
+    """Answer with `NewestLookedFor`, before anybody is advised to resume from it."""
+
+
+class RetryFinalCommits(msgspec.Struct, frozen=True):
+    """Try the head of the commits again."""
+
+
+class WarnOfRefusal(msgspec.Struct, frozen=True):
+    """The final commits are tried again after a pause."""
+
+
+class GiveUpFinalCommits(msgspec.Struct, frozen=True):
+    """Fail the job for good: its output waits for a later driver."""
+
+    attempts: int
+
+
+class WarnOfLoss(msgspec.Struct, frozen=True):
+    """Another driver owns the job."""
+
+    detail: str
+
+
+class WarnOfSilence(msgspec.Struct, frozen=True):
+    """The storage, or a committer, did not answer within `STORAGE_TIMEOUT_MS`: everything was kept."""
+
+
+class Finish(msgspec.Struct, frozen=True):
+    """The job is over. `is_resumable`: a checkpoint is retained in the job's directory."""
+
+    state: str
+    error: str | None
+    is_resumable: bool
+
+
+Event = (
+    SlotsGone | NothingPublishing | CommitsSettled | LogChecked | LogEnded | Swept | NewestLookedFor
+    | FinalCommitRefused | TimePassed
+)  # fmt: skip
+Effect = (
+    LetGoOfSlots | AwaitPublications | AwaitCommits | CheckLog | EndLog | DeleteAndSweep | LookForNewest
+    | RetryFinalCommits | WarnOfRefusal | GiveUpFinalCommits | WarnOfLoss | WarnOfSilence | Finish
+)  # fmt: skip
+
+
+class Ending:
+    """The end of one job in one driver."""
+
+    def __init__(self) -> None:
+        self.state = EndingState.RUNNING
+        self.story = Story()
+        self._verdict: tuple[str, str | None] = ("", None)
+        self._keeps = False
+        self._holdings: Holdings | None = None
+        self._commit_failures = 0
+        self._give_up_at_ms: float | None = None
+        self._retry_commit_at_ms: float | None = None
+
+    def next_deadline_ms(self) -> float | None:
+        """Return when `TimePassed` is due, at the latest; None: never."""
+        return min((t for t in (self._give_up_at_ms, self._retry_commit_at_ms) if t is not None), default=None)
+
+    def handle(self, event: Event, now_ms: float) -> list[Effect]:
+        """Return what is to be done, in order."""
+        before, name = self.state, type(event).__name__
+        TABLE.check(before, name)
+        effects = [] if before is EndingState.ENDED else self._decide(event, now_ms)
+        TABLE.follow(before, name, self.state)
+        if effects or before is not self.state:
+            did = tuple(type(effect).__name__ for effect in effects)
+            self.story.add(Told(now_ms, "the JobMaster", name, before.value, self.state.value, did))
+        return effects
+
+    def _decide(self, event: Event, now_ms: float) -> list[Effect]:
+        match event:
+            case SlotsGone(state, error):
+                self._verdict = (state, error)
+                self._give_up_at_ms = now_ms + STORAGE_TIMEOUT_MS
+                self.state = EndingState.PUBLISHING
+                return [LetGoOfSlots(), AwaitPublications()]
+            case NothingPublishing():
+                self.state = EndingState.COMMITTING
+                return [AwaitCommits()]
+            case CommitsSettled(holdings):
+                return self._end_log(holdings)
+            case LogChecked(lost):
+                return self._checked(lost)
+            case LogEnded(None):
+                self.state = EndingState.SWEEPING
+                return [DeleteAndSweep()]
+            case LogEnded(lost):
+                self._keeps = False
+                return [WarnOfLoss(lost or ""), *self._look()]
+            case Swept():
+                return self._look()
+            case NewestLookedFor(is_gone):
+                return self._finish(is_resumable=not is_gone)
+            case FinalCommitRefused(may_retry):
+                return self._refused(may_retry, now_ms)
+            case TimePassed():
+                return self._look_at_the_clock(now_ms)
+
+    def _end_log(self, holdings: Holdings) -> list[Effect]:
+        self._holdings = holdings
+        if not holdings.owns_log:
+            return self._finish(is_resumable=False)
+        if holdings.keeps_everything or not holdings.has_run:
+            self._keeps = True
+            self.state = EndingState.CHECKING
+            return [CheckLog()]
+        self._keeps = holdings.keeps_checkpoints
+        self.state = EndingState.LOGGING
+        return [EndLog(self._verdict[0], self._keeps)]
+
+    def _checked(self, lost: str | None) -> list[Effect]:
+        """A driver that was fenced while it failed says that: what it misses may be what its successor has deleted."""
+        state, error = self._verdict
+        if lost is not None:
+            self._verdict = (state, lost if error is not None else None)
+        return self._look()
+
+    def _look(self) -> list[Effect]:
+        if not self._keeps or not self._has_retained:
+            return self._finish(is_resumable=False)
+        self.state = EndingState.LOOKING
+        return [LookForNewest()]
+
+    @property
+    def _has_retained(self) -> bool:
+        return self._holdings is not None and self._holdings.has_retained()
+
+    def _refused(self, may_retry: bool, now_ms: float) -> list[Effect]:
+        self._commit_failures += 1
+        if may_retry and self._commit_failures < FINAL_COMMIT_ATTEMPTS_MAX:
+            self._retry_commit_at_ms = now_ms + FINAL_COMMIT_PAUSE_MS
+            return [WarnOfRefusal()]
+        return [GiveUpFinalCommits(self._commit_failures)]
+
+    def _look_at_the_clock(self, now_ms: float) -> list[Effect]:
+        effects: list[Effect] = []
+        if self._retry_commit_at_ms is not None and self._retry_commit_at_ms <= now_ms:
+            self._retry_commit_at_ms = None
+            effects.append(RetryFinalCommits())
+        if self._give_up_at_ms is not None and self._give_up_at_ms <= now_ms:
+            effects += [WarnOfSilence(), *self._finish(is_resumable=True)]
+        return effects
+
+    def _finish(self, is_resumable: bool) -> list[Effect]:
+        self.state = EndingState.ENDED
+        self._give_up_at_ms = self._retry_commit_at_ms = None
+        state, error = self._verdict
+        return [Finish(state, error, is_resumable)]

@@ -1,0 +1,341 @@
+"""Decides what the next generation is restored from, before it may be deployed.
+
+The first time in a driver: open the store, take over the log, choose the checkpoint (the job's own newest; else the
+one that it was told to start from; else none), check that it fits the program. After a failure: wait until no
+checkpoint is being published, and take the newest. Both times the files must be there.
+
+A restart without any checkpoint starts from scratch. A job whose newest checkpoint is its final one needs no slot any
+more: what may be missing is the commit.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+from penstock.protocol.machine import Cell, Story, Table, Told
+
+
+class RecoveryState(Enum):
+    """What is being found out."""
+
+    FRESH = "fresh"
+    OPENING = "opening the store"
+    TAKING_OVER = "taking over the log"
+    READING = "reading the start"
+    FITTING = "fitting"
+    WAITING = "waiting for publications"
+    CHECKING = "checking the files"
+    RESTING = "resting"
+
+
+class Files(Enum):
+    """What the files of the newest checkpoint are found to be."""
+
+    COMPLETE = "complete"
+    DAMAGED = "damaged"
+    REMOVED = "removed"
+    UNREACHABLE = "unreachable"
+
+
+_FRESH, _OPENING, _TAKING, _READING, _FITTING, _WAITING, _CHECKING, _RESTING = RecoveryState
+
+TABLE: Table[RecoveryState] = Table(
+    "the recovery",
+    {
+        "Begun": {
+            _FRESH: Cell(
+                "open the store; without checkpoints: read the start, or be prepared",
+                (_OPENING, _READING, _RESTING),
+            ),
+            **{state: Cell("go on", (state,)) for state in (_OPENING, _TAKING, _READING, _FITTING)},
+            _WAITING: Cell("wait anew", (_WAITING,)),
+            _CHECKING: Cell("wait for publications", (_WAITING,)),
+            _RESTING: Cell("wait for publications", (_WAITING,)),
+        },
+        "Superseded": {state: Cell("ignore the answers to come", (state,)) for state in RecoveryState},
+        "Refused": {
+            _OPENING: Cell("abandon", (_RESTING,)),
+            _TAKING: Cell("abandon", (_RESTING,)),
+            _READING: Cell("abandon", (_RESTING,)),
+            _FITTING: Cell("abandon", (_RESTING,)),
+        },
+        "StoreOpened": {_OPENING: Cell("take over the log", (_TAKING,))},
+        "LogTaken": {
+            _TAKING: Cell(
+                "own checkpoint: fit it; ended: abandon; another job's: read it; none: be prepared",
+                (_FITTING, _READING, _RESTING),
+            ),
+        },
+        "StartRead": {_READING: Cell("fit it", (_FITTING,))},
+        "Fitted": {
+            _FITTING: Cell(
+                "queue its commits; own final: finish with them; own: check its files; else be prepared",
+                (_CHECKING, _RESTING),
+            ),
+        },
+        "PublicationsIdle": {
+            _WAITING: Cell("retry commits, check the files", (_CHECKING, _RESTING, _WAITING)),
+            **{state: Cell("ignore: superseded", (state,)) for state in RecoveryState if state is not _WAITING},
+        },
+        "FilesChecked": {
+            _CHECKING: Cell(
+                "complete: be prepared; unreachable: fail; damaged, removed: abandon", (_RESTING, _CHECKING)
+            ),
+            **{state: Cell("ignore: superseded", (state,)) for state in RecoveryState if state is not _CHECKING},
+        },
+    },
+)  # fmt: skip
+
+
+# ---- events ---------------------------------------------------------------------------------------------------------
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """The lifecycle wants to know. `has_store`: the job takes checkpoints. `start`: the checkpoint that the user told
+    it to start from."""
+
+    has_store: bool
+    start: str | None
+
+
+class Superseded(msgspec.Struct, frozen=True):
+    """The job failed meanwhile, and will ask again."""
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """It cannot be, and no restart mends it. `lost_log`: because another driver owns the job."""
+
+    error: str
+    lost_log: bool = False
+
+
+class StoreOpened(msgspec.Struct, frozen=True):
+    """The job's directory is there, and can be written."""
+
+
+class LogTaken(msgspec.Struct, frozen=True):
+    """The log is ours. `has_checkpoint`: its newest one. `ended`: how the job ended before; `had_checkpoints`: some
+    that are gone. `restored_from`: where the job had started from, and has not got further."""
+
+    has_checkpoint: bool
+    ended: str | None = None
+    had_checkpoints: bool = False
+    restored_from: str | None = None
+
+
+class StartRead(msgspec.Struct, frozen=True):
+    """The checkpoint to start from is complete. `warning`: what the user should know of it."""
+
+    warning: str | None
+
+
+class Fitted(msgspec.Struct, frozen=True):
+    """The checkpoint fits the program. `is_own`: it is this job's, not one that it starts from. `holds_files`: its
+    files lie in the job's own directory."""
+
+    is_final: bool
+    is_own: bool
+    holds_files: bool
+
+
+class PublicationsIdle(msgspec.Struct, frozen=True):
+    """`needs_slots` False: the job is over, or finishing. `holds_files`: what it restores lies in its own directory."""
+
+    attempt: int
+    needs_slots: bool
+    holds_files: bool
+
+
+class FilesChecked(msgspec.Struct, frozen=True):
+    attempt: int
+    files: Files
+    detail: str = ""
+    is_over: bool = False
+
+
+# ---- effects --------------------------------------------------------------------------------------------------------
+
+
+class OpenDirectory(msgspec.Struct, frozen=True):
+    """Answer with `StoreOpened` or `Refused`."""
+
+
+class TakeOverLog(msgspec.Struct, frozen=True):
+    """Answer with `LogTaken` or `Refused`."""
+
+
+class ReadStart(msgspec.Struct, frozen=True):
+    """Read another job's checkpoint; answer with `StartRead` or `Refused`."""
+
+    path: str
+
+
+class FitCheckpoint(msgspec.Struct, frozen=True):
+    """Check the checkpoint that was found against the program; answer with `Fitted` or `Refused`."""
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """The checkpoint that was read is this job's own from now on, if the user has said so."""
+
+
+class Warn(msgspec.Struct, frozen=True):
+    text: str
+
+
+class QueueCommits(msgspec.Struct, frozen=True):
+    """Commit what the checkpoint had prepared. `is_last`: then the job has finished, without a slot."""
+
+    is_last: bool
+
+
+class AwaitPublications(msgspec.Struct, frozen=True):
+    """Answer with `PublicationsIdle`."""
+
+    attempt: int
+
+
+class RetryCommits(msgspec.Struct, frozen=True):
+    """Try what has failed to commit again."""
+
+
+class CheckFiles(msgspec.Struct, frozen=True):
+    """See whether all files of the checkpoint are there; answer with `FilesChecked`."""
+
+    attempt: int
+
+
+class LoseLog(msgspec.Struct, frozen=True):
+    """Another driver owns the job: delete nothing from now on."""
+
+
+class KeepEverything(msgspec.Struct, frozen=True):
+    """`keeps`: whether nothing of the job's directory may be deleted, because it could not be looked at."""
+
+    keeps: bool
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """The lifecycle may deploy."""
+
+
+class Fail(msgspec.Struct, frozen=True):
+    """The job fails over: the next attempt may do better."""
+
+    cause: str
+
+
+class Abandon(msgspec.Struct, frozen=True):
+    """The job fails for good."""
+
+    error: str
+
+
+class AbandonEnded(msgspec.Struct, frozen=True):
+    """The job had ended before: there is nothing to resume."""
+
+    state: str
+
+
+Event = (
+    Begun | Superseded | Refused | StoreOpened | LogTaken | StartRead | Fitted | PublicationsIdle | FilesChecked
+)  # fmt: skip
+Effect = (
+    OpenDirectory | TakeOverLog | ReadStart | FitCheckpoint | Claim | Warn | QueueCommits | AwaitPublications
+    | RetryCommits | CheckFiles | LoseLog | KeepEverything | Prepared | Fail | Abandon | AbandonEnded
+)  # fmt: skip
+
+
+class Recovery:
+    """The recoveries of one job in one driver, one after the other."""
+
+    def __init__(self) -> None:
+        self.state = RecoveryState.FRESH
+        self.story = Story()
+        self._attempt = 0
+
+    def handle(self, event: Event, now_ms: float) -> list[Effect]:
+        """Return what is to be done, in order."""
+        before, name = self.state, type(event).__name__
+        TABLE.check(before, name)
+        effects = self._decide(event)
+        TABLE.follow(before, name, self.state)
+        did = tuple(type(effect).__name__ for effect in effects)
+        self.story.add(Told(now_ms, "the JobMaster", name, before.value, self.state.value, did))
+        return effects
+
+    def _decide(self, event: Event) -> list[Effect]:
+        match event:
+            case Begun(has_store, start):
+                return self._begin(has_store, start)
+            case Superseded():
+                self._attempt += 1
+                return []
+            case Refused(error, lost_log):
+                self.state = RecoveryState.RESTING
+                return [*([LoseLog()] if lost_log else []), Abandon(error)]
+            case StoreOpened():
+                self.state = RecoveryState.TAKING_OVER
+                return [TakeOverLog()]
+            case LogTaken():
+                return self._found(event)
+            case StartRead(warning):
+                self.state = RecoveryState.FITTING
+                return [*([] if warning is None else [Warn(warning)]), Claim(), FitCheckpoint()]
+            case Fitted(is_final, is_own, holds_files):
+                if is_final and is_own:
+                    self.state = RecoveryState.RESTING
+                    return [QueueCommits(is_last=True)]
+                return [QueueCommits(is_last=False), *self._look_at_files(holds_files)]
+            case PublicationsIdle(attempt, needs_slots, holds_files):
+                if attempt != self._attempt or self.state is not RecoveryState.WAITING:
+                    return []
+                if not needs_slots:
+                    self.state = RecoveryState.RESTING
+                    return []
+                return [RetryCommits(), *self._look_at_files(holds_files)]
+            case FilesChecked():
+                return self._checked(event)
+
+    def _begin(self, has_store: bool, start: str | None) -> list[Effect]:
+        self._attempt += 1
+        match self.state:
+            case RecoveryState.FRESH if has_store:
+                self.state = RecoveryState.OPENING
+                return [OpenDirectory()]
+            case RecoveryState.FRESH:
+                return self._start_from(start)
+            case RecoveryState.WAITING | RecoveryState.CHECKING | RecoveryState.RESTING:
+                self.state = RecoveryState.WAITING
+                return [AwaitPublications(self._attempt)]
+        return []
+
+    def _start_from(self, start: str | None) -> list[Effect]:
+        self.state = RecoveryState.RESTING if start is None else RecoveryState.READING
+        return [Prepared()] if start is None else [ReadStart(start)]
+
+    def _found(self, taken: LogTaken) -> list[Effect]:
+        if taken.has_checkpoint:
+            self.state = RecoveryState.FITTING
+            return [FitCheckpoint()]
+        if taken.ended is not None and (taken.ended == "FINISHED" or taken.had_checkpoints):
+            self.state = RecoveryState.RESTING
+            return [AbandonEnded(taken.ended)]
+        return self._start_from(taken.restored_from)
+
+    def _look_at_files(self, holds_files: bool) -> list[Effect]:
+        self.state = RecoveryState.CHECKING if holds_files else RecoveryState.RESTING
+        return [CheckFiles(self._attempt)] if holds_files else [Prepared()]
+
+    def _checked(self, checked: FilesChecked) -> list[Effect]:
+        if checked.attempt != self._attempt or checked.is_over or self.state is not RecoveryState.CHECKING:
+            return []
+        self.state = RecoveryState.RESTING
+        keeps = KeepEverything(checked.files in (Files.REMOVED, Files.UNREACHABLE))
+        match checked.files:
+            case Files.COMPLETE:
+                return [keeps, Prepared()]
+            case Files.UNREACHABLE:
+                return [keeps, Fail(f"what the job restarts from cannot be looked at: {checked.detail}")]
+        return [keeps, Abandon(checked.detail)]

@@ -1,0 +1,247 @@
+"""The machines of a job's recovery, commits and end, event by event; and every table, as the document shows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.protocol.job import commit_order, ending, recovery
+from penstock.protocol.job.commit_order import CommitOrder, CommitState
+from penstock.protocol.job.ending import Ending, EndingState, Holdings
+from penstock.protocol.job.recovery import Files, Recovery, RecoveryState
+from penstock.protocol.machine import IllegalEvent, Table
+from penstock.protocol.subtask import barrier_handler
+from penstock.protocol.values.metadata import Committable
+
+ROOT = Path(__file__).resolve().parents[3]
+A, B = Committable("sink", b"a"), Committable("sink", b"b")
+
+
+def names(effects: list[Any]) -> list[str]:
+    return [type(effect).__name__ for effect in effects]
+
+
+# ---- tables ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("table", [barrier_handler.TABLE, recovery.TABLE, commit_order.TABLE, ending.TABLE])
+def test_the_document_shows_the_tables_of_the_code(table: Table[Any]) -> None:
+    protocol = (ROOT / "PROTOCOL.md").read_text(encoding="utf-8")
+    assert table.markdown() in protocol, f"put this into PROTOCOL.md:\n\n{table.markdown()}"
+
+
+# ---- commits --------------------------------------------------------------------------------------------------------
+
+
+def test_commits_go_one_after_the_other_in_the_order_of_the_log() -> None:
+    order = CommitOrder(60_000.0)
+    assert order.handle(commit_order.Added(0, ()), 0.0) == [commit_order.Confirm(0)], "nothing to commit"
+    assert order.handle(commit_order.Added(1, (A,)), 0.0) == [commit_order.Commit((A,))]
+    assert order.handle(commit_order.Added(2, ()), 0.0) == []
+    assert order.handle(commit_order.Added(3, (B,)), 0.0) == []
+    assert order.unconfirmed == [A, B]
+    assert order.handle(commit_order.Committed(), 0.0) == [
+        commit_order.Confirm(1), commit_order.Confirm(2), commit_order.Commit((B,)),
+    ]  # fmt: skip
+    assert order.handle(commit_order.Committed(), 0.0) == [commit_order.Confirm(3), commit_order.Settle()]
+    assert order.unconfirmed == [] and order.next_deadline_ms() is None
+
+
+def test_a_refused_commit_stays_at_the_head_until_it_is_retried() -> None:
+    order = CommitOrder(60_000.0)
+    order.handle(commit_order.Added(1, (A,)), 0.0)
+    assert names(order.handle(commit_order.Refused(), 0.0)) == ["TellRefusal", "Settle"]
+    assert order.handle(commit_order.Added(2, (B,)), 0.0) == [], "nothing overtakes it"
+    assert order.handle(commit_order.Retried(), 0.0) == [commit_order.Commit((A,))]
+    assert order.handle(commit_order.Retried(), 0.0) == [], "it is under way"
+
+
+def test_a_commit_that_does_not_return_is_told_of_once_and_fails_once() -> None:
+    order = CommitOrder(60_000.0)
+    order.handle(commit_order.Added(1, (A,)), 1_000.0)
+    assert order.next_deadline_ms() == 31_000.0
+    assert order.handle(commit_order.TimePassed(), 31_000.0) == [commit_order.WarnOfDelay(30_000.0)]
+    assert order.handle(commit_order.TimePassed(), 60_000.0) == []
+    assert order.handle(commit_order.TimePassed(), 61_000.0) == [commit_order.FailForDelay(60_000.0)]
+    assert order.next_deadline_ms() is None and order.state is CommitState.COMMITTING
+
+
+def test_an_answer_that_nobody_waits_for_is_illegal() -> None:
+    with pytest.raises(IllegalEvent, match="the order of commits is idle, and the event 'Committed'"):
+        CommitOrder(60_000.0).handle(commit_order.Committed(), 0.0)
+
+
+# ---- the end --------------------------------------------------------------------------------------------------------
+
+
+def holdings(**changed: Any) -> Holdings:
+    facts: dict[str, Any] = {
+        "owns_log": True, "keeps_everything": False, "has_run": True, "keeps_checkpoints": True,
+        "has_retained": lambda: True,
+    }  # fmt: skip
+    return Holdings(**(facts | changed))
+
+
+def ended(settled: Holdings, state: str = "CANCELED") -> Ending:
+    machine = Ending()
+    assert names(machine.handle(ending.SlotsGone(state, None), 0.0)) == ["LetGoOfSlots", "AwaitPublications"]
+    assert names(machine.handle(ending.NothingPublishing(), 0.0)) == ["AwaitCommits"]
+    machine.handle(ending.CommitsSettled(settled), 0.0)
+    return machine
+
+
+def test_the_log_is_ended_then_what_is_not_kept_is_deleted_then_the_newest_is_looked_for() -> None:
+    machine = ended(holdings())
+    assert machine.state is EndingState.LOGGING
+    assert names(machine.handle(ending.LogEnded(None), 0.0)) == ["DeleteAndSweep"]
+    assert names(machine.handle(ending.Swept(), 0.0)) == ["LookForNewest"]
+    assert machine.handle(ending.NewestLookedFor(is_gone=False), 0.0) == [ending.Finish("CANCELED", None, True)]
+
+
+@pytest.mark.parametrize("why", [{"keeps_everything": True}, {"has_run": False}])
+def test_a_job_that_keeps_everything_writes_nothing_and_asks_whose_the_log_is(why: dict[str, bool]) -> None:
+    machine = ended(holdings(**why))
+    assert machine.state is EndingState.CHECKING
+    assert names(machine.handle(ending.LogChecked(None), 0.0)) == ["LookForNewest"]
+
+
+def test_a_driver_that_was_fenced_while_it_failed_says_that() -> None:
+    machine = Ending()
+    machine.handle(ending.SlotsGone("FAILED", "chk-3 is missing"), 0.0)
+    machine.handle(ending.NothingPublishing(), 0.0)
+    machine.handle(ending.CommitsSettled(holdings(keeps_everything=True, has_retained=lambda: False)), 0.0)
+    assert machine.handle(ending.LogChecked("taken over by d2"), 0.0) == [
+        ending.Finish("FAILED", "taken over by d2", False)
+    ]
+
+
+def test_a_driver_without_the_log_keeps_and_advises_nothing() -> None:
+    assert ended(holdings(owns_log=False)).state is EndingState.ENDED
+
+
+def test_an_end_that_another_driver_forestalled_deletes_nothing() -> None:
+    machine = ended(holdings())
+    assert names(machine.handle(ending.LogEnded("taken over by d2"), 0.0)) == ["WarnOfLoss", "Finish"]
+
+
+def test_a_storage_that_does_not_answer_ends_the_wait_and_what_comes_later_is_ignored() -> None:
+    machine = ended(holdings())
+    assert machine.next_deadline_ms() == ending.STORAGE_TIMEOUT_MS
+    assert names(machine.handle(ending.TimePassed(), ending.STORAGE_TIMEOUT_MS)) == ["WarnOfSilence", "Finish"]
+    assert machine.handle(ending.LogEnded(None), 0.0) == []
+
+
+def test_final_commits_are_tried_five_times_with_a_pause() -> None:
+    machine = Ending()
+    for attempt in range(1, ending.FINAL_COMMIT_ATTEMPTS_MAX):
+        assert names(machine.handle(ending.FinalCommitRefused(True), attempt * 10_000.0)) == ["WarnOfRefusal"]
+        at_ms = machine.next_deadline_ms()
+        assert at_ms == attempt * 10_000.0 + ending.FINAL_COMMIT_PAUSE_MS
+        assert names(machine.handle(ending.TimePassed(), at_ms)) == ["RetryFinalCommits"]
+    assert machine.handle(ending.FinalCommitRefused(True), 0.0) == [ending.GiveUpFinalCommits(5)]
+    assert Ending().handle(ending.FinalCommitRefused(False), 0.0) == [ending.GiveUpFinalCommits(1)]
+
+
+# ---- recovery -------------------------------------------------------------------------------------------------------
+
+
+def resting() -> Recovery:
+    machine = Recovery()
+    machine.handle(recovery.Begun(True, None), 0.0)
+    machine.handle(recovery.StoreOpened(), 0.0)
+    assert machine.handle(recovery.LogTaken(False), 0.0) == [recovery.Prepared()]
+    return machine
+
+
+def test_the_first_time_the_jobs_own_checkpoint_goes_before_the_start() -> None:
+    machine = Recovery()
+    assert machine.handle(recovery.Begun(True, "/other/chk-3"), 0.0) == [recovery.OpenDirectory()]
+    assert machine.handle(recovery.StoreOpened(), 0.0) == [recovery.TakeOverLog()]
+    assert machine.handle(recovery.LogTaken(True, restored_from="/other/chk-3"), 0.0) == [recovery.FitCheckpoint()]
+    assert machine.handle(recovery.Fitted(False, True, True), 0.0) == [
+        recovery.QueueCommits(False), recovery.CheckFiles(1),
+    ]  # fmt: skip
+    assert names(machine.handle(recovery.FilesChecked(1, Files.COMPLETE), 0.0)) == ["KeepEverything", "Prepared"]
+
+
+@pytest.mark.parametrize(
+    ("taken", "effect"),
+    [
+        (recovery.LogTaken(False), recovery.Prepared()),
+        (recovery.LogTaken(False, restored_from="/other/chk-3"), recovery.ReadStart("/other/chk-3")),
+        (recovery.LogTaken(False, ended="FINISHED"), recovery.AbandonEnded("FINISHED")),
+        (recovery.LogTaken(False, ended="CANCELED", had_checkpoints=True), recovery.AbandonEnded("CANCELED")),
+        (recovery.LogTaken(False, ended="CANCELED"), recovery.Prepared()),
+    ],
+)
+def test_what_the_log_says_decides(taken: recovery.LogTaken, effect: recovery.Effect) -> None:
+    machine = Recovery()
+    machine.handle(recovery.Begun(True, None), 0.0)
+    machine.handle(recovery.StoreOpened(), 0.0)
+    assert machine.handle(taken, 0.0) == [effect]
+
+
+def test_a_final_checkpoint_needs_no_slot_but_another_jobs_does() -> None:
+    for is_own, effects in ((True, ["QueueCommits"]), (False, ["QueueCommits", "Prepared"])):
+        machine = Recovery()
+        machine.handle(recovery.Begun(False, "/other/chk-3"), 0.0)
+        assert names(machine.handle(recovery.StartRead("it is old"), 0.0)) == ["Warn", "Claim", "FitCheckpoint"]
+        assert names(machine.handle(recovery.Fitted(True, is_own, False), 0.0)) == effects
+
+
+def test_a_driver_that_lost_the_log_abandons_and_deletes_nothing() -> None:
+    machine = Recovery()
+    machine.handle(recovery.Begun(True, None), 0.0)
+    machine.handle(recovery.StoreOpened(), 0.0)
+    assert names(machine.handle(recovery.Refused("taken over", lost_log=True), 0.0)) == ["LoseLog", "Abandon"]
+
+
+def test_a_restart_waits_for_publications_and_an_older_one_is_ignored() -> None:
+    machine = resting()
+    assert machine.handle(recovery.Begun(True, None), 0.0) == [recovery.AwaitPublications(2)]
+    machine.handle(recovery.Superseded(), 0.0)
+    assert machine.handle(recovery.Begun(True, None), 0.0) == [recovery.AwaitPublications(4)]
+    assert machine.handle(recovery.PublicationsIdle(2, True, True), 0.0) == []
+    assert names(machine.handle(recovery.PublicationsIdle(4, True, True), 0.0)) == ["RetryCommits", "CheckFiles"]
+    machine.handle(recovery.Superseded(), 0.0)
+    assert machine.handle(recovery.FilesChecked(4, Files.COMPLETE), 0.0) == []
+
+
+@pytest.mark.parametrize(
+    ("files", "effect"), [(Files.DAMAGED, "Abandon"), (Files.REMOVED, "Abandon"), (Files.UNREACHABLE, "Fail")]
+)
+def test_only_what_cannot_be_reached_now_is_tried_again(files: Files, effect: str) -> None:
+    machine = resting()
+    machine.handle(recovery.Begun(True, None), 0.0)
+    machine.handle(recovery.PublicationsIdle(2, True, True), 0.0)
+    assert names(machine.handle(recovery.FilesChecked(2, files, "detail"), 0.0)) == ["KeepEverything", effect]
+    assert machine.state is RecoveryState.RESTING
+
+
+# ---- any order of events --------------------------------------------------------------------------------------------
+
+EVENTS: list[recovery.Event] = [
+    recovery.Begun(True, None), recovery.Begun(False, "x/chk-1"), recovery.Superseded(), recovery.Refused("no"),
+    recovery.StoreOpened(), recovery.LogTaken(True), recovery.LogTaken(False), recovery.StartRead(None),
+    recovery.Fitted(True, True, True), recovery.Fitted(False, True, True),
+    *(recovery.PublicationsIdle(n, True, True) for n in range(1, 5)),
+    *(recovery.FilesChecked(n, files) for n in range(1, 5) for files in Files),
+]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(EVENTS), max_size=30))
+def test_whatever_comes_a_recovery_asks_once_and_lets_deploy_once(events: list[recovery.Event]) -> None:
+    """Of one that was begun, exactly one outcome is told, unless it was superseded."""
+    machine, begun, told = Recovery(), 0, 0
+    for event in events:
+        try:
+            effects = machine.handle(event, 0.0)
+        except IllegalEvent:
+            continue
+        begun += isinstance(event, recovery.Begun)
+        told += sum(isinstance(e, (recovery.Prepared, recovery.Fail, recovery.Abandon)) for e in effects)
+        assert told <= begun
