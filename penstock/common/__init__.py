@@ -1,4 +1,4 @@
-"""What programs import as they would from `pyflink.common`."""
+"""Offers what programs import from `pyflink.common`."""
 
 from penstock.common.checkpointing import RuntimeExecutionMode
 from penstock.common.completable_future import CompletableFuture

@@ -1,4 +1,4 @@
-"""From the columns of a file to the type of its rows.
+"""Finds the type of rows for the columns of a file.
 
 A column whose Arrow type has no twin among our types is widened to the nearest that holds its values exactly
 (unsigned to the next larger signed, dictionaries to what they hold, decimals to BIG_DEC). Instants with a time zone

@@ -1,4 +1,4 @@
-"""The words that checkpoint options are written in."""
+"""Defines the values of options of checkpoints and execution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clock that everything with a sense of time is given."""
+"""Defines the clock that everything which needs the time is given."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Types whose values fit into one Arrow column, and the search for the value that does not.
+"""Defines types whose values fit into one Arrow column, and finds the value that does not fit.
 
-Every type encodes and decodes whole columns, nested ones too: a list of tuples is one column of offsets and one
-column per field, so no Python object per row is made beside the values themselves.
+Every type encodes and decodes whole columns, nested ones too: a list of tuples is a column of offsets and a column for
+each field, so no Python object per row is made next to the values themselves.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CompletableFuture: a result that comes later, for threads and for `await`."""
+"""Defines CompletableFuture, a result that comes later."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ class CompletableFuture(Generic[T]):
         return future
 
     def cancel(self) -> bool:
-        """Cancel the future, and return False if it was complete. This does not cancel a job: see
-        `JobClient.cancel`.
+        """Cancel the future, and return False if it was complete.
+
+        This does not cancel a job: see `JobClient.cancel`.
         """
         return self._future.cancel()
 
@@ -98,8 +99,9 @@ class CompletableFuture(Generic[T]):
         return True
 
     def add_done_callback(self, callback: Callable[[CompletableFuture[T]], Any]) -> None:
-        """Call a function when the future is complete, in the thread that completes it; at once if it is complete
-        already.
+        """Call a function when the future is complete.
+
+        It is called in the thread that completes the future, or at once if it is complete already.
 
         Args:
             callback: A function of this future.

@@ -1,4 +1,4 @@
-"""Types made of other types: tuples and rows spread over the columns of a batch, lists and maps in one column."""
+"""Defines types made of other types: tuples and rows have a column for each field, lists and maps have one column."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def _frozen_fields(row: tuple[Any, ...], freezers: list[Callable[[Any], Any] | N
 
 
 def _lengths(values: Sequence[Any], allowed: tuple[type, ...], expected: str) -> tuple[pa.Array, pa.Array | None]:
-    """Offsets of a list or map column, and the mask of its nulls (None: there are none)."""
+    """Return the offsets of a list or map column, and the mask of its nulls (None: there are none)."""
     kinds = set(map(type, values))
     for kind in kinds:
         if kind is not type(None) and not issubclass(kind, allowed):
@@ -356,7 +356,7 @@ class MapType(ColumnType):
 
 
 def _cuts(array: pa.Array) -> tuple[int, int, list[slice | None]]:
-    """Where the elements of a list or map column begin and end, and each row's part of them (None: null)."""
+    """Return where the elements of a list or map column begin and end, and each row's part of them (None: null)."""
     offsets = array.offsets.to_numpy().tolist()
     first, last = offsets[0], offsets[-1]
     cuts: list[slice | None] = [slice(a - first, b - first) for a, b in zip(offsets, offsets[1:])]

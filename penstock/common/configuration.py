@@ -1,6 +1,6 @@
-"""Configuration: a job's options as text, read by typed options, and where they come from.
+"""Defines Configuration: a job's options as text, read by typed options.
 
-What the program sets counts before `-D key=value` of the command line, and that before `config.yaml` (or Flink's
+Settings of the program override `-D key=value` of the command line, and those override `config.yaml` (or Flink's
 `flink-conf.yaml`) in `$PENSTOCK_CONF_DIR`.
 """
 

@@ -1,4 +1,4 @@
-"""Options from outside the program: files in `$PENSTOCK_CONF_DIR`, and `-D` of the command line."""
+"""Reads options from outside the program: files in `$PENSTOCK_CONF_DIR`, and `-D` of the command line."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class ConfigurationError(OptionError):
 
 
 def load_configuration(environ: Mapping[str, str] | None = None) -> Configuration:
-    """Read the options that come from outside the program: the file in `$PENSTOCK_CONF_DIR`, and `-D` of the command
-    line.
+    """Read the options that come from outside the program.
 
-    Raises `ConfigurationError` for options that cannot be used.
+    They are in the file in `$PENSTOCK_CONF_DIR`, and in `-D` of the command line. Raises `ConfigurationError` for
+    options that cannot be used.
 
     Args:
         environ: The environment variables. None: those of this process.

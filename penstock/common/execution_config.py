@@ -1,4 +1,4 @@
-"""ExecutionConfig: PyFlink's setters over the options of a job."""
+"""Defines ExecutionConfig, PyFlink's getters and setters of a job's options."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ class ExecutionConfig:
         return self._configuration.get(PipelineOptions.MAX_PARALLELISM)
 
     def set_max_parallelism(self, max_parallelism: int) -> ExecutionConfig:
-        """Set the max parallelism, the number of key groups (`pipeline.max-parallelism`). A job's state keeps it for
-        ever.
+        """Set the max parallelism, the number of key groups (`pipeline.max-parallelism`).
+
+        A job's state keeps it for ever.
 
         Args:
             max_parallelism: The number of key groups.
@@ -56,8 +57,9 @@ class ExecutionConfig:
         return self._configuration.get(PipelineOptions.AUTO_WATERMARK_INTERVAL).to_millis()
 
     def set_auto_watermark_interval(self, interval: int) -> ExecutionConfig:
-        """Set how often watermarks are generated (`pipeline.auto-watermark-interval`). Raises `OptionError` if it is
-        negative.
+        """Set how often watermarks are generated (`pipeline.auto-watermark-interval`).
+
+        Raises `OptionError` if it is negative.
 
         Args:
             interval: Milliseconds. 0: only when a generator emits a watermark for a row.

@@ -1,4 +1,4 @@
-"""What goes wrong in a subtask, told so that the user's own lines come first."""
+"""Describes errors of a subtask, beginning with the user's own lines."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ def summary(error: BaseException) -> str:
 
 
 class OperatorFailure(Exception):
-    """Reports that an operator failed. `ours`: Penstock found the fault, so there is no traceback of the user's
-    code.
+    """Reports that an operator failed.
+
+    `ours`: Penstock found the fault, so there is no traceback of the user's code.
     """
 
     def __init__(self, operator: str, error: BaseException, ours: bool = False) -> None:

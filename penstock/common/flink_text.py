@@ -1,5 +1,7 @@
-"""Writes values as Flink's print() and simple_string_encoder write them: the text of the Java objects that they are
-there. `(hi,1)`, `+I[hi, 1]`, `1.0E10`, `true`, `null`."""
+"""Writes values as Flink's print() and simple_string_encoder write them.
+
+In Flink they are Java objects, and this is their text: `(hi,1)`, `+I[hi, 1]`, `1.0E10`, `true`, `null`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JobClient: a running job, as the program that submitted it sees it."""
+"""Defines JobClient, which observes and controls a running job."""
 
 from __future__ import annotations
 
@@ -44,8 +44,9 @@ class JobClient(ABC):
 
     @abstractmethod
     def report(self) -> Any:
-        """Return the newest `penstock.monitoring.report.JobReport`, or None if there is none yet. Any thread may call
-        it.
+        """Return the newest `penstock.monitoring.report.JobReport`, or None if there is none yet.
+
+        Any thread may call it.
         """
 
     def wait(self, timeout_ms: float | None = None) -> JobExecutionResult:

@@ -1,4 +1,4 @@
-"""What becomes of a job: its status, its result, or the error that ended it."""
+"""Defines the status of a job, its result, and the error that ends it."""
 
 from __future__ import annotations
 

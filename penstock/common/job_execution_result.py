@@ -1,4 +1,4 @@
-"""Names that PyFlink has in `pyflink.common.job_execution_result`."""
+"""Offers the names that PyFlink has in `pyflink.common.job_execution_result`."""
 
 from penstock.common.job_execution import JobExecutionResult
 

@@ -1,4 +1,4 @@
-"""JobID: 128 bits as 32 hex digits."""
+"""Defines JobID."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that PyFlink has in `pyflink.common.job_status`."""
+"""Offers the names that PyFlink has in `pyflink.common.job_status`."""
 
 from penstock.common.job_execution import JobStatus
 

@@ -1,7 +1,7 @@
-"""What a program that ends with an error says last: the user's own lines, and not how we came to call them.
+"""Prints an uncaught error with the user's own lines only.
 
-Python's own way would be to begin with our frames between `env.execute()` and the job that failed, and to die of
-SIGINT where Ctrl-C ended the program, although everything has been put away in order.
+Python's excepthook would begin with our frames between `env.execute()` and the job that failed, and would end the
+program by SIGINT after Ctrl-C, although everything has been closed in order.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def last_words(error: BaseException, first_file: str = "") -> str:
 
 
 def _is_raised_by_us(frames: list[traceback.FrameSummary]) -> bool:
-    """Whether a statement of ours refuses what the program gave, with an error of Python's own kinds."""
+    """Return True if a statement of ours refuses what the program gave, with an error of Python's own kinds."""
     last = frames[-1] if frames else None
     is_ours = last is not None and os.path.abspath(last.filename).startswith(_OURS)
     return is_ours and last is not None and (last.line or "").startswith("raise ")

@@ -1,4 +1,4 @@
-"""Restart strategies, as PyFlink's RestartStrategies makes them: each is a set of `restart-strategy.*` options."""
+"""Defines restart strategies: each is a set of `restart-strategy.*` options."""
 
 from __future__ import annotations
 

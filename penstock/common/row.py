@@ -1,4 +1,4 @@
-"""Row and RowKind, as PyFlink has them."""
+"""Defines Row and RowKind."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Row:
         return row
 
     def __call__(self, *args: Any) -> Row:
-        """A row with this one's values as its field names."""
+        """Return a row with this one's values as its field names."""
         if len(args) > len(self._values):
             raise ValueError(f"Can not create Row with fields {self._values}, expected {len(self._values)} values "
                              f"but got {args}")

@@ -1,7 +1,7 @@
-"""Types of one value: numbers, strings, bytes, dates, and pickles for everything else.
+"""Defines types of one value: numbers, strings, bytes, dates, and pickles for everything else.
 
-Arrow would cut 1.5 down to 1 for an int64 column, take text for bytes and drop a time zone. Whatever changes a value is
-refused here instead.
+Arrow would cut 1.5 to 1 for an int64 column, take text for bytes and drop a time zone. Here a value that would change
+is refused.
 """
 
 from __future__ import annotations
@@ -80,8 +80,9 @@ class IntegerType(BasicType):
 
 @dataclass(frozen=True)
 class FloatType(BasicType):
-    """Describes numbers in single precision. A finite number that would become infinite is refused; others are
-    rounded.
+    """Describes numbers in single precision.
+
+    A finite number that would become infinite is refused; others are rounded.
     """
 
     def encode_column(self, values: Sequence[Any]) -> pa.Array:

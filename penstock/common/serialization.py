@@ -1,4 +1,4 @@
-"""How rows become bytes in files, and back."""
+"""Defines how rows become bytes in files, and back."""
 
 from __future__ import annotations
 

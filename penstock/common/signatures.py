@@ -1,4 +1,4 @@
-"""Whether a function that a program gave can be called as it will be: asked when it is declared, not in a slot."""
+"""Checks that a function of the program can be called as it will be, when it is declared and not in a slot."""
 
 from __future__ import annotations
 

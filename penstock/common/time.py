@@ -1,4 +1,4 @@
-"""Duration and Time, and how both are written in options: `500 ms`, `10 min`."""
+"""Defines Duration and Time, and their text in options: `500 ms`, `10 min`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The names that PyFlink has in `pyflink.common.typeinfo`: `Types`, and the base of the types that it makes."""
+"""Offers the names that PyFlink has in `pyflink.common.typeinfo`: `Types`, and the base of the types that it makes."""
 
 from penstock.common.row import Row, RowKind
 from penstock.common.type_information import (

@@ -1,4 +1,4 @@
-"""`Types`: the types of a stream's rows, made as PyFlink makes them."""
+"""Defines `Types`, which makes the types of a stream's rows."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Batches that a user's function has made.
+"""Copies what a user's function may still change of the batches that it has made.
 
-An array of numpy's becomes one of Arrow's without a copy, so the function may write to it again while its rows still
+An array of NumPy's becomes one of Arrow's without a copy, so the function may write to it again while its rows still
 wait to be sent.
 """
 

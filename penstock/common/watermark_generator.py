@@ -1,4 +1,4 @@
-"""What makes watermarks out of the timestamps of rows: the interface, and the generators that are built in."""
+"""Defines generators, which make watermarks from the timestamps of rows: the interface, and those that are built in."""
 
 from __future__ import annotations
 
@@ -89,8 +89,9 @@ class WatermarkGenerator(ABC):
 
 
 class MaxTimestampGenerator(WatermarkGenerator):
-    """Needs only the largest timestamp of several rows, so it is called once for a slice of a batch instead of
-    per row.
+    """Makes watermarks from the largest timestamp of several rows.
+
+    It is called once for a slice of a batch instead of per row.
     """
 
     @abstractmethod
@@ -113,8 +114,9 @@ class MaxTimestampGenerator(WatermarkGenerator):
 
 
 class BoundedOutOfOrdernessWatermarks(MaxTimestampGenerator):
-    """Emits the largest timestamp so far, less the bound, less 1 ms, because rows with the same timestamp may
-    follow.
+    """Emits the largest timestamp so far, less the bound, less 1 ms.
+
+    The last millisecond is for rows with the same timestamp, which may follow.
     """
 
     def __init__(self, max_out_of_orderness: Duration) -> None:

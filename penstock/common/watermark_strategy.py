@@ -1,4 +1,4 @@
-"""How the rows of a stream get event time, and how far time has come: WatermarkStrategy."""
+"""Defines WatermarkStrategy: how the rows of a stream get event time, and how it advances."""
 
 from __future__ import annotations
 
@@ -72,8 +72,10 @@ class WatermarkStrategy:
 
     @staticmethod
     def for_monotonous_timestamps() -> WatermarkStrategy:
-        """Make a strategy for timestamps that never fall within a split of a source, or within the rows of a
-        subtask.
+        """Make a strategy for timestamps that never fall.
+
+        They may not fall within a split of a source, or within the rows of a subtask. The watermark is the largest
+        timestamp so far, less 1 ms.
         """
         return WatermarkStrategy("for_monotonous_timestamps", AscendingTimestampsWatermarks)
 
@@ -183,8 +185,9 @@ class WatermarkStrategy:
 
     @property
     def extract_timestamp(self) -> Callable[[Any, int], int] | None:
-        """Return the function (row, timestamp before) -> milliseconds; None if timestamps come from a column or are
-        kept.
+        """Return the function (row, timestamp before) -> milliseconds.
+
+        None: timestamps come from a column, or stay as they are.
         """
         assigner = self.timestamp_assigner
         return assigner.extract_timestamp if isinstance(assigner, TimestampAssigner) else assigner
@@ -214,7 +217,7 @@ class WatermarkStrategy:
 
 @dataclass(frozen=True)
 class _Bounded:
-    """Where a partial would do, but for strategies that say the same being equal."""
+    """Makes generators like a functools.partial, but is equal to another one with the same bound."""
 
     bound: Duration
 

@@ -1,4 +1,4 @@
-"""What programs import as they would from `pyflink.datastream`."""
+"""Offers what programs import from `pyflink.datastream`."""
 
 from penstock.common.checkpointing import (
     CheckpointingMode,

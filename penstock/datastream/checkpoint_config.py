@@ -1,4 +1,4 @@
-"""CheckpointConfig: PyFlink's setters and getters over the options `execution.checkpointing.*`."""
+"""Defines CheckpointConfig, PyFlink's getters and setters of the options `execution.checkpointing.*`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ ExternalizedCheckpointCleanup = ExternalizedCheckpointRetention
 
 
 class CheckpointConfig:
-    """Reads and sets the options `execution.checkpointing.*` by PyFlink's methods. `env.get_checkpoint_config()`
-    returns one.
+    """Reads and sets the options `execution.checkpointing.*` by PyFlink's methods.
+
+    `env.get_checkpoint_config()` returns one.
 
     Times are milliseconds. Setters raise `OptionError` at once for an impossible value, and return the object itself.
 
@@ -163,8 +164,9 @@ class CheckpointConfig:
         return self.set_tolerable_checkpoint_failure_number(0 if fail_on_checkpointing_errors else 2**31 - 1)
 
     def enable_externalized_checkpoints(self, cleanup_mode: ExternalizedCheckpointRetention) -> CheckpointConfig:
-        """Set what is left of the checkpoints when the job has ended: the name of Flink 1.x for
-        `set_externalized_checkpoint_retention`.
+        """Set what is left of the checkpoints when the job has ended.
+
+        Flink 1.x has this name for `set_externalized_checkpoint_retention`.
 
         Args:
             cleanup_mode: What is left.

@@ -1,4 +1,4 @@
-"""Where checkpoints are written to, as PyFlink's classes say it."""
+"""Defines where checkpoints are written to."""
 
 from __future__ import annotations
 

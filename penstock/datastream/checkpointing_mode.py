@@ -1,4 +1,4 @@
-"""CheckpointingMode, where PyFlink has it."""
+"""Offers CheckpointingMode in PyFlink's module."""
 
 from penstock.common.checkpointing import CheckpointingMode
 

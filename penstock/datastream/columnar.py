@@ -1,4 +1,4 @@
-"""The columnar way: operators over whole Arrow batches, on the same streams as row functions.
+"""Offers operators over whole Arrow batches, on the same streams as row functions.
 
     stream.filter(pc.field("amount") > 0) \\
         .with_columns(euros=pc.field("amount") * pc.field("rate")) \\

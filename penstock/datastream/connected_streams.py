@@ -1,4 +1,4 @@
-"""ConnectedStreams, which is defined beside the other streams."""
+"""Offers ConnectedStreams, which is defined with the other streams."""
 
 from penstock.datastream._streams.connected import Key
 from penstock.datastream.data_stream import ConnectedStreams

@@ -1,4 +1,4 @@
-"""DataStream and its kinds. Every method appends an operator to the environment's graph; nothing runs before execute().
+"""Defines DataStream and its kinds. Every method appends an operator to the environment's graph; `execute()` runs it.
 
 The classes refer to each other, so they are in one file; most of their methods come from `_streams/`.
 """

@@ -1,4 +1,4 @@
-"""DataStreamSink: the end of a stream."""
+"""Defines DataStreamSink, the end of a stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that PyFlink has in `pyflink.datastream.execution_mode`."""
+"""Offers the names that PyFlink has in `pyflink.datastream.execution_mode`."""
 
 from penstock.common.checkpointing import RuntimeExecutionMode
 

@@ -1,4 +1,4 @@
-"""ExternalizedCheckpointRetention, where PyFlink has it."""
+"""Offers ExternalizedCheckpointRetention in PyFlink's module."""
 
 from penstock.common.checkpointing import ExternalizedCheckpointRetention
 

@@ -1,4 +1,4 @@
-"""The functions that users implement, and what they are given."""
+"""Offers the functions that users implement, and what they are given."""
 
 from penstock.datastream._functions.process import (
     CoProcessFunction,

@@ -1,4 +1,4 @@
-"""OutputTag: the name and the type of a side output."""
+"""Defines OutputTag: the name and the type of a side output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keyed state: the descriptors that name it and the handles that read and write it, as in PyFlink."""
+"""Defines keyed state: the descriptors that name it, and the handles that read and write it."""
 
 from __future__ import annotations
 

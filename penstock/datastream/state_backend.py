@@ -1,4 +1,4 @@
-"""Where keyed state lives, as PyFlink's classes say it."""
+"""Defines where keyed state is kept while a job runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""StreamExecutionEnvironment: where a program starts, and where it is handed over for execution."""
+"""Defines StreamExecutionEnvironment, with which a program begins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TimeDomain, where PyFlink has it."""
+"""Defines TimeDomain."""
 
 from __future__ import annotations
 

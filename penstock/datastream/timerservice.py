@@ -1,4 +1,4 @@
-"""TimerService, where PyFlink has it."""
+"""Defines TimerService."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ class TimerService(ABC):
 
     @abstractmethod
     def current_watermark(self) -> int:
-        """Return the watermark of the operator: the smallest 64-bit number before the first one, and without event
-        time.
+        """Return the watermark of the operator, in ms since the epoch.
+
+        It is the smallest 64-bit number before the first watermark, and without event time.
         """
 
     @abstractmethod

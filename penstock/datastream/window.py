@@ -1,4 +1,4 @@
-"""Windows: TumblingEventTimeWindows, and the TimeWindow that window functions are given."""
+"""Defines the windows that rows are assigned to, and the TimeWindow that window functions get."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""WindowedStream, which is defined beside the other streams."""
+"""Offers WindowedStream, which is defined with the other streams."""
 
 from penstock.datastream.data_stream import WindowedStream
 

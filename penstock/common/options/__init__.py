@@ -1,4 +1,4 @@
-"""Every option that Penstock knows: Flink's keys, types, units and defaults, and a few of its own."""
+"""Defines all options: Flink's keys, types, units and defaults, and a few of Penstock's own."""
 
 from penstock.common.options.checkpointing import CheckpointingOptions, StateBackendOptions, StateRecoveryOptions
 from penstock.common.options.cluster import (

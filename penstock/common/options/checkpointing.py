@@ -1,4 +1,4 @@
-"""Checkpoints, state backends, and where a job resumes from."""
+"""Defines the options of checkpoints, of state backends, and of what a job starts from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a job runs, and how its processes find and watch each other."""
+"""Defines the options of where a job runs, and of how its processes find and watch each other."""
 
 from __future__ import annotations
 

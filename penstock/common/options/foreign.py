@@ -1,6 +1,7 @@
-"""Keys of Flink that mean nothing here: accepted, and listed in one warning, so that its files can be used as they are.
+"""Lists keys of Flink that have no effect here.
 
-Prefixes stand only where Penstock has no keys of its own, so that a typing error in one of those is still found.
+They are accepted, and listed in one warning, so that files of Flink can be used as they are. Prefixes are listed only
+where Penstock has no keys of its own, so that a typing error in one of those is still found.
 """
 
 from __future__ import annotations

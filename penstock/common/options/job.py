@@ -1,4 +1,4 @@
-"""What a job is called, how wide it runs and how its operators are put together."""
+"""Defines the options of a job's name, parallelism, chains and execution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an option is: a key, a type that reads its text, a default and a description."""
+"""Defines what an option is: a key, a type that reads its text, a default and a description."""
 
 from __future__ import annotations
 

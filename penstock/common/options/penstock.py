@@ -1,4 +1,4 @@
-"""Options that Flink does not have."""
+"""Defines options that Flink does not have."""
 
 from __future__ import annotations
 

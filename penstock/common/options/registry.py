@@ -1,4 +1,4 @@
-"""All options by key, and what is to be said about keys that are none: old, foreign or unknown."""
+"""Lists all options by key, and explains keys that are none: old, foreign or unknown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens after a failure."""
+"""Defines the options of restart strategies."""
 
 from __future__ import annotations
 

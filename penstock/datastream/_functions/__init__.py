@@ -1,1 +1,1 @@
-"""The definitions behind `penstock.datastream.functions`; programs import them from there."""
+"""Defines what `penstock.datastream.functions` offers; programs import it from there."""

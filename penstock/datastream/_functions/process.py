@@ -1,4 +1,4 @@
-"""Functions that see time, and emit rows to side outputs."""
+"""Defines functions that see time, and emit rows to side outputs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ class _Context(ABC):
 
     @abstractmethod
     def timestamp(self) -> int | None:
-        """Return the event time of the row, or the time of the timer, in ms since the epoch; None if the row has
-        none.
+        """Return the event time of the row, or the time of the timer, in ms since the epoch.
+
+        None if the row has no event time.
         """
 
     @abstractmethod
     def timer_service(self) -> TimerService:
-        """Return the clocks and timers. All functions may read the time; only those on keyed streams may register
-        timers.
+        """Return the clocks and timers.
+
+        All functions may read the time; only those on keyed streams may register timers.
         """
 
 
@@ -121,28 +123,26 @@ class CoProcessFunction(Function):
 
     @abstractmethod
     def process_element1(self, value: Any, ctx: CoProcessFunction.Context) -> Iterable[Any] | None:
-        """Process a row of the first stream: yield the rows to emit, or return an iterable of them, or None for no
-        rows.
+        """Process a row of the first stream.
 
         Args:
             value: The row.
             ctx: Gives its timestamp, and the clocks.
 
         Returns:
-            The rows to emit; `tag, row` for a side output.
+            A generator or other iterable of the rows to emit, with `tag, row` for a side output; None for no rows.
         """
 
     @abstractmethod
     def process_element2(self, value: Any, ctx: CoProcessFunction.Context) -> Iterable[Any] | None:
-        """Process a row of the second stream: yield the rows to emit, or return an iterable of them, or None for no
-        rows.
+        """Process a row of the second stream.
 
         Args:
             value: The row.
             ctx: Gives its timestamp, and the clocks.
 
         Returns:
-            The rows to emit; `tag, row` for a side output.
+            A generator or other iterable of the rows to emit, with `tag, row` for a side output; None for no rows.
         """
 
 
@@ -160,28 +160,26 @@ class KeyedCoProcessFunction(Function):
 
     @abstractmethod
     def process_element1(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> Iterable[Any] | None:
-        """Process a row of the first stream: yield the rows to emit, or return an iterable of them, or None for no
-        rows.
+        """Process a row of the first stream.
 
         Args:
             value: The row.
             ctx: Gives its timestamp and key, the clocks, and timers.
 
         Returns:
-            The rows to emit; `tag, row` for a side output.
+            A generator or other iterable of the rows to emit, with `tag, row` for a side output; None for no rows.
         """
 
     @abstractmethod
     def process_element2(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> Iterable[Any] | None:
-        """Process a row of the second stream: yield the rows to emit, or return an iterable of them, or None for no
-        rows.
+        """Process a row of the second stream.
 
         Args:
             value: The row.
             ctx: Gives its timestamp and key, the clocks, and timers.
 
         Returns:
-            The rows to emit; `tag, row` for a side output.
+            A generator or other iterable of the rows to emit, with `tag, row` for a side output; None for no rows.
         """
 
     def on_timer(self, timestamp: int, ctx: KeyedCoProcessFunction.OnTimerContext) -> Iterable[Any] | None:

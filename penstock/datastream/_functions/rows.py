@@ -1,4 +1,4 @@
-"""Functions of one row, or of two."""
+"""Defines functions of one row, or of two."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ class Function(ABC):  # noqa: B024
     """Defines what all functions have. A function is pickled, and every subtask has a copy of its own."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        """Prepare the function. Called in the slot before the first row: the place for state handles, connections and
-        tables.
+        """Prepare the function.
+
+        Called in the slot before the first row: the place for state handles, connections and tables.
 
         Args:
             runtime_context: Describes the subtask, and gives access to keyed state.

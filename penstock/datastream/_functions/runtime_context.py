@@ -1,4 +1,4 @@
-"""What functions are opened with: keyed state, and facts about their subtask."""
+"""Defines what `open()` of a function gets: keyed state, and facts about the subtask."""
 
 from __future__ import annotations
 

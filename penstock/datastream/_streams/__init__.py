@@ -1,1 +1,1 @@
-"""What the public streams are made of; nothing here is for programs to import."""
+"""Implements the public streams; nothing here is for programs to import."""

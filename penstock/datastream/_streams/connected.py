@@ -1,4 +1,4 @@
-"""Two streams, of any types, as the inputs of one operator."""
+"""Connects two streams, of any types, as the inputs of one operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Methods that end a stream: in a sink, in the program, or in a Spark DataFrame."""
+"""Ends a stream: in a sink, in the program, or in a Spark DataFrame."""
 
 from __future__ import annotations
 

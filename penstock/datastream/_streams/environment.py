@@ -1,4 +1,4 @@
-"""The part of StreamExecutionEnvironment that streams need: options, the graph of operators, and the start of a job."""
+"""Defines what streams need of their environment: options, the graph of operators, the start of a job."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Environment:
         return node
 
     def _keep_parallelism(self) -> None:
-        """After a change of the default parallelism, set the previous one on the operators declared before it."""
+        """Set the previous default parallelism, if it has changed, on the operators declared before the change."""
         default = self.get_parallelism()
         if default != self._default_parallelism:
             for node in self._graph.nodes:

@@ -1,4 +1,4 @@
-"""What is checked where a watermark strategy is attached to a stream, and of event time when a program is complete."""
+"""Checks watermark strategies when they are attached to a stream, and event time when a program is complete."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 class EventTimeWarning(UserWarning):
-    """A program that runs, but whose event time will stand still."""
+    """Warns of a program that runs, but whose event time does not advance."""
 
 
 def check_strategy(strategy: Any, type_info: TypeInformation | None, where: str, timed: Timed) -> None:
-    """Raise TypeError or ValueError, beginning with `where`, for what cannot give the rows of this type their time.
+    """Check that a strategy can give rows of this type their time.
 
-    Warns of a strategy for rows that have no timestamps: Flink takes it, and event time stands still.
-
-    `timed`: which rows have a timestamp already."""
+    Raises TypeError or ValueError, which begin with `where`. Warns of a strategy for rows that have no timestamps:
+    Flink accepts it, and event time does not advance. `timed` is which rows have a timestamp already.
+    """
     if not isinstance(strategy, WatermarkStrategy):
         raise TypeError(f"{where}: it takes a WatermarkStrategy, e.g. WatermarkStrategy.for_monotonous_timestamps(); "
                         f"got {strategy!r}")
@@ -54,8 +54,11 @@ def _check_column(column: str, type_info: TypeInformation | None, where: str) ->
 
 
 def warn_of_silence(graph: LogicalGraph) -> None:
-    """One `EventTimeWarning`, at the user's line, where windows or event-time timers wait for watermarks of something
-    that has no end and never sends one. Of something that ends, they wait for the end; that may be meant."""
+    """Warn, at the user's line, of operators whose event time cannot advance.
+
+    These are windows and event-time timers that wait for watermarks of an endless input which sends none. For an input
+    that ends they wait until its end, which may be meant.
+    """
     hears, silent = hears_watermarks(graph), silent_origins(graph)
     waiting = [
         node for node in graph.nodes
@@ -71,7 +74,7 @@ def warn_of_silence(graph: LogicalGraph) -> None:
 
 
 def _has_timers(node: Node) -> bool:
-    """Whether it may register some: nobody does who does not handle them."""
+    """Return True if the function overrides `on_timer`; only then can it register timers."""
     kind = type(node.function)
     if isinstance(node.function, KeyedProcessFunction):
         return kind.on_timer is not KeyedProcessFunction.on_timer
@@ -83,7 +86,7 @@ def _names(nodes: Iterable[Node]) -> str:
 
 
 def _level_of_program() -> int:
-    """The `stacklevel` of the innermost frame that is not ours, for a warning that our caller gives."""
+    """Return the `stacklevel` of the innermost frame that is not ours, for a warning that our caller gives."""
     level, frame = 0, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):
         level, frame = level + 1, frame.f_back

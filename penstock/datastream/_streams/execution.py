@@ -1,4 +1,4 @@
-"""From a declared graph to a running job: build it, check it, and hand it to the executor of `execution.target`."""
+"""Finds the executor of `execution.target`, which runs a job graph, and checks sources and sinks before."""
 
 from __future__ import annotations
 
@@ -35,16 +35,22 @@ class Executor(Protocol):
 
 
 class DataFrames(Protocol):
-    """What an executor that knows Spark's DataFrames has as `data_frames`; a DataFrame is `Any` to everybody else."""
+    """Defines the attribute `data_frames` of executors that can read and write Spark's DataFrames.
+
+    Outside of them a DataFrame is of type `Any`.
+    """
 
     def source(self, frame: Any, name: str) -> Any:
-        """A source of the DataFrame's rows. Raises `TypeError` for what is none, or has a type that is not ours."""
+        """Make a source of a DataFrame's rows.
+
+        Raises TypeError if it is none, or has a column of a type that is not ours.
+        """
 
     def sink(self, path: str | None) -> Any:
-        """A sink whose rows `read` gives back. `path` None: below the job's directory."""
+        """Make a sink whose rows `read` returns. `path` None: below the job's directory."""
 
     def read(self, sink: Any, spark: Any) -> Any:
-        """The committed rows, in `spark` (None: the active session), after the job's end."""
+        """Return the committed rows in the session `spark` (None: the active one). Called after the job's end."""
 
 
 def register_executor(name: str, factory: Callable[[], Executor]) -> None:
@@ -77,7 +83,7 @@ def find_executor(name: str) -> Executor:
 
 
 def find_data_frames(name: str) -> DataFrames:
-    """Raises `OptionError` where the executor knows nothing of DataFrames."""
+    """Return the `data_frames` of an executor. Raises `OptionError` if it has none."""
     frames: DataFrames | None = getattr(find_executor(name), "data_frames", None)
     if frames is None:
         key = DeploymentOptions.TARGET.key
@@ -91,7 +97,7 @@ def _made(factory: Callable[[], Any]) -> Executor:
 
 
 def check_connectors(graph: JobGraph) -> None:
-    """Asks every source and sink what can be known before the job starts; their errors name file or row."""
+    """Validate every source and sink before the job starts; their errors name file or row."""
     for vertex in graph.vertices:
         for operator in vertex.operators:
             if operator.kind is OperatorKind.SOURCE:

@@ -1,4 +1,4 @@
-"""Plain callables as functions, and functions on keyed streams as keyed process functions.
+"""Wraps plain callables as functions, and functions on keyed streams as keyed process functions.
 
 A wrapper holds the callable under its method's name as an attribute of its own, so that calling it costs no frame.
 """
@@ -29,7 +29,7 @@ _DEFINITIONS = Function.__module__.rpartition(".")[0] + "."
 
 
 class _Wrapper:
-    """`wrapped`: what the user gave; errors about it name that."""
+    """Holds what the user gave as `wrapped`, which errors name."""
 
     wrapped: Callable[..., Any]
 
@@ -74,7 +74,7 @@ class CallableReduce(_Wrapper, ReduceFunction):
 
 
 class KeyedAdapter(KeyedProcessFunction):
-    """A map, flat map or filter function on a keyed stream: it may use keyed state, as in PyFlink."""
+    """Runs a map, flat map or filter function on a keyed stream, where it may use keyed state."""
 
     def __init__(self, wrapped: Function) -> None:
         self.wrapped = wrapped
@@ -105,7 +105,7 @@ class KeyedFilter(KeyedAdapter):
 
 
 class KeyedCoAdapter(KeyedCoProcessFunction):
-    """A map or flat map function of two connected keyed streams: it may use keyed state, as in PyFlink."""
+    """Runs a map or flat map function of two connected keyed streams, where it may use keyed state."""
 
     def __init__(self, wrapped: Function) -> None:
         self.wrapped = wrapped
@@ -143,7 +143,7 @@ class KeyedCoFlatMap(KeyedCoAdapter):
 
 
 def as_function(given: Any, kind: type, wrap: Callable[[Any], Any], method: str) -> Any:
-    """`given` as a function of this kind. Raises TypeError, naming the stream's method, for anything else."""
+    """Return `given` as a function of this kind. Raises TypeError, naming the stream's method, for anything else."""
     calls = {name: parameters_of(getattr(kind, name)) for name in getattr(kind, "__abstractmethods__", ())}
     if isinstance(given, kind):
         for name, parameters in calls.items():
@@ -180,7 +180,7 @@ def _a(name: str) -> str:
 
 
 def _hint(given: Any, method: str) -> str:
-    """What to write instead of SQL's, Spark's or Arrow's way to say it."""
+    """Return what to write instead of an expression of SQL, Spark or Arrow."""
     if method == "filter":
         condition = _CONDITION.fullmatch(given) if isinstance(given, str) else None
         column, operator, value = ("a", ">", "1") if condition is None else condition.groups()
@@ -193,7 +193,7 @@ def _hint(given: Any, method: str) -> str:
 
 
 def selector_of(given: Any, method: str) -> Callable[[Any], Any]:
-    """row -> key, from a KeySelector or a callable."""
+    """Return a function row -> key, from a KeySelector or a callable."""
     if isinstance(given, KeySelector):
         return given.get_key
     if callable(given) and not _is_function(given):
@@ -208,7 +208,7 @@ def selector_of(given: Any, method: str) -> Callable[[Any], Any]:
 
 
 def partitioner_of(given: Any) -> Callable[[Any, int], int]:
-    """(key, number of partitions) -> partition, from a Partitioner or a callable."""
+    """Return a function (key, number of partitions) -> partition, from a Partitioner or a callable."""
     if isinstance(given, Partitioner):
         return given.partition
     if callable(given) and not _is_function(given):
@@ -224,7 +224,7 @@ def _is_function(given: Any) -> bool:
 
 
 def base_name(function: Function) -> str:
-    """The name of the kind of function that this is: MapFunction, ..."""
+    """Return the name of the kind of function that this is: MapFunction, ..."""
     for base in type(function).__mro__:
         if base.__module__.startswith(_DEFINITIONS):
             return base.__name__

@@ -1,6 +1,7 @@
-"""Streams keyed by columns: `key_by("user")`. They have built-in aggregates, and row functions as all keyed streams.
+"""Aggregates streams keyed by columns, `key_by("user")`, so far and per window.
 
-A row function's key is the value of the column, or the tuple of the values of several columns."""
+A row function's key is the value of the column, or the tuple of the values of several columns.
+"""
 
 from __future__ import annotations
 

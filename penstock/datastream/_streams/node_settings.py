@@ -1,4 +1,4 @@
-"""What can be set for an operator, and what is checked where it is declared."""
+"""Sets properties of operators, and checks what operators are declared with."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ _SIMILAR: dict[Any, str] = {int: "LONG()", str: "STRING()", float: "DOUBLE()", b
 
 
 def build_hint(given: Any) -> str:
-    """Of what was given in place of a source or sink: it may only not be built yet."""
+    """Return a hint for a source or sink that may not be built yet, or ""."""
     return "; call build() on it" if callable(getattr(given, "build", None)) else ""
 
 

@@ -1,6 +1,6 @@
-"""What to say where a method is asked of a stream that has it not, while another stream, or another method, has.
+"""Explains which stream, or which other method, has the method that a stream does not have.
 
-The errors are AttributeErrors, so that `hasattr` stays true to the facts.
+The errors are AttributeErrors, so that `hasattr` stays true.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _OTHER_WAYS = {
 
 
 def of_stream(stream: Stream[Any], name: str) -> AttributeError:
-    """For a name that this stream, keyed or not, does not have."""
+    """Return the error for a name that this stream, keyed or not, does not have."""
     is_keyed = stream._partitioner is not None
     text = f"{type(stream).__name__!r} object has no attribute {name!r}"
     if name in _KEYED_BY_COLUMNS:
@@ -74,7 +74,7 @@ def of_stream(stream: Stream[Any], name: str) -> AttributeError:
 
 
 def of_windows(windowed: Any, stream: Stream[Any], name: str) -> AttributeError:
-    """For a name that a windowed stream does not have; `stream` is the keyed one that it was made of."""
+    """Return the error for a name that a windowed stream does not have. `stream`: the keyed one that it was made of."""
     text = f"{type(windowed).__name__!r} object has no attribute {name!r}"
     if name in _WINDOWED_BY_COLUMNS:
         text = aggregate_of_windows(stream, name)
@@ -84,7 +84,7 @@ def of_windows(windowed: Any, stream: Stream[Any], name: str) -> AttributeError:
 
 
 def aggregate_of_windows(stream: Stream[Any], name: str) -> str:
-    """Why a built-in aggregate cannot be had of windows whose keys a selector makes."""
+    """Explain why windows whose keys a selector makes have no built-in aggregates."""
     call = _call(stream, f"{_WINDOW}.{_WINDOWED_BY_COLUMNS[name]}")
     return (f"{name}() over columns belongs to windows of streams that are keyed by columns, and {origin(stream)} is "
             f"keyed by a selector: {call}{_untyped(stream)}; functions of rows go to reduce(), aggregate() and "
@@ -92,6 +92,7 @@ def aggregate_of_windows(stream: Stream[Any], name: str) -> str:
 
 
 def of_connected(connected: Any, name: str) -> AttributeError:
+    """Return the error for a name that connected streams do not have."""
     text = f"'ConnectedStreams' object has no attribute {name!r}"
     if name in _KEYED or name in _KEYED_BY_COLUMNS or name in ("filter", "select", "union", "print", "sink_to"):
         text = (f"two connected streams have no {name}(): bring their rows into one stream first, with map(), "
@@ -107,7 +108,7 @@ def _similar(stream: Any, name: str) -> str:
 
 
 def origin(stream: Stream[Any]) -> str:
-    """"the stream of operator 'Map'", or of several."""
+    """Return "the stream of operator 'Map'", or of several."""
     names = list(dict.fromkeys(repr(i.node.name) for i in stream._inputs))
     if len(names) == 1:
         return f"the stream of operator {names[0]}"
@@ -115,7 +116,7 @@ def origin(stream: Stream[Any]) -> str:
 
 
 def _call(stream: Stream[Any], example: str, by_selector: bool = False) -> str:
-    """What could be written, with the stream's own columns. `by_selector`: where it has none, a selector would do."""
+    """Return an example call, with the stream's own columns. `by_selector`: if it has none, use a selector."""
     schema = _schema(stream)
     if schema is None:
         key, value = ("lambda row: ...", 1) if by_selector else ("'user'", "amount")

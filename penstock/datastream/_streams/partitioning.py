@@ -1,4 +1,4 @@
-"""Methods of streams that choose the subtask of the next operator which each row goes to."""
+"""Chooses the subtask of the next operator that each row goes to."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""PyFlink's rolling sum, min and max of one field, over rows in Python. (Keyed by columns, they are columnar:
-`penstock.datastream._streams.keyed_columns`.)"""
+"""Implements PyFlink's rolling sum, min and max of one field, over rows in Python.
+
+Streams keyed by columns have columnar ones: `penstock.datastream._streams.keyed_columns`.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,9 @@ class RollingFields(KeyedRowOperators[S]):
     """
 
     def sum(self, position_to_sum: Field = 0) -> S:
-        """Emit for each row the sum of a field of all rows of its key so far. Other fields are those of the key's first
-        row.
+        """Emit for each row the sum of a field of all rows of its key so far.
+
+        Other fields are those of the key's first row.
 
         Args:
             position_to_sum: The position or name of the field.

@@ -1,4 +1,4 @@
-"""Methods of streams that apply a function to each row."""
+"""Applies functions to each row of a stream."""
 
 from __future__ import annotations
 

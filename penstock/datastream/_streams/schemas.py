@@ -1,4 +1,4 @@
-"""The columns of a stream, and the types of expressions over them."""
+"""Finds the columns of a stream, and the types of expressions over them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNKNOWN_COLUMN = re.compile(r"No match for FieldRef\.(?:Name\((?P<name>.*?)\)|\
 
 
 def columns_of(type_info: TypeInformation | None, method: str) -> pa.Schema:
-    """The columns of a stream of this type. Raises TypeError where it has none."""
+    """Return the columns of a stream of this type. Raises TypeError if it has none."""
     if type_info is None or type_info == PICKLED:
         raise TypeError(
             f"{method} works on columns, and the rows of this stream have no declared type: give the operator before "
@@ -25,7 +25,7 @@ def columns_of(type_info: TypeInformation | None, method: str) -> pa.Schema:
 
 
 def field_type(type_info: TypeInformation | None, column: str) -> ColumnType:
-    """Of a tuple or row a field's type, of one value its own."""
+    """Return the type of a field of a tuple or row; that of a plain value is its own."""
     assert type_info is not None
     fields: tuple[ColumnType, ...] | None = getattr(type_info, "field_types", None)
     found = type_info if fields is None else fields[type_info.schema.get_field_index(column)]
@@ -34,7 +34,7 @@ def field_type(type_info: TypeInformation | None, column: str) -> ColumnType:
 
 
 def name_of_number(schema: pa.Schema) -> str:
-    """As an example: `pc.field('amount')`, of a column that there is."""
+    """Return an example of an expression, `pc.field('amount')`, with a column that there is."""
     numbers = (f.name for f in schema if pa.types.is_integer(f.type) or pa.types.is_floating(f.type))
     return f"pc.field({next(numbers, 'amount')!r})"
 
@@ -48,7 +48,7 @@ def described(schema: pa.Schema) -> str:
 
 
 def bound(expression: pc.Expression, schema: pa.Schema, method: str) -> pa.DataType:
-    """The type of an expression over these columns. Raises ValueError or TypeError that lists them."""
+    """Return the type of an expression over these columns. Raises ValueError or TypeError, which list them."""
     # It brings pandas and clients of object stores with it, which takes longer than all of ours.
     from pyarrow import acero
 

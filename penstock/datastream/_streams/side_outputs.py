@@ -1,4 +1,4 @@
-"""Which operators have side outputs, and of which type."""
+"""Checks which operators have side outputs, and of which type."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ _TYPES = "side_output_types"
 
 
 def side_output_type(node: Node, output_tag: Any) -> TypeInformation | None:
-    """The type of the rows that the operator puts out under the tag.
+    """Return the type of the rows that the operator emits under the tag.
 
-    Raises TypeError where the operator has no side outputs, or the tag was used with another type."""
+    Raises TypeError if the operator has no side outputs, or the tag was used with another type.
+    """
     check_tag(output_tag, "get_side_output()")
     why = _refusal(node, output_tag)
     if why:

@@ -1,4 +1,4 @@
-"""The base of all streams: the operators that they read from, and how another operator is appended."""
+"""Defines the base of all streams: the inputs of the next operator, and how it is appended."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Stream(NodeSettings, Generic[S]):
 
     @property
     def _key_type(self) -> TypeInformation:
-        """The type of the keys of a keyed stream."""
+        """Return the type of the keys of a keyed stream."""
         columns = self._partitioner.key_columns if self._partitioner is not None else None
         if columns is None:
             return (self._partitioner is not None and self._partitioner.key_type) or PICKLED

@@ -1,4 +1,4 @@
-"""Type variables for the classes of streams, which derive from what is defined in this package."""
+"""Defines type variables for the classes of streams, which derive from what is defined in this package."""
 
 from typing import TypeVar
 

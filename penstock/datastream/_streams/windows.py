@@ -1,4 +1,4 @@
-"""Functions of the rows of a key and window."""
+"""Applies functions to the rows of a key and window."""
 
 from __future__ import annotations
 

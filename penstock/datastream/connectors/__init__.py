@@ -1,4 +1,4 @@
-"""Sources and sinks, in PyFlink's modules. The names that PyFlink had here before 1.16 are found here, too."""
+"""Offers sources and sinks in PyFlink's modules, and the names that PyFlink had here before 1.16."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of Arrow record batches, as messages of Arrow's IPC format with a marker behind each:
+"""Reads files of Arrow record batches, as messages of Arrow's IPC format with a marker behind each:
 
     <message> <marker> <message> <marker> ...
 
@@ -119,7 +119,7 @@ class _OpenMessages(OpenFile):
         )
 
     def _message(self, at: int) -> tuple[pa.RecordBatch, int]:
-        """The batch that begins at `at`, and where the next one does."""
+        """Return the batch that begins at `at`, and where the next one does."""
         try:
             self._file.seek(at)
             batch = pa.ipc.read_record_batch(pa.ipc.read_message(self._file), self._written)

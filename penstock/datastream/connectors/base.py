@@ -1,8 +1,8 @@
-"""What a source, split enumerator, reader, sink, writer and committer are.
+"""Defines what a source, split enumerator, reader, sink, writer and committer are.
 
-A source's splits are handed out by an enumerator in the JobMaster and read by readers in the slots. A split is
-bytes (JSON, so that it can be read in a checkpoint's metadata), and says where in it to go on. Besides, it has an id,
-a string that stays the same wherever it is read and however far: event time is generated per split.
+An enumerator in the JobMaster hands out a source's splits, and readers in the slots read them. A split is bytes (JSON,
+so that it can be read in a checkpoint's metadata) and contains the position to continue at. It also has an id, a string
+that stays the same wherever and however far it is read: event time is generated per split.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ class SourceChanged(SourceError, PermanentError):
 
 
 class SplitEnumerator(ABC):
-    """Hands out the splits of a source. It lives in the JobMaster; its methods are called by one thread and return at
-    once.
+    """Hands out the splits of a source.
+
+    It lives in the JobMaster; its methods are called by one thread and return at once.
     """
 
     @abstractmethod
@@ -47,18 +48,15 @@ class SplitEnumerator(ABC):
 
     @abstractmethod
     def return_splits(self, splits: list[bytes]) -> None:
-        """Take back splits, with positions, that readers of a restored job do not hold any more, to hand them out
-        again.
+        """Take back splits that readers of a restored job do not hold any more, to hand them out again.
 
         Args:
-            splits: The splits.
+            splits: The splits, with positions.
         """
 
     @abstractmethod
     def snapshot(self) -> bytes:
-        """Return what `Source.create_enumerator(restored=...)` continues from: the splits that were not handed
-        out yet.
-        """
+        """Return the splits that were not handed out yet, for `Source.create_enumerator(restored=...)`."""
 
 
 @dataclass(frozen=True)
@@ -130,18 +128,19 @@ class SourceReader(ABC):
         return []
 
     def take_rejected(self) -> pa.RecordBatch | None:
-        """Return rows of the input that could not be read since the last call, for the side output
-        `Source.rejected_tag_id`.
+        """Return rows of the input that could not be read since the last call.
 
-        They have the columns of `Source.rejected_type`; None if there are none. The positions of `snapshot` lie behind
-        them, so the runtime takes them after every `read`, whatever it returned, and sends them before a barrier.
+        They are for the side output `Source.rejected_tag_id`, in the columns of `Source.rejected_type`; None if there
+        are none. The positions of `snapshot` lie behind them, so the runtime takes them after every `read`, whatever it
+        returned, and sends them before a barrier.
         """
         return None
 
     @abstractmethod
     def snapshot(self) -> list[bytes]:
-        """Return the splits in hand, with positions behind the last row that `read` returned, not the last one read
-        ahead.
+        """Return the splits in hand, with positions behind the last row that `read` returned.
+
+        Rows that were read ahead lie behind the positions.
         """
 
     def close(self) -> None:
@@ -252,14 +251,13 @@ class SinkWriter(ABC):
         """
 
     def prepare_commit(self, checkpoint_id: int) -> list[bytes]:
-        """Make everything durable that was written since the last call, and return what a committer needs to make it
-        visible.
+        """Make everything durable that was written since the last call.
 
         Args:
             checkpoint_id: The checkpoint.
 
         Returns:
-            The committables. The default is [].
+            Committables: what a committer needs to make it visible. The default is [].
         """
         return []
 

@@ -1,7 +1,7 @@
-"""Generated streams. A row is a function of its index alone, so a position is a number and a replay is exact.
+"""Generates streams. A row is a function of its index alone, so a position is a number and a replay is exact.
 
-The indices are dealt out to the splits in blocks, in turns (block b belongs to split b mod splits), so that all
-subtasks are at about the same index at about the same time, as event times that follow the index need it.
+The indices are dealt out to the splits in blocks, in turn (block b belongs to split b mod splits), so that all subtasks
+are at about the same index at about the same time, as event times that follow the index need it.
 """
 
 from __future__ import annotations
@@ -221,7 +221,10 @@ class _GeneratorReader(SourceReader):
 
 
 def _place(split: dict[str, Any]) -> tuple[int, int]:
-    """The index of a split's next row, and how many rows follow it without a gap (0 or less: the split is read)."""
+    """Return the index of a split's next row, and how many rows follow it without a gap.
+
+    0 rows or less: the split is read.
+    """
     block, within = divmod(split["next"], split["block"])
     first = (block * split["splits"] + split["split"]) * split["block"] + within
     left = split["block"] - within

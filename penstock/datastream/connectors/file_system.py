@@ -1,4 +1,4 @@
-"""Files as sources and sinks: what PyFlink has in this module, Parquet's formats, and malformed rows."""
+"""Offers files as sources and sinks: what PyFlink has in this module, Parquet's formats, and malformed rows."""
 
 from penstock.datastream.connectors.files.buckets import BucketAssigner
 from penstock.datastream.connectors.files.file_compaction import FileCompactor, FileCompactStrategy

@@ -1,4 +1,4 @@
-"""A sequence of numbers."""
+"""Generates a sequence of numbers."""
 
 from __future__ import annotations
 

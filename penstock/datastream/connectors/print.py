@@ -1,4 +1,4 @@
-"""Rows on the driver's terminal."""
+"""Prints rows on the driver's terminal."""
 
 from __future__ import annotations
 

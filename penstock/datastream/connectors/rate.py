@@ -1,4 +1,4 @@
-"""How fast a generator may go."""
+"""Limits the rate of a generator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Splits as JSON, and the enumerator of a fixed set of them."""
+"""Encodes splits as JSON, and hands out a fixed set of them."""
 
 from __future__ import annotations
 

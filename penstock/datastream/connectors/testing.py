@@ -1,4 +1,4 @@
-"""A kit that runs any source or sink under the interruptions that it must survive.
+"""Runs any source or sink under the interruptions that it must survive.
 
 A source is read with snapshot, loss and restore at every pause: after every read a snapshot is taken, some more is
 read, everything is thrown away as a killed process throws it away, and new readers go on from the snapshot. Every row
@@ -195,7 +195,7 @@ class _Reading:
 
 
 def _read_with_restores(source: Source, parallelism: int, rows_max: int, reads_lost: int | None) -> _Reading:
-    """`reads_lost` None: without a restore."""
+    """Read a source with a restore after each read. `reads_lost` None: without one."""
     reading = _Reading()
     run = SourceRun(source, parallelism)
     while True:

@@ -1,1 +1,1 @@
-"""Formats of files, in PyFlink's modules."""
+"""Offers formats of files in PyFlink's modules."""

@@ -1,4 +1,4 @@
-"""CSV, where PyFlink has it."""
+"""Offers CSV in PyFlink's module."""
 
 from penstock.datastream.connectors.files.csv_format import CsvBulkWriters, CsvReaderFormat
 from penstock.datastream.connectors.files.csv_schema import CsvSchema, CsvSchemaBuilder

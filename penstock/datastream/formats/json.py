@@ -1,4 +1,4 @@
-"""JSON lines: formats of PyFlink's kind for files of them, which it does not have."""
+"""Offers formats for files of JSON lines, which PyFlink does not have."""
 
 from penstock.datastream.connectors.files.json_lines import JsonLinesFormat
 from penstock.datastream.connectors.files.json_writer import JsonLinesBulkWriters

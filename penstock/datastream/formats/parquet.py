@@ -1,4 +1,4 @@
-"""Parquet, where PyFlink has it."""
+"""Offers Parquet in PyFlink's module."""
 
 from penstock.datastream.connectors.files.parquet import ParquetBulkWriters, ParquetColumnarRowInputFormat
 

@@ -1,1 +1,1 @@
-"""Files as sources and sinks: what `penstock.datastream.connectors.file_system` is made of."""
+"""Implements files as sources and sinks, which `penstock.datastream.connectors.file_system` offers."""

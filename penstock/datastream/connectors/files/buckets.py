@@ -1,4 +1,4 @@
-"""Which directory below the sink's a row goes to."""
+"""Sorts the rows of a file sink into directories below the sink's."""
 
 from __future__ import annotations
 

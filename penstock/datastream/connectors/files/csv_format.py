@@ -1,4 +1,4 @@
-"""CSV: how its files are read and written."""
+"""Reads and writes files of CSV."""
 
 from __future__ import annotations
 
@@ -102,7 +102,10 @@ class CsvReaderFormat(FileReadFormat):
         return RecordFile(path, CsvDecoder(self._schema, names), self.malformed_rows, first_record)
 
     def _layout(self, path: str) -> tuple[list[str], int]:
-        """The names of the file's columns, in its order, and where its first record begins. Raises `SourceError`."""
+        """Return the names of the file's columns, in its order, and where its first record begins.
+
+        Raises `SourceError`.
+        """
         schema = self._schema
         passed_over = int(schema.use_header) + int(schema.skip_first_data_row)
         text = TextBytes(path)

@@ -1,8 +1,8 @@
-"""Where records of CSV end: at the line feeds outside of quotes.
+"""Finds the ends of records of CSV: the line feeds outside of quotes.
 
-A quote opens only at the beginning of a field, and inside of quotes two of them stand for one. Where every quote is
-where it should be (an opening one behind a separator, a closing one in front of one), a line feed is outside exactly
-if an even number of quotes stands before it, which arrays tell at once. Otherwise fields are found one by one.
+A quote opens only at the beginning of a field, and inside of quotes two of them mean one. If every quote is where it
+should be (an opening one behind a separator, a closing one in front of one), a line feed is outside exactly if an even
+number of quotes is before it, which arrays show at once. Otherwise fields are found one by one.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class RecordEnds:
 
     @cached_property
     def _span(self) -> re.Pattern[bytes]:
-        """What may hold line feeds that end nothing: quoted fields, and escaped characters."""
+        """Match what may contain line feeds that end nothing: quoted fields, and escaped characters."""
         quote = re.escape(self.quote) if self.quote else None
         escape = re.escape(self.escape) if self.escape else None
         parts = []

@@ -1,4 +1,4 @@
-"""The columns of CSV files, and the characters between them."""
+"""Describes the columns of CSV files, and the characters between them."""
 
 from __future__ import annotations
 

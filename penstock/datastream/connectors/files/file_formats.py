@@ -1,4 +1,4 @@
-"""The seam between files and the formats that their rows are written in."""
+"""Defines what files need of the formats that their rows are written in."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from penstock.datastream.connectors.files.malformed_rows import MalformedRows
 
 
 class Position(NamedTuple):
-    """Identifies a row in a file: the place `at`, which the format can find again, and how many rows from there to
-    skip.
+    """Identifies a row in a file: the `row`-th from the place `at`.
 
-    A place is a row group, or the offset of a record in bytes.
+    A place is one that the format can find again: a row group, or the offset of a record in bytes.
     """
 
     at: int
@@ -85,8 +84,9 @@ class FileReadFormat(ABC):
 
     @abstractmethod
     def inspect(self, path: str) -> FileShape:
-        """Look at a file without reading its rows. Raises `SourceError`, which names the file and what is wrong with
-        it.
+        """Look at a file without reading its rows.
+
+        Raises `SourceError`, which names the file and what is wrong with it.
 
         Args:
             path: The file.

@@ -1,4 +1,4 @@
-"""Which files a path means, and how a file is known to be the one that was listed."""
+"""Lists the files that a path means, and checks that a file is the one that was listed."""
 
 from __future__ import annotations
 
@@ -122,5 +122,8 @@ def _files_below(directory: str) -> list[str]:
 
 
 def _hidden(name: str) -> bool:
-    """As Spark sees it: a bucket of a column whose name begins with "_" is not hidden."""
+    """Return True if Spark, too, skips files of this name.
+
+    A bucket of a column whose name begins with "_" is not hidden.
+    """
     return name.startswith(".") or (name.startswith("_") and "=" not in name)

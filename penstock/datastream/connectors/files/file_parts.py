@@ -1,4 +1,4 @@
-"""The life of a part file, and what its names say.
+"""Names part files by the states of their life.
 
     in progress  .<owner>-<subtask>of<parallelism>-g<fence>.<counter>-<incarnation>-<number>.inprogress
     pending      the same, ending in .pending: durable, and awaits its commit

@@ -1,4 +1,4 @@
-"""The reader of files: one split after the other, a bounded portion at a time."""
+"""Reads files: one split after the other, a bounded portion at a time."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class FileReader(SourceReader):
             self._file = None
 
     def _next_portion(self, split: dict[str, Any]) -> Portion | None:
-        """None: the split was at its end."""
+        """Return the next rows of a split; None at its end."""
         if self._portions is None:
             if split["at"] >= split["end"]:
                 return None

@@ -1,4 +1,4 @@
-"""Rows into files, exactly once.
+"""Writes rows into files, exactly once.
 
 Rows go into part files of the writer, one per bucket. At a barrier the parts are made durable. Those that the rolling
 policy finishes become pending, and are renamed to their final names when the checkpoint has completed (see
@@ -154,8 +154,9 @@ class FileSink(Sink):
 
     @staticmethod
     def for_bulk_format(base_path: str, writer_factory: FileWriteFormat) -> FileSinkBuilder:
-        """Make a builder of a sink that writes rows in columns. Files end at every checkpoint; `enable_compact` joins
-        them.
+        """Make a builder of a sink that writes rows in columns.
+
+        Files end at every checkpoint; `enable_compact` joins them.
 
         Args:
             base_path: The directory, a local path or file:// URI that all slots see.

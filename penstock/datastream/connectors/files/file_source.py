@@ -1,7 +1,7 @@
-"""Files as a stream, in the order in which they are given.
+"""Reads files as a stream, in the order in which they are given.
 
-A split is a file (or, where the user asks for it, a part of one) with the mark that it had when it was listed (size
-and time of modification) and a position. A file that no longer has its mark when a reader opens it is refused.
+A split is a file (or, if the user asks for it, a part of one), identified by its size and time of modification when it
+was listed, and a position. A file that differs when a reader opens it is refused.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class FileEnumeratorProvider:
 
     @staticmethod
     def default_splittable_file_enumerator() -> FileEnumeratorProvider:
-        """Make several splits of each file, so that several subtasks read it: a row group of Parquet, or some MB of
-        lines.
+        """Make several splits of each file, so that several subtasks read it.
 
-        The order holds within a split. Compressed text, and CSV whose values may contain line breaks, stay whole.
+        A split is a row group of Parquet, or some MB of lines. The order holds within a split. Compressed text, and CSV
+        whose values may contain line breaks, stay whole.
         """
         return FileEnumeratorProvider(True)
 

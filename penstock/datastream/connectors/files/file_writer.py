@@ -1,4 +1,4 @@
-"""The writer of a file sink: parts that are open, parts that wait to be joined, and what a barrier makes of them."""
+"""Writes the parts of a file sink: open ones, those that wait to be joined, and what a barrier makes of them."""
 
 from __future__ import annotations
 
@@ -46,8 +46,11 @@ class _OpenPart:
 
 @dataclass(frozen=True)
 class _FinishedPart:
-    """A durable file that is not pending yet. `superseded`: hidden files whose rows are in this one. `other_suffix`: of
-    a part that a sink of another format or row type has begun; it is not joined with ours."""
+    """Describes a durable file that is not pending yet.
+
+    `superseded` are hidden files whose rows are in this one. `other_suffix` is that of a part that a sink of another
+    format or row type has begun; it is not joined with ours.
+    """
 
     number: int
     bucket: str
@@ -59,7 +62,7 @@ class _FinishedPart:
 
 @dataclass
 class _Gathered:
-    """The parts of a bucket that wait to be joined, and since how many checkpoints."""
+    """Holds the parts of a bucket that wait to be joined, and how many checkpoints they have waited for."""
 
     parts: list[_FinishedPart]
     checkpoints: int = 0
@@ -67,7 +70,7 @@ class _Gathered:
 
 @dataclass(frozen=True)
 class _Joining:
-    """A compaction under way. Its parts stay in the writer's state until it has ended."""
+    """Holds a compaction in progress. Its parts stay in the writer's state until it has ended."""
 
     number: int
     bucket: str
@@ -192,8 +195,10 @@ class FileWriter(SinkWriter):
             part.durable_bytes = os.fstat(part.file.fileno()).st_size
 
     def _go_on_with(self, name: str, bucket: str, size: int, state: dict[str, Any]) -> None:
-        """Take over a part of the checkpoint: its first `size` bytes, in a file that nobody else writes to. `state`: of
-        the writer that began it, perhaps in another directory, format or type."""
+        """Take over a part of the checkpoint: its first `size` bytes, in a file that nobody else writes to.
+
+        `state`: of the writer that began it, perhaps in another directory, format or type.
+        """
         old_directory, suffix = state.get("directory", self._directory), state.get("suffix", self._names.suffix)
         directories, uid = [self._directory, old_directory], self._names.context.operator_uid
         found = find_part(directories, name, bucket, uid, suffix)

@@ -1,4 +1,4 @@
-"""JSON lines: an object per line, read and written in columns."""
+"""Reads files of JSON lines, an object per line, in columns."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _first_record(path: str) -> int:
 
 
 def _read_type(kind: ColumnType, name: str, outermost: bool = False) -> pa.DataType:
-    """What a field is read as, before it is cast to its type. Raises `TypeError`."""
+    """Return the type that a field is read as, before it is cast to its own. Raises TypeError."""
     if isinstance(kind, RowType):
         return pa.struct([(n, _read_type(k, f"{name}.{n}")) for n, k in zip(kind.field_names, kind.field_types)])
     if isinstance(kind, ListType):
@@ -225,12 +225,12 @@ class JsonDecoder(RecordDecoder):
 
 
 def _whole_number(text: str) -> int | float:
-    """Python refuses to read thousands of digits, which matters only where a field is not read."""
+    """Read a number. Python refuses thousands of digits, which matters only if a field is not read."""
     return int(text) if len(text) <= _DIGITS_MAX else float("inf")
 
 
 def _may_be(value: Any, kind: ColumnType) -> bool:
-    """False where `decode` refuses the value for certain."""
+    """Return False if `decode` certainly refuses the value."""
     if isinstance(kind, RowType):
         return isinstance(value, dict)
     if isinstance(kind, ListType):

@@ -1,4 +1,4 @@
-"""JSON lines written in columns: each column becomes a column of JSON texts, and those are joined to lines."""
+"""Writes JSON lines in columns: each column becomes a column of JSON texts, and those are joined to lines."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class JsonLinesBulkWriters:
 
     @staticmethod
     def for_row_type(row_type: TypeInformation | None = None) -> JsonLinesWriteFormat:
-        """Make the format: rows and tuples as an object per line, by field name (f0, f1, ... of tuples); others as
-        their value.
+        """Make the format, which writes rows and tuples as an object per line, and other values as they are.
 
-        Null fields are written as null, dates and times as ISO 8601, BIG_INT and BIG_DEC as numbers, and not-a-number
-        and infinity as NaN, Infinity and -Infinity, which Python and Spark read, too.
+        Fields have their names (f0, f1, ... of tuples). Null fields are written as null, dates and times as ISO 8601,
+        BIG_INT and BIG_DEC as numbers, and not-a-number and infinity as NaN, Infinity and -Infinity, which Python and
+        Spark read, too.
 
         Args:
             row_type: The type of the rows. None: that of the stream.
@@ -128,7 +128,7 @@ def json_lines(batch: pa.RecordBatch, row_type: ColumnType) -> memoryview:
 
 
 def _json(column: pa.Array, kind: ColumnType) -> pa.Array:
-    """A JSON text for each value, "null" for null."""
+    """Return a JSON text for each value, "null" for null."""
     return pc.coalesce(_json_or_null(column, kind), "null")
 
 
@@ -185,7 +185,7 @@ def _range_of(column: pa.Array) -> tuple[int, int]:
 
 
 def _joined(column: pa.Array, elements: pa.Array, opening: str, closing: str) -> pa.Array:
-    """The elements of each list or map with commas between them."""
+    """Join the elements of each list or map with commas."""
     offsets = pc.subtract(column.offsets, column.offsets[0])
     lists = pa.ListArray.from_arrays(offsets, elements, mask=column.is_null() if column.null_count else None)
     return pc.binary_join_element_wise(opening, pc.binary_join(lists, ","), closing, "")

@@ -1,4 +1,4 @@
-"""What becomes of rows of text that cannot be read."""
+"""Chooses what happens to rows of text that cannot be read."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ class _Way(Enum):
 
 @dataclass(frozen=True)
 class MalformedRows:
-    """Chooses what happens to rows of text that cannot be read: `fail()` (the default), `skip()` or
-    `side_output(tag)`.
+    """Chooses what happens to rows of text that cannot be read.
+
+    `MalformedRows.fail()` is the default; the others are `skip()` and `side_output(tag)`.
     """
 
     way: _Way

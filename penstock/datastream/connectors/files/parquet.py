@@ -1,4 +1,4 @@
-"""Parquet: how its files are read and written."""
+"""Reads and writes files of Parquet."""
 
 from __future__ import annotations
 

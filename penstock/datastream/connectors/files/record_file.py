@@ -1,4 +1,4 @@
-"""Files of records that end in line feeds, read in blocks of whole records.
+"""Reads files of records that end in line feeds, in blocks of whole records.
 
 A position is the offset of a block's first record, and how many of the block's rows have been handed out: the same
 bytes give the same rows again. A split of a file has the records that begin in it. It is entered one byte early,
@@ -51,8 +51,9 @@ class RecordDecoder(ABC):
 
     @abstractmethod
     def decode(self, data: bytes) -> pa.RecordBatch:
-        """Decode whole records, blank ones among them. Raises `RefusedRecords` if one cannot be read; then none is
-        returned.
+        """Decode whole records, blank ones among them.
+
+        Raises `RefusedRecords` if one cannot be read; then none is returned.
 
         Args:
             data: The records.
@@ -184,8 +185,10 @@ class RecordFile(OpenFile):
             yield portion
 
     def _next_records(self, at: int, ahead: bytes, end: int) -> tuple[bytes, bytes, bool]:
-        """Records from `at` on, what has been read behind them, and whether they are whole (else it is the beginning
-        of one that is never closed)."""
+        """Return records from `at` on, what has been read behind them, and whether they are whole.
+
+        If not, they are the beginning of a record that is never closed.
+        """
         size = _BLOCK_BYTES
         while True:
             if len(ahead) < size:
@@ -205,7 +208,7 @@ class RecordFile(OpenFile):
             size *= 2
 
     def _whole_records(self, window: bytes, at: int, end: int, is_last: bool) -> int:
-        """How many bytes of `window` are whole records that begin before `end`; 0: more must be read to tell."""
+        """Return how many bytes of `window` are whole records that begin before `end`; 0: more must be read to know."""
         decoder = self._decoder
         if decoder.line_breaks_in_records:
             cut = decoder.end_of_last(window)
@@ -239,7 +242,10 @@ class RecordFile(OpenFile):
         )
 
     def _separate(self, data: bytes, at: int) -> tuple[pa.RecordBatch, list[tuple[int, int, str]], int]:
-        """The rows of the records that can be read, (start, end, reason) of the others, and how many bytes that is."""
+        """Read record by record.
+
+        Returns the rows of those that can be read, (start, end, reason) of the others, and how many bytes all have.
+        """
         decoder = self._decoder
         starts, ends = decoder.bounds(data)
         known = decoder.refusals(data, starts, ends)
@@ -288,7 +294,7 @@ class RecordFile(OpenFile):
 
 
 def _ranges_between(known: list[int], count: int) -> list[tuple[int, int]]:
-    """The known ones alone, and the ranges between them."""
+    """Return a range for each known record, and the ranges between them."""
     ranges = []
     first = 0
     for index in known:

@@ -1,4 +1,4 @@
-"""When a file sink finishes a part and begins another one."""
+"""Chooses when a file sink finishes a part and begins another one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The bytes of files of text: decompressed where the name says so, from any offset, and which line an offset is in.
+"""Reads files of text, decompressed if their name says so, from any offset, and numbers their lines.
 
-Offsets count decompressed bytes. To get to one in a compressed file, all before it is decompressed again.
+Offsets count decompressed bytes. To reach one in a compressed file, all before it is decompressed again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files of text, a row per line."""
+"""Reads files of text, a row per line."""
 
 from __future__ import annotations
 

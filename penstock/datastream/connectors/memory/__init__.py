@@ -1,1 +1,1 @@
-"""Sources and sinks that hold their rows in memory."""
+"""Offers sources and sinks that hold their rows in memory."""

@@ -1,8 +1,8 @@
-"""Rows in the program that started the job.
+"""Brings rows to the program that started the job.
 
 Rows travel as committables: a writer gathers them until the barrier, and the committer, which lives in the driver's
-process, hands them to the iterator of that sink once their checkpoint has completed. So every row comes exactly once,
-as often as the job may restart; a commit that is repeated is known by its writer's incarnation and number. Without
+process, hands them to the iterator of that sink when their checkpoint has completed. So every row comes exactly once,
+however often the job restarts; a repeated commit is recognized by its writer's incarnation and number. Without
 checkpointing all rows come at the end of the job.
 """
 
@@ -123,7 +123,7 @@ class CloseableIterator(Iterator[Any]):
 
 
 class _Numbers:
-    """A set of numbers that are dense in the long run: all below a bound, and some beyond it."""
+    """Holds a set of numbers that are dense in the long run: all below a bound, and some beyond it."""
 
     def __init__(self) -> None:
         self._bound = 0
@@ -140,8 +140,10 @@ class _Numbers:
 
 
 class _Collected:
-    """The rows of one sink that have been committed and not been read. Committed from the JobMaster's thread, read
-    from the program's."""
+    """Holds the rows of one sink that have been committed and not been read.
+
+    The JobMaster's thread commits, and the program's thread reads.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -167,7 +169,7 @@ class _Collected:
             self._changed.notify_all()
 
     def take(self, is_over: Any, timeout_ms: float | None) -> bytes | None:
-        """The next chunk; None when there is none and `is_over()`. Raises TimeoutError."""
+        """Return the next chunk; None if there is none and `is_over()`. Raises TimeoutError."""
         deadline_s = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         with self._changed:
             while not self._chunks:
@@ -189,7 +191,7 @@ class _Collected:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Whatever is committed from now on is forgotten."""
+        """Discard all rows, and those that are committed from now on."""
         with self._changed:
             self._closed = True
             self._chunks.clear()
@@ -202,7 +204,7 @@ _registry_lock = threading.Lock()
 
 
 def _collected(sink_id: str) -> _Collected:
-    """A sink reaches its committer as a copy: both find their rows here, by the sink's id."""
+    """Return the rows of a sink by its id: the committer has a copy of the sink, and both find them here."""
     with _registry_lock:
         return _registry.setdefault(sink_id, _Collected())
 

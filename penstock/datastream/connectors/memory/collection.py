@@ -1,4 +1,4 @@
-"""Rows that the program holds already, as a stream."""
+"""Reads rows that the program has already, as a stream."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ _ROWS_ENCODED_AT_ONCE = 4096
 
 
 class CollectionSource(Source):
-    """Reads the rows of a collection in their order. There is one split, so one subtask reads, whatever the
-    parallelism.
+    """Reads the rows of a collection in their order.
+
+    There is one split, so one subtask reads, whatever the parallelism.
 
     `rows` is an iterable, which is read once, here, and travels in the pickled source. `type_info` is the type of the
     rows; None: they are pickled.
@@ -55,7 +56,7 @@ class CollectionSource(Source):
         return len(self._rows)
 
     def _encode(self, first: int) -> pa.RecordBatch:
-        """The rows from `first`, at most as many as are encoded at once."""
+        """Encode the rows from `first`, at most as many as are encoded at once."""
         rows = self._rows[first : first + _ROWS_ENCODED_AT_ONCE]
         row_type = self._type_info or PICKLED
         try:

@@ -1,4 +1,4 @@
-"""Nothing is kept."""
+"""Discards rows."""
 
 from __future__ import annotations
 
