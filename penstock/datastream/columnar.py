@@ -55,7 +55,7 @@ def sum_(column: str) -> ColumnAggregate:
     """Sum a column of numbers.
 
     The sum of whole numbers is a LONG, and the job fails if it does not fit; the sum of floats is a DOUBLE. Nulls are
-    skipped.
+    skipped; the sum of nothing but nulls is null.
 
     Args:
         column: The name of the column.

@@ -23,6 +23,7 @@ from penstock.datastream.connectors.file_system import (
     RollingPolicy,
 )
 from penstock.datastream.connectors.testing import Kill, SinkRun, verify_sink
+from penstock.datastream.formats.csv import CsvBulkWriters, CsvSchema
 
 NUMBER = Types.LONG()
 HOUR_MS = 3_600_000
@@ -211,6 +212,7 @@ def test_identical_files_are_not_joined(tmp_path: Path) -> None:
         (lambda: FileCompactStrategy.builder().enable_compaction_on_checkpoint(0), ValueError, "at least 1, got 0"),
         (lambda: RollingPolicy.default_rolling_policy(rollover_interval=0), ValueError, "rollover_interval must be"),
         (lambda: parquet_joined_by(FileCompactor.concat_file_compactor()), ValueError, "take .*parquet_file_compactor"),
+        (lambda: csv_joined(use_header=True), ValueError, r"begins with a header.*set_use_header\(False\)"),
         (lambda: parquet_joined_by("concat"), TypeError, "takes a FileCompactor, got 'concat'"),
         (lambda: text_joined_by(FileCompactor.parquet_file_compactor()), ValueError, "this sink writes others"),
     ],
@@ -218,6 +220,11 @@ def test_identical_files_are_not_joined(tmp_path: Path) -> None:
 def test_what_cannot_be_joined_is_refused_where_it_is_declared(declare: Any, error: type[Exception], told: str) -> None:
     with pytest.raises(error, match=told):
         declare()
+
+
+def test_csv_without_a_header_is_joined(tmp_path: Path) -> None:
+    SinkRun(csv_joined(use_header=False, path=tmp_path), [batch(1, 2), batch(3)], NUMBER).finish()
+    assert sorted(lines(tmp_path)) == [1, 2, 3]
 
 
 STRATEGY = FileCompactStrategy.builder().enable_compaction_on_checkpoint(1).build()
@@ -229,3 +236,9 @@ def parquet_joined_by(compactor: Any) -> None:
 
 def text_joined_by(compactor: Any) -> None:
     FileSink.for_row_format("/tmp/none", Encoder.simple_string_encoder()).enable_compact(STRATEGY, compactor)
+
+
+def csv_joined(use_header: bool, path: str | Path = "/tmp/none") -> FileSink:
+    schema = CsvSchema.builder().add_number_column("value").set_use_header(use_header).build()
+    builder = FileSink.for_bulk_format(str(path), CsvBulkWriters.for_schema(schema))
+    return builder.enable_compact(STRATEGY, FileCompactor.concat_file_compactor()).build()

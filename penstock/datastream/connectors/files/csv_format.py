@@ -335,6 +335,11 @@ class CsvWriteFormat(FileWriteFormat):
         if schema.quote_char != '"' or schema.escape_char is not None or schema.null_value:
             raise ValueError("CSV is written with '\"' as quote char, without escape char, and with null as nothing")
         self._schema = schema
+        if schema.use_header:
+            self.unconcatenable_because = (
+                "each file of this CSV begins with a header, which would be read as a row; write it without one "
+                "(set_use_header(False)), or take FileCompactor.identical_file_compactor()"
+            )
 
     def validate(self, input_type: TypeInformation | None) -> None:
         """Check that the rows have the columns of the schema.

@@ -174,11 +174,8 @@ class _Concatenation(FileCompactor):
                 shutil.copyfileobj(part, file, 1 << 20)
 
     def check(self, format: FileWriteFormat) -> None:
-        if not format.is_concatenable:
-            raise ValueError(
-                "concat_file_compactor() joins bytes, and files of this format do not stay readable so; take "
-                "FileCompactor.parquet_file_compactor()"
-            )
+        if format.unconcatenable_because:
+            raise ValueError(f"concat_file_compactor() joins bytes, but {format.unconcatenable_because}")
 
 
 @dataclass(frozen=True)

@@ -179,8 +179,8 @@ class FileWriteFormat(ABC):
     """Describes how a kind of file is written. It is pickled with the sink."""
 
     default_suffix: str = ""
-    is_concatenable: bool = True
-    """Files of this format, one behind the other, are a file of this format."""
+    unconcatenable_because: str = ""
+    """Why files of this format, one behind the other, are no file of this format; "" if they are."""
     is_appended: bool = False
     """What has been written to a file never changes, and may end after any row: a part may outlive a checkpoint."""
 

@@ -99,8 +99,9 @@ class OutputFileConfigBuilder:
 class FileSink(Sink):
     """Writes rows to files in `base_path`, or in buckets below it; with checkpoints each row exactly once.
 
-    Files become visible when the checkpoint that contains their rows has completed; without checkpoints at the end of
-    the job.
+    A file becomes visible when it is finished and the next checkpoint has completed; without checkpoints at the end of
+    the job. A rolling policy chooses when files of row formats are finished; bulk formats finish theirs at every
+    checkpoint.
 
     Example:
         FileSink.for_row_format(path, Encoder.simple_string_encoder()).build()

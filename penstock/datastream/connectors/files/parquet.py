@@ -154,7 +154,7 @@ class ParquetWriteFormat(FileWriteFormat):
     """Writes Parquet with a column per field of the stream's type."""
 
     default_suffix = ".parquet"
-    is_concatenable = False
+    unconcatenable_because = "Parquet files end in a footer; take FileCompactor.parquet_file_compactor()"
 
     def __init__(self, row_type: TypeInformation | None = None, compression: str = "snappy") -> None:
         known = ("snappy", "zstd", "gzip", "lz4", "none")
