@@ -9,6 +9,7 @@ from penstock.monitoring.report import CheckpointReport, RecoveryReport
 from penstock.protocol.checkpoint.coordinator import PublishCheckpoint
 from penstock.protocol.log.publication import NewCheckpoint
 from penstock.protocol.values.elements import Generation
+from penstock.protocol.values.reasons import FailureReason
 
 METADATA_AND_LOG_ENTRY = 2
 
@@ -76,7 +77,7 @@ class CheckpointHistory:
                 path=self.latest_path,
             )
 
-    def aborted(self, checkpoint_id: int, reason: str, detail: str) -> None:
+    def aborted(self, checkpoint_id: int, reason: FailureReason, detail: str) -> None:
         self.failed += 1
         self._triggered_ms.pop(checkpoint_id, None)
         if checkpoint_id in self._reports:

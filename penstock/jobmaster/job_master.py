@@ -27,7 +27,7 @@ from penstock.jobmaster.outcome import JobOutcome
 from penstock.jobmaster.ports import BlockingWork, MasterPorts, RefreshingWork
 from penstock.jobmaster.recovery import JobRecovery
 from penstock.jobmaster.reports import Reporter
-from penstock.jobmaster.restore import DAMAGE, RestorePoint, refusal
+from penstock.jobmaster.restore import RestorePoint, refusal
 from penstock.jobmaster.settings import JobSettings, restart_strategy
 from penstock.jobmaster.sources import EnumeratorFailed, SplitDistribution
 from penstock.jobmaster.store import JobStore
@@ -63,6 +63,7 @@ from penstock.protocol.values.messages import (
     StoreRequest,
     SubtaskFailed,
 )
+from penstock.protocol.values.reasons import SubtaskFailureReason
 
 
 class JobMaster:
@@ -256,16 +257,17 @@ class JobMaster:
         vertex = self.graph.vertices[failed.subtask.vertex]
         where = f"subtask {failed.subtask.subtask + 1}/{vertex.parallelism} of '{vertex.name}', slot {failed.slot}"
         point = self.restore_point
-        is_damage = failed.error.startswith(tuple(f"{e.__name__}: " for e in DAMAGE))
+        is_damage = failed.reason is SubtaskFailureReason.DAMAGE
         if point is not None and is_damage and self.lifecycle.phase is Phase.RESTORING:
             self.ending.keep_everything = True
-            detail = f"{failed.error.partition(': ')[2]} ({where})"
+            detail = f"{failed.error} ({where})"
             if point.root is None:
                 text = refusal(point.metadata, detail, self.store.retained_paths, self.identity.directory)
             else:
                 text = f"{point.root}/chk-{point.metadata.checkpoint_id} cannot be restored: {detail}"
             return FailureCause(text, restartable=False)
-        return FailureCause(f"{failed.error} ({where})", failed.traceback, restartable=failed.restartable)
+        restartable = failed.reason is not SubtaskFailureReason.PERMANENT
+        return FailureCause(f"{failed.error} ({where})", failed.traceback, restartable=restartable)
 
     def _guarded(self, action: Callable[[], None]) -> None:
         try:

@@ -8,16 +8,13 @@ from penstock.common.options import StateRecoveryOptions
 from penstock.jobmaster.identity import CheckpointToStartFrom, OpenStore, RestoreSourceError
 from penstock.protocol.log.publication import unrestorable
 from penstock.protocol.values.metadata import Metadata
+from penstock.storage.damage import DAMAGE
 from penstock.storage.layout import LOG_FOLDER, metadata_path
 from penstock.storage.log import newest_checkpoint
 from penstock.storage.metadata import encode_metadata, read_metadata
 from penstock.storage.opening import probe
 from penstock.storage.sealed import DamagedObject, NewerFormat
-from penstock.storage.segments import DamagedRange
-from penstock.storage.store import ObjectMissing, ObjectStore, RangeMissing, StoreError, StoreRemoved
-
-DAMAGE = (DamagedObject, DamagedRange, ObjectMissing, RangeMissing)
-"""What no restart mends: the names of these errors in a slot's failure to restore end the job."""
+from penstock.storage.store import ObjectStore, StoreError, StoreRemoved
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ import pytest
 
 from penstock.jobmaster import assembly, checkpoints, recovery, sources, store
 from penstock.protocol.channel import ends as channel
-from penstock.protocol.checkpoint import failure_manager
 from penstock.protocol.log import job_log
 from penstock.protocol.subtask import barrier_handler
-from penstock.protocol.values import failure_reasons
+from penstock.protocol.values import reasons
 from penstock.protocol.values.log_entries import Fence
+from penstock.protocol.values.reasons import FailureReason
 from penstock.runtime.checkpoint import subtask_checkpoints
 from penstock.runtime.subtask import subtask
 from penstock.simulation import checkers
@@ -149,7 +149,7 @@ def what_others_left_below_the_base_stays(patch: Patch) -> None:
 
 
 def a_taken_id_is_a_failure(patch: Patch) -> None:
-    patch(failure_manager, "COUNTED", failure_manager.COUNTED | {failure_reasons.ID_TAKEN})
+    patch(reasons, "_COUNTED", reasons._COUNTED | {FailureReason.ID_TAKEN})
 
 
 def commits_come_before_the_log_entry(patch: Patch) -> None:

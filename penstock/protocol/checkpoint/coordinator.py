@@ -27,9 +27,9 @@ from penstock.protocol.checkpoint.request_decider import (
     Situation,
     Start,
 )
-from penstock.protocol.values import failure_reasons
 from penstock.protocol.values.elements import Barrier, Generation, SubtaskId
 from penstock.protocol.values.messages import Decline, SlotAck
+from penstock.protocol.values.reasons import FailureReason
 
 ENDED_REMEMBERED_MAX = 64
 """So many ended checkpoints are remembered for late acknowledgements; files of older ones are left to the sweep."""
@@ -75,7 +75,7 @@ class CheckpointAborted:
     """Tell the slots, if the generation still runs."""
 
     checkpoint_id: int
-    reason: str
+    reason: FailureReason
     detail: str
 
 
@@ -189,7 +189,7 @@ class CheckpointCoordinator:
         self._has_run = True
         return self.on_time(now_ms)
 
-    def on_stopped(self, reason: str = failure_reasons.JOB_FAILOVER, detail: str = "") -> list[Effect]:
+    def on_stopped(self, reason: FailureReason = FailureReason.JOB_FAILOVER, detail: str = "") -> list[Effect]:
         """The generation has ended. What is being published goes on; everything else is given up."""
         self._generation = None
         self._next_trigger_ms = None
@@ -216,7 +216,7 @@ class CheckpointCoordinator:
                 continue
             missing = ", ".join(map(str, pending.missing))
             detail = f"not acknowledged within {self.settings.timeout_ms / 1000:g} s by slot(s) {missing}"
-            effects += self._fail(pending, failure_reasons.EXPIRED, detail, now_ms)
+            effects += self._fail(pending, FailureReason.EXPIRED, detail, now_ms)
             if isinstance(effects[-1], FailJob):
                 # The generation ends with this. Without it: what is triggered next finds no generation.
                 return effects
@@ -309,7 +309,7 @@ class CheckpointCoordinator:
     def on_trigger_failed(self, checkpoint_id: int, detail: str, now_ms: float) -> list[Effect]:
         """The trigger could not be sent (an enumerator's snapshot raised)."""
         pending = self._pending.get(checkpoint_id)
-        return [] if pending is None else self._fail(pending, failure_reasons.IO_EXCEPTION, detail, now_ms)
+        return [] if pending is None else self._fail(pending, FailureReason.IO_EXCEPTION, detail, now_ms)
 
     def on_end_of_data(self, subtask: SubtaskId, now_ms: float) -> list[Effect]:
         if not self.is_running or subtask in self._at_end:
@@ -330,34 +330,34 @@ class CheckpointCoordinator:
         effects: list[Effect] = []
         for older in [p for p in self._pending.values() if p.barrier.checkpoint_id < checkpoint_id]:
             if not older.is_publishing:
-                effects += self._give_up(older, failure_reasons.SUBSUMED, f"checkpoint {checkpoint_id} has completed")
+                effects += self._give_up(older, FailureReason.SUBSUMED, f"checkpoint {checkpoint_id} has completed")
         if self._is_final_published:
             self._next_trigger_ms = self._final_due_ms = None
-            self._decider.abandon(failure_reasons.PERIODIC_SCHEDULER_SHUTDOWN)
+            self._decider.abandon(FailureReason.PERIODIC_SCHEDULER_SHUTDOWN)
             return effects
         return effects + self._go_on(now_ms)
 
     def on_publication_failed(self, checkpoint_id: int, detail: str, now_ms: float) -> list[Effect]:
         """It is certain that there is no log entry for it, and never will be."""
-        return self._fail(self._pending[checkpoint_id], failure_reasons.FINALIZE_FAILURE, detail, now_ms)
+        return self._fail(self._pending[checkpoint_id], FailureReason.FINALIZE_FAILURE, detail, now_ms)
 
     def on_id_taken(self, checkpoint_id: int, detail: str, now_ms: float) -> list[Effect]:
         """A driver that was fenced meanwhile had used the id. That is no failure of this job: the next checkpoint gets
         an id that nobody has used."""
-        return self._fail(self._pending[checkpoint_id], failure_reasons.ID_TAKEN, detail, now_ms)
+        return self._fail(self._pending[checkpoint_id], FailureReason.ID_TAKEN, detail, now_ms)
 
     def on_publication_subsumed(self, checkpoint_id: int, now_ms: float) -> list[Effect]:
         """A newer one was in the log already."""
-        return self._fail(self._pending[checkpoint_id], failure_reasons.SUBSUMED, "a newer one has completed", now_ms)
+        return self._fail(self._pending[checkpoint_id], FailureReason.SUBSUMED, "a newer one has completed", now_ms)
 
-    def _fail(self, pending: PendingCheckpoint, reason: str, detail: str, now_ms: float) -> list[Effect]:
+    def _fail(self, pending: PendingCheckpoint, reason: FailureReason, detail: str, now_ms: float) -> list[Effect]:
         effects = self._give_up(pending, reason, detail)
         message = self._failures.on_failed(pending.barrier.checkpoint_id, reason, detail)
         if message is not None and self.is_running:
             return [*effects, FailJob(message)]
         return effects + self._go_on(now_ms)
 
-    def _give_up(self, pending: PendingCheckpoint, reason: str, detail: str) -> list[Effect]:
+    def _give_up(self, pending: PendingCheckpoint, reason: FailureReason, detail: str) -> list[Effect]:
         checkpoint_id = pending.barrier.checkpoint_id
         del self._pending[checkpoint_id]
         self._remember_ended(checkpoint_id, frozenset())
@@ -383,7 +383,7 @@ class CheckpointCoordinator:
         if not self.all_at_end_of_data or self._pending or self._is_final_published:
             return []
         self._next_trigger_ms = None
-        self._decider.abandon(failure_reasons.PERIODIC_SCHEDULER_SHUTDOWN)
+        self._decider.abandon(FailureReason.PERIODIC_SCHEDULER_SHUTDOWN)
         if not self._final_attempted:
             self._final_attempted = True
             return [self._trigger(now_ms)]

@@ -1,12 +1,12 @@
 """How many failed checkpoints a job endures (Flink's CheckpointFailureManager).
 
-Counts *consecutive* checkpoints that failed for a reason of `failure_reasons.COUNTED`, each id once. A completed
+Counts *consecutive* checkpoints that failed for a reason that counts, each id once. A completed
 checkpoint resets the count; what is reported late for an id at or below it does not count.
 """
 
 from __future__ import annotations
 
-from penstock.protocol.values.failure_reasons import COUNTED
+from penstock.protocol.values.reasons import FailureReason
 
 
 class CheckpointFailureManager:
@@ -25,9 +25,9 @@ class CheckpointFailureManager:
         self._newest_completed = max(self._newest_completed, checkpoint_id)
         self._failed.clear()
 
-    def on_failed(self, checkpoint_id: int, reason: str, detail: str = "") -> str | None:
+    def on_failed(self, checkpoint_id: int, reason: FailureReason, detail: str = "") -> str | None:
         """The message of the failure of the whole job, or None if it goes on."""
-        if reason not in COUNTED or checkpoint_id <= self._newest_completed or self._tolerable_failures_max is None:
+        if not reason.counts or checkpoint_id <= self._newest_completed or self._tolerable_failures_max is None:
             return None
         self._failed.add(checkpoint_id)
         if len(self._failed) <= self._tolerable_failures_max:

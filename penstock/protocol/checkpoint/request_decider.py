@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import insort
 from dataclasses import dataclass, field
 
-from penstock.protocol.values import failure_reasons
+from penstock.protocol.values.reasons import FailureReason
 
 QUEUE_MAX = 1000
 
@@ -51,7 +51,7 @@ class Drop:
     """`retry_after_ms`: when the periodic trigger is to fire again; None: at its own time."""
 
     request: CheckpointRequest
-    reason: str
+    reason: FailureReason
     retry_after_ms: float | None = None
 
 
@@ -74,9 +74,9 @@ class CheckpointRequestDecider:
         if len(self._queue) >= self.queue_max:
             worst = self._queue[-1]
             if not worst.is_periodic or worst.rank < request.rank:
-                return [Drop(request, failure_reasons.TOO_MANY_REQUESTS)]
+                return [Drop(request, FailureReason.TOO_MANY_REQUESTS)]
             self._queue.pop()
-            dropped.append(Drop(worst, failure_reasons.TOO_MANY_REQUESTS))
+            dropped.append(Drop(worst, FailureReason.TOO_MANY_REQUESTS))
         insort(self._queue, request, key=lambda r: r.rank)
         return dropped + self.on_change(situation)
 
@@ -91,10 +91,10 @@ class CheckpointRequestDecider:
             remaining_ms = situation.last_completion_ms + self.min_pause_ms - situation.now_ms
             if remaining_ms > 0:
                 self._queue.pop(0)
-                return [Drop(head, failure_reasons.MINIMUM_TIME_BETWEEN, remaining_ms)]
+                return [Drop(head, FailureReason.MINIMUM_TIME_BETWEEN, remaining_ms)]
         return [Start(self._queue.pop(0))]
 
-    def abandon(self, reason: str) -> list[Decision]:
+    def abandon(self, reason: FailureReason) -> list[Decision]:
         """Drops everything queued (the job restarts or ends)."""
         dropped: list[Decision] = [Drop(r, reason) for r in self._queue]
         self._queue.clear()

@@ -27,8 +27,8 @@ import msgspec
 
 from penstock.protocol.channel.ends import ProtocolError
 from penstock.protocol.machine import Cell, Table
-from penstock.protocol.values import failure_reasons
 from penstock.protocol.values.elements import Barrier
+from penstock.protocol.values.reasons import FailureReason
 
 _ENDED_REMEMBERED = 64
 
@@ -140,7 +140,7 @@ class Declined(msgspec.Struct, frozen=True):
     """Tell the coordinator and, by a cancel frame, all consumers; drop what was captured."""
 
     checkpoint_id: int
-    reason: str
+    reason: FailureReason
 
 
 class Discard(msgspec.Struct, frozen=True):
@@ -214,7 +214,7 @@ class BarrierHandler:
         def decline() -> list[Effect]:
             if checkpoint_id in self._ended:
                 return []
-            return self._decline(checkpoint_id, failure_reasons.DECLINED_ON_CANCELLATION_BARRIER)
+            return self._decline(checkpoint_id, FailureReason.DECLINED_ON_CANCELLATION_BARRIER)
 
         return self._checked("cancel", checkpoint_id, decline)
 
@@ -273,7 +273,7 @@ class BarrierHandler:
         if barrier.checkpoint_id in self._ended:
             return []
         if barrier.checkpoint_id <= self._newest_snapshot:
-            return self._decline(barrier.checkpoint_id, failure_reasons.DECLINED_LATE_BARRIER)
+            return self._decline(barrier.checkpoint_id, FailureReason.DECLINED_LATE_BARRIER)
         self._newest_snapshot = barrier.checkpoint_id
         self._remember(barrier.checkpoint_id)
         return [
@@ -331,7 +331,7 @@ class BarrierHandler:
         if checkpoint_id in self._ended:
             return None, []
         if checkpoint_id <= self._newest_snapshot:
-            return None, self._decline(checkpoint_id, failure_reasons.DECLINED_LATE_BARRIER)
+            return None, self._decline(checkpoint_id, FailureReason.DECLINED_LATE_BARRIER)
         alignment = _Alignment(barrier, now_ms - barrier.age_ms, AlignmentState.WAITING, set(), {}, {})
         self._alignments[checkpoint_id] = alignment
         return alignment, []
@@ -350,7 +350,7 @@ class BarrierHandler:
             if older.state is AlignmentState.COLLECTING_UNALIGNED:
                 continue
             if older.barrier.alignment_timeout_ms is None:
-                effects += self._decline(older_id, failure_reasons.DECLINED_SUBSUMED)
+                effects += self._decline(older_id, FailureReason.DECLINED_SUBSUMED)
                 continue
             effects += self._turn(older, now_ms)
             effects += self._finish_if_complete(older, now_ms)
@@ -386,7 +386,7 @@ class BarrierHandler:
         first = alignment.first_barrier_ms if alignment.first_barrier_ms is not None else now_ms
         return [AllBarriersIn(checkpoint_id, now_ms - first)]
 
-    def _decline(self, checkpoint_id: int, reason: str) -> list[Effect]:
+    def _decline(self, checkpoint_id: int, reason: FailureReason) -> list[Effect]:
         effects = self._release(checkpoint_id)
         self._remember(checkpoint_id)
         return [*effects, Declined(checkpoint_id, reason)]

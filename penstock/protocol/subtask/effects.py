@@ -7,6 +7,7 @@ import msgspec
 from penstock.protocol.subtask.capture import Capture
 from penstock.protocol.values.elements import Barrier
 from penstock.protocol.values.frames import CancelBarrier, CreditLimit, UrgentBarrier
+from penstock.protocol.values.reasons import FailureReason
 
 
 class BarrierReached(msgspec.Struct, frozen=True):
@@ -62,7 +63,7 @@ class Decline(msgspec.Struct, frozen=True):
     """Tell the coordinator. Consumers are told by frames of their own."""
 
     checkpoint_id: int
-    reason: str
+    reason: FailureReason
 
 
 class DropCapture(msgspec.Struct, frozen=True):

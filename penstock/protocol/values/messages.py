@@ -10,6 +10,7 @@ import msgspec
 
 from penstock.protocol.values.elements import Barrier, Generation, SubtaskId
 from penstock.protocol.values.metadata import Segment, SubtaskSnapshot
+from penstock.protocol.values.reasons import FailureReason, SubtaskFailureReason
 
 
 class Message(msgspec.Struct, frozen=True, tag=True):
@@ -63,18 +64,19 @@ class SlotAck(Message):
 
 
 class Decline(Message):
-    """`reason` is one of `penstock.protocol.values.failure_reasons`."""
+    """A slot cannot add its part to a checkpoint."""
 
     generation: Generation
     slot: int
     checkpoint_id: int
     subtask: SubtaskId
-    reason: str
+    reason: FailureReason
     detail: str = ""
 
 
 class SubtaskFailed(Message):
-    """`traceback` is the user's traceback as text, ours cut off; `operator` is a name."""
+    """`traceback` is the user's traceback as text, ours cut off; `operator` is a name. What becomes of the job follows
+    from `reason` alone."""
 
     generation: Generation
     slot: int
@@ -82,7 +84,7 @@ class SubtaskFailed(Message):
     operator: str
     error: str
     traceback: str
-    restartable: bool = True
+    reason: SubtaskFailureReason = SubtaskFailureReason.FUNCTION
 
 
 class PeerLost(Message):

@@ -16,7 +16,6 @@ import msgspec
 from penstock.common.clock import Clock
 from penstock.operators.batches import as_messages, wire_schema
 from penstock.protocol.channel.ends import Captured
-from penstock.protocol.values import failure_reasons
 from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.messages import Decline, Message, SlotAck
 from penstock.protocol.values.metadata import (
@@ -29,6 +28,7 @@ from penstock.protocol.values.metadata import (
     StateRange,
     SubtaskSnapshot,
 )
+from penstock.protocol.values.reasons import FailureReason
 from penstock.runtime.checkpoint.snapshots import CapturedChannel, SubtaskCapture
 from penstock.runtime.process.mailbox import Mailbox
 from penstock.state.backend import EncodedState
@@ -148,9 +148,9 @@ class SnapshotWriter:
                 StateRange(encoded.operator, encoded.name, 0, offset, length_bytes, crc, encoded.entries)
             )
         except StoreError as error:
-            self._decline(capture, failure_reasons.IO_EXCEPTION, str(error))
+            self._decline(capture, FailureReason.IO_EXCEPTION, str(error))
         except Exception as error:  # whatever a user's object does when it is pickled
-            self._decline(capture, failure_reasons.ASYNC_EXCEPTION, f"keyed state cannot be written: {error}")
+            self._decline(capture, FailureReason.ASYNC_EXCEPTION, f"keyed state cannot be written: {error}")
 
     def _close(self, capture: SubtaskCapture) -> None:
         checkpoint = self._checkpoints.get(capture.checkpoint_id)
@@ -162,7 +162,7 @@ class SnapshotWriter:
         try:
             ack = self._write(capture.checkpoint_id, checkpoint)
         except StoreError as error:
-            self._decline(capture, failure_reasons.IO_EXCEPTION, str(error))
+            self._decline(capture, FailureReason.IO_EXCEPTION, str(error))
             return
         del self._checkpoints[capture.checkpoint_id]
         self._remember(capture.checkpoint_id)
@@ -210,7 +210,7 @@ class SnapshotWriter:
             async_ms=self._clock.monotonic_ms() - capture.cut.taken_ms,
         )
 
-    def _decline(self, capture: SubtaskCapture, reason: str, detail: str) -> None:
+    def _decline(self, capture: SubtaskCapture, reason: FailureReason, detail: str) -> None:
         self._drop(capture.checkpoint_id)
         self._send(Decline(self.generation, self._slot, capture.checkpoint_id, capture.subtask, reason, detail))
 

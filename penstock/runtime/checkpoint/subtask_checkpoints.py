@@ -28,6 +28,7 @@ from penstock.protocol.subtask.subtask_machine import Received, SubtaskMachine
 from penstock.protocol.values.elements import SubtaskId
 from penstock.protocol.values.frames import CreditLimit, Frame
 from penstock.protocol.values.metadata import ChannelTime, Committable, OperatorPart
+from penstock.protocol.values.reasons import FailureReason
 from penstock.runtime.checkpoint.snapshots import CapturedChannel, CapturedLayer, SubtaskCapture, TimeAtSnapshot
 from penstock.runtime.input.input_gate import InputGate
 from penstock.runtime.input.layers import Layer
@@ -64,7 +65,7 @@ class SubtaskCheckpoints:
         self, subtask: SubtaskId, machine: SubtaskMachine, source: SnapshotSource, gate: InputGate,
         partitions: list[ResultPartition], clock: Clock, taken: Callable[[SubtaskCapture], None],
         closed: Callable[[SubtaskCapture], None], ended: Callable[[int], None],
-        declined: Callable[[int, str], None], send_frame: Callable[[int, Frame], None],
+        declined: Callable[[int, FailureReason], None], send_frame: Callable[[int, Frame], None],
     ) -> None:  # fmt: skip
         self._subtask = subtask
         self._machine = machine

@@ -12,7 +12,7 @@ from typing import Any, Callable
 import cloudpickle
 
 from penstock.common.clock import Clock
-from penstock.common.failures import describe
+from penstock.common.failures import describe, summary
 from penstock.common.options import CheckpointingOptions, ExecutionOptions
 from penstock.graph.deployment import DeploymentPlan
 from penstock.protocol.values.elements import Generation, SubtaskId
@@ -37,9 +37,11 @@ from penstock.protocol.values.messages import (
     Trigger,
 )
 from penstock.protocol.values.metadata import Metadata
+from penstock.protocol.values.reasons import FailureReason, SubtaskFailureReason
 from penstock.runtime.checkpoint.master_store import MasterStore
 from penstock.runtime.checkpoint.snapshot_writer import SnapshotWriter
 from penstock.runtime.process.ports import DataLinks, Driver, MasterLink
+from penstock.runtime.process.reason_of import reason_of, text_of
 from penstock.runtime.subtask.subtask_factory import SubtaskFactory
 from penstock.runtime.subtask.subtask_mail import Unpark
 from penstock.runtime.subtask.subtask_runner import SubtaskRunner, WriterRunner
@@ -115,7 +117,7 @@ class _Deployment:
         else:
             self._slot.links.send(slot, frame)
 
-    def _decline(self, subtask: SubtaskId, checkpoint_id: int, reason: str) -> None:
+    def _decline(self, subtask: SubtaskId, checkpoint_id: int, reason: FailureReason) -> None:
         self.send(Decline(self.generation, self._slot.index, checkpoint_id, subtask, reason))
 
     def _one_restored(self) -> None:
@@ -210,9 +212,9 @@ class Slot:
             if deployment is None:
                 raise
             first = SubtaskId(0, self.index)
-            what = f"{type(error).__name__}: {error} (slot {self.index}, on {type(message).__name__})"
+            what, reason = f"{text_of(error)} (slot {self.index}, on {type(message).__name__})", reason_of(error)
             deployment.send(
-                SubtaskFailed(deployment.generation, self.index, first, "deployment", what, describe(error))
+                SubtaskFailed(deployment.generation, self.index, first, "deployment", what, describe(error), reason)
             )
 
     def _on_message(self, message: Message) -> None:
@@ -256,9 +258,10 @@ class Slot:
             deployment = _Deployment(message, self)
         except Exception as error:
             first = SubtaskId(0, self.index)
-            text = f"slot {self.index} cannot build its subtasks: {type(error).__name__}: {error}"
+            text = f"slot {self.index} cannot build its subtasks: {summary(error)}"
+            permanent = SubtaskFailureReason.PERMANENT
             self.master.send(
-                SubtaskFailed(message.generation, self.index, first, "deployment", text, describe(error), False)
+                SubtaskFailed(message.generation, self.index, first, "deployment", text, describe(error), permanent)
             )
             return
         self._deployment = deployment

@@ -25,6 +25,7 @@ from penstock.protocol.values.frames import Frame
 from penstock.protocol.values.keys import key_group_range
 from penstock.protocol.values.messages import Message, Printed
 from penstock.protocol.values.metadata import Metadata
+from penstock.protocol.values.reasons import FailureReason
 from penstock.runtime.checkpoint.snapshot_writer import Closed, Ended, SnapshotWriter, Taken
 from penstock.runtime.checkpoint.subtask_checkpoints import SubtaskCheckpoints
 from penstock.runtime.checkpoint.subtask_restore import SubtaskRestore
@@ -46,7 +47,7 @@ class SubtaskFactory:
     def __init__(
         self, plan: DeploymentPlan, generation: Generation, slot: int, clock: Clock, writer: SnapshotWriter,
         send_frame: Callable[[int, Frame], None], send: Callable[[Message], None],
-        decline: Callable[[SubtaskId, int, str], None],
+        decline: Callable[[SubtaskId, int, FailureReason], None],
     ) -> None:  # fmt: skip
         self._plan = plan
         self._generation = generation

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Callable
 
 from penstock.common.clock import Clock
-from penstock.common.failures import OperatorFailure, describe, summary
-from penstock.datastream.connectors.base import PermanentError
+from penstock.common.failures import OperatorFailure, describe
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.messages import Message, SubtaskFailed, SubtaskStatus
 from penstock.runtime.checkpoint.snapshot_writer import SnapshotWriter
 from penstock.runtime.process import context
+from penstock.runtime.process.reason_of import reason_of, text_of
 from penstock.runtime.subtask.subtask import Subtask
 
 
@@ -94,12 +94,11 @@ class SubtaskRunner:
             return
         subtask = self.subtask_object
         if isinstance(error, OperatorFailure):
-            operator, text, told = error.operator, str(error), error.user_traceback()
+            operator, traceback = error.operator, error.user_traceback()
         else:
-            operator, text, told = subtask.vertex.name, summary(error), describe(error)
-        cause = error.error if isinstance(error, OperatorFailure) else error
-        restartable = not isinstance(cause, PermanentError)
-        self._send(SubtaskFailed(self.generation, self._slot, subtask.id, operator, text, told, restartable))
+            operator, traceback = subtask.vertex.name, describe(error)
+        text, reason = text_of(error), reason_of(error)
+        self._send(SubtaskFailed(self.generation, self._slot, subtask.id, operator, text, traceback, reason))
 
     def _end(self) -> None:
         if self.done:

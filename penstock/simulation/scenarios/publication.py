@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.protocol.values.failure_reasons import ID_TAKEN
 from penstock.protocol.values.log_entries import Ended
+from penstock.protocol.values.reasons import FailureReason
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
 from penstock.simulation.settings import Pace
@@ -109,7 +109,7 @@ class FencedDriverHasUsedTheNextId(Scenario):
             cluster.world.after(0.0, None, cluster.start_driver)
 
     def has_happened(self) -> bool:
-        is_taken = ID_TAKEN in self.cluster.statistics.aborted
+        is_taken = FailureReason.ID_TAKEN in self.cluster.statistics.aborted
         restarts = [d.host.master.lifecycle.restarts for d in self.cluster.drivers if d.host.has_begun]
         if any(restarts):
             self.cluster.world.violate(f"drivers restarted {restarts} times, and nothing has failed")

@@ -24,13 +24,14 @@ from penstock.protocol.values.messages import (
     SubtaskFailed,
     Trigger,
 )
+from penstock.protocol.values.reasons import SubtaskFailureReason
 
 WAIT_S = 20.0
 G = Generation(5, 2)
 UPWARD = [
     Register(0, 1, 0, "p0", 4711, "host", 50100, "3.11", "0.1"),
     Printed(1, 3, ["a", "ä"], is_error=True),
-    SubtaskFailed(G, 0, SubtaskId(1, 2), "map", "ValueError: x", "Traceback ...", restartable=False),
+    SubtaskFailed(G, 0, SubtaskId(1, 2), "map", "ValueError: x", "Traceback ...", SubtaskFailureReason.PERMANENT),
     StoreRequest(0, 1, "shared/x", b"\x00\xff" * 1000),
 ]
 DOWNWARD = [

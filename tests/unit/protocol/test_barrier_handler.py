@@ -32,9 +32,9 @@ import pytest
 
 from penstock.protocol.channel.ends import ProtocolError
 from penstock.protocol.subtask.barrier_handler import BarrierHandler, Declined, Discard, Snapshot
-from penstock.protocol.values import failure_reasons as reasons
 from penstock.protocol.values.elements import Barrier, ChannelId
 from penstock.protocol.values.frames import AlignedBarrier, CancelBarrier, Data, UrgentBarrier
+from penstock.protocol.values.reasons import FailureReason
 from tests.unit.protocol.driven_subtask import DrivenSubtask, SetClock
 
 _WORD = re.compile(r"([BUC])\((\d+),(\d+)\)|b(\d+)|X(\d+)|late(\d+):(\d+)|\+(\d+)|(hold)|(go)")
@@ -214,7 +214,7 @@ def test_a_cancelled_alignment_releases_its_channels_and_a_stale_barrier_does_no
     assert played.subtask.blocked == {1}
     played.run("C(1,0)")
     assert played.subtask.blocked == set()
-    assert played.reasons == {1: reasons.DECLINED_ON_CANCELLATION_BARRIER}
+    assert played.reasons == {1: FailureReason.DECLINED_ON_CANCELLATION_BARRIER}
     played.run("B(2,1) B(1,2) b2")
     assert played.subtask.blocked == {1}
     assert played.applied[-1] == "r3", "the channel of the stale barrier goes on"
@@ -386,14 +386,14 @@ def test_a_purely_aligned_checkpoint_cannot_be_turned_and_is_declined() -> None:
     played.timeout_ms = 0
     played.run("U(2,1) U(2,0)")
     assert played.log == "decline 1, unaligned 2"
-    assert played.reasons == {1: reasons.DECLINED_SUBSUMED}
+    assert played.reasons == {1: FailureReason.DECLINED_SUBSUMED}
     assert played.subtask.blocked == set()
 
 
 def test_a_barrier_of_an_older_checkpoint_than_the_newest_snapshot_is_declined() -> None:
     played = play(2, "U(10,0) B(5,1) b1")
     assert played.log == "unaligned 10, decline 5"
-    assert played.reasons == {5: reasons.DECLINED_LATE_BARRIER}
+    assert played.reasons == {5: FailureReason.DECLINED_LATE_BARRIER}
     assert played.subtask.blocked == set(), "testOutOfOrderBarrier: its channel goes on"
 
 
@@ -427,7 +427,7 @@ def test_a_source_snapshots_at_its_trigger_and_declines_a_late_one() -> None:
     assert isinstance(first[0], Snapshot) and first[0].unaligned
     aligned = handler.on_trigger(Barrier(3, 100), 0.0)
     assert isinstance(aligned[0], Snapshot) and not aligned[0].unaligned
-    assert handler.on_trigger(Barrier(1, 0), 0.0) == [Declined(1, reasons.DECLINED_LATE_BARRIER)]
+    assert handler.on_trigger(Barrier(1, 0), 0.0) == [Declined(1, FailureReason.DECLINED_LATE_BARRIER)]
     assert handler.on_trigger(Barrier(3, 100), 0.0) == [], "a repeated trigger"
     assert handler.on_ended(4) == [Discard(4)]
     assert handler.on_trigger(Barrier(4, 0), 0.0) == [], "over before it began"

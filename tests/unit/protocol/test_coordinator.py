@@ -18,10 +18,10 @@ from penstock.protocol.checkpoint.coordinator import (
     StillPublishing,
     TriggerCheckpoint,
 )
-from penstock.protocol.values import failure_reasons as reasons
 from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.messages import Decline, SlotAck
 from penstock.protocol.values.metadata import Segment, SubtaskSnapshot
+from penstock.protocol.values.reasons import FailureReason
 
 G1 = Generation(0, 1)
 G2 = Generation(0, 2)
@@ -39,7 +39,7 @@ def ack(
     return SlotAck(generation, slot, checkpoint_id, segment, [snapshot(slot, finished)])
 
 
-def decline(checkpoint_id: int, reason: str = reasons.DECLINED, generation: Generation = G1) -> Decline:
+def decline(checkpoint_id: int, reason: str = FailureReason.DECLINED, generation: Generation = G1) -> Decline:
     return Decline(generation, 0, checkpoint_id, SubtaskId(2, 1), reason, "no space")
 
 
@@ -129,7 +129,7 @@ def test_max_concurrent_with_subsumption() -> None:
     assert triggered(coordinator.on_time(200.0)) == []
     coordinator.on_ack(ack(1, 0), 210.0)
     effects = complete(coordinator, 2, 220.0)
-    assert aborted(effects) == {1: reasons.SUBSUMED}
+    assert aborted(effects) == {1: FailureReason.SUBSUMED}
     assert discarded(effects) == ["shared/1-0"]
     assert triggered(effects) == [3]
 
@@ -200,7 +200,7 @@ def test_decline_aborts_and_the_next_one_may_go() -> None:
     coordinator.on_ack(ack(1, 1), 1.0)
     coordinator.on_time(100.0)
     effects = coordinator.on_decline(decline(1), 101.0)
-    assert aborted(effects) == {1: reasons.DECLINED}
+    assert aborted(effects) == {1: FailureReason.DECLINED}
     assert discarded(effects) == ["shared/1-1"]
     assert triggered(effects) == [2]
     (abort,) = [e for e in effects if isinstance(e, CheckpointAborted)]
@@ -219,7 +219,7 @@ def test_expiry_names_the_slots_that_are_missing_and_fails_the_job_beyond_what_i
     coordinator = started(timeout_ms=50.0)
     coordinator.on_ack(ack(1, 0), 1.0)
     effects = coordinator.on_time(50.0)
-    assert aborted(effects) == {1: reasons.EXPIRED}
+    assert aborted(effects) == {1: FailureReason.EXPIRED}
     (failure,) = [e for e in effects if isinstance(e, FailJob)]
     assert "slot(s) 1" in failure.message and "tolerable-failed-checkpoints is 0" in failure.message
 
@@ -227,7 +227,8 @@ def test_expiry_names_the_slots_that_are_missing_and_fails_the_job_beyond_what_i
 def test_uncounted_declines_never_fail_the_job() -> None:
     coordinator = started()
     for checkpoint_id in range(1, 6):
-        effects = coordinator.on_decline(decline(checkpoint_id, reasons.DECLINED_TASK_NOT_READY), 100.0 * checkpoint_id)
+        declined = decline(checkpoint_id, FailureReason.DECLINED_TASK_NOT_READY)
+        effects = coordinator.on_decline(declined, 100.0 * checkpoint_id)
         assert not [e for e in effects if isinstance(e, FailJob)]
         coordinator.on_time(100.0 * checkpoint_id)
 
@@ -238,7 +239,7 @@ def test_timeouts_of_one_checkpoint_do_not_touch_the_next() -> None:
     assert triggered(coordinator.on_time(120.0)) == [2]
     assert coordinator.next_deadline_ms() == 200.0
     assert coordinator.on_time(200.0) == []
-    assert aborted(coordinator.on_time(240.0)) == {2: reasons.EXPIRED}
+    assert aborted(coordinator.on_time(240.0)) == {2: FailureReason.EXPIRED}
 
 
 def test_what_is_being_published_cannot_be_given_up() -> None:
@@ -259,7 +260,7 @@ def test_failed_publication_counts_and_its_files_go() -> None:
     coordinator.on_ack(ack(1, 0), 1.0)
     coordinator.on_ack(ack(1, 1), 2.0)
     effects = coordinator.on_publication_failed(1, "disk full", 3.0)
-    assert aborted(effects) == {1: reasons.FINALIZE_FAILURE}
+    assert aborted(effects) == {1: FailureReason.FINALIZE_FAILURE}
     assert discarded(effects) == ["shared/1-0", "shared/1-1"]
     assert [e for e in effects if isinstance(e, FailJob)]
 
@@ -268,7 +269,7 @@ def test_stopping_gives_up_what_is_pending_with_the_reason() -> None:
     coordinator = started()
     coordinator.on_ack(ack(1, 0), 1.0)
     effects = coordinator.on_stopped()
-    assert aborted(effects) == {1: reasons.JOB_FAILOVER}
+    assert aborted(effects) == {1: FailureReason.JOB_FAILOVER}
     assert discarded(effects) == ["shared/1-0"]
     assert not [e for e in effects if isinstance(e, FailJob)]
 

@@ -11,7 +11,7 @@ from penstock.protocol.checkpoint.request_decider import (
     Situation,
     Start,
 )
-from penstock.protocol.values import failure_reasons as reasons
+from penstock.protocol.values.reasons import FailureReason
 
 BUSY = Situation(now_ms=0, pending=1)
 FREE = Situation(now_ms=0)
@@ -79,15 +79,15 @@ def test_queue_size_limit_drops_the_least_important() -> None:
     decider = CheckpointRequestDecider(1, queue_max=10)
     outcomes = [decider.on_request(periodic(n), TRIGGERING) for n in range(11)]
     assert outcomes[:10] == [[]] * 10
-    assert [type(d) for d in outcomes[10]] == [Drop] and outcomes[10][0].reason == reasons.TOO_MANY_REQUESTS
+    assert [type(d) for d in outcomes[10]] == [Drop] and outcomes[10][0].reason == FailureReason.TOO_MANY_REQUESTS
     assert decider.queued == 10
 
 
 def test_queue_size_limit_keeps_the_savepoint() -> None:
     decider = CheckpointRequestDecider(1, queue_max=1)
     decider.on_request(periodic(1), TRIGGERING)
-    assert decider.on_request(savepoint(2), TRIGGERING) == [Drop(periodic(1), reasons.TOO_MANY_REQUESTS)]
-    assert decider.on_request(manual(3), TRIGGERING) == [Drop(manual(3), reasons.TOO_MANY_REQUESTS)]
+    assert decider.on_request(savepoint(2), TRIGGERING) == [Drop(periodic(1), FailureReason.TOO_MANY_REQUESTS)]
+    assert decider.on_request(manual(3), TRIGGERING) == [Drop(manual(3), FailureReason.TOO_MANY_REQUESTS)]
     assert decider.on_change(FREE) == [Start(savepoint(2))]
 
 
@@ -102,12 +102,12 @@ def test_min_pause_binds_only_periodic_checkpoints(request_: CheckpointRequest) 
 def test_periodic_checkpoint_within_the_pause_is_dropped_and_the_trigger_moved() -> None:
     decider = CheckpointRequestDecider(1, min_pause_ms=10)
     dropped = decider.on_request(periodic(), Situation(now_ms=4, last_completion_ms=0))
-    assert dropped == [Drop(periodic(), reasons.MINIMUM_TIME_BETWEEN, retry_after_ms=6)]
+    assert dropped == [Drop(periodic(), FailureReason.MINIMUM_TIME_BETWEEN, retry_after_ms=6)]
     assert decider.on_request(periodic(), Situation(now_ms=10, last_completion_ms=0)) == [Start(periodic())]
 
 
 def test_abandon_drops_all() -> None:
     decider = CheckpointRequestDecider(1)
     decider.on_request(manual(), TRIGGERING)
-    assert decider.abandon(reasons.JOB_FAILOVER) == [Drop(manual(), reasons.JOB_FAILOVER)]
+    assert decider.abandon(FailureReason.JOB_FAILOVER) == [Drop(manual(), FailureReason.JOB_FAILOVER)]
     assert decider.on_change(FREE) == []

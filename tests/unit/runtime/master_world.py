@@ -46,6 +46,7 @@ from penstock.protocol.values.messages import (
     Trigger,
 )
 from penstock.protocol.values.metadata import Committable, InputCut, OutputCut, Segment, SubtaskSnapshot
+from penstock.protocol.values.reasons import SubtaskFailureReason
 from penstock.storage.layout import segment_path
 from penstock.storage.log import read_log
 from penstock.storage.memory import MemoryStore
@@ -382,8 +383,11 @@ def checkpoint_entries(world: World) -> list[int]:
     return [e.checkpoint_id for e in read_log(world.store) if isinstance(e, CheckpointEntry)]
 
 
-def failed(slot: int, generation: Generation, error: str = "ValueError: 7") -> SubtaskFailed:
-    return SubtaskFailed(generation, slot, SubtaskId(1, slot), "list", error, "Traceback: user line\n")
+def failed(
+    slot: int, generation: Generation, error: str = "ValueError: 7",
+    reason: SubtaskFailureReason = SubtaskFailureReason.FUNCTION,
+) -> SubtaskFailed:  # fmt: skip
+    return SubtaskFailed(generation, slot, SubtaskId(1, slot), "list", error, "Traceback: user line\n", reason)
 
 
 def seen_by(world: World, slot: int, kind: type[T]) -> list[T]:

@@ -9,7 +9,6 @@ from penstock.jobmaster.events import CheckpointRequested
 from penstock.jobmaster.identity import JobIdentity
 from penstock.jobmaster.log import carry_out
 from penstock.protocol.log.log_operations import ReadEntry
-from penstock.protocol.values import failure_reasons
 from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.log_entries import Fence
 from penstock.protocol.values.messages import (
@@ -28,6 +27,7 @@ from penstock.protocol.values.messages import (
     SubtaskStatus,
     Trigger,
 )
+from penstock.protocol.values.reasons import FailureReason, SubtaskFailureReason
 from penstock.storage.metadata import decode_metadata, read_metadata
 from tests.unit.runtime.master_world import (
     COMMITTED,
@@ -101,7 +101,7 @@ def test_a_declined_checkpoint_leaves_no_files_and_counts() -> None:
     world.say(0, world.ack(0, 1))
     generation = world.slots[1].generation
     assert generation is not None
-    world.say(1, Decline(generation, 1, 1, SubtaskId(0, 1), failure_reasons.IO_EXCEPTION, "disk full"))
+    world.say(1, Decline(generation, 1, 1, SubtaskId(0, 1), FailureReason.IO_EXCEPTION, "disk full"))
     world.muted = set()
     world.settle()
     assert world.master.report.failed == 1 and "disk full" in str(world.master.report.checkpoints[0].failure)
@@ -120,7 +120,7 @@ def test_incomplete_in_flight_data_fails_the_checkpoint_by_channel() -> None:
         world.say(slot, good)
     world.settle()
     failure = str(world.master.report.checkpoints[0].failure)
-    assert "channel a-b-0-0[1 -> 0]: elements [0, 3)" in failure and failure_reasons.FINALIZE_FAILURE in failure
+    assert "channel a-b-0-0[1 -> 0]: elements [0, 3)" in failure and FailureReason.FINALIZE_FAILURE in failure
     assert checkpoint_entries(world) == []
 
 
@@ -268,7 +268,7 @@ def test_a_segment_that_turns_out_damaged_while_it_is_read_ends_the_job() -> Non
     world.muted = {Restore}
     world.kill(1)
     world.settle()
-    world.say(0, failed(0, Generation(0, 2), error="DamagedObject: shared/x: checksum"))
+    world.say(0, failed(0, Generation(0, 2), "shared/x: checksum", SubtaskFailureReason.DAMAGE))
     world.settle()
     assert world.master.outcome is not None and world.master.outcome.state == "FAILED"
     assert "shared/x" in str(world.master.outcome.error) and world.store.list("chk-1")

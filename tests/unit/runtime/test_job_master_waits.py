@@ -9,6 +9,7 @@ from penstock.graph.deployment import DeploymentPlan
 from penstock.jobmaster.events import CancelRequested
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.messages import Deploy, Message, Restore, Restored, SlotStatus, SubtaskFailed
+from penstock.protocol.values.reasons import SubtaskFailureReason
 from penstock.runtime.process.slot import Slot
 from penstock.storage.memory import MemoryStore
 from tests.unit.runtime.master_world import (
@@ -113,4 +114,4 @@ def test_an_error_while_a_slot_is_told_to_restore_reaches_the_job_master() -> No
     slot.on_message(Deploy(generation, 0, [], plan, b"no metadata of ours", None))
     slot.on_message(Restore(generation))
     (failed,) = [m for m in sent.messages if isinstance(m, SubtaskFailed)]
-    assert failed.generation == generation and failed.error.startswith("DamagedObject: ")
+    assert failed.generation == generation and failed.reason is SubtaskFailureReason.DAMAGE

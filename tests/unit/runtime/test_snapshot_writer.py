@@ -14,10 +14,10 @@ from penstock.common.types import Types
 from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
 from penstock.datastream.columnar import sum_
 from penstock.datastream.state import ValueStateDescriptor
-from penstock.protocol.values import failure_reasons as reasons
 from penstock.protocol.values.elements import SubtaskId
 from penstock.protocol.values.messages import SlotAck
 from penstock.protocol.values.metadata import SubtaskSnapshot
+from penstock.protocol.values.reasons import FailureReason
 from penstock.runtime.checkpoint import snapshot_writer
 from penstock.runtime.checkpoint.snapshot_writer import Ended
 from penstock.runtime.subtask.subtask_runner import WriterRunner
@@ -127,7 +127,7 @@ def test_a_store_that_is_full_declines_by_name_and_the_job_goes_on(timeout_ms: i
     job.run(turns=25)
     checkpoint(job, 1, timeout_ms)
     (decline,) = job.declines
-    assert decline.reason == reasons.IO_EXCEPTION and "of at most 50 bytes" in decline.detail
+    assert decline.reason == FailureReason.IO_EXCEPTION and "of at most 50 bytes" in decline.detail
     job.end(1, aborted=True)
     job.rest()
     assert job.all_at_end and not job.is_acknowledged(1)
@@ -144,7 +144,7 @@ def test_a_value_that_cannot_be_written_declines_with_operator_and_state() -> No
     job.run(turns=25)
     checkpoint(job, 1, None)
     decline = job.declines[0]
-    assert decline.reason == reasons.ASYNC_EXCEPTION
+    assert decline.reason == FailureReason.ASYNC_EXCEPTION
     assert "'last'" in decline.detail and "lock" in decline.detail
     assert len(job.declines) == 1
 
@@ -261,7 +261,7 @@ def test_a_store_that_is_full_fails_the_checkpoint_and_not_the_job() -> None:
     job = job_with_state(lambda row: row, store)
     job.run(turns=25)
     checkpoint(job, 1, 0)
-    assert job.declines[0].reason == reasons.IO_EXCEPTION and "disk is full" in job.declines[0].detail
+    assert job.declines[0].reason == FailureReason.IO_EXCEPTION and "disk is full" in job.declines[0].detail
     job.end(1, aborted=True)
     job.run(turns=10)
     assert not store.list("") and not job.writers[0]._checkpoints

@@ -1,0 +1,52 @@
+"""Names why something failed. Decisions follow from these values, never from the text that goes with them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class FailureReason(StrEnum):
+    """Why a checkpoint failed, in the words of Flink's CheckpointFailureReason."""
+
+    DECLINED_SUBSUMED = "CHECKPOINT_DECLINED_SUBSUMED"
+    DECLINED_ON_CANCELLATION_BARRIER = "CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER"
+    DECLINED_TASK_NOT_READY = "CHECKPOINT_DECLINED_TASK_NOT_READY"
+    DECLINED_LATE_BARRIER = "CHECKPOINT_DECLINED_LATE_BARRIER"
+    DECLINED = "CHECKPOINT_DECLINED"
+    EXPIRED = "CHECKPOINT_EXPIRED"
+    ASYNC_EXCEPTION = "CHECKPOINT_ASYNC_EXCEPTION"
+    IO_EXCEPTION = "IO_EXCEPTION"
+    FINALIZE_FAILURE = "FINALIZE_CHECKPOINT_FAILURE"
+    SUBSUMED = "CHECKPOINT_SUBSUMED"
+    COORDINATOR_SUSPEND = "CHECKPOINT_COORDINATOR_SUSPEND"
+    JOB_FAILOVER = "JOB_FAILOVER_REGION"
+    MINIMUM_TIME_BETWEEN = "MINIMUM_TIME_BETWEEN_CHECKPOINTS"
+    TOO_MANY_REQUESTS = "TOO_MANY_CHECKPOINT_REQUESTS"
+    PERIODIC_SCHEDULER_SHUTDOWN = "PERIODIC_SCHEDULER_SHUTDOWN"
+    NOT_ALL_TASKS_RUNNING = "NOT_ALL_REQUIRED_TASKS_RUNNING"
+    ID_TAKEN = "CHECKPOINT_ID_TAKEN"
+    """Ours: a driver that was fenced meanwhile has written metadata of this id."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether it counts towards the tolerable failures."""
+        return self in _COUNTED
+
+
+_COUNTED = frozenset(
+    {
+        FailureReason.IO_EXCEPTION, FailureReason.ASYNC_EXCEPTION,
+        FailureReason.DECLINED, FailureReason.EXPIRED, FailureReason.FINALIZE_FAILURE,
+    }
+)  # fmt: skip
+
+
+class SubtaskFailureReason(StrEnum):
+    """Why a subtask failed, as far as the job's further life depends on it."""
+
+    FUNCTION = "function"
+    """Something raised that may not raise again: a restart may do better."""
+    PERMANENT = "permanent"
+    """It says of itself that it will be the same at every attempt."""
+    DAMAGE = "damage"
+    """What it was to be restored from is not what was written."""
