@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from penstock.common.configuration_sources import DYNAMIC_OPTIONS_VARIABLE
-from penstock.common.last_words import EXIT_INTERRUPTED, last_words
+from penstock.common.excepthook import EXIT_INTERRUPTED, format_uncaught
 from penstock.common.options import OptionError
 
 EXIT_FAILED = 1
@@ -40,7 +40,7 @@ def run_program(program: Path, arguments: list[str], options: dict[str, str]) ->
         if _is_refused_path(error):
             print(f"penstock: {error}", file=sys.stderr)
             return EXIT_USAGE
-        print(last_words(error, str(program)), file=sys.stderr, end="")
+        print(format_uncaught(error, str(program)), file=sys.stderr, end="")
         return EXIT_FAILED
     return 0
 

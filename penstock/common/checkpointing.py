@@ -29,7 +29,7 @@ class RecoveryClaimMode(Enum):
 
 
 class RuntimeExecutionMode(Enum):
-    """Names how a job is executed: as a stream, or as a batch job."""
+    """Names how a job is executed. BATCH is refused; STREAMING and AUTOMATIC are the same."""
 
     STREAMING = 0
     BATCH = 1

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, NoReturn, overload
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.types import PICKLED
 from penstock.common.watermark_strategy import WatermarkStrategy
-from penstock.datastream._streams import not_here
+from penstock.datastream._streams import missing_methods
 from penstock.datastream._streams.connected import Connected, Key
 from penstock.datastream._streams.ends import Ends
 from penstock.datastream._streams.environment import Environment
@@ -53,7 +53,7 @@ class DataStream(
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_"):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-            raise not_here.of_stream(self, name)
+            raise missing_methods.of_stream(self, name)
 
     def _output_of(self, node: Node, output_type: TypeInformation | None) -> SingleOutputStreamOperator:
         return SingleOutputStreamOperator(self._environment, [Input(node)], output_type)

@@ -8,8 +8,8 @@ from typing import Any, Iterable
 from penstock.common.checkpointing import CheckpointingMode, RuntimeExecutionMode
 from penstock.common.configuration import Configuration
 from penstock.common.configuration_sources import load_configuration
+from penstock.common.excepthook import install_excepthook
 from penstock.common.execution_config import ExecutionConfig
-from penstock.common.last_words import install_last_words
 from penstock.common.options import (
     DeploymentOptions,
     ExecutionOptions,
@@ -57,7 +57,7 @@ class StreamExecutionEnvironment(Environment):
         Returns:
             The environment.
         """
-        install_last_words()
+        install_excepthook()
         merged = load_configuration()
         if configuration is not None:
             merged.add_all(configuration)
@@ -117,10 +117,10 @@ class StreamExecutionEnvironment(Environment):
         """Set how the job is executed (`execution.runtime-mode`).
 
         Args:
-            execution_mode: The mode.
+            execution_mode: STREAMING or AUTOMATIC, which are the same.
 
         Returns:
-            This environment.
+            This environment. Raises `OptionError` for BATCH: a streaming job over bounded input ends by itself.
         """
         self._configuration.set(ExecutionOptions.RUNTIME_MODE, execution_mode)
         return self

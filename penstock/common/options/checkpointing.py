@@ -33,42 +33,44 @@ class CheckpointingOptions:
     )  # fmt: skip
     CHECKPOINTING_CONSISTENCY_MODE = ConfigOption(
         "execution.checkpointing.mode", enumeration(CheckpointingMode), CheckpointingMode.EXACTLY_ONCE,
-        "AT_LEAST_ONCE runs as EXACTLY_ONCE, which promises more and costs no more here.",
+        "AT_LEAST_ONCE runs as EXACTLY_ONCE, which guarantees more and costs no more here.",
     )  # fmt: skip
     CHECKPOINTING_TIMEOUT = ConfigOption(
         "execution.checkpointing.timeout", DURATION, Duration.of_minutes(10),
-        "A checkpoint that has not completed by then is given up.", check=at_least(Duration.of_millis(10), "10 ms"),
+        "The time after which a checkpoint that has not completed is aborted.",
+        check=at_least(Duration.of_millis(10), "10 ms"),
     )  # fmt: skip
     MIN_PAUSE_BETWEEN_CHECKPOINTS = ConfigOption(
         "execution.checkpointing.min-pause", DURATION, Duration(0),
-        "The least time between the end of one checkpoint and the trigger of the next periodic one.",
+        "The shortest time from the end of a checkpoint to the trigger of the next periodic one.",
     )  # fmt: skip
     MAX_CONCURRENT_CHECKPOINTS = ConfigOption(
         "execution.checkpointing.max-concurrent-checkpoints", INTEGER, 1,
-        "How many checkpoints may be under way at once. Only 1 for now.", check=_one_for_now,
+        "How many checkpoints may be in progress at once. Only 1 for now.", check=_one_for_now,
     )  # fmt: skip
     TOLERABLE_FAILURE_NUMBER = ConfigOption(
         "execution.checkpointing.tolerable-failed-checkpoints", INTEGER, 0,
-        "How many checkpoints in a row may fail before the job fails over.", check=not_negative,
+        "How many checkpoints in a row may fail before the job restarts.", check=not_negative,
     )  # fmt: skip
     EXTERNALIZED_CHECKPOINT_RETENTION = ConfigOption(
         "execution.checkpointing.externalized-checkpoint-retention", enumeration(ExternalizedCheckpointRetention),
         ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS,
-        "What of a job's checkpoints survives its end.",
+        "What is left of a job's checkpoints when it has ended.",
         deprecated_keys=("execution.checkpointing.externalized-checkpoint",),
     )  # fmt: skip
     ENABLE_UNALIGNED = ConfigOption(
         "execution.checkpointing.unaligned.enabled", BOOLEAN, False,
-        "Barriers overtake data, which is written with the checkpoint, so that backpressure does not delay it.",
+        "Let barriers overtake data, so that backpressure does not delay checkpoints. The data is written with the "
+        "checkpoint.",
         deprecated_keys=("execution.checkpointing.unaligned",),
     )  # fmt: skip
     FORCE_UNALIGNED = ConfigOption(
         "execution.checkpointing.unaligned.forced", BOOLEAN, False,
-        "Accepted and not needed: every kind of edge goes unaligned here.",
+        "Accepted without effect: every kind of edge supports unaligned checkpoints here.",
     )  # fmt: skip
     ALIGNED_CHECKPOINT_TIMEOUT = ConfigOption(
         "execution.checkpointing.aligned-checkpoint-timeout", DURATION, Duration(0),
-        "With unaligned checkpoints: how long after its trigger an aligned checkpoint turns unaligned. 0: at once.",
+        "How long after its trigger a checkpoint turns unaligned, if unaligned checkpoints are enabled. 0: at once.",
         deprecated_keys=("execution.checkpointing.alignment-timeout",),
     )  # fmt: skip
     MAX_RETAINED_CHECKPOINTS = ConfigOption(
@@ -77,17 +79,17 @@ class CheckpointingOptions:
     )  # fmt: skip
     CHECKPOINT_STORAGE: ConfigOption[str | None] = ConfigOption(
         "execution.checkpointing.storage", choice("jobmanager", "filesystem"), None,
-        "filesystem: below execution.checkpointing.dir. jobmanager: in the driver's memory, gone with it. "
-        "Not set: filesystem where a directory is given.",
+        "filesystem: below execution.checkpointing.dir. jobmanager: in the driver's memory, lost with it. Not set: "
+        "filesystem if a directory is set.",
         deprecated_keys=("state.checkpoint-storage",),
     )  # fmt: skip
     CHECKPOINTS_DIRECTORY: ConfigOption[str | None] = ConfigOption(
         "execution.checkpointing.dir", STRING, None,
-        "The directory (a local path or file:// URI) in which each job has one of its own for its checkpoints.",
+        "The directory of checkpoints, a local path or file:// URI. Each job has a directory in it.",
         deprecated_keys=("state.checkpoints.dir", "state.backend.fs.checkpointdir"),
     )  # fmt: skip
     SAVEPOINT_DIRECTORY: ConfigOption[str | None] = ConfigOption(
-        "execution.checkpointing.savepoint-dir", STRING, None, "Where savepoints are written to.",
+        "execution.checkpointing.savepoint-dir", STRING, None, "The directory that savepoints are written to.",
         deprecated_keys=("state.savepoints.dir", "savepoints.state.backend.fs.dir"),
     )  # fmt: skip
     CHECKPOINTS_AFTER_TASKS_FINISH = ConfigOption(
@@ -98,13 +100,13 @@ class CheckpointingOptions:
     )  # fmt: skip
     JOBMANAGER_STORAGE_MAX_SIZE = ConfigOption(
         "penstock.checkpoint-storage.jobmanager.max-size", MEMORY, 5 * 1024**2,
-        "The largest object that storage in the driver's memory takes, as Flink's JobManagerCheckpointStorage.",
+        "The largest object that storage in the driver's memory accepts, as Flink's JobManagerCheckpointStorage.",
         check=positive,
     )  # fmt: skip
     STORAGE_FSYNC = ConfigOption(
         "penstock.checkpoint-storage.fsync", BOOLEAN, True,
-        "Whether files and directories are synced to disk before a checkpoint counts. Off saves about 2 ms per "
-        "checkpoint, and a power failure may take it.",
+        "Sync files and directories to disk before a checkpoint completes. Off: a checkpoint takes about 2 ms less, "
+        "and a power failure may lose it.",
     )  # fmt: skip
 
 
@@ -113,19 +115,19 @@ class StateRecoveryOptions:
 
     SAVEPOINT_PATH: ConfigOption[str | None] = ConfigOption(
         "execution.state-recovery.path", STRING, None,
-        "A job's directory (or 'latest'): that job is resumed. A chk-<n> in it: a new job starts from it.",
+        "What the job starts from. A job's directory (or 'latest') resumes that job; a chk-<n> in it starts a new job.",
         deprecated_keys=("execution.savepoint.path",),
     )  # fmt: skip
     RESTORE_MODE = ConfigOption(
         "execution.state-recovery.claim-mode", enumeration(RecoveryClaimMode), RecoveryClaimMode.NO_CLAIM,
-        "NO_CLAIM leaves the checkpoint that a new job starts from alone; CLAIM makes it the new job's own.",
+        "NO_CLAIM never deletes the checkpoint that a new job starts from; CLAIM makes it the new job's own.",
         deprecated_keys=("execution.savepoint-restore-mode",),
         check=lambda mode: "LEGACY is gone; write NO_CLAIM or CLAIM" if mode is RecoveryClaimMode.LEGACY else None,
     )  # fmt: skip
     SAVEPOINT_IGNORE_UNCLAIMED_STATE = ConfigOption(
         "execution.state-recovery.ignore-unclaimed-state", BOOLEAN, False,
-        "Whether state of operators that the program does not have any more may be dropped. Rows that were in flight "
-        "to them or from them never are.",
+        "Drop state of operators that the program does not have any more. Rows in flight to or from them are never "
+        "dropped.",
         deprecated_keys=("execution.savepoint.ignore-unclaimed-state",),
     )  # fmt: skip
 
@@ -136,6 +138,6 @@ class StateBackendOptions:
     STATE_BACKEND = ConfigOption(
         "state.backend.type",
         choice("hashmap", aliases={"filesystem": "hashmap", "jobmanager": "hashmap"}), "hashmap",
-        "Where keyed state lives while the job runs. Only hashmap (the slot's memory) for now.",
+        "Where keyed state is kept while the job runs. Only hashmap (the slot's memory) for now.",
         deprecated_keys=("state.backend",),
     )  # fmt: skip

@@ -20,7 +20,7 @@ ANY_PORT = (range(1),)
 class DeploymentOptions:
     """Holds the option that chooses the executor."""
 
-    TARGET = ConfigOption("execution.target", STRING, "spark", "Which executor runs the job.")
+    TARGET = ConfigOption("execution.target", STRING, "spark", "The executor that runs the job.")
 
 
 class SlotOptions:
@@ -28,7 +28,7 @@ class SlotOptions:
 
     SLOT_REQUEST_TIMEOUT = ConfigOption(
         "slot.request.timeout", DURATION, Duration.of_seconds(300),
-        "How long the job waits for its slots; then it fails and says how many were missing.", check=positive,
+        "How long the job waits for its slots before it fails. The error says how many were missing.", check=positive,
     )  # fmt: skip
 
 
@@ -37,7 +37,7 @@ class ResourceManagerOptions:
 
     REDUNDANT_TASK_MANAGER_NUM = ConfigOption(
         "slotmanager.redundant-taskmanager-num", INTEGER, 0,
-        "How many further slots stand by to take the place of lost ones at once.", check=not_negative,
+        "How many spare slots replace lost ones at once.", check=not_negative,
     )  # fmt: skip
 
 
@@ -46,11 +46,11 @@ class HeartbeatOptions:
 
     HEARTBEAT_INTERVAL = ConfigOption(
         "heartbeat.interval", DURATION, Duration.of_seconds(10),
-        "How often slots and driver assure each other that they live.", check=positive,
+        "How often slots and driver send each other heartbeats.", check=positive,
     )  # fmt: skip
     HEARTBEAT_TIMEOUT = ConfigOption(
         "heartbeat.timeout", DURATION, Duration.of_seconds(50),
-        "After this long without a sign of life the other end counts as lost.", check=positive,
+        "The time without a heartbeat after which a slot or driver is lost.", check=positive,
     )  # fmt: skip
 
 
@@ -59,7 +59,7 @@ class JobManagerOptions:
 
     BIND_HOST: ConfigOption[str | None] = ConfigOption(
         "jobmanager.bind-host", STRING, None,
-        "The address that the driver listens on. Not set: the one that slots are told, jobmanager.rpc.address.",
+        "The address that the driver listens on. Not set: jobmanager.rpc.address.",
     )  # fmt: skip
     ADDRESS: ConfigOption[str | None] = ConfigOption(
         "jobmanager.rpc.address", STRING, None,
@@ -79,7 +79,7 @@ class TaskManagerOptions:
 
     BIND_HOST: ConfigOption[str | None] = ConfigOption(
         "taskmanager.bind-host", STRING, None,
-        "The address that slots listen on for each other. Not set: the one that others are told, taskmanager.host.",
+        "The address that slots listen on for each other. Not set: taskmanager.host.",
     )  # fmt: skip
     HOST: ConfigOption[str | None] = ConfigOption(
         "taskmanager.host", STRING, None,
@@ -87,7 +87,7 @@ class TaskManagerOptions:
     )  # fmt: skip
     RPC_PORT = ConfigOption(
         "taskmanager.rpc.port", PORTS, ANY_PORT,
-        "Accepted; slots call the driver, and listen only on taskmanager.data.bind-port.",
+        "Accepted without effect: slots connect to the driver, and listen only on taskmanager.data.bind-port.",
     )  # fmt: skip
     DATA_PORT: ConfigOption[tuple[range, ...] | None] = ConfigOption(
         "taskmanager.data.port", PORTS, None, "A slot's data port as others see it. Not set: the one it listens on."
@@ -112,11 +112,11 @@ class NetworkOptions:
     )  # fmt: skip
     WINDOW_BYTES = ConfigOption(
         "penstock.network.window-bytes", MEMORY, 4 * 1024 * 1024,
-        "How many bytes at most may be on their way to one input gate: what a consumer grants.", check=positive,
+        "How many bytes a consumer grants: the most that may be on their way to one input gate.", check=positive,
     )  # fmt: skip
     OUTPUT_QUEUE_BYTES = ConfigOption(
         "penstock.network.output-queue-bytes", MEMORY, 4 * 1024 * 1024,
-        "How many bytes at most may wait in a subtask's output queues before it takes no more input.", check=positive,
+        "How many bytes may wait in a subtask's output queues before it stops reading input.", check=positive,
     )  # fmt: skip
     OVERDRAFT_BYTES_MAX = ConfigOption(
         "penstock.network.overdraft-bytes-max", MEMORY, 8 * 1024**2,

@@ -36,7 +36,7 @@ class ParallelismOptions:
     """Holds the option of the default parallelism."""
 
     DEFAULT_PARALLELISM = ConfigOption(
-        "parallelism.default", INTEGER, 1, "How many subtasks an operator has where the program does not say it.",
+        "parallelism.default", INTEGER, 1, "The parallelism of operators for which the program sets none.",
         check=positive,
     )  # fmt: skip
 
@@ -45,7 +45,7 @@ class PipelineOptions:
     """Holds the options of a job's name, width and chains."""
 
     NAME: ConfigOption[str | None] = ConfigOption(
-        "pipeline.name", STRING, None, "The job's name, where execute() is given none."
+        "pipeline.name", STRING, None, "The job's name if execute() is given none."
     )
     FIXED_JOB_ID: ConfigOption[str | None] = ConfigOption(
         "pipeline.job-id", STRING, None, "The job's id: 32 hex digits. Not set: a random one.",
@@ -58,16 +58,16 @@ class PipelineOptions:
     )  # fmt: skip
     OBJECT_REUSE = ConfigOption(
         "pipeline.object-reuse", BOOLEAN, False,
-        "Whether operators of a chain are handed the same objects. Off: what a function yields may be changed by it "
-        "afterwards.",
+        "Pass the same objects from one operator of a chain to the next. Off: mutable rows are copied, so that a "
+        "function may change them.",
     )  # fmt: skip
     OPERATOR_CHAINING = ConfigOption(
         "pipeline.operator-chaining.enabled", BOOLEAN, True,
-        "Whether operators that can run in one subtask do.", deprecated_keys=("pipeline.operator-chaining",),
+        "Run operators in one subtask where that is possible.", deprecated_keys=("pipeline.operator-chaining",),
     )  # fmt: skip
     AUTO_WATERMARK_INTERVAL = ConfigOption(
         "pipeline.auto-watermark-interval", DURATION, Duration.of_millis(200),
-        "How often watermarks are generated. 0: never periodically, only where a generator emits one for a row.",
+        "How often watermarks are generated. 0: never periodically, only if a generator emits one for a row.",
     )  # fmt: skip
     GLOBAL_JOB_PARAMETERS: ConfigOption[dict[str, str] | None] = ConfigOption(
         "pipeline.global-job-parameters", MAPPING, None,
@@ -80,22 +80,22 @@ class ExecutionOptions:
 
     RUNTIME_MODE = ConfigOption(
         "execution.runtime-mode", enumeration(RuntimeExecutionMode), RuntimeExecutionMode.STREAMING,
-        "STREAMING. Bounded input ends a streaming job, so there is no other mode.",
+        "STREAMING or AUTOMATIC, which are the same. Bounded input ends a streaming job, so there is no batch mode.",
         check=lambda mode: None if mode is not RuntimeExecutionMode.BATCH else
         "there is no batch mode; a streaming job over bounded input ends by itself",
     )  # fmt: skip
     BUFFER_TIMEOUT_ENABLED = ConfigOption(
         "execution.buffer-timeout.enabled", BOOLEAN, True,
-        "Off: batches leave only when they are full.",
+        "Send batches before they are full. Off: only when they are full.",
     )  # fmt: skip
     BUFFER_TIMEOUT = ConfigOption(
         "execution.buffer-timeout.interval", DURATION, Duration.of_millis(100),
-        "The longest time that a row waits for its batch to fill. 0: a batch leaves after every slice.",
+        "The longest time that a row waits for its batch to fill. 0: a batch is sent after every slice of work.",
         deprecated_keys=("execution.buffer-timeout",),
     )  # fmt: skip
     TASK_CANCELLATION_TIMEOUT = ConfigOption(
         "task.cancellation.timeout", DURATION, Duration.of_seconds(180),
-        "How long user code may take to return when its job fails over or ends, before its process is ended.",
+        "How long user code may take to return when its job restarts or ends. After that its process is killed.",
     )  # fmt: skip
 
 

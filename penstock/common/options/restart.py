@@ -38,19 +38,20 @@ class RestartStrategyOptions:
                      "exponentialdelay": "exponential-delay"},
         ),
         None,
-        "none, fixed-delay, failure-rate or exponential-delay. Not set: exponential-delay with checkpointing on, "
-        "else none. The first restart comes at once.",
+        "none, fixed-delay, failure-rate or exponential-delay. Not set: exponential-delay with checkpointing, else "
+        "none. With exponential-delay the first restart has no delay.",
         deprecated_keys=("restart-strategy",),
     )  # fmt: skip
     FIXED_DELAY_ATTEMPTS = ConfigOption(
-        "restart-strategy.fixed-delay.attempts", _ATTEMPTS, 1, "How many restarts in all.", check=not_negative
+        "restart-strategy.fixed-delay.attempts", _ATTEMPTS, 1,
+        "How many restarts there may be in all.", check=not_negative
     )
     FIXED_DELAY_DELAY = ConfigOption(
         "restart-strategy.fixed-delay.delay", DURATION, Duration.of_seconds(1), "The time between two restarts."
     )
     FAILURE_RATE_MAX = ConfigOption(
         "restart-strategy.failure-rate.max-failures-per-interval", INTEGER, 1,
-        "How many failures per interval end the job.", check=positive,
+        "How many failures per interval the job survives. One more ends it.", check=positive,
     )  # fmt: skip
     FAILURE_RATE_INTERVAL = ConfigOption(
         "restart-strategy.failure-rate.failure-rate-interval", DURATION, Duration.of_minutes(1),

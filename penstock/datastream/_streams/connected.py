@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, Generic
 
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.types import PICKLED
-from penstock.datastream._streams import not_here
+from penstock.datastream._streams import missing_methods
 from penstock.datastream._streams.function_wrappers import KeyedCoFlatMap, KeyedCoMap, as_function, refuse_callable
 from penstock.datastream._streams.stream import Stream
 from penstock.datastream._streams.stream_classes import S
@@ -40,7 +40,7 @@ class Connected(Generic[S]):
     if not TYPE_CHECKING:  # a type checker knows the attributes without it
 
         def __getattr__(self, name: str) -> Any:
-            raise not_here.of_connected(self, name)
+            raise missing_methods.of_connected(self, name)
 
     def get_execution_environment(self) -> Any:
         """Return the `StreamExecutionEnvironment` that the streams were declared in."""

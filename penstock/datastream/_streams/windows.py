@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Callable, Generic, Self
 
 from penstock.common.time import Duration, Time
 from penstock.common.typeinfo import TypeInformation
-from penstock.datastream._streams import not_here
+from penstock.datastream._streams import missing_methods
 from penstock.datastream._streams.function_wrappers import CallableReduce, as_function, refuse_callable
 from penstock.datastream._streams.node_settings import check_type
 from penstock.datastream._streams.side_outputs import check_tag, remember_type
@@ -44,7 +44,7 @@ class Windowed(Generic[S]):
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_"):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-            raise not_here.of_windows(self, self._keyed_stream, name)
+            raise missing_methods.of_windows(self, self._keyed_stream, name)
 
     def get_execution_environment(self) -> Any:
         """Return the `StreamExecutionEnvironment` that the stream was declared in."""
@@ -156,7 +156,7 @@ class Windowed(Generic[S]):
                 selector.
         """
         if named or isinstance(aggregate_function, ColumnAggregate):
-            raise TypeError(not_here.aggregate_of_windows(self._keyed_stream, "aggregate"))
+            raise TypeError(missing_methods.aggregate_of_windows(self._keyed_stream, "aggregate"))
         refuse = refuse_callable(f"aggregate() {_WHERE}", "AggregateFunction")
         aggregate = as_function(aggregate_function, AggregateFunction, refuse, "aggregate")
         check_type(accumulator_type, "Window Aggregate")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from penstock.common import Configuration, WatermarkStrategy
+from penstock.common.excepthook import format_uncaught
 from penstock.common.job_execution import JobExecutionError
-from penstock.common.last_words import last_words
 from penstock.common.options import OptionError
 
 ROOT = Path(__file__).parents[3]
@@ -31,30 +31,30 @@ def refuses() -> None:
 
 
 def test_a_failed_job_is_told_without_how_we_came_to_run_it():
-    assert last_words(raised(fails)) == "Traceback (most recent call last):\n  the user's\nthe job has failed\n"
+    assert format_uncaught(raised(fails)) == "Traceback (most recent call last):\n  the user's\nthe job has failed\n"
 
 
 def test_a_refusal_ends_with_the_users_line():
     error = raised(refuses)
     assert isinstance(error, OptionError)
-    *frames, said = [line for line in last_words(error).splitlines() if line.startswith((" ", "penstock"))]
+    *frames, said = [line for line in format_uncaught(error).splitlines() if line.startswith((" ", "penstock"))]
     assert 'Configuration({"execution' in "".join(frames) and "penstock/common" not in "".join(frames)
     assert "execution.checkpointing.interval" in said
 
 
 def test_a_refusal_with_an_error_of_pythons_own_ends_with_the_users_line_too():
-    told = last_words(raised(lambda: WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("")))
+    told = format_uncaught(raised(lambda: WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("")))
     assert "with_timestamp_column(\"\")" in told and "penstock/common" not in told
     assert told.endswith("TypeError: with_timestamp_column() takes the name of a column, got ''\n")
     mistake = raised(lambda: Configuration({"a": "b"}).get(3))
-    assert "penstock/common" in last_words(mistake), "which is nobody's refusal"
+    assert "penstock/common" in format_uncaught(mistake), "which is nobody's refusal"
 
 
 def test_frames_above_the_program_are_left_out_and_its_own_errors_are_whole():
     def program() -> None:
         raise ValueError("mine") from KeyError("cause")
 
-    told = last_words(raised(program), __file__)
+    told = format_uncaught(raised(program), __file__)
     assert "KeyError: 'cause'" in told and told.endswith("ValueError: mine\n")
 
 
@@ -69,7 +69,7 @@ def test_frames_above_the_program_are_left_out_and_its_own_errors_are_whole():
 def test_how_a_program_ends(ends: str, code: int, says: str):
     program = (
         "from penstock.common.job_execution import JobExecutionError\n"
-        f"from penstock.common.last_words import install_last_words\ninstall_last_words()\n{ends}"
+        f"from penstock.common.excepthook import install_excepthook\ninstall_excepthook()\n{ends}"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (code, says)
@@ -77,8 +77,8 @@ def test_how_a_program_ends(ends: str, code: int, says: str):
 
 def test_an_excepthook_of_the_users_own_stays():
     program = (
-        "import sys\nfrom penstock.common.last_words import install_last_words\n"
-        "sys.excepthook = lambda *_: print('mine')\ninstall_last_words()\nraise ValueError"
+        "import sys\nfrom penstock.common.excepthook import install_excepthook\n"
+        "sys.excepthook = lambda *_: print('mine')\ninstall_excepthook()\nraise ValueError"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout == "mine\n"

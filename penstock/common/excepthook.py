@@ -18,7 +18,7 @@ EXIT_INTERRUPTED = 130
 _OURS = os.path.dirname(os.path.abspath(penstock.__file__)) + os.sep
 
 
-def last_words(error: BaseException, first_file: str = "") -> str:
+def format_uncaught(error: BaseException, first_file: str = "") -> str:
     """Format an error that ends the program, with the user's own lines only.
 
     Args:
@@ -31,18 +31,18 @@ def last_words(error: BaseException, first_file: str = "") -> str:
     begins_with_the_users = type(error).__module__.startswith("penstock.") and str(error).startswith("Traceback")
     if isinstance(error, JobExecutionError) or begins_with_the_users:
         return f"{error}\n"
-    told = traceback.TracebackException.from_exception(error)
-    frames = list(told.stack)
+    shown = traceback.TracebackException.from_exception(error)
+    frames = list(shown.stack)
     begin = next((i for i, frame in enumerate(frames) if frame.filename == first_file), 0)
     end = len(frames)
     ours = type(error).__module__.startswith("penstock.")
     if ours:
-        told.__cause__ = told.__context__ = None
+        shown.__cause__ = shown.__context__ = None
     if ours or _is_raised_by_us(frames):
         while end > begin and os.path.abspath(frames[end - 1].filename).startswith(_OURS):
             end -= 1
-    told.stack = traceback.StackSummary.from_list(frames[begin:end] or frames)
-    return "".join(told.format())
+    shown.stack = traceback.StackSummary.from_list(frames[begin:end] or frames)
+    return "".join(shown.format())
 
 
 def _is_raised_by_us(frames: list[traceback.FrameSummary]) -> bool:
@@ -52,13 +52,13 @@ def _is_raised_by_us(frames: list[traceback.FrameSummary]) -> bool:
     return is_ours and last is not None and (last.line or "").startswith("raise ")
 
 
-def install_last_words() -> None:
+def install_excepthook() -> None:
     """Install an excepthook that prints uncaught errors without Penstock's frames. A hook of the user's own stays."""
     if sys.excepthook is sys.__excepthook__:
-        sys.excepthook = _say
+        sys.excepthook = _print_uncaught
 
 
-def _say(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+def _print_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     if isinstance(error, KeyboardInterrupt):
         raise SystemExit(EXIT_INTERRUPTED)
-    sys.stderr.write(last_words(error.with_traceback(trace)))
+    sys.stderr.write(format_uncaught(error.with_traceback(trace)))
