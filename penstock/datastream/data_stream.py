@@ -6,7 +6,7 @@ The classes refer to each other, so they are in one file; most of their methods 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Callable, NoReturn, overload
+from typing import TYPE_CHECKING, Any, Callable, NoReturn, Self, overload
 
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.types import PICKLED
@@ -66,14 +66,14 @@ class DataStream(
         """Return the parallelism of the operator that emits this stream."""
         return self._node_for("get_parallelism").parallelism or self._environment.get_parallelism()
 
-    def force_non_parallel(self) -> Any:
+    def force_non_parallel(self) -> Self:
         """Run the operator in one subtask only; its parallelism cannot be set any more."""
         node = self._node_for("force_non_parallel")
         node.parallelism = node.max_parallelism = 1
         node.options["non_parallel"] = True
         return self
 
-    def set_buffer_timeout(self, timeout_millis: int) -> Any:
+    def set_buffer_timeout(self, timeout_millis: int) -> Self:
         """Set how long rows of this operator's output may wait for a fuller batch.
 
         Args:

@@ -249,7 +249,7 @@ class StreamExecutionEnvironment(Environment):
         source.validate()
         stream = self._source(source, "Source: Collection Source", type_info)
         stream._node_for("from_collection").options["non_parallel"] = True
-        return stream.set_parallelism(1)  # type: ignore[no-any-return]
+        return stream.set_parallelism(1)
 
     def from_source(
         self, source: Any, watermark_strategy: WatermarkStrategy, source_name: str,

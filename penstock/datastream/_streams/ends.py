@@ -66,7 +66,7 @@ class Ends(Stream[S]):
         Returns:
             The sink's operator.
         """
-        return self.sink_to(PrintSink(sink_identifier)).name("Sink: Print to Std. Out")  # type: ignore[no-any-return]
+        return self.sink_to(PrintSink(sink_identifier)).name("Sink: Print to Std. Out")
 
     def execute_and_collect(self, job_execution_name: str | None = None, limit: int | None = None) -> Any:
         """Run the job and bring this stream's rows to the driver.

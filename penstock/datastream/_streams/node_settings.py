@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 from penstock.common.options.job import MAX_PARALLELISM_LIMIT
 from penstock.common.typeinfo import TypeInformation
@@ -28,7 +28,7 @@ class NodeSettings:
         """Return the name of the operator."""
         return self._node_for("get_name").name
 
-    def name(self, name: str) -> Any:
+    def name(self, name: str) -> Self:
         """Set the name of the operator, which reports and errors show.
 
         Args:
@@ -45,7 +45,7 @@ class NodeSettings:
         self._node_for("name").name = name
         return self
 
-    def uid(self, uid: str) -> Any:
+    def uid(self, uid: str) -> Self:
         """Set the id by which the operator's state is found when the program has changed.
 
         Set one for every operator with state, and never change it.
@@ -70,7 +70,7 @@ class NodeSettings:
         node.uid = uid
         return self
 
-    def set_uid_hash(self, uid_hash: str) -> Any:
+    def set_uid_hash(self, uid_hash: str) -> Self:
         """Set the operator's id as a checkpoint contains it. For restores of operators that had no uid.
 
         Args:
@@ -87,7 +87,7 @@ class NodeSettings:
         self._node_for("set_uid_hash").options["uid_hash"] = uid_hash
         return self
 
-    def set_parallelism(self, parallelism: int) -> Any:
+    def set_parallelism(self, parallelism: int) -> Self:
         """Set the number of subtasks of the operator.
 
         Args:
@@ -111,7 +111,7 @@ class NodeSettings:
         node.parallelism = parallelism
         return self
 
-    def set_max_parallelism(self, max_parallelism: int) -> Any:
+    def set_max_parallelism(self, max_parallelism: int) -> Self:
         """Set the number of key groups of the operator, the largest parallelism that it can ever have.
 
         Args:
@@ -131,17 +131,17 @@ class NodeSettings:
         node.max_parallelism = max_parallelism
         return self
 
-    def start_new_chain(self) -> Any:
+    def start_new_chain(self) -> Self:
         """Begin a chain with this operator: it is not chained to the one before it."""
         self._node_for("start_new_chain").chaining = ChainingStrategy.HEAD
         return self
 
-    def disable_chaining(self) -> Any:
+    def disable_chaining(self) -> Self:
         """Keep the operator out of chains: neither the one before it nor the one after it is chained to it."""
         self._node_for("disable_chaining").chaining = ChainingStrategy.NEVER
         return self
 
-    def slot_sharing_group(self, slot_sharing_group: str) -> Any:
+    def slot_sharing_group(self, slot_sharing_group: str) -> Self:
         """Accept Flink's setting. All operators share their slots: a slot has one subtask of each.
 
         Args:
@@ -161,7 +161,7 @@ class NodeSettings:
             )
         return self
 
-    def set_description(self, description: str) -> Any:
+    def set_description(self, description: str) -> Self:
         """Describe the operator, for the execution plan.
 
         Args:
