@@ -41,7 +41,7 @@ class ExecutionConfig:
     def set_max_parallelism(self, max_parallelism: int) -> ExecutionConfig:
         """Set the max parallelism, the number of key groups (`pipeline.max-parallelism`).
 
-        A job's state keeps it for ever.
+        It cannot change in a restore.
 
         Args:
             max_parallelism: The number of key groups.

@@ -47,7 +47,7 @@ class ColumnAggregate:
 
     @property
     def default_name(self) -> str:
-        """Return the name of the result's column where none is given: "count", "sum_amount"."""
+        """Return the name of the result's column if none is given: "count", "sum_amount"."""
         return self.function if self.column is None else f"{self.function}_{self.column}"
 
 
@@ -145,7 +145,7 @@ class ColumnarStream(Stream[S]):
             func: `pa.RecordBatch` -> `pa.RecordBatch`, of any number of rows. It must not depend on where a batch ends.
             schema: What `func` returns: an Arrow schema, or a type made by `Types`. None: found by calling `func` with
                 an empty batch, now.
-            batch_size: How many rows a call gets; fewer where the wait ends before. None: whatever is there.
+            batch_size: How many rows a call gets; fewer if the wait ends before. None: as many as are there.
             max_latency: How long a row waits for others at most, with `batch_size` only. Default: 100 ms.
 
         Returns:

@@ -289,7 +289,7 @@ class KeyedStream(RollingFields["SingleOutputStreamOperator"], DataStream):  # t
             The windowed stream, for a function of its windows.
 
         Raises:
-            TypeError: The argument is no assigner that there is.
+            TypeError: The argument is no window assigner.
         """
         return WindowedStream(self, window_assigner)
 
@@ -322,7 +322,7 @@ class ColumnKeyedStream(  # type: ignore[misc]
             The windowed stream, for built-in aggregates or a function of its windows.
 
         Raises:
-            TypeError: The argument is no assigner that there is.
+            TypeError: The argument is no window assigner.
         """
         return ColumnWindowedStream(self, window_assigner)
 

@@ -34,7 +34,7 @@ def field_type(type_info: TypeInformation | None, column: str) -> ColumnType:
 
 
 def name_of_number(schema: pa.Schema) -> str:
-    """Return an example of an expression, `pc.field('amount')`, with a column that there is."""
+    """Return an example of an expression, `pc.field('amount')`, with a column of the schema."""
     numbers = (f.name for f in schema if pa.types.is_integer(f.type) or pa.types.is_floating(f.type))
     return f"pc.field({next(numbers, 'amount')!r})"
 

@@ -2,10 +2,10 @@
 
     <message> <marker> <message> <marker> ...
 
-Schema and marker are not in the file; who has had it written passes both. A marker is random bytes, made anew for each
-set of files. So reading can begin anywhere, as in Hadoop's sequence files, and a file is split without being looked
-into: a split has the messages that begin in it. It is entered a marker's length early, for a message that begins just
-where the split does; one that began before belongs to the split before.
+Schema and marker are not in the file: the program that had it written passes both. A marker is random bytes, made for
+each set of files. So reading can begin anywhere, as in Hadoop's sequence files, and a file is split without reading it:
+a split has the messages that begin in it. Reading begins a marker's length before the split, to find a message that
+begins at its first byte; a message that begins earlier belongs to the split before.
 """
 
 from __future__ import annotations

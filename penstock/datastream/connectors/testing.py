@@ -1,7 +1,7 @@
 """Runs any source or sink under the interruptions that it must survive.
 
 A source is read with snapshot, loss and restore at every pause: after every read a snapshot is taken, some more is
-read, everything is thrown away as a killed process throws it away, and new readers go on from the snapshot. Every row
+read, everything is discarded as by a killed process, and new readers continue from the snapshot. Every row
 must come exactly once, whatever `rows_max` is, and the rows of each split in their order and under the same split id.
 
 A sink is written over several checkpoints, and its writers and committer are killed at every point between writing

@@ -5,13 +5,13 @@
     visible      <prefix>-<uid>-<subtask>-<checkpoint>-<number>-<incarnation><suffix>
 
 A part that outlives a checkpoint is known by its name in progress, which stays as a second link while it is pending.
-After a restart nobody appends to it: a writer of the old generation, of which nobody knows whether it has ended, might
-do the same. Its bytes up to the checkpoint are copied to a part of the new generation. Where the part has become
-visible since (an older checkpoint is restored), they are found under its final name.
+After a restart no writer appends to it: a writer of the old generation, which may not have ended, might do the same.
+Its bytes up to the checkpoint are copied to a part of the new generation. If the part has become visible since (an
+older checkpoint is restored), they are found under its final name.
 
 All three lie in the sink's directory, or the last in a bucket below it, so that each step is one atomic rename.
 Readers such as Spark leave out names that begin with a dot. The final name is fixed when the part becomes pending, and
-stands in the committable, so that a commit can be repeated: pending gone and final there means that it was done.
+is in the committable, so that a commit can be repeated: pending gone and final there means that it was done.
 
 What a killed attempt leaves behind is removed by the writers of later generations of the same job, by these rules:
 

@@ -195,7 +195,7 @@ class FileWriter(SinkWriter):
             part.durable_bytes = os.fstat(part.file.fileno()).st_size
 
     def _go_on_with(self, name: str, bucket: str, size: int, state: dict[str, Any]) -> None:
-        """Take over a part of the checkpoint: its first `size` bytes, in a file that nobody else writes to.
+        """Take over a part of the checkpoint: its first `size` bytes, in a file of its own.
 
         `state`: of the writer that began it, perhaps in another directory, format or type.
         """

@@ -5,7 +5,7 @@ bytes give the same rows again. A split of a file has the records that begin in 
 behind the first line feed from there, so that the record in which a split begins belongs to the one before.
 
 A block is decoded at once, in columns. Only when that fails are its records looked at: halves are tried until those
-that cannot be read stand alone. What a decoder can refuse for certain without trying (`refusals`) is left out first,
+that cannot be read stand alone. What a decoder certainly refuses (`refusals`) is left out first, without trying,
 because halving down to every single record of a block would take seconds.
 """
 
