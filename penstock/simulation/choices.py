@@ -80,6 +80,8 @@ class Choosing:
         self._scope = _Scope(None)
         """What is chosen outside of all steps is drawn, and not recorded."""
         self._depth = 0
+        self.is_recorded = True
+        """Whether steps say all of the job."""
 
     @property
     def is_drawing(self) -> bool:
@@ -181,6 +183,7 @@ class Choosing:
         with self.scope(given) as scope:
             recorded = Step(step=name, inputs=inputs, choices=scope.chosen)
             self.steps.append(recorded)
+            self.is_recorded &= -1 not in inputs
             made = declare(self, *arguments, **said)
         if isinstance(made, Stream):
             recorded.stream = len(self._streams)

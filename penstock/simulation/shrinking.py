@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -25,8 +25,9 @@ T = TypeVar("T")
 
 RUNS_MAX = 600
 SECONDS_MAX = 300.0
-WORLD_SEEDS = (1, 2)
-"""Tried besides the one that the failure was found with."""
+WORLD_SEEDS = ((1, 2), tuple(range(1, 16)))
+"""Tried besides the one that the failure was found with: first few, and many once few leave nothing out any more.
+[A failure that comes about in one of ten worlds.]"""
 _WORDS_OF_A_VIOLATION = 6
 _EVENTS_TIMES = 4
 """A smaller run that takes so many times the events of the failure is given up."""
@@ -60,7 +61,8 @@ def first_words(violation: str) -> str:
 
 def shrink(
     plan: Plan, report: Callable[[str], None] = lambda line: None, runs_max: int = RUNS_MAX,
-    seconds_max: float = SECONDS_MAX, run: Callable[..., Verdict] = run_plan,
+    seconds_max: float = SECONDS_MAX, world_seeds: Sequence[Sequence[int]] = WORLD_SEEDS,
+    run: Callable[..., Verdict] = run_plan,
 ) -> Shrunk:  # fmt: skip
     """Return the smallest plan found whose run reports the first violation of `plan`. `report` is told of each step.
 
@@ -70,7 +72,7 @@ def shrink(
         raise PlanError("the plan violates nothing: there is nothing to make smaller")
     shrinker = _Shrinker(plan, verdict, report, runs_max, time.monotonic() + seconds_max, run)
     try:
-        shrinker.run_rounds()
+        shrinker.run_rounds(world_seeds)
         is_smallest = True
     except _SpentError:
         is_smallest = False
@@ -96,20 +98,26 @@ class _Shrinker:
         self._end_s = end_s
         self._run = run
         self._tried: set[bytes] = set()
+        self._world_seeds: Sequence[int] = ()
         # A run that hangs is told by how long it lasts.
         is_hung = self.violation.startswith("no end after")
         self._bounds = Bounds() if is_hung else Bounds(events_max=max(5_000, _EVENTS_TIMES * verdict.events))
 
-    def run_rounds(self) -> None:
+    def run_rounds(self, world_seeds: Sequence[Sequence[int]]) -> None:
         """Leave out parts until a round changes nothing."""
-        before = None
-        while before != self.plan:
-            before = self.plan
-            for name, items, without in lists_of(self.plan):
-                # Later lists see what earlier ones have left.
-                self._minimize(name, items, without)
-            for what, reduced in self._singles():
-                self._try(what, reduced)
+        for self._world_seeds in world_seeds:
+            self._tried.clear()
+            before = None
+            while before != self.plan:
+                before = self.plan
+                self._run_round()
+
+    def _run_round(self) -> None:
+        for name, items, without in lists_of(self.plan):
+            # Later lists see what earlier ones have left.
+            self._minimize(name, items, without)
+        for what, reduced in self._singles():
+            self._try(what, reduced)
 
     def _singles(self) -> Iterator[Candidate]:
         """Yield one reduction after the other, each of what the ones before it have left."""
@@ -147,7 +155,7 @@ class _Shrinker:
         if candidate == self.plan or key in self._tried:
             return False
         self._tried.add(key)
-        for world_seed in dict.fromkeys((candidate.world_seed, *WORLD_SEEDS)):
+        for world_seed in dict.fromkeys((candidate.world_seed, *self._world_seeds)):
             if self.runs >= self._runs_max or time.monotonic() > self._end_s:
                 raise _SpentError
             self.runs += 1

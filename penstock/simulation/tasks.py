@@ -44,10 +44,12 @@ class Task:
         return PLANS / f"{name}.small.json"
 
     def keep_plan(self, verdict: Verdict) -> Path | None:
-        """Write the plan of a run that has failed; return its path. None: the run had no plan."""
+        """Write the plan of a run that has failed; return its path. None: it is no plan, but a schedule that a scenario
+        steers."""
         if self.path is not None or verdict.plan is None:
             return self.path
-        return write_plan(verdict.plan, PLANS / f"{self.seed}.json")
+        name = str(self.seed) if self.scenario is None else f"{self.scenario}-{self.seed}"
+        return write_plan(verdict.plan, PLANS / f"{name}.json")
 
     def again(self, path: Path | None) -> str:
         """Return the command that runs the task again. `path`: of its plan."""

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
-from penstock.simulation.running import Verdict
+from penstock.simulation import output
+from penstock.simulation.command_line import main
+from penstock.simulation.plan import read_plan
+from penstock.simulation.running import Verdict, run_plan
 from penstock.simulation.scenarios import SCENARIOS, run_scenario
 from tests.simulation.telling_seeds import TELLING, seeds_of
 
@@ -26,6 +30,28 @@ def test_the_schedule_comes_about_and_breaks_nothing(name: str) -> None:
     failed = [f"seed {v.seed}: {violation}" for v in verdicts for violation in v.violations]
     assert not failed, "\n".join([f"python -m penstock.simulation --scenario {name} --seeds <seed> --trace", *failed])
     assert any(v.came_about for v in verdicts), "in no run has the schedule come about: nothing is proved"
+
+
+def test_a_schedule_that_nothing_steers_is_a_plan(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    # No sink's writer prepares anything: all rows are lost.
+    monkeypatch.setattr(output._Writer, "prepare_commit", lambda self, checkpoint_id: [])
+    plans = {
+        "watermark-in-its-place": True, "ends-without-checkpoints": True,
+        "commit-fails-before-the-final-checkpoint": True, "slot-hangs-while-it-lets-go": True,
+        # One is steered, and the other one has an operator that is no step.
+        "barriers-turn-at-both-ends": False, "functions-that-keep-rows": False,
+    }  # fmt: skip
+    for name, is_a_plan in plans.items():
+        verdict = run_scenario(name, 1)
+        assert verdict.violations and (verdict.plan is not None) is is_a_plan, name
+    assert main(["--scenario", "ends-without-checkpoints", "--seeds", "1"]) == 1
+    path = Path("build/simulation/ends-without-checkpoints-1.json")
+    assert f"  again: python -m penstock.simulation --plan {path} --trace" in capsys.readouterr().out.splitlines()
+    violations = run_scenario("ends-without-checkpoints", 1).violations
+    assert run_plan(read_plan(path)).violations == violations != []
 
 
 @pytest.mark.parametrize("section", [1, 2, 3, 5, 7, 8, 9, 10, 11, 12])

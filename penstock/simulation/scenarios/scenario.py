@@ -14,7 +14,8 @@ from penstock.common.configuration import Configuration
 from penstock.simulation.cluster import Cluster
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.places import PlacePlan
-from penstock.simulation.running import Verdict, run_cluster
+from penstock.simulation.plan import Plan, decode_plan
+from penstock.simulation.running import Verdict, build, run_cluster
 from penstock.simulation.settings import CHECKPOINT_ROOT, Bounds, Pace
 from penstock.simulation.workload import WorkloadBuilder
 from penstock.simulation.world import World
@@ -84,18 +85,44 @@ def run(scenario_class: type[Scenario], seed: int, with_trace: bool) -> Verdict:
     options = {key: value for key, value in (OPTIONS | scenario.options).items() if value is not None}
     job = WorkloadBuilder(random, Configuration(options))
     scenario.declare(job)
-    world = World(random.getrandbits(64), [] if with_trace else None)
-    world.interleaves = scenario.interleaves
-    world.is_parallel = scenario.is_parallel
+    plan = _plan(scenario, job, random.getrandbits(64), seed)
+    if is_plan(scenario_class, job):
+        scenario.cluster = build(decode_plan(plan.encode(), plan.told), with_trace)
+    else:
+        scenario.cluster = _cluster(scenario, job, plan, with_trace)
+    verdict = run_cluster(seed, scenario.cluster)
+    verdict.came_about = scenario.has_happened()
+    if verdict.violations and is_plan(scenario_class, job):
+        verdict.plan = plan
+    return verdict
+
+
+def is_plan(scenario_class: type[Scenario], job: WorkloadBuilder) -> bool:
+    """Return whether the schedule is no more than a job and its faults: nothing steers it, and steps say all of it."""
+    return scenario_class.observe is Scenario.observe and job.is_recorded
+
+
+def _plan(scenario: Scenario, job: WorkloadBuilder, world_seed: int, seed: int) -> Plan:
+    name = type(scenario).__name__
+    return Plan(
+        told=f"{name}, seed {seed}", world_seed=world_seed, interleaves=scenario.interleaves,
+        is_parallel=scenario.is_parallel, pace=scenario.pace, options=job.configuration.to_dict(),
+        faults=scenario.faults, places=scenario.places,
+        graph_changes_seed=f"graphs of {seed}" if scenario.changes_graph else None, steps=job.steps,
+    )  # fmt: skip
+
+
+def _cluster(scenario: Scenario, job: WorkloadBuilder, plan: Plan, with_trace: bool) -> Cluster:
+    """Return what runs a schedule that the scenario steers."""
+    world = World(plan.world_seed, [] if with_trace else None)
+    world.interleaves = plan.interleaves
+    world.is_parallel = plan.is_parallel
     workload = job.build()
-    if scenario.changes_graph:
-        workload.change_graphs(Random(f"graphs of {seed}"))
-    cluster = Cluster(world, workload, scenario.faults, scenario.pace, Bounds())
-    cluster.places = scenario.places
+    if plan.graph_changes_seed is not None:
+        workload.change_graphs(Random(plan.graph_changes_seed))
+    cluster = Cluster(world, workload, plan.faults, plan.pace, Bounds())
+    cluster.places = plan.places
     if scenario.bounds_durations:
         cluster.bound_durations()
-    scenario.cluster = cluster
     world.observer = scenario.observe
-    verdict = run_cluster(seed, cluster)
-    verdict.came_about = scenario.has_happened()
-    return verdict
+    return cluster

@@ -1,0 +1,61 @@
+"""Plans of failures that random seeds once found: they run in this version, and see the rule that was broken then.
+
+Each was made by `--shrink`. A plan fixes the job and its faults; when what happens is drawn otherwise, because the
+runtime has changed, another seed of the world sees the failure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from penstock.simulation.plan import read_plan
+from penstock.simulation.running import run_plan
+from tests.simulation.test_graph_and_time_mutants import idle_timers_count_the_time_of_draining
+from tests.simulation.test_revocation_mutants import a_slot_forgets_whom_it_waits_for
+
+PLANS = Path(__file__).parent / "plans"
+WORLD_SEEDS = range(40)
+
+KEPT: dict[str, tuple[Callable[[Any], None], str]] = {
+    # file: (what was wrong, the violation that it causes)
+    "idle-while-draining.json": (idle_timers_count_the_time_of_draining, r"is late: the watermark is"),
+    "left-before-its-threads.json": (
+        a_slot_forgets_whom_it_waits_for,
+        r"runs in generation .*, which the process has left|a handle of state works",
+    ),
+}
+
+
+def test_each_kept_plan_has_its_failure() -> None:
+    assert {path.name for path in PLANS.glob("*")} == set(KEPT)
+
+
+@pytest.mark.parametrize("name", sorted(KEPT))
+def test_a_kept_plan_violates_nothing(name: str) -> None:
+    plan = read_plan(PLANS / name)
+    for world_seed in (plan.world_seed, *WORLD_SEEDS[:10]):
+        verdict = run_plan(msgspec.structs.replace(plan, world_seed=world_seed))
+        assert not verdict.violations, f"world seed {world_seed}: {verdict.violations}"
+
+
+@pytest.mark.parametrize("name", sorted(KEPT))
+def test_a_kept_plan_sees_what_was_wrong(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant, violation = KEPT[name]
+
+    def patch(place: Any, attribute: str, value: Any) -> None:
+        monkeypatch.setattr(place, attribute, value, raising=hasattr(place, attribute))
+
+    mutant(patch)
+    plan = read_plan(PLANS / name)
+    found: list[str] = []
+    for world_seed in (plan.world_seed, *WORLD_SEEDS):
+        found += run_plan(msgspec.structs.replace(plan, world_seed=world_seed)).violations
+        if any(re.search(violation, text) for text in found):
+            return
+    pytest.fail(f"nobody has noticed it: {found[:3]}")
