@@ -34,8 +34,9 @@ from penstock.jobmaster.store import JobStore
 from penstock.monitoring.report import JobReport
 from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
 from penstock.protocol.job import lifecycle_effects as effects
-from penstock.protocol.job.lifecycle import Lifecycle, Phase
+from penstock.protocol.job.lifecycle import Lifecycle
 from penstock.protocol.job.lifecycle_effects import FailureCause
+from penstock.protocol.job.lifecycle_table import Phase
 from penstock.protocol.log.publication import NewCheckpoint
 from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.messages import (

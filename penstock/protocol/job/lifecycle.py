@@ -1,24 +1,17 @@
-"""The life of a job: slots gather, a generation is deployed, connects, restores and runs; what fails starts the next.
+"""Decides the life of a job: slots gather, a generation is deployed, connects, restores and runs; a failure starts the
+next. `lifecycle_table.py` shows the phases, and what leads from one to another.
 
-    GATHERING   the restart's delay passes; then what to restore is found out (`Prepare`); when that is known and every
-                slot is played by a process that is free -> deploy
-    CONNECTING  every slot process has said Connected -> restore
-    RESTORING   every slot process has said Restored -> run
-    RUNNING     until the final checkpoint, a failure, or a request to cancel
-    ENDING      every process was told to leave
-    ENDED
-
-A loss in any phase but the first and the last two ends the generation, and the restart strategy decides what comes.
-Survivors are asked to let go of their subtasks (Cancel), and are free again when they have said so (Left). Everything
-carries the generation, and whatever carries an old one is ignored. A process counts for a slot only while the roster
-says that it plays it.
+A generation is deployed when the restart's delay has passed, what to restore is known, and every slot is played by a
+process that is free. A loss in any phase but the first and the last two ends the generation, and the restart strategy
+decides what comes. Survivors are asked to let go of their subtasks (Cancel), and are free again when they have said so
+(Left). Everything carries the generation, and whatever carries an old one is ignored. A process counts for a slot only
+while the roster says that it plays it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 
 from penstock.protocol.job.lifecycle_effects import (
     CancelGeneration,
@@ -37,6 +30,7 @@ from penstock.protocol.job.lifecycle_effects import (
     SubmitSlot,
     TellStandBy,
 )
+from penstock.protocol.job.lifecycle_table import Phase, stepped
 from penstock.protocol.job.players import DEPLOYED_PARTS, Part, Players
 from penstock.protocol.job.restart_strategy import Failure, RestartStrategy
 from penstock.protocol.job.slot_roster import Dismissed, Joined, RosterChange, SlotLost, SlotRoster, StandsBy
@@ -57,15 +51,6 @@ class LifecycleSettings:
     leave_timeout_ms: float = 10_000.0
     restore_timeout_ms: float = 600_000.0
     spares: int = 0
-
-
-class Phase(Enum):
-    GATHERING = 0
-    CONNECTING = 1
-    RESTORING = 2
-    RUNNING = 3
-    ENDING = 4
-    ENDED = 5
 
 
 class Lifecycle:
@@ -127,6 +112,7 @@ class Lifecycle:
         self._gather_by_ms = now_ms + self.settings.slot_request_timeout_ms
         return [Prepare(), *(SubmitSlot(slot) for slot in range(self.settings.slots + self.settings.spares))]
 
+    @stepped("prepared")
     def on_prepared(self, fence: int, now_ms: float) -> list[Effect]:
         """What the next generation restores is known, and that the job's log is ours from position `fence` on."""
         if self._awaits_preparation:
@@ -135,11 +121,13 @@ class Lifecycle:
         self._prepared = True
         return self._deploy_if_ready(now_ms)
 
+    @stepped("registered")
     def on_register(self, register: Register, now_ms: float) -> list[Effect]:
         if self.is_over:
             return [Dismiss(register.process, "the job has ended")]
         return self._follow(self.roster.register(register), now_ms) + self._deploy_if_ready(now_ms)
 
+    @stepped("link lost")
     def on_link_lost(self, process: str, detail: str, now_ms: float) -> list[Effect]:
         effects = self._follow(self.roster.lose(process), now_ms, detail)
         return effects + (self._end_if_gone() if self.is_over else self._deploy_if_ready(now_ms))
@@ -189,6 +177,7 @@ class Lifecycle:
 
     # ---- the phases of a generation -----------------------------------------------------------------------------
 
+    @stepped("connected")
     def on_connected(self, process: str, generation: Generation, now_ms: float) -> list[Effect]:
         if not self._advance(process, generation, Phase.CONNECTING, Part.DEPLOYED, Part.CONNECTED):
             return []
@@ -196,6 +185,7 @@ class Lifecycle:
         self._restore_by_ms = now_ms + self.settings.restore_timeout_ms
         return [StartRestore(generation)]
 
+    @stepped("restored")
     def on_restored(self, process: str, generation: Generation, now_ms: float) -> list[Effect]:
         if not self._advance(process, generation, Phase.RESTORING, Part.CONNECTED, Part.RESTORED):
             return []
@@ -212,6 +202,7 @@ class Lifecycle:
         self._players.move(player, after)
         return self._players.are_all(after)
 
+    @stepped("left")
     def on_left(self, process: str, generation: Generation, now_ms: float) -> list[Effect]:
         """A process has let go of a generation, or leaves for good."""
         player = self._players.get(process)
@@ -226,6 +217,7 @@ class Lifecycle:
 
     # ---- failures -----------------------------------------------------------------------------------------------
 
+    @stepped("failure")
     def on_failure(self, generation: Generation | None, cause: FailureCause, now_ms: float) -> list[Effect]:
         """Something of a generation failed; `generation` None: the job as a whole, whatever runs."""
         if generation is not None and generation != self._generation:
@@ -288,12 +280,15 @@ class Lifecycle:
         """The final checkpoint is canonical: what is left to do needs no slot."""
         self._is_finishing = True
 
+    @stepped("finished")
     def finish(self, now_ms: float) -> list[Effect]:
         return self._end_job("FINISHED", None, now_ms)
 
+    @stepped("cancelled")
     def cancel(self, now_ms: float) -> list[Effect]:
         return self._end_job("CANCELED", None, now_ms)
 
+    @stepped("abandoned")
     def abandon(self, error: str, now_ms: float) -> list[Effect]:
         """The job fails for good, whatever the restart strategy says."""
         return self._end_job("FAILED", error, now_ms)
@@ -356,6 +351,7 @@ class Lifecycle:
             deadlines.append(self._restore_by_ms)
         return min((d for d in deadlines if d is not None), default=None)
 
+    @stepped("time")
     def on_time(self, now_ms: float) -> list[Effect]:
         if self.phase is Phase.ENDED:
             return []

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.protocol.job import commit_order, ending, recovery
+from penstock.protocol.job import commit_order, ending, lifecycle_table, recovery
 from penstock.protocol.job.commit_order import CommitOrder, CommitState
 from penstock.protocol.job.ending import Ending, EndingState, Holdings
 from penstock.protocol.job.recovery import Files, Recovery, RecoveryState
@@ -28,7 +28,9 @@ def names(effects: list[Any]) -> list[str]:
 # ---- tables ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("table", [barrier_handler.TABLE, recovery.TABLE, commit_order.TABLE, ending.TABLE])
+@pytest.mark.parametrize(
+    "table", [barrier_handler.TABLE, lifecycle_table.TABLE, recovery.TABLE, commit_order.TABLE, ending.TABLE]
+)
 def test_the_document_shows_the_tables_of_the_code(table: Table[Any]) -> None:
     protocol = (ROOT / "PROTOCOL.md").read_text(encoding="utf-8")
     assert table.markdown() in protocol, f"put this into PROTOCOL.md:\n\n{table.markdown()}"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.protocol.job.lifecycle import Lifecycle, LifecycleSettings, Phase
+from penstock.protocol.job.lifecycle import Lifecycle, LifecycleSettings
 from penstock.protocol.job.lifecycle_effects import (
     CancelGeneration,
     CloseLink,
@@ -23,6 +23,7 @@ from penstock.protocol.job.lifecycle_effects import (
     SubmitSlot,
     TellStandBy,
 )
+from penstock.protocol.job.lifecycle_table import Phase
 from penstock.protocol.job.restart_strategy import ExponentialDelay, FixedDelay, NoRestart, RestartStrategy
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.messages import Register

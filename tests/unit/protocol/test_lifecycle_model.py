@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.protocol.job.lifecycle import Lifecycle, LifecycleSettings, Phase
+from penstock.protocol.job.lifecycle import Lifecycle, LifecycleSettings
 from penstock.protocol.job.lifecycle_effects import (
     CancelGeneration,
     CloseLink,
@@ -25,6 +25,7 @@ from penstock.protocol.job.lifecycle_effects import (
     SubmitSlot,
     TellStandBy,
 )
+from penstock.protocol.job.lifecycle_table import Phase
 from penstock.protocol.job.restart_strategy import ExponentialDelay
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.messages import Register

@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.protocol.job.lifecycle import Lifecycle, LifecycleSettings, Phase
+from penstock.protocol.job.lifecycle import Lifecycle, LifecycleSettings
 from penstock.protocol.job.lifecycle_effects import Deploy, Prepare, Restarting, SubmitSlot, TellStandBy
+from penstock.protocol.job.lifecycle_table import Phase
 from penstock.protocol.job.restart_strategy import ExponentialDelay, NoRestart, RestartStrategy
 from penstock.protocol.job.slot_roster import Dismissed, Joined, SlotLost, SlotRoster, StandsBy
 from penstock.protocol.values.messages import Register
