@@ -52,7 +52,7 @@ test-oldest: $(OLDEST)/.installed ## the cheap half of the tests on Spark, with 
 $(OLDEST)/.installed: pyproject.toml tools/make_venv.sh tools/oldest.txt
 	@VENV=$(OLDEST) PYTHON_MAX=3.11 CONSTRAINTS=tools/oldest.txt tools/make_venv.sh
 
-lint: setup ## ruff, and mypy over the public packages
+lint: setup ## ruff, and mypy, strict
 	@echo "== ruff"
 	@$(PY) -m ruff check .
 	@echo "== mypy"

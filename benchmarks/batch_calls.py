@@ -64,8 +64,8 @@ class Call:
 def declare(env: StreamExecutionEnvironment, args: Arguments, rows: int | None, counts: Path) -> None:
     source = BatchGeneratorSource(generate, rows, NUMBERS)
     numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "source")
-    sizes = {"batch_size": args.whole("batch_size")} if args.whole("batch_size") else {}
-    called = numbers.map_batches(Call(args.number("call_ms") / 1000), NUMBERS.schema, **sizes)
+    batch_size = args.whole("batch_size") or None
+    called = numbers.map_batches(Call(args.number("call_ms") / 1000), NUMBERS.schema, batch_size)
     called.sink_to(CountingSink(counts, "calls"))
 
 

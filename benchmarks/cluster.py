@@ -68,8 +68,8 @@ def executor_of(pid: int) -> int:
 
 def is_settled(report: JobReport, spares: int) -> bool:
     """Whether every slot is played in an executor of its own, and the spares stand by."""
-    pids = (*report.slot_pids, *report.spare_pids)
-    if report.state != "RUNNING" or not all(pids) or len(pids) < report.slots_needed + spares:
+    pids = [pid for pid in (*report.slot_pids, *report.spare_pids) if pid is not None]
+    if report.state != "RUNNING" or len(pids) < report.slots_needed + spares:
         return False
     try:
         return len({executor_of(pid) for pid in pids}) == report.slots_needed + spares

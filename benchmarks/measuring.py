@@ -58,7 +58,7 @@ def parse_arguments(
 ) -> Arguments:
     """Exits with a message that lists the names for one that is neither known nor an option key, and the values for
     one that is not among its `choices`."""
-    values, options = dict(defaults), {}
+    values, options = dict(defaults), dict[str, str]()
     for argument in arguments:
         key, equals, value = argument.partition("=")
         if not equals or (key not in defaults and "." not in key):
@@ -83,7 +83,8 @@ def mix(x: np.ndarray) -> np.ndarray:
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    mixed: np.ndarray = x ^ (x >> np.uint64(31))
+    return mixed
 
 
 HEX_PAIRS = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), dtype=np.uint16)
@@ -117,7 +118,7 @@ def wait_until(what: str, client: JobClient, ready: Callable[[JobReport], bool],
     """Exits with the report's own words where the job ends or the time is over first."""
     deadline = time.monotonic() + limit_s
     while True:
-        report = client.report()
+        report: JobReport | None = client.report()
         if report is not None and ready(report):
             return report
         if report is not None and report.state in ENDED:

@@ -95,7 +95,7 @@ class Watch:
     def follow(self, client: JobClient, seconds: float) -> JobReport:
         started = time.monotonic()
         while True:
-            report = client.report()
+            report: JobReport = client.report()
             if report.state in ENDED:
                 client.wait(END_LIMIT_MS)
             self.checkpoints.update({c.checkpoint_id: c for c in report.checkpoints if c.status == "completed"})

@@ -95,6 +95,7 @@ def checkpoint(client: JobClient) -> Span:
     report = wait_until("checkpoint", client, lambda r: r.completed > before.completed, CHECKPOINT_LIMIT_S)
     (done,) = [c for c in report.checkpoints if c.checkpoint_id not in known and c.status == "completed"]
     start_ns = done.trigger_wall_ms * 1_000_000
+    assert done.duration_ms is not None
     return start_ns, start_ns + int(done.duration_ms * 1e6)
 
 

@@ -57,7 +57,7 @@ class Watch(KeyedProcessFunction):
         sensor, last_heard = ctx.get_current_key(), self.last_heard.value()
         if self.heard.contains(timestamp):
             self.heard.remove(timestamp)
-            if self.silent.value():
+            if self.silent.value() and last_heard is not None:
                 self.silent.clear()
                 yield BACK, (sensor, timestamp - last_heard)
             self.last_heard.update(timestamp)

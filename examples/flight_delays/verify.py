@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from flights import FlightFiles
@@ -64,7 +64,7 @@ def batch_join(spark: SparkSession, files: FlightFiles) -> DataFrame:
 
 
 def batch_totals(joined: DataFrame) -> DataFrame:
-    def count_if(condition: object) -> object:
+    def count_if(condition: Column) -> Column:
         return F.count(F.when(condition, 1))
 
     columns = {

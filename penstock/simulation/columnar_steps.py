@@ -96,8 +96,9 @@ class ColumnarSteps(Choosing):
         before = self.typed(before)
         passing = Passing(self.cost_ms())
         # Drawn apart, so that everything else that a seed means stays.
+        sizes: tuple[Any, ...] = (None, None, 3, 20)
         apart = Random(f"batch size {passing.cost_ms} {len(self.words)}")
-        batch_size = self.choose("batch_size", lambda: apart.choice((None, None, 3, 20)), batch_size)
+        batch_size = self.choose("batch_size", lambda: apart.choice(sizes), batch_size)
         latency = None
         if batch_size is not None:
             latency = Duration.of_millis(self.choose("latency_ms", lambda: apart.choice((5, 200))))

@@ -106,11 +106,11 @@ def _tasks(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list
         if options.seeds is not None or options.scenario is not None:
             parser.error("--plan runs the plan in a file: leave out --seeds and --scenario")
         try:
-            task = Task(plan=read_plan(options.plan), path=options.plan)
-            build(task.plan)
+            plan = read_plan(options.plan)
+            build(plan)
         except PlanError as error:
             parser.error(f"--plan {options.plan}: {error}")
-        return [task]
+        return [Task(plan=plan, path=options.plan)]
     first, colon, end = (options.seeds or "0:100").partition(":")
     try:
         seeds = range(int(first), int(end) if colon else int(first) + 1)

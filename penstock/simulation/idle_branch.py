@@ -14,6 +14,7 @@ import msgspec
 
 from penstock.common.options import ExecutionOptions
 from penstock.common.time import Duration
+from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.simulation import clocks
 from penstock.simulation import functions as f
 from penstock.simulation.choices import step
@@ -88,7 +89,10 @@ def _pauses(script: Script) -> bool:
 
 def slowly(first: int, rows: int) -> list[tuple[int | None, int]]:
     """Return the steps of rows with consecutive numbers, with 2 ms between two of them."""
-    return [step for i in range(rows) for step in ((first + i, 1), (None, 2))][:-1]
+    steps: list[tuple[int | None, int]] = []
+    for i in range(rows):
+        steps += [(first + i, 1), (None, 2)]
+    return steps[:-1]
 
 
 @step
@@ -114,7 +118,7 @@ def scripted(
         timed = strategy.with_timestamp_assigner(clocks.Assigner(clocks.RowTime(), label.label))
         made = environment.from_source(source, timed, "scripted")
     else:
-        made = environment.from_source(source, clocks.WatermarkStrategy.no_watermarks(), "scripted")
+        made = environment.from_source(source, WatermarkStrategy.no_watermarks(), "scripted")
     job.parallelisms.add(made.set_parallelism(parallelism), group)
     clock = clocks.RowTime() if at_source else None
     expected = Expected(rows, ordered=True, clock=clock, patient=at_source)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.common.type_information import KEY_COLUMN
 from penstock.common.typeinfo import KEY_GROUP_COLUMN
 from penstock.protocol.values.keys import key_group_range
 from penstock.protocol.values.metadata import Metadata, StateRange
-from penstock.state.codecs import KEY_COLUMN
 
 
 def wrong_ranges(metadata: Metadata, read: Callable[[StateRange], bytes]) -> Iterator[str]:

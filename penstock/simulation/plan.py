@@ -57,7 +57,9 @@ class Plan(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 def _rows(step: Step) -> int:
     scripted = (row for script in step.choices.get("scripts", ()) for row in script["steps"])
-    return step.choices.get("rows", 0) + sum(count for first, count in scripted if first is not None)
+    drawn: int = step.choices.get("rows", 0)
+    said: int = sum(count for first, count in scripted if first is not None)
+    return drawn + said
 
 
 def decode_plan(data: bytes, source: str) -> Plan:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Callable
 
-from penstock.protocol.values.elements import Generation
+from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.frames import Frame
 from penstock.runtime.process.ports import Runner
 from penstock.runtime.subtask.subtask_runner import SubtaskRunner
@@ -30,8 +30,7 @@ class _Driven:
         self.take_ring = runner.mailbox.take_ring
         self.is_silent = runner.mailbox.is_silent
         # For the trace.
-        is_subtask = isinstance(runner, SubtaskRunner)
-        self.subtask: tuple[int, int] | None = tuple(runner.subtask_object.id) if is_subtask else None
+        self.subtask: SubtaskId | None = runner.subtask_object.id if isinstance(runner, SubtaskRunner) else None
         self.about = About(subtasks=(self.subtask,)) if self.subtask is not None else NOTHING
         self.is_restored = False
 
@@ -102,11 +101,10 @@ class ScheduledRunners:
 
     def _tell_step(self, driven: _Driven, wait_ms: float | None) -> None:
         runner, tell, who = driven.runner, self._world.tell, self._process.name
-        subtask = driven.subtask
         tell(who, f"step {runner.name} -> {'mail' if wait_ms is None else f'{wait_ms:g} ms'}", driven.about)
-        if subtask is not None and not driven.is_restored and runner.is_restored:
+        if isinstance(runner, SubtaskRunner) and not driven.is_restored and runner.is_restored:
             driven.is_restored = True
-            tell(who, f"{name_of(subtask)} is restored: {runner.name}", driven.about)
+            tell(who, f"{name_of(runner.subtask_object.id)} is restored: {runner.name}", driven.about)
 
     def on_frame(self, frame: Frame) -> None:
         """The runner whose turn it is sends a frame."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Callable, NamedTuple
 
 import msgspec
+import pyarrow as pa
 
 from penstock.common.clock import Clock
 from penstock.operators.batches import as_messages, wire_schema
@@ -258,7 +259,7 @@ def _by_edge(segment: SegmentWriter, channels: list[CapturedChannel]) -> dict[st
     return found
 
 
-def _pieces(segment: SegmentWriter, captured: Captured, schema) -> tuple[list[Piece], list[NumberedEvent]]:
+def _pieces(segment: SegmentWriter, captured: Captured, schema: pa.Schema) -> tuple[list[Piece], list[NumberedEvent]]:
     pieces = []
     for first, rows, message in as_messages(captured.rows, schema):
         offset, length_bytes, crc = segment.add([message])

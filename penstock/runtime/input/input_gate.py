@@ -80,7 +80,7 @@ class OpenBatch:
 
     @property
     def remaining(self) -> int:
-        return self.batch.num_rows - self.start
+        return int(self.batch.num_rows) - self.start
 
     def applied(self, rows: int) -> None:
         self.start += rows

@@ -40,8 +40,9 @@ from penstock.protocol.values.metadata import Metadata
 from penstock.protocol.values.reasons import FailureReason, SubtaskFailureReason
 from penstock.runtime.checkpoint.master_store import MasterStore
 from penstock.runtime.checkpoint.snapshot_writer import SnapshotWriter
-from penstock.runtime.process.ports import DataLinks, Driver, MasterLink
+from penstock.runtime.process.ports import DataLinks, Driver, MasterLink, Runner
 from penstock.runtime.process.reason_of import reason_of, text_of
+from penstock.runtime.subtask.subtask import Subtask
 from penstock.runtime.subtask.subtask_factory import SubtaskFactory
 from penstock.runtime.subtask.subtask_mail import Unpark
 from penstock.runtime.subtask.subtask_runner import SubtaskRunner, WriterRunner
@@ -80,12 +81,16 @@ class _Deployment:
             subtask = factory.build(vertex)
             self._by_vertex[vertex.index] = SubtaskRunner(
                 subtask, self.generation, slot.index, slot.clock,
-                restore=lambda subtask=subtask: factory.open(subtask, self.metadata, self.restore_store),
+                restore=self._restore_of(factory, subtask),
                 restored=self._one_restored, send=self.send,
             )  # fmt: skip
         self.runners = list(self._by_vertex.values())
         self.writer_runner = WriterRunner(self.writer, self._writer_failed)
         self._edges = self.plan.graph.edges
+
+    def _restore_of(self, factory: SubtaskFactory, subtask: Subtask) -> Callable[[], None]:
+        """The metadata is known when it is called."""
+        return lambda: factory.open(subtask, self.metadata, self.restore_store)
 
     def _open_stores(self) -> tuple[ObjectStore | None, ObjectStore | None]:
         plan, slot, root = self.plan, self._slot, self.message.restore_root
@@ -265,7 +270,8 @@ class Slot:
             )
             return
         self._deployment = deployment
-        for runner in [*deployment.runners, deployment.writer_runner]:
+        runners: list[Runner] = [*deployment.runners, deployment.writer_runner]
+        for runner in runners:
             self._driver.start(runner)
         self.links.connect(message.peers, deployment.generation)
 

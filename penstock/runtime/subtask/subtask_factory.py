@@ -181,7 +181,7 @@ class SubtaskFactory:
                 incarnation=f"{self._plan.incarnation}{self._generation.counter}",
                 checkpointing=self._plan.checkpointing, input_type=tail.input_type,
                 job_id=self._plan.job_id if self._plan.storage_root is not None else "",
-                generation=tuple(self._generation),
+                generation=(self._generation.fence, self._generation.counter),
                 emit=lambda lines: self._send(Printed(self._slot, index, list(lines))),
             )  # fmt: skip
             items = restore.part(tail.uid, "writer")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.protocol.values.metadata import Metadata
-from penstock.simulation.scenarios.event_time import FULL, OFTEN
-from penstock.simulation.scenarios.rescaling import Rescaled
+from penstock.simulation.scenarios.rescaling import FULL, OFTEN, Rescaled
 from penstock.simulation.scenarios.scenario import Scenario
 from penstock.simulation.settings import Pace
 from penstock.simulation.workload import WorkloadBuilder

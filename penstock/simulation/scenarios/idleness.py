@@ -9,8 +9,7 @@ from penstock.protocol.values.messages import Release
 from penstock.protocol.values.metadata import Metadata, SubtaskSnapshot
 from penstock.simulation import clocks
 from penstock.simulation.idle_branch import APART, scripted, slowly
-from penstock.simulation.scenarios.event_time import FULL, OFTEN
-from penstock.simulation.scenarios.rescaling import Rescaled
+from penstock.simulation.scenarios.rescaling import FULL, OFTEN, Rescaled
 from penstock.simulation.scenarios.scenario import Scenario
 from penstock.simulation.scripted import Script, splits_in
 from penstock.simulation.settings import Pace

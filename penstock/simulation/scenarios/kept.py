@@ -7,8 +7,9 @@ from collections import Counter
 from penstock.common.types import Types
 from penstock.protocol.values.metadata import Metadata
 from penstock.simulation import functions as f
+from penstock.simulation.idle_branch import scripted
 from penstock.simulation.keeping_functions import AskLate
-from penstock.simulation.scenarios.idleness import scripted, splits_of
+from penstock.simulation.scenarios.idleness import splits_of
 from penstock.simulation.scenarios.rescaling import FULL, Rescaled
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
 from penstock.simulation.scenarios.state import KILLS

@@ -11,7 +11,8 @@ from penstock.protocol.values.messages import Register, Release
 from penstock.protocol.values.metadata import Metadata
 from penstock.simulation import functions as f
 from penstock.simulation import timed_functions as t
-from penstock.simulation.scenarios.idleness import scripted, splits_of
+from penstock.simulation.idle_branch import scripted
+from penstock.simulation.scenarios.idleness import splits_of
 from penstock.simulation.scenarios.rescaling import FULL, Rescaled
 from penstock.simulation.scenarios.scenario import Scenario
 from penstock.simulation.scripted import Script

@@ -92,7 +92,7 @@ class ColumnarSnapshot:
             sink = pa.FixedSizeBufferWriter(pa.py_buffer(memory))
             with pa.ipc.new_stream(sink, schema) as writer:
                 writer.write_batch(batch)
-            yield EncodedState(declared.operator, declared.name, batch.num_rows, [memoryview(memory)[: sink.tell()]])
+            yield EncodedState(declared.operator, declared.name, batch.num_rows, [memory.data[: sink.tell()]])
 
 
 def _codec(keys: pa.Schema, values: Sequence[ValueColumn]) -> str:

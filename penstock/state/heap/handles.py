@@ -67,7 +67,8 @@ class Handle:
         at = self._at
         if self._shared and at.key_group in self._shared:
             self._table.own(at.key_group, at.key)
-        return self._buckets[at.key_group]
+        bucket: dict[Any, Any] = self._buckets[at.key_group]
+        return bucket
 
     def _peek(self) -> Any:
         """The entry, ready to be read by the user; None where there is none."""
@@ -84,7 +85,8 @@ class ValueHandle(Handle, Generic[T]):
         at = self._at
         if self._changeable and self._shared and at.key_group in self._shared:
             self._table.own(at.key_group, at.key)
-        return self._buckets[at.key_group].get(at.key)
+        value: T | None = self._buckets[at.key_group].get(at.key)
+        return value
 
     def update(self, value: T | None) -> None:
         """None clears, as in Flink."""
@@ -203,7 +205,8 @@ class ReducingHandle(Handle, Generic[T]):
         self._reduce = reduce
 
     def get(self) -> T | None:
-        return self._peek()
+        value: T | None = self._peek()
+        return value
 
     def add(self, value: T) -> None:
         bucket = self._writable()
