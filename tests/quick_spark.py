@@ -89,7 +89,7 @@ def _lay_out(home: Path) -> None:
         for part in ("bin", "data", "jars", "sbin"):
             (made / part).symlink_to(installed / part)
         for archive in (installed / "python" / "lib").glob("*.zip"):
-            package = Path((pyspark if archive.name == "pyspark.zip" else py4j).__file__).parent
+            package = Path(str((pyspark if archive.name == "pyspark.zip" else py4j).__file__)).parent
             path = made / "python" / "lib" / archive.name
             path.mkdir(parents=True)
             (path / package.name).symlink_to(package)

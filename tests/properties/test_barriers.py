@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from penstock.protocol.values.elements import Barrier, ChannelId
-from penstock.protocol.values.frames import CreditLimit
+from penstock.protocol.values.frames import CreditLimit, Data
 from tests.unit.protocol.driven_subtask import ROW_BYTES, DrivenSubtask, Part, SetClock
 from tests.unit.protocol.wire import Wire
 
@@ -64,7 +64,7 @@ class GraphMachine(RuleBasedStateMachine):
             for output in subtask.outputs:
                 truth = self.emitted[output.id]
                 for element in list(output.queue)[-1:]:
-                    if getattr(element, "rows", 0) and element.first == len(truth):
+                    if isinstance(element, Data) and element.rows and element.first == len(truth):
                         truth.extend(element.payload)
 
     @rule(data=st.data(), rows=st.integers(1, 4))

@@ -51,7 +51,8 @@ CHUNKS = st.lists(st.one_of(st.none(), st.tuples(st.integers(1, 12), KINDS)), ma
 
 def capture(chunks: list[tuple[int, str] | None], start: int, until: int) -> tuple[Captured, dict[int, Any], int]:
     """What a window [start, until) holds of them, what it should hold by number, and how many elements there are."""
-    captured, truth, at = Captured(), {}, 0
+    captured, at = Captured(), 0
+    truth: dict[int, Any] = {}
     for chunk in chunks:
         if chunk is None:
             element: Data | Event = Event(CHANNEL, at, Watermark(at))

@@ -129,7 +129,7 @@ class ChannelMachine(RuleBasedStateMachine):
 
     # ---- the consumer -------------------------------------------------------------------------------------------
 
-    @precondition(lambda self: len(self.wire))
+    @precondition(lambda self: len(self.wire) > 0)
     @rule()
     def receive(self) -> None:
         frame = self.wire.take()

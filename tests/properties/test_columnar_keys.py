@@ -55,7 +55,7 @@ def test_the_key_group_is_that_of_the_same_key_by_lambda(data: st.DataObject, pa
     expected = [values[0] if len(names) == 1 else values for values in seen]
     assert [repr(key) for key in KeyColumns(rows, names).keys(batch)] == [repr(key) for key in expected]
     edge = edge_of(rows, names, parallelism)
-    found = {}
+    found: dict[Any, int] = {}
     for consumer, part in create_router(edge, 0, 128, "op", 0).route(batch, None):
         assert part.schema.equals(wire_schema(edge))
         groups = part.column(KEY_GROUP_COLUMN).to_pylist()

@@ -139,7 +139,9 @@ def test_windows_fire_once_for_rows_in_time_and_again_for_late_ones(seed: int, l
     spec = WindowAggregateSpec(("key",), AGGREGATES, SIZE_MS, random.choice([0, 3, -4]), lateness_ms, None)
     backend = ColumnarStateBackend()
     chain = chain_of(OperatorKind.WINDOW_COLUMNS, spec, WINDOWED, backend)
-    reached, put_out, wanted = -1, {}, {}
+    reached = -1
+    put_out: dict[Any, Any] = {}
+    wanted: dict[Any, Any] = {}
     open_rows: dict[tuple[int, int], list[Event]] = defaultdict(list)
     dropped = 0
     for part in cut(random, events):

@@ -227,13 +227,14 @@ def test_a_snapshot_is_written_by_another_thread_while_every_key_changes(monkeyp
         for nth in range(3):
             before = dict(zip(*(a[: table.slots_end].tolist() for a in (table.keys_of(table.live_slots())[0].to_numpy(),
                                                                         table.values[0]))))  # fmt: skip
-            taken, parts = backend.snapshot(), []
+            parts: list[bytes] = []
+            taken = backend.snapshot()
             writer = Thread(target=lambda t=taken, p=parts: p.extend(b"".join(e.parts) for e in t.encode()))
             writer.start()
             while writer.is_alive():
                 fold(random.integers(0, keys + 1000 * nth, rows), nth + 2)
             writer.join()
-            found = {}
+            found: dict[Any, Any] = {}
             for part in parts:
                 with pa.ipc.open_stream(part) as reader:
                     for batch in reader:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -32,7 +33,9 @@ def graphs(draw: st.DrawFn) -> tuple[list[int], list[tuple[int, int]]]:
 
 
 @given(graphs())
-def test_everybody_is_released_once_consumers_before_producers_and_sources_together_at_the_end(graph) -> None:
+def test_everybody_is_released_once_consumers_before_producers_and_sources_together_at_the_end(
+    graph: tuple[list[int], list[tuple[int, int]]],
+) -> None:
     parallelism, edges = graph
     found = phases(len(parallelism), edges)
     assert sorted(v for phase in found for v in phase) == list(range(len(parallelism)))
@@ -87,9 +90,7 @@ class Model:
     checkpoints: a source by its trigger, the others once all their channels have delivered the barrier, or, unaligned,
     at the first, which has passed all rows."""
 
-    def __init__(
-        self, parallelism: list[int], edges: list[tuple[int, int]], random: Random, unaligned: bool
-    ) -> None:
+    def __init__(self, parallelism: list[int], edges: list[tuple[int, int]], random: Random, unaligned: bool) -> None:
         self.random = random
         self.unaligned = unaligned
         self.phase_of = {v: i for i, phase in enumerate(phases(len(parallelism), edges)) for v in phase}
@@ -111,9 +112,7 @@ class Model:
         self.outputs = {s: [k for k in self.channels if edges[k[0]][0] == s.vertex and k[1] == s.subtask]
                         for s in self.subtasks}  # fmt: skip
         self.gates = {
-            s: _Gate(
-                [k[0] for k in keys], [self.channels[k] for k in keys], random.randrange(4) if keys else 0
-            )
+            s: _Gate([k[0] for k in keys], [self.channels[k] for k in keys], random.randrange(4) if keys else 0)
             for s, keys in self.inputs.items()
         }
         for side in self.sides.values():
@@ -123,7 +122,7 @@ class Model:
         self.pending: dict[int, set[SubtaskId]] = {}
         self.barriers: dict[tuple[SubtaskId, int], set[tuple[int, int, int]]] = {}
         self.blocked: dict[tuple[int, int, int], int] = {}
-        self.cuts: dict[int, dict[SubtaskId, tuple[bool, dict, dict]]] = {}
+        self.cuts: dict[int, dict[SubtaskId, tuple[bool, dict[Any, int], dict[Any, int]]]] = {}
         self.live_rows = {s: 3 for s in self.subtasks if not self.inputs[s]}
         self.checkpoints = 0
         self._release(self.draining.start())
@@ -158,6 +157,7 @@ class Model:
             if isinstance(item, int):
                 self._snapshot(subtask, item)
             else:
+                assert isinstance(item, tuple)
                 side.on_release(*item)
         while self._take_barrier(subtask):
             pass
@@ -260,10 +260,11 @@ class Model:
 @settings(max_examples=150, deadline=None)
 @given(graphs(), st.integers(0, 2**32), st.floats(0.0, 0.2), st.floats(0.05, 1.0), st.booleans())
 def test_nothing_younger_reaches_who_has_recovered_rows_and_draining_ends(
-    graph, seed, triggers, hearing, unaligned
+    graph: tuple[list[int], list[tuple[int, int]]], seed: int, triggers: float, hearing: float, unaligned: bool
 ) -> None:
     random = Random(seed)
-    model = Model(*graph, random, unaligned)
+    parallelism, edges = graph
+    model = Model(parallelism, edges, random, unaligned)
     for _ in range(10_000):
         may_trigger = not model.draining.is_over and model.checkpoints < 8 and len(model.pending) < 2
         if may_trigger and random.random() < triggers:

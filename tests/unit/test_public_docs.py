@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import pytest
@@ -169,7 +169,7 @@ def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
             yield from own_nodes(child)
 
 
-def tree_of(function: FunctionType) -> ast.FunctionDef:
+def tree_of(function: FunctionType | MethodType) -> ast.FunctionDef:
     tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
     assert isinstance(tree, ast.FunctionDef), function
     return tree

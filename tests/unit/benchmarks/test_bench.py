@@ -60,6 +60,7 @@ def test_without_its_peer_a_ratio_is_neither_met_nor_missed() -> None:
 
 def test_the_better_of_two_peers_counts() -> None:
     process, thread = PYFLINK
+    case: dict[str, list[dict[str, object]]]
     case = {OURS: [{"rows_per_s": 160_000}], process: [{"rows_per_s": 4_000}], thread: [{"rows_per_s": 10_000}]}
     row = rows({"udf": case})["map and reduce in Python, rows/s"]
     assert row.ratio == 16 and row.met is False and "PyFlink, thread" in row.beside

@@ -82,7 +82,7 @@ HOW = pytest.mark.parametrize("parallelism, seed", [(1, None), (2, None), (1, 1)
 
 
 @HOW
-def test_clicks_per_minute(parallelism, seed):
+def test_clicks_per_minute(parallelism: int, seed: int | None) -> None:
     example = program("clicks_per_minute")
     clicks = 12_000
     rows = rows_of(lambda env: example.counts_and_late_clicks(env, clicks), parallelism, seed)
@@ -96,7 +96,7 @@ def test_clicks_per_minute(parallelism, seed):
 
 
 @HOW
-def test_orders_in_euros(parallelism, seed):
+def test_orders_in_euros(parallelism: int, seed: int | None) -> None:
     example = program("orders_in_euros")
     orders = 1_000
     rates = [example.rate(index) for index in range(orders // 20 + 4)]
@@ -108,7 +108,7 @@ def test_orders_in_euros(parallelism, seed):
 
 
 @HOW
-def test_silent_sensors(parallelism, seed):
+def test_silent_sensors(parallelism: int, seed: int | None) -> None:
     example = program("silent_sensors")
     readings = 6_000
     heard: dict[int, list[int]] = {}
@@ -137,7 +137,7 @@ def expected_traffic(requests: int) -> dict[tuple[str, int], list[int]]:
 
 
 @HOW
-def test_traffic_by_service(parallelism, seed):
+def test_traffic_by_service(parallelism: int, seed: int | None) -> None:
     example = program("traffic_by_service")
     requests = 100_000
     expected = expected_traffic(requests)

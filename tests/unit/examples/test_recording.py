@@ -56,11 +56,12 @@ def test_what_was_drained_is_kept_when_the_next_generation_has_nothing_to_drain(
 
 
 def test_the_live_view_says_that_the_job_drains() -> None:
-    console = Console(file=io.StringIO(), width=120)
+    written = io.StringIO()
+    console = Console(file=written, width=120)
     view = LiveView(console, Recording(RunPlan("wider", "at another parallelism", {})), rows=200)
     for at in (DrainingReport(12, 3), DrainingReport(12, 12, 41.0)):
         console.print(view._headline(replace(report(), draining=at)))
-    shown = console.file.getvalue()
+    shown = written.getvalue()
     assert shown.count("draining 3 of 12 layers") == 1 and "draining 12" not in shown
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -112,9 +113,12 @@ def test_none_cannot_be_an_element() -> None:
     backend = HashMapStateBackend(KEY_GROUPS)
     items = backend.state("op", ListStateDescriptor("l", Types.LONG()))
     backend.set_current_key("a", 0)
-    for call in (lambda: items.add(None), lambda: items.add_all([1, None]), lambda: items.update([None])):
+    calls: list[tuple[Callable[[Any], None], Any]] = [
+        (items.add, None), (items.add_all, [1, None]), (items.update, [None])
+    ]  # fmt: skip
+    for call, argument in calls:
         with pytest.raises(StateError, match="None"):
-            call()
+            call(argument)
     assert items.get() == []
 
 
@@ -236,7 +240,7 @@ def test_a_value_that_does_not_fit_is_named_with_its_state_and_key() -> None:
 
 
 def test_a_value_that_cannot_be_pickled_is_named_with_its_state() -> None:
-    backend = filled(ValueStateDescriptor("gen"), {"a": (x for x in ())})
+    backend = filled(ValueStateDescriptor("gen"), {"a": (x for x in range(0))})
     with pytest.raises(StateError, match=r"state 'gen' of operator 'Counter': an entry of key 'a' .*generator"):
         encoded(backend)
     backend.snapshot()

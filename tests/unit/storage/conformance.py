@@ -39,10 +39,10 @@ class StoreConformance:
     def test_an_object_that_grows_is_what_was_put_at_once(self, store: ObjectStore) -> None:
         writer = store.writer("shared/a")
         piece = bytearray(b"0123")
-        writer.write([piece, b"", memoryview(b"4")])
+        writer.write([memoryview(piece), b"", memoryview(b"4")])
         piece[:] = b"5678"
         writer.write([])
-        writer.write([piece])
+        writer.write([memoryview(piece)])
         writer.finish()
         assert store.get("shared/a") == b"012345678"
         writer.abort()

@@ -41,7 +41,7 @@ from penstock.storage.layout import (
     segment_path,
 )
 from penstock.storage.local import LocalStore
-from penstock.storage.log import append, log_length, newest_checkpoint, read_entry, read_log
+from penstock.storage.log import Entry, append, log_length, newest_checkpoint, read_entry, read_log
 from penstock.storage.memory import MemoryStore
 from penstock.storage.metadata import decode_metadata, encode_metadata, metadata_crc, read_metadata
 from penstock.storage.sealed import DamagedObject, NewerFormat, seal, unseal
@@ -160,7 +160,7 @@ def test_a_borrowed_buffer_may_change_once_it_was_added(collected_bytes_max: int
     ranges = []
     for n in range(5):
         memory[:] = bytes([n]) * 4
-        ranges.append(writer.add([memory], borrowed=True))
+        ranges.append(writer.add([memoryview(memory)], borrowed=True))
     writer.finish()
     for n, found in enumerate(ranges):
         assert read_range(store, "shared/s", *found, "state") == bytes([n]) * 4
@@ -219,7 +219,8 @@ def test_a_store_that_does_not_answer_says_nothing_about_the_range() -> None:
 
 def test_the_log_is_read_in_order_from_any_position() -> None:
     store = MemoryStore()
-    entries = [Fence(0, "ab12", 5, "host", 77), checkpoint(1, 1), checkpoint(2, 3), Ended(3, "ab12", "FINISHED", [])]
+    entries: list[Entry] = [Fence(0, "ab12", 5, "host", 77), checkpoint(1, 1), checkpoint(2, 3)]
+    entries.append(Ended(3, "ab12", "FINISHED", []))
     assert read_log(store) == [] and log_length(store) == 0 and newest_checkpoint(store, 0) is None
     for entry in entries:
         assert append(store, entry) == entry

@@ -59,7 +59,7 @@ def test_a_write_that_fails_is_explained_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, message: str
 ) -> None:
     store = LocalStore(tmp_path)
-    written = []
+    written: list[int] = []
 
     def fail_after_some_bytes(descriptor: int, buffers: list[memoryview]) -> int:
         if written:
@@ -122,7 +122,12 @@ def test_an_object_is_never_seen_half_created(tmp_path: Path, monkeypatch: pytes
     store = LocalStore(tmp_path)
     seen: list[list[str]] = []
     link = os.link
-    monkeypatch.setattr(os, "link", lambda a, b: (seen.append(store.list("")), link(a, b)))
+
+    def look_and_link(source: str, target: str) -> None:
+        seen.append(store.list(""))
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", look_and_link)
     store.create("log/0", b"x" * 100_000)
     assert seen and not any(seen)
     assert store.list("") == ["log/0"]
