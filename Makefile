@@ -52,8 +52,9 @@ test-oldest: $(OLDEST)/.installed ## the cheap half of the tests on Spark, with 
 $(OLDEST)/.installed: pyproject.toml tools/make_venv.sh tools/oldest.txt
 	@VENV=$(OLDEST) PYTHON_MAX=3.11 CONSTRAINTS=tools/oldest.txt tools/make_venv.sh
 
-lint: setup ## ruff, and mypy, strict
+lint: setup ## the formatter's layout, ruff, and mypy, strict
 	@echo "== ruff"
+	@$(PY) -m ruff format --check --quiet . || { echo "run: $(PY) -m ruff format ."; exit 1; }
 	@$(PY) -m ruff check .
 	@echo "== mypy"
 	@$(PY) -m mypy

@@ -225,19 +225,29 @@ CALLS = [
 
 NEIGHBOURS = [
     Measure(
-        f"columnar reduce beside {processes} busy processes: rows per CPU second / quiet", "neighbours",
-        f"ratio_beside_{processes}", must=must, better="more",
+        f"columnar reduce beside {processes} busy processes: rows per CPU second / quiet",
+        "neighbours",
+        f"ratio_beside_{processes}",
+        must=must,
+        better="more",
     )
     for processes, must in ((4, 0.9), (24, 0.7))
-]  # fmt: skip
+]
 
 DATAFRAME = [
     Measure(
-        "DataFrame → keyed sum → Parquet, 10 M rows, rows/s", "dataframe", "rows_per_s", must=1, aim=2, better="more",
-        beside="dataframe", beside_field="spark_rows_per_s", beside_name="Structured Streaming, availableNow",
+        "DataFrame → keyed sum → Parquet, 10 M rows, rows/s",
+        "dataframe",
+        "rows_per_s",
+        must=1,
+        aim=2,
+        better="more",
+        beside="dataframe",
+        beside_field="spark_rows_per_s",
+        beside_name="Structured Streaming, availableNow",
     ),
     exact("dataframe", "DataFrame, both sides"),
-]  # fmt: skip
+]
 
 RECOVERY = [
     Measure("SIGKILL of a slot → first new row, p50", "recovery", "recovery_ms_p50", " ms", must=3000, aim=1500),
@@ -249,14 +259,18 @@ RECOVERY = [
 CLUSTER = [
     *(
         Measure(
-            f"SIGKILL of an executor, {called} → first new row, {share}", "cluster",
-            f"recovery_ms_{share}_spares_{spares}", " ms", must=must, aim=aim,
+            f"SIGKILL of an executor, {called} → first new row, {share}",
+            "cluster",
+            f"recovery_ms_{share}_spares_{spares}",
+            " ms",
+            must=must,
+            aim=aim,
         )
         for spares, called, must, aim in ((0, "nothing spare", 12_000, 8_000), (1, "a spare slot", 3_000, 1_500))
         for share in ("p50", "max")
     ),
     exact("cluster", "kills of executors"),
-]  # fmt: skip
+]
 
 RESCALE = [
     Measure(
@@ -283,19 +297,29 @@ LATENCY = [
 
 MESSAGES = [
     Measure(
-        f"CPU of the driver per {message}, 512 slots", "messages", f"{message}_us_512", " µs", must=1.5,
-        beside="messages", beside_field=f"{message}_us_8", beside_name="ours, 8 slots",
+        f"CPU of the driver per {message}, 512 slots",
+        "messages",
+        f"{message}_us_512",
+        " µs",
+        must=1.5,
+        beside="messages",
+        beside_field=f"{message}_us_8",
+        beside_name="ours, 8 slots",
     )
     for message in ("heartbeat", "acknowledgement", "registration", "report")
-]  # fmt: skip
+]
 
 MEMORY = [
     Measure(
-        f"resident memory after {MEMORY_SECONDS // 60} min / after 1 min, {process}", "memory", "", "×",
-        must=None if process == "jvm" else 1.1, growth=process,
+        f"resident memory after {MEMORY_SECONDS // 60} min / after 1 min, {process}",
+        "memory",
+        "",
+        "×",
+        must=None if process == "jvm" else 1.1,
+        growth=process,
     )
     for process in ("driver", "slots", "jvm")
-]  # fmt: skip
+]
 
 MEASURES: list[Measure] = [
     *PRESSURE, *OVERHEAD, *THROUGHPUT, *UDF, *CALLS, *NEIGHBOURS, *DATAFRAME, *RECOVERY, *CLUSTER,

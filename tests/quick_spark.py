@@ -119,9 +119,14 @@ def _dump(archive: Path) -> None:
         # Java, which writes the archive as it ends, outlives the program; this waits until both have closed the pipe.
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM],
-            env={**os.environ, **settings}, cwd=folder, check=False, timeout=DUMP_LIMIT_S,
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            env={**os.environ, **settings},
+            cwd=folder,
+            check=False,
+            timeout=DUMP_LIMIT_S,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         assert done.returncode == 0, done.stderr
         if not made.exists():
             made.touch()

@@ -44,9 +44,7 @@ def main(
 def run(
     program: Annotated[Path, typer.Argument(help="A Python file.", show_default=False)],
     arguments: Annotated[list[str] | None, typer.Argument(help="What the program is given.")] = None,
-    parallelism: Annotated[
-        int | None, typer.Option("-p", "--parallelism", min=1, help="parallelism.default")
-    ] = None,
+    parallelism: Annotated[int | None, typer.Option("-p", "--parallelism", min=1, help="parallelism.default")] = None,
     define: Annotated[
         list[str] | None, typer.Option("-D", metavar="KEY=VALUE", help="An option; may be given several times.")
     ] = None,

@@ -95,8 +95,9 @@ def column_type_of(arrow: pa.DataType, column: str) -> ColumnType:
     if kinds.is_list(arrow) or kinds.is_large_list(arrow) or kinds.is_fixed_size_list(arrow):
         return ListType(column_type_of(arrow.value_type, f"{column}[]"))
     if kinds.is_map(arrow):
-        return MapType(column_type_of(arrow.key_type, f"{column} (key)"),
-                       column_type_of(arrow.item_type, f"{column} (value)"))
+        return MapType(
+            column_type_of(arrow.key_type, f"{column} (key)"), column_type_of(arrow.item_type, f"{column} (value)")
+        )
     if kinds.is_struct(arrow) and arrow.num_fields:
         fields = [arrow.field(i) for i in range(arrow.num_fields)]
         return RowType(

@@ -41,9 +41,15 @@ class JobExecutionError(Exception):
     """
 
     def __init__(
-        self, message: str, *, status: JobStatus = JobStatus.FAILED, job_id: JobID | None = None,
-        operator: str | None = None, traceback: str | None = None, checkpoint_path: str | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        message: str,
+        *,
+        status: JobStatus = JobStatus.FAILED,
+        job_id: JobID | None = None,
+        operator: str | None = None,
+        traceback: str | None = None,
+        checkpoint_path: str | None = None,
+    ) -> None:
         text = f"{traceback.rstrip()}\n\n{message}" if traceback else message
         if checkpoint_path:
             text += f"\nResume from: {checkpoint_path}"
@@ -91,5 +97,7 @@ class JobExecutionResult:
         return True
 
     def __str__(self) -> str:
-        return (f"Program execution finished\nJob with JobID {self.job_id} has finished.\n"
-                f"Job Runtime: {self.net_runtime_ms} ms")
+        return (
+            f"Program execution finished\nJob with JobID {self.job_id} has finished.\n"
+            f"Job Runtime: {self.net_runtime_ms} ms"
+        )

@@ -95,9 +95,12 @@ class RestartStrategies:
 
     @staticmethod
     def exponential_delay_restart(
-        initial_backoff: Any, max_backoff: Any, backoff_multiplier: float, reset_backoff_threshold: Any,
+        initial_backoff: Any,
+        max_backoff: Any,
+        backoff_multiplier: float,
+        reset_backoff_threshold: Any,
         jitter_factor: float,
-    ) -> RestartStrategyConfiguration:  # fmt: skip
+    ) -> RestartStrategyConfiguration:
         """Make a strategy that restarts the job after a delay that grows with every failure without progress.
 
         The first restart has no delay, nor has one after a lost slot if a checkpoint has completed since the last

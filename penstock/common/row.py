@@ -81,8 +81,9 @@ class Row:
     def __call__(self, *args: Any) -> Row:
         """Return a row with this one's values as its field names."""
         if len(args) > len(self._values):
-            raise ValueError(f"Can not create Row with fields {self._values}, expected {len(self._values)} values "
-                             f"but got {args}")
+            raise ValueError(
+                f"Can not create Row with fields {self._values}, expected {len(self._values)} values but got {args}"
+            )
         if not all(isinstance(name, str) for name in self._values):
             raise TypeError("a Row that is called holds field names, which are strings")
         return Row.of_fields(tuple(self._values), args)

@@ -28,8 +28,9 @@ def check_call(where: str, function: Callable[..., Any], parameters: Sequence[st
         signature.bind(*parameters)
     except TypeError as error:
         name = getattr(function, "__qualname__", None) or type(function).__name__
-        raise TypeError(f"{where} calls {name} with ({', '.join(parameters)}), and it is defined with {signature}: "
-                        f"{error}") from None
+        raise TypeError(
+            f"{where} calls {name} with ({', '.join(parameters)}), and it is defined with {signature}: {error}"
+        ) from None
 
 
 def parameters_of(method: Callable[..., Any]) -> list[str]:

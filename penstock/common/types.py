@@ -9,8 +9,19 @@ from penstock.common.row import Row, RowKind
 from penstock.common.scalar_types import PICKLED, PickledType
 from penstock.common.type_information import RowTypeError, TypeInformation
 
-__all__ = ["PICKLED", "ListType", "MapType", "PickledType", "Row", "RowKind", "RowType", "RowTypeError", "TupleType",
-           "TypeInformation", "Types"]
+__all__ = [
+    "PICKLED",
+    "ListType",
+    "MapType",
+    "PickledType",
+    "Row",
+    "RowKind",
+    "RowType",
+    "RowTypeError",
+    "TupleType",
+    "TypeInformation",
+    "Types",
+]
 
 
 class Types:

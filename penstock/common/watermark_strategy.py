@@ -20,8 +20,15 @@ from penstock.common.watermark_generator import (
     WatermarkOutput,
 )
 
-__all__ = ["NO_TIMESTAMP", "MaxTimestampGenerator", "TimestampAssigner", "Watermark", "WatermarkGenerator",
-           "WatermarkOutput", "WatermarkStrategy"]
+__all__ = [
+    "NO_TIMESTAMP",
+    "MaxTimestampGenerator",
+    "TimestampAssigner",
+    "Watermark",
+    "WatermarkGenerator",
+    "WatermarkOutput",
+    "WatermarkStrategy",
+]
 
 Length = Duration | Time | datetime.timedelta | int | str
 """A length of time; a bare number is milliseconds."""
@@ -110,8 +117,10 @@ class WatermarkStrategy:
             TypeError: The argument is a generator itself, or makes none.
         """
         if isinstance(new_generator, WatermarkGenerator) or not callable(new_generator):
-            raise TypeError("for_generator() takes a callable that makes a WatermarkGenerator, because every subtask "
-                            f"has its own; got {new_generator!r}")
+            raise TypeError(
+                "for_generator() takes a callable that makes a WatermarkGenerator, because every subtask "
+                f"has its own; got {new_generator!r}"
+            )
         if isinstance(new_generator, type) and not issubclass(new_generator, WatermarkGenerator):
             raise TypeError(f"for_generator(): {new_generator.__name__} is no WatermarkGenerator")
         return WatermarkStrategy("for_generator", new_generator)
@@ -132,11 +141,15 @@ class WatermarkStrategy:
             TypeError: The argument is neither.
         """
         if isinstance(timestamp_assigner, type):
-            raise TypeError(f"with_timestamp_assigner() was given the class {timestamp_assigner.__name__}; give it an "
-                            f"object: {timestamp_assigner.__name__}()")
+            raise TypeError(
+                f"with_timestamp_assigner() was given the class {timestamp_assigner.__name__}; give it an "
+                f"object: {timestamp_assigner.__name__}()"
+            )
         if not isinstance(timestamp_assigner, TimestampAssigner) and not callable(timestamp_assigner):
-            raise TypeError("with_timestamp_assigner() takes a TimestampAssigner or a callable (value, record "
-                            f"timestamp) -> milliseconds, got {timestamp_assigner!r}")
+            raise TypeError(
+                "with_timestamp_assigner() takes a TimestampAssigner or a callable (value, record "
+                f"timestamp) -> milliseconds, got {timestamp_assigner!r}"
+            )
         extract: Any = getattr(timestamp_assigner, "extract_timestamp", timestamp_assigner)
         check_call("with_timestamp_assigner()", extract, ["value", "record timestamp"])
         return replace(self, timestamp_assigner=timestamp_assigner, timestamp_column=None)
@@ -202,8 +215,9 @@ class WatermarkStrategy:
         """
         generator = self.new_generator()
         if not isinstance(generator, WatermarkGenerator):
-            raise TypeError(f"WatermarkStrategy.{self.name}: the callable returned {generator!r}, which is no "
-                            "WatermarkGenerator")
+            raise TypeError(
+                f"WatermarkStrategy.{self.name}: the callable returned {generator!r}, which is no WatermarkGenerator"
+            )
         return generator
 
     def __str__(self) -> str:
@@ -229,5 +243,6 @@ def _length(given: Any, method: str, what: str) -> Duration:
     try:
         return Duration.of(given)
     except ValueError as error:
-        raise ValueError(f"{method}(): {what} is a Duration of 0 ms or more, e.g. Duration.of_seconds(20); got "
-                         f"{given!r}") from error
+        raise ValueError(
+            f"{method}(): {what} is a Duration of 0 ms or more, e.g. Duration.of_seconds(20); got {given!r}"
+        ) from error

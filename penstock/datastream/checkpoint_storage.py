@@ -30,8 +30,10 @@ class JobManagerCheckpointStorage(CheckpointStorage):
 
     def __init__(self, checkpoint_path: str | None = None, max_state_size: int | None = None) -> None:
         if checkpoint_path is not None:
-            raise ValueError("JobManagerCheckpointStorage keeps everything in memory and takes no path; for a "
-                             "directory use FileSystemCheckpointStorage(path)")
+            raise ValueError(
+                "JobManagerCheckpointStorage keeps everything in memory and takes no path; for a "
+                "directory use FileSystemCheckpointStorage(path)"
+            )
         self._max_state_size_bytes = max_state_size
 
     def get_max_state_size(self) -> int:

@@ -62,8 +62,10 @@ class TumblingEventTimeWindows(WindowAssigner):
         if self.size_ms <= 0:
             raise ValueError(f"TumblingEventTimeWindows: the size is more than 0 ms, got {self.size_ms} ms")
         if abs(self.offset_ms) >= self.size_ms:
-            raise ValueError(f"TumblingEventTimeWindows: the offset is less than the size ({self.size_ms} ms), got "
-                             f"{self.offset_ms} ms")
+            raise ValueError(
+                f"TumblingEventTimeWindows: the offset is less than the size ({self.size_ms} ms), got "
+                f"{self.offset_ms} ms"
+            )
 
     @staticmethod
     def of(size: Duration | Time, offset: Duration | Time | None = None) -> TumblingEventTimeWindows:
@@ -94,8 +96,10 @@ def _ms(length: Any, what: str) -> int:
     try:
         duration = Duration.of(length)
     except ValueError as error:
-        raise TypeError(f"TumblingEventTimeWindows.of(): the {what} is a Duration or a Time, e.g. "
-                        f"Duration.of_seconds(10); got {length!r}") from error
+        raise TypeError(
+            f"TumblingEventTimeWindows.of(): the {what} is a Duration or a Time, e.g. "
+            f"Duration.of_seconds(10); got {length!r}"
+        ) from error
     if duration.nanoseconds % 10**6:
         raise ValueError(f"TumblingEventTimeWindows.of(): the {what} is a whole number of milliseconds, got {duration}")
     return duration.to_millis()

@@ -97,8 +97,9 @@ def schema_difference(made: Any, declared: pa.Schema, timestamped: bool) -> str 
         found_type = found_types.get(name)
         if found_type != expected_type:
             problems.append(f"column {name!r}: expected {expected_type}, found {found_type or 'no such column'}")
-    problems += [f"column {n!r}: expected no such column, found {t}" for n, t in found_types.items()
-                 if n not in expected]
+    problems += [
+        f"column {n!r}: expected no such column, found {t}" for n, t in found_types.items() if n not in expected
+    ]
     if not problems:
         return None
     return f"the function returned another schema than declared: {'; '.join(problems)}"

@@ -93,9 +93,12 @@ def with_max_parallelism(graph: JobGraph, vertices: Sequence[VertexShape]) -> Jo
 
 
 def check(
-    vertices: Sequence[VertexShape], edges: Sequence[EdgeShape], graph: JobGraph, ignore_unclaimed_state: bool = False,
+    vertices: Sequence[VertexShape],
+    edges: Sequence[EdgeShape],
+    graph: JobGraph,
+    ignore_unclaimed_state: bool = False,
     in_flight: Container[str] | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Raise `IncompatibleGraph` if the checkpoint cannot be restored into `graph`.
 
     Operators may be chained in another way, edges may be new, and an edge may vanish if the checkpoint holds no rows of
@@ -123,9 +126,13 @@ def _ends_with_rows(
 
 
 def _check_vertex(
-    old: VertexShape, operators_now: dict[str, Vertex], vanished: set[str], may_vanish: bool, with_rows: set[str],
+    old: VertexShape,
+    operators_now: dict[str, Vertex],
+    vanished: set[str],
+    may_vanish: bool,
+    with_rows: set[str],
     problems: list[str],
-) -> None:  # fmt: skip
+) -> None:
     names = dict(zip(old.operators, old.operator_names))
     gone = [uid for uid in old.operators if uid in vanished]
     if gone and not may_vanish:
@@ -161,9 +168,13 @@ def _check_vertex(
 
 
 def _check_edges(
-    edges: Sequence[EdgeShape], vertices: Sequence[VertexShape], graph: JobGraph, operators_now: dict[str, Vertex],
-    in_flight: Container[str] | None, problems: list[str],
-) -> None:  # fmt: skip
+    edges: Sequence[EdgeShape],
+    vertices: Sequence[VertexShape],
+    graph: JobGraph,
+    operators_now: dict[str, Vertex],
+    in_flight: Container[str] | None,
+    problems: list[str],
+) -> None:
     by_index = {v.index: v for v in vertices}
     edges_now: dict[str, Edge] = {e.name: e for e in graph.edges}
     for old in edges:

@@ -9,8 +9,10 @@ from penstock.graph.job_graph import Edge, JobGraph, Vertex
 
 def describe(graph: JobGraph) -> str:
     """Vertices with their chains, parallelism and the edges that come in, a few lines for each."""
-    lines = [f"Job '{graph.name}': {_count(len(graph.vertices), 'vertex', 'vertices')}, "
-             f"{_count(len(graph.edges), 'edge', 'edges')}, {_count(graph.slots, 'slot', 'slots')}"]
+    lines = [
+        f"Job '{graph.name}': {_count(len(graph.vertices), 'vertex', 'vertices')}, "
+        f"{_count(len(graph.edges), 'edge', 'edges')}, {_count(graph.slots, 'slot', 'slots')}"
+    ]
     for vertex in graph.vertices:
         lines.append("")
         lines.append(f"[{vertex.index}] {vertex.name}")
@@ -21,8 +23,10 @@ def describe(graph: JobGraph) -> str:
             to = f"input {edge.input_index + 1} " if vertex.operators[0].kind.two_inputs else ""
             phase = "" if edge.partitioner.partial is None else " of partial aggregates"
             side = "" if edge.side_output is None else f", side output {edge.side_output!r}"
-            lines.append(f"    {to}<- {edge.partitioner.kind.value}{phase} from [{source.index}] "
-                         f"{source.operators[-1].name}{side}: {_type_text(edge)}, {_channels(edge)}")
+            lines.append(
+                f"    {to}<- {edge.partitioner.kind.value}{phase} from [{source.index}] "
+                f"{source.operators[-1].name}{side}: {_type_text(edge)}, {_channels(edge)}"
+            )
         if (time := _event_time(graph, vertex)) is not None:
             lines.append(f"    event time: {time}")
         for operator in vertex.operators:

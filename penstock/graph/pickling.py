@@ -57,12 +57,17 @@ def _shipped(operator: Operator) -> list[tuple[Any, str]]:
     """The parts of an operator that are the user's, with what they are where that is not the operator itself."""
     if isinstance(operator.function, WindowSpec):
         spec = operator.function
-        return [(spec.reduce, "the reduce function of "), (spec.aggregate, "the aggregate function of "),
-                (spec.process, "the window function of ")]
+        return [
+            (spec.reduce, "the reduce function of "),
+            (spec.aggregate, "the aggregate function of "),
+            (spec.process, "the window function of "),
+        ]
     if isinstance(operator.watermark_strategy, WatermarkStrategy):
         strategy = operator.watermark_strategy
-        parts = [(strategy.timestamp_assigner, "the timestamp assigner of "),
-                 (strategy.new_generator, "the watermark generator of ")]
+        parts = [
+            (strategy.timestamp_assigner, "the timestamp assigner of "),
+            (strategy.new_generator, "the watermark generator of "),
+        ]
         return parts if operator.function is strategy else [(operator.function, ""), *parts]
     return [(operator.function, "")]
 
@@ -92,9 +97,7 @@ def _refusal(value: Any) -> BaseException | None:
     return None
 
 
-def _blame(
-    value: Any, path: tuple[str, ...], seen: frozenset[int], depth: int
-) -> tuple[tuple[str, ...], Any] | None:
+def _blame(value: Any, path: tuple[str, ...], seen: frozenset[int], depth: int) -> tuple[tuple[str, ...], Any] | None:
     """The deepest part of an unpicklable value that cannot be pickled itself."""
     if depth < _DEPTH_MAX:
         seen = seen | {id(value)}

@@ -54,9 +54,14 @@ class CommitQueue:
     """`failed` is called once for each failed attempt; `retry` makes the next one. A commit may take `timeout_ms`."""
 
     def __init__(
-        self, graph: JobGraph, work: BlockingWork, clock: Clock, timeout_ms: float,
-        failed: Callable[[CommitFailed], None], warn: Callable[[str], None],
-    ) -> None:  # fmt: skip
+        self,
+        graph: JobGraph,
+        work: BlockingWork,
+        clock: Clock,
+        timeout_ms: float,
+        failed: Callable[[CommitFailed], None],
+        warn: Callable[[str], None],
+    ) -> None:
         self._sinks: dict[str, Operator] = {
             operator.uid: operator
             for vertex in graph.vertices

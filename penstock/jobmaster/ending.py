@@ -148,9 +148,12 @@ class JobEnding:
         is_fenced = publication is not None and publication.fence is not None and store.conversations is not None
         keeps = master.settings.keeps_checkpoints(lifecycle.verdict) or bool(master.commits.unconfirmed)
         return Holdings(
-            is_fenced and store.is_owner, self.keep_everything, lifecycle.has_run or lifecycle.is_finishing, keeps,
+            is_fenced and store.is_owner,
+            self.keep_everything,
+            lifecycle.has_run or lifecycle.is_finishing,
+            keeps,
             lambda: store.store is not None and self._kept_in is not None,
-        )  # fmt: skip
+        )
 
     def _check_log(self) -> None:
         store = self._master.store

@@ -248,9 +248,14 @@ class LogChecker:
                     self._check_counts(metadata, segments, vertex, operator, edge, expected)
 
     def _check_counts(
-        self, metadata: Metadata, segments: list[bytes | None], vertex: Vertex, operator: Operator, edge: Edge,
+        self,
+        metadata: Metadata,
+        segments: list[bytes | None],
+        vertex: Vertex,
+        operator: Operator,
+        edge: Edge,
         expected: Expected,
-    ) -> None:  # fmt: skip
+    ) -> None:
         backend = HashMapStateBackend(vertex.max_parallelism)
         groups = range(vertex.max_parallelism)
         for snapshot in metadata.subtasks:

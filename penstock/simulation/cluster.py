@@ -154,7 +154,7 @@ class Cluster:
         """The first one, or one that resumes the job's directory."""
         world, pace, faults = self.world, self.pace, self.faults
         number = len(self.drivers)
-        process = Process(f"d{number}", world.random.randint(-10**9, 10**9))
+        process = Process(f"d{number}", world.random.randint(-(10**9), 10**9))
         control = ControlNetwork(world, process, pace.control_ms, pace.control_as_bytes)
         control.on_sent = self._on_sent
         if self.durations is not None:
@@ -162,9 +162,17 @@ class Cluster:
         slots = max(v.parallelism for v in self.workload.graph.vertices)
         places = Places(world, self.places, slots)
         keeper = SlotKeeper(
-            world, control, self.network, self._store, process.name, pace.step_ms,
-            pace.slot_start_ms, faults.speculation_share, faults.retry_share, places,
-        )  # fmt: skip
+            world,
+            control,
+            self.network,
+            self._store,
+            process.name,
+            pace.step_ms,
+            pace.slot_start_ms,
+            faults.speculation_share,
+            faults.retry_share,
+            places,
+        )
         if number and world.chance() < faults.rescale_share and not self._is_undone:
             self.rescale()
         self._is_undone = False
@@ -177,9 +185,16 @@ class Cluster:
             configuration.set("pipeline.job-id", JOB_ID)
         around = DriverSurroundings(control, keeper, places, self._store, pace.work_ms)
         host = DriverProcess(
-            world, process, self.workload.graph, configuration, f"{world.random.getrandbits(32):08x}", around,
-            self._on_driver_ended, self._on_driver_raised, self._on_aborted,
-        )  # fmt: skip
+            world,
+            process,
+            self.workload.graph,
+            configuration,
+            f"{world.random.getrandbits(32):08x}",
+            around,
+            self._on_driver_ended,
+            self._on_driver_raised,
+            self._on_aborted,
+        )
         if self.log is not None:
             self.log.graphs[host.incarnation] = self.workload.graph
         driver = Driver(process, host, control, keeper)

@@ -33,9 +33,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--scenario", help="a named schedule instead of random ones: " + ", ".join(sorted(SCENARIOS)))
     parser.add_argument("--trace", action="store_true", help="a line for each event: time in ms, process, what")
     parser.add_argument(
-        "--story", nargs="+", metavar="KEY=VALUE",
+        "--story",
+        nargs="+",
+        metavar="KEY=VALUE",
         help="those lines of the trace only that tell of checkpoint=N, vertex=N, subtask=N (from 0), process=NAME",
-    )  # fmt: skip
+    )
     parser.add_argument("-j", "--jobs", type=int, default=1, metavar="N", help="processes")
     parser.add_argument(
         "--stop-at-first", action="store_true", help="end with the first seed that fails, without the others"

@@ -46,10 +46,18 @@ def plan_of(seed: int) -> Plan:
     if faults.is_calm and has_room(seed):
         configuration.set("penstock.network.overdraft-bytes-max", ROOM_FOR_A_ROW_BYTES)
     return Plan(
-        told=f"seed {seed}", world_seed=world_seed, interleaves=interleaves(seed), is_parallel=idle is not None,
-        pace=pace, options=configuration.to_dict(), faults=faults, places=places_of(seed),
-        graph_changes_seed=f"graphs of {seed}" if changes else None, chaining=chaining, steps=job.steps,
-    )  # fmt: skip
+        told=f"seed {seed}",
+        world_seed=world_seed,
+        interleaves=interleaves(seed),
+        is_parallel=idle is not None,
+        pace=pace,
+        options=configuration.to_dict(),
+        faults=faults,
+        places=places_of(seed),
+        graph_changes_seed=f"graphs of {seed}" if changes else None,
+        chaining=chaining,
+        steps=job.steps,
+    )
 
 
 def _random_job(random: Random, configuration: Configuration, idle: Random | None) -> tuple[WorkloadBuilder, bool]:

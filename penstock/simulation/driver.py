@@ -92,11 +92,17 @@ class DriverProcess:
     in it. `aborted(reason, detail)`: a checkpoint was given up."""
 
     def __init__(
-        self, world: World, process: Process, graph: JobGraph, configuration: Configuration, incarnation: str,
+        self,
+        world: World,
+        process: Process,
+        graph: JobGraph,
+        configuration: Configuration,
+        incarnation: str,
         around: DriverSurroundings,
-        ended: Callable[[DriverProcess, JobOutcome], None], raised: Callable[[DriverProcess, str], None],
+        ended: Callable[[DriverProcess, JobOutcome], None],
+        raised: Callable[[DriverProcess, str], None],
         aborted: Callable[[str, str], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.world = world
         self.process = process
         self.incarnation = incarnation

@@ -66,9 +66,12 @@ def random_faults(random: Random, checkpointing: bool) -> FaultPlan:
         return FaultPlan(store=StoreFaults(late_ms=random.choice((0.0, 5.0))))
     if checkpointing and random.random() < 0.2:
         return FaultPlan(
-            kinds=RESCALING, count=random.randint(2, 6), gap_ms=random.choice((10.0, 40.0)), recovering_share=0.7,
+            kinds=RESCALING,
+            count=random.randint(2, 6),
+            gap_ms=random.choice((10.0, 40.0)),
+            recovering_share=0.7,
             rescale_share=1.0,
-        )  # fmt: skip
+        )
     late_ms = random.choice((0.0, 0.0, 2.0, 20.0))
     store = StoreFaults(late_ms=late_ms)
     if random.random() < 0.3:

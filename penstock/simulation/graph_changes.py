@@ -82,8 +82,14 @@ class GraphChanges:
         before = given.node
         number = 1_000_000 + node.id * 10 + position
         inserted = Node(
-            number, OperatorKind.MAP, f"inserted {node.id}.{position}", f.Pass(0.01), [Input(before)],
-            before.output_type, parallelism=before.parallelism, uid=f"inserted {node.id}.{position}",
-        )  # fmt: skip
+            number,
+            OperatorKind.MAP,
+            f"inserted {node.id}.{position}",
+            f.Pass(0.01),
+            [Input(before)],
+            before.output_type,
+            parallelism=before.parallelism,
+            uid=f"inserted {node.id}.{position}",
+        )
         nodes.append(inserted)
         return replace(given, node=inserted)

@@ -39,9 +39,14 @@ class ScheduledRunners:
     """Implements `penstock.runtime.process.ports.Driver`. `kill`: ends the process hard."""
 
     def __init__(
-        self, world: World, process: Process, pace_ms: float, kill: Callable[[str], None],
-        revocations: RevocationChecker, measured: Measured | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        world: World,
+        process: Process,
+        pace_ms: float,
+        kill: Callable[[str], None],
+        revocations: RevocationChecker,
+        measured: Measured | None = None,
+    ) -> None:
         self._world = world
         self._process = process
         self._pace_ms = pace_ms

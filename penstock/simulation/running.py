@@ -128,7 +128,16 @@ def run_cluster(seed: int, cluster: Cluster) -> Verdict:
         f"faults: {', '.join(statistics.faults) or 'none'}"
     )
     return Verdict(
-        seed, world.violations, summary, world.events, world.trace or [], statistics.faults, published,
-        log.unaligned if log else 0, statistics.rescales, statistics.replaced,
-        sum(driver.keeper.hosted for driver in cluster.drivers), log.draining if log else 0,
-    )  # fmt: skip
+        seed,
+        world.violations,
+        summary,
+        world.events,
+        world.trace or [],
+        statistics.faults,
+        published,
+        log.unaligned if log else 0,
+        statistics.rescales,
+        statistics.replaced,
+        sum(driver.keeper.hosted for driver in cluster.drivers),
+        log.draining if log else 0,
+    )

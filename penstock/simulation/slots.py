@@ -32,18 +32,28 @@ class SlotProcess:
     one with a place of its own."""
 
     def __init__(
-        self, world: World, control: ControlNetwork, network: DataNetwork,
+        self,
+        world: World,
+        control: ControlNetwork,
+        network: DataNetwork,
         open_store: Callable[[Process, str], ObjectStore],
-        slot: int, submission: int, attempt: int, name: str, pace_ms: float, ended: Callable[[SlotProcess], None],
-        on_host: Callable[[SlotProcess, Host], None], host: SlotProcess | None = None, relieves: bool = False,
-    ) -> None:  # fmt: skip
+        slot: int,
+        submission: int,
+        attempt: int,
+        name: str,
+        pace_ms: float,
+        ended: Callable[[SlotProcess], None],
+        on_host: Callable[[SlotProcess, Host], None],
+        host: SlotProcess | None = None,
+        relieves: bool = False,
+    ) -> None:
         self.world = world
         self.slot = slot
         self.submission = submission
         self.host = host
         self.hosted: list[SlotProcess] = []
         self._on_host = on_host
-        self.process = Process(name, world.random.randint(-10**9, 10**9))
+        self.process = Process(name, world.random.randint(-(10**9), 10**9))
         self._ended = ended
         self.link = control.connect(self.process)
         self.endpoint = network.endpoint(self.process, slot)
@@ -54,17 +64,30 @@ class SlotProcess:
         )
         self.endpoint.on_sent = self._driver.on_frame
         self.runtime = self.endpoint.listener = Slot(
-            slot, self.clock, self.link, self.endpoint, self._driver,
+            slot,
+            self.clock,
+            self.link,
+            self.endpoint,
+            self._driver,
             open_store=lambda root, fsync: open_store(self.process, root),
             new_random=lambda: f"{world.random.getrandbits(48):012x}",
-        )  # fmt: skip
+        )
         self.link.on_message = self._on_message
         self.link.on_master_lost = self._on_master_lost
         self.pid: int = host.pid if host is not None else zlib.crc32(name.encode())
         register = Register(
-            slot, submission, attempt, name, self.pid, "host", 1, platform.python_version(), "0", relieves=relieves,
+            slot,
+            submission,
+            attempt,
+            name,
+            self.pid,
+            "host",
+            1,
+            platform.python_version(),
+            "0",
+            relieves=relieves,
             hosted=host is not None,
-        )  # fmt: skip
+        )
         world.after(world.chance() * 5, self.process, self.link.send, register)
         world.after(HEARTBEAT_MS, self.process, self._beat)
 
@@ -135,10 +158,18 @@ class SlotKeeper:
     attempt starts; `retries`: share of lost processes that Spark starts again within the same submission."""
 
     def __init__(
-        self, world: World, control: ControlNetwork, network: DataNetwork,
+        self,
+        world: World,
+        control: ControlNetwork,
+        network: DataNetwork,
         open_store: Callable[[Process, str], ObjectStore],
-        driver: str, pace_ms: float, return_ms: float, speculation: float, retries: float, places: Places,
-    ) -> None:  # fmt: skip
+        driver: str,
+        pace_ms: float,
+        return_ms: float,
+        speculation: float,
+        retries: float,
+        places: Places,
+    ) -> None:
         self._world = world
         self._control = control
         self._network = network
@@ -187,8 +218,17 @@ class SlotKeeper:
         self._world.tell("keeper", f"starts {name}")
         self.processes.append(
             SlotProcess(
-                self._world, self._control, self._network, self._open_store, slot, submission, attempt, name,
-                self._pace_ms, self._on_ended, self._host,
+                self._world,
+                self._control,
+                self._network,
+                self._open_store,
+                slot,
+                submission,
+                attempt,
+                name,
+                self._pace_ms,
+                self._on_ended,
+                self._host,
             )
         )
 
@@ -239,9 +279,20 @@ class SlotKeeper:
         name = f"{host.process.name}h{message.slot}.{self.hosted}"
         self._world.tell("keeper", f"{host.process.name} plays slot {message.slot}, too: {name}")
         process = SlotProcess(
-            self._world, self._control, self._network, self._open_store, message.slot, message.submission, 0, name,
-            self._pace_ms, self._on_ended, self._host, host, message.relieves,
-        )  # fmt: skip
+            self._world,
+            self._control,
+            self._network,
+            self._open_store,
+            message.slot,
+            message.submission,
+            0,
+            name,
+            self._pace_ms,
+            self._on_ended,
+            self._host,
+            host,
+            message.relieves,
+        )
         host.hosted.append(process)
         self.processes.append(process)
 

@@ -33,9 +33,15 @@ class SourceSteps(Choosing):
 
     @step
     def source(
-        self, number: int | None = None, kind: str | None = None, rows: int | None = None,
-        parallelism: int | None = None, cost_ms: float | None = None, keys: int | None = None, timed: str | None = "",
-    ) -> Stream:  # fmt: skip
+        self,
+        number: int | None = None,
+        kind: str | None = None,
+        rows: int | None = None,
+        parallelism: int | None = None,
+        cost_ms: float | None = None,
+        keys: int | None = None,
+        timed: str | None = "",
+    ) -> Stream:
         """`timed`: "patient", "hasty" or (hasty) "idle" watermarks, None for none; "" is drawn."""
         random = self.random
         number = self.choose("number", lambda: 0, number)
@@ -70,9 +76,11 @@ class SourceSteps(Choosing):
         # A reader that is through may get a split of an earlier time that nobody has asked for.
         patient = kind in ("owned", "collection") or (kind == "ranges" and at_source) or len(bounds) == 1
         expected = Expected(
-            tuple(label.label(n) for n in range(rows)), ordered, clock=None if timed is None else clocks.RowTime(),
+            tuple(label.label(n) for n in range(rows)),
+            ordered,
+            clock=None if timed is None else clocks.RowTime(),
             patient=timed == "patient" and patient,
-        )  # fmt: skip
+        )
         row_type, typed = self.row_type()
         self.words.append(f"{kind} {rows}/{parallelism}{f' {timed}' if timed else ''}")
         before = Stream(made, group, expected, typed)

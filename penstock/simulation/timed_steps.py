@@ -104,9 +104,13 @@ class TimedSteps(Choosing):
             after = windows.aggregate(t.FirstOf(self.cost_ms()), accumulator_type=None, output_type=row_type)
             rows = folded(expected.rows, ends)
         made = replace(
-            expected, rows=rows, ordered=False, counts=False, exact=kind != "rows",
+            expected,
+            rows=rows,
+            ordered=False,
+            counts=False,
+            exact=kind != "rows",
             clock=ends if expected.patient else None,
-        )  # fmt: skip
+        )
         fired = self.finish(after, self.parallelism(), made, name, typed, [before], "keyed")
         late = Stream(fired.stream.get_side_output(t.LATE), fired.group, replace(made, rows=()), True)
         late_rows = late.stream.map(t.TooLate(name, expected.patient), f.ROW_TYPE if typed else None)
@@ -131,9 +135,13 @@ class TimedSteps(Choosing):
         row_type, typed = self.row_type()
         rows = tuple(row for row in expected.rows if not function.diverts(row))
         main = self.finish(
-            before.stream.process(function, row_type), before.parallelism, replace(expected, rows=rows), name, typed,
+            before.stream.process(function, row_type),
+            before.parallelism,
+            replace(expected, rows=rows),
+            name,
+            typed,
             [before],
-        )  # fmt: skip
+        )
         rows = tuple(row for row in expected.rows if function.diverts(row))
         aside = Stream(main.stream.get_side_output(t.ASIDE), main.group, replace(expected, rows=rows), True)
         return self.connect(main, aside)

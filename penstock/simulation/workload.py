@@ -126,9 +126,15 @@ class WorkloadBuilder(SourceSteps, TimedSteps, ColumnarSteps):
         return self.choose("cost_ms", lambda: self.random.choice((0.02, 0.1, 1.0, self.shape.cost_ms_max)), said)
 
     def finish(
-        self, stream: Any, parallelism: int, expected: Expected, word: str, typed: bool, before: list[Stream],
+        self,
+        stream: Any,
+        parallelism: int,
+        expected: Expected,
+        word: str,
+        typed: bool,
+        before: list[Stream],
         edge: str = "default",
-    ) -> Stream:  # fmt: skip
+    ) -> Stream:
         """Declares an operator's place. `edge`: how rows come to it from the streams before it, which decides at which
         parallelism it may run when the job is resumed, and whether rows keep their order."""
         self._names += 1
@@ -193,9 +199,7 @@ class WorkloadBuilder(SourceSteps, TimedSteps, ColumnarSteps):
     def count(self, before: Stream, parallelism: int | None = None, cost_ms: float | None = None) -> Stream:
         name = f"count {len(self.counted)}"
         self.counted[name] = before.expected
-        stalls_every = self.choose(
-            "stalls_every", lambda: self.random.choice((0, 0, 0, 30)) if cost_ms is None else 0
-        )
+        stalls_every = self.choose("stalls_every", lambda: self.random.choice((0, 0, 0, 30)) if cost_ms is None else 0)
         function = f.Count(name, before.expected.ordered, self.cost_ms(cost_ms), stalls_every)
         row_type, typed = self.row_type()
         after = self.keyed(before, by_column=False).process(function, row_type).uid(name)
@@ -265,10 +269,13 @@ class WorkloadBuilder(SourceSteps, TimedSteps, ColumnarSteps):
         if kind == "forward":
             parallelism = self.replace_choice("parallelism", before.parallelism)
         partitioned = {
-            "rebalance": stream.rebalance, "rescale": stream.rescale, "shuffle": stream.shuffle,
-            "global": stream.global_, "forward": stream.forward,
+            "rebalance": stream.rebalance,
+            "rescale": stream.rescale,
+            "shuffle": stream.shuffle,
+            "global": stream.global_,
+            "forward": stream.forward,
             "custom": lambda: stream.partition_custom(f.modulo, f.key_of),
-        }[kind]()  # fmt: skip
+        }[kind]()
         after = partitioned.map(f.Pass(cost_ms), row_type)
         return self.finish(after, parallelism, expected, kind, typed, [before], kind)
 
@@ -286,9 +293,12 @@ class WorkloadBuilder(SourceSteps, TimedSteps, ColumnarSteps):
         """Of two streams whose rows are different."""
         first, second = one.expected, other.expected
         return Expected(
-            first.rows + second.rows, first.ordered and second.ordered, exact=first.exact and second.exact,
-            clock=first.clock if first.clock == second.clock else None, patient=first.patient and second.patient,
-        )  # fmt: skip
+            first.rows + second.rows,
+            first.ordered and second.ordered,
+            exact=first.exact and second.exact,
+            clock=first.clock if first.clock == second.clock else None,
+            patient=first.patient and second.patient,
+        )
 
     def _tag(self, before: Stream, branch: int) -> Stream:
         expected = before.expected
@@ -317,9 +327,14 @@ class WorkloadBuilder(SourceSteps, TimedSteps, ColumnarSteps):
     def build(self) -> Workload:
         graph = self.environment.get_job_graph("simulated")
         return Workload(
-            graph, self.configuration, self.sinks, self.counted, ", ".join(self.words), self.environment,
+            graph,
+            self.configuration,
+            self.sinks,
+            self.counted,
+            ", ".join(self.words),
+            self.environment,
             self.parallelisms,
-        )  # fmt: skip
+        )
 
 
 __all__ = ["Expected", "Workload", "WorkloadShape", "WorkloadBuilder"]

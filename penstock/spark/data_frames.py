@@ -200,8 +200,10 @@ def _complete(root: Path, uid: str) -> list[Path]:
 def _what_is_read(operator: str, manifest: Path) -> str:
     """A change inside of a database, or of a Python function, would not be noticed; so this is said always."""
     at = datetime.fromtimestamp(manifest.stat().st_mtime).astimezone().isoformat(" ", "seconds")
-    return (f"operator '{operator}': the job goes on with the DataFrame's rows of {at}, in {manifest.parent}; what the "
-            "DataFrame holds now is not read")
+    return (
+        f"operator '{operator}': the job goes on with the DataFrame's rows of {at}, in {manifest.parent}; what the "
+        "DataFrame holds now is not read"
+    )
 
 
 def _operators(graph: JobGraph) -> list[Operator]:

@@ -97,8 +97,12 @@ class SlotKeeper:
         limit_ms = FAILED_TASK_MS if task is _TaskState.FAILED else SILENT_TASK_MS
         limit_ms <<= min(len(self._given_up), _DOUBLINGS_MAX)
         if now_ms - self._task_since_ms > limit_ms and submission == self.submission:
-            log.warning("slot %d has not come back after %d s (%s); submitting it again",
-                        self._slot, limit_ms // 1000, task.value)
+            log.warning(
+                "slot %d has not come back after %d s (%s); submitting it again",
+                self._slot,
+                limit_ms // 1000,
+                task.value,
+            )
             self._task = _TaskState.WAITS
             self.resubmit()
 

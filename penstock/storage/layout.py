@@ -90,9 +90,7 @@ def parse(path: str) -> ObjectName | None:
     return None
 
 
-def orphans(
-    paths: list[str], named: set[str], generation: Generation, newest_checkpoint_id: int
-) -> list[str]:
+def orphans(paths: list[str], named: set[str], generation: Generation, newest_checkpoint_id: int) -> list[str]:
     """Of a job's objects, those that nobody can need any more: segments of generations older than `generation`, and
     metadata of checkpoints up to `newest_checkpoint_id` (the newest in the log), that are not in `named`.
 

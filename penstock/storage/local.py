@@ -54,8 +54,10 @@ class LocalStore:
             if create_root:
                 self._make_root()
             if not self.root.is_dir():
-                what = "is not a directory" if self.root.exists() else (
-                    "does not exist here: it must be on a file system that the driver and all executors share"
+                what = (
+                    "is not a directory"
+                    if self.root.exists()
+                    else ("does not exist here: it must be on a file system that the driver and all executors share")
                 )
                 raise StoreError(f"checkpoint directory {self.root} {what}")
         except OSError as error:
@@ -124,9 +126,7 @@ class LocalStore:
                 if length_bytes is None:
                     length_bytes = max(0, size - offset)
                 if offset + length_bytes > size:
-                    raise RangeMissing(
-                        f"{target} has {size} bytes, and not those at {offset}..{offset + length_bytes}"
-                    )
+                    raise RangeMissing(f"{target} has {size} bytes, and not those at {offset}..{offset + length_bytes}")
                 return _read(descriptor, offset, length_bytes)
             finally:
                 os.close(descriptor)

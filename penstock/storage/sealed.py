@@ -33,8 +33,9 @@ def unseal(kind: str, version_max: int, data: bytes, name: str) -> bytes:
     """The body. `name` is what messages call the object. Raises `DamagedObject` and `NewerFormat`."""
     match = _FIRST_LINE.match(data)
     if not match or match[1] != kind.encode("ascii"):
-        raise DamagedObject(f"{name} is damaged: it does not start with the first line of a {kind} file "
-                            f"({data[:40]!r} …)")
+        raise DamagedObject(
+            f"{name} is damaged: it does not start with the first line of a {kind} file ({data[:40]!r} …)"
+        )
     body = data[match.end() :]
     length = int(match[3])
     if len(body) < length:
@@ -42,6 +43,8 @@ def unseal(kind: str, version_max: int, data: bytes, name: str) -> bytes:
     if zlib.crc32(body, zlib.crc32(data[: match.start(4)])) != int(match[4], 16):
         raise DamagedObject(f"{name} is damaged: its checksum does not match its content")
     if int(match[2]) > version_max:
-        raise NewerFormat(f"{name} has format version {int(match[2])}, this Penstock knows up to {version_max}: "
-                          "use the version that wrote it, or a newer one")
+        raise NewerFormat(
+            f"{name} has format version {int(match[2])}, this Penstock knows up to {version_max}: "
+            "use the version that wrote it, or a newer one"
+        )
     return body

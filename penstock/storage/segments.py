@@ -94,9 +94,7 @@ class SegmentWriter:
         self._collected, self._collected_bytes = [], 0
 
 
-def read_range(
-    store: ObjectStore, path: str, offset: int, length_bytes: int, crc: int, belongs_to: str
-) -> bytes:
+def read_range(store: ObjectStore, path: str, offset: int, length_bytes: int, crc: int, belongs_to: str) -> bytes:
     """The bytes of a range. Raises `DamagedRange` where they are not those that were written, and `StoreError` where
     the store does not answer, which says nothing about the bytes."""
     try:

@@ -57,8 +57,10 @@ def build(env: StreamExecutionEnvironment, output: str, rows: int, rows_per_seco
     env.set_parallelism(parallelism)
     numbers = env.from_source(
         DataGeneratorSource(lambda i: i, rows, type_info=Types.LONG(), rows_per_second=rows_per_second),
-        WatermarkStrategy.no_watermarks(), "numbers", Types.LONG(),
-    )  # fmt: skip
+        WatermarkStrategy.no_watermarks(),
+        "numbers",
+        Types.LONG(),
+    )
     edges = {
         "forward": numbers.forward(),
         "rebalance": numbers.rebalance(),

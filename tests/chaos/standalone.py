@@ -38,9 +38,20 @@ class StandaloneCluster:
 
     def start_worker(self, number: int) -> None:
         self._launch(
-            f"worker{number}", "worker.Worker", "--host", "127.0.0.1", "--webui-port", "0", "--cores",
-            str(self._cores), "--memory", "2g", "--work-dir", str(self._folder / f"work{number}"), self.master,
-        )  # fmt: skip
+            f"worker{number}",
+            "worker.Worker",
+            "--host",
+            "127.0.0.1",
+            "--webui-port",
+            "0",
+            "--cores",
+            str(self._cores),
+            "--memory",
+            "2g",
+            "--work-dir",
+            str(self._folder / f"work{number}"),
+            self.master,
+        )
 
     def kill_worker_of(self, executor: int) -> None:
         """SIGKILL of the Worker that has started this executor, and of everything else that it has started."""
@@ -74,9 +85,13 @@ class StandaloneCluster:
             self._processes.append(
                 subprocess.Popen(
                     [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{spark_class}", *arguments],
-                    stdout=log, stderr=log, env=environment, start_new_session=True, cwd=self._folder,
+                    stdout=log,
+                    stderr=log,
+                    env=environment,
+                    start_new_session=True,
+                    cwd=self._folder,
                 )
-            )  # fmt: skip
+            )
 
     def _wait_for(self, name: str, line: str) -> None:
         log, deadline = self._folder / f"{name}.log", time.monotonic() + START_S

@@ -99,10 +99,14 @@ class Running:
         """A later generation runs, and has completed checkpoints."""
         completed = self.client.report().completed
         return self.until(
-            lambda r: r.state == "RUNNING" and r.generation > generation and r.completed >= completed + checkpoints
-            and all(r.slot_pids),
+            lambda r: (
+                r.state == "RUNNING"
+                and r.generation > generation
+                and r.completed >= completed + checkpoints
+                and all(r.slot_pids)
+            ),
             f"generation {generation + 1}",
-        )  # fmt: skip
+        )
 
     def assert_exact(self) -> Any:
         self.client.wait(timeout_ms=WAIT_S * 1000)
@@ -118,10 +122,14 @@ def test_with_a_spare_one_executor_is_decommissioned_and_slots_and_executors_are
     leaving = executor_of(before.slot_pids[0])
     decommission(session, leaving)
     report = job.until(
-        lambda r: r.state == "RUNNING" and all(r.slot_pids) and r.generation > before.generation
-        and leaving not in {executor_of(pid) for pid in r.slot_pids},
+        lambda r: (
+            r.state == "RUNNING"
+            and all(r.slot_pids)
+            and r.generation > before.generation
+            and leaving not in {executor_of(pid) for pid in r.slot_pids}
+        ),
         "slots have left the executor",
-    )  # fmt: skip
+    )
     assert any("decommissioned" in recovery.cause for recovery in report.recoveries)
 
     killed = executor_of(report.slot_pids[0])

@@ -39,10 +39,11 @@ class GraphMachine(RuleBasedStateMachine):
             n: DrivenSubtask(
                 [c for c, (_, to) in self.ends.items() if to == n],
                 [c for c, (by, _) in self.ends.items() if by == n],
-                self.clock, window_rows * ROW_BYTES,
+                self.clock,
+                window_rows * ROW_BYTES,
             )
             for n in names
-        }  # fmt: skip
+        }
         self.sources = [n for n, s in self.subtasks.items() if not s.inputs]
         self.wires = {c: Wire() for c in self.ends}
         self.credit = {c: Wire() for c in self.ends}

@@ -180,9 +180,15 @@ def test_each_row_sees_its_own_key(data: st.DataObject) -> None:
     count = operator("count", OperatorKind.KEYED_PROCESS, CountPerKey(current))
     head = create_row_operator(count, bare_context(count))
     chain = Chain(
-        Vertex(0, "chain", 1, 128, (head.operator,), True), [head], outputs.emit, outputs.has_room, outputs.has_room,
-        set_key, False, TickingClock(0.0),
-    )  # fmt: skip
+        Vertex(0, "chain", 1, 128, (head.operator,), True),
+        [head],
+        outputs.emit,
+        outputs.has_room,
+        outputs.has_room,
+        set_key,
+        False,
+        TickingClock(0.0),
+    )
     keys = [row % 7 for row in rows]
     at = 0
     while at < len(rows):

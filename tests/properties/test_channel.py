@@ -161,9 +161,7 @@ class ChannelMachine(RuleBasedStateMachine):
         return late
 
     def _standing(self) -> dict[int, int]:
-        return {
-            e.barrier.checkpoint_id: e.position for e in self.into.queue if isinstance(e, AlignedBarrier)
-        }  # fmt: skip
+        return {e.barrier.checkpoint_id: e.position for e in self.into.queue if isinstance(e, AlignedBarrier)}
 
     def _snapshot(self, checkpoint_id: int, until: int | None) -> None:
         """Older barriers that stand in the queue are turned first, in order."""

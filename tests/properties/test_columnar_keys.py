@@ -66,8 +66,14 @@ def test_the_key_group_is_that_of_the_same_key_by_lambda(data: st.DataObject, pa
 
 @pytest.mark.parametrize("value", [3, "x", 2.5, date(2024, 1, 1), time(12), None])
 def test_a_null_names_operator_column_and_row(value: Any) -> None:
-    type_info = {int: Types.LONG(), str: Types.STRING(), float: Types.DOUBLE(), date: Types.SQL_DATE(),
-                 time: Types.SQL_TIME(), type(None): Types.BOOLEAN()}[type(value)]  # fmt: skip
+    type_info = {
+        int: Types.LONG(),
+        str: Types.STRING(),
+        float: Types.DOUBLE(),
+        date: Types.SQL_DATE(),
+        time: Types.SQL_TIME(),
+        type(None): Types.BOOLEAN(),
+    }[type(value)]
     rows = RowType((Types.STRING(), type_info), ("name", "key"))
     batch = pa.RecordBatch.from_arrays(rows.encode([("ada", value), ("bob", None)]), schema=rows.schema)
     router = create_router(edge_of(rows, ("name", "key"), 2), 0, 128, "readings", 0)

@@ -76,11 +76,14 @@ def random_events(random: Random, count: int, keys: int, nulls: float) -> list[E
 
     return [
         (
-            random.randrange(keys), some(random.randrange(-50, 50)), some(random.choice([0.1, -3.5, 1e300, 7.25])),
-            some(random.randrange(10**15)), random.randrange(60) + nth // 2,
+            random.randrange(keys),
+            some(random.randrange(-50, 50)),
+            some(random.choice([0.1, -3.5, 1e300, 7.25])),
+            some(random.randrange(10**15)),
+            random.randrange(60) + nth // 2,
         )
         for nth in range(count)
-    ]  # fmt: skip
+    ]
 
 
 def expected(events: list[Event]) -> tuple[Any, ...]:
@@ -99,8 +102,9 @@ def expected(events: list[Event]) -> tuple[Any, ...]:
 def rows_of(batches: list[pa.RecordBatch]) -> list[tuple[Any, ...]]:
     rows = []
     for batch in batches:
-        columns = [c.cast(pa.int64()).to_pylist() if pa.types.is_timestamp(c.type) else c.to_pylist()
-                   for c in batch.columns]  # fmt: skip
+        columns = [
+            c.cast(pa.int64()).to_pylist() if pa.types.is_timestamp(c.type) else c.to_pylist() for c in batch.columns
+        ]
         rows += list(zip(*columns))
     return rows
 
@@ -260,9 +264,7 @@ def test_no_key_sees_time_run_backwards_after_a_rescale() -> None:
 
 def sums(values: list[int | None]) -> list[Any]:
     out = Types.ROW_NAMED(["key", "sum"], [Types.LONG(), Types.LONG()])
-    chain = chain_of(
-        OperatorKind.AGGREGATE_COLUMNS, AggregateSpec(("key",), (Aggregate("sum", "sum", "whole"),)), out
-    )
+    chain = chain_of(OperatorKind.AGGREGATE_COLUMNS, AggregateSpec(("key",), (Aggregate("sum", "sum", "whole"),)), out)
     made = []
     for value in values:
         made += chain.run(batch_of([(7, value, 0.0, 0, 0)]))
@@ -280,9 +282,7 @@ def test_sums_are_exact_up_to_64_bits_and_fail_beyond(sign: int) -> None:
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=12))
 def test_an_overflow_in_the_middle_of_a_batch_is_found(values: list[int]) -> None:
     out = Types.ROW_NAMED(["key", "sum"], [Types.LONG(), Types.LONG()])
-    chain = chain_of(
-        OperatorKind.AGGREGATE_COLUMNS, AggregateSpec(("key",), (Aggregate("sum", "sum", "whole"),)), out
-    )
+    chain = chain_of(OperatorKind.AGGREGATE_COLUMNS, AggregateSpec(("key",), (Aggregate("sum", "sum", "whole"),)), out)
     events = [(nth % 2, value, 0.0, 0, 0) for nth, value in enumerate(values)]
     running: dict[int, int] = defaultdict(int)
     wanted, fits = [], True

@@ -225,8 +225,14 @@ def test_a_snapshot_is_written_by_another_thread_while_every_key_changes(monkeyp
     sys.setswitchinterval(1e-6)
     try:
         for nth in range(3):
-            before = dict(zip(*(a[: table.slots_end].tolist() for a in (table.keys_of(table.live_slots())[0].to_numpy(),
-                                                                        table.values[0]))))  # fmt: skip
+            before = dict(
+                zip(
+                    *(
+                        a[: table.slots_end].tolist()
+                        for a in (table.keys_of(table.live_slots())[0].to_numpy(), table.values[0])
+                    )
+                )
+            )
             parts: list[bytes] = []
             taken = backend.snapshot()
             writer = Thread(target=lambda t=taken, p=parts: p.extend(b"".join(e.parts) for e in t.encode()))

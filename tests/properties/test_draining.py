@@ -107,10 +107,12 @@ class Model:
             for c in range(parallelism[target])
         }
         self.sides = {s: DrainGate(s, GENERATION, 0) for s in self.subtasks}
-        self.inputs = {s: [k for k in self.channels if edges[k[0]][1] == s.vertex and k[2] == s.subtask]
-                       for s in self.subtasks}  # fmt: skip
-        self.outputs = {s: [k for k in self.channels if edges[k[0]][0] == s.vertex and k[1] == s.subtask]
-                        for s in self.subtasks}  # fmt: skip
+        self.inputs = {
+            s: [k for k in self.channels if edges[k[0]][1] == s.vertex and k[2] == s.subtask] for s in self.subtasks
+        }
+        self.outputs = {
+            s: [k for k in self.channels if edges[k[0]][0] == s.vertex and k[1] == s.subtask] for s in self.subtasks
+        }
         self.gates = {
             s: _Gate([k[0] for k in keys], [self.channels[k] for k in keys], random.randrange(4) if keys else 0)
             for s, keys in self.inputs.items()

@@ -23,9 +23,7 @@ from penstock.runtime.output.routing import create_router, split_by_target
 Kind = PartitionerKind
 
 
-def edge_of(
-    partitioner: Partitioner, sources: int, targets: int, declared: TypeInformation | None = None
-) -> Edge:
+def edge_of(partitioner: Partitioner, sources: int, targets: int, declared: TypeInformation | None = None) -> Edge:
     return Edge(0, "edge", 0, 1, 0, partitioner, declared, sources, targets)
 
 
@@ -100,9 +98,13 @@ def test_rebalance_is_even_over_many_batches(consumers: int, sizes: list[int]) -
 
 
 KEYS = st.one_of(
-    st.integers(), st.text(max_size=6), st.binary(max_size=6), st.booleans(), st.floats(allow_nan=False),
+    st.integers(),
+    st.text(max_size=6),
+    st.binary(max_size=6),
+    st.booleans(),
+    st.floats(allow_nan=False),
     st.tuples(st.integers(-9, 9), st.text(max_size=2)),
-)  # fmt: skip
+)
 
 
 @given(st.lists(KEYS, min_size=1, max_size=40), st.integers(1, 9), st.integers(9, 200))

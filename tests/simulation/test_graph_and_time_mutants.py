@@ -154,9 +154,11 @@ _IDS = [f"{mutant.__name__}, {where}" for mutant, where, _ in MUTANTS]
 
 @pytest.mark.parametrize(("mutant", "where", "violation"), MUTANTS, ids=_IDS)
 def test_a_broken_rule_is_found_by_what_it_breaks(
-    mutant: Callable[[Patch], None], where: str | tuple[int, ...] | range, violation: str,
+    mutant: Callable[[Patch], None],
+    where: str | tuple[int, ...] | range,
+    violation: str,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     def patch(place: Any, name: str, value: Any) -> None:
         monkeypatch.setattr(place, name, value, raising=hasattr(place, name))
 

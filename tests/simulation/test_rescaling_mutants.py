@@ -188,7 +188,6 @@ def held_rows_stay_behind_a_barrier(patch: Patch) -> None:
     patch(subtask_checkpoints.SubtaskCheckpoints, "_finish_row", lambda self: self._source.finish_row())
 
 
-
 def watermarks_overtake_held_rows(patch: Patch) -> None:
     emit_event, settle = result_partition.ResultPartition.emit_event, result_partition.ResultPartition.settle
 

@@ -135,9 +135,14 @@ class ThreadedSlot:
         self._generation: Generation | None = None
         self._numbers = iter(range(1_000_000_000))
         self.runtime = Slot(
-            index, RealClock(), self, self, ThreadDriver(),
-            open_store=lambda root, fsync: cluster.store(), new_random=lambda: f"{next(self._numbers):06}",
-        )  # fmt: skip
+            index,
+            RealClock(),
+            self,
+            self,
+            ThreadDriver(),
+            open_store=lambda root, fsync: cluster.store(),
+            new_random=lambda: f"{next(self._numbers):06}",
+        )
 
     def register(self) -> None:
         self.send(Register(self.index, 0, 0, self.name, 1, "here", 1, platform.python_version(), "0"))

@@ -37,9 +37,13 @@ class Programs:
             with (self._folder / "stderr").open("w") as stderr:
                 self._process = subprocess.Popen(
                     [sys.executable, "-u", __file__],
-                    cwd=self._folder, env=surroundings(), text=True,
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr,
-                )  # fmt: skip
+                    cwd=self._folder,
+                    env=surroundings(),
+                    text=True,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=stderr,
+                )
         process = self._process
         assert process.stdin is not None and process.stdout is not None
         watchdog = threading.Timer(LIMIT_S, process.kill)

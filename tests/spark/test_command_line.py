@@ -106,9 +106,14 @@ def program(tmp_path: Path):
 
 def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(part) for part in command], cwd=cwd, env=surroundings(),
-        capture_output=True, text=True, timeout=LIMIT_S, check=False,
-    )  # fmt: skip
+        [str(part) for part in command],
+        cwd=cwd,
+        env=surroundings(),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
 
 
 def surroundings() -> dict[str, str]:
@@ -163,8 +168,13 @@ def test_python_runs_a_program_with_a_line_of_progress_what_user_code_prints_and
     file = program(PRINTING + FAILING)
     done = subprocess.run(
         [sys.executable, str(file)],
-        cwd=tmp_path, env=surroundings(), stdout=subprocess.PIPE, stderr=theirs, text=True, timeout=LIMIT_S,
-    )  # fmt: skip
+        cwd=tmp_path,
+        env=surroundings(),
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        text=True,
+        timeout=LIMIT_S,
+    )
     shown = b"".join(heard).decode()
     assert done.returncode == 1, shown
     assert len(THOUGHTS.findall(done.stdout)) == 4
@@ -236,8 +246,12 @@ def test_penstock_run_is_interrupted_and_goes_on_from_latest(program, tmp_path, 
 def test_ctrl_c_while_spark_starts_leaves_no_java_behind(program, tmp_path):
     started = subprocess.Popen(
         [sys.executable, str(program(FAILING))],
-        cwd=tmp_path, env=surroundings(), stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+        cwd=tmp_path,
+        env=surroundings(),
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     try:
         wait_until(lambda: len(session(started.pid)) > 1, "PySpark starts Java", LIMIT_S)
         os.killpg(started.pid, signal.SIGINT)

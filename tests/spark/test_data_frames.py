@@ -141,7 +141,9 @@ def test_a_frame_without_rows_is_a_stream_without_rows_and_back(spark_session):
     ("rows", "columns", "splits_of"),
     [
         pytest.param(
-            2_000_000, ["id", "hash(id) as h"], lambda f: f.stat().st_size // (8 << 20) + 1,
+            2_000_000,
+            ["id", "hash(id) as h"],
+            lambda f: f.stat().st_size // (8 << 20) + 1,
             marks=pytest.mark.skipif(not WRITES_ARROW, reason="written as Parquet"),
         ),
         (400_000, ["concat(sha2(hex(id), 512), sha2(hex(-id), 512)) as id"], lambda f: ParquetFile(f).num_row_groups),

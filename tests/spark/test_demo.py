@@ -21,8 +21,13 @@ def test_the_demo_is_exact_under_a_kill(tmp_path: Path) -> None:
     chosen = ("--only", "aligned", "--only", "unaligned, killed")
     done = subprocess.run(
         [sys.executable, ROOT / "examples/flight_delays/demo.py", *arguments, *chosen],
-        cwd=tmp_path, env=surroundings(), capture_output=True, text=True, timeout=LIMIT_S, check=False,
-    )  # fmt: skip
+        cwd=tmp_path,
+        env=surroundings(),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
     report = json.loads((tmp_path / "demo" / "report.json").read_text(encoding="utf-8"))
     calm, killed = report["runs"]

@@ -29,8 +29,13 @@ def run_script(script: Script, folder: Path, commands: Path) -> str:
     environment["PATH"] = os.pathsep.join([str(commands), str(Path(sys.executable).parent), environment["PATH"]])
     done = subprocess.run(
         ["bash", "-eu", "-c", script.text],
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False,
-    )  # fmt: skip
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
     assert (done.returncode != 0) == script.fails, f"{script.text}\n{done.stdout[-2000:]}\n{done.stderr[-5000:]}"
     return done.stderr if script.fails else done.stdout
 

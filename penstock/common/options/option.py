@@ -134,8 +134,10 @@ def _ports(text: str) -> tuple[range, ...]:
         found = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
         first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
         if first > last or last > 65535:
-            raise ValueError(f"{text!r} is no port range: write '0' (any free port), '50100', '50100-50200' or a list "
-                             "of those with commas")
+            raise ValueError(
+                f"{text!r} is no port range: write '0' (any free port), '50100', '50100-50200' or a list "
+                "of those with commas"
+            )
         ranges.append(range(first, last + 1))
     return tuple(ranges)
 

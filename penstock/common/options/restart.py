@@ -43,8 +43,11 @@ class RestartStrategyOptions:
         deprecated_keys=("restart-strategy",),
     )  # fmt: skip
     FIXED_DELAY_ATTEMPTS = ConfigOption(
-        "restart-strategy.fixed-delay.attempts", _ATTEMPTS, 1,
-        "How many restarts there may be in all.", check=not_negative
+        "restart-strategy.fixed-delay.attempts",
+        _ATTEMPTS,
+        1,
+        "How many restarts there may be in all.",
+        check=not_negative,
     )
     FIXED_DELAY_DELAY = ConfigOption(
         "restart-strategy.fixed-delay.delay", DURATION, Duration.of_seconds(1), "The time between two restarts."

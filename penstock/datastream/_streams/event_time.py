@@ -31,15 +31,19 @@ def check_strategy(strategy: Any, type_info: TypeInformation | None, where: str,
     Flink accepts it, and event time does not advance. `timed` is which rows have a timestamp already.
     """
     if not isinstance(strategy, WatermarkStrategy):
-        raise TypeError(f"{where}: it takes a WatermarkStrategy, e.g. WatermarkStrategy.for_monotonous_timestamps(); "
-                        f"got {strategy!r}")
+        raise TypeError(
+            f"{where}: it takes a WatermarkStrategy, e.g. WatermarkStrategy.for_monotonous_timestamps(); "
+            f"got {strategy!r}"
+        )
     if strategy.timestamp_column is not None:
         _check_column(strategy.timestamp_column, type_info, where)
     elif strategy.generates_watermarks and not strategy.assigns_timestamps and timed is not Timed.ALL:
         which = "the rows" if timed is Timed.NONE else "some of the rows (of a part of the union)"
-        said = (f"{where}: WatermarkStrategy.{strategy.name} reads timestamps, and {which} have none, so they do not "
-                "advance event time before the end of the stream: add .with_timestamp_assigner(TimestampAssigner) or "
-                ".with_timestamp_column(column)")
+        said = (
+            f"{where}: WatermarkStrategy.{strategy.name} reads timestamps, and {which} have none, so they do not "
+            "advance event time before the end of the stream: add .with_timestamp_assigner(TimestampAssigner) or "
+            ".with_timestamp_column(column)"
+        )
         warnings.warn(said, EventTimeWarning, stacklevel=_level_of_program())
 
 
@@ -49,8 +53,10 @@ def _check_column(column: str, type_info: TypeInformation | None, where: str) ->
         raise unknown_column(f"{where}: with_timestamp_column()", column, schema)
     arrow = schema.field(column).type
     if not (kinds.is_timestamp(arrow) or kinds.is_int64(arrow)):
-        raise TypeError(f"{where}: with_timestamp_column({column!r}): timestamps are whole milliseconds (LONG) or "
-                        f"SQL_TIMESTAMP, the column is of type {arrow}; use with_timestamp_assigner()")
+        raise TypeError(
+            f"{where}: with_timestamp_column({column!r}): timestamps are whole milliseconds (LONG) or "
+            f"SQL_TIMESTAMP, the column is of type {arrow}; use with_timestamp_assigner()"
+        )
 
 
 def warn_of_silence(graph: LogicalGraph) -> None:
@@ -61,15 +67,18 @@ def warn_of_silence(graph: LogicalGraph) -> None:
     """
     hears, silent = hears_watermarks(graph), silent_origins(graph)
     waiting = [
-        node for node in graph.nodes
+        node
+        for node in graph.nodes
         if silent[node] and (node.kind in WINDOW_KINDS or (node in hears and _has_timers(node)))
-    ]  # fmt: skip
+    ]
     if waiting:
         origins = dict.fromkeys(origin for node in waiting for origin in silent[node])
-        said = (f"event time stands still for {_names(waiting)}: windows and event-time timers wait for the watermarks "
-                f"of all their inputs, and none ever come from {_names(origins)}, which has no end. Call "
-                "assign_timestamps_and_watermarks(strategy) behind it, with a strategy that makes watermarks; or, so "
-                "that others go on while it has no rows, WatermarkStrategy.no_watermarks().with_idleness(...)")
+        said = (
+            f"event time stands still for {_names(waiting)}: windows and event-time timers wait for the watermarks "
+            f"of all their inputs, and none ever come from {_names(origins)}, which has no end. Call "
+            "assign_timestamps_and_watermarks(strategy) behind it, with a strategy that makes watermarks; or, so "
+            "that others go on while it has no rows, WatermarkStrategy.no_watermarks().with_idleness(...)"
+        )
         warnings.warn(said, EventTimeWarning, stacklevel=_level_of_program())
 
 

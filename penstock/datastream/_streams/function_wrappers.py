@@ -152,15 +152,19 @@ def as_function(given: Any, kind: type, wrap: Callable[[Any], Any], method: str)
     if isinstance(given, type) and issubclass(given, Function):
         raise TypeError(f"{method}() was given the class {given.__name__}; give it an object: {given.__name__}()")
     if isinstance(given, Function):
-        raise TypeError(f"{method}() takes {_a(kind.__name__)} or a callable, got {_a(type(given).__name__)}, which is "
-                        f"{_a(base_name(given))}")
+        raise TypeError(
+            f"{method}() takes {_a(kind.__name__)} or a callable, got {_a(type(given).__name__)}, which is "
+            f"{_a(base_name(given))}"
+        )
     if callable(given):
         made = wrap(given)
         [parameters] = calls.values()
         check_call(f"{method}()", given, parameters)
         return made
-    raise TypeError(f"{method}() takes {_a(kind.__name__)} or a callable, got {given!r} ({type(given).__name__})"
-                    f"{_hint(given, method)}")
+    raise TypeError(
+        f"{method}() takes {_a(kind.__name__)} or a callable, got {given!r} ({type(given).__name__})"
+        f"{_hint(given, method)}"
+    )
 
 
 def refuse_callable(call: str, kind: str, way_out: str = "") -> Callable[[Any], Any]:
@@ -185,8 +189,10 @@ def _hint(given: Any, method: str) -> str:
         condition = _CONDITION.fullmatch(given) if isinstance(given, str) else None
         column, operator, value = ("a", ">", "1") if condition is None else condition.groups()
         operator = {"=": "==", "<>": "!="}.get(operator, operator)
-        return (f': write a condition on columns, filter(pc.field("{column}") {operator} {value}), with import '
-                f'pyarrow.compute as pc, or on rows, filter(lambda row: row["{column}"] {operator} {value})')
+        return (
+            f': write a condition on columns, filter(pc.field("{column}") {operator} {value}), with import '
+            f'pyarrow.compute as pc, or on rows, filter(lambda row: row["{column}"] {operator} {value})'
+        )
     if type(given).__module__.split(".")[0] in ("pyarrow", "pyspark"):
         return ": an expression makes a column with with_columns(name=expression) or select(name=expression)"
     return ""

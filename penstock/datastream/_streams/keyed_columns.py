@@ -261,10 +261,14 @@ def _check_named(unnamed: tuple[Any, ...]) -> None:
         if isinstance(given, ColumnAggregate):
             column = "" if given.column is None else repr(given.column)
             function = given.function + ("_" if given.function in ("sum", "min", "max") else "")
-            raise TypeError(f"aggregate(): each aggregate needs a name for its column: "
-                            f"aggregate({given.default_name}={function}({column}))")
-        raise TypeError(f"aggregate() of rows so far takes name=aggregate, e.g. total=sum_('amount'); got {given!r}. A "
-                        "function of rows goes to reduce(), or to the aggregate() of a window")
+            raise TypeError(
+                f"aggregate(): each aggregate needs a name for its column: "
+                f"aggregate({given.default_name}={function}({column}))"
+            )
+        raise TypeError(
+            f"aggregate() of rows so far takes name=aggregate, e.g. total=sum_('amount'); got {given!r}. A "
+            "function of rows goes to reduce(), or to the aggregate() of a window"
+        )
 
 
 def _aggregates(
@@ -308,8 +312,11 @@ def _result_type(rows: TypeInformation | None, method: str, given: ColumnAggrega
 
 
 def _output_type(
-    rows: TypeInformation | None, keys: tuple[str, ...], more: list[tuple[str, ColumnType]],
-    aggregates: tuple[Aggregate, ...], types: list[ColumnType],
-) -> RowType:  # fmt: skip
+    rows: TypeInformation | None,
+    keys: tuple[str, ...],
+    more: list[tuple[str, ColumnType]],
+    aggregates: tuple[Aggregate, ...],
+    types: list[ColumnType],
+) -> RowType:
     names = [*keys, *(name for name, _ in more), *(a.name for a in aggregates)]
     return RowType((*(field_type(rows, key) for key in keys), *(t for _, t in more), *types), tuple(names))

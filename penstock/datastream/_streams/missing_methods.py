@@ -61,11 +61,15 @@ def of_stream(stream: Stream[Any], name: str) -> AttributeError:
     text = f"{type(stream).__name__!r} object has no attribute {name!r}"
     if name in _KEYED_BY_COLUMNS:
         by = "is keyed by a selector" if is_keyed else "is not keyed"
-        text = (f"{name}() belongs to streams that are keyed by columns, and {origin(stream)} {by}: "
-                f"{_call(stream, _KEYED_BY_COLUMNS[name])}{_untyped(stream)}")
+        text = (
+            f"{name}() belongs to streams that are keyed by columns, and {origin(stream)} {by}: "
+            f"{_call(stream, _KEYED_BY_COLUMNS[name])}{_untyped(stream)}"
+        )
     elif name in _KEYED and not is_keyed:
-        text = (f"{name}() belongs to keyed streams, and {origin(stream)} is not keyed: call key_by() before it, with "
-                f"a column or a function of a row, e.g. {_call(stream, _KEYED[name], by_selector=True)}")
+        text = (
+            f"{name}() belongs to keyed streams, and {origin(stream)} is not keyed: call key_by() before it, with "
+            f"a column or a function of a row, e.g. {_call(stream, _KEYED[name], by_selector=True)}"
+        )
     elif name in _OTHER_WAYS:
         text = f"a stream has no {name}(): {_OTHER_WAYS[name]}"
     else:
@@ -86,17 +90,21 @@ def of_windows(windowed: Any, stream: Stream[Any], name: str) -> AttributeError:
 def aggregate_of_windows(stream: Stream[Any], name: str) -> str:
     """Explain why windows whose keys a selector makes have no built-in aggregates."""
     call = _call(stream, f"{_WINDOW}.{_WINDOWED_BY_COLUMNS[name]}")
-    return (f"{name}() over columns belongs to windows of streams that are keyed by columns, and {origin(stream)} is "
-            f"keyed by a selector: {call}{_untyped(stream)}; functions of rows go to reduce(), aggregate() and "
-            "process()")
+    return (
+        f"{name}() over columns belongs to windows of streams that are keyed by columns, and {origin(stream)} is "
+        f"keyed by a selector: {call}{_untyped(stream)}; functions of rows go to reduce(), aggregate() and "
+        "process()"
+    )
 
 
 def of_connected(connected: Any, name: str) -> AttributeError:
     """Return the error for a name that connected streams do not have."""
     text = f"'ConnectedStreams' object has no attribute {name!r}"
     if name in _KEYED or name in _KEYED_BY_COLUMNS or name in ("filter", "select", "union", "print", "sink_to"):
-        text = (f"two connected streams have no {name}(): bring their rows into one stream first, with map(), "
-                "flat_map() or process(), e.g. connected.map(CoMapFunction)")
+        text = (
+            f"two connected streams have no {name}(): bring their rows into one stream first, with map(), "
+            "flat_map() or process(), e.g. connected.map(CoMapFunction)"
+        )
     else:
         text += _similar(connected, name)
     return AttributeError(text)
@@ -130,8 +138,10 @@ def _call(stream: Stream[Any], example: str, by_selector: bool = False) -> str:
 def _untyped(stream: Stream[Any]) -> str:
     if _schema(stream) is not None:
         return ""
-    return ("; its rows have no columns yet, so give that operator an output_type, e.g. "
-            "Types.ROW_NAMED(['user', 'amount'], [Types.STRING(), Types.LONG()])")
+    return (
+        "; its rows have no columns yet, so give that operator an output_type, e.g. "
+        "Types.ROW_NAMED(['user', 'amount'], [Types.STRING(), Types.LONG()])"
+    )
 
 
 def _schema(stream: Stream[Any]) -> pa.Schema | None:

@@ -53,8 +53,10 @@ class Partitioning(Generic[D]):
             NotImplementedError: A state descriptor was given.
         """
         if broadcast_state_descriptors:
-            raise NotImplementedError("broadcast(state_descriptor): broadcast state comes with a later release; "
-                                      "broadcast() without one sends every row to every subtask")
+            raise NotImplementedError(
+                "broadcast(state_descriptor): broadcast state comes with a later release; "
+                "broadcast() without one sends every row to every subtask"
+            )
         return self._partitioned(Partitioner(PartitionerKind.BROADCAST))
 
     def partition_custom(

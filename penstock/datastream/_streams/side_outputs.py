@@ -34,8 +34,10 @@ def remember_type(node: Node, output_tag: OutputTag) -> TypeInformation | None:
     types: dict[str, TypeInformation | None] = node.options.setdefault(_TYPES, {})
     known = types.setdefault(output_tag.tag_id, output_tag.type_info)
     if output_tag.type_info is not None and known != output_tag.type_info:
-        raise TypeError(f"operator {node.name!r}: the side output {output_tag.tag_id!r} has the type {known} where it "
-                        f"was used first, now {output_tag.type_info}; give both one OutputTag")
+        raise TypeError(
+            f"operator {node.name!r}: the side output {output_tag.tag_id!r} has the type {known} where it "
+            f"was used first, now {output_tag.type_info}; give both one OutputTag"
+        )
     return known
 
 
@@ -56,11 +58,15 @@ def _refusal(node: Node, output_tag: OutputTag) -> str | None:
         if process is not None or spec.late_tag == output_tag.tag_id:
             return None
         late = "" if spec.late_tag is None else f", which is under the tag {spec.late_tag!r}"
-        return ("has no window function that could put rows out sideways, so it has no side output but the one of late "
-                f"rows (side_output_late_data){late}")
+        return (
+            "has no window function that could put rows out sideways, so it has no side output but the one of late "
+            f"rows (side_output_late_data){late}"
+        )
     elif node.kind is OperatorKind.SOURCE and (tag_id := getattr(node.function, "rejected_tag_id", None)) is not None:
         if tag_id == output_tag.tag_id:
             return None
         return f"puts the rows that it cannot read out under the tag {tag_id!r}, and has no other side output"
-    return ("has no side outputs: process functions have them (`yield tag, row`), and windows have one for late rows "
-            "(side_output_late_data)")
+    return (
+        "has no side outputs: process functions have them (`yield tag, row`), and windows have one for late rows "
+        "(side_output_late_data)"
+    )

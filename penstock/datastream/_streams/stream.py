@@ -30,9 +30,13 @@ class Stream(NodeSettings, Generic[S]):
         raise NotImplementedError
 
     def _then(
-        self, kind: OperatorKind, name: str, function: Any, output_type: TypeInformation | None,
+        self,
+        kind: OperatorKind,
+        name: str,
+        function: Any,
+        output_type: TypeInformation | None,
         inputs: list[Input] | None = None,
-    ) -> S:  # fmt: skip
+    ) -> S:
         """Append an operator that reads this stream. `inputs`: what it reads instead of this stream's own inputs."""
         check_type(output_type, name)
         node = self._environment._add_node(kind, name, function, list(inputs or self._inputs), output_type)
@@ -45,7 +49,6 @@ class Stream(NodeSettings, Generic[S]):
     def get_type(self) -> TypeInformation:
         """Return the type of the rows; `Types.PICKLED_BYTE_ARRAY()` if none was declared."""
         return self._type or PICKLED
-
 
     @property
     def _key_type(self) -> TypeInformation:

@@ -42,9 +42,7 @@ class ColumnarChain:
     timers = None
     """Of rows; a columnar operator has windows instead."""
 
-    def __init__(
-        self, vertex: Vertex, operators: Sequence[ColumnarOperator], clock_ms: Callable[[], float]
-    ) -> None:
+    def __init__(self, vertex: Vertex, operators: Sequence[ColumnarOperator], clock_ms: Callable[[], float]) -> None:
         """`operators`: the vertex's columnar operators, head first, made by `columnar_operators`."""
         self._operators = list(operators)
         self._clock_ms = clock_ms

@@ -167,8 +167,9 @@ def _projected(operator: Operator, node: Any, batch: pa.RecordBatch) -> pa.Recor
         told = (
             f"an expression failed: {error} (whole numbers beside a literal with a point are computed in 32 bits where "
             "that can hold the literal: cast the column first, pc.field(...).cast('float64'))"
-            if "not in range" in str(error) else f"an expression failed: {error}"
-        )  # fmt: skip
+            if "not in range" in str(error)
+            else f"an expression failed: {error}"
+        )
         raise OperatorFailure(operator.name, ValueError(told), ours=True) from error
     if batch.num_rows > _NODE_BATCH_ROWS_MAX:
         made = made.combine_chunks()

@@ -25,9 +25,14 @@ class KeyedAggregates(ColumnarOperator):
     """`further_keys` are added to the key's columns, `further_values` to what is kept for it."""
 
     def __init__(
-        self, operator: Operator, backend: ColumnarStateBackend, keys: Sequence[str], aggregates: Sequence[Aggregate],
-        further_keys: Sequence[pa.Field] = (), further_values: Sequence[ValueColumn] = (),
-    ) -> None:  # fmt: skip
+        self,
+        operator: Operator,
+        backend: ColumnarStateBackend,
+        keys: Sequence[str],
+        aggregates: Sequence[Aggregate],
+        further_keys: Sequence[pa.Field] = (),
+        further_values: Sequence[ValueColumn] = (),
+    ) -> None:
         super().__init__(operator)
         self._backend = backend
         self._keys = list(keys)

@@ -36,9 +36,10 @@ class PartialAggregator:
         self._schema = self._untimed_schema.append(TIMESTAMP_FIELD)
         # Of these, a sum of a batch may leave 64 bits.
         self._wide_sums = [
-            a.column for a in spec.aggregates
+            a.column
+            for a in spec.aggregates
             if a.function == "sum" and spec.given_type.schema.field(a.column).type.bit_width == 64
-        ]  # fmt: skip
+        ]
         self._pause_batches = 1
         """Of the next pause: twice that of the one before, as long as keys hardly repeat."""
         self._paused_rows = 0

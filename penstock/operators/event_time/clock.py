@@ -17,9 +17,12 @@ class SubtaskClock:
     `says_time`: whether they carry event time at all."""
 
     def __init__(
-        self, valve: WatermarkValve, says_time: bool, emit: Callable[[InBandEvent], None],
+        self,
+        valve: WatermarkValve,
+        says_time: bool,
+        emit: Callable[[InBandEvent], None],
         monotonic_ms: Callable[[], float],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.valve = valve
         self.time = EventTime()
         self.generation: WatermarkGeneration | None = None

@@ -45,10 +45,17 @@ class Slice:
     )  # fmt: skip
 
     def __init__(
-        self, rows: Sequence[Any], keys: Sequence[Any] | None, key_groups: Sequence[int] | None,
-        start: int, end: int, deadline_ms: float, whole: bool = False,
-        timestamps: Sequence[int | None] | None = None, input_index: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        rows: Sequence[Any],
+        keys: Sequence[Any] | None,
+        key_groups: Sequence[int] | None,
+        start: int,
+        end: int,
+        deadline_ms: float,
+        whole: bool = False,
+        timestamps: Sequence[int | None] | None = None,
+        input_index: int = 0,
+    ) -> None:
         self.rows = rows
         self.keys = keys
         self.key_groups = key_groups
@@ -79,11 +86,20 @@ class Chain:
     """Rows are held for batches in columnar chains only."""
 
     def __init__(
-        self, vertex: Vertex, functions: list[RowOperator], emit: Emit, has_room: HasRoom,
-        may_overdraw: HasRoom, set_key: Callable[[Any, int], None] | None, object_reuse: bool,
-        clock_ms: Callable[[], float], element: CurrentElement | None = None, timers: Timers | None = None,
-        side_types: Mapping[str, TypeInformation | None] | None = None, stamps: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        vertex: Vertex,
+        functions: list[RowOperator],
+        emit: Emit,
+        has_room: HasRoom,
+        may_overdraw: HasRoom,
+        set_key: Callable[[Any, int], None] | None,
+        object_reuse: bool,
+        clock_ms: Callable[[], float],
+        element: CurrentElement | None = None,
+        timers: Timers | None = None,
+        side_types: Mapping[str, TypeInformation | None] | None = None,
+        stamps: bool = False,
+    ) -> None:
         self._clock_ms = clock_ms
         self._may_overdraw = may_overdraw
         self._functions = functions

@@ -39,10 +39,18 @@ class SubtaskRuntimeContext(RuntimeContext):
     """One per operator of a subtask. Keyed state belongs to the operator, and only a keyed head has any."""
 
     def __init__(
-        self, vertex: Vertex, subtask: int, plan: DeploymentPlan, backend: KeyedStateBackend | None, attempt: int,
-        time: EventTime, element: CurrentElement, wall_ms: Callable[[], int], timers: Timers | None = None,
+        self,
+        vertex: Vertex,
+        subtask: int,
+        plan: DeploymentPlan,
+        backend: KeyedStateBackend | None,
+        attempt: int,
+        time: EventTime,
+        element: CurrentElement,
+        wall_ms: Callable[[], int],
+        timers: Timers | None = None,
         operator: Operator | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._vertex = vertex
         self._subtask = subtask
         self._plan = plan
@@ -56,9 +64,17 @@ class SubtaskRuntimeContext(RuntimeContext):
 
     def for_operator(self, operator: Operator) -> SubtaskRuntimeContext:
         return SubtaskRuntimeContext(
-            self._vertex, self._subtask, self._plan, self._backend, self._attempt, self._time, self._element,
-            self._wall_ms, self._timers, operator,
-        )  # fmt: skip
+            self._vertex,
+            self._subtask,
+            self._plan,
+            self._backend,
+            self._attempt,
+            self._time,
+            self._element,
+            self._wall_ms,
+            self._timers,
+            operator,
+        )
 
     def get_task_name(self) -> str:
         return self._vertex.name
@@ -115,7 +131,6 @@ class SubtaskRuntimeContext(RuntimeContext):
                 "put key_by(...) right before it"
             )
         return self._backend
-
 
     # ---- what our own operators ask for ---------------------------------------------------------------------------
 

@@ -67,7 +67,7 @@ TABLE: Table[EndingState] = Table(
             _ENDED: _LATE,
         },
     },
-)  # fmt: skip
+)
 
 
 # ---- events ---------------------------------------------------------------------------------------------------------
@@ -202,13 +202,31 @@ class Finish(msgspec.Struct, frozen=True):
 
 
 Event = (
-    SlotsGone | NothingPublishing | CommitsSettled | LogChecked | LogEnded | Swept | NewestLookedFor
-    | FinalCommitRefused | TimePassed
-)  # fmt: skip
+    SlotsGone
+    | NothingPublishing
+    | CommitsSettled
+    | LogChecked
+    | LogEnded
+    | Swept
+    | NewestLookedFor
+    | FinalCommitRefused
+    | TimePassed
+)
 Effect = (
-    LetGoOfSlots | AwaitPublications | AwaitCommits | CheckLog | EndLog | DeleteAndSweep | LookForNewest
-    | RetryFinalCommits | WarnOfRefusal | GiveUpFinalCommits | WarnOfLoss | WarnOfSilence | Finish
-)  # fmt: skip
+    LetGoOfSlots
+    | AwaitPublications
+    | AwaitCommits
+    | CheckLog
+    | EndLog
+    | DeleteAndSweep
+    | LookForNewest
+    | RetryFinalCommits
+    | WarnOfRefusal
+    | GiveUpFinalCommits
+    | WarnOfLoss
+    | WarnOfSilence
+    | Finish
+)
 
 
 class Ending:

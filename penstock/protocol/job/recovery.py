@@ -86,7 +86,7 @@ TABLE: Table[RecoveryState] = Table(
             **{state: Cell("ignore: superseded", (state,)) for state in RecoveryState if state is not _CHECKING},
         },
     },
-)  # fmt: skip
+)
 
 
 # ---- events ---------------------------------------------------------------------------------------------------------
@@ -238,13 +238,25 @@ class AbandonEnded(msgspec.Struct, frozen=True):
     state: str
 
 
-Event = (
-    Begun | Superseded | Refused | StoreOpened | LogTaken | StartRead | Fitted | PublicationsIdle | FilesChecked
-)  # fmt: skip
+Event = Begun | Superseded | Refused | StoreOpened | LogTaken | StartRead | Fitted | PublicationsIdle | FilesChecked
 Effect = (
-    OpenDirectory | TakeOverLog | ReadStart | FitCheckpoint | Claim | Warn | QueueCommits | AwaitPublications
-    | RetryCommits | CheckFiles | LoseLog | KeepEverything | Prepared | Fail | Abandon | AbandonEnded
-)  # fmt: skip
+    OpenDirectory
+    | TakeOverLog
+    | ReadStart
+    | FitCheckpoint
+    | Claim
+    | Warn
+    | QueueCommits
+    | AwaitPublications
+    | RetryCommits
+    | CheckFiles
+    | LoseLog
+    | KeepEverything
+    | Prepared
+    | Fail
+    | Abandon
+    | AbandonEnded
+)
 
 
 class Recovery:

@@ -157,6 +157,7 @@ class Publication:
 
         A fresh start (`resume` False) into a log that has entries raises `LogRefused`, and so does a store that lets
         an object be created twice."""
+
         def fence_at(sequence: int, base: int) -> Fence:
             return Fence(sequence, self.incarnation, self.wall_ms, self.host, self.pid, restored_from, base)
 

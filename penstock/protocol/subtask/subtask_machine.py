@@ -179,9 +179,13 @@ class SubtaskMachine:
         """The barrier leaves first, so that the consumers start while we are still busy with our own part."""
         barrier = effect.barrier
         capture = Capture(
-            barrier, effect.unaligned, now_ms, effect.start_delay_ms,
-            [channel.applied for channel in self.inputs], [channel.emitted for channel in self.outputs],
-        )  # fmt: skip
+            barrier,
+            effect.unaligned,
+            now_ms,
+            effect.start_delay_ms,
+            [channel.applied for channel in self.inputs],
+            [channel.emitted for channel in self.outputs],
+        )
         self._captures[barrier.checkpoint_id] = capture
         effects = self._send_barrier(capture, now_ms)
         closed = []

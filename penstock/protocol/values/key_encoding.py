@@ -45,8 +45,10 @@ class UnsupportedKey(TypeError):
 
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
-NULL_KEY = ("a key must not be None (inside a tuple it may be): filter such rows out, or give them a key of their own "
-            "in the key selector")
+NULL_KEY = (
+    "a key must not be None (inside a tuple it may be): filter such rows out, or give them a key of their own "
+    "in the key selector"
+)
 _NAN = b"f" + struct.pack("<Q", 0x7FF8_0000_0000_0000)
 _INT64 = struct.Struct("<cq")
 _FLOAT64 = struct.Struct("<cd")
@@ -90,8 +92,10 @@ def _way_out(value: Any) -> str:
         return "use .to_tuple() in the key selector"
     if isinstance(value, (datetime, date, time)):
         return "use a plain datetime.datetime, datetime.date or datetime.time in the key selector"
-    return ("keys are made of int, float, bool, str, bytes, Decimal, date, datetime, time, timedelta, UUID, and "
-            "tuples, lists and sets of them")
+    return (
+        "keys are made of int, float, bool, str, bytes, Decimal, date, datetime, time, timedelta, UUID, and "
+        "tuples, lists and sets of them"
+    )
 
 
 def _write_int(value: int) -> bytes:
@@ -156,8 +160,10 @@ def _write_datetime(value: datetime) -> bytes:
 
 def _write_time(value: time) -> bytes:
     if value.tzinfo is not None:
-        raise UnsupportedKey("a time with a zone has no stable encoding as a key: use value.replace(tzinfo=None), or "
-                             "a datetime, in the key selector")
+        raise UnsupportedKey(
+            "a time with a zone has no stable encoding as a key: use value.replace(tzinfo=None), or "
+            "a datetime, in the key selector"
+        )
     seconds = (value.hour * 60 + value.minute) * 60 + value.second
     return _INT64.pack(b"c", seconds * 1_000_000 + value.microsecond)
 

@@ -17,8 +17,18 @@ from xxhash import xxh3_64_intdigest
 from penstock.protocol.values.key_encoding import INT64_MAX, INT64_MIN, NULL_KEY, UnsupportedKey, decode, encode
 
 __all__ = [
-    "KeyDecoder", "KeyEncoder", "UnsupportedKey", "decode", "encode", "hash_int64", "hash_strings", "key_group",
-    "key_group_range", "key_groups", "key_hash", "owner",
+    "KeyDecoder",
+    "KeyEncoder",
+    "UnsupportedKey",
+    "decode",
+    "encode",
+    "hash_int64",
+    "hash_strings",
+    "key_group",
+    "key_group_range",
+    "key_groups",
+    "key_hash",
+    "owner",
 ]
 
 MAX_PARALLELISM_LIMIT = 32768
@@ -92,8 +102,10 @@ def key_groups(hashes: Hashes, max_parallelism: int) -> KeyGroups:
 def key_group_range(max_parallelism: int, parallelism: int, subtask: int) -> range:
     """The key groups that a subtask owns (Flink's KeyGroupRangeAssignment.computeKeyGroupRangeForOperatorIndex)."""
     if not 0 < parallelism <= max_parallelism <= MAX_PARALLELISM_LIMIT:
-        raise ValueError(f"parallelism {parallelism} and max parallelism {max_parallelism} must satisfy "
-                         f"0 < parallelism <= max parallelism <= {MAX_PARALLELISM_LIMIT}")
+        raise ValueError(
+            f"parallelism {parallelism} and max parallelism {max_parallelism} must satisfy "
+            f"0 < parallelism <= max parallelism <= {MAX_PARALLELISM_LIMIT}"
+        )
     first = (subtask * max_parallelism + parallelism - 1) // parallelism
     last = ((subtask + 1) * max_parallelism - 1) // parallelism
     return range(first, last + 1)
@@ -144,7 +156,9 @@ class KeyEncoder:
         self._group_of = _GroupOfString(max_parallelism)
         self._entry_of = _CanonicalKey(max_parallelism)
         methods: dict[str, Callable[[list[Any]], tuple[KeyColumn, KeyGroups]]] = {
-            "long": self._longs, "string": self._strings, "canonical": self._canonical,
+            "long": self._longs,
+            "string": self._strings,
+            "canonical": self._canonical,
         }
         self._encode = methods[declared]
 

@@ -239,7 +239,7 @@ class SubtaskRestore:
         graph = self._plan.graph
         vertex = graph.vertices[edge.source]
         for operator in reversed(vertex.operators):
-            if (old := self._snapshots_of(operator.uid)):
+            if old := self._snapshots_of(operator.uid):
                 return rescale.live_start(old)
             if operator.watermark_strategy is not None:
                 return AT_START  # it says anew how far time is, and nothing has been said yet

@@ -36,9 +36,17 @@ class Layer:
     None: they belong to the live channel. A layer of which only a part came here was renumbered from 0."""
 
     def __init__(
-        self, edge: str, producer: int, consumer: int, channel: int, live_edge: Edge, first: int, end: int,
-        elements: list[RecoveredRows | RecoveredEvent], virtual: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        edge: str,
+        producer: int,
+        consumer: int,
+        channel: int,
+        live_edge: Edge,
+        first: int,
+        end: int,
+        elements: list[RecoveredRows | RecoveredEvent],
+        virtual: int | None = None,
+    ) -> None:
         self.edge = edge
         self.producer = producer
         self.consumer = consumer

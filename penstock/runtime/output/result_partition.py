@@ -29,14 +29,22 @@ _FLUSHES_PER_BOUND = 16
 Send = Callable[[int, Frame], None]
 """(slot, frame): by reference to a subtask of our own slot, over a connection to any other."""
 
+
 class ResultPartition:
     """One output edge. `slot` is our own; subtask i of every vertex lives in slot i."""
 
     def __init__(
-        self, edge: Edge, producer: int, router: Router, slot: int, send: Send,
-        sizer: BoundSizer, initial_credit_bytes: list[int], buffer_timeout_ms: float,
+        self,
+        edge: Edge,
+        producer: int,
+        router: Router,
+        slot: int,
+        send: Send,
+        sizer: BoundSizer,
+        initial_credit_bytes: list[int],
+        buffer_timeout_ms: float,
         monotonic_ms: Callable[[], float],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.edge = edge
         self.router = router
         self._type = row_type(edge.type)

@@ -245,4 +245,3 @@ def create_router(edge: Edge, producer: int, target_max_parallelism: int, operat
             return _InTurn(consumers, producer)
         case _:
             return _One()
-

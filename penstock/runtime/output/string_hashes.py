@@ -97,8 +97,10 @@ def _17_to_128(data: Any, starts: Any, lengths: Any) -> Hashes:
         at = np.flatnonzero(lengths > 32 * step) if step else np.arange(len(lengths))
         if not len(at):
             break
-        for secret, begins in ((32 * step, starts[at] + 16 * step),
-                               (32 * step + 16, starts[at] + lengths[at] - 16 * (step + 1))):  # fmt: skip
+        for secret, begins in (
+            (32 * step, starts[at] + 16 * step),
+            (32 * step + 16, starts[at] + lengths[at] - 16 * (step + 1)),
+        ):
             low = words_at(data, begins, 0) ^ np.uint64(_secret(secret))
             high = words_at(data, begins, 8) ^ np.uint64(_secret(secret + 8))
             sums[at] += _folded_product(low, high)

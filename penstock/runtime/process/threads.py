@@ -45,8 +45,9 @@ class ThreadDriver:
                     print(
                         f"penstock: '{thread.name}' did not return within task.cancellation.timeout "
                         f"({timeout_ms / 1000:.0f} s); ending the process",
-                        file=sys.__stderr__, flush=True,
-                    )  # fmt: skip
+                        file=sys.__stderr__,
+                        flush=True,
+                    )
                     os._exit(70)
                 if self._threads.get(key) is thread:  # another call may wait for it, too
                     del self._threads[key]
@@ -69,10 +70,14 @@ def start_slot(
 ) -> Slot:
     """A slot whose runners have threads, whose stores are directories, and whose heart beats."""
     made = Slot(
-        slot, clock, master, links, ThreadDriver(),
+        slot,
+        clock,
+        master,
+        links,
+        ThreadDriver(),
         open_store=lambda root, fsync: open_store(root, fsync=fsync),
         new_random=lambda: secrets.token_hex(6),
-    )  # fmt: skip
+    )
 
     def beat() -> None:
         while True:

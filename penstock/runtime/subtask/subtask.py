@@ -60,10 +60,19 @@ class Subtask:
     checkpoints: SubtaskCheckpoints
 
     def __init__(
-        self, id: SubtaskId, vertex: Vertex, generation: Generation, slot: int, settings: SubtaskSettings, clock: Clock,
-        gate: InputGate, partitions: list[ResultPartition], send_frame: Callable[[int, Frame], None],
-        send_message: Callable[[Message], None], key_groups: range,
-    ) -> None:  # fmt: skip
+        self,
+        id: SubtaskId,
+        vertex: Vertex,
+        generation: Generation,
+        slot: int,
+        settings: SubtaskSettings,
+        clock: Clock,
+        gate: InputGate,
+        partitions: list[ResultPartition],
+        send_frame: Callable[[int, Frame], None],
+        send_message: Callable[[Message], None],
+        key_groups: range,
+    ) -> None:
         self.id = id
         self.vertex = vertex
         self.mailbox = Mailbox()
@@ -294,9 +303,15 @@ class Subtask:
         deadline_ms = now_ms + 2 * self._settings.slice_ms
         end = found.start + rows
         piece = Slice(
-            found.rows, keys, key_groups, found.start, end, deadline_ms, timestamps=found.timestamps,
+            found.rows,
+            keys,
+            key_groups,
+            found.start,
+            end,
+            deadline_ms,
+            timestamps=found.timestamps,
             input_index=input_index,
-        )  # fmt: skip
+        )
         self._running_slice = RunningSlice(piece, found, self.output.emitted_bytes)
         self._push(lambda: self._rows_chain.run(piece))
 
@@ -336,9 +351,15 @@ class Subtask:
         return True
 
     def _run_batch(
-        self, batch: pa.RecordBatch, type_info: TypeInformation, origin: OpenBatch | None, input_index: int,
-        started_ms: float, split: str, finished: list[str],
-    ) -> None:  # fmt: skip
+        self,
+        batch: pa.RecordBatch,
+        type_info: TypeInformation,
+        origin: OpenBatch | None,
+        input_index: int,
+        started_ms: float,
+        split: str,
+        finished: list[str],
+    ) -> None:
         """A slice goes through a columnar chain, whole."""
         assert isinstance(self.chain, ColumnarChain)
         before = self.output.emitted_bytes
@@ -481,13 +502,21 @@ class Subtask:
     def status(self, busy_share: float, backpressured_share: float, step_ms_max: float) -> SubtaskStatus:
         """From any thread: counters are read as they are."""
         return SubtaskStatus(
-            vertex=self.id.vertex, subtask=self.id.subtask, rows_in=self.rows_in, rows_out=self.output.rows,
-            bytes_in=self.bytes_in, bytes_out=self.output.bytes_out, busy_share=busy_share,
+            vertex=self.id.vertex,
+            subtask=self.id.subtask,
+            rows_in=self.rows_in,
+            rows_out=self.output.rows,
+            bytes_in=self.bytes_in,
+            bytes_out=self.output.bytes_out,
+            busy_share=busy_share,
             backpressured_share=backpressured_share,
             queued_bytes=self.gate.queued_bytes + self.output.queued_bytes,
-            overdraft_bytes=self.output.overdraft_bytes, step_ms_max=step_ms_max, late_rows=self.chain.late_rows,
-            skipped_rows=self.reader.skipped_rows if self.reader is not None else 0, layers=len(self.gate.layers),
-        )  # fmt: skip
+            overdraft_bytes=self.output.overdraft_bytes,
+            step_ms_max=step_ms_max,
+            late_rows=self.chain.late_rows,
+            skipped_rows=self.reader.skipped_rows if self.reader is not None else 0,
+            layers=len(self.gate.layers),
+        )
 
     def close(self) -> None:
         """Lets go of user code's resources. After this the subtask is not stepped again."""

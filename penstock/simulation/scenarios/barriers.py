@@ -36,10 +36,13 @@ class NewerBarrierMeetsAnExpiredOne(Scenario):
                 for driver in self.cluster.drivers:
                     coordinator = driver.host.master.coordinator
                     coordinator.settings = type(coordinator.settings)(
-                        coordinator.settings.interval_ms, coordinator.settings.min_pause_ms, 60_000.0,
-                        coordinator.settings.concurrent_max, coordinator.settings.alignment_timeout_ms,
+                        coordinator.settings.interval_ms,
+                        coordinator.settings.min_pause_ms,
+                        60_000.0,
+                        coordinator.settings.concurrent_max,
+                        coordinator.settings.alignment_timeout_ms,
                         coordinator.settings.tolerable_failures_max,
-                    )  # fmt: skip
+                    )
         elif what == "frame" and isinstance(detail, (AlignedBarrier, UrgentBarrier)):
             self.count += detail.barrier.checkpoint_id in self._expired
 

@@ -9,10 +9,14 @@ from penstock.simulation.scenarios.scenario import Scenario
 from penstock.simulation.settings import Pace
 from penstock.simulation.workload import WorkloadBuilder
 
-_BOTH_KINDS = FULL | OFTEN | {
-    "execution.checkpointing.interval": "10 ms",
-    "execution.checkpointing.aligned-checkpoint-timeout": "10 ms",
-}  # fmt: skip
+_BOTH_KINDS = (
+    FULL
+    | OFTEN
+    | {
+        "execution.checkpointing.interval": "10 ms",
+        "execution.checkpointing.aligned-checkpoint-timeout": "10 ms",
+    }
+)
 
 
 class GraphChangesAtEveryResume(Rescaled):

@@ -62,9 +62,10 @@ class RowsBehindAnUrgentBarrier(Scenario):
             self._waiting.add(place)
         elif isinstance(detail, Data) and place in self._waiting:
             mailbox = next(
-                r.mailbox for r in who.listener._deployment.runners
+                r.mailbox
+                for r in who.listener._deployment.runners
                 if r.subtask_object.vertex.index == self.cluster.workload.graph.edges[detail.channel.edge].target
-            )  # fmt: skip
+            )
             self._waiting.discard(place)
             self.count += any(isinstance(m, UrgentBarrier) and m.channel == detail.channel for m in mailbox._mail)
 

@@ -173,9 +173,13 @@ class CancelledAndResumed(Scenario):
     and again: what was committed before and what comes after are the output of one run."""
 
     section = 3
-    options = FULL | OFTEN | {
-        "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
-    }  # fmt: skip
+    options = (
+        FULL
+        | OFTEN
+        | {
+            "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
+        }
+    )
 
     def declare(self, job: WorkloadBuilder) -> None:
         source = job.source(kind="ranges", rows=120, parallelism=2, cost_ms=0.05, keys=8, timed="patient")

@@ -109,8 +109,15 @@ class SlotIndex:
         first = np.flatnonzero(is_first)
         return first, (np.cumsum(is_first) - 1)[key_of]
 
-    def insert(self, hashes: Hashes, slots: Slots, live: int, slots_end: int, hashes_of: HashesOf,
-               is_live: Callable[[Slots], npt.NDArray[np.bool_]]) -> None:  # fmt: skip
+    def insert(
+        self,
+        hashes: Hashes,
+        slots: Slots,
+        live: int,
+        slots_end: int,
+        hashes_of: HashesOf,
+        is_live: Callable[[Slots], npt.NDArray[np.bool_]],
+    ) -> None:
         """Adds keys that are not there, each once. `live`: how many there were; slots below `slots_end` were in use.
         The new ones become live afterwards."""
         count = len(slots)

@@ -40,9 +40,14 @@ class TableView:
     """`before_write` belongs to the stream's thread, `blocks` to the writer's; `release` to any."""
 
     def __init__(
-        self, columns: list[Array], slots_end: int, group_array: int, keys: list[tuple[KeyColumn, slice]],
-        first_value: int, live: int,
-    ) -> None:  # fmt: skip
+        self,
+        columns: list[Array],
+        slots_end: int,
+        group_array: int,
+        keys: list[tuple[KeyColumn, slice]],
+        first_value: int,
+        live: int,
+    ) -> None:
         self._columns = columns
         self._slots_end = slots_end
         self._group_array = group_array

@@ -131,9 +131,7 @@ class ColumnTable:
             same = equal(slots[rows], rows)
         if np.count_nonzero(same) == len(same):
             return slots, missing
-        return self._index.find(
-            hashes, lambda slots, rows: _where(equally_hashed(slots, rows), slots, rows, equal)
-        )
+        return self._index.find(hashes, lambda slots, rows: _where(equally_hashed(slots, rows), slots, rows, equal))
 
     def _allocate(self, count: int) -> Slots:
         """Slots that were removed are used again."""
@@ -257,9 +255,13 @@ class ColumnTable:
     def view(self) -> TableView:
         """The table as it is now; costs nothing but what `touch` copies until it has been read."""
         view = TableView(
-            list(self._arrays.columns), self._slots_end, self._group_array,
-            [(key.frozen(), own) for key, own in zip(self._keys, self._key_arrays)], self._first_value, self.live,
-        )  # fmt: skip
+            list(self._arrays.columns),
+            self._slots_end,
+            self._group_array,
+            [(key.frozen(), own) for key, own in zip(self._keys, self._key_arrays)],
+            self._first_value,
+            self.live,
+        )
         if self._slots_end:
             self._views.append(view)
         return view

@@ -38,8 +38,10 @@ class CurrentKey:
 
 class _Revoked(list[Any]):
     def __getitem__(self, _: Any) -> Any:
-        raise StateRevoked("a state handle was used after its job attempt had ended: functions get new handles in "
-                           "open(); do not keep them in global variables or use them in other threads")
+        raise StateRevoked(
+            "a state handle was used after its job attempt had ended: functions get new handles in "
+            "open(); do not keep them in global variables or use them in other threads"
+        )
 
 
 class Handle:

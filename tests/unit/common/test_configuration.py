@@ -226,7 +226,10 @@ def write(tmp_path, name, text):
 
 
 def test_a_nested_file_and_a_flat_one_say_the_same(tmp_path):
-    nested = write(tmp_path, "a.yaml", """
+    nested = write(
+        tmp_path,
+        "a.yaml",
+        """
 execution:
   checkpointing:
     interval: 500 ms      # a comment
@@ -237,14 +240,19 @@ parallelism.default: 2
 pipeline:
   global-job-parameters: {a: 1, b: x}
   name:
-""")
-    flat = write(tmp_path, "b.yaml", """
+""",
+    )
+    flat = write(
+        tmp_path,
+        "b.yaml",
+        """
 execution.checkpointing.interval: 500 ms
 execution.checkpointing.unaligned.enabled: true
 execution.checkpointing.num-retained: 3
 parallelism.default: 2
 pipeline.global-job-parameters: 'a:1,b:x'
-""")
+""",
+    )
     read = read_configuration_file(nested)
     assert read == read_configuration_file(flat)
     assert read.get(CheckpointingOptions.ENABLE_UNALIGNED) is True
@@ -270,8 +278,9 @@ def test_errors_in_a_file_name_it_and_the_line(tmp_path, text, line, says):
 
 
 def test_in_one_file_the_present_key_counts_before_its_old_form(tmp_path):
-    file = write(tmp_path, "flink-conf.yaml",
-                 "execution.checkpointing.num-retained: 5\nstate.checkpoints.num-retained: 2\n")
+    file = write(
+        tmp_path, "flink-conf.yaml", "execution.checkpointing.num-retained: 5\nstate.checkpoints.num-retained: 2\n"
+    )
     assert read_configuration_file(file).get(CheckpointingOptions.MAX_RETAINED_CHECKPOINTS) == 5
 
 

@@ -31,6 +31,9 @@ def test_plain_equivalents():
     assert Duration.of_millis(0.5).nanoseconds == 500_000
     assert Duration.of_seconds(1) > Duration.of_millis(999)
     assert (Duration.of_minutes(1).ms, Duration.of_minutes(1).seconds, Duration.of_hours(1).to_millis()) == (
-        60_000.0, 60.0, 3_600_000)  # fmt: skip
+        60_000.0,
+        60.0,
+        3_600_000,
+    )
     with pytest.raises(ValueError, match="not negative"):
         Duration.of(-1)

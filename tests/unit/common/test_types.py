@@ -221,7 +221,15 @@ def test_an_unpicklable_row_is_named():
     assert refused.value.row_index == 1
 
 
-@given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1) | st.none(), st.text(st.characters(codec="utf-8")),
-                          st.lists(st.floats(allow_nan=False), max_size=4) | st.none()), max_size=30))
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(-(2**63), 2**63 - 1) | st.none(),
+            st.text(st.characters(codec="utf-8")),
+            st.lists(st.floats(allow_nan=False), max_size=4) | st.none(),
+        ),
+        max_size=30,
+    )
+)
 def test_tuples_of_anything_come_back(rows):
     assert through(T.TUPLE([T.LONG(), T.STRING(), T.LIST(T.DOUBLE())]), rows) == rows

@@ -237,7 +237,5 @@ class TestBadOutputIsNamed:
     def test_a_name_that_is_too_long(self, tmp_path):
         row_type = Types.ROW_NAMED(["id", "s"], [Types.INT(), Types.STRING()])
         run = SinkRun(sink_of(tmp_path, "s"), [batch([(1, "x" * 300)], row_type)], row_type)
-        with pytest.raises(
-            SinkError, match=r"s=xxx.* is no name of a directory in .*: it has 302 bytes, and 255"
-        ):
+        with pytest.raises(SinkError, match=r"s=xxx.* is no name of a directory in .*: it has 302 bytes, and 255"):
             run.finish()

@@ -109,17 +109,23 @@ STEPS = st.lists(st.sampled_from([None, "given up", *Kill]), max_size=10)
 
 
 @settings(max_examples=60, deadline=None)
-@given(steps=STEPS, rows=st.lists(st.integers(0, 5), max_size=8), parallelism=st.integers(1, 3),
-       kind=st.sampled_from(["hour", "at once", "text", "parquet"]))  # fmt: skip
+@given(
+    steps=STEPS,
+    rows=st.lists(st.integers(0, 5), max_size=8),
+    parallelism=st.integers(1, 3),
+    kind=st.sampled_from(["hour", "at once", "text", "parquet"]),
+)
 def test_whatever_happens_rows_are_visible_once_and_nothing_is_left(
     steps: list[Any], rows: list[int], parallelism: int, kind: str
 ) -> None:
     batches = [batch(*range(100 * n, 100 * n + count)) for n, count in enumerate(rows)]
     with tempfile.TemporaryDirectory() as directory:
         sink = {
-            "hour": lambda: text_sink(directory), "at once": lambda: text_sink(directory, 1),
-            "text": lambda: compacted(directory, "text", 2), "parquet": lambda: compacted(directory, "parquet", 2),
-        }[kind]()  # fmt: skip
+            "hour": lambda: text_sink(directory),
+            "at once": lambda: text_sink(directory, 1),
+            "text": lambda: compacted(directory, "text", 2),
+            "parquet": lambda: compacted(directory, "parquet", 2),
+        }[kind]()
         run = SinkRun(sink, batches, NUMBER, parallelism)
         run.checkpoint()
         for step in steps:

@@ -100,8 +100,9 @@ def test_parts_of_other_columns_are_not_joined(tmp_path: Path) -> None:
     run = SinkRun(compacted(tmp_path, "parquet", 5), [batch(1), batch(2)], NUMBER)
     run.checkpoint()
     run.checkpoint()
-    again = ResumedRun(run, compacted(tmp_path, "parquet", 5), batches=[pairs(), pairs(), pairs(3), pairs(4)],
-                       input_type=PAIR)  # fmt: skip
+    again = ResumedRun(
+        run, compacted(tmp_path, "parquet", 5), batches=[pairs(), pairs(), pairs(3), pairs(4)], input_type=PAIR
+    )
     again.finish()
     tables = [pq.read_table(tmp_path / name) for name in visible(tmp_path)]
     assert sorted(n for table in tables for n in table.column(0).to_pylist()) == [1, 2, 3, 4]
@@ -159,8 +160,15 @@ def test_an_older_checkpoint_finds_its_rows_beside_those_of_another_sink(tmp_pat
     assert sorted(lines(tmp_path)) == [1, 1, 2, 2, 10], "the output repeats, as for every older checkpoint"
 
 
-CHANGES = st.lists(st.tuples(st.sampled_from([None, "given up", *Kill]), st.booleans(), st.integers(1, 3),
-                             st.sampled_from(["hour", "at once", "joined"])), max_size=6)  # fmt: skip
+CHANGES = st.lists(
+    st.tuples(
+        st.sampled_from([None, "given up", *Kill]),
+        st.booleans(),
+        st.integers(1, 3),
+        st.sampled_from(["hour", "at once", "joined"]),
+    ),
+    max_size=6,
+)
 
 
 @settings(max_examples=40, deadline=None)

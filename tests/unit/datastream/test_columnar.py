@@ -18,9 +18,15 @@ from penstock.graph.logical import OperatorKind
 
 ORDERS = Types.ROW_NAMED(
     ["user", "amount", "rate", "note", "tags", "price"],
-    [Types.STRING(), Types.LONG(), Types.DOUBLE(), Types.PICKLED_BYTE_ARRAY(), Types.LIST(Types.LONG()),
-     Types.BIG_DEC()],
-)  # fmt: skip
+    [
+        Types.STRING(),
+        Types.LONG(),
+        Types.DOUBLE(),
+        Types.PICKLED_BYTE_ARRAY(),
+        Types.LIST(Types.LONG()),
+        Types.BIG_DEC(),
+    ],
+)
 MINUTE = TumblingEventTimeWindows.of(Time.minutes(1))
 
 
@@ -63,8 +69,11 @@ def test_aggregates_have_types_and_names(orders):
     assert node.kind is OperatorKind.AGGREGATE_COLUMNS
     assert node.function == AggregateSpec(("user",), (Aggregate("sum_amount", "sum", "amount"),))
     assert [getattr(keyed, m)("rate").get_type().field_names[1] for m in ("min", "max", "mean", "count")] == [
-        "min_rate", "max_rate", "mean_rate", "count_rate",
-    ]  # fmt: skip
+        "min_rate",
+        "max_rate",
+        "mean_rate",
+        "count_rate",
+    ]
     window = orders.key_by("user").window(MINUTE).allowed_lateness(5).side_output_late_data(OutputTag("late"))
     made = window.aggregate(most=max_("amount"))
     assert str(made.get_type()) == "ROW(user STRING, window_start LONG, window_end LONG, most LONG)"

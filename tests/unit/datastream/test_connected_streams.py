@@ -95,9 +95,13 @@ USER = Types.ROW_NAMED(["shop", "id", "name"], [Types.LONG(), Types.LONG(), Type
 ORDER = Types.ROW_NAMED(["number", "user", "shop"], [Types.INT(), Types.LONG(), Types.LONG()])
 
 
-@pytest.mark.parametrize("first, second, columns", [
-    ("id", "user", [("id",), ("user",)]), (["shop", "id"], ["shop", "user"], [("shop", "id"), ("shop", "user")]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "first, second, columns",
+    [
+        ("id", "user", [("id",), ("user",)]),
+        (["shop", "id"], ["shop", "user"], [("shop", "id"), ("shop", "user")]),
+    ],
+)
 def test_keys_that_are_columns(env, first, second, columns):
     users, orders = env.from_collection([], USER), env.from_collection([], ORDER)
     vertex, edges = built(env, users.connect(orders).key_by(first, second).process(KeyedProcess()))

@@ -158,7 +158,7 @@ def test_python_files(env, tmp_path):
 def test_execute_hands_the_graph_to_the_executor_of_the_target(env, executor):
     env.from_collection([1], Types.LONG()).map(lambda v: v + 1).sink_to(DiscardingSink())
     result = env.execute("increment")
-    (graph, configuration), = executor.submitted
+    ((graph, configuration),) = executor.submitted
     assert graph.name == "increment" and result.get_net_runtime() == 1
     env.set_parallelism(9)
     assert configuration.get_integer("parallelism.default", 0) == 2, "a running job keeps its own options"

@@ -143,8 +143,10 @@ def union_of(env, **other):
 ])  # fmt: skip
 def test_an_endless_part_without_watermarks_is_warned_of_once_at_the_users_line(env, build):
     build(env).name("waits").sink_to(DiscardingSink())
-    with pytest.warns(EventTimeWarning, match="still for 'waits': .* none ever come from 'Source: new', .* Call "
-                                              "assign_timestamps_and_watermarks") as warned:  # fmt: skip
+    with pytest.warns(
+        EventTimeWarning,
+        match="still for 'waits': .* none ever come from 'Source: new', .* Call assign_timestamps_and_watermarks",
+    ) as warned:
         env.execute()
     assert len(warned) == 1 and warned[0].filename == __file__
 

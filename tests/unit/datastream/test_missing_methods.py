@@ -40,8 +40,13 @@ def says(kind, *parts):
 
 @pytest.mark.parametrize("method", ["window", "reduce", "sum", "min", "max", "min_by", "max_by"])
 def test_what_keyed_streams_have(orders, untyped, method):
-    with says(AttributeError, rf"^{method}\(\) belongs to keyed streams", "operator 'Orders' is not keyed",
-              r"key_by\(\) before it", r"stream\.key_by\('user'\)\." + method):  # fmt: skip
+    with says(
+        AttributeError,
+        rf"^{method}\(\) belongs to keyed streams",
+        "operator 'Orders' is not keyed",
+        r"key_by\(\) before it",
+        r"stream\.key_by\('user'\)\." + method,
+    ):
         getattr(orders, method)
     with says(AttributeError, "operator 'Guess' is not keyed", r"stream\.key_by\(lambda row: \.\.\.\)\." + method):
         getattr(untyped, method)

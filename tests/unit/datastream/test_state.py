@@ -25,9 +25,16 @@ class Average(AggregateFunction):
 
 
 def test_descriptors_carry_name_kind_and_type():
-    assert [d.kind for d in (ValueStateDescriptor("v"), ListStateDescriptor("l"), MapStateDescriptor("m"),
-                             ReducingStateDescriptor("r", max), AggregatingStateDescriptor("a", Average()))] == [
-        "value", "list", "map", "reducing", "aggregating"]  # fmt: skip
+    assert [
+        d.kind
+        for d in (
+            ValueStateDescriptor("v"),
+            ListStateDescriptor("l"),
+            MapStateDescriptor("m"),
+            ReducingStateDescriptor("r", max),
+            AggregatingStateDescriptor("a", Average()),
+        )
+    ] == ["value", "list", "map", "reducing", "aggregating"]
     value = ValueStateDescriptor("v", Types.LONG())
     assert (value.get_name(), value.type_info) == ("v", Types.LONG())
     entries = MapStateDescriptor("m", Types.STRING(), Types.LONG())

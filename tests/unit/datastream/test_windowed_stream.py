@@ -60,8 +60,11 @@ def keyed(env, type_info=EVENT):
 
 def spec_of(stream) -> WindowSpec:
     stream.sink_to(DiscardingSink())
-    vertex = next(v for v in stream.get_execution_environment().get_job_graph().vertices
-                  if v.operators[0].kind is OperatorKind.WINDOW)  # fmt: skip
+    vertex = next(
+        v
+        for v in stream.get_execution_environment().get_job_graph().vertices
+        if v.operators[0].kind is OperatorKind.WINDOW
+    )
     assert vertex.keyed and pickle.loads(cloudpickle.dumps(vertex.operators[0])).kind is OperatorKind.WINDOW
     return vertex.operators[0].function
 
@@ -106,7 +109,11 @@ def test_offset_and_lateness_and_the_tag_of_late_rows(env):
     assert stream.get_side_output(late).get_type() == EVENT
     spec = spec_of(stream)
     assert (spec.size_ms, spec.offset_ms, spec.allowed_lateness_ms, spec.late_tag) == (
-        86_400_000, -28_800_000, 1500, "late")  # fmt: skip
+        86_400_000,
+        -28_800_000,
+        1500,
+        "late",
+    )
 
 
 def test_late_rows_have_the_streams_type_where_the_tag_says_none(env):
@@ -138,8 +145,11 @@ def test_what_a_window_cannot_be(env, call, error, says):
 def test_a_window_over_rows_without_event_time_is_refused(env):
     stream = env.from_collection([("a", 1)], EVENT).key_by(lambda row: row[0])
     stream.window(TEN_SECONDS).reduce(Sum()).name("hourly").sink_to(DiscardingSink())
-    with pytest.raises(GraphError, match="operator 'hourly': .* rows from 'Source: Collection Source' have no event "
-                       r"time; call assign_timestamps_and_watermarks\(strategy\)"):
+    with pytest.raises(
+        GraphError,
+        match="operator 'hourly': .* rows from 'Source: Collection Source' have no event "
+        r"time; call assign_timestamps_and_watermarks\(strategy\)",
+    ):
         env.get_job_graph()
 
 

@@ -52,9 +52,7 @@ def rows_of(streams: Callable[[StreamExecutionEnvironment], Any], parallelism: i
         done = checkpointed(job, attempt, random.choice([None, 0, 1]))
         rows += done.committed
         job.close()
-        job = SmallJob(
-            graph, configuration, store=job.store, restored=done.metadata, generation=Generation(1, attempt)
-        )  # fmt: skip
+        job = SmallJob(graph, configuration, store=job.store, restored=done.metadata, generation=Generation(1, attempt))
     while not job.all_at_end:
         turn(job, 1)
     job.rest()

@@ -160,7 +160,10 @@ def test_operators_know_their_types():
     graph = p.build()
     operators = [o for v in graph.vertices for o in v.operators]
     assert [(o.input_type, o.output_type) for o in operators] == [
-        (None, Types.LONG()), (Types.LONG(), Types.STRING()), (Types.STRING(), None)]  # fmt: skip
+        (None, Types.LONG()),
+        (Types.LONG(), Types.STRING()),
+        (Types.STRING(), None),
+    ]
     assert graph.edges[0].type == Types.STRING()
 
 
@@ -292,12 +295,14 @@ def test_a_graph_prints_itself():
     source = p.source(parallelism=1, type_=Types.LONG())
     mapped = p.add("map", inputs=[source], uid="my-map")
     p.add("sum", OperatorKind.REDUCE, [Input(mapped, HASH)])
-    assert describe(p.build()) == f"""\
+    assert (
+        describe(p.build())
+        == f"""\
 Job 'test': 3 vertices, 2 edges, 2 slots
 
 [0] source
     parallelism 1 (max 128)
-    source (id {GOLDEN['source']})
+    source (id {GOLDEN["source"]})
 
 [1] map
     parallelism 2 (max 128)
@@ -307,7 +312,8 @@ Job 'test': 3 vertices, 2 edges, 2 slots
 [2] sum
     parallelism 2 (max 128, keyed)
     <- hash from [1] map: untyped, 4 channels
-    sum (id {ids(p)['sum']})"""
+    sum (id {ids(p)["sum"]})"""
+    )
     plan = json.loads(execution_plan(p.build()))
     assert [n["contents"] for n in plan["nodes"]] == ["source", "map", "sum"]
     assert plan["nodes"][2]["predecessors"][0]["ship_strategy"] == "HASH"

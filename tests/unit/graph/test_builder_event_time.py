@@ -135,7 +135,10 @@ def test_event_time_of_one_input_is_event_time_of_the_stream():
     p.add("next", inputs=[Input(union, HASH)])
     graph = p.build()
     assert {graph.vertices[e.source].name: e.timestamped for e in graph.edges} == {
-        "timed": True, "plain": False, "union": True}  # fmt: skip
+        "timed": True,
+        "plain": False,
+        "union": True,
+    }
 
 
 def keyed(*nodes):
@@ -145,8 +148,10 @@ def keyed(*nodes):
 @pytest.mark.parametrize("kind", [K.WINDOW, K.WINDOW_COLUMNS])
 @pytest.mark.parametrize("bounded", [True, False])
 def test_every_part_of_a_union_in_front_of_a_window_needs_event_time(kind, bounded):
-    says = (r"operator 'counts': .* only a part has event time: 'old' has, 'new' has not; call "
-            r"assign_timestamps_and_watermarks\(strategy\) on 'new' before union\(\)")
+    says = (
+        r"operator 'counts': .* only a part has event time: 'old' has, 'new' has not; call "
+        r"assign_timestamps_and_watermarks\(strategy\) on 'new' before union\(\)"
+    )
     old, new = (lambda p: p.source("old", TIME)), (lambda p: p.source("new", function=Ends(bounded)))
     p = Program()
     p.add("counts", kind, keyed(old(p), new(p)))
@@ -195,8 +200,11 @@ def test_what_two_inputs_make_is_the_functions_affair():
 def test_windows_need_event_time(kind):
     p = Program()
     p.add("counts", kind, [Input(p.add("parse", inputs=[p.source()]), HASH)])
-    with pytest.raises(GraphError, match="operator 'counts': a window in event time, but the rows from 'parse' have no "
-                       r"event time; call assign_timestamps_and_watermarks\(strategy\) before key_by"):
+    with pytest.raises(
+        GraphError,
+        match="operator 'counts': a window in event time, but the rows from 'parse' have no "
+        r"event time; call assign_timestamps_and_watermarks\(strategy\) before key_by",
+    ):
         p.build()
     q = Program()
     q.add("counts", kind, [Input(q.clock("clock", q.source()), HASH)])
@@ -263,7 +271,11 @@ def test_the_input_stands_in_the_edges_name(kind):
     assert graph.vertices[-1].name == "both -> sink"
     assert [e.name.split("-")[2:] for e in graph.edges] == [["0", "0"], ["0", "1"], ["1", "0"], ["1", "0"]]
     assert [(e.input_index, e.type) for e in graph.edges] == [
-        (0, Types.LONG()), (0, Types.LONG()), (1, Types.STRING()), (1, Types.LONG())]  # fmt: skip
+        (0, Types.LONG()),
+        (0, Types.LONG()),
+        (1, Types.STRING()),
+        (1, Types.LONG()),
+    ]
     assert len({e.name for e in graph.edges}) == 4
 
 
@@ -332,7 +344,9 @@ def test_a_graph_prints_inputs_side_outputs_and_clocks():
     shown = describe(graph)
     for operator in (o for v in graph.vertices for o in v.operators):
         shown = shown.replace(f" (id {operator.uid})", "")
-    assert shown == """\
+    assert (
+        shown
+        == """\
 Job 'test': 5 vertices, 4 edges, 2 slots
 
 [0] orders -> clock -> check
@@ -364,6 +378,7 @@ Job 'test': 5 vertices, 4 edges, 2 slots
     <- forward from [2] join: untyped, 2 channels
     event time: that of its inputs
     out"""
+    )
     nodes = json.loads(execution_plan(graph))["nodes"]
     assert nodes[0]["event_time"].startswith("for_bounded") and nodes[1]["event_time"] is None
     assert nodes[0]["operators"][2]["side_outputs"] == ["bad"]

@@ -69,10 +69,13 @@ def test_more_subtasks_than_key_groups_are_refused():
     assert "vertex 'sum -> out' has parallelism 200 now" in text and "run it with at most 128" in text
 
 
-@pytest.mark.parametrize("spec", [
-    WindowSpec(100, 0, 0, None, None, None, None, None),
-    WindowAggregateSpec(("user",), (), 100, 0, 0, None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "spec",
+    [
+        WindowSpec(100, 0, 0, None, None, None, None, None),
+        WindowAggregateSpec(("user",), (), 100, 0, 0, None),
+    ],
+)
 def test_windows_of_another_size_or_offset_are_refused_before_they_would_lose_what_is_kept(spec):
     """[Kept is where a window starts: its timer finds no window of the new size, and its rows are never put out.]"""
     old = program(windows=spec)

@@ -196,8 +196,10 @@ class DrivenSubtask:
             for at, elements in parts:
                 captured.setdefault(ends[at].id, []).extend(rows_of(elements))
         self.acknowledged[cut.checkpoint_id] = Part(
-            cut.barrier, cut.unaligned,
+            cut.barrier,
+            cut.unaligned,
             {c.id: number for c, number in zip(self.inputs, cut.applied, strict=True)},
             {c.id: number for c, number in zip(self.outputs, cut.emitted, strict=True)},
-            captured, cut.alignment_ms,
-        )  # fmt: skip
+            captured,
+            cut.alignment_ms,
+        )

@@ -32,9 +32,23 @@ def metadata(
     checkpoint_id: int, incarnation: str = "a", segments: tuple[str, ...] = (), *, is_final: bool = False
 ) -> Metadata:
     return Metadata(
-        FORMAT_VERSION, "job", "name", checkpoint_id, 0, 1, incarnation, 0, False, [], [],
-        [Segment(path, 1) for path in segments], [], [], [], is_final,
-    )  # fmt: skip
+        FORMAT_VERSION,
+        "job",
+        "name",
+        checkpoint_id,
+        0,
+        1,
+        incarnation,
+        0,
+        False,
+        [],
+        [],
+        [Segment(path, 1) for path in segments],
+        [],
+        [],
+        [],
+        is_final,
+    )
 
 
 def path_of(checkpoint_id: int) -> str:

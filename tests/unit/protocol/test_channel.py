@@ -119,8 +119,9 @@ def test_turning_one_turns_older_ones_first_and_leaves_newer_ones() -> None:
         out.enqueue_barrier(Barrier(checkpoint_id, 100), 0.0)
     turned = out.turn(2)
     assert [(t.barrier.checkpoint_id, t.frame.emitted, summary(t.captured)) for t in turned] == [
-        (1, 1, [(0, 1)]), (2, 2, [(0, 1), (1, 1)]),
-    ]  # fmt: skip
+        (1, 1, [(0, 1)]),
+        (2, 2, [(0, 1), (1, 1)]),
+    ]
     assert out.holds_barrier(3)
     later = out.overtake(Barrier(4, 0))
     assert [t.barrier.checkpoint_id for t in later] == [3, 4]

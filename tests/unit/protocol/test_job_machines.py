@@ -47,8 +47,10 @@ def test_commits_go_one_after_the_other_in_the_order_of_the_log() -> None:
     assert order.handle(commit_order.Added(3, (B,)), 0.0) == []
     assert order.unconfirmed == [A, B]
     assert order.handle(commit_order.Committed(), 0.0) == [
-        commit_order.Confirm(1), commit_order.Confirm(2), commit_order.Commit((B,)),
-    ]  # fmt: skip
+        commit_order.Confirm(1),
+        commit_order.Confirm(2),
+        commit_order.Commit((B,)),
+    ]
     assert order.handle(commit_order.Committed(), 0.0) == [commit_order.Confirm(3), commit_order.Settle()]
     assert order.unconfirmed == [] and order.next_deadline_ms() is None
 
@@ -165,8 +167,9 @@ def test_the_first_time_the_jobs_own_checkpoint_goes_before_the_start() -> None:
     assert machine.handle(recovery.StoreOpened(), 0.0) == [recovery.TakeOverLog()]
     assert machine.handle(recovery.LogTaken(True, restored_from="/other/chk-3"), 0.0) == [recovery.FitCheckpoint()]
     assert machine.handle(recovery.Fitted(False, True, True), 0.0) == [
-        recovery.QueueCommits(False), recovery.CheckFiles(1),
-    ]  # fmt: skip
+        recovery.QueueCommits(False),
+        recovery.CheckFiles(1),
+    ]
     assert names(machine.handle(recovery.FilesChecked(1, Files.COMPLETE), 0.0)) == ["KeepEverything", "Prepared"]
 
 

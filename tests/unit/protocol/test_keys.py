@@ -48,7 +48,8 @@ scalars = st.one_of(
     st.uuids(),
 )
 composites = st.recursive(
-    st.none() | scalars, lambda inner: st.lists(inner, max_size=4).map(tuple) | st.frozensets(inner, max_size=3),
+    st.none() | scalars,
+    lambda inner: st.lists(inner, max_size=4).map(tuple) | st.frozensets(inner, max_size=3),
     max_leaves=8,
 )
 keys = composites.filter(lambda key: key is not None)
@@ -94,9 +95,35 @@ def test_equal_keys_are_equal_bytes_and_hashes(equal: tuple[object, ...]) -> Non
 
 def test_what_is_not_equal_differs() -> None:
     different = [
-        1, 2, "1", b"1", (1,), ((1,),), (), "", b"", 0.1, Decimal("0.1"), date(1970, 1, 1), datetime(1970, 1, 1),
-        datetime(1970, 1, 1, tzinfo=UTC), time(0), timedelta(0), UUID(int=0), frozenset(), (None,),
-        ("a", "b"), ("ab", ""), (("a",), "b"), (1, None), (None, 1), 2**63, -(2**63) - 1, math.nan, math.inf, -math.inf,
+        1,
+        2,
+        "1",
+        b"1",
+        (1,),
+        ((1,),),
+        (),
+        "",
+        b"",
+        0.1,
+        Decimal("0.1"),
+        date(1970, 1, 1),
+        datetime(1970, 1, 1),
+        datetime(1970, 1, 1, tzinfo=UTC),
+        time(0),
+        timedelta(0),
+        UUID(int=0),
+        frozenset(),
+        (None,),
+        ("a", "b"),
+        ("ab", ""),
+        (("a",), "b"),
+        (1, None),
+        (None, 1),
+        2**63,
+        -(2**63) - 1,
+        math.nan,
+        math.inf,
+        -math.inf,
     ]
     assert len({encode(key) for key in different}) == len(different)
 
@@ -139,8 +166,11 @@ def test_splitmix64_is_the_published_one() -> None:
         (b"a", "620100000061", 0xE6C632B61E964E1F),
         ((None,), "74010000004e", splitmix64(0x9E3779B97F4A7C15)),
         ((1,), "7401000000690100000000000000", splitmix64(0x910A2DEC89025CC1)),
-        (("a", 1), "7402000000730100000061690100000000000000",
-         splitmix64(splitmix64(0xE6C632B61E964E1F) ^ 0x910A2DEC89025CC1)),
+        (
+            ("a", 1),
+            "7402000000730100000061690100000000000000",
+            splitmix64(splitmix64(0xE6C632B61E964E1F) ^ 0x910A2DEC89025CC1),
+        ),
         (0.5, "66000000000000e03f", xxh3_64_intdigest(bytes.fromhex("66000000000000e03f"))),
         (2**63, "4909000000000000000000008000", xxh3_64_intdigest(bytes.fromhex("4909000000000000000000008000"))),
     ],

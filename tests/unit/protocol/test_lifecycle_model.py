@@ -163,10 +163,16 @@ ACTIONS = ["register", "connected", "restored", "left", "prepare"] * 5 + ["time"
 def test_generations_grow_over_free_and_living_slots(seed: int) -> None:
     random = Random(seed)
     life = Lifecycle(
-        LifecycleSettings(SLOTS, slot_request_timeout_ms=5_000.0, heartbeat_timeout_ms=500.0,
-                          cancellation_timeout_ms=300.0, leave_timeout_ms=100.0),
-        ExponentialDelay(initial_backoff_ms=20.0), lambda: 0.5,
-    )  # fmt: skip
+        LifecycleSettings(
+            SLOTS,
+            slot_request_timeout_ms=5_000.0,
+            heartbeat_timeout_ms=500.0,
+            cancellation_timeout_ms=300.0,
+            leave_timeout_ms=100.0,
+        ),
+        ExponentialDelay(initial_backoff_ms=20.0),
+        lambda: 0.5,
+    )
     world = World(life)
     world.follow(life.start(0.0))
     for _ in range(random.randrange(250)):

@@ -137,8 +137,12 @@ def test_the_property_finds_a_broken_closing_rule(
 ) -> None:
     mutant(monkeypatch.setattr)
     quickly = settings(
-        max_examples=400, stateful_step_count=60, deadline=None, database=None, derandomize=True,
+        max_examples=400,
+        stateful_step_count=60,
+        deadline=None,
+        database=None,
+        derandomize=True,
         phases=[Phase.generate],
-    )  # fmt: skip
+    )
     with pytest.raises((AssertionError, ExceptionGroup)):
         run_state_machine_as_test(GraphMachine, settings=quickly)

@@ -14,9 +14,10 @@ class Wire:
         place = len(self._frames)
         if frame.urgent:
             ahead = [
-                i for i, f in enumerate(self._frames)
+                i
+                for i, f in enumerate(self._frames)
                 if f.channel == frame.channel and (f.urgent or isinstance(f, AlignedBarrier))
-            ]  # fmt: skip
+            ]
             place = ahead[-1] + 1 if ahead else 0
         self._frames.insert(place, frame)
 

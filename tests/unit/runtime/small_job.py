@@ -132,18 +132,28 @@ class SmallJob:
         vertices = [v for v in plan.graph.vertices if slot < v.parallelism]
         count = iter(range(1_000_000))
         writer = SnapshotWriter(
-            self.generation, slot, len(vertices), self.store,
+            self.generation,
+            slot,
+            len(vertices),
+            self.store,
             lambda checkpoint_id: f"shared/{self.generation.counter}-{slot}-{checkpoint_id}-{next(count)}",
-            self._on_message, lambda checkpoint_id: None, self.clock,
-        )  # fmt: skip
+            self._on_message,
+            lambda checkpoint_id: None,
+            self.clock,
+        )
         self.writers.append(writer)
         factory = SubtaskFactory(
-            plan, self.generation, slot, self.clock, writer, lambda to, frame: self._send(slot, to, frame),
+            plan,
+            self.generation,
+            slot,
+            self.clock,
+            writer,
+            lambda to, frame: self._send(slot, to, frame),
             self._on_message,
             lambda subtask, checkpoint_id, reason: self._on_message(
                 Decline(self.generation, slot, checkpoint_id, subtask, reason)
             ),
-        )  # fmt: skip
+        )
         for vertex in vertices:
             self.subtasks[SubtaskId(vertex.index, slot)] = factory.build(vertex)
         return factory
@@ -237,9 +247,16 @@ class SmallJob:
         acks = tuple(ack for _, ack in sorted(self.acks[checkpoint_id].items()))
         publish = PublishCheckpoint(self.barriers[checkpoint_id], self.generation, acks, 0.0, False)
         made = assemble(
-            self.graph, "job", "job", "inc", publish, 0, self._snapshots[checkpoint_id], [],
+            self.graph,
+            "job",
+            "job",
+            "inc",
+            publish,
+            0,
+            self._snapshots[checkpoint_id],
+            [],
             self._draining_at[checkpoint_id],
-        )  # fmt: skip
+        )
         rows = [r for s in made.metadata.subtasks for c in s.committables for r in pickle.loads(c.data)]
         self.end(checkpoint_id, aborted=False)
         return Completed(made.metadata, rows)

@@ -179,9 +179,13 @@ def test_it_comes_back_from_any_checkpoint(build: Build, mode: str, seed: int) -
         rows += done.committed
         job.close()
         job = SmallJob(
-            graph, Configuration(FREQUENT), job.store, restored=done.metadata, generation=Generation(1, generation),
+            graph,
+            Configuration(FREQUENT),
+            job.store,
+            restored=done.metadata,
+            generation=Generation(1, generation),
             order=random,
-        )  # fmt: skip
+        )
     check(build, rows + finish(job, 9))
     job.close()
 
@@ -214,9 +218,13 @@ def test_windows_go_on_in_two_phases_and_in_one(seed: int) -> None:
         rows += done.committed
         job.close()
         job = SmallJob(
-            graphs[generation % 2], Configuration(FREQUENT), job.store, restored=done.metadata,
-            generation=Generation(1, generation), order=random,
-        )  # fmt: skip
+            graphs[generation % 2],
+            Configuration(FREQUENT),
+            job.store,
+            restored=done.metadata,
+            generation=Generation(1, generation),
+            order=random,
+        )
     check(two_phases, rows + finish(job, 9))
     job.close()
 
@@ -351,8 +359,13 @@ def run_failing(build: Build) -> OperatorFailure:
 )
 def test_a_function_that_returns_something_else_than_declared_is_named(returned: Any, told: str) -> None:
     def build(env: StreamExecutionEnvironment) -> None:
-        made = source(env, False).select("user", "value").map_batches(
-            lambda b: returned(b) if b.num_rows else b, schema=pa.schema([("user", pa.string()), ("value", pa.int64())])
+        made = (
+            source(env, False)
+            .select("user", "value")
+            .map_batches(
+                lambda b: returned(b) if b.num_rows else b,
+                schema=pa.schema([("user", pa.string()), ("value", pa.int64())]),
+            )
         )
         made.name("my batches").sink_to(CommittedRows())
 
@@ -422,6 +435,9 @@ def test_a_state_that_was_declared_otherwise_is_refused_by_name() -> None:
     done = run_with_checkpoint(job, 30, None)
     with pytest.raises(Exception, match="state .* of operator 'totals' is columns state of .*another uid"):
         SmallJob(
-            graph_of(build({"a": min_("value")}), 1), Configuration(SMALL), job.store, restored=done.metadata,
+            graph_of(build({"a": min_("value")}), 1),
+            Configuration(SMALL),
+            job.store,
+            restored=done.metadata,
             generation=Generation(1, 1),
-        )  # fmt: skip
+        )

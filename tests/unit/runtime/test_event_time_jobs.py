@@ -326,9 +326,13 @@ def test_no_row_is_late_after_a_change_of_parallelism(build: Build, to: int, see
     done = run_with_checkpoint(first, random.randrange(5, 120), 0)
     first.close()
     after = SmallJob(
-        graph_of(build, to), Configuration(FREQUENT), first.store, restored=done.metadata, generation=Generation(1, 1),
+        graph_of(build, to),
+        Configuration(FREQUENT),
+        first.store,
+        restored=done.metadata,
+        generation=Generation(1, 1),
         order=random,
-    )  # fmt: skip
+    )
     rows = sorted(done.committed + finish(after, 2))
     after.close()
     if build is two_inputs:

@@ -136,8 +136,9 @@ def test_a_split_that_comes_back_is_waited_for_again() -> None:
 
 def test_without_a_timeout_and_while_it_waits_its_turn_a_split_holds_time_back() -> None:
     for source, strategy in (
-        (TwoSplits(1_000_000, 900_000), bounded(None)), (TwoSplits(1_000_000, 900_000, queued=True), bounded()),
-    ):  # fmt: skip
+        (TwoSplits(1_000_000, 900_000), bounded(None)),
+        (TwoSplits(1_000_000, 900_000, queued=True), bounded()),
+    ):
         job = two_splits(source, strategy)
         run_for(job, 10 * TIMEOUT_MS)
         assert time_of(job) == WATERMARK_MIN_MS

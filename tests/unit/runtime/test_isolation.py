@@ -93,9 +93,15 @@ def outputs(functions: list[tuple[OperatorKind, Any, TypeInformation | None]], o
     context = bare_context(*operators)
     functions = [create_row_operator(o, context.for_operator(o)) for o in operators]
     chain = Chain(
-        Vertex(0, "chain", 1, 128, tuple(operators)), functions, emit,
-        lambda: True, lambda: True, None, object_reuse, lambda: 0.0,
-    )  # fmt: skip
+        Vertex(0, "chain", 1, 128, tuple(operators)),
+        functions,
+        emit,
+        lambda: True,
+        lambda: True,
+        None,
+        object_reuse,
+        lambda: 0.0,
+    )
     assert chain.run(Slice([1, 2, 3], None, None, 0, 3, 1e9))
     return made
 

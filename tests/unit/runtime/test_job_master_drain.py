@@ -31,18 +31,20 @@ def resumed(parallelism: int, first: type[World] = WorldInFlight, autostart: boo
     world = first()
     world.at(60.0)
     return World(
-        dict(options), directories=world.directories, resume=True, incarnation="two", graph=two_vertices(parallelism),
+        dict(options),
+        directories=world.directories,
+        resume=True,
+        incarnation="two",
+        graph=two_vertices(parallelism),
         autostart=autostart,
-    )  # fmt: skip
+    )
 
 
 def report(world: World, subtask: SubtaskId, sequence: int, applied: int, layers_read: bool = True) -> None:
     generation = world.slots[subtask.subtask].generation
     assert generation is not None
     counts = ({0: applied}, {}) if subtask.vertex else ({}, {0: applied})
-    world.say(
-        subtask.subtask, DrainReport(generation, subtask.subtask, subtask, sequence, layers_read, True, *counts)
-    )
+    world.say(subtask.subtask, DrainReport(generation, subtask.subtask, subtask, sequence, layers_read, True, *counts))
     world.settle()
 
 

@@ -75,10 +75,13 @@ def test_it_is_refused_in_the_words_that_the_job_master_has(ran):
     assert world.master.outcome is not None and str(said.value) in world.master.outcome.error
 
 
-@pytest.mark.parametrize("data, says", [
-    (seal("checkpoint", FORMAT_VERSION + 1, b'{"of": "the future"}'), rf"version {FORMAT_VERSION + 1}"),
-    (b"rubbish", "is damaged"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "data, says",
+    [
+        (seal("checkpoint", FORMAT_VERSION + 1, b'{"of": "the future"}'), rf"version {FORMAT_VERSION + 1}"),
+        (b"rubbish", "is damaged"),
+    ],
+)
 @pytest.mark.parametrize("identify", [lambda _: RESUMED, from_newest])
 def test_a_checkpoint_that_cannot_be_read(ran, data, says, identify):
     identity, path = identify(ran), newest(ran).path
@@ -132,10 +135,14 @@ def test_spark_is_not_started_for_a_program_that_is_refused(tmp_path):
     ours = tmp_path / "ours"
     was_running = is_running()  # by other tests, where all are run in one process
     for path, more in ((directory, {}), (directory / f"chk-{entry.checkpoint_id}", {"pipeline.job-id": OTHER})):
-        configuration = Configuration({
-            "execution.checkpointing.interval": "1 s", "execution.checkpointing.dir": str(ours),
-            "execution.state-recovery.path": str(path), **more,
-        })  # fmt: skip
+        configuration = Configuration(
+            {
+                "execution.checkpointing.interval": "1 s",
+                "execution.checkpointing.dir": str(ours),
+                "execution.state-recovery.path": str(path),
+                **more,
+            }
+        )
         with pytest.raises(RestoreSourceError, match="run it with at most 128"):
             SparkExecutor().submit(wider(200), configuration)
     assert is_running() == was_running and not ours.exists(), "nor is anything left behind"

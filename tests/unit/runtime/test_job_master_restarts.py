@@ -193,9 +193,7 @@ def local_world(root: Path) -> tuple[World, Path]:
 
 
 @pytest.mark.parametrize("checkpoints", [0, 1])
-def test_a_job_whose_directory_was_removed_ends_by_name_and_advises_no_resume(
-    tmp_path: Path, checkpoints: int
-) -> None:
+def test_a_job_whose_directory_was_removed_ends_by_name_and_advises_no_resume(tmp_path: Path, checkpoints: int) -> None:
     world, directory = local_world(tmp_path)
     world.at(60.0 * checkpoints)
     assert len(list(directory.glob("chk-*"))) == checkpoints
@@ -231,5 +229,3 @@ def test_a_file_system_that_is_not_mounted_is_waited_for(tmp_path: Path) -> None
     with pytest.raises(StoreRemoved):
         shutil.rmtree(directory)
         LocalStore.list(world.master.store.store, "log")  # type: ignore[arg-type]
-
-

@@ -21,8 +21,10 @@ def test_restart_strategies_by_option() -> None:
     rate = Configuration({"restart-strategy.type": "failure-rate"})
     assert restart_strategy(rate) == FailureRate(1, 60_000.0, 1000.0)
     assert isinstance(restart_strategy(Configuration({**CHECKPOINTING, "restart-strategy.type": "off"})), NoRestart)
-    limited = {"restart-strategy.type": "exponential-delay",
-               "restart-strategy.exponential-delay.attempts-before-reset-backoff": "2"}  # fmt: skip
+    limited = {
+        "restart-strategy.type": "exponential-delay",
+        "restart-strategy.exponential-delay.attempts-before-reset-backoff": "2",
+    }
     strategy = restart_strategy(Configuration(limited))
     assert isinstance(strategy, ExponentialDelay) and strategy.attempts_max == 2
 

@@ -56,9 +56,23 @@ def checkpoint(store: MemoryStore, incarnation: str, fence: int, checkpoint_id: 
         store.put(path, [b"segment"])
         segments.append(Segment(path, 7))
     metadata = Metadata(
-        FORMAT_VERSION, "0" * 32, "job", checkpoint_id, fence, 1, incarnation, 0, False, [], [], segments, [], [], [],
+        FORMAT_VERSION,
+        "0" * 32,
+        "job",
+        checkpoint_id,
+        fence,
+        1,
+        incarnation,
+        0,
         False,
-    )  # fmt: skip
+        [],
+        [],
+        segments,
+        [],
+        [],
+        [],
+        False,
+    )
     data = encode_metadata(metadata)
     return NewCheckpoint(metadata, metadata_path(checkpoint_id), data, metadata_crc(data))
 

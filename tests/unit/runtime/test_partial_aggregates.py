@@ -97,10 +97,12 @@ def directly(rows: list[tuple[Any, ...]]) -> dict[tuple[str, int], dict[str, Any
 
 longs = st.integers(-(2**40), 2**40) | st.none()
 rows_of = st.lists(
-    st.tuples(st.sampled_from(["ann", "bob", ""]), longs, st.integers(-9, 9) | st.none(), st.none(),
-              st.integers(-250, 250)),
-    min_size=1, max_size=40,
-)  # fmt: skip
+    st.tuples(
+        st.sampled_from(["ann", "bob", ""]), longs, st.integers(-9, 9) | st.none(), st.none(), st.integers(-250, 250)
+    ),
+    min_size=1,
+    max_size=40,
+)
 
 
 @settings(deadline=None, max_examples=100)

@@ -47,9 +47,7 @@ class ThreadedJob(SmallJob):
 
     def __init__(self, restored: Metadata | None, store: MemoryStore, counter: int) -> None:
         self.bell = Mailbox()
-        super().__init__(
-            graph_of(keyed, 2), Configuration(SMALL), store, RealClock(), restored, Generation(1, counter)
-        )
+        super().__init__(graph_of(keyed, 2), Configuration(SMALL), store, RealClock(), restored, Generation(1, counter))
         self.failures: list[str] = []
         runners = [
             SubtaskRunner(s, self.generation, s.id.subtask, self.clock, lambda: None, lambda: None, self._on_message)

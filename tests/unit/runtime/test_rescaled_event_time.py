@@ -14,7 +14,6 @@ class TimedCascade(Cascade):
     options = FREQUENT
 
 
-
 @pytest.mark.parametrize("mode", TIMEOUTS)
 @pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 2), (1, 4), (4, 1)])
 def test_every_window_fires_once_with_all_its_rows(before: int, after: int, mode: str) -> None:

@@ -115,9 +115,13 @@ class Cascade:
             self.job.close()
         self.generations += 1
         self.job = SmallJob(
-            self.graph(parallelism), Configuration(self.options), restored=self.restored,
-            generation=Generation(1, self.generations), order=self.random, **store,
-        )  # fmt: skip
+            self.graph(parallelism),
+            Configuration(self.options),
+            restored=self.restored,
+            generation=Generation(1, self.generations),
+            order=self.random,
+            **store,
+        )
         return self.job
 
     def graph(self, parallelism: int) -> JobGraph:

@@ -48,17 +48,27 @@ class Outputs:
     """A partition of subtask 0 in slot 0, and what it sent."""
 
     def __init__(
-        self, consumers: int = 1, kind: PartitionerKind = PartitionerKind.REBALANCE, credit_bytes: int = 1 << 30,
-        buffer_timeout_ms: float = TIMEOUT_MS, has_input: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        consumers: int = 1,
+        kind: PartitionerKind = PartitionerKind.REBALANCE,
+        credit_bytes: int = 1 << 30,
+        buffer_timeout_ms: float = TIMEOUT_MS,
+        has_input: bool = False,
+    ) -> None:
         edge = Edge(0, "a-b-0-0", 0, 1, 0, Partitioner(kind), Types.LONG(), 1, consumers)
         self.sent: list[tuple[int, Frame]] = []
         self.now_ms = 0.0
         self.partition = ResultPartition(
-            edge, 0, create_router(edge, 0, 128, "op", 0), 0, lambda slot, frame: self.sent.append((slot, frame)),
-            BoundSizer(QUEUE_BYTES, QUEUE_BYTES, 0), [credit_bytes] * consumers, buffer_timeout_ms,
+            edge,
+            0,
+            create_router(edge, 0, 128, "op", 0),
+            0,
+            lambda slot, frame: self.sent.append((slot, frame)),
+            BoundSizer(QUEUE_BYTES, QUEUE_BYTES, 0),
+            [credit_bytes] * consumers,
+            buffer_timeout_ms,
             lambda: self.now_ms,
-        )  # fmt: skip
+        )
         self.input = InputChannel(ChannelId(1, 0, 0), 1 << 30)
         gate = DrainGate(SubtaskId(0, 0), Generation(1, 1), 0)
         self.machine = SubtaskMachine([self.input] if has_input else [], self.partition.channels, gate)

@@ -10,9 +10,13 @@ ROOM = 1 << 30
 
 
 def run(
-    budget: SliceBudget, slices: int, cost_ms: float, available: int = 1 << 30, output_bytes: int = 0,
+    budget: SliceBudget,
+    slices: int,
+    cost_ms: float,
+    available: int = 1 << 30,
+    output_bytes: int = 0,
     fixed_ms: float = 0.0,
-) -> int:  # fmt: skip
+) -> int:
     """Run slices that cost `fixed_ms` and `cost_ms` per row. Returns the rows of the last one."""
     rows = 0
     for _ in range(slices):

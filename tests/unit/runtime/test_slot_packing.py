@@ -25,9 +25,14 @@ class Packed:
         self.told: list[str] = []
         self._answers: list[Any] = []
         self.packing = SlotPacking(
-            self, self._send, lambda answered: self._answers.append(lambda: answered(self.places)), self.told.append,
-            capacity, relieved=relieved, patience=PATIENCE,
-        )  # fmt: skip
+            self,
+            self._send,
+            lambda answered: self._answers.append(lambda: answered(self.places)),
+            self.told.append,
+            capacity,
+            relieved=relieved,
+            patience=PATIENCE,
+        )
 
     def leave_to_another(self, slot: int, relieved: bool) -> int:
         return 0

@@ -118,9 +118,13 @@ def test_keyed_state_and_rows_in_flight_come_back_exactly(mode: str, seed: int) 
     assert verify(graph.edges, done.metadata.subtasks) == []
     first.close()
     after = SmallJob(
-        graph_of(keyed, 2), Configuration(SMALL), store=first.store, restored=done.metadata,
-        generation=Generation(1, 1), order=random,
-    )  # fmt: skip
+        graph_of(keyed, 2),
+        Configuration(SMALL),
+        store=first.store,
+        restored=done.metadata,
+        generation=Generation(1, 1),
+        order=random,
+    )
     rows = done.committed + finish(after, 2)
     for key in range(5):
         assert [r for r in rows if r[0] == key] == [r for r in sums_of(expanded()) if r[0] == key], f"key {key}"
@@ -158,9 +162,13 @@ def test_a_barrier_that_waits_for_a_generator_cuts_between_two_rows(mode: str, s
         rows += done.committed
         job.close()
         job = SmallJob(
-            graph_of(bursts, 2), Configuration(SMALL), store=job.store, restored=done.metadata,
-            generation=Generation(1, nth + 1), order=random,
-        )  # fmt: skip
+            graph_of(bursts, 2),
+            Configuration(SMALL),
+            store=job.store,
+            restored=done.metadata,
+            generation=Generation(1, nth + 1),
+            order=random,
+        )
     rows += finish(job, 9)
     assert sorted(rows) == sorted(burst_rows())
     job.close()
@@ -179,9 +187,13 @@ def test_every_kind_of_edge_comes_back_from_a_chain_of_restores(edge: str, mode:
         rows += done.committed
         job.close()
         job = SmallJob(
-            graph_of(through(edge), 2), Configuration(SMALL), store=job.store, restored=done.metadata,
-            generation=Generation(1, nth + 1), order=random,
-        )  # fmt: skip
+            graph_of(through(edge), 2),
+            Configuration(SMALL),
+            store=job.store,
+            restored=done.metadata,
+            generation=Generation(1, nth + 1),
+            order=random,
+        )
     rows += finish(job, 9)
     copies = 4 if edge == "broadcast" else 1
     assert sorted(rows) == sorted(expanded() * copies)

@@ -289,13 +289,17 @@ def test_timers_set_by_timers_fire_up_to_the_watermark(env):
     made = keyed(env, [(1, 1, 25), (1, 1, 26), (1, 1, -1)]).process(Chain())
     at_once = [10, 20, 5, 15, 25]
     assert run(env, made) == [(t, 25) for t in at_once] + [(t, 26) for t in at_once] + [
-        (t, 99) for t in [*at_once, 30, 35, 40, 45]]  # fmt: skip
+        (t, 99) for t in [*at_once, 30, 35, 40, 45]
+    ]
 
 
-@pytest.mark.parametrize("made, says", [
-    ((Timers.OTHER, (1, 2)), r"'sorter': .* 2 \(int\) does not fit STRING.* \(side output 'other'\); the row was"),
-    ((Timers.OTHER,), "'sorter': a row that it put out does not fit its declared type .* it has 1 fields"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "made, says",
+    [
+        ((Timers.OTHER, (1, 2)), r"'sorter': .* 2 \(int\) does not fit STRING.* \(side output 'other'\); the row was"),
+        ((Timers.OTHER,), "'sorter': a row that it put out does not fit its declared type .* it has 1 fields"),
+    ],
+)
 def test_a_side_row_that_does_not_fit(env, made, says):
     class Bad(ProcessFunction):
         def process_element(self, value, ctx):

@@ -40,9 +40,14 @@ print(*children)
 
 def test_the_daemon_records_signals_and_exit_codes_of_its_children(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", DAEMON, str(tmp_path)], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
+        [sys.executable, "-c", DAEMON, str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     killed, exited, _ = done.stdout.split()
     assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {killed: "-9", exited: "3"}
 

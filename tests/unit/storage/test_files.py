@@ -298,8 +298,17 @@ def test_a_sweep_takes_only_what_a_dead_generation_left_and_nobody_names() -> No
 
     of_older_driver = segment_path(Generation(1, 99), "i", 0, 3, "r")
     paths = [
-        segment(1, 4), segment(1, 5), segment(2, 6), segment(3, 7), of_older_driver,
-        metadata_path(3), metadata_path(5), metadata_path(6), log_path(0), "shared/somebody-elses", "notes.txt",
+        segment(1, 4),
+        segment(1, 5),
+        segment(2, 6),
+        segment(3, 7),
+        of_older_driver,
+        metadata_path(3),
+        metadata_path(5),
+        metadata_path(6),
+        log_path(0),
+        "shared/somebody-elses",
+        "notes.txt",
     ]
     named = {metadata_path(5), segment(1, 5)}
     assert orphans(paths, named, Generation(2, 2), 5) == [segment(1, 4), of_older_driver, metadata_path(3)]

@@ -293,9 +293,14 @@ class FileSinkBuilder:
     def build(self) -> FileSink:
         """Return the sink."""
         return FileSink(
-            self._base_path, self._format, self._rolling, self._names, self._buckets, self._open_buckets_max,
+            self._base_path,
+            self._format,
+            self._rolling,
+            self._names,
+            self._buckets,
+            self._open_buckets_max,
             self._compaction,
-        )  # fmt: skip
+        )
 
 
 class RowWriteFormat(FileWriteFormat):

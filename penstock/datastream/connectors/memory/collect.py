@@ -45,9 +45,7 @@ class CollectSink(Sink):
     between two checkpoints. More fails the job.
     """
 
-    def __init__(
-        self, unread_bytes_max: int = _UNREAD_BYTES_MAX, writer_bytes_max: int = _WRITER_BYTES_MAX
-    ) -> None:
+    def __init__(self, unread_bytes_max: int = _UNREAD_BYTES_MAX, writer_bytes_max: int = _WRITER_BYTES_MAX) -> None:
         self._id = uuid.uuid4().hex
         self._unread_bytes_max = unread_bytes_max
         self._writer_bytes_max = writer_bytes_max
