@@ -17,6 +17,7 @@ from penstock.jobmaster.outcome import JobOutcome
 from penstock.jobmaster.ports import MasterPorts
 from penstock.protocol.job.slot_packing import Patience, SlotPacking
 from penstock.protocol.values.messages import Message, Register
+from penstock.protocol.values.reasons import FailureReason
 from penstock.simulation.control_network import ControlNetwork
 from penstock.simulation.places import Places
 from penstock.simulation.slots import SlotKeeper
@@ -168,7 +169,7 @@ class DriverProcess:
         history = self.master.history
         aborted = history.aborted
 
-        def watched(checkpoint_id: int, reason: str, detail: str) -> None:
+        def watched(checkpoint_id: int, reason: FailureReason, detail: str) -> None:
             told = f"checkpoint {checkpoint_id} aborted: {reason} {detail}"
             self.world.tell(self.process.name, told, About((checkpoint_id,)))
             self._aborted(reason, detail)
