@@ -162,7 +162,7 @@ class NodeSettings:
         return self
 
     def set_description(self, description: str) -> Self:
-        """Describe the operator, for the execution plan.
+        """Accept a description of the operator, as Flink does. It is not shown anywhere yet: use `name`.
 
         Args:
             description: The text.
