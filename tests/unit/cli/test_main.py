@@ -5,7 +5,9 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -24,14 +26,18 @@ from penstock.storage.opening import open_store
 ROOT = Path(__file__).parents[3]
 
 
-def penstock(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess:
+def penstock(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "penstock.cli.main", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=60, check=False)
 
 
+Program = Callable[[str], str]
+"""Writes a program; returns its path."""
+
+
 @pytest.fixture
-def program(tmp_path):
+def program(tmp_path: Path) -> Program:
     def write(text: str) -> str:
         file = tmp_path / "job.py"
         file.write_text(text)
@@ -40,7 +46,9 @@ def program(tmp_path):
     return write
 
 
-def test_the_program_is_main_and_sees_its_folder_its_arguments_and_the_options(program, tmp_path):
+def test_the_program_is_main_and_sees_its_folder_its_arguments_and_the_options(
+    program: Program, tmp_path: Path
+) -> None:
     (tmp_path / "beside.py").write_text("WORD = 'beside'")
     file = program(
         "import json, os, sys, beside\n"
@@ -72,7 +80,7 @@ def test_the_program_is_main_and_sees_its_folder_its_arguments_and_the_options(p
         (["-c", "maybe"], "claim-mode"),
     ],
 )
-def test_wrong_options_are_usage_errors(program, arguments, says):
+def test_wrong_options_are_usage_errors(program: Program, arguments: list[str], says: str) -> None:
     done = CliRunner().invoke(app, ["run", *arguments, program("print('never')")])
     assert done.exit_code == 2
     assert says in done.output
@@ -80,12 +88,12 @@ def test_wrong_options_are_usage_errors(program, arguments, says):
     assert "never" not in done.output
 
 
-def test_a_program_that_is_not_there_is_a_usage_error():
+def test_a_program_that_is_not_there_is_a_usage_error() -> None:
     done = CliRunner().invoke(app, ["run", "no/such/job.py"])
     assert (done.exit_code, done.output) == (2, "penstock: there is no program no/such/job.py\n")
 
 
-def test_a_path_that_cannot_be_resumed_is_a_usage_error(program):
+def test_a_path_that_cannot_be_resumed_is_a_usage_error(program: Program) -> None:
     done = penstock(
         "run",
         program(
@@ -97,7 +105,7 @@ def test_a_path_that_cannot_be_resumed_is_a_usage_error(program):
     assert (done.returncode, done.stderr) == (2, said)
 
 
-def test_an_error_of_the_program_is_shown_from_its_own_first_line(program):
+def test_an_error_of_the_program_is_shown_from_its_own_first_line(program: Program) -> None:
     done = penstock("run", program("def f():\n    raise ValueError('mine')\nf()\n"))
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == "ValueError: mine"
@@ -105,7 +113,7 @@ def test_an_error_of_the_program_is_shown_from_its_own_first_line(program):
     assert "penstock" not in done.stderr
 
 
-def test_a_failed_job_shows_the_users_traceback_first_and_then_one_line(program):
+def test_a_failed_job_shows_the_users_traceback_first_and_then_one_line(program: Program) -> None:
     done = penstock(
         "run",
         program(
@@ -120,11 +128,11 @@ def test_a_failed_job_shows_the_users_traceback_first_and_then_one_line(program)
 @pytest.mark.parametrize(
     ("text", "code"), [("import sys; sys.exit(7)", 7), ("raise SystemExit", 0), ("raise KeyboardInterrupt", 130)]
 )
-def test_exit_codes(program, text, code):
+def test_exit_codes(program: Program, text: str, code: int) -> None:
     assert penstock("run", program(text)).returncode == code
 
 
-def test_help_imports_nothing_heavy():
+def test_help_imports_nothing_heavy() -> None:
     check = (
         "import sys; from penstock.cli.main import app; "
         "sys.exit(bool({'pyspark', 'pyarrow', 'numpy'} & {m.partition('.')[0] for m in sys.modules}))"
@@ -133,13 +141,13 @@ def test_help_imports_nothing_heavy():
     assert done.returncode == 0
 
 
-def test_options_are_listed():
+def test_options_are_listed() -> None:
     listed = CliRunner().invoke(app, ["options"]).output
     assert "execution.checkpointing.interval" in listed
 
 
 @pytest.fixture
-def job(tmp_path):
+def job(tmp_path: Path) -> Path:
     """A job's directory with a log of one checkpoint that was kept when the job was cancelled."""
     folder = tmp_path / "checkpoints" / ("ab" * 16)
     store = open_store(str(folder), create_root=True)
@@ -157,7 +165,7 @@ def job(tmp_path):
     return folder
 
 
-def test_list_shows_jobs_with_their_newest_checkpoint(job):
+def test_list_shows_jobs_with_their_newest_checkpoint(job: Path) -> None:
     open_store(str(job)).put("shared/g0-0_inc_s0_c4_rnd", [bytes(3000)])
     result = CliRunner().invoke(app, ["list", str(job.parent)])
     assert result.exit_code == 0, result.output
@@ -166,21 +174,21 @@ def test_list_shows_jobs_with_their_newest_checkpoint(job):
         assert word in result.output
 
 
-def test_list_misses_a_segment_of_the_newest_checkpoint(job):
+def test_list_misses_a_segment_of_the_newest_checkpoint(job: Path) -> None:
     listed = CliRunner().invoke(app, ["list", str(job.parent)]).output
     assert "my job" in listed and f"{job.name} is damaged: " in listed and "shared/g0-0_inc_s0_c4_rnd" in listed
 
 
-def test_a_job_that_goes_on_while_it_is_listed_is_not_damaged(job, monkeypatch):
+def test_a_job_that_goes_on_while_it_is_listed_is_not_damaged(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its newest checkpoint was deleted between the look at the log and the look at the checkpoint."""
     store = open_store(str(job))
     metadata = msgspec.structs.replace(read_metadata(store, metadata_path(4)), checkpoint_id=5, segments=[])
 
     class Overtaken:
-        def __getattr__(self, name):
+        def __getattr__(self, name: str) -> Any:
             return getattr(store, name)
 
-        def get(self, path, *range_):
+        def get(self, path: str, *range_: int) -> bytes:
             if path == metadata_path(4):
                 data = encode_metadata(metadata)
                 store.create(metadata_path(5), data)
@@ -194,8 +202,8 @@ def test_a_job_that_goes_on_while_it_is_listed_is_not_damaged(job, monkeypatch):
     assert "damaged" not in listed and "chk-5" in listed and "my job" in listed
 
 
-def test_files_that_go_while_they_are_counted_have_no_size(tmp_path):
-    def come_and_go():
+def test_files_that_go_while_they_are_counted_have_no_size(tmp_path: Path) -> None:
+    def come_and_go() -> None:
         for number in range(2_000):
             folder = tmp_path / f"chk-{number}"
             folder.mkdir()
@@ -210,23 +218,23 @@ def test_files_that_go_while_they_are_counted_have_no_size(tmp_path):
     thread.join()
 
 
-def test_the_version_is_told():
+def test_the_version_is_told() -> None:
     assert CliRunner().invoke(app, ["--version"]).output == f"penstock {penstock_version}\n"
 
 
-def test_info_of_a_job_shows_its_log_and_what_is_retained(job):
+def test_info_of_a_job_shows_its_log_and_what_is_retained(job: Path) -> None:
     output = CliRunner().invoke(app, ["info", str(job)]).output
     for text in ("process 4711 on host", "checkpoint 4 of generation 0.0", "ended: CANCELED", "unaligned", "2.0 KiB"):
         assert text in output
 
 
-def test_info_of_a_checkpoint_shows_vertices_and_misses_a_segment(job):
+def test_info_of_a_checkpoint_shows_vertices_and_misses_a_segment(job: Path) -> None:
     output = CliRunner().invoke(app, ["info", str(job / "chk-4")]).output
     for text in ("checkpoint 4 of job " + "ab" * 16, "source -> map", "shared/g0-0_inc_s0_c4_rnd", "MISSING"):
         assert text in output
 
 
-def test_a_damaged_job_is_listed_as_such_and_a_folder_that_is_none_is_refused(job, tmp_path):
+def test_a_damaged_job_is_listed_as_such_and_a_folder_that_is_none_is_refused(job: Path, tmp_path: Path) -> None:
     (job / "chk-4" / "_metadata").write_bytes(b"penstock?")
     runner = CliRunner()
     listed = runner.invoke(app, ["list", str(job.parent)]).output

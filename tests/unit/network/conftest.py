@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import queue
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ class Slot:
     """An endpoint whose callbacks end up in one queue."""
 
     def __init__(self, loop: IoLoop, slot: int, process: str | None = None, **options: Any) -> None:
-        self.events: queue.SimpleQueue = queue.SimpleQueue()
+        self.events: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         self.slot = slot
         self.process = process or f"process-{slot}"
         self.endpoint = Endpoint(
@@ -38,12 +39,15 @@ class Slot:
     def peer(self) -> Peer:
         return Peer(self.slot, "127.0.0.1", self.endpoint.port, self.process)
 
-    def next(self) -> tuple:
+    def next(self) -> tuple[Any, ...]:
         return self.events.get(timeout=WAIT_S)
 
 
+MakeSlots = Callable[..., list[Slot]]
+
+
 @pytest.fixture
-def loop():
+def loop() -> Iterator[IoLoop]:
     loop = IoLoop("test-io")
     loop.start()
     yield loop
@@ -51,7 +55,7 @@ def loop():
 
 
 @pytest.fixture
-def slots(loop):
+def slots(loop: IoLoop) -> Iterator[MakeSlots]:
     """`slots(0, 1, ...)` makes endpoints that are closed at the end of the test."""
     made: list[Slot] = []
 

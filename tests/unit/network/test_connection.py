@@ -1,12 +1,23 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.network.connection import Outbox
 from penstock.network.frame_codec import CHUNK_BYTES_MAX, HEADER_BYTES, FrameDecoder
 from penstock.protocol.values.elements import Barrier, ChannelId, Watermark
-from penstock.protocol.values.frames import AlignedBarrier, CancelBarrier, CreditLimit, Data, Event, UrgentBarrier
+from penstock.protocol.values.frames import (
+    AlignedBarrier,
+    CancelBarrier,
+    CreditLimit,
+    Data,
+    Event,
+    Frame,
+    UrgentBarrier,
+)
 
 A, B = ChannelId(0, 0, 1), ChannelId(0, 0, 2)
 
@@ -15,7 +26,7 @@ def data(channel: ChannelId, first: int, size: int = 10) -> Data:
     return Data(channel, first, 1, size + 512, bytes(size))
 
 
-def drain(out: Outbox, wire: bytearray | None = None) -> list:
+def drain(out: Outbox, wire: bytearray | None = None) -> list[Any]:
     wire = bytearray() if wire is None else wire
     while buffers := out.gather():
         wire += b"".join(buffers)
@@ -25,7 +36,7 @@ def drain(out: Outbox, wire: bytearray | None = None) -> list:
     return FrameDecoder().feed(memoryview(bytes(wire)))
 
 
-def test_urgent_frames_leave_first_and_in_their_order():
+def test_urgent_frames_leave_first_and_in_their_order() -> None:
     out = Outbox()
     first, event, barrier = data(A, 0), Event(A, 1, Watermark(5)), UrgentBarrier(A, 2, 2, Barrier(1, 0))
     credit = CreditLimit(B, 100)
@@ -34,7 +45,7 @@ def test_urgent_frames_leave_first_and_in_their_order():
     assert drain(out) == [barrier, credit, first, event]
 
 
-def test_an_urgent_frame_passes_the_chunks_of_a_large_batch():
+def test_an_urgent_frame_passes_the_chunks_of_a_large_batch() -> None:
     out, wire = Outbox(), bytearray()
     large, after = data(A, 0, 3 * CHUNK_BYTES_MAX), data(A, 1)
     out.put(large)
@@ -51,18 +62,18 @@ def test_an_urgent_frame_passes_the_chunks_of_a_large_batch():
     assert drain(out, wire) == [barrier, large, after]
 
 
-def test_an_urgent_frame_waits_for_the_aligned_barrier_of_its_own_channel_only():
+def test_an_urgent_frame_waits_for_the_aligned_barrier_of_its_own_channel_only() -> None:
     out = Outbox()
     aligned = AlignedBarrier(A, 1, Barrier(1, None))
     own, others = UrgentBarrier(A, 3, 3, Barrier(2, 0)), UrgentBarrier(B, 3, 3, Barrier(2, 0))
     cancel = CancelBarrier(A, 1)
-    frames = [data(A, 0), aligned, data(A, 1), own, others, cancel]
+    frames: list[Frame] = [data(A, 0), aligned, data(A, 1), own, others, cancel]
     for frame in frames:
         out.put(frame)
     assert drain(out) == [others, data(A, 0), aligned, own, cancel, data(A, 1)]
 
 
-def test_once_the_aligned_barrier_has_left_urgent_frames_pass_again():
+def test_once_the_aligned_barrier_has_left_urgent_frames_pass_again() -> None:
     out = Outbox()
     out.put(AlignedBarrier(A, 0, Barrier(1, None)))
     drain(out)
@@ -72,7 +83,7 @@ def test_once_the_aligned_barrier_has_left_urgent_frames_pass_again():
     assert drain(out) == [urgent, data(A, 0)]
 
 
-def test_an_urgent_frame_goes_behind_the_last_of_several_aligned_barriers():
+def test_an_urgent_frame_goes_behind_the_last_of_several_aligned_barriers() -> None:
     out = Outbox()
     one, two = AlignedBarrier(A, 0, Barrier(1, None)), AlignedBarrier(A, 1, Barrier(2, None))
     urgent = UrgentBarrier(A, 1, 1, Barrier(3, 0))
@@ -89,22 +100,25 @@ steps = st.lists(
 
 
 @given(steps)
-def test_any_interleaving_of_putting_and_sending_keeps_the_order_of_each_channel(script):
+def test_any_interleaving_of_putting_and_sending_keeps_the_order_of_each_channel(
+    script: list[tuple[str, ChannelId, int]],
+) -> None:
     out, wire = Outbox(), bytearray()
-    put: list = []
+    put: list[Any] = []
     for number, (what, channel, size) in enumerate(script):
         if what == "send":
             sent = b"".join(out.gather())[:size]
             wire += sent
             out.advance(len(sent))
             continue
-        frame = {
+        made: dict[str, Callable[[], Frame]] = {
             "d": lambda: data(channel, number, size),
             "a": lambda: AlignedBarrier(channel, number, Barrier(number, None)),
             "e": lambda: Event(channel, number, Watermark(size)),
             "u": lambda: UrgentBarrier(channel, number, number, Barrier(number, 0)),
             "c": lambda: CreditLimit(channel, number),
-        }[what]()
+        }
+        frame = made[what]()
         put.append(frame)
         out.put(frame)
     arrived = drain(out, wire)
@@ -121,7 +135,7 @@ def test_any_interleaving_of_putting_and_sending_keeps_the_order_of_each_channel
                 assert all(came.index(frame) < came.index(f) for f in later)
 
 
-def test_many_small_frames_fit_one_write():
+def test_many_small_frames_fit_one_write() -> None:
     out = Outbox()
     for number in range(100):
         out.put(Event(A, number, Watermark(number)))

@@ -3,6 +3,8 @@ from __future__ import annotations
 import queue
 import socket
 import struct
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,6 +13,7 @@ from penstock.network.control_client import ControlClient
 from penstock.network.control_codec import MessageError, MessageOutbox, downward_decoder, upward_decoder
 from penstock.network.control_server import ControlServer
 from penstock.network.handshake import Identity
+from penstock.network.io_loop import IoLoop
 from penstock.network.listening import PortError, listen
 from penstock.protocol.values.elements import Barrier, Generation, SubtaskId
 from penstock.protocol.values.messages import (
@@ -42,7 +45,7 @@ DOWNWARD = [
 ]
 
 
-def encoded(messages) -> bytes:
+def encoded(messages: list[Any]) -> bytes:
     out = MessageOutbox()
     for message in messages:
         out.put(message)
@@ -51,7 +54,7 @@ def encoded(messages) -> bytes:
 
 @pytest.mark.parametrize(("messages", "decoder"), [(UPWARD, upward_decoder), (DOWNWARD, downward_decoder)])
 @pytest.mark.parametrize("step", [1, 13, 10_000])
-def test_messages_survive_any_fragments(messages, decoder, step):
+def test_messages_survive_any_fragments(messages: list[Any], decoder: Callable[[], Any], step: int) -> None:
     wire, reader, came = encoded(messages), decoder(), []
     for at in range(0, len(wire), step):
         came += reader.feed(memoryview(wire)[at : at + step])
@@ -67,14 +70,14 @@ def test_messages_survive_any_fragments(messages, decoder, step):
         struct.pack("<I", 9) + msgspec.msgpack.encode({"type": "X"}).ljust(9),
     ],
 )
-def test_anything_else_is_refused(garbage):
+def test_anything_else_is_refused(garbage: bytes) -> None:
     with pytest.raises(MessageError):
         upward_decoder().feed(memoryview(garbage))
 
 
 class Driver:
-    def __init__(self, loop, secret=b"secret"):
-        self.events: queue.SimpleQueue = queue.SimpleQueue()
+    def __init__(self, loop: IoLoop, secret: bytes = b"secret") -> None:
+        self.events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.server = ControlServer(
             loop,
             listen("127.0.0.1", (range(1),), "jobmanager.rpc.bind-port", "jobmanager.bind-host"),
@@ -85,13 +88,15 @@ class Driver:
             silence_timeout_ms=50_000,
         )
 
-    def next(self):
+    def next(self) -> Any:
         return self.events.get(timeout=WAIT_S)
 
 
 class Client:
-    def __init__(self, loop, port, process="p0", secret=b"secret", timeout_s=WAIT_S):
-        self.events: queue.SimpleQueue = queue.SimpleQueue()
+    def __init__(
+        self, loop: IoLoop, port: int, process: str = "p0", secret: bytes = b"secret", timeout_s: float = WAIT_S
+    ) -> None:
+        self.events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.client = ControlClient(
             loop,
             "127.0.0.1",
@@ -104,18 +109,18 @@ class Client:
             connect_timeout_s=timeout_s,
         )
 
-    def next(self):
+    def next(self) -> Any:
         return self.events.get(timeout=WAIT_S)
 
 
 @pytest.fixture
-def driver(loop):
+def driver(loop: IoLoop) -> Iterator[Driver]:
     driver = Driver(loop)
     yield driver
     driver.server.stop()
 
 
-def test_messages_go_both_ways(loop, driver):
+def test_messages_go_both_ways(loop: IoLoop, driver: Driver) -> None:
     slot = Client(loop, driver.server.port)
     assert slot.client.wait_connected() == "127.0.0.1"
     for message in UPWARD:
@@ -126,7 +131,7 @@ def test_messages_go_both_ways(loop, driver):
     assert [slot.next() for _ in DOWNWARD] == DOWNWARD
 
 
-def test_a_large_message_arrives(loop, driver):
+def test_a_large_message_arrives(loop: IoLoop, driver: Driver) -> None:
     slot = Client(loop, driver.server.port)
     slot.client.wait_connected()
     plan = bytes(20_000_000)
@@ -136,7 +141,7 @@ def test_a_large_message_arrives(loop, driver):
         assert slot.next().plan == plan
 
 
-def test_what_was_sent_before_closing_arrives(loop, driver):
+def test_what_was_sent_before_closing_arrives(loop: IoLoop, driver: Driver) -> None:
     slot = Client(loop, driver.server.port)
     slot.client.wait_connected()
     slot.client.send(Printed(0, 0, ["unread"]))
@@ -148,7 +153,7 @@ def test_what_was_sent_before_closing_arrives(loop, driver):
     assert slot.next()[0] == "lost"
 
 
-def test_the_driver_hears_that_a_slot_is_gone(loop, driver):
+def test_the_driver_hears_that_a_slot_is_gone(loop: IoLoop, driver: Driver) -> None:
     slot = Client(loop, driver.server.port)
     slot.client.wait_connected()
     slot.client.send(UPWARD[0])
@@ -157,13 +162,13 @@ def test_the_driver_hears_that_a_slot_is_gone(loop, driver):
     assert driver.next()[:2] == ("lost", "p0")
 
 
-def test_a_client_with_the_wrong_secret_gives_up_at_once(loop, driver):
+def test_a_client_with_the_wrong_secret_gives_up_at_once(loop: IoLoop, driver: Driver) -> None:
     slot = Client(loop, driver.server.port, secret=b"guess")
     assert slot.client.wait_connected() is None
     assert "does not know this job's secret" in slot.next()[1]
 
 
-def test_a_client_without_a_driver_gives_up_in_time(loop):
+def test_a_client_without_a_driver_gives_up_in_time(loop: IoLoop) -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     slot = Client(loop, port, timeout_s=0.3)
@@ -171,7 +176,7 @@ def test_a_client_without_a_driver_gives_up_in_time(loop):
     assert f"no connection to the driver at 127.0.0.1:{port}: cannot connect" in slot.next()[1]
 
 
-def test_the_first_free_port_of_a_range_is_taken():
+def test_the_first_free_port_of_a_range_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         ranges = (range(port, port + 1), range(port, min(port + 50, 65536)))
@@ -179,14 +184,14 @@ def test_the_first_free_port_of_a_range_is_taken():
             assert port < found.getsockname()[1] <= port + 50
 
 
-def test_a_port_that_is_taken_is_named_with_its_option():
+def test_a_port_that_is_taken_is_named_with_its_option() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(PortError, match=f"data.bind-port: port {port} cannot be used .*in use.* or 0 for any"):
             listen("127.0.0.1", (range(port, port + 1),), "taskmanager.data.bind-port", "taskmanager.bind-host")
 
 
-def test_ranges_that_are_taken_are_named():
+def test_ranges_that_are_taken_are_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(PortError, match=f"none of the ports {port},{port} can be used"):
@@ -194,6 +199,6 @@ def test_ranges_that_are_taken_are_named():
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
-def test_a_bind_host_that_is_not_ours_is_named(host):
+def test_a_bind_host_that_is_not_ours_is_named(host: str) -> None:
     with pytest.raises(PortError, match=f'taskmanager.bind-host: .*"{host}"'):
         listen(host, (range(1),), "taskmanager.data.bind-port", "taskmanager.bind-host")

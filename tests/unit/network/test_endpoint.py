@@ -11,12 +11,13 @@ from penstock.network.link import RECEIVE_BYTES
 from penstock.protocol.values.elements import Barrier, ChannelId, Generation, Watermark
 from penstock.protocol.values.frames import AlignedBarrier, CreditLimit, Data, Event
 from penstock.protocol.values.messages import Peer
+from tests.unit.network.conftest import MakeSlots, Slot
 
 G1, G2 = Generation(1, 0), Generation(1, 1)
 WAIT_S = 20.0
 
 
-def connected(generation, *slots):
+def connected(generation: Generation, *slots: Slot) -> None:
     peers = [slot.peer for slot in slots]
     for slot in slots:
         slot.endpoint.connect(peers, generation)
@@ -24,7 +25,7 @@ def connected(generation, *slots):
         assert slot.next() == ("connected", generation)
 
 
-def test_three_slots_connect_and_frames_arrive_in_order(slots):
+def test_three_slots_connect_and_frames_arrive_in_order(slots: MakeSlots) -> None:
     three = slots(0, 1, 2)
     connected(G1, *three)
     for sender in three:
@@ -42,13 +43,13 @@ def test_three_slots_connect_and_frames_arrive_in_order(slots):
         assert came == {s.slot: list(range(50)) for s in three if s is not receiver}
 
 
-def test_a_slot_alone_is_connected_at_once(slots):
+def test_a_slot_alone_is_connected_at_once(slots: MakeSlots) -> None:
     (only,) = slots(0)
     only.endpoint.connect([only.peer], G1)
     assert only.next() == ("connected", G1)
 
 
-def test_more_than_the_socket_takes_arrives_whole(slots):
+def test_more_than_the_socket_takes_arrives_whole(slots: MakeSlots) -> None:
     zero, one = slots(0, 1)
     connected(G1, zero, one)
     channel = ChannelId(0, 0, 1)
@@ -61,12 +62,12 @@ def test_more_than_the_socket_takes_arrives_whole(slots):
         assert frame.payload == payload
 
 
-def test_threads_that_send_at_once_keep_each_channels_order(slots):
+def test_threads_that_send_at_once_keep_each_channels_order(slots: MakeSlots) -> None:
     zero, one = slots(0, 1)
     connected(G1, zero, one)
     count = 400
 
-    def send(edge):
+    def send(edge: int) -> None:
         for number in range(count):
             frame = Data(ChannelId(edge, 0, 1), number, 1, 1, bytes(5000)) if number % 3 else None
             zero.endpoint.send(1, frame or AlignedBarrier(ChannelId(edge, 0, 1), number, Barrier(number, None)))
@@ -83,7 +84,7 @@ def test_threads_that_send_at_once_keep_each_channels_order(slots):
     assert came == {edge: list(range(count)) for edge in range(4)}
 
 
-def test_the_dialler_waits_for_a_slot_that_is_in_the_older_generation(slots):
+def test_the_dialler_waits_for_a_slot_that_is_in_the_older_generation(slots: MakeSlots) -> None:
     zero, one = slots(0, 1)
     connected(G1, zero, one)
     one.endpoint.connect([zero.peer, one.peer], G2)
@@ -95,7 +96,7 @@ def test_the_dialler_waits_for_a_slot_that_is_in_the_older_generation(slots):
     assert zero.next() == ("connected", G2)
 
 
-def test_a_peer_of_an_older_generation_is_refused(slots):
+def test_a_peer_of_an_older_generation_is_refused(slots: MakeSlots) -> None:
     zero, one = slots(0, 1, connect_timeout_s=0.5)
     zero.endpoint.connect([zero.peer, one.peer], G2)
     one.endpoint.connect([zero.peer, one.peer], G1)
@@ -104,7 +105,7 @@ def test_a_peer_of_an_older_generation_is_refused(slots):
     assert "generation 1.0 is over, this slot is in 1.1" in detail
 
 
-def test_another_process_than_the_driver_named_is_refused(slots):
+def test_another_process_than_the_driver_named_is_refused(slots: MakeSlots) -> None:
     zero, one = slots(0, 1, connect_timeout_s=0.5)
     named = Peer(1, "127.0.0.1", one.endpoint.port, "process-before")
     zero.endpoint.connect([zero.peer, named], G1)
@@ -114,7 +115,7 @@ def test_another_process_than_the_driver_named_is_refused(slots):
     assert "process process-1 is not slot 1 of generation 1.0" in detail
 
 
-def test_a_slot_that_never_dials_is_reported(slots):
+def test_a_slot_that_never_dials_is_reported(slots: MakeSlots) -> None:
     zero, one = slots(0, 1, connect_timeout_s=0.3)
     zero.endpoint.connect([zero.peer, one.peer], G1)
     kind, peer, detail = zero.next()
@@ -122,7 +123,7 @@ def test_a_slot_that_never_dials_is_reported(slots):
     assert "after 0 s: it did not dial" in detail
 
 
-def test_a_slot_that_goes_away_is_lost_to_its_peers(slots):
+def test_a_slot_that_goes_away_is_lost_to_its_peers(slots: MakeSlots) -> None:
     zero, one = slots(0, 1)
     connected(G1, zero, one)
     one.endpoint.close()
@@ -132,13 +133,13 @@ def test_a_slot_that_goes_away_is_lost_to_its_peers(slots):
     zero.endpoint.send(1, CreditLimit(ChannelId(0, 1, 0), 5))
 
 
-def test_after_disconnect_nothing_is_delivered(slots):
+def test_after_disconnect_nothing_is_delivered(slots: MakeSlots) -> None:
     zero, one = slots(0, 1)
     connected(G1, zero, one)
     channel = ChannelId(0, 0, 1)
     stop = threading.Event()
 
-    def flood():
+    def flood() -> None:
         number = 0
         while not stop.is_set():
             zero.endpoint.send(1, Data(channel, number, 1, 1, bytes(100)))
@@ -156,7 +157,9 @@ def test_after_disconnect_nothing_is_delivered(slots):
     assert one.events.qsize() == delivered
 
 
-def test_a_wrong_secret_is_refused_with_one_warning_on_each_side(slots, caplog):
+def test_a_wrong_secret_is_refused_with_one_warning_on_each_side(
+    slots: MakeSlots, caplog: pytest.LogCaptureFixture
+) -> None:
     (zero,) = slots(0)
     (one,) = slots(1, secret=b"another secret", connect_timeout_s=0.3)
     zero.endpoint.connect([zero.peer, one.peer], G1)
@@ -169,7 +172,9 @@ def test_a_wrong_secret_is_refused_with_one_warning_on_each_side(slots, caplog):
 
 
 @pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n\r\n", b"PNSK\x07" + bytes(40), bytes(2000)])
-def test_garbage_is_closed_with_a_warning_that_names_the_address(slots, caplog, garbage):
+def test_garbage_is_closed_with_a_warning_that_names_the_address(
+    slots: MakeSlots, caplog: pytest.LogCaptureFixture, garbage: bytes
+) -> None:
     zero, one = slots(0, 1)
     connected(G1, zero, one)
     with caplog.at_level(logging.WARNING), socket.create_connection(("127.0.0.1", zero.endpoint.port)) as stranger:
@@ -185,7 +190,9 @@ def test_garbage_is_closed_with_a_warning_that_names_the_address(slots, caplog, 
     assert one.next()[0] == "frame"
 
 
-def test_garbage_behind_a_good_handshake_ends_only_that_connection(slots, caplog):
+def test_garbage_behind_a_good_handshake_ends_only_that_connection(
+    slots: MakeSlots, caplog: pytest.LogCaptureFixture
+) -> None:
     zero, one, two = slots(0, 1, 2)
     connected(G1, zero, one, two)
     link = one.endpoint._links[0]

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -29,7 +31,7 @@ frames = st.one_of(
 )
 
 
-def wire_of(*sent) -> bytes:
+def wire_of(*sent: Any) -> bytes:
     """What one connection writes for frames that are put one after the other and leave at once."""
     out, wire = Outbox(), bytearray()
     for frame in sent:
@@ -40,7 +42,7 @@ def wire_of(*sent) -> bytes:
     return bytes(wire)
 
 
-def decoded(wire: bytes, cuts=()) -> list:
+def decoded(wire: bytes, cuts: Iterable[int] = ()) -> list[Any]:
     decoder, found, at = FrameDecoder(), [], 0
     for cut in [*sorted(cuts), len(wire)]:
         if cut > at:
@@ -50,12 +52,12 @@ def decoded(wire: bytes, cuts=()) -> list:
 
 
 @given(st.lists(frames, max_size=6), st.lists(st.integers(0, 2000), max_size=12))
-def test_whatever_the_fragments_the_frames_are_those_sent(sent, cuts):
+def test_whatever_the_fragments_the_frames_are_those_sent(sent: list[Any], cuts: list[int]) -> None:
     wire = wire_of(*sent)
     assert decoded(wire, [c for c in cuts if c < len(wire)]) == sent
 
 
-def test_every_single_byte_border():
+def test_every_single_byte_border() -> None:
     barrier = Barrier(7, 40, 1.5)
     channel = ChannelId(1, 2, 3)
     sent = [UrgentBarrier(channel, 9, 5, barrier), Data(channel, 0, 3, 600, b"rows"), Event(channel, 3, Watermark(-1))]
@@ -63,7 +65,7 @@ def test_every_single_byte_border():
     assert decoded(wire, range(1, len(wire))) == sent
 
 
-def test_a_large_payload_travels_in_chunks_and_arrives_in_one_piece():
+def test_a_large_payload_travels_in_chunks_and_arrives_in_one_piece() -> None:
     payload = bytes(range(256)) * 1000
     frame = Data(ChannelId(0, 0, 1), 10, 1000, len(payload) + 512, payload)
     wire = wire_of(frame)
@@ -73,7 +75,7 @@ def test_a_large_payload_travels_in_chunks_and_arrives_in_one_piece():
 
 @pytest.mark.parametrize("rows", [1, 100, 100_000])
 @pytest.mark.parametrize("step", [777, 1 << 30])
-def test_arrow_reads_a_received_payload_in_place(rows, step):
+def test_arrow_reads_a_received_payload_in_place(rows: int, step: int) -> None:
     batch = pa.record_batch({"a": pa.array(range(rows), pa.int64()), "s": [str(i) for i in range(rows)]})
     wire = wire_of(Data(ChannelId(0, 0, 1), 0, rows, batch.nbytes, batch.serialize()))
     (frame,) = decoded(wire, range(step, len(wire), step))
@@ -85,9 +87,10 @@ def test_arrow_reads_a_received_payload_in_place(rows, step):
     assert start <= read.column(0).buffers()[1].address < start + received.size
 
 
-def test_the_payload_is_not_copied_on_its_way_out():
+def test_the_payload_is_not_copied_on_its_way_out() -> None:
     payload = bytearray(b"x" * 1000)
     _, view = encode(Data(ChannelId(0, 0, 0), 0, 1, 1512, payload))
+    assert view is not None
     assert ctypes.addressof(ctypes.c_char.from_buffer(view)) == ctypes.addressof(ctypes.c_char.from_buffer(payload))
 
 
@@ -100,25 +103,25 @@ def test_the_payload_is_not_copied_on_its_way_out():
         (b"PF\x01\x63" + bytes(60), "unknown kind 99"),
     ],
 )
-def test_garbage_is_refused(wire, says):
+def test_garbage_is_refused(wire: bytes, says: str) -> None:
     with pytest.raises(FrameError, match=says):
         FrameDecoder().feed(memoryview(wire))
 
 
-def test_a_payload_beyond_the_limit_is_refused_before_memory_is_taken_for_it():
+def test_a_payload_beyond_the_limit_is_refused_before_memory_is_taken_for_it() -> None:
     wire = wire_of(Data(ChannelId(4, 0, 0), 0, 1, 1, bytes(5000)))
     with pytest.raises(FrameError, match="5000 bytes .* limits are 4096"):
         FrameDecoder(frame_bytes_max=4096).feed(memoryview(wire))
 
 
-def test_a_continuation_of_nothing_is_refused():
+def test_a_continuation_of_nothing_is_refused() -> None:
     wire = wire_of(Data(ChannelId(0, 0, 0), 0, 1, 1, bytes(CHUNK_BYTES_MAX + 1)))
     with pytest.raises(FrameError, match="without a data frame"):
         FrameDecoder().feed(memoryview(wire)[HEADER_BYTES + CHUNK_BYTES_MAX :])
 
 
 @given(st.binary(min_size=2, max_size=200))
-def test_no_bytes_crash_the_decoder(garbage):
+def test_no_bytes_crash_the_decoder(garbage: bytes) -> None:
     decoder = FrameDecoder(frame_bytes_max=1 << 16)
     try:
         decoder.feed(memoryview(garbage))

@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -14,30 +17,35 @@ WAIT_S = 20.0
 class Machine:
     """Is due at each of `deadlines_ms`, relative to its making, one after the other."""
 
-    def __init__(self, clock, deadlines_ms=()):
+    def __init__(self, clock: SystemClock, deadlines_ms: Sequence[float] = ()) -> None:
         self.clock = clock
-        self.events: queue.SimpleQueue = queue.SimpleQueue()
+        self.events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.planned = tuple(clock.monotonic_ms() + d for d in deadlines_ms)
         self.deadlines = list(self.planned)
 
-    def next_deadline_ms(self):
+    def next_deadline_ms(self) -> float | None:
         return self.deadlines[0] if self.deadlines else None
 
-    def settle(self):
+    def settle(self) -> None:
         pass
 
-    def on_time(self, now_ms):
+    def on_time(self, now_ms: float) -> None:
         if self.deadlines and self.deadlines[0] <= self.clock.monotonic_ms():
             self.events.put(("due", self.deadlines.pop(0)))
 
 
-@pytest.fixture
-def running():
-    loops = []
+Errors = queue.SimpleQueue[Exception]
+Run = Callable[..., tuple[DriverLoop, Machine, Errors]]
 
-    def run(deadlines_ms=()):
+
+@pytest.fixture
+def running() -> Iterator[Run]:
+    loops: list[DriverLoop] = []
+
+    def run(deadlines_ms: Sequence[float] = ()) -> tuple[DriverLoop, Machine, Errors]:
         clock = SystemClock()
-        machine, errors = Machine(clock, deadlines_ms), queue.SimpleQueue()
+        machine = Machine(clock, deadlines_ms)
+        errors: Errors = queue.SimpleQueue()
         loop = DriverLoop(clock, errors.put)
         loops.append(loop)
         loop.start(machine)
@@ -49,18 +57,18 @@ def running():
         loop.join(WAIT_S)
 
 
-def test_calls_run_in_order_in_one_thread(running):
+def test_calls_run_in_order_in_one_thread(running: Run) -> None:
     loop, machine, _ = running()
     for number in range(100):
-        loop.post(lambda number=number: machine.events.put((number, threading.current_thread().name)))
+        loop.post(partial(lambda n: machine.events.put((n, threading.current_thread().name)), number))
     assert [machine.events.get(timeout=WAIT_S) for _ in range(100)] == [(n, "penstock-driver") for n in range(100)]
 
 
-def test_the_machine_hears_of_time_when_it_is_due_also_while_calls_keep_coming(running):
+def test_the_machine_hears_of_time_when_it_is_due_also_while_calls_keep_coming(running: Run) -> None:
     loop, machine, _ = running((0, 5, 30))
     stop = threading.Event()
 
-    def flood():
+    def flood() -> None:
         while not stop.is_set():
             loop.post(lambda: None)
             stop.wait(0.0005)
@@ -72,7 +80,7 @@ def test_the_machine_hears_of_time_when_it_is_due_also_while_calls_keep_coming(r
     thread.join()
 
 
-def test_an_error_of_ours_is_told_and_the_loop_goes_on(running):
+def test_an_error_of_ours_is_told_and_the_loop_goes_on(running: Run) -> None:
     loop, machine, errors = running()
     loop.post(lambda: 1 / 0)
     loop.post(lambda: machine.events.put("after"))
@@ -80,20 +88,20 @@ def test_an_error_of_ours_is_told_and_the_loop_goes_on(running):
     assert isinstance(errors.get(timeout=WAIT_S), ZeroDivisionError)
 
 
-def test_work_is_done_in_order_elsewhere_and_its_outcome_comes_back_into_the_loop(running):
+def test_work_is_done_in_order_elsewhere_and_its_outcome_comes_back_into_the_loop(running: Run) -> None:
     loop, machine, _ = running()
     work = OrderedWork(loop)
     gate = threading.Event()
 
-    def slow():
+    def slow() -> str:
         assert gate.wait(WAIT_S)
         return threading.current_thread().name
 
-    def done(outcome):
+    def done(outcome: object) -> None:
         machine.events.put((outcome, threading.current_thread().name))
 
     work.submit("slow", slow, done)
-    work.submit("fails", lambda: {}["missing"], done)
+    work.submit("fails", lambda: dict[str, int]()["missing"], done)
     loop.post(gate.set)
     assert machine.events.get(timeout=WAIT_S) == ("penstock-work", "penstock-driver")
     outcome, _ = machine.events.get(timeout=WAIT_S)

@@ -5,7 +5,7 @@ from pathlib import Path
 from penstock.spark.slot_daemon import with_compiled_pyspark
 
 
-def test_zips_of_an_installed_pyspark_give_way_to_it_and_those_of_another_spark_stay(tmp_path: Path):
+def test_zips_of_an_installed_pyspark_give_way_to_it_and_those_of_another_spark_stay(tmp_path: Path) -> None:
     installed, other = tmp_path / "site-packages", tmp_path / "opt"
     for home in (installed / "pyspark", other / "spark"):
         (home / "python" / "lib").mkdir(parents=True)

@@ -76,5 +76,7 @@ def test_needs_are_those_of_the_package() -> None:
         ("Python 3.11 at python on this executor lacks xxhash", 2, True, True),
     ],
 )
-def test_a_job_that_has_run_goes_on_with_trying_what_may_come_back(detail, fruitless, has_run, final):
+def test_a_job_that_has_run_goes_on_with_trying_what_may_come_back(
+    detail: str, fruitless: int, has_run: bool, final: bool
+) -> None:
     assert is_final(detail, fruitless, has_run) is final

@@ -3,14 +3,16 @@ from __future__ import annotations
 import importlib
 import sys
 import zipfile
+from pathlib import Path
 
 import cloudpickle
+import pytest
 
 from penstock.spark.slot_task import SlotArguments, slot_task
 from penstock.spark.submission import archive_modules, modules_below
 
 
-def test_modules_of_the_programs_folder_are_found_and_zipped(tmp_path, monkeypatch):
+def test_modules_of_the_programs_folder_are_found_and_zipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "beside_job.py").write_text("X = 1")
     (tmp_path / "not_imported.py").write_text("X = 1")
     (tmp_path / "package_of_job" / "inner").mkdir(parents=True)
@@ -34,7 +36,7 @@ def test_modules_of_the_programs_folder_are_found_and_zipped(tmp_path, monkeypat
             del sys.modules[name]
 
 
-def test_the_slots_task_arrives_without_our_package():
+def test_the_slots_task_arrives_without_our_package() -> None:
     task = slot_task(SlotArguments("h", 1, b"s", "job", 0, 1))
     pickled = cloudpickle.dumps(task)
     assert b"penstock.spark.slots" not in pickled

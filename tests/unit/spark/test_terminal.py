@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -14,11 +15,11 @@ from penstock.spark.terminal import LINES_MAX, Terminal, TerminalConsole, progre
 
 
 class Screen(io.StringIO):
-    def isatty(self):
+    def isatty(self) -> bool:
         return True
 
 
-def test_lines_are_printed_above_the_line_of_progress(monkeypatch):
+def test_lines_are_printed_above_the_line_of_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Screen()
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setattr(sys, "stdout", screen)
@@ -29,7 +30,7 @@ def test_lines_are_printed_above_the_line_of_progress(monkeypatch):
     assert screen.getvalue() == "running\r\x1b[K1> a\n1> b\nrunning\r\x1b[K"
 
 
-def test_without_a_terminal_there_is_no_progress(monkeypatch):
+def test_without_a_terminal_there_is_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
     terminal = Terminal()
@@ -38,7 +39,7 @@ def test_without_a_terminal_there_is_no_progress(monkeypatch):
     assert stream.getvalue() == "penstock: 2 of 2 slots registered\n"
 
 
-def test_a_closed_pipe_does_not_end_the_job(monkeypatch):
+def test_a_closed_pipe_does_not_end_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     closed = io.StringIO()
     closed.close()
     monkeypatch.setattr(sys, "stdout", closed)
@@ -48,17 +49,17 @@ def test_a_closed_pipe_does_not_end_the_job(monkeypatch):
 class SlowScreen(io.StringIO):
     """Takes nothing until it is let go."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.begun, self.go_on = threading.Event(), threading.Event()
 
-    def write(self, text):
+    def write(self, text: str) -> int:
         self.begun.set()
         assert self.go_on.wait(20)
         return super().write(text)
 
 
-def test_a_slow_terminal_holds_up_nobody_and_what_is_dropped_is_counted(monkeypatch):
+def test_a_slow_terminal_holds_up_nobody_and_what_is_dropped_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     out, err = SlowScreen(), io.StringIO()
     monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setattr(sys, "stderr", err)
@@ -77,7 +78,7 @@ def test_a_slow_terminal_holds_up_nobody_and_what_is_dropped_is_counted(monkeypa
     )
 
 
-def test_lines_and_warnings_keep_their_order(monkeypatch):
+def test_lines_and_warnings_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
     monkeypatch.setattr(sys, "stdout", screen)
     monkeypatch.setattr(sys, "stderr", screen)
@@ -91,7 +92,7 @@ def test_lines_and_warnings_keep_their_order(monkeypatch):
     assert screen.getvalue() == f"1> a\npenstock: restarts\n2> b\n{traced}"
 
 
-def test_the_line_of_progress():
+def test_the_line_of_progress() -> None:
     checkpoint = CheckpointReport(17, "completed", 10_000, 12.4, 15.0, True, 0, 0, 0, 0, None)
     open_one = CheckpointReport(18, "in_progress", 11_000, None, None, True, 0, 0, 0, 0, None)
     vertices = (VertexReport("source", 2, 0, 5, 0.0, 12345.6, 0.0, 0.0), VertexReport("sink", 2, 5, 0, 7, 0, 0, 0))
@@ -104,15 +105,19 @@ def test_the_line_of_progress():
     assert progress_line(drained, 13_000) == "[job] RUNNING  12,346 rows/s"
 
 
+Printed = tuple[PrintedStream, list[tuple[int, list[str], bool]], io.StringIO]
+
+
 @pytest.fixture
-def printed():
-    sent, original = [], io.StringIO()
+def printed() -> Iterator[Printed]:
+    sent: list[tuple[int, list[str], bool]] = []
+    original = io.StringIO()
     stream = PrintedStream(original, lambda *message: sent.append(message), lambda: 0, is_error=False)
     yield stream, sent, original
     set_current(None)
 
 
-def test_whole_lines_of_a_subtask_are_sent_with_its_number(printed):
+def test_whole_lines_of_a_subtask_are_sent_with_its_number(printed: Printed) -> None:
     stream, sent, original = printed
     set_current(2)
     print("a", "b", file=stream)
@@ -123,7 +128,7 @@ def test_whole_lines_of_a_subtask_are_sent_with_its_number(printed):
     assert original.getvalue() == ""
 
 
-def test_other_threads_write_where_they_always_did(printed):
+def test_other_threads_write_where_they_always_did(printed: Printed) -> None:
     stream, sent, original = printed
     print("ours", file=stream)
     assert (sent, original.getvalue()) == ([], "ours\n")
