@@ -232,9 +232,7 @@ class ColumnarStream(Stream[S]):
         chosen += [(name, given) for name, given in named.items() if name not in known]
         return self._project("With Columns", "with_columns()", chosen)
 
-    def _project(
-        self, operator: str, method: str, chosen: list[tuple[str, str | pc.Expression]]
-    ) -> S:
+    def _project(self, operator: str, method: str, chosen: list[tuple[str, str | pc.Expression]]) -> S:
         schema = columns_of(self._type, method)
         types: list[ColumnType] = []
         names = [name for name, _ in chosen]

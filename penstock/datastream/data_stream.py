@@ -113,8 +113,10 @@ class DataStream(
             if stream._environment is not self._environment:
                 raise ValueError("union() takes streams of one environment")
             if (stream._type or PICKLED) != (self._type or PICKLED):
-                raise TypeError(f"union() takes streams of one type, got {self.get_type()} and {stream.get_type()}; "
-                                "give both the same output_type")
+                raise TypeError(
+                    f"union() takes streams of one type, got {self.get_type()} and {stream.get_type()}; "
+                    "give both the same output_type"
+                )
         inputs = [i for s in (self, *streams) for i in s._plain_inputs()]
         return DataStream(self._environment, inputs, self._type)
 

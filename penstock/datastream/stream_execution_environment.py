@@ -159,9 +159,7 @@ class StreamExecutionEnvironment(Environment):
         """Return True if operators may be chained."""
         return self._configuration.get(PipelineOptions.OPERATOR_CHAINING)
 
-    def enable_checkpointing(
-        self, interval: int, mode: CheckpointingMode | None = None
-    ) -> StreamExecutionEnvironment:
+    def enable_checkpointing(self, interval: int, mode: CheckpointingMode | None = None) -> StreamExecutionEnvironment:
         """Take checkpoints, from which the job restarts after a failure.
 
         Args:
@@ -252,9 +250,12 @@ class StreamExecutionEnvironment(Environment):
         return stream.set_parallelism(1)
 
     def from_source(
-        self, source: Any, watermark_strategy: WatermarkStrategy, source_name: str,
+        self,
+        source: Any,
+        watermark_strategy: WatermarkStrategy,
+        source_name: str,
         type_info: TypeInformation | None = None,
-    ) -> SingleOutputStreamOperator:  # fmt: skip
+    ) -> SingleOutputStreamOperator:
         """Make a stream of the rows of a source.
 
         Example:
@@ -303,9 +304,7 @@ class StreamExecutionEnvironment(Environment):
         """
         frames = find_data_frames(self._configuration.get(DeploymentOptions.TARGET))
         name = name or "DataFrame"
-        return self.from_source(
-            frames.source(df, name), watermark_strategy or WatermarkStrategy.no_watermarks(), name
-        )
+        return self.from_source(frames.source(df, name), watermark_strategy or WatermarkStrategy.no_watermarks(), name)
 
     def _source(self, source: Any, name: str, type_info: TypeInformation | None) -> SingleOutputStreamOperator:
         node = self._add_node(OperatorKind.SOURCE, name, source, [], type_info)

@@ -108,9 +108,13 @@ class JobMaster:
             self.console.warning,
         )
         self.commits = CommitQueue(
-            graph, commit_work, self.clock, self.settings.coordinator.timeout_ms, self._commit_failed,
+            graph,
+            commit_work,
+            self.clock,
+            self.settings.coordinator.timeout_ms,
+            self._commit_failed,
             self.console.warning,
-        )  # fmt: skip
+        )
         self.checkpoints = Checkpoints(
             graph, identity, incarnation, self.coordinator, self.store, self.commits, self.history, self.clock, self
         )
@@ -349,9 +353,7 @@ class JobMaster:
     def _run(self, generation: Generation, now_ms: float) -> None:
         self.broadcast(Run(generation))
         metadata = None if self.restore_point is None else self.restore_point.metadata
-        self._drain = JobDrain(
-            self.graph, metadata, generation, lambda: self.coordinator.pending_ids, self.broadcast
-        )
+        self._drain = JobDrain(self.graph, metadata, generation, lambda: self.coordinator.pending_ids, self.broadcast)
         self._drain.begin()
         self._reporter.on_draining(self._drain.is_over, now_ms)
         restored = None if self.restore_point is None else self.restore_point.metadata.checkpoint_id
@@ -363,9 +365,7 @@ class JobMaster:
 
     def _tell_restart(self, restarting: effects.Restarting, now_ms: float) -> None:
         cause = restarting.cause
-        self._reporter.recoveries.failed(
-            self._reporter.counter + 1, now_ms, self.clock.wall_ms(), cause.summary
-        )
+        self._reporter.recoveries.failed(self._reporter.counter + 1, now_ms, self.clock.wall_ms(), cause.summary)
         when = "at once" if restarting.delay_ms <= 0 else f"in {restarting.delay_ms / 1000:.1f} s"
         what = "This is no failure of the job" if cause.planned else f"Failure {restarting.failures} of this job"
         self.console.warning(f"{cause.text()}\n{what}; it restarts {when}.")

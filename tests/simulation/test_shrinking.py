@@ -136,5 +136,3 @@ def test_every_single_reduction_changes_the_plan_and_most_can_be_declared() -> N
             except PlanError:
                 pass
     assert declared > 0.9 * reduced > 1000
-
-

@@ -27,109 +27,153 @@ class CheckpointingOptions:
     """Holds the options of checkpoints."""
 
     CHECKPOINTING_INTERVAL: ConfigOption[Duration | None] = ConfigOption(
-        "execution.checkpointing.interval", DURATION, None,
+        "execution.checkpointing.interval",
+        DURATION,
+        None,
         "How often a checkpoint is triggered. Not set: no checkpoints.",
         check=at_least(Duration.of_millis(10), "10 ms"),
-    )  # fmt: skip
+    )
     CHECKPOINTING_CONSISTENCY_MODE = ConfigOption(
-        "execution.checkpointing.mode", enumeration(CheckpointingMode), CheckpointingMode.EXACTLY_ONCE,
+        "execution.checkpointing.mode",
+        enumeration(CheckpointingMode),
+        CheckpointingMode.EXACTLY_ONCE,
         "AT_LEAST_ONCE runs as EXACTLY_ONCE, which guarantees more and costs no more here.",
-    )  # fmt: skip
+    )
     CHECKPOINTING_TIMEOUT = ConfigOption(
-        "execution.checkpointing.timeout", DURATION, Duration.of_minutes(10),
+        "execution.checkpointing.timeout",
+        DURATION,
+        Duration.of_minutes(10),
         "The time after which a checkpoint that has not completed is aborted.",
         check=at_least(Duration.of_millis(10), "10 ms"),
-    )  # fmt: skip
+    )
     MIN_PAUSE_BETWEEN_CHECKPOINTS = ConfigOption(
-        "execution.checkpointing.min-pause", DURATION, Duration(0),
+        "execution.checkpointing.min-pause",
+        DURATION,
+        Duration(0),
         "The shortest time from the end of a checkpoint to the trigger of the next periodic one.",
-    )  # fmt: skip
+    )
     MAX_CONCURRENT_CHECKPOINTS = ConfigOption(
-        "execution.checkpointing.max-concurrent-checkpoints", INTEGER, 1,
-        "How many checkpoints may be in progress at once. Only 1 for now.", check=_one_for_now,
-    )  # fmt: skip
+        "execution.checkpointing.max-concurrent-checkpoints",
+        INTEGER,
+        1,
+        "How many checkpoints may be in progress at once. Only 1 for now.",
+        check=_one_for_now,
+    )
     TOLERABLE_FAILURE_NUMBER = ConfigOption(
-        "execution.checkpointing.tolerable-failed-checkpoints", INTEGER, 0,
-        "How many checkpoints in a row may fail before the job restarts.", check=not_negative,
-    )  # fmt: skip
+        "execution.checkpointing.tolerable-failed-checkpoints",
+        INTEGER,
+        0,
+        "How many checkpoints in a row may fail before the job restarts.",
+        check=not_negative,
+    )
     EXTERNALIZED_CHECKPOINT_RETENTION = ConfigOption(
-        "execution.checkpointing.externalized-checkpoint-retention", enumeration(ExternalizedCheckpointRetention),
+        "execution.checkpointing.externalized-checkpoint-retention",
+        enumeration(ExternalizedCheckpointRetention),
         ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS,
         "What is left of a job's checkpoints when it has ended.",
         deprecated_keys=("execution.checkpointing.externalized-checkpoint",),
-    )  # fmt: skip
+    )
     ENABLE_UNALIGNED = ConfigOption(
-        "execution.checkpointing.unaligned.enabled", BOOLEAN, False,
+        "execution.checkpointing.unaligned.enabled",
+        BOOLEAN,
+        False,
         "Let barriers overtake data, so that backpressure does not delay checkpoints. The data is written with the "
         "checkpoint.",
         deprecated_keys=("execution.checkpointing.unaligned",),
-    )  # fmt: skip
+    )
     FORCE_UNALIGNED = ConfigOption(
-        "execution.checkpointing.unaligned.forced", BOOLEAN, False,
+        "execution.checkpointing.unaligned.forced",
+        BOOLEAN,
+        False,
         "Accepted without effect: every kind of edge supports unaligned checkpoints here.",
-    )  # fmt: skip
+    )
     ALIGNED_CHECKPOINT_TIMEOUT = ConfigOption(
-        "execution.checkpointing.aligned-checkpoint-timeout", DURATION, Duration(0),
+        "execution.checkpointing.aligned-checkpoint-timeout",
+        DURATION,
+        Duration(0),
         "How long after its trigger a checkpoint turns unaligned, if unaligned checkpoints are enabled. 0: at once.",
         deprecated_keys=("execution.checkpointing.alignment-timeout",),
-    )  # fmt: skip
+    )
     MAX_RETAINED_CHECKPOINTS = ConfigOption(
-        "execution.checkpointing.num-retained", INTEGER, 1, "How many completed checkpoints are kept.",
-        deprecated_keys=("state.checkpoints.num-retained",), check=positive,
-    )  # fmt: skip
+        "execution.checkpointing.num-retained",
+        INTEGER,
+        1,
+        "How many completed checkpoints are kept.",
+        deprecated_keys=("state.checkpoints.num-retained",),
+        check=positive,
+    )
     CHECKPOINT_STORAGE: ConfigOption[str | None] = ConfigOption(
-        "execution.checkpointing.storage", choice("jobmanager", "filesystem"), None,
+        "execution.checkpointing.storage",
+        choice("jobmanager", "filesystem"),
+        None,
         "filesystem: below execution.checkpointing.dir. jobmanager: in the driver's memory, lost with it. Not set: "
         "filesystem if a directory is set.",
         deprecated_keys=("state.checkpoint-storage",),
-    )  # fmt: skip
+    )
     CHECKPOINTS_DIRECTORY: ConfigOption[str | None] = ConfigOption(
-        "execution.checkpointing.dir", STRING, None,
+        "execution.checkpointing.dir",
+        STRING,
+        None,
         "The directory of checkpoints, a local path or file:// URI. Each job has a directory in it.",
         deprecated_keys=("state.checkpoints.dir", "state.backend.fs.checkpointdir"),
-    )  # fmt: skip
+    )
     SAVEPOINT_DIRECTORY: ConfigOption[str | None] = ConfigOption(
-        "execution.checkpointing.savepoint-dir", STRING, None, "The directory that savepoints are written to.",
+        "execution.checkpointing.savepoint-dir",
+        STRING,
+        None,
+        "The directory that savepoints are written to.",
         deprecated_keys=("state.savepoints.dir", "savepoints.state.backend.fs.dir"),
-    )  # fmt: skip
+    )
     CHECKPOINTS_AFTER_TASKS_FINISH = ConfigOption(
-        "execution.checkpointing.checkpoints-after-tasks-finish", BOOLEAN, True,
+        "execution.checkpointing.checkpoints-after-tasks-finish",
+        BOOLEAN,
+        True,
         "Accepted and always on: finished subtasks never stop checkpoints.",
         deprecated_keys=("execution.checkpointing.checkpoints-after-tasks-finish.enabled",),
         check=lambda value: None if value else "checkpoints go on after subtasks have finished; leave it out",
-    )  # fmt: skip
+    )
     JOBMANAGER_STORAGE_MAX_SIZE = ConfigOption(
-        "penstock.checkpoint-storage.jobmanager.max-size", MEMORY, 5 * 1024**2,
+        "penstock.checkpoint-storage.jobmanager.max-size",
+        MEMORY,
+        5 * 1024**2,
         "The largest object that storage in the driver's memory accepts, as Flink's JobManagerCheckpointStorage.",
         check=positive,
-    )  # fmt: skip
+    )
     STORAGE_FSYNC = ConfigOption(
-        "penstock.checkpoint-storage.fsync", BOOLEAN, True,
+        "penstock.checkpoint-storage.fsync",
+        BOOLEAN,
+        True,
         "Sync files and directories to disk before a checkpoint completes. Off: a checkpoint takes about 2 ms less, "
         "and a power failure may lose it.",
-    )  # fmt: skip
+    )
 
 
 class StateRecoveryOptions:
     """Holds the options of what a job starts from."""
 
     SAVEPOINT_PATH: ConfigOption[str | None] = ConfigOption(
-        "execution.state-recovery.path", STRING, None,
+        "execution.state-recovery.path",
+        STRING,
+        None,
         "What the job starts from. A job's directory (or 'latest') resumes that job; a chk-<n> in it starts a new job.",
         deprecated_keys=("execution.savepoint.path",),
-    )  # fmt: skip
+    )
     RESTORE_MODE = ConfigOption(
-        "execution.state-recovery.claim-mode", enumeration(RecoveryClaimMode), RecoveryClaimMode.NO_CLAIM,
+        "execution.state-recovery.claim-mode",
+        enumeration(RecoveryClaimMode),
+        RecoveryClaimMode.NO_CLAIM,
         "NO_CLAIM never deletes the checkpoint that a new job starts from; CLAIM makes it the new job's own.",
         deprecated_keys=("execution.savepoint-restore-mode",),
         check=lambda mode: "LEGACY is gone; write NO_CLAIM or CLAIM" if mode is RecoveryClaimMode.LEGACY else None,
-    )  # fmt: skip
+    )
     SAVEPOINT_IGNORE_UNCLAIMED_STATE = ConfigOption(
-        "execution.state-recovery.ignore-unclaimed-state", BOOLEAN, False,
+        "execution.state-recovery.ignore-unclaimed-state",
+        BOOLEAN,
+        False,
         "Drop state of operators that the program does not have any more. Rows in flight to or from them are never "
         "dropped.",
         deprecated_keys=("execution.savepoint.ignore-unclaimed-state",),
-    )  # fmt: skip
+    )
 
 
 class StateBackendOptions:
@@ -137,7 +181,8 @@ class StateBackendOptions:
 
     STATE_BACKEND = ConfigOption(
         "state.backend.type",
-        choice("hashmap", aliases={"filesystem": "hashmap", "jobmanager": "hashmap"}), "hashmap",
+        choice("hashmap", aliases={"filesystem": "hashmap", "jobmanager": "hashmap"}),
+        "hashmap",
         "Where keyed state is kept while the job runs. Only hashmap (the slot's memory) for now.",
         deprecated_keys=("state.backend",),
-    )  # fmt: skip
+    )

@@ -27,101 +27,141 @@ class SlotOptions:
     """Holds the options of requests for slots."""
 
     SLOT_REQUEST_TIMEOUT = ConfigOption(
-        "slot.request.timeout", DURATION, Duration.of_seconds(300),
-        "How long the job waits for its slots before it fails. The error says how many were missing.", check=positive,
-    )  # fmt: skip
+        "slot.request.timeout",
+        DURATION,
+        Duration.of_seconds(300),
+        "How long the job waits for its slots before it fails. The error says how many were missing.",
+        check=positive,
+    )
 
 
 class ResourceManagerOptions:
     """Holds the options of spare slots."""
 
     REDUNDANT_TASK_MANAGER_NUM = ConfigOption(
-        "slotmanager.redundant-taskmanager-num", INTEGER, 0,
-        "How many spare slots replace lost ones at once.", check=not_negative,
-    )  # fmt: skip
+        "slotmanager.redundant-taskmanager-num",
+        INTEGER,
+        0,
+        "How many spare slots replace lost ones at once.",
+        check=not_negative,
+    )
 
 
 class HeartbeatOptions:
     """Holds the options of heartbeats between slots and driver."""
 
     HEARTBEAT_INTERVAL = ConfigOption(
-        "heartbeat.interval", DURATION, Duration.of_seconds(10),
-        "How often slots and driver send each other heartbeats.", check=positive,
-    )  # fmt: skip
+        "heartbeat.interval",
+        DURATION,
+        Duration.of_seconds(10),
+        "How often slots and driver send each other heartbeats.",
+        check=positive,
+    )
     HEARTBEAT_TIMEOUT = ConfigOption(
-        "heartbeat.timeout", DURATION, Duration.of_seconds(50),
-        "The time without a heartbeat after which a slot or driver is lost.", check=positive,
-    )  # fmt: skip
+        "heartbeat.timeout",
+        DURATION,
+        Duration.of_seconds(50),
+        "The time without a heartbeat after which a slot or driver is lost.",
+        check=positive,
+    )
 
 
 class JobManagerOptions:
     """Holds the options of the driver's address."""
 
     BIND_HOST: ConfigOption[str | None] = ConfigOption(
-        "jobmanager.bind-host", STRING, None,
+        "jobmanager.bind-host",
+        STRING,
+        None,
         "The address that the driver listens on. Not set: jobmanager.rpc.address.",
-    )  # fmt: skip
+    )
     ADDRESS: ConfigOption[str | None] = ConfigOption(
-        "jobmanager.rpc.address", STRING, None,
+        "jobmanager.rpc.address",
+        STRING,
+        None,
         "The driver's address as slots see it. Not set: Spark's driver host.",
-    )  # fmt: skip
+    )
     PORT: ConfigOption[tuple[range, ...] | None] = ConfigOption(
         "jobmanager.rpc.port", PORTS, None, "The driver's port as slots see it. Not set: the one it listens on."
     )
     RPC_BIND_PORT = ConfigOption(
-        "jobmanager.rpc.bind-port", PORTS, ANY_PORT,
+        "jobmanager.rpc.bind-port",
+        PORTS,
+        ANY_PORT,
         "The ports that the driver may listen on, e.g. 50100-50200. 0: any free one.",
-    )  # fmt: skip
+    )
 
 
 class TaskManagerOptions:
     """Holds the options of the slots' addresses."""
 
     BIND_HOST: ConfigOption[str | None] = ConfigOption(
-        "taskmanager.bind-host", STRING, None,
+        "taskmanager.bind-host",
+        STRING,
+        None,
         "The address that slots listen on for each other. Not set: taskmanager.host.",
-    )  # fmt: skip
+    )
     HOST: ConfigOption[str | None] = ConfigOption(
-        "taskmanager.host", STRING, None,
+        "taskmanager.host",
+        STRING,
+        None,
         "A slot's address as other slots see it. Not set: the one by which it reaches the driver.",
-    )  # fmt: skip
+    )
     RPC_PORT = ConfigOption(
-        "taskmanager.rpc.port", PORTS, ANY_PORT,
+        "taskmanager.rpc.port",
+        PORTS,
+        ANY_PORT,
         "Accepted without effect: slots connect to the driver, and listen only on taskmanager.data.bind-port.",
-    )  # fmt: skip
+    )
     DATA_PORT: ConfigOption[tuple[range, ...] | None] = ConfigOption(
         "taskmanager.data.port", PORTS, None, "A slot's data port as others see it. Not set: the one it listens on."
     )
     DATA_BIND_PORT = ConfigOption(
-        "taskmanager.data.bind-port", PORTS, ANY_PORT,
+        "taskmanager.data.bind-port",
+        PORTS,
+        ANY_PORT,
         "The ports that slots may listen on for data, e.g. 50300-50400. 0: any free one.",
-    )  # fmt: skip
+    )
 
 
 class NetworkOptions:
     """Holds the options of channels: how much data may be on its way."""
 
     BOUND_TARGET = ConfigOption(
-        "penstock.network.bound-target", DURATION, Duration.of_millis(25),
+        "penstock.network.bound-target",
+        DURATION,
+        Duration.of_millis(25),
         "Windows and output queues are sized to what is consumed in this time, between their least and greatest "
         "size. 0: always the greatest.",
-    )  # fmt: skip
+    )
     BOUND_BYTES_MIN = ConfigOption(
-        "penstock.network.bound-bytes-min", MEMORY, 16 * 1024,
-        "The least size of a gate's window and of an output queue.", check=positive,
-    )  # fmt: skip
+        "penstock.network.bound-bytes-min",
+        MEMORY,
+        16 * 1024,
+        "The least size of a gate's window and of an output queue.",
+        check=positive,
+    )
     WINDOW_BYTES = ConfigOption(
-        "penstock.network.window-bytes", MEMORY, 4 * 1024 * 1024,
-        "How many bytes a consumer grants: the most that may be on their way to one input gate.", check=positive,
-    )  # fmt: skip
+        "penstock.network.window-bytes",
+        MEMORY,
+        4 * 1024 * 1024,
+        "How many bytes a consumer grants: the most that may be on their way to one input gate.",
+        check=positive,
+    )
     OUTPUT_QUEUE_BYTES = ConfigOption(
-        "penstock.network.output-queue-bytes", MEMORY, 4 * 1024 * 1024,
-        "How many bytes may wait in a subtask's output queues before it stops reading input.", check=positive,
-    )  # fmt: skip
+        "penstock.network.output-queue-bytes",
+        MEMORY,
+        4 * 1024 * 1024,
+        "How many bytes may wait in a subtask's output queues before it stops reading input.",
+        check=positive,
+    )
     OVERDRAFT_BYTES_MAX = ConfigOption(
-        "penstock.network.overdraft-bytes-max", MEMORY, 8 * 1024**2,
-        "How far beyond its output queue a generator is drained when a barrier is waiting.", check=not_negative,
-    )  # fmt: skip
+        "penstock.network.overdraft-bytes-max",
+        MEMORY,
+        8 * 1024**2,
+        "How far beyond its output queue a generator is drained when a barrier is waiting.",
+        check=not_negative,
+    )
 
 
 class WebOptions:

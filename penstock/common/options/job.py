@@ -36,9 +36,12 @@ class ParallelismOptions:
     """Holds the option of the default parallelism."""
 
     DEFAULT_PARALLELISM = ConfigOption(
-        "parallelism.default", INTEGER, 1, "The parallelism of operators for which the program sets none.",
+        "parallelism.default",
+        INTEGER,
+        1,
+        "The parallelism of operators for which the program sets none.",
         check=positive,
-    )  # fmt: skip
+    )
 
 
 class PipelineOptions:
@@ -48,60 +51,89 @@ class PipelineOptions:
         "pipeline.name", STRING, None, "The job's name if execute() is given none."
     )
     FIXED_JOB_ID: ConfigOption[str | None] = ConfigOption(
-        "pipeline.job-id", STRING, None, "The job's id: 32 hex digits. Not set: a random one.",
-        deprecated_keys=("$internal.pipeline.job-id",), check=_job_id,
-    )  # fmt: skip
+        "pipeline.job-id",
+        STRING,
+        None,
+        "The job's id: 32 hex digits. Not set: a random one.",
+        deprecated_keys=("$internal.pipeline.job-id",),
+        check=_job_id,
+    )
     MAX_PARALLELISM = ConfigOption(
-        "pipeline.max-parallelism", INTEGER, -1,
+        "pipeline.max-parallelism",
+        INTEGER,
+        -1,
         "The number of key groups, which bounds the parallelism for ever. -1: derived from the parallelism.",
         check=_max_parallelism,
-    )  # fmt: skip
+    )
     OBJECT_REUSE = ConfigOption(
-        "pipeline.object-reuse", BOOLEAN, False,
+        "pipeline.object-reuse",
+        BOOLEAN,
+        False,
         "Pass the same objects from one operator of a chain to the next. Off: mutable rows are copied, so that a "
         "function may change them.",
-    )  # fmt: skip
+    )
     OPERATOR_CHAINING = ConfigOption(
-        "pipeline.operator-chaining.enabled", BOOLEAN, True,
-        "Run operators in one subtask where that is possible.", deprecated_keys=("pipeline.operator-chaining",),
-    )  # fmt: skip
+        "pipeline.operator-chaining.enabled",
+        BOOLEAN,
+        True,
+        "Run operators in one subtask where that is possible.",
+        deprecated_keys=("pipeline.operator-chaining",),
+    )
     AUTO_WATERMARK_INTERVAL = ConfigOption(
-        "pipeline.auto-watermark-interval", DURATION, Duration.of_millis(200),
+        "pipeline.auto-watermark-interval",
+        DURATION,
+        Duration.of_millis(200),
         "How often watermarks are generated. 0: never periodically, only if a generator emits one for a row.",
-    )  # fmt: skip
+    )
     GLOBAL_JOB_PARAMETERS: ConfigOption[dict[str, str] | None] = ConfigOption(
-        "pipeline.global-job-parameters", MAPPING, None,
+        "pipeline.global-job-parameters",
+        MAPPING,
+        None,
         "Parameters (key:value,...) that functions read by RuntimeContext.get_job_parameter.",
-    )  # fmt: skip
+    )
 
 
 class ExecutionOptions:
     """Holds the options of how a job is executed."""
 
     RUNTIME_MODE = ConfigOption(
-        "execution.runtime-mode", enumeration(RuntimeExecutionMode), RuntimeExecutionMode.STREAMING,
+        "execution.runtime-mode",
+        enumeration(RuntimeExecutionMode),
+        RuntimeExecutionMode.STREAMING,
         "STREAMING or AUTOMATIC, which are the same. Bounded input ends a streaming job, so there is no batch mode.",
-        check=lambda mode: None if mode is not RuntimeExecutionMode.BATCH else
-        "there is no batch mode; a streaming job over bounded input ends by itself",
-    )  # fmt: skip
+        check=lambda mode: (
+            None
+            if mode is not RuntimeExecutionMode.BATCH
+            else "there is no batch mode; a streaming job over bounded input ends by itself"
+        ),
+    )
     BUFFER_TIMEOUT_ENABLED = ConfigOption(
-        "execution.buffer-timeout.enabled", BOOLEAN, True,
+        "execution.buffer-timeout.enabled",
+        BOOLEAN,
+        True,
         "Send batches before they are full. Off: only when they are full.",
-    )  # fmt: skip
+    )
     BUFFER_TIMEOUT = ConfigOption(
-        "execution.buffer-timeout.interval", DURATION, Duration.of_millis(100),
+        "execution.buffer-timeout.interval",
+        DURATION,
+        Duration.of_millis(100),
         "The longest time that a row waits for its batch to fill. 0: a batch is sent after every slice of work.",
         deprecated_keys=("execution.buffer-timeout",),
-    )  # fmt: skip
+    )
     TASK_CANCELLATION_TIMEOUT = ConfigOption(
-        "task.cancellation.timeout", DURATION, Duration.of_seconds(180),
+        "task.cancellation.timeout",
+        DURATION,
+        Duration.of_seconds(180),
         "How long user code may take to return when its job restarts or ends. After that its process is killed.",
-    )  # fmt: skip
+    )
 
 
 class PythonOptions:
     """Holds the options of the Python code that slots import."""
 
     PYTHON_FILES: ConfigOption[tuple[str, ...]] = ConfigOption(
-        "python.files", STRINGS, (), "Python files, packages (directories) and zip files that slots can import.",
-    )  # fmt: skip
+        "python.files",
+        STRINGS,
+        (),
+        "Python files, packages (directories) and zip files that slots can import.",
+    )

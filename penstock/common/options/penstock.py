@@ -10,20 +10,28 @@ class PenstockOptions:
     """Holds options that Flink does not have."""
 
     SLICE_TARGET = ConfigOption(
-        "penstock.slice.target", DURATION, Duration.of_millis(2),
+        "penstock.slice.target",
+        DURATION,
+        Duration.of_millis(2),
         "How long a chain may work before it checks its mailbox. A barrier waits no longer than this and one row.",
         check=positive,
-    )  # fmt: skip
+    )
     PARKING_ENABLED = ConfigOption(
-        "penstock.parking.enabled", BOOLEAN, True,
+        "penstock.parking.enabled",
+        BOOLEAN,
+        True,
         "Pause a slot's subtasks for a moment (20 ms at most) while its captured data is written.",
-    )  # fmt: skip
+    )
     DATA_FRAMES_IGNORE_CHANGES = ConfigOption(
-        "penstock.data-frames.ignore-changes", BOOLEAN, False,
+        "penstock.data-frames.ignore-changes",
+        BOOLEAN,
+        False,
         "Resume a job with the rows that its DataFrames had when it began, even if their queries or files have "
         "changed. Off: it is refused.",
-    )  # fmt: skip
+    )
     PROGRESS_ENABLED = ConfigOption(
-        "penstock.progress.enabled", BOOLEAN, True,
+        "penstock.progress.enabled",
+        BOOLEAN,
+        True,
         "Show a line of progress on a terminal while a job runs: rows per second and the newest checkpoint.",
-    )  # fmt: skip
+    )

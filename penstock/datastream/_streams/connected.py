@@ -107,8 +107,10 @@ class Connected(Generic[S]):
             TypeError: `func` is of another kind, or both streams are keyed, by keys of different types.
         """
         if isinstance(func, KeyedCoProcessFunction) and not self._keyed:
-            raise TypeError("process() was given a KeyedCoProcessFunction, but the streams are not both keyed: call "
-                            "key_by(key_selector1, key_selector2) after connect()")
+            raise TypeError(
+                "process() was given a KeyedCoProcessFunction, but the streams are not both keyed: call "
+                "key_by(key_selector1, key_selector2) after connect()"
+            )
         if isinstance(func, CoProcessFunction) or not self._keyed:
             refuse = refuse_callable(f"process() {_WHERE}", "CoProcessFunction")
             function = as_function(func, CoProcessFunction, refuse, "process")
@@ -134,7 +136,11 @@ class Connected(Generic[S]):
             way_out = "say key_by(..., key_type=...) for both"
             keyed = [stream._partitioner for stream in (self.stream1, self.stream2)]
             if any(partitioner is not None and partitioner.key_columns for partitioner in keyed):
-                way_out = ("give both columns one type, e.g. with_columns(id=pc.field('id').cast('string')), or key "
-                           "both by selectors with a key_type")
-            raise TypeError(f"operator {operator!r}: the keys of both inputs have one type, got {shown[0]} and "
-                            f"{shown[1]}; {way_out}")
+                way_out = (
+                    "give both columns one type, e.g. with_columns(id=pc.field('id').cast('string')), or key "
+                    "both by selectors with a key_type"
+                )
+            raise TypeError(
+                f"operator {operator!r}: the keys of both inputs have one type, got {shown[0]} and "
+                f"{shown[1]}; {way_out}"
+            )

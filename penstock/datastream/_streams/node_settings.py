@@ -20,8 +20,10 @@ class NodeSettings:
 
     def _node_for(self, method: str) -> Node:
         if self._node_or_none is None:
-            raise TypeError(f"{method}() belongs to an operator; this stream is a union, a partitioning or a side "
-                            f"output of others: call {method}() before it, or after the next operator")
+            raise TypeError(
+                f"{method}() belongs to an operator; this stream is a union, a partitioning or a side "
+                f"output of others: call {method}() before it, or after the next operator"
+            )
         return self._node_or_none
 
     def get_name(self) -> str:
@@ -65,8 +67,10 @@ class NodeSettings:
         node = self._node_for("uid")
         for other in self._environment._graph.nodes:
             if other is not node and other.uid == uid:
-                raise ValueError(f"the uid {uid!r} of operator {node.name!r} is taken by operator {other.name!r}; "
-                                 "each operator needs one of its own")
+                raise ValueError(
+                    f"the uid {uid!r} of operator {node.name!r} is taken by operator {other.name!r}; "
+                    "each operator needs one of its own"
+                )
         node.uid = uid
         return self
 
@@ -106,8 +110,10 @@ class NodeSettings:
                 f"operator {node.name!r} runs in one subtask only; it cannot have parallelism {parallelism}"
             )
         if node.max_parallelism is not None and parallelism > node.max_parallelism:
-            raise ValueError(f"operator {node.name!r}: parallelism {parallelism} is more than its max parallelism "
-                             f"{node.max_parallelism}")
+            raise ValueError(
+                f"operator {node.name!r}: parallelism {parallelism} is more than its max parallelism "
+                f"{node.max_parallelism}"
+            )
         node.parallelism = parallelism
         return self
 
@@ -126,8 +132,10 @@ class NodeSettings:
         node = self._node_for("set_max_parallelism")
         check_max_parallelism(max_parallelism, node.name)
         if node.parallelism is not None and max_parallelism < node.parallelism:
-            raise ValueError(f"operator {node.name!r}: max parallelism {max_parallelism} is less than its parallelism "
-                             f"{node.parallelism}")
+            raise ValueError(
+                f"operator {node.name!r}: max parallelism {max_parallelism} is less than its parallelism "
+                f"{node.parallelism}"
+            )
         node.max_parallelism = max_parallelism
         return self
 
@@ -181,8 +189,10 @@ def check_parallelism(parallelism: int, operator: str) -> None:
 
 def check_max_parallelism(max_parallelism: int, operator: str) -> None:
     if not isinstance(max_parallelism, int) or not 0 < max_parallelism <= MAX_PARALLELISM_LIMIT:
-        raise ValueError(f"operator {operator!r}: max parallelism lies between 1 and {MAX_PARALLELISM_LIMIT}, "
-                         f"got {max_parallelism!r}")
+        raise ValueError(
+            f"operator {operator!r}: max parallelism lies between 1 and {MAX_PARALLELISM_LIMIT}, "
+            f"got {max_parallelism!r}"
+        )
 
 
 def check_type(type_info: Any, operator: str) -> None:
@@ -190,12 +200,18 @@ def check_type(type_info: Any, operator: str) -> None:
         hint = f"; write Types.{_SIMILAR[type_info]}" if isinstance(type_info, type) and type_info in _SIMILAR else ""
         if getattr(type_info, "__qualname__", "").startswith("Types."):
             hint = f"; call it: {type_info.__qualname__}(...)"
-        raise TypeError(f"operator {operator!r}: a stream's type is made by Types, e.g. Types.LONG(); got "
-                        f"{type_info!r}{hint}")
+        raise TypeError(
+            f"operator {operator!r}: a stream's type is made by Types, e.g. Types.LONG(); got {type_info!r}{hint}"
+        )
 
 
-_SIMILAR: dict[Any, str] = {int: "LONG()", str: "STRING()", float: "DOUBLE()", bool: "BOOLEAN()",
-                            bytes: "PRIMITIVE_ARRAY(Types.BYTE())"}
+_SIMILAR: dict[Any, str] = {
+    int: "LONG()",
+    str: "STRING()",
+    float: "DOUBLE()",
+    bool: "BOOLEAN()",
+    bytes: "PRIMITIVE_ARRAY(Types.BYTE())",
+}
 
 
 def build_hint(given: Any) -> str:

@@ -29,11 +29,15 @@ class Windowed(Generic[S]):
 
     def __init__(self, keyed_stream: Stream[S], window_assigner: WindowAssigner) -> None:
         if isinstance(window_assigner, type):
-            raise TypeError(f"window() was given the class {window_assigner.__name__}; make an assigner, e.g. "
-                            "TumblingEventTimeWindows.of(Duration.of_seconds(10))")
+            raise TypeError(
+                f"window() was given the class {window_assigner.__name__}; make an assigner, e.g. "
+                "TumblingEventTimeWindows.of(Duration.of_seconds(10))"
+            )
         if not isinstance(window_assigner, TumblingEventTimeWindows):
-            raise TypeError("window() takes one of the window assigners that there are: "
-                            f"TumblingEventTimeWindows.of(size, offset); got {window_assigner!r}")
+            raise TypeError(
+                "window() takes one of the window assigners that there are: "
+                f"TumblingEventTimeWindows.of(size, offset); got {window_assigner!r}"
+            )
         self._keyed_stream = keyed_stream
         self._window_assigner = window_assigner
         self._allowed_lateness_ms = 0
@@ -92,8 +96,10 @@ class Windowed(Generic[S]):
         check_tag(output_tag, "side_output_late_data()")
         given, rows = output_tag.type_info, self._keyed_stream._type
         if given is not None and rows is not None and given != rows:
-            raise TypeError(f"side_output_late_data({output_tag!r}): late rows have the type of the stream, {rows}; "
-                            "leave the tag's type out, or say that")
+            raise TypeError(
+                f"side_output_late_data({output_tag!r}): late rows have the type of the stream, {rows}; "
+                "leave the tag's type out, or say that"
+            )
         self._late_tag = output_tag
         return self
 
@@ -206,10 +212,14 @@ class Windowed(Generic[S]):
         return self._then("Window Apply", output_type, self._keyed_stream._type, process=process)
 
     def _then(
-        self, name: str, output_type: TypeInformation | None, element_type: TypeInformation | None,
-        reduce: ReduceFunction | None = None, aggregate: AggregateFunction | None = None,
+        self,
+        name: str,
+        output_type: TypeInformation | None,
+        element_type: TypeInformation | None,
+        reduce: ReduceFunction | None = None,
+        aggregate: AggregateFunction | None = None,
         process: AnyWindowFunction | None = None,
-    ) -> S:  # fmt: skip
+    ) -> S:
         spec = WindowSpec(
             size_ms=self._window_assigner.size_ms,
             offset_ms=self._window_assigner.offset_ms,

@@ -101,7 +101,7 @@ TABLE: Table[Phase] = Table(
             _ENDED: Cell("ignore", (_ENDED,)),
         },
     },
-)  # fmt: skip
+)
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 

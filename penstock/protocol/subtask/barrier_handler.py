@@ -91,7 +91,7 @@ TABLE: Table[AlignmentState] = Table(
             _ENDED: Cell("drop what was captured", (_ENDED,)),
         },
     },
-)  # fmt: skip
+)
 
 
 class Block(msgspec.Struct, frozen=True):

@@ -284,10 +284,32 @@ class StoreReply(Message):
 
 
 Upward = (
-    Register | Connected | Restored | SlotAck | Decline | SubtaskFailed | PeerLost | ReachedEndOfData | SplitsRequested
-    | DrainReport | SlotStatus | Printed | Left | StoreRequest
+    Register
+    | Connected
+    | Restored
+    | SlotAck
+    | Decline
+    | SubtaskFailed
+    | PeerLost
+    | ReachedEndOfData
+    | SplitsRequested
+    | DrainReport
+    | SlotStatus
+    | Printed
+    | Left
+    | StoreRequest
 )
 Downward = (
-    StandBy | Host | Deploy | Restore | Run | Release | Trigger | CheckpointEnded | SplitsAssigned | Cancel | Leave
+    StandBy
+    | Host
+    | Deploy
+    | Restore
+    | Run
+    | Release
+    | Trigger
+    | CheckpointEnded
+    | SplitsAssigned
+    | Cancel
+    | Leave
     | StoreReply
 )

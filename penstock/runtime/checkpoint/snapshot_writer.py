@@ -80,10 +80,16 @@ class SnapshotWriter:
     is called when no subtask need rest for it any more: it is written, or over, or too large."""
 
     def __init__(
-        self, generation: Generation, slot: int, subtasks: int, store: ObjectStore | None,
-        new_segment_path: Callable[[int], str], send: Callable[[Message], None],
-        unpark: Callable[[int], None], clock: Clock,
-    ) -> None:  # fmt: skip
+        self,
+        generation: Generation,
+        slot: int,
+        subtasks: int,
+        store: ObjectStore | None,
+        new_segment_path: Callable[[int], str],
+        send: Callable[[Message], None],
+        unpark: Callable[[int], None],
+        clock: Clock,
+    ) -> None:
         self.generation = generation
         self._slot = slot
         self._subtasks = subtasks

@@ -62,11 +62,19 @@ class SubtaskCheckpoints:
     `send_frame(slot, frame)` a neighbour."""
 
     def __init__(
-        self, subtask: SubtaskId, machine: SubtaskMachine, source: SnapshotSource, gate: InputGate,
-        partitions: list[ResultPartition], clock: Clock, taken: Callable[[SubtaskCapture], None],
-        closed: Callable[[SubtaskCapture], None], ended: Callable[[int], None],
-        declined: Callable[[int, FailureReason], None], send_frame: Callable[[int, Frame], None],
-    ) -> None:  # fmt: skip
+        self,
+        subtask: SubtaskId,
+        machine: SubtaskMachine,
+        source: SnapshotSource,
+        gate: InputGate,
+        partitions: list[ResultPartition],
+        clock: Clock,
+        taken: Callable[[SubtaskCapture], None],
+        closed: Callable[[SubtaskCapture], None],
+        ended: Callable[[int], None],
+        declined: Callable[[int, FailureReason], None],
+        send_frame: Callable[[int, Frame], None],
+    ) -> None:
         self._subtask = subtask
         self._machine = machine
         self._source = source
@@ -146,9 +154,14 @@ class SubtaskCheckpoints:
     def _take(self, cut: Capture) -> None:
         source = self._source
         capture = SubtaskCapture(
-            self._subtask, cut, self._applied(cut), self._emitted(cut),
-            self._unread_layers() if cut.stores else [], TimeAtSnapshot.of(source.clock), source.finished,
-        )  # fmt: skip
+            self._subtask,
+            cut,
+            self._applied(cut),
+            self._emitted(cut),
+            self._unread_layers() if cut.stores else [],
+            TimeAtSnapshot.of(source.clock),
+            source.finished,
+        )
         self._captures[cut.checkpoint_id] = capture
         capture.committables = source.prepare_commit(cut.checkpoint_id)
         if cut.stores:

@@ -70,9 +70,15 @@ class _Deployment:
         self.store, self.restore_store = self._open_stores()
         vertices = [v for v in self.plan.graph.vertices if slot.index < v.parallelism]
         self.writer = SnapshotWriter(
-            self.generation, slot.index, len(vertices), self.store, self._segment_path, self.send, self._unpark,
+            self.generation,
+            slot.index,
+            len(vertices),
+            self.store,
+            self._segment_path,
+            self.send,
+            self._unpark,
             slot.clock,
-        )  # fmt: skip
+        )
         factory = SubtaskFactory(
             self.plan, self.generation, slot.index, slot.clock, self.writer, self._send_frame, self.send, self._decline
         )
@@ -80,10 +86,14 @@ class _Deployment:
         for vertex in vertices:
             subtask = factory.build(vertex)
             self._by_vertex[vertex.index] = SubtaskRunner(
-                subtask, self.generation, slot.index, slot.clock,
+                subtask,
+                self.generation,
+                slot.index,
+                slot.clock,
                 restore=self._restore_of(factory, subtask),
-                restored=self._one_restored, send=self.send,
-            )  # fmt: skip
+                restored=self._one_restored,
+                send=self.send,
+            )
         self.runners = list(self._by_vertex.values())
         self.writer_runner = WriterRunner(self.writer, self._writer_failed)
         self._edges = self.plan.graph.edges
@@ -140,9 +150,7 @@ class _Deployment:
     def _writer_failed(self, error: BaseException) -> None:
         first = self.runners[0].subtask_object
         text = f"the slot's snapshot writer failed: {type(error).__name__}: {error}"
-        self.send(
-            SubtaskFailed(self.generation, self._slot.index, first.id, first.vertex.name, text, describe(error))
-        )  # fmt: skip
+        self.send(SubtaskFailed(self.generation, self._slot.index, first.id, first.vertex.name, text, describe(error)))
 
     # ---- what arrives -------------------------------------------------------------------------------------------
 
@@ -191,9 +199,15 @@ class Slot:
     names that nobody else has."""
 
     def __init__(
-        self, index: int, clock: Clock, master: MasterLink, links: DataLinks, driver: Driver, open_store: OpenStore,
+        self,
+        index: int,
+        clock: Clock,
+        master: MasterLink,
+        links: DataLinks,
+        driver: Driver,
+        open_store: OpenStore,
         new_random: Callable[[], str],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.index = index
         self.clock = clock
         self.master = master

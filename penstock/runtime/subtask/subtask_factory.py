@@ -45,10 +45,16 @@ class SubtaskFactory:
     """`send_frame(slot, frame)` and `send(message)` drop what a revoked generation sends."""
 
     def __init__(
-        self, plan: DeploymentPlan, generation: Generation, slot: int, clock: Clock, writer: SnapshotWriter,
-        send_frame: Callable[[int, Frame], None], send: Callable[[Message], None],
+        self,
+        plan: DeploymentPlan,
+        generation: Generation,
+        slot: int,
+        clock: Clock,
+        writer: SnapshotWriter,
+        send_frame: Callable[[int, Frame], None],
+        send: Callable[[Message], None],
         decline: Callable[[SubtaskId, int, FailureReason], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._plan = plan
         self._generation = generation
         self._slot = slot
@@ -65,19 +71,32 @@ class SubtaskFactory:
         gate = InputGate(list(graph.inputs_of(vertex.index)), index, self._settings.window_sizer())
         partitions = [self._partition(edge, vertex) for edge in graph.outputs_of(vertex.index)]
         subtask = Subtask(
-            SubtaskId(vertex.index, index), vertex, self._generation, self._slot, self._settings, self._clock, gate,
-            partitions, self._send_frame, self._send,
+            SubtaskId(vertex.index, index),
+            vertex,
+            self._generation,
+            self._slot,
+            self._settings,
+            self._clock,
+            gate,
+            partitions,
+            self._send_frame,
+            self._send,
             key_group_range(vertex.max_parallelism, vertex.parallelism, index),
-        )  # fmt: skip
+        )
         mail = self._writer.mailbox
         subtask.checkpoints = SubtaskCheckpoints(
-            subtask.id, subtask.machine, subtask, gate, partitions, self._clock,
+            subtask.id,
+            subtask.machine,
+            subtask,
+            gate,
+            partitions,
+            self._clock,
             taken=lambda capture: mail.post(Taken(capture)),
             closed=lambda capture: mail.post(Closed(capture)),
             ended=lambda checkpoint_id: mail.post(Ended(checkpoint_id)),
             declined=lambda checkpoint_id, reason: self._decline(subtask.id, checkpoint_id, reason),
             send_frame=self._send_frame,
-        )  # fmt: skip
+        )
         return subtask
 
     def _partition(self, edge: Edge, vertex: Vertex) -> ResultPartition:
@@ -90,9 +109,16 @@ class SubtaskFactory:
         if edge.buffer_timeout_ms is not None:
             buffer_timeout_ms = edge.buffer_timeout_ms if edge.buffer_timeout_ms >= 0 else NEVER_MS
         return ResultPartition(
-            edge, self._slot, router, self._slot, self._send_frame, self._settings.output_queue_sizer(), credits,
-            buffer_timeout_ms, self._clock.monotonic_ms,
-        )  # fmt: skip
+            edge,
+            self._slot,
+            router,
+            self._slot,
+            self._send_frame,
+            self._settings.output_queue_sizer(),
+            credits,
+            buffer_timeout_ms,
+            self._clock.monotonic_ms,
+        )
 
     def _initial_credit(self, target: Vertex, consumer: int) -> int:
         """A channel's share of the consumer's window, as both ends know it before anything is said."""
@@ -143,17 +169,31 @@ class SubtaskFactory:
             timers = Timers(head.uid, backend, subtask.clock.time, self._clock.wall_ms)
         subtask.backend = backend
         context = SubtaskRuntimeContext(
-            vertex, subtask.id.subtask, self._plan, backend, self._generation.counter, subtask.clock.time, element,
-            self._clock.wall_ms, timers,
-        )  # fmt: skip
+            vertex,
+            subtask.id.subtask,
+            self._plan,
+            backend,
+            self._generation.counter,
+            subtask.clock.time,
+            element,
+            self._clock.wall_ms,
+            timers,
+        )
         functions = [create_row_operator(o, context.for_operator(o)) for o in vertex.operators if o.kind not in _ENDS]
         subtask.chain = Chain(
-            vertex, functions, subtask.output.emit, subtask.output.has_room, subtask.output.may_overdraw,
-            backend.set_current_key if backend is not None else None, self._settings.object_reuse,
-            self._clock.monotonic_ms, element, timers,
+            vertex,
+            functions,
+            subtask.output.emit,
+            subtask.output.has_room,
+            subtask.output.may_overdraw,
+            backend.set_current_key if backend is not None else None,
+            self._settings.object_reuse,
+            self._clock.monotonic_ms,
+            element,
+            timers,
             side_types={p.edge.side_output: p.edge.type for p in subtask.partitions if p.edge.side_output is not None},
             stamps=functions[-1].operator.timestamped and bool(subtask.partitions),
-        )  # fmt: skip
+        )
 
     def _build_columnar(self, subtask: Subtask, restore: SubtaskRestore) -> None:
         """Also a bare source, a bare sink, or both."""
@@ -177,13 +217,17 @@ class SubtaskFactory:
             subtask.reader = reader
         if tail.kind is OperatorKind.SINK:
             context = WriterContext(
-                subtask=index, parallelism=vertex.parallelism, operator_name=tail.name, operator_uid=tail.uid,
+                subtask=index,
+                parallelism=vertex.parallelism,
+                operator_name=tail.name,
+                operator_uid=tail.uid,
                 incarnation=f"{self._plan.incarnation}{self._generation.counter}",
-                checkpointing=self._plan.checkpointing, input_type=tail.input_type,
+                checkpointing=self._plan.checkpointing,
+                input_type=tail.input_type,
                 job_id=self._plan.job_id if self._plan.storage_root is not None else "",
                 generation=(self._generation.fence, self._generation.counter),
                 emit=lambda lines: self._send(Printed(self._slot, index, list(lines))),
-            )  # fmt: skip
+            )
             items = restore.part(tail.uid, "writer")
             subtask.output.writer = self._guarded(tail, lambda: tail.function.create_writer(context, items))
 

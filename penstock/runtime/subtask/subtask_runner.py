@@ -19,9 +19,15 @@ class SubtaskRunner:
     thread; `restored` is called after it. `send` must drop messages of a revoked generation."""
 
     def __init__(
-        self, subtask: Subtask, generation: Generation, slot: int, clock: Clock,
-        restore: Callable[[], None], restored: Callable[[], None], send: Callable[[Message], None],
-    ) -> None:  # fmt: skip
+        self,
+        subtask: Subtask,
+        generation: Generation,
+        slot: int,
+        clock: Clock,
+        restore: Callable[[], None],
+        restored: Callable[[], None],
+        send: Callable[[Message], None],
+    ) -> None:
         self.subtask_object = subtask
         self.mailbox = subtask.mailbox
         self.name = f"{subtask.vertex.name} ({subtask.id.subtask + 1}/{subtask.vertex.parallelism})"

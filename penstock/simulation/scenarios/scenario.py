@@ -105,11 +105,17 @@ def is_plan(scenario_class: type[Scenario], job: WorkloadBuilder) -> bool:
 def _plan(scenario: Scenario, job: WorkloadBuilder, world_seed: int, seed: int) -> Plan:
     name = type(scenario).__name__
     return Plan(
-        told=f"{name}, seed {seed}", world_seed=world_seed, interleaves=scenario.interleaves,
-        is_parallel=scenario.is_parallel, pace=scenario.pace, options=job.configuration.to_dict(),
-        faults=scenario.faults, places=scenario.places,
-        graph_changes_seed=f"graphs of {seed}" if scenario.changes_graph else None, steps=job.steps,
-    )  # fmt: skip
+        told=f"{name}, seed {seed}",
+        world_seed=world_seed,
+        interleaves=scenario.interleaves,
+        is_parallel=scenario.is_parallel,
+        pace=scenario.pace,
+        options=job.configuration.to_dict(),
+        faults=scenario.faults,
+        places=scenario.places,
+        graph_changes_seed=f"graphs of {seed}" if scenario.changes_graph else None,
+        steps=job.steps,
+    )
 
 
 def _cluster(scenario: Scenario, job: WorkloadBuilder, plan: Plan, with_trace: bool) -> Cluster:

@@ -69,9 +69,18 @@ def surroundings(env: StreamExecutionEnvironment, directory: Path) -> dict[str, 
     """Return what the examples take for granted: imports, an environment, streams and paths."""
     order_type = Types.ROW_NAMED(
         ["user", "amount", "rate", "day", "time", "currency", "shop", "features", "customer"],
-        [Types.STRING(), Types.DOUBLE(), Types.DOUBLE(), Types.STRING(), Types.LONG(), Types.STRING(), Types.STRING(),
-         Types.DOUBLE(), Types.STRING()],
-    )  # fmt: skip
+        [
+            Types.STRING(),
+            Types.DOUBLE(),
+            Types.DOUBLE(),
+            Types.STRING(),
+            Types.LONG(),
+            Types.STRING(),
+            Types.STRING(),
+            Types.DOUBLE(),
+            Types.STRING(),
+        ],
+    )
     orders = env.from_collection([], order_type)
     timed = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("time")
     assigner = penstock.datastream.TumblingEventTimeWindows.of(penstock.common.Duration.of_minutes(1))

@@ -231,7 +231,15 @@ class World:
             identity or JobIdentity(JOB_ID, DIRECTORY, resume=resume),
             incarnation,
             MasterPorts(
-                self.clock, self, self, self.work, self.directories.open, self.console, lambda: 0.5, "host", 7,
+                self.clock,
+                self,
+                self,
+                self.work,
+                self.directories.open,
+                self.console,
+                lambda: 0.5,
+                "host",
+                7,
                 commit_work,
             ),
         )
@@ -384,9 +392,11 @@ def checkpoint_entries(world: World) -> list[int]:
 
 
 def failed(
-    slot: int, generation: Generation, error: str = "ValueError: 7",
+    slot: int,
+    generation: Generation,
+    error: str = "ValueError: 7",
     reason: SubtaskFailureReason = SubtaskFailureReason.FUNCTION,
-) -> SubtaskFailed:  # fmt: skip
+) -> SubtaskFailed:
     return SubtaskFailed(generation, slot, SubtaskId(1, slot), "list", error, "Traceback: user line\n", reason)
 
 

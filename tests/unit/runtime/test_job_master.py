@@ -311,9 +311,7 @@ def test_splits_are_handed_out_before_the_trigger_or_counted_in_its_snapshot() -
 
 
 def test_storage_in_the_drivers_memory_has_a_limit_per_object() -> None:
-    world = World(
-        {"penstock.checkpoint-storage.jobmanager.max-size": "10 b"}, identity=JobIdentity(JOB_ID, None)
-    )
+    world = World({"penstock.checkpoint-storage.jobmanager.max-size": "10 b"}, identity=JobIdentity(JOB_ID, None))
     assert world.master.report.state == "RUNNING"
     assert ask(world, StoreRequest(0, 1, "shared/x", b"123456789")).error is None
     assert ask(world, StoreRequest(0, 2, "shared/x", None, 2, 3)).data == b"345"

@@ -73,9 +73,7 @@ class PartNames:
         """
         c = self.context
         fence, counter = c.generation
-        return (
-            f".{self.owner}-{c.subtask}of{c.parallelism}-g{fence}.{counter}-{self._incarnation}-{number}.inprogress"
-        )
+        return f".{self.owner}-{c.subtask}of{c.parallelism}-g{fence}.{counter}-{self._incarnation}-{number}.inprogress"
 
     def pending(self, number: int) -> str:
         """Return the name of a part that waits for its commit.
@@ -234,9 +232,7 @@ def _size(path: str) -> int | None:
         return None
 
 
-def remove_leftovers(
-    directory: str, names: PartNames, predecessors: set[tuple[int, int]], kept: Set[str]
-) -> None:
+def remove_leftovers(directory: str, names: PartNames, predecessors: set[tuple[int, int]], kept: Set[str]) -> None:
     """Remove what older generations left behind (see the rules above).
 
     Args:

@@ -210,9 +210,7 @@ class FileWriter(SinkWriter):
         superseded = (os.path.join(old_directory, name),) if self._names.owns(name) else ()
         ours = {"suffix": self._names.suffix, "columns": self._columns}
         other_suffix = suffix if any(state.get(key, own) != own for key, own in ours.items()) else None
-        self._finished.append(
-            _FinishedPart(number, bucket, size, superseded=superseded, other_suffix=other_suffix)
-        )
+        self._finished.append(_FinishedPart(number, bucket, size, superseded=superseded, other_suffix=other_suffix))
 
     def _pending(self, finished: _FinishedPart, checkpoint_id: int) -> FileCommittable:
         final_name = self._names.final(finished.number, checkpoint_id, finished.other_suffix)
