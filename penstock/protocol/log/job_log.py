@@ -1,4 +1,4 @@
-"""One driver's side of a job's log: append, verify, read, and shorten. `PROTOCOL.md`, section 1, has the rules.
+"""One driver's side of a job's log: append, verify, read, and shorten. `PROTOCOL.md`, section 11, has the rules.
 
 The log is a sequence of positions, each created if absent. Every entry names a `base`: the log counts from there, and
 whatever lies below may have been deleted. So a position can be free because it is new, or because it was deleted, and

@@ -1,4 +1,4 @@
-"""Section 1 of `PROTOCOL.md`: a log that is shortened while drivers sleep, race and die."""
+"""Section 11 of `PROTOCOL.md`: a log that is shortened while drivers sleep, race and die."""
 
 from __future__ import annotations
 
