@@ -202,6 +202,7 @@ class BroadcastKeepsItsParallelism(Rescaled):
     """Rows of a broadcast that some receivers have read and others have not cannot go to another number of them: the
     job is not resumed, and the edge is named."""
 
+    section = 6
     resumes_max = 1
     options = FULL | {"execution.checkpointing.num-retained": 1}
 
