@@ -25,8 +25,9 @@ class PlanError(Exception):
 
 
 class Step(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One step of a job. `stream`: the number of the stream that it declares, None for a sink. `inputs`: the numbers of
-    the streams that it reads. `choices`: its arguments by name; a step within a step has a dict of its own."""
+    """Describes one step of a job. `stream`: the number of the stream that it declares, None for a sink. `inputs`: the
+    numbers of the streams that it reads. `choices`: its arguments by name; a step within a step has a dict of its own.
+    """
 
     step: str
     stream: int | None = None
@@ -50,7 +51,7 @@ STEPS: dict[str, Callable[..., Stream | None]] = {}
 
 
 class NoChance(Random):
-    """Stands where chance must decide nothing, because a plan says everything."""
+    """Raises where anything is drawn, because a plan says everything."""
 
     def random(self) -> float:
         raise PlanError("it leaves something to chance")
@@ -60,7 +61,7 @@ class NoChance(Random):
 
 
 class _Scope:
-    """The choices of one step. `given`: those to repeat; None: they are drawn."""
+    """Collects the choices of one step. `given`: those to repeat; None: they are drawn."""
 
     def __init__(self, given: dict[str, Any] | None) -> None:
         self.given = given
@@ -70,7 +71,7 @@ class _Scope:
 
 
 class Choosing:
-    """Base of what declares steps. `random` draws what is not said."""
+    """Declares steps. `random` draws what is not said."""
 
     random: Random
 
@@ -121,7 +122,7 @@ class Choosing:
         return happens
 
     def becomes(self, name: str) -> None:
-        """The step that is drawn is another one after all, of which nothing has been chosen."""
+        """Make the step that is drawn another one, of which nothing has been chosen."""
         self._scope.chosen.clear()
         self._scope.asked = 0
         self.steps[-1].step = name
@@ -132,7 +133,7 @@ class Choosing:
 
     @contextmanager
     def scope(self, given: dict[str, Any] | None) -> Iterator[_Scope]:
-        """Choices are those of a step, or of one within the present one, from here on."""
+        """Collect choices for a step, or for one within the present step, until the end of the block."""
         before, self._scope = self._scope, _Scope(given)
         self._depth += 1
         try:

@@ -1,4 +1,4 @@
-"""A simulated run as data: the job, its options, and what goes wrong.
+"""Describes a simulated run as data: the job, its options, and what goes wrong.
 
 A plan holds all that is chosen before the run starts. What happens during the run (how long each thing takes, which
 fault comes next and whom it strikes, at which parallelism a job is resumed) is drawn from the seeds in the plan.
@@ -20,7 +20,7 @@ FORMAT = 1
 
 
 class Plan(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """One run. `told`: where the plan comes from, for its reader.
+    """Holds all that is chosen before a run. `told`: where the plan comes from, for its reader.
 
     `options`: the job's configuration. `steps`: what the job consists of, in the order in which it is declared.
     `chaining`: False gives every operator a vertex of its own. `world_seed`: draws what happens during the run.

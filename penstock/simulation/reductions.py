@@ -1,4 +1,4 @@
-"""What can be left out of a plan, or made less. See `shrinking`."""
+"""Makes smaller plans of a plan: with parts left out, or made less. See `shrinking`."""
 
 from __future__ import annotations
 

@@ -69,11 +69,15 @@ def build(plan: Plan, with_trace: bool = False, bounds: Bounds | None = None) ->
 
     Raises: PlanError: this version cannot run it."""
     check_kinds(plan.faults)
-    workload = declare(plan).build()
+    job = declare(plan)
+    try:
+        workload = job.build()
+        if plan.graph_changes_seed is not None:
+            workload.change_graphs(Random(plan.graph_changes_seed))
+    except Exception as error:
+        raise PlanError(f"the job of the plan has no graph: {type(error).__name__}: {error}") from error
     world = World(plan.world_seed, [] if with_trace else None)
     world.interleaves, world.is_parallel = plan.interleaves, plan.is_parallel
-    if plan.graph_changes_seed is not None:
-        workload.change_graphs(Random(plan.graph_changes_seed))
     cluster = Cluster(world, workload, plan.faults, plan.pace, bounds or Bounds())
     cluster.places = plan.places
     if cluster.places is None:
@@ -96,11 +100,11 @@ def plan_as_read(seed: int) -> Plan:
 
 
 def run_seed(seed: int, with_trace: bool = False) -> Verdict:
+    """Run the plan of a seed. What raises before the run begins is a violation, too."""
     try:
-        plan = plan_as_read(seed)
+        return run_plan(plan_as_read(seed), with_trace, seed)
     except Exception:
         return Verdict(seed, [f"the run could not be set up\n{traceback.format_exc()}"])
-    return run_plan(plan, with_trace, seed)
 
 
 def run_plan(plan: Plan, with_trace: bool = False, seed: int = 0, bounds: Bounds | None = None) -> Verdict:

@@ -18,7 +18,7 @@ import msgspec
 from penstock.simulation.choices import PlanError
 from penstock.simulation.plan import Plan
 from penstock.simulation.reductions import Candidate, lists_of, single_reductions
-from penstock.simulation.running import Verdict, declare, run_plan
+from penstock.simulation.running import Verdict, build, declare, run_plan
 from penstock.simulation.settings import Bounds
 
 T = TypeVar("T")
@@ -34,20 +34,20 @@ _EVENTS_TIMES = 4
 
 
 class _SpentError(Exception):
-    """There is no run or no time left."""
+    """Says that no run, or no time, is left."""
 
 
 @dataclass
 class Shrunk:
-    """`violation`: what the smaller plan reports. `runs`: how many it has taken. `is_smallest`: nothing else can be
-    left out; else the runs or the time were over."""
+    """Says how small a plan has become. `violation`: what it reports. `runs`: how many it has taken. `is_smallest`:
+    nothing else can be left out; else the runs or the time were over."""
 
     plan: Plan
     violation: str
     runs: int
     is_smallest: bool
     removed: list[str] = field(default_factory=list)
-    """What the smaller plan has less of, a line each."""
+    """Names what the smaller plan has less of, a line each."""
 
 
 def first_words(violation: str) -> str:
@@ -83,7 +83,7 @@ def shrink(
 
 
 class _Shrinker:
-    """`plan`: the smallest so far. `wanted`: the first words of the violation."""
+    """Tries smaller plans. `plan`: the smallest so far. `wanted`: the first words of the violation."""
 
     def __init__(
         self, plan: Plan, verdict: Verdict, report: Callable[[str], None], runs_max: int, end_s: float,
@@ -130,7 +130,7 @@ class _Shrinker:
             yield fresh
 
     def _minimize(self, name: str, items: list[T], leaving: Callable[[Plan, list[T]], Plan | None]) -> None:
-        """Delta debugging: leave out all, halves, quarters, ... single ones."""
+        """Leave out all items, then halves, quarters, ... single ones, as delta debugging does."""
         chunks = 1
         while items:
             size = max(1, -(-len(items) // chunks))
@@ -149,6 +149,7 @@ class _Shrinker:
         """Make the candidate the smallest plan, if its run reports the violation."""
         try:
             candidate = msgspec.structs.replace(candidate, steps=declare(candidate, is_strict=False).steps)
+            build(candidate)
         except PlanError:
             return False
         key = candidate.encode()

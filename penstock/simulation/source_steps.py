@@ -1,4 +1,4 @@
-"""Sources of random jobs, and the operator behind each that makes rows of numbers."""
+"""Declares sources of random jobs, and the operator behind each that makes rows of numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.simulation.streams import Expected, Stream
 
 
 class SourceSteps(Choosing):
-    """The part of a `WorkloadBuilder` that reads."""
+    """Declares sources, as part of a `WorkloadBuilder`."""
 
     configuration: Configuration
     environment: StreamExecutionEnvironment

@@ -1,4 +1,4 @@
-"""One run that the command line was asked for: by a seed, by a plan, or of a named schedule."""
+"""Runs what the command line was asked for: a seed, a plan, or a named schedule."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLANS = Path("build/simulation")
 
 @dataclass(frozen=True)
 class Task:
-    """`scenario`: the name of a schedule, whose seed it is. `plan`: what `path` holds; there is no seed then."""
+    """Names one run. `scenario`: the schedule that `seed` varies. `plan`: what `path` holds; there is no seed then."""
 
     seed: int = 0
     scenario: str | None = None

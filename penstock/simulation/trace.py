@@ -1,4 +1,4 @@
-"""Lines of a run's trace: what they are about, how they are printed, and which of them tell a story.
+"""Makes the lines of a run's trace: what they are about, how they are printed, and which of them tell a story.
 
 A trace has three columns: the time in ms since the world began, who it happens to, and what happens. Who is a process
 (`d0`: driver 0; `d0s3.1.0`: the process of its slot 3, submission 1, attempt 0), or one of `keeper` (starts
@@ -21,7 +21,7 @@ HEADER = f"{'time ms':>10} {'process':<12} what"
 
 
 class About(NamedTuple):
-    """What a line is about. `subtasks`: (vertex, subtask). `everyone`: it belongs to every story."""
+    """Names what a line is about. `subtasks`: (vertex, subtask). `everyone`: it belongs to every story."""
 
     checkpoints: tuple[int, ...] = ()
     subtasks: tuple[tuple[int, int], ...] = ()
@@ -34,6 +34,8 @@ EVERYONE = About(everyone=True)
 
 @dataclass(frozen=True, slots=True)
 class TraceLine:
+    """Says what happens, when, and to whom."""
+
     at_ms: float
     process: str
     what: str
@@ -83,7 +85,7 @@ def _checkpoints_of(what: Any) -> tuple[int, ...]:
 
 
 class Story(NamedTuple):
-    """Which lines to show: those of a checkpoint, of a vertex's subtasks, of a process. None: of any."""
+    """Selects lines: those of a checkpoint, of a vertex's subtasks, of a process. None: of any."""
 
     checkpoint: int | None = None
     vertex: int | None = None

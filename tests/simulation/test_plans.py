@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from penstock.simulation.choices import STEPS, Choosing, PlanError
 from penstock.simulation.drawing import plan_of
 from penstock.simulation.faults import KINDS
 from penstock.simulation.plan import decode_plan, read_plan
-from penstock.simulation.running import build, declare, plan_as_read, run_plan
+from penstock.simulation.running import build, declare, plan_as_read, run_plan, run_seed
 from penstock.simulation.strikes import Strikes
 
 
@@ -47,6 +48,17 @@ def test_seeds_draw_every_step() -> None:
 
 def test_every_kind_of_fault_is_a_method() -> None:
     assert {kind for kind in KINDS if not callable(getattr(Strikes, kind, None))} == set()
+
+
+def test_a_plan_reaches_another_process() -> None:
+    plan = plan_as_read(16)
+    assert pickle.loads(pickle.dumps(plan)) == plan
+
+
+def test_a_seed_that_cannot_be_set_up_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "plan_of", lambda seed: 1 // 0)
+    (violation,) = run_seed(8).violations
+    assert violation.startswith("the run could not be set up") and "ZeroDivisionError" in violation
 
 
 def test_a_plan_does_not_hang_on_how_seeds_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,6 +134,7 @@ def test_a_file_that_is_no_plan_is_refused(change: Any, message: str) -> None:
         (set_at("steps", 0, "choices", "rows", to="ten"), "step 'source' of stream 0 .* TypeError"),
         (set_at("steps", 3, "stream", to=3), "step 'sink' has no number of a stream"),
         (without("steps", 3), "no step of the plan is a sink"),
+        (set_at("options", "pipeline.max-parallelism", to="1"), "the job of the plan has no graph: .*parallelism"),
         (set_at("faults", "kinds", 0, to="meteor"), "there is no fault 'meteor' in this version"),
         (set_at("faults", "kinds", 0, to="drop_driver"), "there is no fault 'drop_driver' in this version"),
         (set_at("faults", "aimed", to="high"), "faults cannot be aimed 'high'"),
