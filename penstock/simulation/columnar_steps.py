@@ -133,7 +133,7 @@ class ColumnarSteps(Choosing):
         works in two phases, and a late row is seen by its absence."""
         before = self.typed(before)
         clock = timed(before)
-        if not before.expected.patient:
+        if not self.is_drawing and not before.expected.patient:
             raise PlanError("it needs an input of which nothing is late")
         size_ms = self.choose("size_ms", lambda: self.random.choice((7, 25, 100)), size_ms)
         ends = WindowEnd(clock, size_ms, self.choose("offset_ms", lambda: self.random.choice((0, 3, -2))))
