@@ -176,7 +176,6 @@ class Cluster:
         if number and world.chance() < faults.rescale_share and not self._is_undone:
             self.rescale()
         self._is_undone = False
-        self.workload.runs()
         configuration = self.workload.configuration.copy()
         if self.log is not None and self.log.entries:
             configuration.set("execution.state-recovery.path", self.directory)
@@ -195,6 +194,7 @@ class Cluster:
             self._on_driver_raised,
             self._on_aborted,
         )
+        self.workload.runs(host.incarnation)
         if self.log is not None:
             self.log.graphs[host.incarnation] = self.workload.graph
         driver = Driver(process, host, control, keeper)
@@ -316,7 +316,7 @@ class Cluster:
         elif outcome.state == "FAILED" and self._has_lost_the_log(driver):
             if "taken over" not in error and not self._may_fail(error) and self.strikes.store_faults == NO_STORE_FAULTS:
                 self.world.violate(f"{driver.process.name} was fenced, and says something else: {error}")
-            if not any(d.process.is_alive and not d.host.has_ended for d in self.drivers):
+            if not self._some_driver_goes_on():
                 self.start_driver_soon()
         elif outcome.state == "FAILED" and self._may_fail(error):
             self.start_driver_soon()
@@ -331,10 +331,15 @@ class Cluster:
             if not edges_in_flight(newest) - {e.name for e in graph.edges}:
                 self.world.violate(f"{driver.process.name}: a changed graph is refused for nothing: {error}")
         self.statistics.refused += 1
-        if driver is self.drivers[-1].host:
-            self.workload.undo()
-            self._is_undone = True
+        if driver is self.drivers[-1].host or not self._some_driver_goes_on():
+            # A newer one may have ended because this one fenced it before it was refused.
+            if newest is not None:
+                self.workload.go_back_to(newest.incarnation)
+                self._is_undone = True
             self.start_driver_soon()
+
+    def _some_driver_goes_on(self) -> bool:
+        return any(d.process.is_alive and not d.host.has_ended for d in self.drivers)
 
     def start_driver_soon(self) -> None:
         self.world.after(self.world.chance() * 1000, None, self.start_driver_unless_over)

@@ -48,7 +48,8 @@ def plan_of(seed: int) -> Plan:
     return Plan(
         told=f"seed {seed}",
         world_seed=world_seed,
-        interleaves=interleaves(seed),
+        # A message within a step of another subtask would wake one up at the end of that step, as if it were held up.
+        interleaves=interleaves(seed) and idle is None,
         is_parallel=idle is not None,
         pace=pace,
         options=configuration.to_dict(),

@@ -66,7 +66,10 @@ class SourceSteps(Choosing):
         strategy = None if timed is None else self._strategy(timed, label)
         at_source = strategy is not None and self.choose("at_source", lambda: random.random() < 0.6)
         made = self._read(kind, number, rows, bounds, strategy if at_source else None)
-        group = self.parallelisms.new_group(parallelism, pinned=kind == "collection" or relative)
+        # Other numbers of readers make other splits of a sequence where the job starts from scratch; then one that is
+        # through gets a split of an earlier time.
+        is_whole = kind == "sequence" and parallelism == 1 and timed == "patient"
+        group = self.parallelisms.new_group(parallelism, pinned=kind == "collection" or relative or is_whole)
         self.parallelisms.add(made.set_parallelism(parallelism), group)
         if strategy is not None and not at_source:
             made = made.assign_timestamps_and_watermarks(strategy).set_parallelism(parallelism)

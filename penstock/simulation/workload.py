@@ -48,8 +48,8 @@ class Workload:
     environment: StreamExecutionEnvironment
     parallelisms: Parallelisms
     changes: GraphChanges | None = None
-    _ran: list[tuple[GraphState | None, list[int]]] = field(default_factory=list)
-    """What drivers ran, the newest last. One that the newest checkpoint was taken with is among them."""
+    _ran: dict[str, tuple[GraphState | None, list[int]]] = field(default_factory=dict)
+    """Incarnation of a driver -> what it ran. The one that took the newest checkpoint is among them."""
 
     def rescale(self, random: Random, largest: int = 4) -> bool:
         """From the next driver on, operators run at other parallelisms. Returns whether any does."""
@@ -71,14 +71,14 @@ class Workload:
             self.changes.apply()
         self.graph = self.environment.get_job_graph("simulated")
 
-    def runs(self) -> None:
+    def runs(self, incarnation: str) -> None:
         """Remember what a driver runs."""
-        self._ran.append((self.changes.state if self.changes is not None else None, self.parallelisms.levels()))
+        state = self.changes.state if self.changes is not None else None
+        self._ran[incarnation] = (state, self.parallelisms.levels())
 
-    def undo(self) -> None:
-        """The newest driver's graph was refused: go back to the one before."""
-        self._ran.pop()
-        state, levels = self._ran.pop()
+    def go_back_to(self, incarnation: str) -> None:
+        """A changed graph was refused: the next driver runs what this one ran, which took the newest checkpoint."""
+        state, levels = self._ran[incarnation]
         self.parallelisms.set_levels(levels)
         if self.changes is not None and state is not None:
             self.changes.state = state
