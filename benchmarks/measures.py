@@ -1,4 +1,4 @@
-"""What is claimed: each measure, what it is held against, and its bounds.
+"""Declares what is claimed: each measure, what it is held against, and its bounds.
 
 A title names one measure, and one row of RESULTS.md.
 

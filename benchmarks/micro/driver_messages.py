@@ -1,4 +1,4 @@
-"""What a message of a slot costs the driver in CPU, by the number of slots. Without Spark, threads or sockets.
+"""Measures the CPU that a slot's message costs the driver, by the number of slots. Without Spark, threads or sockets.
 
     micro/driver_messages.py [slots=8,128,512] [rounds=15] [heartbeats=20]
 

@@ -1,4 +1,4 @@
-"""What the JobMaster needs of the world."""
+"""Declares what the JobMaster needs of the world."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class MasterPorts:
 
 
 class RefreshingWork:
-    """What comes back from blocking work is an event, too: the report is renewed after it."""
+    """Renews the report after each answer of blocking work, because that is an event, too."""
 
     def __init__(self, work: BlockingWork, refresh: Callable[[], None]) -> None:
         self._work = work

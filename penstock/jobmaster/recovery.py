@@ -58,7 +58,7 @@ from penstock.storage.store import StoreRemoved
 
 
 class Master(Protocol):
-    """What a recovery needs of the JobMaster."""
+    """Declares what a recovery needs of the JobMaster."""
 
     graph: JobGraph
     identity: JobIdentity
@@ -93,7 +93,7 @@ class JobRecovery:
         self._master = master
         self._machine = Recovery()
         self._found: RestorePoint | None = None
-        """What is to be fitted."""
+        """The checkpoint that is to be fitted."""
 
     def begin(self) -> None:
         """The lifecycle wants to know what the next generation restores."""

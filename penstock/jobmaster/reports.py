@@ -104,7 +104,7 @@ _NOTHING = _Measured()
 
 
 class _DrainView:
-    """How far draining is, from what slots have said of this generation."""
+    """Tells how far draining is, from what slots have said of this generation."""
 
     def __init__(self) -> None:
         self._left: dict[int, int] = {}
@@ -180,7 +180,7 @@ class Reporter:
         self._drain.on_draining(is_over, now_ms)
 
     def rows_left_out(self) -> list[str]:
-        """What the user should know at the end: a line for each vertex that left rows out."""
+        """Return what the user should know at the end: a line for each vertex that left rows out."""
         lines = []
         for vertex in self._vertices:
             sums = vertex.sums

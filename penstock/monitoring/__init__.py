@@ -1,1 +1,1 @@
-"""What can be seen of a job that runs."""
+"""Holds what can be seen of a job that runs."""

@@ -25,7 +25,7 @@ from penstock.datastream.functions import (
 )
 
 _DEFINITIONS = Function.__module__.rpartition(".")[0] + "."
-"""Where the kinds of functions are defined."""
+"""Defines the kinds of functions."""
 
 
 class _Wrapper:
