@@ -8,12 +8,14 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import cloudpickle
 import pytest
 
 from penstock.operators.event_time import timers
 from penstock.runtime.process import slot
 from penstock.runtime.subtask import subtask
 from penstock.state import restored
+from penstock.state.codecs import read_stream
 from penstock.state.heap import hash_map
 from tests.simulation.finding import assert_found
 
@@ -33,7 +35,7 @@ def untouched_state_is_written_with_all_key_groups(patch: Patch) -> None:
 
     def remembers(self: Any, operator: str, name: str, data: bytes, key_groups: range) -> None:
         restore(self, operator, name, data, key_groups)
-        whole.setdefault((id(self), operator, name), []).append(restored.read_stream(data, range(1 << 15)))
+        whole.setdefault((id(self), operator, name), []).append(read_stream(data, range(1 << 15)))
 
     def untouched(self: Any) -> Any:
         runs = {name: whole[id(self), *name] for name in self._runs}
@@ -59,7 +61,6 @@ def a_generation_reuses_the_functions_of_the_one_before(patch: Patch) -> None:
         plan = cloudpickle.loads(data)
         return replace(plan, graph=graphs.setdefault(id(deploying[-1]), plan.graph))
 
-    cloudpickle = slot.cloudpickle
     patch(slot._Deployment, "__init__", deploys)
     patch(slot, "cloudpickle", SimpleNamespace(loads=loads))
 

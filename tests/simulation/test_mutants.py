@@ -24,6 +24,7 @@ from penstock.runtime.subtask import subtask
 from penstock.simulation import checkers
 from penstock.state.heap import tables
 from penstock.storage import segments
+from penstock.storage.layout import orphans
 from tests.simulation.finding import assert_found
 
 Patch = Callable[[Any, str, Any], None]
@@ -202,7 +203,6 @@ def one_failed_deletion_ends_them_all(patch: Patch) -> None:
 
 
 def a_sweep_deletes_by_generation_alone(patch: Patch) -> None:
-    orphans = store.orphans
     patch(store, "orphans", lambda paths, named, *rest: orphans(paths, {p for p in named if "shared/" not in p}, *rest))
 
 

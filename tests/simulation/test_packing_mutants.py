@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.protocol.job.slot_packing import SlotPacking
-from penstock.protocol.job.slot_roster import SlotRoster
+from penstock.protocol.job.slot_roster import Joined, SlotRoster
 from tests.simulation.finding import assert_found
 
 Patch = Callable[[Any, str, Any], None]
@@ -30,7 +30,7 @@ def the_end_of_a_packed_slot_is_that_of_its_process(patch: Patch) -> None:
     def ends_its_neighbours(self: Any, new: Any) -> Any:
         before = self.members()
         changes = register(self, new)
-        gone = {c.replaced for c in changes if getattr(c, "replaced", None)}
+        gone = {c.replaced for c in changes if isinstance(c, Joined) and c.replaced}
         pids = {m.pid for m in before if m.process in gone}
         for neighbour in [m for m in self.members() if m.pid in pids and not m.hosted]:
             changes += self.lose(neighbour.process)

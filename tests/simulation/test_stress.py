@@ -29,9 +29,10 @@ from penstock.runtime.process.threads import ThreadDriver
 from penstock.simulation import surroundings
 from penstock.simulation.checkers import AnswerChecker, LogChecker, check_end
 from penstock.simulation.data_network import FrameQueue
-from penstock.simulation.output import Output, Pending
+from penstock.simulation.output import Output
 from penstock.simulation.scale import SMALL, scaled
 from penstock.simulation.store import FaultyStore, SharedObjects, StoreFaults
+from penstock.simulation.surroundings import Pending
 from penstock.simulation.workload import Workload, WorkloadBuilder
 from penstock.simulation.world import Process, World
 
@@ -258,6 +259,12 @@ class ThreadedCluster:
     def pass_time(self, elapsed_ms: float) -> None:
         pass
 
+    def now_ms(self) -> float:
+        return time.monotonic() * 1000
+
+    def on_timer(self, operator: str, timestamp_ms: int) -> None:
+        """Only scenarios of the simulation ask which timers fire."""
+
     def violate(self, what: str) -> None:
         self.world.violate(what)
 
@@ -296,7 +303,7 @@ class ThreadedCluster:
         return loop.master
 
 
-MODES = {
+MODES: dict[str, dict[str, object]] = {
     "aligned": {"execution.checkpointing.unaligned.enabled": False},
     "timeout": {
         "execution.checkpointing.unaligned.enabled": True,

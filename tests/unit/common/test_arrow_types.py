@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.common.arrow_types import UnsupportedColumn, column_type_of, conform, row_type_of
+from penstock.common.columns import ColumnType
 from penstock.common.types import Types
 
 TWINS = [
@@ -17,7 +18,7 @@ TWINS = [
 
 
 @pytest.mark.parametrize("type", TWINS, ids=str)
-def test_the_columns_of_a_type_lead_back_to_it(type):
+def test_the_columns_of_a_type_lead_back_to_it(type: ColumnType) -> None:
     assert column_type_of(type.arrow_type, "c") == type
 
 
@@ -38,7 +39,7 @@ def test_the_columns_of_a_type_lead_back_to_it(type):
     ],
     ids=str,
 )
-def test_what_has_no_twin_is_widened_without_loss(arrow, type, value):
+def test_what_has_no_twin_is_widened_without_loss(arrow: pa.DataType, type: ColumnType, value: object) -> None:
     batch = pa.record_batch({"c": pa.array([value, None], arrow)})
     row_type = row_type_of(batch.schema)
     assert row_type == Types.ROW_NAMED(["c"], [type])
@@ -54,13 +55,13 @@ def test_what_has_no_twin_is_widened_without_loss(arrow, type, value):
         (pa.schema([("twice", pa.int64()), ("twice", pa.int64())]), "twice"),
     ],
 )
-def test_a_column_that_no_type_holds_is_named(schema, column):
+def test_a_column_that_no_type_holds_is_named(schema: pa.Schema, column: str) -> None:
     with pytest.raises(UnsupportedColumn) as caught:
         row_type_of(schema)
     assert caught.value.column == column
 
 
-def test_values_that_do_not_fit_are_an_error_not_a_change():
+def test_values_that_do_not_fit_are_an_error_not_a_change() -> None:
     batch = pa.record_batch({"c": pa.array([2**63], pa.uint64())})
     with pytest.raises(UnsupportedColumn, match="column 'c' does not fit int64"):
         conform(batch, row_type_of(batch.schema).schema)

@@ -4,6 +4,8 @@ import datetime
 import json
 import pickle
 import warnings
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,7 @@ from penstock.common.configuration_sources import (
 from penstock.common.options import (
     OPTIONS,
     CheckpointingOptions,
+    ConfigOption,
     JobManagerOptions,
     OptionError,
     PipelineOptions,
@@ -34,7 +37,7 @@ INTERVAL = "execution.checkpointing.interval"
 
 
 @pytest.mark.parametrize("option", OPTIONS.values(), ids=lambda o: o.key)
-def test_every_option_is_described_and_its_default_reads_back(option):
+def test_every_option_is_described_and_its_default_reads_back(option: ConfigOption[Any]) -> None:
     assert len(option.description) > 10
     if option.default is not None:
         assert option.parse(option.default_text) == option.default
@@ -42,7 +45,7 @@ def test_every_option_is_described_and_its_default_reads_back(option):
     assert Configuration().get(option.key) == option.default
 
 
-def test_defaults_are_flinks():
+def test_defaults_are_flinks() -> None:
     flink = {
         "execution.checkpointing.timeout": Duration.of_minutes(10),
         "execution.checkpointing.min-pause": Duration(0),
@@ -63,19 +66,19 @@ def test_defaults_are_flinks():
     assert {key: Configuration().get(key) for key in flink} == flink
 
 
-def test_no_key_is_in_two_classes():
+def test_no_key_is_in_two_classes() -> None:
     for key in {*OPTIONS, *DEPRECATED}:
         assert key not in FOREIGN_KEYS
         assert not key.startswith(FOREIGN_PREFIXES), key
 
 
-def test_the_table_names_every_option_and_its_old_keys():
+def test_the_table_names_every_option_and_its_old_keys() -> None:
     table = option_table()
     assert all(f"{key}  (" in table for key in OPTIONS)
     assert "formerly state.checkpoints.num-retained" in table
 
 
-def test_values_may_be_typed_or_text():
+def test_values_may_be_typed_or_text() -> None:
     configuration = Configuration()
     for value in (1500, "1500 ms", "1500", datetime.timedelta(seconds=1.5), Duration.of_millis(1500)):
         configuration.set(CheckpointingOptions.CHECKPOINTING_INTERVAL, value)
@@ -105,7 +108,7 @@ def test_values_may_be_typed_or_text():
     "text, ports",
     [("0", (range(1),)), ("50100-50102", (range(50100, 50103),)), ("1, 5-6", (range(1, 2), range(5, 7)))],
 )
-def test_port_ranges(text, ports):
+def test_port_ranges(text: str, ports: tuple[range, ...]) -> None:
     configuration = Configuration({"jobmanager.rpc.bind-port": text})
     assert configuration.get(JobManagerOptions.RPC_BIND_PORT) == ports
 
@@ -134,7 +137,7 @@ def test_port_ranges(text, ports):
         ("execution.state-recovery.claim-mode", "LEGACY", "NO_CLAIM or CLAIM"),
     ],
 )
-def test_an_impossible_value_is_refused_by_key(key, value, says):
+def test_an_impossible_value_is_refused_by_key(key: str, value: object, says: str) -> None:
     with pytest.raises(OptionError, match=says) as refused:
         Configuration().set(key, value)
     assert refused.value.key == key and str(refused.value).startswith(key + ":")
@@ -150,13 +153,13 @@ def test_an_impossible_value_is_refused_by_key(key, value, says):
         ("completely.unheard-of", "lists all there are"),
     ],
 )
-def test_an_unknown_key_is_refused_with_the_nearest_one(key, near):
+def test_an_unknown_key_is_refused_with_the_nearest_one(key: str, near: str) -> None:
     with pytest.raises(OptionError) as refused:
         Configuration({key: "1"}).validate()
     assert near in str(refused.value) and refused.value.key == key
 
 
-def test_keys_that_mean_nothing_here_are_listed_in_one_warning():
+def test_keys_that_mean_nothing_here_are_listed_in_one_warning() -> None:
     configuration = Configuration(
         {"rest.port": "8081", "taskmanager.memory.process.size": "1 gb", "yarn.application.name": "x", INTERVAL: "1 s"}
     )
@@ -182,7 +185,7 @@ def test_keys_that_mean_nothing_here_are_listed_in_one_warning():
         ("execution.buffer-timeout", "execution.buffer-timeout.interval", "10 ms"),
     ],
 )
-def test_old_keys_are_taken_with_a_warning(old, new, value):
+def test_old_keys_are_taken_with_a_warning(old: str, new: str, value: str) -> None:
     configuration = Configuration({old: value})
     assert configuration.get_string(new, "") == configuration.get_string(old, "") == value
     assert configuration.key_set() == {new}
@@ -193,7 +196,7 @@ def test_old_keys_are_taken_with_a_warning(old, new, value):
         configuration.validate()  # once is enough
 
 
-def test_pyflinks_getters_and_setters():
+def test_pyflinks_getters_and_setters() -> None:
     configuration = Configuration()
     configuration.set_string("parallelism.default", "3").set_boolean("pipeline.object-reuse", True)
     configuration.set_float("rest.x", 1.5).set_integer("rest.y", 7)
@@ -212,7 +215,7 @@ def test_pyflinks_getters_and_setters():
         configuration.get_integer("pipeline.object-reuse", 0)
 
 
-def test_a_copy_is_its_own_and_equal():
+def test_a_copy_is_its_own_and_equal() -> None:
     configuration = Configuration({INTERVAL: "1 s"})
     for twin in (configuration.copy(), pickle.loads(pickle.dumps(configuration))):
         assert twin == configuration and hash(twin) == hash(configuration)
@@ -220,12 +223,12 @@ def test_a_copy_is_its_own_and_equal():
         assert twin != configuration and not configuration.contains_key("parallelism.default")
 
 
-def write(tmp_path, name, text):
+def write(tmp_path: Path, name: str, text: str) -> Path:
     (tmp_path / name).write_text(text)
     return tmp_path / name
 
 
-def test_a_nested_file_and_a_flat_one_say_the_same(tmp_path):
+def test_a_nested_file_and_a_flat_one_say_the_same(tmp_path: Path) -> None:
     nested = write(
         tmp_path,
         "a.yaml",
@@ -270,21 +273,21 @@ pipeline.global-job-parameters: 'a:1,b:x'
         ("parallelism.default: 2\nparallelism:\n  default: 3\n", 3, "stands in line 1 already"),
     ],
 )
-def test_errors_in_a_file_name_it_and_the_line(tmp_path, text, line, says):
+def test_errors_in_a_file_name_it_and_the_line(tmp_path: Path, text: str, line: int, says: str) -> None:
     file = write(tmp_path, "config.yaml", text)
     with pytest.raises(ConfigurationError) as refused:
         load_configuration({"PENSTOCK_CONF_DIR": str(tmp_path)})
     assert f"{file}, line {line}: " in str(refused.value) and says in str(refused.value)
 
 
-def test_in_one_file_the_present_key_counts_before_its_old_form(tmp_path):
+def test_in_one_file_the_present_key_counts_before_its_old_form(tmp_path: Path) -> None:
     file = write(
         tmp_path, "flink-conf.yaml", "execution.checkpointing.num-retained: 5\nstate.checkpoints.num-retained: 2\n"
     )
     assert read_configuration_file(file).get(CheckpointingOptions.MAX_RETAINED_CHECKPOINTS) == 5
 
 
-def test_dynamic_options_count_before_the_file(tmp_path):
+def test_dynamic_options_count_before_the_file(tmp_path: Path) -> None:
     write(tmp_path, "flink-conf.yml", "state.checkpoints.num-retained: 2\nparallelism.default: 2\n")
     environ = {
         "PENSTOCK_CONF_DIR": str(tmp_path),
@@ -306,19 +309,19 @@ def test_dynamic_options_count_before_the_file(tmp_path):
         ({"PENSTOCK_DYNAMIC_OPTIONS": '{"paralelism.default": "1"}'}, "-D paralelism.default: there is no option"),
     ],
 )
-def test_bad_surroundings_are_named(environ, says):
+def test_bad_surroundings_are_named(environ: dict[str, str], says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
         load_configuration(environ)
 
 
-def test_two_files_are_one_too_many(tmp_path):
+def test_two_files_are_one_too_many(tmp_path: Path) -> None:
     write(tmp_path, "config.yaml", "")
     write(tmp_path, "flink-conf.yaml", "")
     with pytest.raises(ConfigurationError, match=r"config\.yaml and flink-conf\.yaml; keep one"):
         load_configuration({"PENSTOCK_CONF_DIR": str(tmp_path)})
 
 
-def test_dynamic_options_of_the_command_line():
+def test_dynamic_options_of_the_command_line() -> None:
     assert parse_dynamic_option("pipeline.name=a = b") == ("pipeline.name", "a = b")
     wrong = {"novalue": "write it as -D key=value", "=1": "write it as", "paralelism.default=1": "did you mean"}
     for text, says in wrong.items():
@@ -326,7 +329,7 @@ def test_dynamic_options_of_the_command_line():
             parse_dynamic_option(text)
 
 
-def test_restart_strategies_are_options():
+def test_restart_strategies_are_options() -> None:
     configuration = Configuration()
     RestartStrategies.fixed_delay_restart(4, 250).apply_to(configuration)
     assert configuration.get(RestartStrategyOptions.RESTART_STRATEGY) == "fixed-delay"

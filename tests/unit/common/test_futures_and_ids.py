@@ -16,7 +16,7 @@ from penstock.common import (
 )
 
 
-def test_a_future_is_completed_once_from_any_thread():
+def test_a_future_is_completed_once_from_any_thread() -> None:
     future: CompletableFuture[int] = CompletableFuture()
     heard = []
     future.add_done_callback(lambda f: heard.append(f.result()))
@@ -28,7 +28,7 @@ def test_a_future_is_completed_once_from_any_thread():
     assert not future.set_result(6) and not future.set_exception(ValueError()) and future.result() == 5
 
 
-def test_a_future_raises_what_went_wrong_and_can_be_awaited():
+def test_a_future_raises_what_went_wrong_and_can_be_awaited() -> None:
     failed: CompletableFuture[int] = CompletableFuture()
     failed.set_exception(KeyError("x"))
     with pytest.raises(KeyError):
@@ -43,14 +43,14 @@ def test_a_future_raises_what_went_wrong_and_can_be_awaited():
         CompletableFuture().result(0)
 
 
-def test_job_ids():
+def test_job_ids() -> None:
     first, second = JobID.generate(), JobID.generate()
     assert first != second and JobID(str(first)) == first and len(first.to_bytes()) == 16
     with pytest.raises(ValueError, match="32 hex digits"):
         JobID("ABC")
 
 
-def test_the_users_traceback_comes_first_and_the_path_last():
+def test_the_users_traceback_comes_first_and_the_path_last() -> None:
     error = JobExecutionError("job failed", traceback="Traceback\n  user.py\n", checkpoint_path="/c/chk-3")
     assert str(error).startswith("Traceback") and str(error).endswith("Resume from: /c/chk-3")
     assert error.status is JobStatus.FAILED and JobStatus.FAILED.is_terminal_state()
@@ -59,7 +59,7 @@ def test_the_users_traceback_comes_first_and_the_path_last():
     assert result.get_net_runtime() == 12 and result.get_accumulator_result("rows") == 3
 
 
-def test_strings_as_bytes():
+def test_strings_as_bytes() -> None:
     assert Encoder.simple_string_encoder().encode((1, "ä")) == "(1, 'ä')\n".encode()
     assert Encoder.simple_string_encoder("latin-1").encode("ä") == b"\xe4\n"
     with pytest.raises(LookupError):

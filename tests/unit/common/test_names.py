@@ -48,11 +48,11 @@ PYFLINK = {
 
 
 @pytest.mark.parametrize("module", PYFLINK)
-def test_names_are_found(module):
+def test_names_are_found(module: str) -> None:
     found = importlib.import_module(f"penstock.{module}")
     assert [name for name in PYFLINK[module].split() if not hasattr(found, name)] == []
 
 
-def test_an_unknown_name_is_an_error_as_ever():
+def test_an_unknown_name_is_an_error_as_ever() -> None:
     with pytest.raises(ImportError, match="cannot import name 'Type'"):
-        from penstock.common.typeinfo import Type  # noqa: F401
+        from penstock.common.typeinfo import Type  # type: ignore[attr-defined]  # noqa: F401

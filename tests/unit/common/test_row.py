@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 
 import pytest
 
 from penstock.common import Row, RowKind
 
 
-def test_rows_are_made_as_in_pyflink():
+def test_rows_are_made_as_in_pyflink() -> None:
     assert Row(1, "a")[1] == "a"
     named = Row(id=1, name="a")
     assert (named.id, named["name"], named[0], len(named), list(named)) == (1, "a", 1, 2, [1, "a"])
@@ -21,7 +22,7 @@ def test_rows_are_made_as_in_pyflink():
     assert repr(named) == "Row(id=1, name='a')" and repr(Row(1)) == "<Row(1)>"
 
 
-def test_fields_can_be_changed():
+def test_fields_can_be_changed() -> None:
     row = Row(id=1, name="a")
     row.id = 2
     row["name"] = "b"
@@ -31,14 +32,14 @@ def test_fields_can_be_changed():
     assert row.x == 3
 
 
-def test_equality_and_hash():
+def test_equality_and_hash() -> None:
     assert Row(1, 2) == Row(1, 2) == Row(a=1, b=2) and hash(Row(1, 2)) == hash(Row(a=1, b=2))
     assert Row(a=1, b=2) != Row(b=1, a=2)
     assert Row(1) != Row.of_kind(RowKind.DELETE, 1)
     assert Row(1) != (1,)
 
 
-def test_rows_are_pickled_whole():
+def test_rows_are_pickled_whole() -> None:
     row = Row.of_kind(RowKind.DELETE, a=1, b=[Row(2)])
     copy = pickle.loads(pickle.dumps(row))
     assert copy == row and copy.a == 1 and copy.get_row_kind() is RowKind.DELETE
@@ -58,6 +59,6 @@ def test_rows_are_pickled_whole():
         (lambda: Row(1).set_field_names(["a", "b"]), ValueError, "2 names for 1 fields"),
     ],
 )
-def test_what_cannot_be(wrong, error, says):
+def test_what_cannot_be(wrong: Callable[[], object], error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         wrong()

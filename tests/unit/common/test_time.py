@@ -13,19 +13,19 @@ from penstock.common.time import Duration, Time
      ("2 hours", 7200 * 10**9), ("3 S", 3 * 10**9), ("5 µs", 5000), ("9 nanos", 9), ("0", 0),
      (" 1 minute ", 60 * 10**9)],
 )  # fmt: skip
-def test_flink_writes_durations_like_this(text, nanoseconds):
+def test_flink_writes_durations_like_this(text: str, nanoseconds: int) -> None:
     duration = Duration.parse(text)
     assert duration.nanoseconds == nanoseconds
     assert Duration.parse(str(duration)) == duration
 
 
 @pytest.mark.parametrize("text", ["", "ms", "-1 s", "1.5 s", "10 parsecs", "1 s 5 ms"])
-def test_what_is_no_duration(text):
+def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(ValueError, match="no duration"):
         Duration.parse(text)
 
 
-def test_plain_equivalents():
+def test_plain_equivalents() -> None:
     assert Duration.of(1500) == Duration.of(datetime.timedelta(seconds=1.5)) == Duration.of("1500 ms")
     assert Duration.of(Time.seconds(2)) == Duration.of_seconds(2)
     assert Duration.of_millis(0.5).nanoseconds == 500_000

@@ -4,6 +4,8 @@ import datetime
 import decimal
 import pickle
 from collections import namedtuple
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,17 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.common.row import Row, RowKind
+from penstock.common.type_information import TypeInformation
 from penstock.common.types import PICKLED, RowTypeError, Types
 
 T = Types
 
 
-def through(type_, rows):
+def through(type_: TypeInformation, rows: list[Any]) -> list[Any]:
     batch = pa.RecordBatch.from_arrays(type_.encode(rows), schema=type_.schema)
     return type_.decode(batch)
 
 
-ROUND_TRIPS = [
+ROUND_TRIPS: list[tuple[TypeInformation, list[Any]]] = [
     (T.BOOLEAN(), [True, False, None]),
     (T.BYTE(), [-128, 127, None]),
     (T.SHORT(), [-(2**15), 2**15 - 1]),
@@ -53,24 +56,24 @@ ROUND_TRIPS = [
 
 
 @pytest.mark.parametrize("type_, rows", ROUND_TRIPS, ids=lambda v: str(v)[:50])
-def test_rows_come_back_as_they_were(type_, rows):
+def test_rows_come_back_as_they_were(type_: TypeInformation, rows: list[Any]) -> None:
     assert through(type_, rows) == rows
     assert [type(r) for r in through(type_, rows)] == [type(r) for r in rows]
 
 
 @pytest.mark.parametrize("type_, rows", ROUND_TRIPS, ids=lambda v: str(v)[:50])
-def test_a_slice_of_a_batch_decodes_to_its_own_rows_only(type_, rows):
+def test_a_slice_of_a_batch_decodes_to_its_own_rows_only(type_: TypeInformation, rows: list[Any]) -> None:
     batch = pa.RecordBatch.from_arrays(type_.encode(rows * 3), schema=type_.schema)
     assert type_.decode(batch.slice(1, len(rows))) == (rows * 3)[1 : 1 + len(rows)]
 
 
 @pytest.mark.parametrize("type_, rows", ROUND_TRIPS, ids=lambda v: str(v)[:50])
-def test_no_rows_are_an_empty_batch(type_, rows):
+def test_no_rows_are_an_empty_batch(type_: TypeInformation, rows: list[Any]) -> None:
     assert through(type_, []) == []
 
 
 @pytest.mark.parametrize("type_, rows", ROUND_TRIPS, ids=lambda v: str(v)[:50])
-def test_a_frozen_row_is_encoded_like_the_row(type_, rows):
+def test_a_frozen_row_is_encoded_like_the_row(type_: TypeInformation, rows: list[Any]) -> None:
     freeze = type_.freeze
     if freeze is not None:
         rows = [r for r in rows if r is not None]
@@ -78,7 +81,7 @@ def test_a_frozen_row_is_encoded_like_the_row(type_, rows):
 
 
 @pytest.mark.parametrize("type_, rows", ROUND_TRIPS, ids=lambda v: str(v)[:50])
-def test_types_are_values(type_, rows):
+def test_types_are_values(type_: TypeInformation, rows: list[Any]) -> None:
     copy = pickle.loads(pickle.dumps(type_))
     assert copy == type_ and hash(copy) == hash(type_) and str(copy) == str(type_)
 
@@ -118,7 +121,7 @@ def test_types_are_values(type_, rows):
     ],
     ids=str,
 )
-def test_what_does_not_fit_is_refused_by_row(type_, row, says):
+def test_what_does_not_fit_is_refused_by_row(type_: TypeInformation, row: object, says: str) -> None:
     good = [r for declared, rows in ROUND_TRIPS if declared == type_ for r in rows if r is not None]
     rows = good[:1] + [row]
     with pytest.raises(RowTypeError, match=says) as refused:
@@ -127,7 +130,7 @@ def test_what_does_not_fit_is_refused_by_row(type_, row, says):
     assert str(type_) in str(refused.value)
 
 
-def test_the_error_names_row_and_field():
+def test_the_error_names_row_and_field() -> None:
     type_ = T.ROW_NAMED(["id", "price"], [T.LONG(), T.DOUBLE()])
     rows = [Row(id=i, price=1.0) for i in range(5000)] + [Row(id=5000, price="free"), Row(id="x", price=1.0)]
     with pytest.raises(RowTypeError, match=r"row 5000, field 'price': 'free' \(str\) does not fit DOUBLE") as refused:
@@ -135,34 +138,34 @@ def test_the_error_names_row_and_field():
     assert (refused.value.row_index, refused.value.field) == (5000, "price")
 
 
-def test_rows_of_different_lengths_are_refused_wherever_they_stand():
-    rows = [(1, 2)] * 10_000
+def test_rows_of_different_lengths_are_refused_wherever_they_stand() -> None:
+    rows: list[tuple[int, ...]] = [(1, 2)] * 10_000
     rows[7_777] = (1, 2, 3)
     with pytest.raises(RowTypeError, match="3 fields, declared are 2") as refused:
         T.TUPLE([T.LONG(), T.LONG()]).encode(rows)
     assert refused.value.row_index == 7_777
 
 
-def test_named_tuples_numpy_values_and_rows_in_place_of_tuples_are_taken():
+def test_named_tuples_numpy_values_and_rows_in_place_of_tuples_are_taken() -> None:
     point = namedtuple("point", "x y")
     type_ = T.TUPLE([T.LONG(), T.DOUBLE()])
     rows = [point(1, 2.0), (np.int32(3), np.float32(4.0)), Row(5, 6.0)]
     assert through(type_, rows) == [(1, 2.0), (3, 4.0), (5, 6.0)]
 
 
-def test_a_row_with_its_fields_in_another_order_is_taken_by_name():
+def test_a_row_with_its_fields_in_another_order_is_taken_by_name() -> None:
     type_ = T.ROW_NAMED(["a", "b"], [T.LONG(), T.STRING()])
     assert through(type_, [Row(b="x", a=1), (2, "y")]) == [Row(a=1, b="x"), Row(a=2, b="y")]
 
 
-def test_schema_names_the_columns():
+def test_schema_names_the_columns() -> None:
     assert T.LONG().schema.names == ["value"]
     assert T.TUPLE([T.LONG(), T.STRING()]).schema == pa.schema([("f0", pa.int64()), ("f1", pa.string())])
     assert T.ROW_NAMED(["a"], [T.MAP(T.STRING(), T.LONG())]).schema.names == ["a"]
     assert PICKLED.schema == pa.schema([("value", pa.binary())])
 
 
-def test_decoding_ignores_reserved_columns():
+def test_decoding_ignores_reserved_columns() -> None:
     type_ = T.TUPLE([T.LONG(), T.STRING()])
     batch = pa.RecordBatch.from_arrays(
         [*type_.encode([(1, "a")]), pa.array([5], pa.int64())], names=["f0", "f1", "__timestamp__"]
@@ -177,43 +180,49 @@ def test_decoding_ignores_reserved_columns():
         (lambda: T.ROW_NAMED(["__key__"], [T.LONG()]), "reserved"),
         (lambda: T.ROW_NAMED(["a"], [T.LONG(), T.LONG()]), "1 field names for 2"),
         (lambda: T.TUPLE([]), "at least one"),
-        (lambda: T.TUPLE([int]), "made by Types"),
-        (lambda: T.LIST(int), "made by Types"),
-        (lambda: T.MAP(T.LONG(), str), "made by Types"),
+        (lambda: T.TUPLE([int]), "made by Types"),  # type: ignore[list-item]
+        (lambda: T.LIST(int), "made by Types"),  # type: ignore[arg-type]
+        (lambda: T.MAP(T.LONG(), str), "made by Types"),  # type: ignore[arg-type]
     ],
 )
-def test_a_type_that_makes_no_sense_is_refused_when_it_is_made(make, says):
+def test_a_type_that_makes_no_sense_is_refused_when_it_is_made(make: Callable[[], object], says: str) -> None:
     with pytest.raises((ValueError, TypeError), match=says):
         make()
 
 
-def test_only_types_whose_rows_can_change_are_frozen():
+def frozen_as(type_: TypeInformation, row: object) -> object:
+    freeze = type_.freeze
+    assert freeze is not None
+    return freeze(row)
+
+
+def test_only_types_whose_rows_can_change_are_frozen() -> None:
     assert T.LONG().freeze is None and T.STRING().freeze is None and T.TUPLE([T.LONG(), T.STRING()]).freeze is None
     row = [1, [2]]
-    frozen = T.LIST(T.LIST(T.LONG())).freeze([[1], [2]])
+    frozen = frozen_as(T.LIST(T.LIST(T.LONG())), [[1], [2]])
     source = {"a": [1]}
-    held = T.MAP(T.STRING(), T.LIST(T.LONG())).freeze(source)
+    held = frozen_as(T.MAP(T.STRING(), T.LIST(T.LONG())), source)
     source["a"].append(2)
     assert held == {"a": [1]} and frozen == [[1], [2]]
-    pickled = PICKLED.freeze(row)
+    pickled = frozen_as(PICKLED, row)
     row.append(3)
     assert through(PICKLED, [pickled]) == [[1, [2]]]
     changed = Row(id=1, tags=["a"])
-    kept = T.ROW_NAMED(["id", "tags"], [T.LONG(), T.LIST(T.STRING())]).freeze(changed)
+    kept = frozen_as(T.ROW_NAMED(["id", "tags"], [T.LONG(), T.LIST(T.STRING())]), changed)
     changed.tags.append("b")
     changed.id = 9
     assert kept == (1, ["a"])
 
 
-def test_an_object_of_a_local_class_is_pickled_by_value():
+def test_an_object_of_a_local_class_is_pickled_by_value() -> None:
     class Local:
-        def __init__(self, x):
+        def __init__(self, x: int) -> None:
             self.x = x
 
     assert through(PICKLED, [Local(3)])[0].x == 3
 
 
-def test_an_unpicklable_row_is_named():
+def test_an_unpicklable_row_is_named() -> None:
     import threading
 
     with pytest.raises(RowTypeError, match="row 1 .*cannot be pickled|row 1 .*pickle") as refused:
@@ -231,5 +240,5 @@ def test_an_unpicklable_row_is_named():
         max_size=30,
     )
 )
-def test_tuples_of_anything_come_back(rows):
+def test_tuples_of_anything_come_back(rows: list[tuple[int | None, str, list[float] | None]]) -> None:
     assert through(T.TUPLE([T.LONG(), T.STRING(), T.LIST(T.DOUBLE())]), rows) == rows

@@ -39,7 +39,7 @@ def ack(
     return SlotAck(generation, slot, checkpoint_id, segment, [snapshot(slot, finished)])
 
 
-def decline(checkpoint_id: int, reason: str = FailureReason.DECLINED, generation: Generation = G1) -> Decline:
+def decline(checkpoint_id: int, reason: FailureReason = FailureReason.DECLINED, generation: Generation = G1) -> Decline:
     return Decline(generation, 0, checkpoint_id, SubtaskId(2, 1), reason, "no space")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
@@ -13,7 +14,7 @@ from penstock.protocol.channel.flow_control import BoundSizer
 MIN, MAX, TARGET_MS = 1_000, 1_000_000, 10.0
 
 
-def bounds(rates: list[float], step_ms: float = 10.0) -> list[int]:
+def bounds(rates: Sequence[float], step_ms: float = 10.0) -> list[int]:
     """The bound after each interval in which so many bytes per ms were consumed."""
     sizer = BoundSizer(MIN, MAX, TARGET_MS)
     now_ms = consumed = 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -12,6 +12,7 @@ from penstock.protocol.job.lifecycle_effects import (
     CloseLink,
     Deploy,
     Dismiss,
+    Effect,
     FailureCause,
     GenerationEnded,
     Prepare,
@@ -28,6 +29,7 @@ from penstock.protocol.job.restart_strategy import ExponentialDelay, FixedDelay,
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.messages import Register
 
+Kind = TypeVar("Kind")
 G1, G2 = Generation(0, 1), Generation(0, 2)
 
 
@@ -68,8 +70,14 @@ def run(life: Lifecycle, generation: Generation, now_ms: float) -> None:
     assert life.phase is Phase.RUNNING
 
 
-def of(kind: type, effects: list[Any]) -> list[Any]:
+def of(kind: type[Kind], effects: list[Effect]) -> list[Kind]:
     return [e for e in effects if isinstance(e, kind)]
+
+
+def only(kind: type[Kind], effects: list[Effect]) -> Kind:
+    (effect,) = effects
+    assert isinstance(effect, kind)
+    return effect
 
 
 # ---- the way to running -----------------------------------------------------------------------------------------
@@ -103,7 +111,7 @@ def test_a_generation_starts_with_the_fence_of_the_driver() -> None:
     life.start(0.0)
     life.on_register(register(0, "p0"), 1.0)
     life.on_register(register(1, "p1"), 1.0)
-    (deploy,) = life.on_prepared(7, 2.0)
+    deploy = only(Deploy, life.on_prepared(7, 2.0))
     assert deploy.generation == Generation(7, 1) > Generation(6, 99)
 
 
@@ -112,10 +120,10 @@ def test_too_few_slots_fail_the_job_and_say_what_to_change() -> None:
     assert life.next_deadline_ms() == 1000.0
     effects = life.on_time(1000.0)
     assert of(Dismiss, effects)
-    (gone,) = life.on_link_lost("p0", "", 1001.0)
+    gone = only(SlotsGone, life.on_link_lost("p0", "", 1001.0))
     assert gone.state == "FAILED"
     for word in ("needs 2 slot(s)", "1 registered within 1 s", "missing: 1", "parallelism", "slot.request.timeout"):
-        assert word in gone.error
+        assert word in str(gone.error)
 
 
 def test_too_few_slots_after_it_has_run_is_a_failure_like_others() -> None:
@@ -135,8 +143,8 @@ def test_storage_that_does_not_answer_is_not_waited_for_for_ever() -> None:
     assert life.next_deadline_ms() == 1000.0
     life.on_time(1000.0)
     life.on_link_lost("p0", "", 1001.0)
-    (gone,) = life.on_link_lost("p1", "", 1001.0)
-    assert gone.state == "FAILED" and "checkpoint storage" in gone.error
+    gone = only(SlotsGone, life.on_link_lost("p1", "", 1001.0))
+    assert gone.state == "FAILED" and "checkpoint storage" in str(gone.error)
 
 
 # ---- who is slot 1 ----------------------------------------------------------------------------------------------
@@ -150,7 +158,7 @@ def test_a_speculative_copy_stands_by_and_takes_over_when_the_first_is_lost() ->
     effects = life.on_link_lost("p1", "connection reset", 6.0)
     assert of(GenerationEnded, effects) == [GenerationEnded(G1, "slot 1 was lost: connection reset")]
     life.on_left("p0", G1, 7.0)
-    (deploy,) = life.on_prepared(0, 7.0)
+    deploy = only(Deploy, life.on_prepared(0, 7.0))
     assert [m.process for m in deploy.members] == ["p0", "copy"]
 
 
@@ -176,7 +184,7 @@ def test_the_newest_submission_plays_the_slot_and_older_ones_are_dismissed() -> 
     assert of(GenerationEnded, effects)
     assert of(Dismiss, life.on_register(register(1, "late", submission=1, attempt=2), 7.0))
     life.on_left("p0", G1, 8.0)
-    (deploy,) = life.on_prepared(0, 8.0)
+    deploy = only(Deploy, life.on_prepared(0, 8.0))
     assert [m.process for m in deploy.members] == ["p0", "new"]
 
 
@@ -345,9 +353,9 @@ def test_exhausted_restarts_fail_the_job_with_the_users_traceback_first() -> Non
     life = running(NoRestart())
     life.on_failure(G1, FailureCause("map failed", "Traceback ...\nZeroDivisionError"), 10.0)
     life.on_link_lost("p0", "", 11.0)
-    (gone,) = life.on_link_lost("p1", "", 12.0)
+    gone = only(SlotsGone, life.on_link_lost("p1", "", 12.0))
     assert gone.state == "FAILED" and life.state == "FAILED"
-    assert gone.error.startswith("Traceback ...\nZeroDivisionError\nmap failed")
+    assert gone.error is not None and gone.error.startswith("Traceback ...\nZeroDivisionError\nmap failed")
     assert "first failure" in gone.error and "restart-strategy.type" in gone.error
 
 

@@ -79,7 +79,8 @@ def test_queue_size_limit_drops_the_least_important() -> None:
     decider = CheckpointRequestDecider(1, queue_max=10)
     outcomes = [decider.on_request(periodic(n), TRIGGERING) for n in range(11)]
     assert outcomes[:10] == [[]] * 10
-    assert [type(d) for d in outcomes[10]] == [Drop] and outcomes[10][0].reason == FailureReason.TOO_MANY_REQUESTS
+    (dropped,) = outcomes[10]
+    assert isinstance(dropped, Drop) and dropped.reason == FailureReason.TOO_MANY_REQUESTS
     assert decider.queued == 10
 
 

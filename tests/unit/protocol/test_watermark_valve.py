@@ -9,7 +9,7 @@ from penstock.protocol.values.elements import WATERMARK_MAX_MS, Active, EndOfDat
 from penstock.protocol.values.metadata import ChannelTime
 
 W = Watermark
-EVENTS = {"i": Idle(), "a": Active(), "e": EndOfData()}
+EVENTS: dict[str, InBandEvent] = {"i": Idle(), "a": Active(), "e": EndOfData()}
 
 
 def event(word: str) -> InBandEvent:
