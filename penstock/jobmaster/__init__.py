@@ -1,2 +1,3 @@
-"""The JobMaster: the driver's side of a job. Slots, generations, checkpoints, commits and the log,
-carried out through ports."""
+"""Runs the JobMaster, the driver's side of a job: slots, generations, checkpoints, commits and the log, through
+ports.
+"""

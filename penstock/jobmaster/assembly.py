@@ -1,4 +1,4 @@
-"""From the acknowledgements of all slots to a checkpoint's metadata, if they cover every channel."""
+"""Builds a checkpoint's metadata from the acknowledgements of all slots, if they cover every channel."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _Cut = TypeVar("_Cut", InputCut, OutputCut)
 
 
 class NotCovered(Exception):
-    """What was stored does not cover what is in flight: a bug of ours. Names the channels."""
+    """Signals that what was stored does not cover what is in flight: a bug of ours. Names the channels."""
 
 
 def assemble(
@@ -50,7 +50,9 @@ def assemble(
     unconfirmed: Sequence[Committable],
     draining: bool = False,
 ) -> NewCheckpoint:
-    """`draining`: whether the job was when the checkpoint was triggered. Raises `NotCovered`."""
+    """Build the metadata. `draining`: whether the job was draining when the checkpoint was triggered. Raises
+    `NotCovered`.
+    """
     segments, subtasks = _joined(publish.acks)
     violations = verify(graph.edges, subtasks, draining)
     if violations:
@@ -81,12 +83,12 @@ def assemble(
 
 
 def committables_of(metadata: Metadata) -> list[Committable]:
-    """What a restore of this checkpoint commits again, in order."""
+    """Return what a restore of this checkpoint commits again, in order."""
     return [*metadata.unconfirmed_commits, *(c for s in metadata.subtasks for c in s.committables)]
 
 
 def _joined(acks: Sequence[SlotAck]) -> tuple[list[Segment], list[SubtaskSnapshot]]:
-    """Each slot counts its segments from 0, the metadata counts those of all."""
+    """Join the acknowledgements. Each slot counts its segments from 0, the metadata counts those of all."""
     segments: list[Segment] = []
     subtasks: list[SubtaskSnapshot] = []
     for ack in acks:

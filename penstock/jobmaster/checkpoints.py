@@ -1,8 +1,8 @@
-"""Carries out what the coordinator decides: triggers, publishes, commits, deletes, and tells the slots.
+"""Executes what the coordinator decides: triggers, publishes, commits, deletes, and notifies the slots.
 
-A checkpoint goes: trigger -> acknowledged by all slots -> metadata and log entry (on the log's conversations) ->
-canonical: slots are told, sinks commit, what it subsumes is deleted. What collects only committables (the end of a job
-without checkpoints) skips metadata and log.
+A checkpoint goes: trigger -> acknowledged by all slots -> metadata and log entry (through the log's conversations) ->
+canonical: slots are notified, sinks commit, what it subsumes is deleted. A checkpoint that collects only committables
+(the end of a job without checkpoints) skips metadata and log.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from penstock.protocol.values.metadata import EnumeratorState
 
 
 class Master(Protocol):
-    """What the parts of the JobMaster ask of the whole."""
+    """Declares what the parts of the JobMaster ask of it."""
 
     console: Console
 
@@ -54,21 +54,21 @@ class Master(Protocol):
     def is_draining(self) -> bool: ...
 
     def broadcast(self, message: Message) -> None:
-        """To all slots of the running generation."""
+        """Send to all slots of the running generation."""
 
     def fail(self, cause: FailureCause) -> None:
-        """The job fails over."""
+        """Fail the job over."""
 
     def abandon(self, error: str) -> None:
-        """The job ends FAILED, and keeps everything."""
+        """End the job as FAILED, and delete nothing."""
 
     def checkpoint_completed(self, checkpoint: NewCheckpoint) -> None: ...
 
     def final_checkpoint_reached(self) -> None:
-        """It is canonical: nothing restarts below it."""
+        """Note that the final checkpoint is canonical: nothing restarts below it."""
 
     def committed_all(self) -> None:
-        """Everything up to the final checkpoint is committed."""
+        """Note that everything up to the final checkpoint is committed."""
 
 
 class Checkpoints:
@@ -150,7 +150,9 @@ class Checkpoints:
         self._store.conversations.begin(publication, partial(self._on_published, checkpoint_id))
 
     def _publication_of(self, publish: PublishCheckpoint, enumerators: list[EnumeratorState]) -> Conversation[Any]:
-        """The metadata is put together when its turn has come: only then all older commits are in the queue."""
+        """Yield the conversation that publishes a checkpoint. The metadata is built when its turn has come: only then
+        all older commits are in the queue.
+        """
         assert self._store.publication is not None
         checkpoint_id = publish.barrier.checkpoint_id
         draining = checkpoint_id in self._draining
@@ -200,7 +202,7 @@ class Checkpoints:
         own = committables_of(metadata)[len(metadata.unconfirmed_commits) :]
         self._commits.add(own, self._master.committed_all if metadata.is_final else _nothing)
         if metadata.is_final:
-            # An older commit may have failed while this one was published: no restart will try it again.
+            # An older commit may have failed while this one was published: no restart will retry it.
             self._commits.retry()
         self._store.on_published(published.deletable, published.shortened)
         self.carry_out(self._coordinator.on_published(metadata.checkpoint_id, metadata.is_final, now_ms))

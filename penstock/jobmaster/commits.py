@@ -1,4 +1,4 @@
-"""Carries out what `protocol.job.commit_order` decides: calls the sinks' committers, off the JobMaster's loop."""
+"""Executes what `protocol.job.commit_order` decides: calls the sinks' committers, off the JobMaster's loop."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ from penstock.protocol.values.metadata import Committable
 
 @dataclass(frozen=True)
 class CommitFailed:
-    """`summary` names the sink; `traceback` is where its committer raised. `restartable` False: every later attempt
-    would fail, too."""
+    """Reports a failed commit. `summary` names the sink; `traceback` is where its committer raised. `restartable`
+    False: every later attempt would fail, too.
+    """
 
     summary: str
     traceback: str
@@ -43,7 +44,7 @@ class CommitFailed:
 
 
 class NoSuchSink(SinkError, PermanentError):
-    """Raised when output waits to be committed whose sink the program has no more."""
+    """Signals that output waits to be committed whose sink is no longer in the program."""
 
 
 def _nothing() -> None:
@@ -51,7 +52,9 @@ def _nothing() -> None:
 
 
 class CommitQueue:
-    """`failed` is called once for each failed attempt; `retry` makes the next one. A commit may take `timeout_ms`."""
+    """Commits in the log's order. `failed` is called once for each failed attempt; `retry` makes the next one. A commit
+    may take `timeout_ms`.
+    """
 
     def __init__(
         self,
@@ -90,7 +93,9 @@ class CommitQueue:
         return any(self._committer(uid) is not None for uid in self._sinks)
 
     def add(self, committables: Sequence[Committable], confirmed: Callable[[], None] = _nothing) -> None:
-        """To be called in the log's order. `confirmed` is called when these and all before them are committed."""
+        """Append committables; call it in the log's order. `confirmed` is called when these and all before them are
+        committed.
+        """
         batch = next(self._numbers)
         self._confirmed[batch] = confirmed
         self._handle(Added(batch, tuple(committables)))
@@ -99,7 +104,7 @@ class CommitQueue:
         self._handle(Retried())
 
     def when_settled(self, action: Callable[[], None]) -> None:
-        """When all are confirmed, or one has failed."""
+        """Call `action` when all are confirmed, or one has failed."""
         if self._order.state is CommitState.COMMITTING:
             self._when_settled.append(action)
         else:
@@ -155,7 +160,7 @@ class CommitQueue:
         self._handle(Committed() if outcome is None else Refused())
 
     def _commit(self, committables: Sequence[Committable]) -> CommitFailed | None:
-        """Not in the loop's thread. One call per sink, each with all its committables in order."""
+        """Call each sink once, with all its committables in order. Runs outside the loop's thread."""
         by_sink: dict[str, list[bytes]] = {}
         for committable in committables:
             by_sink.setdefault(committable.operator, []).append(committable.data)

@@ -1,4 +1,6 @@
-"""Drains a generation that was restored at another parallelism: sends the releases that `protocol.draining` decides."""
+"""Drains a generation that was restored at another parallelism: sends the releases that `protocol.restore.drain_phases`
+decides.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from penstock.protocol.values.metadata import Metadata
 
 
 class JobDrain:
-    """`pending` gives the ids of the checkpoints that have been triggered and have not ended."""
+    """Drains one generation. `pending` returns the ids of the checkpoints that have been triggered and have not
+    ended.
+    """
 
     def __init__(
         self,
@@ -37,7 +41,7 @@ class JobDrain:
         return self._draining is None or self._draining.is_over
 
     def begin(self) -> None:
-        """Every subtask of the generation runs, and is held."""
+        """Begin, once every subtask of the generation runs and is held."""
         if self._draining is not None:
             self._release(self._draining.start())
 

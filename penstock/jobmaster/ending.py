@@ -1,4 +1,4 @@
-"""Carries out what `protocol.job.ending` decides about the end of a job: asks the log, deletes, tells the outcome."""
+"""Executes what `protocol.job.ending` decides about the end of a job: asks the log, deletes, reports the outcome."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Master(Protocol):
 
 
 class JobEnding:
-    """`keep_everything`: nothing of the job's directory may be deleted, whatever the settings say."""
+    """Ends a job. `keep_everything`: delete nothing of the job's directory, whatever the settings say."""
 
     def __init__(self, master: Master) -> None:
         self._master = master
@@ -83,11 +83,13 @@ class JobEnding:
         self._carry_out(self._machine.handle(TimePassed(), now_ms))
 
     def begin(self, state: str, error: str | None) -> None:
-        """Every slot has left, or was given up."""
+        """Begin to end the job: every slot has left, or was given up."""
         self._handle(SlotsGone(state, error))
 
     def commit_failed(self, failed: CommitFailed) -> None:
-        """The last commits, which need no slot any more: they are tried again, and at last left to a later driver."""
+        """Handle a failure of the last commits. They need no slot any more: they are retried, and at last left to a
+        later driver.
+        """
         self._refused = failed
         self._handle(FinalCommitRefused(failed.restartable))
 
@@ -179,7 +181,7 @@ class JobEnding:
 
     @property
     def _kept_in(self) -> str | None:
-        """The job's directory, if a checkpoint is retained there."""
+        """Return the job's directory, if a checkpoint is retained there."""
         return self._master.identity.directory if self._master.store.retained_paths else None
 
     def _look_for_newest(self) -> None:

@@ -1,4 +1,4 @@
-"""What the JobMaster is told. See `JobMaster.handle`."""
+"""Defines the events of the JobMaster. See `JobMaster.handle`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.protocol.values.messages import Message
 
 @dataclass(frozen=True)
 class MessageReceived:
-    """From the registered connection of the slot process `process`."""
+    """Delivers a message from the registered connection of the slot process `process`."""
 
     process: str
     message: Message
@@ -17,7 +17,7 @@ class MessageReceived:
 
 @dataclass(frozen=True)
 class LinkLost:
-    """The connection of a slot process has ended, or was never answered."""
+    """Reports that the connection of a slot process has ended, or was never answered."""
 
     process: str
     detail: str
@@ -25,12 +25,12 @@ class LinkLost:
 
 @dataclass(frozen=True)
 class CancelRequested:
-    """Ctrl-C, `JobClient.cancel()`."""
+    """Asks to cancel the job: Ctrl-C, `JobClient.cancel()`."""
 
 
 @dataclass(frozen=True)
 class CheckpointRequested:
-    """A user asks for a checkpoint now."""
+    """Asks for a checkpoint now, for a user."""
 
 
 Event = MessageReceived | LinkLost | CancelRequested | CheckpointRequested

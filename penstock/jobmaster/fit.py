@@ -1,7 +1,7 @@
-"""Whether a checkpoint fits the program: asked before anything is started, and again when the JobMaster owns the log.
+"""Checks whether a checkpoint fits the program: before anything is started, and again when the JobMaster owns the log.
 
-The first answer costs the user no start of Spark. It only looks: nothing is written, and what it cannot read for any
-reason but its content (another driver may be deleting what it lists), the JobMaster reads again, with the log its own.
+The first check costs the user no start of Spark. It writes nothing. If it cannot read something for any reason other
+than its content (another driver may be deleting what it lists), the JobMaster reads it again when it owns the log.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from penstock.storage.store import ObjectStore, StoreError
 
 @dataclass(frozen=True)
 class FoundCheckpoint:
-    """A checkpoint and the directory of the job that took it."""
+    """Names a checkpoint and the directory of the job that took it."""
 
     metadata: Metadata
     directory: str
 
 
 def fitted(graph: JobGraph, metadata: Metadata, ignore_unclaimed_state: bool) -> JobGraph:
-    """The graph, with what it takes over from the checkpoint. Raises `IncompatibleGraph`."""
+    """Return the graph, with what it takes over from the checkpoint. Raises `IncompatibleGraph`."""
     graph = with_max_parallelism(graph, metadata.vertices)
     try:
         check(metadata.vertices, metadata.edges, graph, ignore_unclaimed_state, edges_in_flight(metadata))
@@ -68,12 +68,12 @@ def nothing_to_resume(job_id: str, state: str) -> str:
 def _has_log(directory: str, open_store: OpenStore) -> bool:
     try:
         return log_length(open_store(directory, False)) > 0
-    except StoreError:  # mostly, that there is no such directory; the JobMaster meets any other reason again
+    except StoreError:  # usually there is no such directory; the JobMaster meets any other error again
         return False
 
 
 def _to_restore(identity: JobIdentity, open_store: OpenStore) -> FoundCheckpoint | None:
-    """Return None where there is nothing to restore, or it cannot be read now."""
+    """Return the metadata of the checkpoint to restore, or None if there is none or it cannot be read yet."""
     directory, start = identity.directory, identity.start_from
     if identity.resume and directory is not None:
 
@@ -110,7 +110,7 @@ def _refused(text: str) -> RestoreSourceError:
 
 
 def _newest(log: list[Entry]) -> tuple[CheckpointEntry | None, Ended | None, CheckpointToStartFrom | None]:
-    """Of a job's log: its newest checkpoint, its end behind that, and, without a checkpoint, what it started from."""
+    """Return a job's newest checkpoint, its end after that, and, without a checkpoint, what it started from."""
     ended = start = None
     for entry in reversed(log):
         if isinstance(entry, CheckpointEntry):

@@ -1,4 +1,4 @@
-"""What has become of a job's checkpoints and restarts, as its report tells it."""
+"""Records the outcomes of a job's checkpoints and restarts for its report."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class CheckpointHistory:
             self._reports[checkpoint_id] = replace(self._reports[checkpoint_id], status="failed", failure=failure)
 
     def ended_without_entry(self, checkpoint_id: int) -> None:
-        """It only collected what sinks commit at the job's end: no checkpoint that anyone can restore."""
+        """Record a checkpoint that only collected what sinks commit at the job's end: nobody can restore it."""
         self._reports.pop(checkpoint_id, None)
         self._triggered_ms.pop(checkpoint_id, None)
 
@@ -100,7 +100,9 @@ class RecoveryHistory:
         return tuple(self._recoveries)
 
     def failed(self, next_generation: int, now_ms: float, wall_ms: int, cause: str) -> None:
-        """A failure while the job still recovers from the one before belongs to the same recovery's time."""
+        """Record a failure. One while the job still recovers from the one before belongs to the same recovery's
+        time.
+        """
         if self._failed_ms is None:
             self._failed_ms = now_ms
         self._recoveries.append(RecoveryReport(next_generation, wall_ms, cause, None, None))

@@ -1,8 +1,8 @@
-"""Which job this is: its id, its directory, and what it starts from. Decided before anything is started.
+"""Identifies the job before anything is started: its id, its directory, and what it starts from.
 
-`execution.state-recovery.path` (on the command line `-s`) names a job's directory, and that job goes on: same id, same
-log. Or it names a checkpoint (`…/chk-<n>`), and a new job starts from it. `latest` is the directory of the job whose
-id is given, or of the only one below the checkpoint directory that has this job's name.
+`execution.state-recovery.path` (on the command line `-s`) names a job's directory, and that job continues: same id,
+same log. Or it names a checkpoint (`…/chk-<n>`), and a new job starts from it. `latest` is the directory of the job
+whose id is given, or of the only job below the checkpoint directory that has this job's name.
 """
 
 from __future__ import annotations
@@ -33,12 +33,14 @@ _JOB_ID = re.compile(r"[0-9a-f]{32}")
 
 
 class RestoreSourceError(Exception):
-    """What the job is to start from is not there, or not clear. The message names the path and the way out."""
+    """Signals that what the job is to start from is missing or ambiguous. The message names the path and the way
+    out.
+    """
 
 
 @dataclass(frozen=True)
 class CheckpointToStartFrom:
-    """A checkpoint of another job: its directory, and its number."""
+    """Names a checkpoint of another job: its directory, and its number."""
 
     directory: str
     checkpoint_id: int
@@ -49,15 +51,16 @@ class CheckpointToStartFrom:
 
     @classmethod
     def parse(cls, path: str) -> CheckpointToStartFrom | None:
-        """None where the path does not end with chk-<n> (or its `_metadata`)."""
+        """Parse a path; return None if it does not end with chk-<n> (or its `_metadata`)."""
         match = _CHECKPOINT.fullmatch(path)
         return cls(match[1] or "/", int(match[2])) if match else None
 
 
 @dataclass(frozen=True)
 class JobIdentity:
-    """`directory`: where the job's log and checkpoints lie; None where they are kept in the driver's memory, or there
-    are none. `resume`: the job was there before, and goes on."""
+    """Identifies the job. `directory`: where its log and checkpoints are; None if they are kept in the driver's memory,
+    or there are none. `resume`: the job existed before, and continues.
+    """
 
     job_id: str
     directory: str | None
@@ -68,9 +71,10 @@ class JobIdentity:
 def identify(
     configuration: Configuration, job_name: str, random_job_id: Callable[[], str], open_store: OpenStore
 ) -> JobIdentity:
-    """Reads options, and for a restore looks into the directory that they name.
+    """Read the options, and for a restore the directory that they name.
 
-    Raises `OptionError`, `RestoreSourceError`, `StoreError`."""
+    Raises `OptionError`, `RestoreSourceError`, `StoreError`.
+    """
     given_id = configuration.get(PipelineOptions.FIXED_JOB_ID)
     root = _checkpoint_root(configuration)
     path = configuration.get(StateRecoveryOptions.SAVEPOINT_PATH)
@@ -170,7 +174,7 @@ def _latest(root: str | None, given_id: str | None, job_name: str, open_store: O
 
 @dataclass(frozen=True)
 class _NotResumable:
-    """Why the job in a directory has no name: nothing can be restored from it."""
+    """Explains why the job in a directory has no name: nothing can be restored from it."""
 
     reason: str
 

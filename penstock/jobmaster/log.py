@@ -1,5 +1,6 @@
-"""Carries out conversations with the job's log, one after the other, a store operation at a time and never on the
-JobMaster's loop."""
+"""Executes conversations with the job's log, one after the other, a store operation at a time and never on the
+JobMaster's loop.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ from penstock.storage.store import ObjectExists, ObjectMissing, ObjectStore, Sto
 
 
 def carry_out(store: ObjectStore, operation: Operation) -> Any:
-    """The answer that `penstock.protocol.log.log_operations` lists for the operation. Blocks."""
+    """Return the answer that `penstock.protocol.log.log_operations` lists for the operation. Blocks."""
     try:
         return _carry_out(store, operation)
     except ObjectExists:
@@ -89,12 +90,12 @@ class LogConversations:
         return self._current is None
 
     def begin(self, conversation: Conversation[Any], done: Callable[[Any], None]) -> None:
-        """`done` gets the conversation's result, or the exception that ended it."""
+        """Begin a conversation. `done` gets its result, or the exception that ended it."""
         self._waiting.append((conversation, done))
         self._start_next()
 
     def when_idle(self, action: Callable[[], None]) -> None:
-        """At once, or when the last conversation has ended."""
+        """Call `action` at once if no conversation runs, else when the last one has ended."""
         if self.is_idle:
             action()
         else:

@@ -1,4 +1,4 @@
-"""How a job ended."""
+"""Describes how a job ended."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """`state`: FINISHED, CANCELED or FAILED. `error` begins with the user's traceback where there is one.
-    `resume_from`: the job's directory, if a checkpoint is retained in it. `runtime_ms` from start to end."""
+    """Holds a job's outcome. `state`: FINISHED, CANCELED or FAILED. `error` begins with the user's traceback if there
+    is one. `resume_from`: the job's directory, if a checkpoint is retained in it. `runtime_ms` is from start to end.
+    """
 
     state: str
     error: str | None

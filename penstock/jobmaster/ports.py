@@ -13,38 +13,40 @@ from penstock.protocol.values.messages import Message
 
 
 class BlockingWork(Protocol):
-    """Runs work that may block (storage, commits) elsewhere, one piece after the other in the order given.
+    """Runs work that may block (storage, commits) elsewhere, one call after the other in the order given.
 
-    `done` is called in the owner's loop with the result, or with the exception that was raised."""
+    `done` is called in the owner's loop with the result, or with the exception that was raised.
+    """
 
     def submit(self, name: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None: ...
 
 
 class SlotLinks(Protocol):
-    """The JobMaster's connections. A link is a registered connection of one slot process, named by `process`."""
+    """Sends to slots. A link is a registered connection of one slot process, named by `process`."""
 
     def send(self, process: str, message: Message) -> None:
-        """Never blocks; to a link that is gone it does nothing (its loss is, or will be, an event)."""
+        """Send without blocking. Does nothing if the link is gone (its loss is, or will be, an event)."""
 
     def close(self, process: str) -> None: ...
 
 
 class SlotSubmitter(Protocol):
-    """Keeps one Spark job per slot running until it is told not to."""
+    """Keeps one Spark job per slot running until it is cancelled."""
 
     def submit(self, slot: int) -> None: ...
 
     def resubmit(self, slot: int) -> None:
-        """Cancels the slot's Spark job, if it still runs, and submits it again (a slot that does not answer)."""
+        """Cancel the Spark job of a slot that does not answer, if it still runs, and submit it again."""
 
     def cancel_all(self) -> None: ...
 
 
 @dataclass(frozen=True)
 class MasterPorts:
-    """`random` returns the next number in [0, 1). `open_store(directory, whether to create it)`. `host` and `pid` name
-    this driver in its fence. `commit_work` is where sinks commit, so that one that hangs holds up neither the log nor a
-    recovery; None: with the other work."""
+    """Bundles the ports. `random` returns the next number in [0, 1). `open_store` takes a directory and whether to
+    create it. `host` and `pid` name this driver in its fence. `commit_work` is where sinks commit, so that one that
+    hangs holds up neither the log nor a recovery; None: with the other work.
+    """
 
     clock: Clock
     links: SlotLinks

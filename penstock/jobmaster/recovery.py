@@ -1,4 +1,4 @@
-"""Carries out what `protocol.job.recovery` decides: opens, takes over, reads and checks what a generation restores."""
+"""Executes what `protocol.job.recovery` decides: opens, takes over, reads and checks what a generation restores."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Master(Protocol):
     ending: JobEnding
 
     def adopt(self, graph: JobGraph) -> None:
-        """The same job, with what it takes over from a checkpoint."""
+        """Take the same job's graph with what it takes over from a checkpoint."""
 
     def prepared(self) -> None: ...
 
@@ -96,12 +96,12 @@ class JobRecovery:
         """The checkpoint that is to be fitted."""
 
     def begin(self) -> None:
-        """The lifecycle wants to know what the next generation restores."""
+        """Find out what the next generation restores; the lifecycle asks for it."""
         start = self._master.identity.start_from
         self._handle(Begun(self._master.settings.checkpointing, None if start is None else start.path))
 
     def supersede(self) -> None:
-        """The job failed meanwhile, and asks again: ignore the answers that are still to come."""
+        """Ignore the answers that are still to come: the job failed meanwhile, and asks again."""
         self._handle(Superseded())
 
     # ---- effects ------------------------------------------------------------------------------------------------

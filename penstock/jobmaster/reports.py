@@ -15,8 +15,9 @@ _SHARE_UNITS = 1_000_000
 
 
 class _Measured(NamedTuple):
-    """What a subtask's newest status adds to the sums of its vertex. All are whole numbers, so that sums which are
-    kept up to date by differences stay exact. Rates are in thousandths of a row per second, shares in millionths."""
+    """Holds what a subtask's newest status adds to the sums of its vertex. All are whole numbers, so that sums which
+    are updated by differences stay exact. Rates are in thousandths of a row per second, shares in millionths.
+    """
 
     rows_in: int = 0
     rows_out: int = 0
@@ -29,7 +30,7 @@ class _Measured(NamedTuple):
 
     @classmethod
     def of(cls, status: SubtaskStatus, at_ms: float, known: _SubtaskView | None) -> _Measured:
-        """Rates are those since the status that is `known`."""
+        """Measure a status; rates are those since the status that is `known`."""
         rate_in = rate_out = 0
         if known is not None and at_ms > known.at_ms:
             units = 1000 * _RATE_UNITS / (at_ms - known.at_ms)
@@ -72,7 +73,7 @@ class _VertexView:
         self._report = None
 
     def on_generation_ended(self) -> None:
-        """Counters start from 0 with each generation; what was counted stays in the sums."""
+        """Keep what was counted: counters start from 0 with each generation, but the sums continue."""
         self._subtasks.clear()
         counted = _Measured(*self._sums)
         self._sums = [counted.rows_in, counted.rows_out, counted.late, counted.skipped, 0, 0, 0, 0]
@@ -104,7 +105,7 @@ _NOTHING = _Measured()
 
 
 class _DrainView:
-    """Tells how far draining is, from what slots have said of this generation."""
+    """Measures how far draining is, from what slots have reported of this generation."""
 
     def __init__(self) -> None:
         self._left: dict[int, int] = {}
@@ -138,8 +139,9 @@ class _DrainView:
 
 
 class Reporter:
-    """Builds the report after each event. What an event costs does not grow with the slots, but for the copies of two
-    tuples that have an entry per slot."""
+    """Builds the report after each event. An event's cost does not grow with the slots, except for copying two tuples
+    that have an entry per slot.
+    """
 
     def __init__(self, graph: JobGraph, job_id: str, lifecycle: Lifecycle, checkpoints: CheckpointHistory) -> None:
         self._graph = graph
@@ -169,7 +171,7 @@ class Reporter:
         self._vertices[subtask.vertex].on_subtask(subtask, now_ms)
 
     def on_generation(self, counter: int) -> None:
-        """It is deployed."""
+        """Note that a generation is deployed."""
         self.counter = counter
         self._drain = _DrainView()
 

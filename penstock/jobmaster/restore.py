@@ -1,4 +1,4 @@
-"""What a generation is restored from, and whether it is all there. These functions block."""
+"""Finds what a generation is restored from, and checks that it is complete. These functions block."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from penstock.storage.store import ObjectStore, StoreError, StoreRemoved
 
 @dataclass(frozen=True)
 class RestorePoint:
-    """`data` is the encoded metadata, as slots get it. `root` is the directory that its segments lie in, if that is
-    not the job's own. `warning`: what the user should know of it."""
+    """Holds what to restore. `data` is the encoded metadata, as slots get it. `root` is the directory that its segments
+    lie in, if that is not the job's own. `warning`: what the user should know of it.
+    """
 
     metadata: Metadata
     data: bytes
@@ -29,14 +30,14 @@ class RestorePoint:
 
 
 def open_own(open_store: OpenStore, directory: str) -> ObjectStore:
-    """The job's directory, created if need be, and proved to be writable. Raises `StoreError`."""
+    """Open the job's directory, creating it if needed, and check that it is writable. Raises `StoreError`."""
     store = open_store(directory, True)
     probe(store)
     return store
 
 
 def read_start(open_store: OpenStore, start: CheckpointToStartFrom) -> RestorePoint:
-    """A checkpoint of another job, complete. Raises `RestoreSourceError`."""
+    """Read a checkpoint of another job, and check that it is complete. Raises `RestoreSourceError`."""
     try:
         store = open_store(start.directory, False)
         metadata = read_metadata(store, metadata_path(start.checkpoint_id))
@@ -56,8 +57,9 @@ def read_start(open_store: OpenStore, start: CheckpointToStartFrom) -> RestorePo
 
 
 def check_segments(store: ObjectStore, metadata: Metadata) -> None:
-    """Whether every file that the checkpoint names is there in its full length; the content is checked while it is
-    read. Raises `DamagedObject`, `ObjectMissing`, `StoreError`."""
+    """Check that every file that the checkpoint names exists in its full length; the content is checked while it is
+    read. Raises `DamagedObject`, `ObjectMissing`, `StoreError`.
+    """
     for segment in metadata.segments:
         size = store.size(segment.path)
         if size != segment.length_bytes:
@@ -65,7 +67,7 @@ def check_segments(store: ObjectStore, metadata: Metadata) -> None:
 
 
 def check_log(store: ObjectStore) -> None:
-    """Raises `StoreRemoved` where nothing is left of the job's log: there is one entry at least, our own fence."""
+    """Raise `StoreRemoved` if nothing is left of the job's log, which has one entry at least: our own fence."""
     if not store.list(LOG_FOLDER):
         raise StoreRemoved(
             f"the job's log ({LOG_FOLDER}/ in its directory) was removed while the job ran: nothing can be published "
@@ -74,9 +76,10 @@ def check_log(store: ObjectStore) -> None:
 
 
 def damage(store: ObjectStore, metadata: Metadata, retained: list[str], directory: str | None) -> str | None:
-    """Why the job's own newest checkpoint cannot be restored and never will be; None where it can.
+    """Return why the job's own newest checkpoint cannot be restored and never will be; None if it can.
 
-    Raises `StoreError` where it cannot be said now."""
+    Raises `StoreError` where it cannot be said now.
+    """
     try:
         read_metadata(store, metadata_path(metadata.checkpoint_id))
         check_segments(store, metadata)
@@ -86,6 +89,6 @@ def damage(store: ObjectStore, metadata: Metadata, retained: list[str], director
 
 
 def refusal(metadata: Metadata, detail: str, retained: list[str], directory: str | None) -> str:
-    """What to tell when the job's own newest checkpoint is damaged."""
+    """Return the message for a job whose own newest checkpoint is damaged."""
     path = metadata_path(metadata.checkpoint_id)
     return unrestorable(metadata.checkpoint_id, detail, path, retained, directory or "")

@@ -1,4 +1,4 @@
-"""A job's options as the JobMaster needs them: in milliseconds and bytes, with what follows from one another."""
+"""Converts a job's options to what the JobMaster needs: milliseconds and bytes, with what follows from one another."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ from penstock.protocol.job.restart_strategy import ExponentialDelay, FailureRate
 
 @dataclass(frozen=True)
 class JobSettings:
-    """`checkpointing`: whether there is an interval. `history_max`: checkpoints that a report remembers.
-    `object_bytes_max`: the largest object that storage in the driver's memory takes."""
+    """Holds the settings of one job. `checkpointing`: whether there is an interval. `history_max`: checkpoints that a
+    report remembers. `object_bytes_max`: the largest object that storage in the driver's memory takes.
+    """
 
     checkpointing: bool
     coordinator: CoordinatorSettings
@@ -40,18 +41,18 @@ class JobSettings:
 
     @property
     def sweep_grace_ms(self) -> float:
-        """A slot that has lost its driver has ended after one heartbeat timeout."""
+        """Return how long to wait before a sweep: a slot that has lost its driver ends after one heartbeat timeout."""
         return 2 * self.lifecycle.heartbeat_timeout_ms
 
     def keeps_checkpoints(self, state: str) -> bool:
-        """Whether the retained checkpoints survive the job's end (Flink's table)."""
+        """Return whether the retained checkpoints survive the job's end (Flink's table)."""
         if state == "CANCELED":
             return self.retention is ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
         return state == "FAILED" and self.retention is not ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
 
     @classmethod
     def from_configuration(cls, configuration: Configuration, slots: int) -> JobSettings:
-        """Raises `OptionError`."""
+        """Read the settings. Raises `OptionError`."""
         get = configuration.get
         interval = get(CheckpointingOptions.CHECKPOINTING_INTERVAL)
         alignment_timeout_ms: int | None = None
@@ -88,7 +89,9 @@ class JobSettings:
 
 
 def restart_strategy(configuration: Configuration) -> RestartStrategy:
-    """What `restart-strategy.type` says; by default exponential delay with checkpointing on, else none."""
+    """Build the strategy that `restart-strategy.type` names; by default exponential delay with checkpointing on, else
+    none.
+    """
     get, options = configuration.get, RestartStrategyOptions
     kind = get(options.RESTART_STRATEGY)
     if kind is None:

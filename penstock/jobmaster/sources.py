@@ -37,7 +37,9 @@ class _Source:
 
 
 class SplitDistribution:
-    """`assign(subtask, splits, no_more)` sends them. Every method may raise `EnumeratorFailed`."""
+    """Distributes the splits of one generation. `assign(subtask, splits, no_more)` sends them. Every method may raise
+    `EnumeratorFailed`.
+    """
 
     def __init__(
         self,
@@ -78,7 +80,7 @@ class SplitDistribution:
         return self._ask_again_ms
 
     def on_time(self, now_ms: float) -> None:
-        """Readers that found nothing ask again."""
+        """Let readers that found nothing ask again."""
         if self._ask_again_ms is None or self._ask_again_ms > now_ms:
             return
         self._ask_again_ms = None

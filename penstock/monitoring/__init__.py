@@ -1,1 +1,1 @@
-"""Holds what can be seen of a job that runs."""
+"""Provides what can be seen of a running job."""

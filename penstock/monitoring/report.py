@@ -1,4 +1,6 @@
-"""What can be seen of a running job: immutable values that the JobMaster replaces, so that any thread may read them."""
+"""Defines what can be seen of a running job: immutable values that the JobMaster replaces, so that any thread may read
+them.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,9 @@ class VertexReport:
 
 @dataclass(frozen=True)
 class CheckpointReport:
-    """`duration_ms`: trigger to last acknowledgement (Flink's end-to-end duration). `publication_ms`: trigger to log
-    entry. `status`: "completed", "failed" or "in_progress"."""
+    """Describes one checkpoint. `duration_ms`: trigger to last acknowledgement (Flink's end-to-end duration).
+    `publication_ms`: trigger to log entry. `status`: "completed", "failed" or "in_progress".
+    """
 
     checkpoint_id: int
     status: str
@@ -42,7 +45,7 @@ class CheckpointReport:
 
 @dataclass(frozen=True)
 class RecoveryReport:
-    """One restart: what failed, and how long it took from the failure until every subtask ran again."""
+    """Describes one restart: what failed, and how long it took from the failure until every subtask ran again."""
 
     generation: int
     wall_ms: int
@@ -53,8 +56,9 @@ class RecoveryReport:
 
 @dataclass(frozen=True)
 class DrainingReport:
-    """After a restore at another parallelism: what was in flight is read in layers, one for each old channel, before
-    anything younger. `duration_ms` of it; None: it is not over."""
+    """Describes draining after a restore at another parallelism: in-flight data is read in layers, one for each old
+    channel, before anything younger. `duration_ms` None: it is not over.
+    """
 
     layers: int
     layers_read: int
@@ -70,9 +74,11 @@ class DrainingReport:
 
 @dataclass(frozen=True)
 class JobReport:
-    """`state` is Flink's: CREATED, RUNNING, RESTARTING, FINISHED, CANCELLING, CANCELED, FAILING, FAILED.
+    """Describes a job. `state` is Flink's: CREATED, RUNNING, RESTARTING, FINISHED, CANCELLING, CANCELED, FAILING,
+    FAILED.
 
-    `checkpoints` holds the newest ones (`web.checkpoints.history`), oldest first; `completed`/`failed` count all."""
+    `checkpoints` holds the newest ones (`web.checkpoints.history`), oldest first; `completed`/`failed` count all.
+    """
 
     job_id: str
     job_name: str

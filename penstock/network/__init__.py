@@ -1,1 +1,1 @@
-"""Bytes between slots, and between slots and the driver. Codecs, outgoing queue and handshake are sans-IO."""
+"""Moves bytes between slots, and between slots and the driver. Codecs, outgoing queue and handshake are sans-IO."""

@@ -1,8 +1,8 @@
-"""What waits to be sent on one connection, and in which order it leaves (sans-IO).
+"""Orders what waits to be sent on one connection (sans-IO).
 
-Urgent frames leave ahead of everything that is not on the wire yet: at most the chunk that has begun is before them.
-An urgent frame never passes an aligned barrier of its own channel: while that one waits here, it leaves right behind
-it, or barriers would change places on the channel. Everything else leaves in the order in which it came.
+Urgent frames leave ahead of everything that is not on the wire yet: at most the chunk that has begun is before them. An
+urgent frame never passes an aligned barrier of its own channel, or barriers would change places on the channel: while
+that barrier waits here, the frame leaves right after it. Everything else leaves in the order in which it came.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _BUFFERS_MAX = 256
 
 
 class _Barrier:
-    """An aligned barrier in the queue, and the urgent frames of its channel that came after it."""
+    """Holds an aligned barrier in the queue, and the urgent frames of its channel that came after it."""
 
     __slots__ = ("behind", "channel", "header")
 
@@ -29,7 +29,7 @@ class _Barrier:
 
 
 class _Payload:
-    """A data frame: `sent` bytes of its payload have been taken."""
+    """Holds a data frame: `sent` bytes of its payload have been taken."""
 
     __slots__ = ("channel", "header", "payload", "sent")
 
@@ -41,10 +41,10 @@ class _Payload:
 
 
 class Outbox:
-    """Not thread-safe: the owner holds its lock from `gather` to `advance`.
+    """Queues outgoing frames. Not thread-safe: the owner holds its lock from `gather` to `advance`.
 
-    `gather()` tells what to send next, at most a chunk's worth; `advance(sent)` how much of it the socket has taken.
-    What has been gathered stays at the front, whatever is put meanwhile.
+    `gather()` returns what to send next, at most a chunk's worth; `advance(sent)` takes how much of it the socket
+    accepted. What has been gathered stays at the front, whatever is put meanwhile.
     """
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class Outbox:
             self._ordered.append(header)
 
     def gather(self) -> list[memoryview]:
-        """[] when there is nothing to send."""
+        """Return the next buffers; [] if there is nothing to send."""
         taken = self._taken
         size = sum(map(len, taken))
         while size < CHUNK_BYTES_MAX and len(taken) < _BUFFERS_MAX:

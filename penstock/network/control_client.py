@@ -1,4 +1,4 @@
-"""A slot's end of its control connection."""
+"""Implements a slot's end of its control connection."""
 
 from __future__ import annotations
 
@@ -50,24 +50,24 @@ class ControlClient:
     # ---- from any thread
 
     def wait_connected(self) -> str | None:
-        """Blocks until connected or given up. The address of this machine that the driver sees, or None."""
+        """Wait until connected or given up. Return the address of this machine that the driver sees, or None."""
         self._over.wait(self._connect_timeout_s + HANDSHAKE_TIMEOUT_S)
         return self._local_host
 
     def send(self, message: Message) -> None:
-        """Never blocks. Before the connection stands and after it is lost it does nothing."""
+        """Send without blocking. Before the connection is established and after it is lost it does nothing."""
         link = self._link
         if link is not None:
             link.send(message)
 
     @property
     def queued_bytes(self) -> int:
-        """What has been sent but has not left this process."""
+        """Return how many bytes have been sent but have not left this process."""
         link = self._link
         return 0 if link is None else link.queued_bytes
 
     def close(self) -> None:
-        """What was sent before still leaves."""
+        """Close the connection; what was sent before still leaves."""
         self._loop.call_soon(self._finish)
 
     # ---- in the I/O thread

@@ -1,4 +1,4 @@
-"""`penstock.protocol.values.messages` as bytes: a length, then tagged msgpack."""
+"""Encodes `penstock.protocol.values.messages` as bytes: a length, then tagged msgpack."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class MessageError(Exception):
-    """The other end does not speak our messages: the connection is of no more use."""
+    """Signals that the other end does not send our messages: close the connection."""
 
 
 class MessageDecoder:
-    """`expected`: `Upward` at the driver, `Downward` at a slot."""
+    """Decodes messages. `expected`: `Upward` at the driver, `Downward` at a slot."""
 
     def __init__(self, expected: Any) -> None:
         self._decoder = msgspec.msgpack.Decoder(expected)
         self._received = bytearray()
 
     def feed(self, received: memoryview) -> list[Message]:
-        """Raises `MessageError` for anything that is not one of the expected messages."""
+        """Return the complete messages. Raises `MessageError` for anything that is not one of the expected messages."""
         self._received += received
         messages, at = [], 0
         with memoryview(self._received) as view:
@@ -56,7 +56,9 @@ def downward_decoder() -> MessageDecoder:
 
 
 class MessageOutbox:
-    """Messages in the order in which they were put; the same interface as `penstock.network.connection.Outbox`."""
+    """Queues messages in the order in which they were put; the same interface as
+    `penstock.network.connection.Outbox`.
+    """
 
     def __init__(self) -> None:
         self._queued: deque[memoryview] = deque()

@@ -1,4 +1,4 @@
-"""The driver's end of the control connections, one per slot process."""
+"""Implements the driver's end of the control connections, one per slot process."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ class ControlServer:
             link.send(message)
 
     def close(self, process: str) -> None:
-        """What was sent before still leaves."""
+        """Close a link; what was sent before still leaves."""
         link = self._links.pop(process, None)
         if link is not None:
             self._loop.call_soon(link.finish)
 
     def stop(self) -> None:
-        """Closes all links and stops listening."""
+        """Close all links and stop listening."""
         for process in list(self._links):
             self.close(process)
         self._loop.call_soon(self._listener.close)

@@ -1,10 +1,11 @@
-"""A slot's data connections: one per pair of slots and generation. The slot with the higher number dials.
+"""Connects a slot to its peers: one data connection per pair of slots and generation. The slot with the higher number
+dials.
 
-A process that stands by learns which slot it plays from the list of peers that it is to connect.
+A spare learns which slot it plays from the list of peers that it is to connect.
 
-The dialler dials again until the other slot has reached the same generation; the listener refuses a generation that
-is over and a process that is not the one the driver named. After `disconnect()` no frame of what was connected is
-delivered any more.
+The dialler retries until the other slot has reached the same generation. The listener refuses a generation that is over
+and a process that is not the one the driver named. After `disconnect()` no frame of the old connections is delivered
+any more.
 """
 
 from __future__ import annotations
@@ -83,9 +84,10 @@ class Endpoint:
     # ---- from any thread
 
     def connect(self, peers: list[Peer], generation: Generation) -> None:
-        """Lets go of what is connected and connects to `peers`; which slot it is itself is what the list says of its
-        own process, or, where it is not among them, what it was made for. Success is told by
-        `on_connected`; a peer that cannot be connected within the time limit by `on_peer_lost`."""
+        """Drop all connections and connect to `peers`. Our slot number is the entry of this process in `peers`, else
+        the one given to the constructor. `on_connected` reports success; `on_peer_lost` a peer that cannot be connected
+        within the time limit.
+        """
         with self._delivery:
             self._drop()
             self._generation = generation
@@ -110,7 +112,7 @@ class Endpoint:
         )
 
     def send(self, peer_slot: int, frame: Frame) -> None:
-        """Never blocks. To a peer that is not connected it does nothing."""
+        """Send without blocking. Does nothing if the peer is not connected."""
         link = self._links.get(peer_slot)
         if link is not None:
             link.send(frame)
@@ -122,7 +124,7 @@ class Endpoint:
             self._wanted = {}
 
     def close(self) -> None:
-        """Also stops listening."""
+        """Drop all connections and stop listening."""
         self.disconnect()
         self._loop.call_soon(self._listener.close)
 

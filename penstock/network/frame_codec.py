@@ -1,4 +1,4 @@
-"""`penstock.protocol.values.frames` as bytes: a fixed header, and behind it what only some kinds have.
+"""Encodes `penstock.protocol.values.frames` as bytes: a fixed header, and after it what only some kinds have.
 
 A data frame's payload travels untouched, in chunks of at most `CHUNK_BYTES_MAX`: the first has the frame's header,
 the others are continuations. Frames without payload may stand between two chunks; another data frame may not, so a
@@ -40,11 +40,11 @@ _WATERMARK, _IDLE, _ACTIVE, _END_OF_DATA = range(1, 5)
 
 
 class FrameError(Exception):
-    """The other end does not speak our frames: the connection is of no more use."""
+    """Signals that the other end does not send our frames: close the connection."""
 
 
 def encode(frame: Frame) -> tuple[bytes, memoryview | None]:
-    """The header (of the first chunk, for data) and the payload, which is not copied.
+    """Return the header (of the first chunk, for data) and the payload, which is not copied.
 
     Raises `FrameError` where a payload is larger than `FRAME_BYTES_MAX`.
     """
@@ -80,7 +80,7 @@ def encode(frame: Frame) -> tuple[bytes, memoryview | None]:
 
 
 def continuation(channel: ChannelId, chunk_bytes: int) -> bytes:
-    """The header of every chunk of a data frame but the first."""
+    """Return the header of a further chunk of a data frame."""
     return _HEADER.pack(_MAGIC, _VERSION, _CONTINUATION, *channel, chunk_bytes, 0, 0, 0, 0)
 
 
@@ -108,8 +108,9 @@ def _decode_barrier(data: bytes | bytearray) -> Barrier:
 
 
 class FrameDecoder:
-    """Bytes in, in pieces of any size; frames out. Each data frame's payload gets a buffer of its own, which starts
-    at a multiple of 16 bytes, so that Arrow reads it in place and nothing else is kept alive by it."""
+    """Decodes bytes, in parts of any size, to frames. Each data frame's payload gets a buffer of its own. It starts at
+    a multiple of 16 bytes, so that Arrow reads it in place, and keeps nothing else in memory.
+    """
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._frame_bytes_max = frame_bytes_max
@@ -122,7 +123,9 @@ class FrameDecoder:
         self._filled = 0
 
     def feed(self, received: memoryview) -> list[Frame]:
-        """Raises `FrameError` for anything that is not a frame; the decoder is of no use afterwards."""
+        """Return the complete frames. Raises `FrameError` for anything that is not a frame; discard the decoder
+        afterwards.
+        """
         frames: list[Frame] = []
         at, end = 0, len(received)
         while at < end:
@@ -169,7 +172,7 @@ class FrameDecoder:
             raise FrameError(f"received {start!r} where a frame should start")
 
     def _begin(self, fields: tuple[Any, ...], received: memoryview, at: int, end: int) -> Frame | None:
-        """Starts a chunk. A data frame of one chunk that has been received whole is returned at once."""
+        """Start a chunk. A data frame of one chunk that has been received whole is returned at once."""
         magic, version, kind, edge, producer, consumer, chunk, total, a, b, c = fields
         if magic != _MAGIC:
             raise FrameError(f"received {magic!r} where a frame should start")

@@ -1,4 +1,4 @@
-"""How two ends of a connection prove the job's secret to each other before anything else is read (sans-IO).
+"""Proves the job's secret at both ends of a connection before anything else is read (sans-IO).
 
     dialler  -> listener   magic, version, nonce of the dialler
     listener -> dialler    magic, version, nonce of the listener, its proof, its identity
@@ -32,15 +32,15 @@ WELCOME, LATER, REFUSED = range(3)
 
 
 class HandshakeError(Exception):
-    """The other end is not one of ours, or does not want us."""
+    """Signals that the other end is not one of ours, or refuses us."""
 
 
 class NotYet(HandshakeError):
-    """The other end is one of ours, but has not reached our generation: dial again."""
+    """Signals that the other end is one of ours, but has not reached our generation: dial again."""
 
 
 class Identity(msgspec.Struct, frozen=True, array_like=True):
-    """Who speaks. `process` is a random id of the process; the driver has slot -1 and no generation."""
+    """Identifies the sender. `process` is a random id of the process; the driver has slot -1 and no generation."""
 
     job_id: str
     slot: int
@@ -49,7 +49,7 @@ class Identity(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Handshake:
-    """Bytes in (`feed`), bytes out (its result). Finished when `peer` is set; `rest` is what came after it."""
+    """Takes bytes (`feed`) and returns bytes. It is finished when `peer` is set; `rest` is what came after it."""
 
     def __init__(self, secret: bytes, nonce: bytes) -> None:
         self._secret = secret
@@ -69,7 +69,7 @@ class _Handshake:
         return data
 
     def _take_opening(self) -> bytes | None:
-        """Nonce of the other end; refuses garbage with its first bytes."""
+        """Return the other end's nonce, or None if it is not complete; refuse garbage with its first bytes."""
         start = bytes(self._received[: len(_MAGIC)])
         if start != _MAGIC[: len(start)]:
             raise HandshakeError(f"it does not speak our protocol (it began with {start!r})")
@@ -111,7 +111,7 @@ class DiallerHandshake(_Handshake):
         return _OPENING.pack(_MAGIC, _VERSION, self._nonce)
 
     def feed(self, data: bytes | memoryview) -> bytes:
-        """What to send. Raises `NotYet` or `HandshakeError`; both mean: close."""
+        """Return what to send. Raises `NotYet` or `HandshakeError`: close the connection in both cases."""
         self._received += data
         if self._listener_nonce is None:
             self._listener_nonce = self._take_opening()
@@ -144,7 +144,9 @@ class DiallerHandshake(_Handshake):
 
 
 class ListenerHandshake(_Handshake):
-    """`decide(identity)` -> (verdict, detail) is asked once the dialler has proved the secret."""
+    """Implements the listener's side. `decide(identity)` -> (verdict, detail) is called once the dialler has proved the
+    secret.
+    """
 
     def __init__(
         self, secret: bytes, nonce: bytes, identity: Identity, decide: Callable[[Identity], tuple[int, str]]
@@ -156,8 +158,9 @@ class ListenerHandshake(_Handshake):
         self.verdict: int | None = None
 
     def feed(self, data: bytes | memoryview) -> bytes:
-        """What to send. Raises `HandshakeError`: close, nothing is to be said to such an end. With a verdict other
-        than WELCOME `peer` stays None: send, then close."""
+        """Return what to send. Raises `HandshakeError`: close without an answer. With a verdict other than WELCOME
+        `peer` stays None: send, then close.
+        """
         self._received += data
         if self._dialler_nonce is None:
             self._dialler_nonce = self._take_opening()

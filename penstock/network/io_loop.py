@@ -1,7 +1,7 @@
-"""The I/O thread: one selector, timers, and a socketpair by which other threads wake it.
+"""Runs the I/O thread: one selector, timers, and a socketpair by which other threads wake it.
 
-It never runs user code and never waits for anything but its selector. A handler that raises ends nothing but itself:
-the error is logged.
+It never runs user code and never waits for anything but its selector. If a handler raises, the error is logged and the
+loop continues.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class IoLoop:
         self._thread.start()
 
     def stop(self) -> None:
-        """Runs what was called before, then ends the thread (waits at most 5 s for it)."""
+        """Run what was called before, then end the thread (waits at most 5 s for it)."""
         self.call_soon(self._end)
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout=5.0)

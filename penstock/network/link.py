@@ -1,4 +1,4 @@
-"""One authenticated TCP connection in an I/O loop, whatever travels on it.
+"""Implements one authenticated TCP connection in an I/O loop, for any kind of item.
 
 It reads whenever there is something to read, with one `recv` per readiness. `send` may be called from any thread: if
 nothing waits, the calling thread sends at once, which saves a thread hop; what the socket does not take is left to
@@ -48,15 +48,16 @@ class LinkDecoder(Protocol):
 
 @dataclass(frozen=True)
 class Loss:
-    """Why a connection ended. `is_strange`: the other end is not one of ours, or broke the rules."""
+    """Describes why a connection ended. `is_strange`: the other end is not one of ours, or broke the rules."""
 
     detail: str
     is_strange: bool = False
 
 
 class Link:
-    """`on_ready(link, peer)`, `on_items(link, items)` and `on_lost(link, error)` are called in the I/O thread;
-    `on_lost` once, also where the handshake fails, but not after `close()`."""
+    """Sends and receives items. `on_ready(link, peer)`, `on_items(link, items)` and `on_lost(link, error)` are called
+    in the I/O thread; `on_lost` once, also if the handshake fails, but not after `close()`.
+    """
 
     def __init__(
         self,
@@ -82,7 +83,7 @@ class Link:
         self._on_lost = on_lost
         self._received = memoryview(bytearray(4096))
         self._lock = threading.Lock()
-        self._writes_left_to_loop = True  # until the handshake is over nobody else writes
+        self._writes_left_to_loop = True  # no other thread writes until the handshake is over
         self._connecting = isinstance(handshake, DiallerHandshake)
         self._opening = b""  # bytes of the handshake that have not left
         self._closed = False
@@ -94,7 +95,7 @@ class Link:
     # ---- from any thread
 
     def send(self, item: Any) -> None:
-        """Never blocks. On a link that is gone it does nothing."""
+        """Send without blocking. Does nothing if the link is gone."""
         with self._lock:
             if self._closed:
                 return
@@ -129,8 +130,9 @@ class Link:
         self._sock.close()
 
     def finish(self) -> None:
-        """Closes once everything sent has left and the other end has closed, too, or after `FINISH_TIMEOUT_S`. What
-        is closed with unread bytes resets the connection, and takes along what the other end has not read yet."""
+        """Close once everything sent has left and the other end has closed, too, or after `FINISH_TIMEOUT_S`. Closing
+        with unread bytes would reset the connection and discard what the other end has not read yet.
+        """
         if self._closed or self.peer is None:
             self.close()
             return
@@ -147,7 +149,7 @@ class Link:
 
     @property
     def local_host(self) -> str:
-        """The address of this machine that the other end sees."""
+        """Return the address of this machine that the other end sees."""
         return str(self._sock.getsockname()[0])
 
     @property
@@ -206,8 +208,9 @@ class Link:
             self._lose(_describe(error))
 
     def _flush(self) -> bool:
-        """Under the lock: sends until nothing is left or the socket takes no more. True when nothing is left, or
-        the socket is broken, which reading it will tell."""
+        """Send, under the lock, until nothing is left or the socket takes no more. Return True when nothing is left, or
+        the socket is broken, which the next read reports.
+        """
         try:
             while buffers := self._outbox.gather():
                 self._outbox.advance(self._sock.sendmsg(buffers))
@@ -275,13 +278,13 @@ class Link:
 
 
 def resolve(host: str, port: int) -> tuple[int, Any]:
-    """(address family, address). May ask a name server. Raises OSError where the host has no address."""
+    """Return (address family, address). May ask a name server. Raises OSError if the host has no address."""
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     return family, address
 
 
 def dial(family: int, address: Any) -> socket.socket:
-    """A socket that is connecting. Raises OSError where that fails at once."""
+    """Return a socket that is connecting. Raises OSError if that fails at once."""
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setblocking(False)
     try:
@@ -295,8 +298,9 @@ def dial(family: int, address: Any) -> socket.socket:
 
 
 def _tune(sock: socket.socket, silence_timeout_ms: int | None) -> None:
-    """Without NODELAY a barrier waits up to 40 ms for an acknowledgement. The user timeout makes the kernel end a
-    connection whose other end acknowledges nothing any more (a machine that is gone says nothing)."""
+    """Set socket options. Without NODELAY a barrier waits up to 40 ms for an acknowledgement. The user timeout makes
+    the kernel end a connection whose other end acknowledges nothing any more (a machine that is gone sends no reset).
+    """
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if silence_timeout_ms is None:
         return

@@ -1,4 +1,4 @@
-"""Accepting connections in an I/O loop."""
+"""Accepts connections in an I/O loop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ACCEPT_AGAIN_S = 0.5
 
 
 class Listener:
-    """`on_accepted(socket, "host:port")` is called in the I/O thread."""
+    """Accepts connections. `on_accepted(socket, "host:port")` is called in the I/O thread."""
 
     def __init__(self, loop: IoLoop, sock: socket.socket, on_accepted: Callable[[socket.socket, str], None]) -> None:
         self._loop = loop
@@ -27,7 +27,7 @@ class Listener:
         loop.call_soon(self._watch)
 
     def close(self) -> None:
-        """In the I/O thread."""
+        """Stop listening. Call it in the I/O thread."""
         if not self._closed:
             self._closed = True
             with contextlib.suppress(KeyError, ValueError):
@@ -43,7 +43,7 @@ class Listener:
             sock, address = self._sock.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return
-        except OSError as error:  # out of file descriptors: looking away beats spinning
+        except OSError as error:  # out of file descriptors: ignoring the socket for a while is better than spinning
             log.warning("cannot accept a connection on port %d: %s", self.port, error)
             self._loop.unregister(self._sock)
             self._loop.call_later(_ACCEPT_AGAIN_S, self._watch)

@@ -1,4 +1,4 @@
-"""Binding to the first free port of some ranges given as an option."""
+"""Binds to the first free port of the ranges that an option gives."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 
 class PortError(Exception):
-    """None of the ports can be used. The message names the option, the ports and the way out."""
+    """Signals that none of the ports can be used. The message names the option, the ports and the way out."""
 
 
 def listen(host: str, ports: Sequence[range], option: str, host_option: str) -> socket.socket:
-    """A listening, non-blocking socket on the first free port; port 0 is any free one.
+    """Return a listening, non-blocking socket on the first free port; port 0 is any free one.
 
     `option` and `host_option` are the keys by which the user chose `ports` and `host`. Raises `PortError`.
     """

@@ -1,1 +1,1 @@
-"""What runs inside a chain: operators over rows, operators over columns, and event time."""
+"""Runs inside a chain: operators over rows, operators over columns, and event time."""

@@ -1,4 +1,4 @@
-"""Rows on their way: Arrow batches with reserved columns, and the IPC messages that they travel as."""
+"""Builds and reads the batches that travel on edges: Arrow batches with reserved columns, and their IPC messages."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _KEY_ARROW_TYPES: dict[DeclaredKey, pa.DataType] = {"long": pa.int64(), "string"
 
 
 def row_type(declared: TypeInformation | None) -> TypeInformation:
-    """A stream without a declared type is one binary column of pickles."""
+    """Return the type of the rows of a stream: without a declared type, one binary column of pickles."""
     return PICKLED if declared is None else declared
 
 
 def declared_key(partitioner: Partitioner) -> DeclaredKey:
-    """How the key column of a keyed edge is encoded. Equal keys have equal hashes in all of the encodings."""
+    """Return how the key column of a keyed edge is encoded. Equal keys have equal hashes in all of the encodings."""
     if partitioner.kind is PartitionerKind.HASH and partitioner.key_type == Types.LONG():
         return "long"
     if partitioner.kind is PartitionerKind.HASH and partitioner.key_type == Types.STRING():
@@ -43,7 +43,7 @@ def key_field(declared: DeclaredKey) -> pa.Field:
 
 
 def wire_schema(edge: Edge) -> pa.Schema:
-    """The columns of a batch on this edge: the row's, its event time, and what the consumer needs of its key."""
+    """Return the columns of a batch on this edge: the row's, its event time, and what the consumer needs of its key."""
     schema = row_type(edge.type).schema
     partitioner = edge.partitioner
     if edge.timestamped:
@@ -56,7 +56,7 @@ def wire_schema(edge: Edge) -> pa.Schema:
 
 
 def timestamp_column(timestamps: Sequence[int | None]) -> pa.Array:
-    """Event times in ms, null where a row has none."""
+    """Return a column of event times in ms, null where a row has none."""
     try:
         return integers(timestamps, TIMESTAMP_FIELD.type)
     except TypeError:  # some rows have none
@@ -64,7 +64,7 @@ def timestamp_column(timestamps: Sequence[int | None]) -> pa.Array:
 
 
 def with_timestamps(batch: pa.RecordBatch, timestamps: pa.Array | None) -> pa.RecordBatch:
-    """`batch` in its type's columns, and a column of event times (nulls where there are none)."""
+    """Return `batch` with the columns of its type and a column of event times (nulls if there are none)."""
     if timestamps is None:
         timestamps = pa.nulls(batch.num_rows, pa.int64())
     return batch.append_column(TIMESTAMP_FIELD, timestamps)
@@ -76,7 +76,7 @@ def without_timestamps(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def as_batch(payload: Any, schema: pa.Schema) -> pa.RecordBatch:
-    """`payload` is a batch by reference, or an Arrow IPC message."""
+    """Return `payload` as a batch; it is a batch by reference, or an Arrow IPC message."""
     if isinstance(payload, pa.RecordBatch):
         return payload
     return pa.ipc.read_record_batch(pa.py_buffer(payload), schema)
@@ -87,16 +87,18 @@ def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def compact(batch: pa.RecordBatch, parent_bytes: int, batch_bytes: int | None = None) -> pa.RecordBatch:
-    """A copy where `batch` is a small slice of a large parent, which it would keep alive as long as it waits.
-    `batch_bytes`: its own size, where it is known already."""
+    """Return `batch`, copied if it is a small slice of a large parent, which it would keep in memory as long as it
+    waits. `batch_bytes`: its own size, if known already.
+    """
     if (batch.nbytes if batch_bytes is None else batch_bytes) * _RETAINED_MAX >= parent_bytes:
         return batch
     return pa.ipc.read_record_batch(batch.serialize(), batch.schema)
 
 
 def as_messages(captured: Sequence[CapturedRows], schema: pa.Schema) -> list[tuple[int, int, Any]]:
-    """(first, rows, Arrow IPC message) of captured rows: received messages as they are, the rest encoded, with
-    neighbours joined."""
+    """Return (first, rows, Arrow IPC message) of captured rows: received messages as they are, the rest encoded, with
+    neighbours joined.
+    """
     messages: list[tuple[int, int, Any]] = []
     run: list[pa.RecordBatch] = []
     run_first = run_rows = 0

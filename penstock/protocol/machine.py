@@ -21,8 +21,9 @@ STORY_LINES_MAX = 64
 
 
 class IllegalEvent(Exception):
-    """An event that the machine's table does not have in its state, or after which it is in a state that the table
-    does not name: a defect of ours, or of the other end of a connection."""
+    """Signals an event that the machine's table does not list for its state, or a state that the table does not name
+    afterwards. It means a defect of ours, or of the other end of a connection.
+    """
 
     def __init__(self, machine: str, state: str, event: str, detail: str = "cannot come then") -> None:
         self.machine = machine
@@ -33,26 +34,26 @@ class IllegalEvent(Exception):
 
 @dataclass(frozen=True)
 class Cell(Generic[State]):
-    """`does`: in words. `to`: the states that may follow."""
+    """Describes one entry of a table. `does`: what the event does, in words. `to`: the states that may follow."""
 
     does: str
     to: tuple[State, ...]
 
 
 class Table(Generic[State]):
-    """`rows`: event -> state -> cell. What is missing is illegal."""
+    """Lists the legal events of a machine. `rows`: event -> state -> cell; what is missing is illegal."""
 
     def __init__(self, machine: str, rows: Mapping[str, Mapping[State, Cell[State]]]) -> None:
         self.machine = machine
         self.rows = rows
 
     def check(self, state: State, event: str, who: str = "") -> None:
-        """Raise `IllegalEvent` where the event cannot come in this state. `who`: which of the machines it is."""
+        """Raise `IllegalEvent` if the event cannot come in this state. `who` names the machine."""
         if state not in self.rows[event]:
             raise IllegalEvent(f"{self.machine}{who}", str(state.value), event)
 
     def follow(self, before: State, event: str, after: State, who: str = "") -> None:
-        """Raise `IllegalEvent` where the table does not name the state that has followed."""
+        """Raise `IllegalEvent` if the table does not name the state that has followed. `who` names the machine."""
         if after not in self.rows[event][before].to:
             raise IllegalEvent(f"{self.machine}{who}", str(before.value), event, f"must not lead to '{after.value}'")
 
@@ -77,7 +78,7 @@ def _told(cell: Cell[State], state: State) -> str:
 
 @dataclass(frozen=True)
 class Told:
-    """One event of a machine, as its story tells it. `cause`: where the event came from."""
+    """Records one event of a machine for its story. `cause`: where the event came from."""
 
     at_ms: float
     cause: str
@@ -93,7 +94,7 @@ class Told:
 
 
 class Story:
-    """Remembers the newest events of a machine, for whoever has to explain what it did."""
+    """Remembers the newest events of a machine, so that an error can show what led to it."""
 
     def __init__(self, lines_max: int = STORY_LINES_MAX) -> None:
         self._told: deque[Told] = deque(maxlen=lines_max)

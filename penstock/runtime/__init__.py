@@ -1,1 +1,1 @@
-"""The loops that feed events into the protocol and carry its effects out."""
+"""Runs the loops that feed events into the protocol and execute its effects."""

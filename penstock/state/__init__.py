@@ -1,1 +1,1 @@
-"""Keyed state: backends, codecs, and snapshots that do not stop the stream."""
+"""Keeps keyed state: backends, codecs, and snapshots that do not stop the stream."""

@@ -1,7 +1,8 @@
-"""Entries of a state as Arrow batches: the columns of the values' type, the keys in their canonical encoding, and the
-key groups, so that a restore at another parallelism takes its share without decoding the rest.
+"""Encodes entries of a state as Arrow batches.
 
-A run of batches is one Arrow IPC stream, which says in its schema's metadata how the state was declared.
+A batch has the columns of the values' type, the keys in their canonical encoding, and the key groups, so that a restore
+at another parallelism takes its share without decoding the rest. A run of batches is one Arrow IPC stream, whose schema
+has metadata that says how the state was declared.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ Entry = tuple[Any, int, Any]
 
 @dataclass(frozen=True)
 class StateCodec:
-    """How a state's values are stored and kept. `copy_value`: see `StateTable`; None where values cannot change.
-    `changeable`: whether what a handle hands out can be changed by the user."""
+    """Describes how a state's values are stored and kept. `copy_value`: see `StateTable`; None if values cannot change.
+    `changeable`: whether the user can change what a handle returns.
+    """
 
     kind: str
     type: TypeInformation
@@ -50,7 +52,7 @@ class StateCodec:
 
 
 def codec_of(descriptor: Any) -> StateCodec:
-    """Of a descriptor of `penstock.datastream.state`. None for a type stands for pickles."""
+    """Return the codec of a descriptor of `penstock.datastream.state`. A type of None means pickles."""
     kind = descriptor.kind
     value_type = descriptor.type_info or PICKLED
     changeable = value_type.freeze is not None
@@ -70,22 +72,25 @@ def stream_schema(schema: StateSchema, type: TypeInformation) -> pa.Schema:
 
 
 def declared_metadata(schema: StateSchema) -> dict[bytes, bytes]:
-    """What `read_stream` gives back as `declared`."""
+    """Return the metadata that `read_stream` returns as `declared`."""
     return {_SCHEMA_METADATA: f"{schema.kind} {schema.codec}".encode()}
 
 
 def encode_batch(
     codec: StateCodec, schema: pa.Schema, keys: list[Any], key_groups: array[int], values: list[Any]
 ) -> pa.RecordBatch:
-    """`key_groups`: those of the keys, 16 bits each (code "H"); the batch keeps the array, so nobody may change it.
-    Raises `RowTypeError` for a value that does not fit, `UnsupportedKey` for a key."""
+    """Encode entries. `key_groups`: those of the keys, 16 bits each (code "H"); the batch keeps the array, so it must
+    not change. Raises `RowTypeError` for a value that does not fit, `UnsupportedKey` for a key.
+    """
     groups = pa.Array.from_buffers(pa.uint16(), len(key_groups), [None, pa.py_buffer(key_groups)])
     arrays = [*codec.type.encode(values), encode_keys(keys), groups]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def encode_keys(keys: list[Any]) -> pa.Array:
-    """`penstock.protocol.values.keys.encode` of each, as a binary column: integers at once, strings with little ado."""
+    """Return `penstock.protocol.values.keys.encode` of each as a binary column; integers and strings take a
+    shortcut.
+    """
     kinds = set(map(type, keys))
     if kinds == {int}:
         try:
@@ -111,7 +116,7 @@ def _encoded_integers(keys: np.ndarray[Any, Any]) -> pa.Array:
 
 
 def described_failure(error: Exception, described: str, keys: list[Any]) -> StateError:
-    """What to tell the user when a batch cannot be encoded: the state, the key, and why."""
+    """Return the user's error for a batch that cannot be encoded: the state, the key, and why."""
     index = getattr(error, "row_index", None)
     key = f" of key {keys[index]!r:.80}" if index is not None and not isinstance(error, UnsupportedKey) else ""
     told = re.sub(r"^row [0-9]+", "its value", str(error))
@@ -128,7 +133,7 @@ def write_stream(schema: pa.Schema, batches: list[pa.RecordBatch]) -> memoryview
 
 @dataclass(frozen=True)
 class RestoredRun:
-    """What one stream holds for the key groups that were asked for. `declared`: "<kind> <codec>"."""
+    """Holds what one stream contains for the key groups that were asked for. `declared`: "<kind> <codec>"."""
 
     declared: str
     schema: pa.Schema

@@ -1,4 +1,4 @@
-"""State that a checkpoint gave a subtask: kept until operators ask for it, and until then written again as it was."""
+"""Keeps restored state until operators ask for it; until then checkpoints write it again as it was."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ StateName = tuple[str, str]
 
 
 class RestoringBackend:
-    """The part of a state backend that knows what was restored. `operator_names` (uid -> name) are for messages."""
+    """Implements the part of a state backend that keeps what was restored. `operator_names` (uid -> name) are for
+    messages.
+    """
 
     def __init__(self, operator_names: Mapping[str, str] | None) -> None:
         self._operator_names = operator_names or {}
@@ -23,12 +25,13 @@ class RestoringBackend:
         self._taken: set[StateName] = set()
 
     def restore_schema(self, schema: StateSchema) -> None:
-        """How a state was declared, of which there may be no entries."""
+        """Note how a state was declared, of which there may be no entries."""
         self._schemas[schema.operator, schema.name] = schema
 
     def restore(self, operator: str, name: str, data: bytes, key_groups: range) -> None:
-        """A range of a state, as `encode` has written it; entries outside of `key_groups` are left out. Raises
-        `StateError` if the state has been asked for."""
+        """Restore a range of a state, as `encode` has written it; entries outside of `key_groups` are left out. Raises
+        `StateError` if the state has been asked for.
+        """
         if (operator, name) in self._taken:
             raise StateError(f"{self._described((operator, name))} is restored after it was asked for")
         run = read_stream(data, key_groups)
@@ -37,11 +40,11 @@ class RestoringBackend:
         self._runs.setdefault((operator, name), []).append(run)
 
     def _restored_schema(self, name: StateName) -> StateSchema | None:
-        """How a state that nobody has taken yet was declared."""
+        """Return how a state was declared that has not been taken yet."""
         return self._schemas.get(name)
 
     def _take_restored(self, name: StateName) -> list[RestoredRun]:
-        """Hands over what there is of a state: from now on it is the backend's to write."""
+        """Return the runs of a restored state; from now on the backend writes it."""
         self._taken.add(name)
         self._schemas.pop(name, None)
         return self._runs.pop(name, [])
@@ -56,7 +59,7 @@ class RestoringBackend:
 
 @dataclass(frozen=True)
 class UntouchedState:
-    """At a barrier: what was restored and has not been asked for."""
+    """Holds, at a barrier, what was restored and has not been asked for."""
 
     schemas: list[StateSchema]
     runs: dict[StateName, list[RestoredRun]]

@@ -1,1 +1,1 @@
-"""Where checkpoints live: an object store, the layout of a job's directory in it, and what stands in its files."""
+"""Stores checkpoints: an object store, the layout of a job's directory in it, and the content of its files."""

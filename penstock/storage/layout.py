@@ -1,4 +1,4 @@
-"""Where a job's objects lie below its directory, as in Flink:
+"""Names a job's objects below its directory, as in Flink:
 
     shared/g<fence>-<counter>_<incarnation>_s<slot>_c<checkpoint>_<random>   segments
     chk-<checkpoint>/_metadata                                              one per checkpoint
@@ -25,7 +25,9 @@ _LOG = re.compile(rf"{LOG_FOLDER}/(\d{{20}})")
 
 
 class SegmentName(NamedTuple):
-    """`random` keeps the segments of one slot and checkpoint apart; `incarnation` is the driver's."""
+    """Describes a segment's name. `random` keeps the segments of one slot and checkpoint apart; `incarnation` is the
+    driver's.
+    """
 
     generation: Generation
     incarnation: str
@@ -79,7 +81,7 @@ def log_path(sequence: int) -> str:
 
 
 def parse(path: str) -> ObjectName | None:
-    """What an object is, by its path; None for what is not ours, which is never touched."""
+    """Identify an object by its path; return None for foreign objects, which are never touched."""
     if match := _SEGMENT.fullmatch(path):
         fence, counter, incarnation, slot, checkpoint_id, random = match.groups()
         return SegmentName(Generation(int(fence), int(counter)), incarnation, int(slot), int(checkpoint_id), random)
@@ -91,8 +93,8 @@ def parse(path: str) -> ObjectName | None:
 
 
 def orphans(paths: list[str], named: set[str], generation: Generation, newest_checkpoint_id: int) -> list[str]:
-    """Of a job's objects, those that nobody can need any more: segments of generations older than `generation`, and
-    metadata of checkpoints up to `newest_checkpoint_id` (the newest in the log), that are not in `named`.
+    """Return those of a job's objects that nobody can need any more: segments of generations older than `generation`,
+    and metadata of checkpoints up to `newest_checkpoint_id` (the newest in the log), that are not in `named`.
 
     `named` holds the retained metadata and every segment that one of them names. A writer of an older generation may
     still be at work: delete an orphan only when it is one again after a grace time. Log entries never are.

@@ -1,4 +1,4 @@
-"""A store in a directory of a file system that all slots see.
+"""Implements a store in a directory of a file system that all slots see.
 
 An object appears under its name complete or not at all where that matters (`create`): it is written and synced under
 a temporary name, then linked, which fails where the name is taken. Opening exclusively and then writing would leave a
@@ -41,8 +41,9 @@ _NOT_CARRIED_OUT = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno
 
 
 class LocalStore:
-    """`root` must be there already, unless `create_root` is set: only the driver creates it, so that a slot that does
-    not see the driver's file system says so instead of writing where nobody looks.
+    """Stores objects below `root`. It must exist already, unless `create_root` is set: only the driver creates it, so
+    that a slot that does not see the driver's file system reports that instead of writing to a directory that nobody
+    reads.
 
     `fsync` False gives up durability against a crash of the machine (not of a process). Raises `StoreError`.
     """
@@ -77,7 +78,7 @@ class LocalStore:
 
     @contextlib.contextmanager
     def new_object(self, target: Path) -> Iterator[None]:
-        """Around what makes an object: says what went wrong in the store's words."""
+        """Wrap the creation of an object: convert errors to the store's."""
         try:
             yield
         except FileExistsError:
@@ -91,7 +92,7 @@ class LocalStore:
         return made[0]
 
     def sync_file(self, file: NewFile) -> None:
-        """Makes an object of it that lasts."""
+        """Make the file a durable object."""
         file.finish(self._fsync)
         self._sync_folder(file.path.parent)
 
@@ -103,8 +104,8 @@ class LocalStore:
             try:
                 self._in_folder(target.parent, lambda: os.link(temporary, target))
             finally:
-                # A name that stays is swept later. Without this: the object is linked, removing its first name fails
-                # on a full disk, and the caller is told that nothing was written.
+                # A temporary name that stays is swept later. Without this: the object is linked, removing its temporary
+                # name fails on a full disk, and the caller is told that nothing was written.
                 with contextlib.suppress(OSError):
                     temporary.unlink(missing_ok=True)
         except FileExistsError:
@@ -156,7 +157,7 @@ class LocalStore:
                 below = Path(folder).relative_to(self.root)
                 found += [(below / name).as_posix() for name in files if not name.startswith(".")]
         except FileNotFoundError:
-            # A folder went while we walked: its objects were being deleted.
+            # A folder was removed during the walk: its objects were being deleted.
             self._check_root()
             return self.list(prefix)
         except OSError as error:
@@ -178,7 +179,7 @@ class LocalStore:
             folder = folder.parent
 
     def sweep_temporary(self, grace_s: float = TEMPORARY_GRACE_S) -> None:
-        """Removes what `create` left behind when its process was killed, if it is older than `grace_s`."""
+        """Remove what `create` left behind when its process was killed, if it is older than `grace_s`."""
         try:
             with os.scandir(self.root / TEMPORARY_FOLDER) as entries:
                 for entry in entries:
@@ -199,8 +200,9 @@ class LocalStore:
             self._sync_folder(folder.parent)
 
     def _in_folder(self, folder: Path, action: Callable[[], None]) -> None:
-        """Runs the action; where the folder is missing, makes it (but never the root) and tries again: `delete` in
-        another thread removes folders that have become empty."""
+        """Run the action; if the folder is missing, make it (but never the root) and retry: `delete` in another thread
+        removes folders that have become empty.
+        """
         for _ in range(_ATTEMPTS_MAX):
             try:
                 action()
@@ -237,15 +239,16 @@ class LocalStore:
         try:
             os.fsync(descriptor)
         except OSError as error:
-            # Some network file systems cannot sync a directory; they do not need it, either.
+            # Some network file systems cannot sync a directory, and do not need to.
             if error.errno not in (errno.EINVAL, errno.ENOTSUP):
                 raise
         finally:
             os.close(descriptor)
 
     def _check_root(self) -> None:
-        """Raises `StoreRemoved` where the root is gone, and `StoreError` where even the folder above it is: a file
-        system that is not mounted just now looks like that."""
+        """Raise `StoreRemoved` if the root is gone, and `StoreError` if even the folder above it is: a file system that
+        is not mounted at the moment looks like that.
+        """
         if not self.root.is_dir():
             removed = StoreRemoved if self.root.parent.is_dir() else StoreError
             raise removed(
@@ -272,7 +275,7 @@ class LocalStore:
 
 
 class NewFile:
-    """A file of a name that nothing had before. Raises OSError."""
+    """Writes a file with a new name. Raises OSError."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -302,7 +305,7 @@ class NewFile:
 
 
 class _LocalWriter:
-    """Implements `ObjectWriter`: the file grows under its own name, to which nobody refers yet."""
+    """Implements `ObjectWriter`: the file grows under its own name, which nothing refers to yet."""
 
     def __init__(self, store: LocalStore, target: Path) -> None:
         self._store = store
@@ -335,7 +338,7 @@ def _raise(error: OSError) -> None:
 
 
 def _write_all(descriptor: int, parts: Sequence[bytes | memoryview]) -> None:
-    """Gathers the parts without copying them; goes on where the system took only some."""
+    """Write the parts without copying them; continue if the system took only some."""
     waiting = [piece for part in parts for piece in _pieces(memoryview(part).cast("B"))]
     ends = list(itertools.accumulate(piece.nbytes for piece in waiting))
     at = 0

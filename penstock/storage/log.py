@@ -1,4 +1,4 @@
-"""The objects of a job's log: how an entry is written, found and read. Who may append is `protocol.publication`'s."""
+"""Writes, finds and reads the entries of a job's log. `penstock.protocol.log.publication` decides who may append."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def encode_entry(entry: Entry) -> bytes:
 
 
 def decode_entry(data: bytes, name: str) -> Entry:
-    """`name` is what messages call it, a path. Raises `DamagedObject` and `NewerFormat`."""
+    """Decode an entry. `name` is its path, for messages. Raises `DamagedObject` and `NewerFormat`."""
     body = unseal(KIND, FORMAT_VERSION, data, name)
     try:
         return _DECODER.decode(body)
@@ -38,9 +38,10 @@ def decode_entry(data: bytes, name: str) -> Entry:
 
 
 def append(store: ObjectStore, entry: Entry) -> Entry:
-    """Puts the entry at its position and returns what stands there afterwards: this entry, or the one of whoever was
-    first. "Already exists" may be our own earlier try, so what is there is read back. Raises `StoreError` where
-    nobody knows what stands there: keep everything and ask again."""
+    """Write the entry at its position and return what is there afterwards: this entry, or the one that was there first.
+    "Already exists" may be our own earlier attempt, so the object is read back. Raises `StoreError` if it is unknown
+    what is there: keep everything and ask again.
+    """
     try:
         store.create(log_path(entry.sequence), encode_entry(entry))
     except ObjectExists:
@@ -49,7 +50,7 @@ def append(store: ObjectStore, entry: Entry) -> Entry:
 
 
 def read_entry(store: ObjectStore, sequence: int) -> Entry:
-    """Raises `ObjectMissing` where the log is shorter."""
+    """Read an entry. Raises `ObjectMissing` if the log is shorter."""
     path = log_path(sequence)
     entry = decode_entry(store.get(path), path)
     if entry.sequence != sequence:
@@ -58,13 +59,14 @@ def read_entry(store: ObjectStore, sequence: int) -> Entry:
 
 
 def log_length(store: ObjectStore) -> int:
-    """The first free position, as far as the store shows it now. Raises `DamagedObject` where an entry is missing that
-    the log counts."""
+    """Return the first free position, as far as the store shows it now. Raises `DamagedObject` if an entry is missing
+    that the log counts.
+    """
     return _bounds(store)[1]
 
 
 def read_log(store: ObjectStore, first: int = 0) -> list[Entry]:
-    """All entries that the log counts, from position `first` on, in order. Raises as `log_length`."""
+    """Return all entries that the log counts, from position `first` on, in order. Raises as `log_length`."""
     for _ in range(LOOKS_MAX):
         base, end = _bounds(store)
         try:
@@ -75,10 +77,11 @@ def read_log(store: ObjectStore, first: int = 0) -> list[Entry]:
 
 
 def look_at_log(store: ObjectStore, look: Callable[[list[Entry]], T]) -> T:
-    """Return what `look` makes of the log, for one who does not own it: a driver may go on meanwhile, and delete the
-    checkpoint that was the newest a moment ago. So if `look` fails, and the log has grown, it looks again.
+    """Return the result of `look` for a log that the caller does not own.
 
-    Raises what `read_log` and `look` raise."""
+    A driver may continue meanwhile, and delete the checkpoint that was the newest a moment ago. So if `look` fails, and
+    the log has grown, it is called again. Raises what `read_log` and `look` raise.
+    """
     for _ in range(LOOKS_MAX):
         log = read_log(store)
         try:
@@ -91,14 +94,15 @@ def look_at_log(store: ObjectStore, look: Callable[[list[Entry]], T]) -> T:
 
 
 def newest_checkpoint(store: ObjectStore, below: int | None = None) -> CheckpointEntry | None:
-    """The newest checkpoint at a position smaller than `below`, or in the whole log; None where there is none."""
+    """Return the newest checkpoint at a position smaller than `below`, or in the whole log; None if there is none."""
     checkpoints = [entry for entry in read_log(store) if isinstance(entry, CheckpointEntry)]
     return next((e for e in reversed(checkpoints) if below is None or e.sequence < below), None)
 
 
 def _bounds(store: ObjectStore) -> tuple[int, int]:
-    """The positions from which the log counts, and at which it ends. What lies below the first is no part of it, even
-    if it is still there."""
+    """Return the positions from which the log counts, and at which it ends. Objects below the first are no part of it,
+    even if they still exist.
+    """
     missing = 0
     for _ in range(LOOKS_MAX):
         found = {name.sequence for path in store.list(LOG_FOLDER) if isinstance(name := parse(path), LogName)}
@@ -117,7 +121,7 @@ def _bounds(store: ObjectStore) -> tuple[int, int]:
 
 
 def _first_free(store: ObjectStore, sequence: int) -> int:
-    """A listing may be older than the entries."""
+    """Return the first free position from `sequence` on: a listing may be older than the entries."""
     while True:
         try:
             store.size(log_path(sequence))

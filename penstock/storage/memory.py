@@ -1,4 +1,4 @@
-"""A store in the memory of one process: it ends with that process."""
+"""Implements a store in the memory of one process: it ends with that process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`chk-<n>/_metadata`: a checkpoint as JSON behind a first line with format version and checksum."""
+"""Reads and writes `chk-<n>/_metadata`: a checkpoint as JSON after a first line with format version and checksum."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def encode_metadata(metadata: Metadata) -> bytes:
 
 
 def decode_metadata(data: bytes, name: str) -> Metadata:
-    """`name` is what messages call it, a path. Raises `DamagedObject` and `NewerFormat`."""
+    """Decode metadata. `name` is its path, for messages. Raises `DamagedObject` and `NewerFormat`."""
     body = unseal(KIND, FORMAT_VERSION, data, name)
     try:
         return _DECODER.decode(body)
@@ -28,7 +28,7 @@ def decode_metadata(data: bytes, name: str) -> Metadata:
 
 
 def read_metadata(store: ObjectStore, path: str, crc: int | None = None) -> Metadata:
-    """`crc`: what the log says of the whole object, where it is known (see `metadata_crc`)."""
+    """Read metadata. `crc`: the checksum of the whole object that the log names, if known (see `metadata_crc`)."""
     data = store.get(path)
     metadata = decode_metadata(data, path)
     if crc is not None and metadata_crc(data) != crc:
@@ -37,5 +37,5 @@ def read_metadata(store: ObjectStore, path: str, crc: int | None = None) -> Meta
 
 
 def metadata_crc(data: bytes) -> int:
-    """What `CheckpointEntry.metadata_crc` is: the CRC-32 of the encoded metadata, first line included."""
+    """Compute `CheckpointEntry.metadata_crc`: the CRC-32 of the encoded metadata, first line included."""
     return zlib.crc32(data)

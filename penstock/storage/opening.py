@@ -1,5 +1,7 @@
-"""From what a user names (`execution.checkpointing.dir`, a job's directory) to a store, and the proof that it holds
-what exactly-once needs."""
+"""Opens the store that a user names (`execution.checkpointing.dir`, a job's directory).
+
+It also checks that the store offers what exactly-once needs.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ PROBE_FOLDER = "probe"
 
 
 def local_path(uri_or_path: str) -> str:
-    """The path that a `file:` URI or a plain path names. Raises `StoreError` for any other scheme."""
+    """Return the path that a `file:` URI or a plain path names. Raises `StoreError` for any other scheme."""
     parts = urlsplit(uri_or_path)
     # A letter before the colon is a drive, or a file name with a colon in it.
     if len(parts.scheme) <= 1 or "/" in uri_or_path.partition(":")[0]:
@@ -31,7 +33,7 @@ def local_path(uri_or_path: str) -> str:
 
 
 def open_store(uri_or_path: str, *, fsync: bool = True, create_root: bool = False) -> LocalStore:
-    """The store below a `file:` URI or path. The driver sets `create_root`; slots do not (see `LocalStore`)."""
+    """Open the store below a `file:` URI or path. The driver sets `create_root`; slots do not (see `LocalStore`)."""
     store = LocalStore(local_path(uri_or_path), fsync=fsync, create_root=create_root)
     if create_root:
         store.sweep_temporary()
@@ -39,7 +41,7 @@ def open_store(uri_or_path: str, *, fsync: bool = True, create_root: bool = Fals
 
 
 def probe(store: ObjectStore) -> None:
-    """Raises `StoreError` unless the store can be written and refuses the second creation of one name."""
+    """Raise `StoreError` unless the store can be written and refuses the second creation of one name."""
     path = f"{PROBE_FOLDER}/{uuid.uuid4().hex}"
     store.create(path, b"first")
     try:

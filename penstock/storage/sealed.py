@@ -1,4 +1,4 @@
-"""Small files whose content is checked as a whole: a first line that says what it is, then the body.
+"""Seals small files, whose content is checked as a whole: a first line that identifies it, then the body.
 
     penstock <kind> version=<n> length=<bytes of the body> crc=<8 hex digits>
 
@@ -17,11 +17,11 @@ _FIRST_LINE = re.compile(rb"penstock ([a-z-]+) version=(\d+) length=(\d+) crc=([
 
 
 class DamagedObject(StoreError):
-    """The object is not what was written: truncated, with flipped bits, or something else altogether."""
+    """Signals that an object is not what was written: truncated, with flipped bits, or something else altogether."""
 
 
 class NewerFormat(StoreError):
-    """The object was written by a version of Penstock whose format this one does not know."""
+    """Signals that an object was written by a version of Penstock whose format this one does not know."""
 
 
 def seal(kind: str, version: int, body: bytes) -> bytes:
@@ -30,7 +30,7 @@ def seal(kind: str, version: int, body: bytes) -> bytes:
 
 
 def unseal(kind: str, version_max: int, data: bytes, name: str) -> bytes:
-    """The body. `name` is what messages call the object. Raises `DamagedObject` and `NewerFormat`."""
+    """Return the body. `name` is what messages call the object. Raises `DamagedObject` and `NewerFormat`."""
     match = _FIRST_LINE.match(data)
     if not match or match[1] != kind.encode("ascii"):
         raise DamagedObject(

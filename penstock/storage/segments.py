@@ -1,4 +1,6 @@
-"""A segment: the file of one slot and checkpoint. State and in-flight data are ranges in it, each with a checksum."""
+"""Reads and writes segments: the file of one slot and checkpoint. State and in-flight data are ranges in it, each with
+a checksum.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,9 @@ class Range(NamedTuple):
 
 
 class DamagedRange(StoreError):
-    """Stored bytes that are missing or not what was written. `belongs_to` says what they are, in the caller's words:
-    the rest of the checkpoint may be sound."""
+    """Signals stored bytes that are missing or not what was written. `belongs_to` says what they are, in the caller's
+    words: the rest of the checkpoint may be intact.
+    """
 
     def __init__(self, path: str, offset: int, length_bytes: int, belongs_to: str, cause: str) -> None:
         super().__init__(f"{belongs_to} is damaged: {cause} (segment {path}, {length_bytes} bytes at {offset})")
@@ -31,9 +34,10 @@ class DamagedRange(StoreError):
 
 
 class SegmentWriter:
-    """Writes a segment, range by range. What is small is collected, and put at the end in as few calls as it takes;
-    from `collected_bytes_max` (COLLECTED_BYTES_MAX) on it goes to the store as it comes, so that no segment is ever in
-    memory whole. `new_path` is called once there is something to write. Without a store nothing is written."""
+    """Writes a segment, range by range. Small ranges are collected and written together at the end. From
+    `collected_bytes_max` (COLLECTED_BYTES_MAX) on data goes to the store as it comes, so that no segment is ever in
+    memory whole. `new_path` is called once there is something to write. Without a store nothing is written.
+    """
 
     def __init__(
         self, store: ObjectStore | None, new_path: Callable[[], str], collected_bytes_max: int | None = None
@@ -48,8 +52,9 @@ class SegmentWriter:
         self.length_bytes = 0
 
     def add(self, parts: Sequence[bytes | memoryview], *, borrowed: bool = False) -> Range:
-        """One range out of these buffers (anything with the buffer protocol, Arrow buffers too), back to back. They
-        must not change until the segment is finished, or, if `borrowed`, until this returns. Raises `StoreError`."""
+        """Add one range made of these buffers (anything with the buffer protocol, Arrow buffers too), back to back.
+        They must not change until the segment is finished, or, if `borrowed`, until this returns. Raises `StoreError`.
+        """
         offset = self.length_bytes
         crc = 0
         first = len(self._collected)
@@ -66,7 +71,9 @@ class SegmentWriter:
         return Range(offset, self.length_bytes - offset, crc)
 
     def finish(self) -> Segment | None:
-        """Durable when it returns; None: there was nothing to write, or nowhere. Raises `StoreError`."""
+        """Finish the segment: it is durable when this returns. None: there was nothing to write, or no store. Raises
+        `StoreError`.
+        """
         if not self.length_bytes or self._store is None:
             return None
         if self._writer is None:
@@ -79,7 +86,7 @@ class SegmentWriter:
         return Segment(self._path, self.length_bytes)
 
     def abort(self) -> None:
-        """It is not wanted any more, or could not be written: leaves nothing behind."""
+        """Discard the segment, which is not wanted any more or could not be written; nothing of it stays."""
         self._collected = []
         writer, self._writer = self._writer, None
         if writer is not None:
@@ -95,8 +102,9 @@ class SegmentWriter:
 
 
 def read_range(store: ObjectStore, path: str, offset: int, length_bytes: int, crc: int, belongs_to: str) -> bytes:
-    """The bytes of a range. Raises `DamagedRange` where they are not those that were written, and `StoreError` where
-    the store does not answer, which says nothing about the bytes."""
+    """Return the bytes of a range. Raises `DamagedRange` if they are not those that were written, and `StoreError` if
+    the store does not answer, which says nothing about the bytes.
+    """
     try:
         data = store.get(path, offset, length_bytes)
     except ObjectMissing:

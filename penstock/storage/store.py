@@ -1,4 +1,4 @@
-"""The object store that checkpoints need, small enough for every store there is.
+"""Declares the object store that checkpoints need, small enough for every store there is.
 
 Paths are relative, with "/" between parts. All calls block, and may come from any thread.
 `tests/unit/storage/conformance.py` is the suite that every implementation passes.
@@ -12,71 +12,75 @@ from penstock.common.failures import Fault
 
 
 class StoreError(Fault):
-    """The store did not do it, as far as it knows; the message names the path and the cause."""
+    """Signals that the store failed, as far as it knows; the message names the path and the cause."""
 
 
 class StoreRefused(StoreError):
-    """Nothing was written, and nothing will be: a full disk, a missing permission."""
+    """Signals that nothing was written, and nothing will be: a full disk, a missing permission."""
 
 
 class StoreRemoved(StoreError):
-    """The directory that the store keeps its objects in was removed, and so are they: no later attempt will do."""
+    """Signals that the directory of the store was removed with all its objects: no later attempt will succeed."""
 
 
 class ObjectMissing(StoreError):
-    """There is no object of that name."""
+    """Signals that there is no object of that name."""
 
 
 class ObjectExists(StoreError):
-    """The name is taken. No proof that somebody else took it: read it back and compare."""
+    """Signals that the name is taken. That does not prove another writer: read the object back and compare."""
 
 
 class RangeMissing(StoreError):
-    """The object is there, and ends before the range does."""
+    """Signals that the object exists, and ends before the range does."""
 
 
 class ObjectWriter(Protocol):
-    """A new object that grows a piece at a time. No call of the store's is told of it before `finish`; whoever began
-    it ends it, by `finish` or by `abort`."""
+    """Writes a new object that grows in parts. It is invisible to all other calls until `finish`. The caller must call
+    `finish` or `abort` exactly once.
+    """
 
     def write(self, parts: Sequence[bytes | memoryview]) -> None:
-        """Takes these buffers, which may change afterwards. Raises `ObjectExists` where the name is taken, and
-        `StoreError`; then only `abort` is left."""
+        """Write these buffers, which may change afterwards. Raises `ObjectExists` if the name is taken, and
+        `StoreError`; then call `abort`.
+        """
 
     def finish(self) -> None:
-        """Durable when it returns. Raises as `write`."""
+        """Finish the object: it is durable when this returns. Raises as `write`."""
 
     def abort(self) -> None:
-        """Leaves nothing behind, as far as the store lets it. Never raises."""
+        """Leave nothing behind, as far as the store can. Never raises."""
 
 
 class ObjectStore(Protocol):
     def put(self, path: str, parts: Sequence[bytes | memoryview]) -> None:
-        """Writes a new object of a name that nobody else uses (it has a random part). Durable when it returns.
-        Raises `ObjectExists` where that is not so."""
+        """Write a new object of a name that nobody else uses (it has a random part). It is durable when this returns.
+        Raises `ObjectExists` if the name is taken.
+        """
 
     def writer(self, path: str) -> ObjectWriter:
-        """As `put`, for what is too large to be held in memory whole."""
+        """Return a writer with the promises of `put`, for what is too large to be held in memory whole."""
 
     def create(self, path: str, data: bytes) -> None:
-        """Create if absent: all or nothing, durable when it returns. Raises `ObjectExists`, and `StoreRefused` only
-        where it is certain that the object was not and will not be created."""
+        """Create if absent: all or nothing, durable when this returns. Raises `ObjectExists`, and `StoreRefused` only
+        if it is certain that the object was not and will not be created.
+        """
 
     def get(self, path: str, offset: int = 0, length_bytes: int | None = None) -> bytes:
-        """A range, or all. Raises `ObjectMissing`, and `RangeMissing` where the object is shorter."""
+        """Return a range, or all. Raises `ObjectMissing`, and `RangeMissing` if the object is shorter."""
 
     def size(self, path: str) -> int:
-        """In bytes. Raises `ObjectMissing`."""
+        """Return the size in bytes. Raises `ObjectMissing`."""
 
     def list(self, prefix: str) -> list[str]:
-        """Paths of all objects below the folder `prefix` ("" is all), sorted. [] where there is none."""
+        """Return the paths of all objects below the folder `prefix` ("" is all), sorted. [] if there are none."""
 
     def delete(self, path: str) -> None:
-        """Exactly this object. No error where it is missing already."""
+        """Delete exactly this object. It is no error if it is missing already."""
 
 
 class CollectingWriter:
-    """An `ObjectWriter` for a store that takes objects whole: `put` gets it when it is finished."""
+    """Collects an `ObjectWriter`'s parts for a store that takes objects whole: `finish` passes them to `put`."""
 
     def __init__(self, path: str, put: Callable[[str, list[bytes]], None]) -> None:
         self._path = path
@@ -94,7 +98,7 @@ class CollectingWriter:
 
 
 def checked(path: str) -> str:
-    """The path itself. Raises ValueError unless it is relative, without empty or dotted parts."""
+    """Return the path itself. Raises ValueError unless it is relative, without empty or dotted parts."""
     if not path or any(part in ("", ".", "..") or part.startswith(".") for part in path.split("/")) or "\0" in path:
         raise ValueError(f"not a path of an object: {path!r}")
     return path

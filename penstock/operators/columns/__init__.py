@@ -1,1 +1,1 @@
-"""Operators that work on whole columns."""
+"""Implements operators that work on whole columns."""

@@ -1,4 +1,4 @@
-"""Built-in aggregates over columns: what each keeps for a key, and how a slice of rows is folded into it.
+"""Implements the built-in aggregates over columns: what each keeps for a key, and how it folds a slice of rows into it.
 
 Nulls are ignored, as in SQL: `count("x")` counts what is not null, and the sum, minimum, maximum or mean of nothing but
 nulls is null. Sums of whole numbers are exact: one that leaves 64 bits fails the job instead of wrapping. Sums of
@@ -24,7 +24,7 @@ INT64_END = 2**63
 
 
 class SumOverflow(ArithmeticError):
-    """`slot` has the key whose sum left 64 bits."""
+    """Signals that the sum of the key in `slot` does not fit into int64."""
 
     def __init__(self, slot: int) -> None:
         super().__init__()
@@ -33,15 +33,18 @@ class SumOverflow(ArithmeticError):
 
 @dataclass(frozen=True)
 class Given:
-    """The aggregated column of a slice; `valid` None: it has no nulls, and else their values mean nothing."""
+    """Holds the aggregated column of a slice. `valid` None: it has no nulls; else `values` of invalid rows are
+    meaningless.
+    """
 
     values: Array
     valid: npt.NDArray[np.bool_] | None
 
 
 class Accumulator:
-    """One aggregate of one operator. `take` comes before rows become slots, `fold` or `scan` after; `first` is the
-    place of its columns among the table's values."""
+    """Defines one aggregate of one operator. Call `take` before rows become slots, `fold` or `scan` after; `first` is
+    the place of its columns among the table's values.
+    """
 
     def __init__(self, aggregate: Aggregate, type: pa.DataType | None, first: int) -> None:
         self.aggregate = aggregate
@@ -56,18 +59,19 @@ class Accumulator:
         return range(self.first, self.first + len(self.columns))
 
     def restored(self, table: ColumnTable) -> None:
-        """Looks at what was restored."""
+        """Inspect the restored table."""
 
     def take(self, batch: pa.RecordBatch) -> Given:
         raise NotImplementedError
 
     def fold(self, table: ColumnTable, slots: Slots, given: Given) -> None:
-        """Rows into the state of their slots. Raises `SumOverflow`."""
+        """Fold rows into the state of their slots. Raises `SumOverflow`."""
         raise NotImplementedError
 
     def scan(self, table: ColumnTable, runs: SlotRuns, given: Given) -> pa.Array:
-        """Rows into the state of their slots, one after the other; returns the aggregate after each row. Raises
-        `SumOverflow`."""
+        """Fold rows into the state of their slots, one after the other; return the aggregate after each row. Raises
+        `SumOverflow`.
+        """
         raise NotImplementedError
 
     def result(self, table: ColumnTable, slots: Slots) -> pa.Array:
@@ -100,7 +104,7 @@ class Count(Accumulator):
 
 
 class _Nullable(Accumulator):
-    """Keeps a value, and whether there has been one. The latter is written only once there has been a null."""
+    """Keeps a value, and whether there has been one. The latter is written only after the first null."""
 
     _value: ValueColumn
 
@@ -139,7 +143,7 @@ class _Nullable(Accumulator):
         return np.where(given.valid, given.values, np.asarray(self._value.initial, given.values.dtype))
 
     def _scan_seen(self, table: ColumnTable, runs: SlotRuns, given: Given) -> Array | None:
-        """Where the aggregate is null, after each row; None: nowhere. Also marks what has been seen."""
+        """Return where the aggregate is null after each row (None: nowhere), and mark what has been seen."""
         if not self._nulls_possible:
             return None
         if given.valid is None:
@@ -168,7 +172,9 @@ class IntegerSum(_Nullable):
         self._largest = _largest(table.values[self.first][: table.slots_end])
 
     def _fits(self, table: ColumnTable, values: Array) -> bool:
-        """Whether no sum can leave 64 bits by these values, as far as can be said without looking at each."""
+        """Return whether these values cannot make any sum leave int64, as far as the bounds show without looking at
+        each.
+        """
         if self._exactly:
             return False
         added = _largest(values) * len(values)
@@ -220,7 +226,7 @@ class FloatSum(_Nullable):
 
 
 class Extreme(_Nullable):
-    """The least or greatest value: numbers, dates, times and timestamps."""
+    """Keeps the least or greatest value: numbers, dates, times and timestamps."""
 
     def _value_column(self, type: pa.DataType) -> ValueColumn:
         least = self.aggregate.function == "min"
@@ -244,12 +250,12 @@ class Extreme(_Nullable):
             width = np.dtype(f"int{self._type.bit_width}")
             return pa.array(values.astype(width, copy=False), mask=nulls).view(self._type)
         if nulls is not None:
-            values = np.where(nulls, values.dtype.type(0), values)  # what stands for nothing may not fit
+            values = np.where(nulls, values.dtype.type(0), values)  # the filler of an invalid row may not fit
         return pa.array(values, mask=nulls).cast(self._type)
 
 
 class Mean(Accumulator):
-    """In double precision; the sum is added in the order of the rows."""
+    """Computes the mean in double precision; the sum is added in the order of the rows."""
 
     def _columns(self, type: pa.DataType | None) -> list[ValueColumn]:
         return [self._column("sum", np.float64, 0.0), self._column("count", np.int64, 0)]
@@ -296,7 +302,7 @@ def _valid(array: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def numbers(array: pa.Array) -> Array:
-    """A column as int64 or float64, 0 in place of nulls."""
+    """Return a column as int64 or float64, with 0 in place of nulls."""
     type = array.type
     if kinds.is_temporal(type):
         array = array.view(pa.int64() if type.bit_width == 64 else pa.int32())
@@ -307,7 +313,7 @@ def numbers(array: pa.Array) -> Array:
 
 
 def accumulators(aggregates: Sequence[Aggregate], schema: pa.Schema) -> list[Accumulator]:
-    """For input columns of this schema; types have been checked when the operator was declared."""
+    """Return the accumulators for input columns of this schema; types were checked when the operator was declared."""
     made: list[Accumulator] = []
     first = 0
     for aggregate in aggregates:

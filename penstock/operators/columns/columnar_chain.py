@@ -1,4 +1,4 @@
-"""The operators of a columnar vertex: batches in, batches out, no Python object per row.
+"""Runs the operators of a columnar vertex: batches in, batches out, no Python object per row.
 
 The outside, as a subtask uses it:
 
@@ -43,7 +43,7 @@ class ColumnarChain:
     """Of rows; a columnar operator has windows instead."""
 
     def __init__(self, vertex: Vertex, operators: Sequence[ColumnarOperator], clock_ms: Callable[[], float]) -> None:
-        """`operators`: the vertex's columnar operators, head first, made by `columnar_operators`."""
+        """Connect the vertex's columnar `operators`, head first, as `columnar_operators` makes them.."""
         self._operators = list(operators)
         self._clock_ms = clock_ms
         self._batching = [o for o in operators if o.lacking_rows is not None]
@@ -64,7 +64,7 @@ class ColumnarChain:
             operator.open()
 
     def close(self) -> None:
-        """Closes every operator, whatever others raise; the first error is raised at the end."""
+        """Close every operator, even if others raise; the first error is raised at the end."""
         first: OperatorFailure | None = None
         for operator in self._operators:
             try:
@@ -131,7 +131,7 @@ class ColumnarChain:
         return made
 
     def _note_held(self) -> None:
-        """Note when rows are due whose batch was begun in this call; older ones keep their time."""
+        """Note when the rows are due whose batch began in this call; older ones keep their time."""
         for operator in self._batching:
             if not operator.holds:
                 self._due_ms.pop(operator, None)
@@ -159,7 +159,9 @@ class ColumnarChain:
                 yield tag, made
 
     def _without_keys(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The row's columns and its event time; a partitioning by key that nobody here needs added others."""
+        """Return the row's columns and its event time, without the key columns that a partitioning by key added for
+        nobody here.
+        """
         own = self._own_columns
         if batch.num_columns == own:
             return batch

@@ -1,4 +1,4 @@
-"""Columnar operators without state: the user's function over batches, projections, filters."""
+"""Implements columnar operators without state: the user's function over batches, projections, filters."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ class _Stateless(ColumnarOperator):
 
 
 class MapBatches(_Stateless):
-    """Calls the user's function with the columns of the type, and, on a stream with event time, TIMESTAMP_COLUMN
-    behind them. With a batch size, rows are held until there are as many."""
+    """Calls the user's function with the columns of the type, and, on a stream with event time, TIMESTAMP_COLUMN after
+    them. With a batch size, rows are held until there are as many.
+    """
 
     def __init__(self, operator: Operator) -> None:
         super().__init__(operator)
@@ -157,7 +158,7 @@ def _projection(expressions: list[pc.Expression], names: list[str]) -> Any:
 
 
 def _projected(operator: Operator, node: Any, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch through a node that `_projection` has made, on this thread, in order. Raises `OperatorFailure`."""
+    """Run a batch through a node made by `_projection`, on this thread, in order. Raises `OperatorFailure`."""
     from pyarrow import acero
 
     source = acero.Declaration("table_source", acero.TableSourceNodeOptions(pa.Table.from_batches([batch])))
@@ -178,7 +179,7 @@ def _projected(operator: Operator, node: Any, batch: pa.RecordBatch) -> pa.Recor
 
 
 def columnar_operators(vertex: Vertex, backend: ColumnarStateBackend | None) -> list[ColumnarOperator]:
-    """The columnar operators of a vertex, head first. `backend` is needed where one of them is keyed."""
+    """Build the columnar operators of a vertex, head first. `backend` is needed if one of them is keyed."""
     return [_create(o, backend) for o in vertex.operators if o.kind.columnar]
 
 

@@ -1,4 +1,6 @@
-"""Aggregates per key: rolling ones, with a row out for each row in, and what they share with those of windows."""
+"""Implements aggregates per key: rolling ones, with an output row for each input row, and what they share with
+windows.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ STATE_NAME = "_aggregates"
 
 
 class KeyedAggregates(ColumnarOperator):
-    """`further_keys` are added to the key's columns, `further_values` to what is kept for it."""
+    """Aggregates columns per key. `further_keys` are added to the key's columns, `further_values` to what is kept for
+    it.
+    """
 
     def __init__(
         self,
@@ -51,7 +55,7 @@ class KeyedAggregates(ColumnarOperator):
             accumulator.restored(self.table)
 
     def _take(self, batch: pa.RecordBatch) -> list[Given]:
-        """The aggregated columns. Before `_find`, because new keys may begin otherwise once there are nulls."""
+        """Take the aggregated columns. Call it before `_find`: after a null, new keys may start with other values."""
         return [a.take(batch) for a in self._accumulators]
 
     def _find(self, keys: list[pa.Array], key_groups: np.ndarray) -> Found:

@@ -1,4 +1,4 @@
-"""What a columnar operator is."""
+"""Defines the interface of a columnar operator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Output = tuple[str | None, pa.RecordBatch]
 
 
 class ColumnarOperator:
-    """One operator of a chain. Operators with windows stand at the head only."""
+    """Defines one operator of a chain. Operators with windows can only be the head."""
 
     late_rows = 0
     lacking_rows: int | None = None
@@ -32,21 +32,21 @@ class ColumnarOperator:
         self.operator = operator
 
     def open(self) -> None:
-        """Raises `OperatorFailure`, as all of them do."""
+        """Open the operator. Raises `OperatorFailure`, like all other methods."""
 
     def close(self) -> None:
-        """Lets go of what `open` took."""
+        """Release what `open` took."""
 
     def set_time(self, current_ms: int, floors: Sequence[GroupFloor]) -> None:
-        """The event time that a restored operator goes on from."""
+        """Set the event time from which a restored operator continues."""
 
     def process(self, batch: pa.RecordBatch) -> Iterator[Output]:
-        """`batch` has rows."""
+        """Process `batch`, which has at least one row."""
         raise NotImplementedError
 
     @property
     def holds(self) -> bool:
-        """True while rows wait for their batch."""
+        """Return whether rows wait for their batch."""
         return False
 
     def settle(self) -> Iterator[Output]:
@@ -54,5 +54,5 @@ class ColumnarOperator:
         return iter(())
 
     def on_watermark(self, watermark_ms: int) -> Iterator[pa.RecordBatch]:
-        """Groups of rows; an empty one where there was only state to drop."""
+        """Yield groups of rows; an empty one if there was only state to drop."""
         return iter(())

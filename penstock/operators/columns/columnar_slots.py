@@ -1,4 +1,4 @@
-"""The rows of a slice, ordered by the slot of their key, for what depends on the order of a key's rows."""
+"""Orders the rows of a slice by the slot of their key, for what depends on the order of a key's rows."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ _LONG_RUN_ROWS = 32
 
 
 class SlotRuns:
-    """`slots` of all rows. Where no key occurs twice, `order` is None and rows need no ordering; else
-    `slots[order]` has the rows of a slot side by side, in their order, as runs that begin at `starts`."""
+    """Groups `slots` of all rows into runs. If no key occurs twice, `order` is None; else `slots[order]` has the rows
+    of a slot next to each other, in their order, as runs that begin at `starts`.
+    """
 
     def __init__(self, slots: Slots, slots_end: int, scratch: Scratch) -> None:
         self.slots = slots
@@ -37,7 +38,9 @@ class SlotRuns:
         self.run_slots: Slots = ordered[starts]
 
     def sums(self, state: Array, values: Array) -> Array:
-        """The running sum of whole numbers (modulo 2^64) of each row's key, and the last of each into `state`."""
+        """Return the running sum of whole numbers (modulo 2^64) of each row's key, and write the last of each to
+        `state`.
+        """
         if self.order is None:
             return self._fold_one(np.add, state, values)
         added = np.cumsum(values[self.order])
@@ -48,9 +51,10 @@ class SlotRuns:
         return self._in_row_order(added)
 
     def folded(self, ufunc: np.ufunc, state: Array, values: Array) -> Array:
-        """As `sums`, row after row, for any function of two numbers: sums of floats are the ones that adding in
-        order gives."""
-        with np.errstate(invalid="ignore", over="ignore"):  # ∞ - ∞ is NaN, and nothing to report
+        """Compute as `sums`, row after row, for any function of two numbers: sums of floats equal those of adding in
+        order.
+        """
+        with np.errstate(invalid="ignore", over="ignore"):  # ∞ - ∞ is NaN, which is no error here
             return self._folded(ufunc, state, values)
 
     def _folded(self, ufunc: np.ufunc, state: Array, values: Array) -> Array:
@@ -84,7 +88,9 @@ class SlotRuns:
         return made
 
     def leaves_int64(self, state: Array, values: Array, only_at_the_end: bool) -> int | None:
-        """The slot of a key whose exact running sum leaves 64 bits (only what it ends with, if so wished), or None."""
+        """Return the slot of a key whose exact running sum leaves int64, or None. `only_at_the_end`: check final sums
+        only.
+        """
         order = self.order if self.order is not None else np.arange(len(self.slots))
         slots = self.slots[order]
         starts = self.starts if self.order is not None else order
@@ -112,7 +118,7 @@ def _running(values: Array, starts: Array, lengths: Array) -> Array:
 
 
 def _stable_order(slots: Slots, slots_end: int) -> npt.NDArray[np.intp]:
-    """A stable sort of 16-bit numbers is a radix sort, so it is done twice where slots need more."""
+    """Sort stably. A stable sort of 16-bit numbers is a radix sort, so it is done twice if slots need more bits."""
     order: npt.NDArray[np.intp] = np.argsort(slots.astype(np.uint16), kind="stable")
     if slots_end > 1 << 16:
         order = order[np.argsort((slots >> 16).astype(np.uint16)[order], kind="stable")]
@@ -120,13 +126,13 @@ def _stable_order(slots: Slots, slots_end: int) -> npt.NDArray[np.intp]:
 
 
 class Scratch:
-    """A place per slot, to see in two writes and reads whether slots repeat."""
+    """Reserves a place per slot, to find in two writes and reads whether slots repeat."""
 
     def __init__(self) -> None:
         self._row_of: npt.NDArray[Any] = np.zeros(1024, np.int32)
 
     def distinct(self, slots: Slots, slots_end: int) -> bool:
-        """False also where it is not worth the memory to find out."""
+        """Return whether no slot repeats; also False if finding out would cost too much memory."""
         if slots_end > _SCRATCH_SLOTS_MAX:
             return False
         if slots_end > len(self._row_of):

@@ -1,6 +1,6 @@
 """Aggregates per key and tumbling window in event time.
 
-A window is one more column of the key. When the watermark has passed it, its rows are put out in bounded groups, and
+The window is one more column of the key. When the watermark has passed it, its rows are emitted in bounded groups and
 leave the state with them. With an allowed lateness they stay, marked as fired, until that has passed, too; a late row
 then fires its key's window again, once for each slice of rows.
 """
@@ -65,7 +65,7 @@ class WindowAggregates(KeyedAggregates):
         reached_ms = self._reached(key_groups)
         lateness_ms = self._spec.size_ms - 1 + self._spec.allowed_lateness_ms
         if int(starts.min()) + lateness_ms <= self._latest(reached_ms):
-            # These sums must not leave 64 bits: what would be kept for longer is kept to the end of time.
+            # These sums must not leave int64: a value that would have to be kept past that is kept to the end of time.
             lateness_ms = min(lateness_ms, WATERMARK_MAX_MS - max(int(starts.max()), 0))
             late = starts + lateness_ms <= reached_ms
             if late.any():
@@ -102,7 +102,7 @@ class WindowAggregates(KeyedAggregates):
         return timestamps
 
     def _starts(self, timestamps: Milliseconds) -> Milliseconds:
-        """Of the rows' windows."""
+        """Return the starts of the rows' windows."""
         size_ms, offset_ms = self._spec.size_ms, self._spec.offset_ms
         try:
             start = only_start(timestamps, size_ms, offset_ms)
@@ -111,7 +111,7 @@ class WindowAggregates(KeyedAggregates):
         return starts_of(timestamps, size_ms, offset_ms) if start is None else np.full(len(timestamps), start, np.int64)
 
     def _reached(self, key_groups: npt.NDArray[np.uint16]) -> int | Milliseconds:
-        """The event time of each row: no key sees it run backwards."""
+        """Return the event time that each row's key has reached: no key sees it run backwards."""
         floors = self._floors
         if floors is None:
             return self._watermark_ms
@@ -127,7 +127,7 @@ class WindowAggregates(KeyedAggregates):
         if self._spec.late_tag is None:
             self.late_rows += batch.num_rows if self._spec.rows_column is None else _sum(batch, self._spec.rows_column)
         else:
-            # The row's own columns and its event time stand first.
+            # The row's own columns and its event time come first.
             yield self._spec.late_tag, batch.select(list(range(len(self._input_schema) + 1)))
 
     def _add_windows(self, slots: Slots, starts: Milliseconds) -> None:
@@ -165,7 +165,7 @@ class WindowAggregates(KeyedAggregates):
         return sorted(start for start in self._slots_of if start + after_ms <= self._watermark_ms)
 
     def _taken(self, starts: list[int]) -> Iterator[Slots]:
-        """Takes the slots of these windows out of the books, in groups; several small windows make one."""
+        """Remove the slots of these windows from the bookkeeping, in groups; several small windows make one."""
         waiting: list[Slots] = []
         count = 0
         for start in starts:

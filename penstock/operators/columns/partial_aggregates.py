@@ -1,9 +1,9 @@
-"""The first phase of a window in two phases: rows become one for each key and window.
+"""Implements the first phase of a window in two phases: rows become one for each key and window.
 
-Slices are small, so a key would hardly repeat in one; rows are held until there are enough of them. Whatever follows
-them on the edge, an event or a barrier, lets them go before (`ResultPartition.settle`), so that they are in no state,
-and a checkpoint knows nothing of it. Where it would not pay, because rows are few or keys hardly repeat, each row
-becomes a row of its own in the same form.
+Slices are small, so a key hardly repeats in one; rows are held until there are enough of them. An event or a barrier
+that follows them on the edge flushes them first (`ResultPartition.settle`). So they are in no state, and no
+checkpoint includes them. If it would not pay, because rows are few or keys hardly repeat, each row becomes a row of its
+own in the same form.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _PAUSE_BATCHES_MAX = 64
 
 
 class PartialAggregator:
-    """Of one output edge."""
+    """Aggregates the rows of one output edge before they leave."""
 
     def __init__(self, spec: PartialAggregates) -> None:
         self._spec = spec
         self._untimed_schema = spec.row_type.schema
         self._schema = self._untimed_schema.append(TIMESTAMP_FIELD)
-        # Of these, a sum of a batch may leave 64 bits.
+        # For these aggregates, a batch's sum may leave int64.
         self._wide_sums = [
             a.column
             for a in spec.aggregates
@@ -54,7 +54,9 @@ class PartialAggregator:
         return bool(self._held)
 
     def add(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-        """What leaves now, `batch` the last if it does not wait. A row without time or with a null key never waits."""
+        """Return what leaves now, `batch` as the last unless it is held. A row without time or with a null key is never
+        held.
+        """
         if self._paused_rows or not self._is_complete(batch):
             return [*self.settle(), self.of(batch)]
         held = batch.select(self._used)
@@ -65,7 +67,7 @@ class PartialAggregator:
         return self.settle() if full else []
 
     def settle(self) -> list[pa.RecordBatch]:
-        """What is held, added up, to leave now. Nothing is held then."""
+        """Aggregate all held rows and return them to leave now. Nothing is held afterwards."""
         if not self._held:
             return []
         rows = self._held[0] if len(self._held) == 1 else pa.concat_batches(self._held)
@@ -74,8 +76,9 @@ class PartialAggregator:
         return [self.of(rows)]
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """`batch` added up where that pays, else row for row. It has the columns of the given type, and
-        TIMESTAMP_COLUMN where the edge is timestamped."""
+        """Aggregate `batch` if that pays, else convert it row for row. The result has the columns of the given type,
+        and TIMESTAMP_COLUMN if the edge is timestamped.
+        """
         if self._paused_rows:
             self._paused_rows = max(0, self._paused_rows - batch.num_rows)
             return self._each(batch)
@@ -93,8 +96,9 @@ class PartialAggregator:
         return made
 
     def _can_group(self, batch: pa.RecordBatch) -> bool:
-        """What is wrong with a row is told of that row, by who looks at it next; and a batch's sum may leave 64 bits
-        where that of the window does not."""
+        """Return False if a row is invalid (the next operator reports it with the row), or if the batch's partial sum
+        could leave int64 although the window's does not.
+        """
         if not self._is_complete(batch):
             return False
         for column in self._wide_sums:
@@ -137,7 +141,7 @@ class PartialAggregator:
             made_by.append(f"value {n}_{aggregate.function}")
             calls[made_by[-1]] = (f"value {n}", aggregate.function)
         table = pa.table(given).group_by(groups, use_threads=False).aggregate(list(calls.values()))
-        # Batches of a table share its chunks; of one batch's groups there is one.
+        # Batches of a table share its chunks; the groups of one batch have one.
         made = table.combine_chunks().to_batches()[0]
         starts = made.column("start") if start is None else pa.repeat(pa.scalar(start, pa.int64()), made.num_rows)
         columns = [made.column(name) for name in (*groups[: len(spec.keys)], *made_by, "count_all")]

@@ -1,1 +1,1 @@
-"""Event time in a subtask: how far it is, what generates it, and the timers that wait for it."""
+"""Implements event time in a subtask: its progress, its generators, and the timers that wait for it."""

@@ -1,4 +1,4 @@
-"""What a subtask knows and says about event time: from its inputs or its own generators in, to its outputs out."""
+"""Drives a subtask's event time: from its inputs or its own generators in, to its outputs out."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from penstock.protocol.values.elements import WATERMARK_MAX_MS, Active, Idle, In
 
 
 class SubtaskClock:
-    """`generation` is there where the vertex generates its watermarks itself. `emit` puts an event on all outputs;
-    `says_time`: whether they carry event time at all."""
+    """Advances event time. `generation` is set if the vertex generates its watermarks itself. `emit` sends an event to
+    all outputs; `says_time`: whether they carry event time at all.
+    """
 
     def __init__(
         self,
@@ -33,7 +34,9 @@ class SubtaskClock:
         self._monotonic_ms = monotonic_ms
 
     def on_inputs(self, watermark_ms: int | None) -> None:
-        """What the valve said after an event. Where we have generators of our own, only the end counts."""
+        """Handle what the valve returned after an event. If the vertex has generators of its own, only the end
+        counts.
+        """
         if self.generation is None:
             if watermark_ms is not None:
                 self.time.advance(watermark_ms)
@@ -42,14 +45,15 @@ class SubtaskClock:
             self.end()
 
     def on_splits(self, reader: SourceReader) -> None:
-        """The reader has been given splits; nothing of them has been read."""
+        """Note that the reader has been assigned splits, of which nothing has been read."""
         if self.generation is not None:
             self.generation.queued_splits = reader.queued_splits
             self.generation.wait_for(reader.splits_in_hand())
 
     def end(self) -> None:
-        """Nothing more will come: event time goes to its end. The generators' last watermark comes before it, as in
-        Flink, so that timers up to it see no later time."""
+        """End event time: nothing follows. The generators' last watermark comes before the end, as in Flink, so that
+        timers up to it see no later time.
+        """
         if self.generation is not None and not self._has_ended:
             self.time.advance(min(self.generation.finish(), WATERMARK_MAX_MS))
         self._has_ended = True
@@ -57,12 +61,12 @@ class SubtaskClock:
             self.time.advance(WATERMARK_MAX_MS)
 
     def pause(self) -> None:
-        """Nothing can be read for a while, so nobody becomes idle of it."""
+        """Pause idleness: nothing can be read for a while, so no split becomes idle from that."""
         if self.generation is not None:
             self.generation.pause()
 
     def tick(self) -> bool:
-        """Asks our own generators. Returns whether time has advanced."""
+        """Ask our own generators. Returns whether time has advanced."""
         generation = self.generation
         if generation is None:
             return False
@@ -73,7 +77,7 @@ class SubtaskClock:
         return self.time.behind
 
     def say_watermark(self) -> None:
-        """All that was due has fired. The last watermark goes with the end of data."""
+        """Emit the watermark, now that all that was due has fired. The last watermark goes with the end of data."""
         self.time.emitted_ms = self.time.current_ms
         if self.time.emitted_ms < WATERMARK_MAX_MS:
             self.say_idle(False)
@@ -87,8 +91,9 @@ class SubtaskClock:
             self._emit(Idle() if idle else Active())
 
     def on_quiet(self) -> float | None:
-        """There is nothing to do. In how many ms our own generators want to be asked; None: never, without
-        a row (`pipeline.auto-watermark-interval` is 0)."""
+        """Return after how many ms our own generators have to be asked again, as there is nothing to do. None: not
+        without a row (`pipeline.auto-watermark-interval` is 0).
+        """
         if self.generation is None:
             return None
         self.generation.on_quiet()

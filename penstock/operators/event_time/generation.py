@@ -1,10 +1,10 @@
-"""The clock of a vertex that generates its own watermarks: timestamps for its rows, a generator per split.
+"""Generates the watermarks of a vertex: timestamps for its rows, a generator per split.
 
-Timestamps are assigned when rows enter the chain. The generators hear of rows when their slice is through, so that a
-snapshot never has seen more rows than have been processed; and a watermark follows the rows that it was made of.
+Timestamps are assigned when rows enter the chain. The generators see rows when their slice is finished. So a snapshot's
+generators never have seen more rows than have been processed, and a watermark follows the rows that it was made of.
 
-Each split is idle for itself: the watermark is the minimum over the splits that are not, and the output is idle when
-all splits are. After a restore, every split has the whole timeout again.
+Each split becomes idle separately: the watermark is the minimum over the splits that are not idle, and the output is
+idle when all splits are. After a restore, every split has the whole timeout again.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ class _SplitState(msgspec.Struct):
 
 
 class _Split(WatermarkOutput):
-    """One generator, and what it has said. `idle` is what the generator says itself; `silent`: nothing came of the
-    split for the timeout."""
+    """Holds one generator and its newest output. `idle` is what the generator reports itself; `silent`: no row came
+    from the split for the timeout.
+    """
 
     def __init__(self, generator: WatermarkGenerator) -> None:
         self.generator = generator
@@ -62,7 +63,9 @@ class _Split(WatermarkOutput):
 
 
 class WatermarkGeneration:
-    """`row_type` is of the rows that get their timestamps here. `monotonic_ms` measures idleness."""
+    """Combines the generators of all splits. `row_type` is of the rows that get their timestamps here. `monotonic_ms`
+    measures idleness.
+    """
 
     def __init__(
         self, operator: Operator, row_type: TypeInformation, interval_ms: float, monotonic_ms: Callable[[], float]
@@ -86,7 +89,7 @@ class WatermarkGeneration:
     # ---- timestamps ---------------------------------------------------------------------------------------------
 
     def of_rows(self, rows: Sequence[Any], batch: pa.RecordBatch) -> list[int | None]:
-        """The timestamps of `batch`, whose rows are `rows`. Raises `OperatorFailure` that shows the row."""
+        """Return the timestamps of `batch`, whose rows are `rows`. Raises `OperatorFailure` that shows the row."""
         if self._extract is None:
             return self.of_batch(batch).to_pylist()  # type: ignore[no-any-return]
         extract = self._extract
@@ -110,7 +113,7 @@ class WatermarkGeneration:
         return OperatorFailure(self.operator.name, ValueError(f"{message}; the row was {rows[at]!r:.200}"), ours=True)
 
     def of_batch(self, batch: pa.RecordBatch) -> pa.Array:
-        """The same as a column, without a look at the rows where the strategy needs none."""
+        """Return the same as a column, without looking at the rows if the strategy needs none."""
         if self._extract is not None:
             return pa.array(self.of_rows(self._type.decode(batch), batch), pa.int64())
         column = self._strategy.timestamp_column
@@ -135,7 +138,9 @@ class WatermarkGeneration:
     def on_rows(
         self, split: str, rows: Callable[[], Sequence[Any]], timestamps: Sequence[int | None] | pa.Array
     ) -> None:
-        """A slice of a split's rows is through. `rows` is asked for them only if the generator looks at rows."""
+        """Show the rows of a finished slice of a split to its generator. `rows` is called only if the generator looks
+        at rows.
+        """
         entry = self._splits.get(split) or self._start(split)
         entry.idle = entry.silent = False
         self._idle_timers.on_rows(split)
@@ -153,26 +158,28 @@ class WatermarkGeneration:
             raise OperatorFailure(f"{self.operator.name} (its watermark generator)", error) from error
 
     def wait_for(self, splits: Iterable[str]) -> None:
-        """These are in hand. [One that nobody has begun lies behind the others in time: its rows would be late.]"""
+        """Start a generator for each assigned split, so that the watermark waits for splits not read yet. Without this:
+        a split that has not been started is behind the others in time, and its rows are late.
+        """
         for split in splits:
             if split not in self._splits:
                 self._start(split)
 
     def on_finished(self, splits: list[str]) -> None:
-        """Splits were read to their ends: nobody waits for their time any more."""
+        """Remove splits that were read to their ends: the watermark no longer waits for them."""
         for split in splits:
             entry = self._splits.pop(split, None)
             self._idle_timers.end(split)
             if entry is not None and not self._splits:
-                self._emit_periodically(entry)  # the last word of the last split is kept
+                self._emit_periodically(entry)  # keep the last watermark of the last split
                 self.watermark_ms = max(self.watermark_ms, entry.watermark_ms)
 
     def on_quiet(self) -> None:
-        """There is nothing to read at the moment."""
+        """Note that there is nothing to read at the moment."""
         self._idle_timers.on_quiet()
 
     def pause(self) -> None:
-        """Nothing can be read until the next `advance`."""
+        """Pause idleness: nothing can be read until the next `advance`."""
         self._idle_timers.pause()
 
     def advance(self, now_ms: float) -> bool:
@@ -186,7 +193,7 @@ class WatermarkGeneration:
                     self._emit_periodically(entry)
         elif self._interval_ms > 0:
             for entry in silent_now:
-                self._emit_periodically(entry)  # what came before the silence is not kept back by it
+                self._emit_periodically(entry)  # the watermark from before the silence does not hold it back
         has_risen = self._rise()
         for entry in silent_now:
             entry.silent = True
@@ -199,7 +206,7 @@ class WatermarkGeneration:
         return has_risen
 
     def finish(self) -> int:
-        """The input has ended. Returns the last watermark of the generators."""
+        """End the input. Returns the last watermark of the generators."""
         for entry in self._splits.values():
             if not entry.silent:
                 self._emit_periodically(entry)
@@ -214,7 +221,7 @@ class WatermarkGeneration:
         return True
 
     def next_deadline_ms(self) -> float:
-        """When `advance` may find something new without a row."""
+        """Return when `advance` may find something new without a row."""
         return min(self.next_periodic_ms, self._idle_timers.next_deadline_ms())
 
     def _start(self, split: str) -> _Split:
@@ -234,15 +241,16 @@ class WatermarkGeneration:
     # ---- state --------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> list[bytes]:
-        """One item per split."""
+        """Return one item per split."""
         return [
             msgspec.msgpack.encode(_SplitState(name, split.watermark_ms, split.idle, split.generator.snapshot()))
             for name, split in self._splits.items()
         ]
 
     def restore(self, items: list[bytes], emitted_ms: int, splits: Container[str] | None) -> None:
-        """`splits` at another parallelism: those that are ours now; the others, and what is bound to a subtask instead
-        of a split, are learned anew. None: everything is as it was."""
+        """Restore the generators. `splits`, at another parallelism: those assigned to this subtask now; the state of
+        others, and what is bound to a subtask instead of a split, is learned again. None: everything is as it was.
+        """
         self.watermark_ms = emitted_ms
         for item in items:
             state = msgspec.msgpack.decode(item, type=_SplitState)
@@ -257,7 +265,7 @@ class WatermarkGeneration:
 
 
 def _milliseconds(instants: pa.Array) -> pa.Array:
-    """Since the epoch, rounded down. A cast rounds towards the epoch, which is the other way before 1970."""
+    """Return milliseconds since the epoch, rounded down. A cast rounds towards the epoch, which is up before 1970."""
     earliest = pc.min(instants.cast(pa.int64())).as_py()
     if earliest is not None and earliest < 0:
         instants = pc.floor_temporal(instants, 1, "millisecond")

@@ -1,7 +1,7 @@
-"""How long each split has been silent, in time in which it could have been read.
+"""Measures how long each split has been silent, in time in which it could have been read.
 
-Time that a subtask is held for draining, waits for room in its outputs or is parked does not count: rows may wait then
-that nobody reads. Neither does the time that a split waits behind others in the reader's hand, unless nothing comes of
+Time in which a subtask is held for draining, waits for room in its outputs or is parked does not count: rows may wait
+then that nobody reads. Neither does the time that a split waits in the reader behind others, unless nothing comes from
 any of them.
 """
 
@@ -22,8 +22,9 @@ class _Timer:
 
 
 class IdleTimers:
-    """One timer per split. `timeout_ms`: `inf` where no split ever becomes idle. The clock stands still until the first
-    `advance`, and after `pause` until the next one."""
+    """Runs one timer per split. `timeout_ms`: `inf` if no split ever becomes idle. The clock stands still until the
+    first `advance`, and after `pause` until the next one.
+    """
 
     def __init__(self, timeout_ms: float, monotonic_ms: Callable[[], float]) -> None:
         self._timeout_ms = timeout_ms
@@ -50,13 +51,13 @@ class IdleTimers:
         self._restart(self._timers[split])
 
     def on_quiet(self) -> None:
-        """Nothing came of any split."""
+        """Note that nothing came from any split."""
         self._reads += max(len(self._timers), 1)
         if self._quiet_since_ms is None:
             self._quiet_since_ms = self._counted_ms
 
     def advance(self, now_ms: float, queued: Container[str]) -> None:
-        """Time has come to `now_ms`, and counts. `queued`: splits that wait behind others in the reader's hand."""
+        """Advance the time, which counts, to `now_ms`. `queued`: splits that wait in the reader behind others."""
         self._count(now_ms)
         for split, timer in self._timers.items():
             is_queued = split in queued
@@ -65,7 +66,7 @@ class IdleTimers:
             timer.was_queued = is_queued
 
     def pause(self) -> None:
-        """From now on, time does not count."""
+        """Stop counting time from now on."""
         if self._counted_until_ms is not None:
             self._count(self._monotonic_ms())
             self._counted_until_ms = None
@@ -81,15 +82,16 @@ class IdleTimers:
     # ---- who is silent ------------------------------------------------------------------------------------------
 
     def is_silent(self, split: str) -> bool:
-        """Return whether the timeout has passed. A reader that takes turns must have come to the split meanwhile, or a
-        long slice of another split would make this one silent."""
+        """Return whether the timeout has passed. A reader that alternates between splits must have reached this split
+        meanwhile; otherwise a long slice of another split would make this one silent.
+        """
         timer = self._timers[split]
         has_had_its_turn = self._reads - timer.reads >= len(self._timers)
         return has_had_its_turn and self._counted_ms - timer.since_ms >= self._timeout_ms
 
     @property
     def all_quiet(self) -> bool:
-        """Whether nothing at all has come for the timeout."""
+        """Return whether nothing at all has come for the timeout."""
         return self._quiet_since_ms is not None and self._counted_ms - self._quiet_since_ms >= self._timeout_ms
 
     def next_deadline_ms(self) -> float:

@@ -1,7 +1,7 @@
-"""How far event time is in a subtask.
+"""Tracks how far event time is in a subtask.
 
-`current_ms` is what operators see; `emitted_ms` is what has been said downstream. The second follows the first when all
-timers up to it have fired, so that nothing that a timer puts out is late. No key sees time run backwards: a key group
+`current_ms` is what operators see; `emitted_ms` is what has been sent downstream. The second follows the first when all
+timers up to it have fired, so that nothing that a timer emits is late. No key sees time run backwards: a key group
 whose former owner was further has a floor, until the subtask has passed it.
 """
 
@@ -30,7 +30,7 @@ class EventTime:
         }
 
     def advance(self, watermark_ms: int) -> None:
-        """Never falls."""
+        """Raise the time to `watermark_ms`; it never falls."""
         if watermark_ms <= self.current_ms:
             return
         self.current_ms = watermark_ms
@@ -39,15 +39,15 @@ class EventTime:
 
     @property
     def behind(self) -> bool:
-        """Whether timers may be due, and the watermark is still to be said downstream."""
+        """Return whether timers may be due, and the watermark is still to be sent downstream."""
         return self.emitted_ms < self.current_ms
 
     def of_group(self, key_group: int) -> int:
-        """What rows and timers of a key group see."""
+        """Return the time that rows and timers of a key group see."""
         return max(self.current_ms, self._floors.get(key_group, WATERMARK_MIN_MS)) if self._floors else self.current_ms
 
     def floors(self) -> list[GroupFloor]:
-        """As they stand in a snapshot: runs of neighbouring groups."""
+        """Return the floors as a snapshot stores them: runs of adjacent groups."""
         runs: list[GroupFloor] = []
         for group, floor_ms in sorted(self._floors.items()):
             if runs and runs[-1].end == group and runs[-1].watermark_ms == floor_ms:

@@ -1,10 +1,10 @@
-"""Timers of a keyed operator: part of its keyed state, in an order to fire in.
+"""Keeps the timers of a keyed operator: part of its keyed state, in an order to fire in.
 
-A timer is (time, key); registering it twice changes nothing. What is registered is kept as map state per key, so that
-it is written and restored by key group like any other state; a heap per kind, built anew at a restore, says which comes
-next. An entry of the heap whose timer has been deleted is skipped when it comes up. When such entries outnumber the
-others, the heap is rebuilt without them. So an operation costs O(log n) on average, and deleted timers keep no memory.
-[Session pattern: each row deletes its key's timer and registers a later one.]
+A timer is (time, key); registering it twice changes nothing. Registered timers are kept as map state per key, so they
+are written and restored by key group like any other state. A heap per kind, rebuilt at a restore, finds the next one.
+An entry of the heap whose timer has been deleted is skipped when it comes up. When such entries outnumber the others,
+the heap is rebuilt without them. So an operation costs O(log n) on average, and deleted timers keep no memory. Without
+this: sessions delete their key's timer and register a later one at every row, and the heap grows without limit.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _DEAD_MIN = 64
 
 
 class TimerQueue:
-    """Timers of one kind. `time_of(key group)` is how far that time is for the keys of a group."""
+    """Queues the timers of one kind. `time_of(key group)` is how far that time is for the keys of a group."""
 
     def __init__(self, name: str, operator: str, backend: HashMapStateBackend, time_of: Callable[[int], int]) -> None:
         self._backend = backend
@@ -53,18 +53,18 @@ class TimerQueue:
 
     @property
     def resumes(self) -> bool:
-        """Whether the snapshot was taken while timers were firing: the rest comes before anything else."""
+        """Return whether the snapshot was taken while timers were firing: the rest fires before anything else."""
         self._resumes = self._resumes and bool(self._overdue)
         return self._resumes
 
     def register(self, timestamp_ms: int) -> None:
-        """For the current key."""
+        """Register a timer of the current key."""
         if not self._registered.contains(timestamp_ms):
             self._registered.put(timestamp_ms, True)
             self._push(timestamp_ms, self._backend.current_key(), self._backend.current_key_group())
 
     def delete(self, timestamp_ms: int) -> None:
-        """Do nothing if there is no such timer."""
+        """Delete a timer of the current key; a missing one is no error."""
         if not self._registered.contains(timestamp_ms):
             return
         self._registered.remove(timestamp_ms)
@@ -73,7 +73,7 @@ class TimerQueue:
             self._rebuild()
 
     def _rebuild(self) -> None:
-        """Leave out dead entries. Of several entries of one timer, the first stays."""
+        """Rebuild the heap without dead entries. Of several entries of one timer, the first stays."""
         backend = self._backend
         at = backend.current_key(), backend.current_key_group()
         kept: set[tuple[int, Any]] = set()
@@ -85,7 +85,7 @@ class TimerQueue:
                 if (timestamp_ms, key) not in kept and self._registered.contains(timestamp_ms):
                     kept.add((timestamp_ms, key))
                     live.append(entry)
-            heap[:] = live  # sorted, so it is a heap
+            heap[:] = live  # sorted, so it is a heap already
         backend.set_current_key(*at)
         self._dead = 0
 
@@ -95,7 +95,7 @@ class TimerQueue:
         heapq.heappush(self._overdue if overdue else self._heap, (timestamp_ms, self._sequence, key, key_group))
 
     def next_ms(self) -> int | None:
-        """When the next one is due; it may turn out to be deleted."""
+        """Return when the next timer is due; it may turn out to be deleted."""
         first = [heap[0][0] for heap in (self._overdue, self._heap) if heap]
         return min(first, default=None)
 
@@ -103,11 +103,11 @@ class TimerQueue:
         return bool(self._overdue) or (bool(self._heap) and self._heap[0][0] <= now_ms)
 
     def take_due(self, now_ms: int) -> Timer | None:
-        """The next timer that is due, its key made the current one; it is registered no more."""
+        """Remove and return the next due timer, and make its key the current one; None if none is due."""
         while self.due(now_ms):
             heap, overdue = self._heap, self._overdue
             if overdue and (not heap or heap[0][0] > now_ms or overdue[0] <= heap[0]):
-                heap = overdue  # of a key group that is further than the subtask, perhaps
+                heap = overdue  # perhaps of a key group whose time is ahead of the subtask's
             timestamp_ms, _, key, key_group = heapq.heappop(heap)
             self._backend.set_current_key(key, key_group)
             if self._registered.contains(timestamp_ms):
@@ -121,8 +121,9 @@ _EVENT, _PROCESSING = "_event_time_timers", "_processing_time_timers"
 
 
 class Timers:
-    """Both kinds, of one operator. A queue is there from the first timer on, so that an operator without timers has no
-    state of them."""
+    """Holds both kinds of timers of one operator. A queue exists from the first timer on, so that an operator without
+    timers has no state for them.
+    """
 
     def __init__(
         self, operator: str, backend: HashMapStateBackend, time: EventTime, wall_ms: Callable[[], int]
@@ -157,7 +158,7 @@ class Timers:
 
     @property
     def resumes_firing(self) -> bool:
-        """Whether the snapshot that we were restored from was taken while timers were firing."""
+        """Return whether the snapshot that we were restored from was taken while timers were firing."""
         return self._event is not None and self._event.resumes
 
     def take_event(self) -> Timer | None:
@@ -175,7 +176,7 @@ class Timers:
             self._processing.delete(timestamp_ms)
 
     def processing_due_in_ms(self) -> float | None:
-        """None where there is none; 0 or less: now."""
+        """Return in how many ms the next timer is due: None if there is none, 0 or less if it is due now."""
         next_ms = None if self._processing is None else self._processing.next_ms()
         return None if next_ms is None or next_ms >= WATERMARK_MAX_MS else next_ms - self._wall_ms()
 
@@ -184,5 +185,5 @@ class Timers:
 
 
 def _never(key_group: int) -> int:
-    """Timers of processing time wait in one order."""
+    """Return a time before all others: timers of processing time wait in one order for all key groups."""
     return WATERMARK_MIN_MS

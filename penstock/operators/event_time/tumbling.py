@@ -1,5 +1,8 @@
-"""Which tumbling window a timestamp lies in: the one that starts at the last multiple of its size, shifted by its
-offset, that is not after it. `only_start` comes first: `starts_of` does not check its timestamps again."""
+"""Computes the tumbling window of a timestamp.
+
+It starts at the last multiple of its size, shifted by its offset, that is not after the timestamp. Call `only_start`
+first: `starts_of` does not check its timestamps again.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ _INT64_END = 2**63
 
 
 class NoWindow(ValueError):
-    """A timestamp so far from the epoch that its window leaves 64 bits: nobody means it."""
+    """Signals a timestamp so far from the epoch that its window does not fit into int64: it cannot be meant."""
 
     def __init__(self, timestamp_ms: int, row: object = None) -> None:
         shown = "" if row is None else f"; the row was {row!r:.200}"
@@ -23,8 +26,9 @@ class NoWindow(ValueError):
 
 
 def only_start(timestamps: Milliseconds, size_ms: int, offset_ms: int) -> int | None:
-    """Where the one window starts (ms) that all of them lie in; None: they lie in several. Most slices lie in one, and
-    a division for each row is what windows would cost most. Raises `NoWindow`."""
+    """Return the start (ms) of the one window that all of them lie in; None if they lie in several. Most slices lie in
+    one, and a division for each row would be the largest cost of windows. Raises `NoWindow`.
+    """
     least, most = int(timestamps.min()), int(timestamps.max())
     margin_ms = 2 * size_ms  # the offset is less than the size
     if least < margin_ms - _INT64_END or most >= _INT64_END - margin_ms:

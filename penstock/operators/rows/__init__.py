@@ -1,1 +1,1 @@
-"""Operators that call a function for each row."""
+"""Implements operators that call a function for each row."""

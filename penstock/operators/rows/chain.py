@@ -1,8 +1,9 @@
-"""The row functions of a vertex, from rows in to rows out, one bounded slice at a time.
+"""Runs the row functions of a vertex, from rows in to rows out, one bounded slice at a time.
 
-A slice ends when its rows, or its timers, are through, when its time is up, or when a function has put out so much that
-the outputs are full. In the last case its generator is kept, and nothing else of the subtask runs before it is
-exhausted. A row's event time goes beside it: it is set when the row, or the timer, enters, and read when a row leaves.
+A slice ends when its rows, or its timers, are finished, when its time is up, or when a function has emitted so much
+that the outputs are full. In the last case its generator is kept, and nothing else of the subtask runs before it is
+exhausted. A row's event time goes alongside it: it is set when the row, or the timer, enters, and read when a row
+leaves.
 """
 
 from __future__ import annotations
@@ -36,8 +37,10 @@ TakeTimer = Callable[[], "Timer | None"]
 
 
 class Slice:
-    """Rows, or timers, on their way through a chain. `taken` of them have entered; all but the last, and that one too
-    once `finished`, are through. A `whole` slice ends neither early nor at its deadline: a reader counts its rows."""
+    """Tracks rows, or timers, on their way through a chain. `taken`: how many entered. All but the last are fully
+    processed; the last one is once `finished`. A `whole` slice ends neither early nor at its deadline, because a reader
+    counts its rows.
+    """
 
     __slots__ = (
         "rows", "keys", "key_groups", "timestamps", "input_index", "start", "end", "taken", "deadline_ms", "stopped",
@@ -71,16 +74,17 @@ class Slice:
         self.whole = whole
 
     def stop(self) -> None:
-        """No further row or timer enters, but for a `whole` slice."""
+        """Let no further row or timer enter, unless the slice is `whole`."""
         self.stopped = not self.whole
 
 
 class Chain:
-    """`functions` are the vertex's row functions, head first. `emit` queues output rows. `has_room`: whether the
-    outputs take more; `may_overdraw`: whether they do while a barrier waits for the rest of a row's output. `set_key`
-    is called with (key, key group) before each row of a keyed head; `timers` are that head's. `element` is what its
-    functions' contexts look at. `side_types`: of the side outputs that somebody reads. `stamps`: whether output batches
-    have a column of event times."""
+    """Connects the vertex's row `functions`, head first. `emit` queues output rows. `has_room`: whether the outputs
+    take more; `may_overdraw`: whether they do while a barrier waits for the rest of a row's output. `set_key` is called
+    with (key, key group) before each row of a keyed head; `timers` are that head's. `element` is what its functions'
+    contexts look at. `side_types`: of the side outputs that have a consumer. `stamps`: whether output batches have a
+    column of event times.
+    """
 
     due_in_ms: float | None = None
     """Rows are held for batches in columnar chains only."""
@@ -127,12 +131,12 @@ class Chain:
 
     @property
     def unfinished(self) -> bool:
-        """Whether a function was left in the middle of its output."""
+        """Return whether a function was left in the middle of its output."""
         return self._unfinished is not None
 
     @property
     def late_rows(self) -> int:
-        """Rows that were dropped because they came too late."""
+        """Return how many rows were dropped because they were late."""
         return sum(f.late_rows for f in self._functions)
 
     def open(self) -> None:
@@ -140,7 +144,7 @@ class Chain:
             function.open()
 
     def close(self) -> None:
-        """Closes every function, whatever others raise; the first error is raised at the end."""
+        """Close every function, even if others raise; the first error is raised at the end."""
         first: OperatorFailure | None = None
         for function in self._functions:
             try:
@@ -151,14 +155,16 @@ class Chain:
             raise first
 
     def run(self, piece: Slice) -> bool:
-        """Pushes a slice through. False: the outputs are full in the middle of it, call `resume` when there is room."""
+        """Push a slice through. Returns False if the outputs are full in the middle of it: call `resume` when there is
+        room.
+        """
         rows = self._feed_keyed(piece) if self.keyed else self._feed(piece)
         if piece.timestamps is not None:
             rows = self._timed(rows, piece.timestamps, piece.start)
         return self._start(piece, self._functions[0].pipe_input(rows, piece.input_index))
 
     def fire(self, piece: Slice, take: TakeTimer, event_time: bool) -> bool:
-        """Fires timers that are due, as many as the time of the (empty) `piece` allows, like rows of a slice."""
+        """Fire due timers, as many as the time of the (empty) `piece` allows, like rows of a slice."""
         return self._start(piece, self._functions[0].fire(self._feed_timers(piece, take, event_time)))
 
     def _start(self, piece: Slice, rows: Iterator[Any]) -> bool:
@@ -171,8 +177,9 @@ class Chain:
         return self.resume(drain=False)
 
     def resume(self, drain: bool) -> bool:
-        """Goes on with an unfinished slice. `drain`: only with the input row that it is in the middle of, and with
-        all that this puts out, as far as the overdraft goes (a barrier waits). Returns whether it is through."""
+        """Continue an unfinished slice. `drain`: only the input row that it is in the middle of, with all of its
+        output, as far as the overdraft goes (a barrier waits). Returns whether it is finished.
+        """
         piece = self._unfinished
         assert piece is not None and piece.pulled is not None
         if drain:
@@ -270,7 +277,7 @@ class Chain:
 def _isolate_tagged(
     main: Callable[[Any], Any] | None, side_types: Mapping[str, TypeInformation | None], operator: str
 ) -> Callable[[Any], Any]:
-    """Isolation of an output that rows of side outputs are among."""
+    """Isolate an output that contains rows of side outputs, too."""
     by_tag = {tag: isolation(declared, operator) for tag, declared in side_types.items()}
 
     def isolated(row: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Which class runs which kind of row operator."""
+"""Maps each kind of row operator to the class that runs it."""
 
 from __future__ import annotations
 

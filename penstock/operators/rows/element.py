@@ -1,4 +1,4 @@
-"""What goes beside a row on its way through a chain, and the rows that leave it sideways."""
+"""Holds what goes alongside a row on its way through a chain, and marks rows for side outputs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class CurrentElement:
-    """The row or timer that a chain is in the middle of. `timestamp_ms` None: it has no event time."""
+    """Holds the row or timer that a chain is in the middle of. `timestamp_ms` None: it has no event time."""
 
     __slots__ = ("timestamp_ms", "event_timer")
 
@@ -16,7 +16,7 @@ class CurrentElement:
 
 
 class SideRow:
-    """A row for the side output `tag`."""
+    """Marks a row for the side output `tag`."""
 
     __slots__ = ("tag", "value")
 

@@ -1,4 +1,4 @@
-"""Values that user code may still change, made safe to keep: between chained operators and until they are encoded.
+"""Copies values that user code may still change: between chained operators, and until they are encoded.
 
 `acc.append(x); yield acc` over a slice would otherwise be a hundred references to one list.
 """
@@ -21,8 +21,9 @@ _IMMUTABLE = frozenset(
 
 
 def isolation(declared: TypeInformation | None, operator: str) -> Callable[[Any], Any] | None:
-    """What to apply to each value of a stream of this type, which `operator` puts out; None where its values cannot be
-    changed. The function returns the value itself where nobody can change it, else a copy. Raises `OperatorFailure`."""
+    """Return what to apply to each value of a stream of this type, which `operator` emits; None if its values are
+    immutable. The function returns an immutable value itself, else a copy. Raises `OperatorFailure`.
+    """
     if declared is not None and declared is not PICKLED and declared.freeze is None:
         return None
 
@@ -41,7 +42,9 @@ def isolation(declared: TypeInformation | None, operator: str) -> Callable[[Any]
 
 
 def _deep_copy(value: Any, operator: str) -> Any:
-    """Classes of the user's main program exist in a slot only by value, so pickle does not find them by name."""
+    """Copy by reference to classes: those of the user's main program exist in a slot only by value, so pickle does not
+    find them by name.
+    """
     try:
         return copy.deepcopy(value)
     except Exception as error:

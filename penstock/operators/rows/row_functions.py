@@ -1,7 +1,7 @@
-"""Row functions as stages of a pipeline of generators.
+"""Runs row functions as stages of a pipeline of generators.
 
-A chain is pulled from its end, one row at a time and depth first: between two input rows nothing is inside it, and a
-function that yields for ever can be left in the middle, and taken up again, without a thread.
+A chain is pulled from its end, one row at a time and depth first. Between two input rows nothing is inside it, and a
+function that yields for ever can be suspended and resumed without a thread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Stage = Callable[[Iterator[Any]], Iterator[Any]]
 
 
 class RowOperator:
-    """One user function. `pipe` connects it behind a stage."""
+    """Wraps one user function. `pipe` connects it to the stage before it."""
 
     late_rows = 0
 
@@ -49,11 +49,11 @@ class RowOperator:
         raise NotImplementedError
 
     def pipe_input(self, rows: Iterator[Any], input_index: int) -> Iterator[Any]:
-        """As the head of a chain, whose rows come from that input."""
+        """Connect it as the head of a chain, whose rows come from that input."""
         return self.pipe(rows)
 
     def fire(self, timers: Iterator[Timer]) -> Iterator[Any]:
-        """As a keyed head: what its timers put out, the current key being theirs."""
+        """Yield what its timers emit as a keyed head, with the current key set to theirs."""
         raise NotImplementedError
 
 
@@ -83,7 +83,7 @@ class FilterOperator(RowOperator):
 
 
 def no_rows(operator: str, made: Any) -> OperatorFailure | None:
-    """The error of a function that returned something else than rows."""
+    """Return the error of a function that returned something other than rows."""
     if made is None or hasattr(made, "__iter__"):
         return None
     told = f"it must yield its rows, or return an iterable of them or None; it returned {made!r:.80}"
@@ -109,7 +109,7 @@ class FlatMapOperator(RowOperator):
 
 
 class ProcessOperator(RowOperator):
-    """Keyed or not: the current key is set where the rows enter the chain."""
+    """Runs a process function, keyed or not: the current key is set where the rows enter the chain."""
 
     def __init__(self, operator: Operator, context: SubtaskRuntimeContext) -> None:
         super().__init__(operator, context)
@@ -119,7 +119,7 @@ class ProcessOperator(RowOperator):
         return self.called(self.function.process_element, rows)
 
     def called(self, process: Callable[[Any, Any], Any], rows: Iterator[Any]) -> Iterator[Any]:
-        """What `process(row, context)` puts out for each row."""
+        """Yield what `process(row, context)` emits for each row."""
         element, side_outputs, name = self._element, self.operator.side_outputs, self.operator.name
         made: Any = None
         try:
@@ -148,8 +148,9 @@ class ProcessOperator(RowOperator):
 
 
 def sorted_out(made: Any, side_outputs: tuple[str, ...]) -> Iterator[Any]:
-    """What a process function put out: `yield tag, value` belongs to a side output, and is dropped if nobody reads
-    it."""
+    """Yield what a process function emitted: `yield tag, value` belongs to a side output, and is dropped if it has no
+    consumer.
+    """
     for row in made:
         if type(row) is tuple and len(row) == 2 and type(row[0]) is OutputTag:
             if row[0].tag_id in side_outputs:
@@ -184,7 +185,7 @@ class CoProcessOperator(ProcessOperator):
 
 
 class ReduceOperator(RowOperator):
-    """A rolling reduce per key: one output per input, the first row of a key as it is."""
+    """Reduces per key, rolling: one output per input, the first row of a key as it is."""
 
     def open(self) -> None:
         super().open()

@@ -1,4 +1,4 @@
-"""What a rich function may ask of the runtime."""
+"""Implements what a rich function may ask of the runtime."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ from penstock.state.backend import KeyedStateBackend
 
 
 class SubtaskRuntimeContext(RuntimeContext):
-    """One per operator of a subtask. Keyed state belongs to the operator, and only a keyed head has any."""
+    """Gives one operator of a subtask its context. Keyed state belongs to the operator, and only a keyed head has
+    any.
+    """
 
     def __init__(
         self,
@@ -117,7 +119,7 @@ class SubtaskRuntimeContext(RuntimeContext):
         return self._state(state_descriptor)
 
     def internal_value_state(self, name: str, type_info: TypeInformation | None) -> Any:
-        """State of our own operators, under a name that no user's state has."""
+        """Return state of our own operators, under a name that no user's state has."""
         return self._state(ValueStateDescriptor(name, type_info))
 
     def _state(self, descriptor: StateDescriptor) -> Any:
@@ -132,7 +134,7 @@ class SubtaskRuntimeContext(RuntimeContext):
             )
         return self._backend
 
-    # ---- what our own operators ask for ---------------------------------------------------------------------------
+    # ---- for our own operators -------------------------------------------------------------------------------------
 
     @property
     def element(self) -> CurrentElement:
@@ -142,7 +144,7 @@ class SubtaskRuntimeContext(RuntimeContext):
         return self._state(MapStateDescriptor(name, key_type, value_type))
 
     def of_window(self, start: int) -> KeyedStateStore:
-        """State of the current key and the window that begins at `start`."""
+        """Return the state of the current key and the window that begins at `start`."""
         backend = self._keyed_backend("the state of a window")
         return WindowStateStore(backend, self._operator.uid, start)
 
@@ -161,7 +163,7 @@ class SubtaskRuntimeContext(RuntimeContext):
         return self._timers
 
     def current_watermark_ms(self) -> int:
-        """What the current key sees, where there is one."""
+        """Return the watermark that the current key sees, or the subtask's without a key."""
         timers = self._timers if self._operator is self._vertex.operators[0] else None
         return self._time.current_ms if timers is None else timers.current_watermark_ms()
 
@@ -173,7 +175,7 @@ class SubtaskRuntimeContext(RuntimeContext):
 
 
 class WindowStateStore(KeyedStateStore):
-    """State handles whose key is (key, start of a window), under names that no other state has."""
+    """Hands out state handles whose key is (key, start of a window), under names that no other state has."""
 
     def __init__(self, backend: KeyedStateBackend, operator: str, start: int) -> None:
         self._backend = backend
@@ -190,7 +192,7 @@ class WindowStateStore(KeyedStateStore):
 
 
 class KeyedTimerService(TimerService):
-    """Timers of the current key."""
+    """Registers and deletes timers of the current key."""
 
     def __init__(self, context: SubtaskRuntimeContext) -> None:
         self._context = context
@@ -225,7 +227,7 @@ def _time(timestamp: Any) -> int:
 class ElementContext(
     ProcessFunction.Context, KeyedProcessFunction.Context, CoProcessFunction.Context, KeyedCoProcessFunction.Context
 ):
-    """Of the row being processed."""
+    """Gives functions the row being processed."""
 
     def __init__(self, context: SubtaskRuntimeContext, element: CurrentElement, timers: TimerService) -> None:
         self._context = context
@@ -243,7 +245,7 @@ class ElementContext(
 
 
 class FiringContext(KeyedProcessFunction.OnTimerContext, KeyedCoProcessFunction.OnTimerContext):
-    """Of the timer that fires."""
+    """Gives functions the timer that fires."""
 
     def __init__(self, context: SubtaskRuntimeContext, element: CurrentElement, timers: TimerService) -> None:
         self._context = context
@@ -259,7 +261,7 @@ class FiringContext(KeyedProcessFunction.OnTimerContext, KeyedCoProcessFunction.
         return self._context.current_key()
 
     def timestamp(self) -> int | None:
-        """When it was to fire, in both kinds of time."""
+        """Return the time for which the timer was registered, in both kinds of time."""
         return None if self._timer is None else self._timer.timestamp_ms
 
     def time_domain(self) -> TimeDomain:

@@ -1,9 +1,9 @@
-"""Tumbling windows in event time over rows.
+"""Implements tumbling windows in event time over rows.
 
-A window's contents (its rows, or what they were folded to) are map state of the key, by the window's start; a timer at
-its last millisecond fires it, and one `allowed_lateness_ms` later forgets it, unless that is the end of time or beyond:
-then it is kept for ever, as in Flink. Which window a timer belongs to follows
-from its time, because windows of one size do not overlap.
+A window's contents (its rows, or what they were folded to) are map state of the key, by the window's start. A timer at
+its last millisecond fires it; one `allowed_lateness_ms` later discards it. If that is at the end of time or beyond, the
+window is kept for ever, as in Flink. A timer's window follows from its time, because windows of one size do not
+overlap.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class WindowOperator(RowOperator):
         self._result = self._firing()
 
     def _folding(self) -> Callable[[Any, Any], Any]:
-        """(kept, row) -> kept."""
+        """Return the function (kept, row) -> kept."""
         reduce, aggregate = self.spec.reduce, self.spec.aggregate
         if reduce is not None:
             return reducing(reduce.reduce, self.spec.element_type)
@@ -68,7 +68,7 @@ class WindowOperator(RowOperator):
         return append
 
     def _first(self, row: Any) -> Any:
-        """What a window keeps after its first row."""
+        """Return what a window keeps after its first row."""
         if self.spec.reduce is not None:
             return row
         if self.spec.aggregate is not None:
@@ -76,7 +76,7 @@ class WindowOperator(RowOperator):
         return [row]
 
     def _firing(self) -> Callable[[Any, int], Any]:
-        """(kept, start) -> rows."""
+        """Return the function (kept, start) -> rows."""
         spec, context = self.spec, self._window_context
         aggregate, function = spec.aggregate, spec.process
 
@@ -126,7 +126,7 @@ class WindowOperator(RowOperator):
                         self._timers.register_event(forgotten_at)
                 else:
                     contents.put(start, fold(kept, row))
-                if last <= reached_ms:  # late, but within the allowed lateness: it fires again for each such row
+                if last <= reached_ms:  # late, but within the allowed lateness: each such row fires the window again
                     yield from self._fire_window(start)
         except OperatorFailure:
             raise
@@ -168,7 +168,7 @@ class WindowOperator(RowOperator):
 
 
 class _UserFunctions:
-    """All of a window's functions, opened and closed as one."""
+    """Opens and closes all functions of a window as one."""
 
     def __init__(self, spec: WindowSpec) -> None:
         self._functions = [f for f in (spec.reduce, spec.aggregate, spec.process) if f is not None]
@@ -183,7 +183,7 @@ class _UserFunctions:
 
 
 class _WindowContext(ProcessWindowFunction.Context[TimeWindow]):
-    """Of the window that fires, or is forgotten."""
+    """Gives functions the window that fires, or is discarded."""
 
     def __init__(self, context: SubtaskRuntimeContext) -> None:
         self._context = context
@@ -203,9 +203,9 @@ class _WindowContext(ProcessWindowFunction.Context[TimeWindow]):
         return self._context.processing_time_ms()
 
     def global_state(self) -> KeyedStateStore:
-        """State of the key, over all its windows."""
+        """Return the state of the key, over all its windows."""
         return self._context
 
     def window_state(self) -> KeyedStateStore:
-        """State of the key and this window; to be cleared in `clear`."""
+        """Return the state of the key and this window; clear it in `clear`."""
         return self._context.of_window(self._window.start)

@@ -1,1 +1,1 @@
-"""A channel between two subtasks: its two ends, how much it may hold, and the event time that comes out."""
+"""Implements a channel between two subtasks: its two ends, how much it may hold, and its event time."""

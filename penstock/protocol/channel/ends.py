@@ -1,4 +1,4 @@
-"""The two ends of a channel: numbered elements, barriers among them, credit, and what a checkpoint captures.
+"""Implements the two ends of a channel: numbered elements, barriers among them, credit, and what a checkpoint captures.
 
 Both ends are owned by one subtask each, and everything that arrives for a subtask arrives through its one mailbox, in
 order. So nothing here is shared between threads, and "pop to send" and "turn unaligned" exclude each other because
@@ -30,11 +30,13 @@ JOINED_FRAME_BYTES = 32 * 1024
 
 
 class ProtocolError(Exception):
-    """The other end, or our own runtime, broke a rule of the protocol: the channel is named, the generation ends."""
+    """Signals that the other end, or our own runtime, broke a rule of the protocol. It names the channel and ends the
+    generation.
+    """
 
 
 class CapturedRows(NamedTuple):
-    """Rows [first, first + rows) of a channel, which are rows [skip, skip + rows) of `payload`."""
+    """Holds rows [first, first + rows) of a channel, which are rows [skip, skip + rows) of `payload`."""
 
     first: int
     rows: int
@@ -44,7 +46,7 @@ class CapturedRows(NamedTuple):
 
 @dataclass(slots=True)
 class Captured:
-    """Elements of one channel that belong to a checkpoint, in order."""
+    """Collects the elements of one channel that belong to a checkpoint, in order."""
 
     rows: list[CapturedRows] = field(default_factory=list)
     events: list[tuple[int, InBandEvent]] = field(default_factory=list)
@@ -73,8 +75,9 @@ class Captured:
 
 
 class Overtaken(NamedTuple):
-    """A barrier that leaves a queue ahead of `captured`, which the producer stores. `frame` None: a purely aligned
-    barrier may not capture anything, so its checkpoint has to be declined, and the consumer told."""
+    """Describes a barrier that leaves a queue ahead of `captured`, which the producer stores. `frame` is None for a
+    purely aligned barrier: it may not capture anything, so its checkpoint has to be declined and the consumer notified.
+    """
 
     barrier: Barrier
     frame: UrgentBarrier | None
@@ -82,7 +85,7 @@ class Overtaken(NamedTuple):
 
 
 class OutputChannel:
-    """The producer's end."""
+    """Holds the producer's end of a channel."""
 
     __slots__ = (
         "id", "emitted", "handed", "queue", "queued_bytes", "sent_bytes", "limit_bytes", "_fixed", "_barriers",
@@ -108,8 +111,9 @@ class OutputChannel:
         self.emitted += rows
 
     def enqueue_event(self, event: InBandEvent) -> None:
-        """Neighbouring watermarks merge into the number of the first, but only above what a snapshot has fixed: a
-        number below it already stands in somebody's checkpoint with the value that it had."""
+        """Append an in-band event. Adjacent watermarks merge into the number of the first, but only above the numbers
+        that a snapshot has fixed: an element below them already is in a checkpoint with its old value.
+        """
         last = self.queue[-1] if self.queue else None
         if (
             isinstance(event, Watermark)
@@ -143,8 +147,9 @@ class OutputChannel:
         return turned
 
     def turn(self, checkpoint_id: int) -> list[Overtaken]:
-        """The alignment timeout of a checkpoint has passed here. Empty where its barrier has left the queue already;
-        else that barrier and, before it, all older ones."""
+        """Turn this barrier and all older ones unaligned, because its alignment timeout has passed here. Returns what
+        they overtook; empty if the barrier has left the queue already.
+        """
         waiting = [e.barrier for e in self.queue if isinstance(e, AlignedBarrier)]
         if all(b.checkpoint_id != checkpoint_id for b in waiting):
             return []
@@ -184,12 +189,12 @@ class OutputChannel:
         )
 
     def grant(self, limit_bytes: int) -> None:
-        """A credit limit from the consumer. Limits never fall, so repeats and late ones are harmless."""
+        """Accept a credit limit from the consumer. Limits never fall, so repeated and late ones are harmless."""
         if limit_bytes > self.limit_bytes:
             self.limit_bytes = limit_bytes
 
     def pop(self, now_ms: float, joined_bytes: int = 0) -> Data | Event | AlignedBarrier | None:
-        """The next frame to hand to the connection; None without elements or without credit for them.
+        """Return the next frame to hand to the connection; None without elements or without credit for them.
 
         The time that a barrier has waited here is added to its age, because the alignment timeout counts from the
         trigger. Without this: the timeout starts again at every vertex whose output queue is full.
@@ -230,8 +235,9 @@ class OutputChannel:
 
 @dataclass(slots=True)
 class Window:
-    """What a consumer stores of one channel for one checkpoint: [start, until). Open until `until` is known and
-    everything below it has been received."""
+    """Describes what a consumer stores of one channel for one checkpoint: [start, until). It is open until `until` is
+    known and everything below it has been received.
+    """
 
     checkpoint_id: int
     start: int
@@ -244,7 +250,7 @@ WINDOWS_WHILE_BLOCKED = 2
 
 
 class InputChannel:
-    """The consumer's end. `window_bytes` bounds what may be on the way or waiting here."""
+    """Holds the consumer's end of a channel. `window_bytes` bounds what may be on the way or waiting here."""
 
     __slots__ = (
         "id", "received", "applied", "queue", "queued_bytes", "window_bytes", "granted_bytes", "_applied_bytes",
@@ -265,7 +271,7 @@ class InputChannel:
         self.blocked_by: set[int] = set()
 
     def receive(self, element: Data | Event) -> list[int]:
-        """Queues rows or an event; returns the checkpoints whose window this closed."""
+        """Queue rows or an event; return the checkpoints whose window this closed."""
         first = element.first if isinstance(element, Data) else element.number
         if first != self.received:
             raise ProtocolError(f"channel {self.id}: expected element {self.received}, got {first}")
@@ -292,16 +298,16 @@ class InputChannel:
         return bool(self.blocked_by)
 
     def head(self) -> Data | Event | AlignedBarrier | None:
-        """What comes next; None where nothing does, or the channel is blocked."""
+        """Return what comes next; None if nothing does, or if the channel is blocked."""
         return self.queue[0] if self.queue and not self.blocked_by else None
 
     @property
     def head_skip(self) -> int:
-        """How many rows of the head have been applied already."""
+        """Return how many rows of the head have been applied already."""
         return self._head_taken
 
     def apply_rows(self, rows: int) -> None:
-        """`rows` more rows of the head have been applied."""
+        """Record that `rows` more rows of the head have been applied."""
         head = self.queue[0]
         if not isinstance(head, Data) or self._head_taken + rows > head.rows:
             raise ProtocolError(f"channel {self.id}: {rows} rows applied that are not there")
@@ -347,7 +353,9 @@ class InputChannel:
         return until is not None and self.received >= until
 
     def limit_window(self, checkpoint_id: int, until: int) -> bool:
-        """The barrier has come: now it is known where the window ends. Returns whether it is closed."""
+        """Set the number at which the window ends, because the barrier has come. Returns whether the window is
+        closed.
+        """
         window = self.windows[checkpoint_id]
         if until < window.start:
             raise ProtocolError(f"channel {self.id}: checkpoint {checkpoint_id} ends at {until} before {window.start}")
@@ -356,16 +364,17 @@ class InputChannel:
         return self.received >= until
 
     def take_window(self, checkpoint_id: int) -> Captured:
-        """The captured elements of a closed window, which is forgotten."""
+        """Return the captured elements of a closed window, and forget the window."""
         return self.windows.pop(checkpoint_id).captured
 
     def discard_window(self, checkpoint_id: int) -> None:
         self.windows.pop(checkpoint_id, None)
 
     def widen(self) -> int | None:
-        """For the time that it is blocked: what comes behind the barrier may wait here. Else it waits at the producer,
-        which then has no room for its other consumers either, and half of the job stands still for an alignment. The
-        limit to tell the producer, if it has risen; afterwards it rests until as much has been applied."""
+        """Grant two more windows while the channel is blocked by an alignment. Otherwise what follows the barrier waits
+        at the producer, which then has no room for its other consumers: half of the job stands still. Returns the new
+        credit limit, or None if it has not risen. Once unblocked, the limit stays until as much has been applied.
+        """
         limit = self._applied_bytes + self.window_bytes * (1 + WINDOWS_WHILE_BLOCKED)
         if limit <= self.granted_bytes:
             return None
@@ -373,8 +382,9 @@ class InputChannel:
         return limit
 
     def credit_due(self) -> int | None:
-        """The limit to tell the producer, once at least a quarter of the window has been applied since the last. Until
-        then it has three quarters of a window: an idle consumer needs no other rule."""
+        """Return the limit to grant, once at least a quarter of the window has been applied since the last one. Until
+        then the producer has three quarters of a window, so an idle consumer needs no other rule.
+        """
         limit = self._applied_bytes + self.window_bytes
         if limit - self.granted_bytes >= max(1, self.window_bytes // 4):
             self.granted_bytes = limit

@@ -1,4 +1,4 @@
-"""How large a window or an output queue should be: what is consumed in a short time, and no more.
+"""Sizes windows and output queues: they hold what is consumed in a short time, and no more.
 
 What waits in front of a slow consumer helps nobody: it is written to every unaligned checkpoint, and an aligned
 barrier waits behind it. So a bound follows the measured rate: bytes per ms times a target time (Flink calls the idea
@@ -13,7 +13,9 @@ _RISE_MAX = 4.0
 
 
 class BoundSizer:
-    """`target_ms` 0 keeps the bound at `bytes_max`. `update` is called with a counter of all bytes consumed so far."""
+    """Follows the consumed rate with a bound in bytes. `target_ms` 0 keeps the bound at `bytes_max`. `update` takes a
+    counter of all bytes consumed so far.
+    """
 
     __slots__ = ("_bytes_min", "_bytes_max", "_target_ms", "_counted", "_since_ms", "bound_bytes")
 
@@ -26,7 +28,7 @@ class BoundSizer:
         self.bound_bytes = bytes_max if target_ms <= 0 else self._bytes_min
 
     def update(self, consumed_bytes: int, now_ms: float) -> bool:
-        """Returns whether the bound has changed. Call it at steady intervals, of the target time or so."""
+        """Return whether the bound has changed. Call it at steady intervals of about the target time."""
         if self._target_ms <= 0:
             return False
         if self._since_ms is None or now_ms <= self._since_ms:

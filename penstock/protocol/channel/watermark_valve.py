@@ -1,4 +1,4 @@
-"""Event time of a subtask: the minimum over its channels that are neither idle nor finished.
+"""Computes the event time of a subtask: the minimum over its channels that are neither idle nor finished.
 
 There are *live* channels, and *virtual* ones: after a restore at another parallelism each recovered layer is a channel
 of its own until it is read, because what several gates had read of an old channel may have come to different places.
@@ -42,8 +42,9 @@ AT_START = ChannelTime(WATERMARK_MIN_MS)
 
 
 class WatermarkValve:
-    """`current_ms` never falls. `on_event`, `on_virtual` and `end_virtual` return it where they have raised it, else
-    None; whether `is_idle` has changed is to be looked at beside that."""
+    """Combines the times of a subtask's channels. `current_ms` never falls. `on_event`, `on_virtual` and `end_virtual`
+    return it if they have raised it, else None. Callers must also check whether `is_idle` changed.
+    """
 
     def __init__(self, channels: int, current_ms: int = WATERMARK_MIN_MS) -> None:
         self._channels = [_Channel(AT_START) for _ in range(channels)]
@@ -53,36 +54,36 @@ class WatermarkValve:
 
     @property
     def all_ended(self) -> bool:
-        """Whether every live channel has ended: nothing will come any more."""
+        """Return whether every live channel has ended: nothing follows any more."""
         return all(c.ended for c in self._channels)
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody has anything to say about time: all channels that have not ended are idle."""
+        """Return whether all channels that have not ended are idle."""
         open_channels = [c for c in self._all() if not c.ended]
         return bool(open_channels) and all(c.idle for c in open_channels)
 
     def on_event(self, channel: int, event: InBandEvent) -> int | None:
-        """An event on a live channel, or in a layer that the live channel continues."""
+        """Handle an event on a live channel, or in a layer that the live channel continues."""
         self._channels[channel].on_event(event)
         return self._risen()
 
     # ---- virtual channels ---------------------------------------------------------------------------------------
 
     def add_virtual(self, time: ChannelTime) -> int:
-        """A layer is recovered that stands at `time`. Returns its number here."""
+        """Add a recovered layer whose time is `time`. Returns its number here."""
         number = self._virtual_count
         self._virtual_count += 1
         self._virtual[number] = _Channel(time)
         return number
 
     def on_virtual(self, layer: int, event: InBandEvent) -> int | None:
-        """An event in a layer. An end of data ends that layer's time only."""
+        """Handle an event in a layer. An end of data ends that layer's time only."""
         self._virtual[layer].on_event(event)
         return self._risen()
 
     def end_virtual(self, layer: int) -> int | None:
-        """The layer is read: it holds back nothing any more."""
+        """End a layer that has been read: it holds nothing back any more."""
         del self._virtual[layer]
         return self._risen()
 
@@ -92,11 +93,11 @@ class WatermarkValve:
     # ---- snapshot and restore -----------------------------------------------------------------------------------
 
     def times(self) -> list[ChannelTime]:
-        """Of the live channels."""
+        """Return the times of the live channels."""
         return [c.time for c in self._channels]
 
     def restore(self, times: Sequence[ChannelTime], current_ms: int = WATERMARK_MIN_MS) -> None:
-        """Live channels go on at `times`. Finished producers are restored, too, and end their channels anew."""
+        """Restore the live channels to `times`. Finished producers are restored, too, and end their channels again."""
         self._channels = [_Channel(ChannelTime(t.watermark_ms, t.idle)) for t in times]
         self.current_ms = max(self.current_ms, current_ms)
 
@@ -121,7 +122,8 @@ class WatermarkValve:
         if ended and said_the_last:
             reached = WATERMARK_MAX_MS
         elif reached == WATERMARK_MAX_MS and idle:
-            # One producer's last word says nothing about an idle one that goes on: time must not end before rows do.
+            # The last watermark of one producer says nothing about an idle one that continues: time must not end before
+            # rows do.
             return None
         if reached is None or reached <= self.current_ms:
             return None

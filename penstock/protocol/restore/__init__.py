@@ -1,1 +1,1 @@
-"""What a restore at another parallelism decides: who gets what, and in which order it is read."""
+"""Decides restores at another parallelism: who gets what, and in which order it is read."""

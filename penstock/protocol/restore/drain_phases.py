@@ -1,14 +1,14 @@
-"""Draining in phases: what a restore at another parallelism does about order across several hops.
+"""Drains in phases, so that a restore at another parallelism keeps the order of rows across several hops.
 
-All vertices are held at first. They are released by their distance from the sinks (longest path), nearest first; the
-next ones when, of all that is released, every layer is read and everything emitted is applied. Sources come last, all
-at once; then draining is over. So nothing younger is sent towards a subtask that still has recovered rows to read.
-[Rows of a split wait on a forward edge at map 1; the split's new reader feeds map 2, which overtakes them on the way to
-the same key.]
+All vertices are held at first. They are released by their distance from the sinks (longest path), nearest first. The
+next phase follows when, of all released vertices, every layer is read and everything emitted is applied. Sources come
+last, all at once; then draining is over. So nothing younger is sent towards a subtask that still has recovered rows to
+read. Without this: rows of a split wait on a forward edge at map 1; the split's new reader feeds map 2, which overtakes
+them on the way to the same key.
 
-Reports come at any time, and the newest of each subtask counts. One set of them in which everybody has read its layers
-and is idle, and in which the sums of each edge are equal, is final, however old the single reports are: nothing comes
-in from above, so the first subtask from above that was active after its report would have got an element that its
+Reports come at any time, and the newest of each subtask counts. A set of them is final if every subtask has read its
+layers and is idle, and the sums of each edge are equal, however old the single reports are. Nothing comes in from
+above, so consider the topmost subtask that was active after its report: it would have received an element that its
 producers count as emitted and that it does not count as applied.
 """
 
@@ -23,14 +23,18 @@ from penstock.protocol.values.messages import DrainReport
 
 @dataclass(frozen=True)
 class ReleaseVertices:
-    """Tell the subtasks of these vertices to work. `is_last`: the sources, and draining is over for everybody."""
+    """Release the subtasks of these vertices. `is_last`: they are the sources, and draining is over for all
+    vertices.
+    """
 
     vertices: tuple[int, ...]
     is_last: bool
 
 
 def phases(vertices: int, edges: Sequence[tuple[int, int]]) -> list[tuple[int, ...]]:
-    """Vertices in the order of their release. `edges`: (source, target); vertices stand in topological order."""
+    """Return the vertices in the order of their release. `edges`: (source, target); vertices are in topological
+    order.
+    """
     distance = [0] * vertices
     has_inputs = [False] * vertices
     for vertex in reversed(range(vertices)):
@@ -43,7 +47,9 @@ def phases(vertices: int, edges: Sequence[tuple[int, int]]) -> list[tuple[int, .
 
 
 class Draining:
-    """`parallelism` by vertex; `edges`: (source vertex, target vertex) by edge number."""
+    """Tracks the reports of a draining job. `parallelism` by vertex; `edges`: (source vertex, target vertex) by edge
+    number.
+    """
 
     def __init__(self, parallelism: Sequence[int], edges: Sequence[tuple[int, int]]) -> None:
         self._parallelism = parallelism

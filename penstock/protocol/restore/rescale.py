@@ -1,4 +1,5 @@
-"""Restoring at another parallelism: who gets which of the old in-flight data, and what time it is there.
+"""Computes a restore at another parallelism: who gets which of the old in-flight data, and which event time it has
+there.
 
 Everything is data: shapes of the old and the new graph in, shares out. A *holder* is an old subtask; what it held of an
 edge are the unread layers of its gate and, after them, the in-flight intervals of its channels. Each new consumer
@@ -52,7 +53,7 @@ def is_rescaled(metadata: Metadata, vertices: Sequence[VertexShape], edges: Sequ
 
 
 def edges_in_flight(metadata: Metadata) -> frozenset[str]:
-    """Names of the edges that the checkpoint holds rows of."""
+    """Return the names of the edges that the checkpoint holds rows of."""
     found: set[str] = set()
     for snapshot in metadata.subtasks:
         found.update(cut.edge for cut in snapshot.inputs if _has_rows(cut.captures))
@@ -62,7 +63,7 @@ def edges_in_flight(metadata: Metadata) -> frozenset[str]:
 
 
 def drains(metadata: Metadata, vertices: Sequence[VertexShape], edges: Sequence[EdgeShape]) -> bool:
-    """Whether the job has to drain: without rows in flight nothing can overtake anything."""
+    """Return whether the job has to drain: without rows in flight nothing can overtake anything."""
     return is_rescaled(metadata, vertices, edges) and bool(edges_in_flight(metadata))
 
 
@@ -72,7 +73,7 @@ def _has_rows(captures: Iterable[Capture]) -> bool:
 
 @dataclass(frozen=True)
 class OldEdge:
-    """An edge as it was when the checkpoint was taken."""
+    """Describes an edge as it was when the checkpoint was taken."""
 
     shape: EdgeShape
     source_parallelism: int
@@ -97,8 +98,9 @@ class OldEdge:
 
 
 class Filter(Enum):
-    """Which rows of what a holder held belong to the new consumer. KEY_GROUPS: those of key groups that it owns.
-    CUSTOM: those that the partitioner gives it, asked again with the new number for the key that the row carries."""
+    """Selects which rows of an old holder belong to the new consumer. KEY_GROUPS: those of key groups that it owns.
+    CUSTOM: those that the partitioner, asked again with the new number for the key that the row carries, sends to it.
+    """
 
     WHOLE = "whole"
     KEY_GROUPS = "key groups"
@@ -112,8 +114,9 @@ class Share:
 
 
 def shares(partitioner: str, old: int, new: int, max_parallelism: int, consumer: int) -> list[Share]:
-    """What the new subtask `consumer` of `new` gets of an edge into a vertex that had `old` subtasks. `partitioner`
-    is the edge's kind; `max_parallelism` of the consuming vertex. Every row goes to exactly one consumer."""
+    """Return what the new subtask `consumer` of `new` gets of an edge into a vertex that had `old` subtasks.
+    `partitioner` is the edge's kind; `max_parallelism` of the consuming vertex. Every row goes to exactly one consumer.
+    """
     if old == new:
         return [Share(consumer, Filter.WHOLE)]
     if partitioner == _KEYED:
@@ -143,15 +146,16 @@ def _keyed_shares(old: int, new: int, max_parallelism: int, consumer: int) -> li
 
 
 def state_holders(old: int, new: int, max_parallelism: int, subtask: int) -> list[int]:
-    """The old subtasks whose keyed state the new one takes over, or a part of it."""
+    """Return the old subtasks whose keyed state the new one takes over, or a part of it."""
     if old == new:
         return [subtask]
     return [share.holder for share in _keyed_shares(old, new, max_parallelism, subtask)]
 
 
 def dealt(items: Sequence[Sequence[T]], new: int, subtask: int) -> list[T]:
-    """What the new subtask gets of the old ones' items (splits, a writer's state): its own at the same parallelism,
-    else every item goes to exactly one subtask, in turn."""
+    """Return what the new subtask gets of the old ones' items (splits, a writer's state): its own at the same
+    parallelism, else every item goes to exactly one subtask, round robin.
+    """
     if len(items) == new:
         return list(items[subtask])
     everything = [item for of_one in items for item in of_one]
@@ -162,9 +166,10 @@ def dealt(items: Sequence[Sequence[T]], new: int, subtask: int) -> list[T]:
 
 
 def live_start(producers: Iterable[SubtaskSnapshot]) -> ChannelTime:
-    """Where the live channels of an edge start whose old producers are given: at the least that any of them had said.
-    One that was finished, or idle while others were not, says nothing. [A finished producer's final watermark leaks to
-    a live one's channel: every window fires.]"""
+    """Return the initial time of an edge's live channels: the minimum over the old producers' emitted watermarks.
+    Finished producers are ignored, idle ones too unless all are idle. Without this: a finished producer's final
+    watermark leaks to a live one's channel, and every window fires.
+    """
     unfinished = [p for p in producers if not p.finished]
     telling = [p for p in unfinished if not p.idle] or unfinished
     said = [WATERMARK_MIN_MS if p.watermark_ms is None else p.watermark_ms for p in telling]
@@ -172,8 +177,9 @@ def live_start(producers: Iterable[SubtaskSnapshot]) -> ChannelTime:
 
 
 def floors(old: Sequence[SubtaskSnapshot], max_parallelism: int, key_groups: range) -> list[GroupFloor]:
-    """How far time had come for each of `key_groups` at its former owner. `old`: the snapshots of all old subtasks, by
-    number."""
+    """Return the watermark that the former owner of each of `key_groups` had reached. `old`: the snapshots of all old
+    subtasks, by number.
+    """
     found: list[GroupFloor] = []
     for snapshot in old:
         owned = key_group_range(max_parallelism, len(old), snapshot.subtask)

@@ -1,1 +1,1 @@
-"""What one subtask decides when barriers come."""
+"""Decides what one subtask does when barriers come."""

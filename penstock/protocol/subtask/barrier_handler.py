@@ -34,7 +34,7 @@ _ENDED_REMEMBERED = 64
 
 
 class AlignmentState(Enum):
-    """How far a checkpoint is in this subtask."""
+    """Lists how far a checkpoint can be in this subtask."""
 
     UNKNOWN = "unknown"
     WAITING = "waiting"
@@ -124,7 +124,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class LimitWindow(msgspec.Struct, frozen=True):
-    """The capture of this channel ends at number `until`."""
+    """End the capture of this channel at number `until`."""
 
     channel: int
     checkpoint_id: int
@@ -137,14 +137,14 @@ class AllBarriersIn(msgspec.Struct, frozen=True):
 
 
 class Declined(msgspec.Struct, frozen=True):
-    """Tell the coordinator and, by a cancel frame, all consumers; drop what was captured."""
+    """Decline to the coordinator and, by a cancel frame, to all consumers; drop what was captured."""
 
     checkpoint_id: int
     reason: FailureReason
 
 
 class Discard(msgspec.Struct, frozen=True):
-    """The coordinator ended the checkpoint: drop what was captured."""
+    """Drop what was captured: the coordinator ended the checkpoint."""
 
     checkpoint_id: int
 
@@ -166,7 +166,7 @@ class _Alignment:
     first_barrier_ms: float | None = None
 
     def expect(self, channel: int) -> None:
-        """Raises `ProtocolError` where the barrier has come on this channel before."""
+        """Raise `ProtocolError` if the barrier has come on this channel before."""
         if channel in self.reached or channel in self.urgent or channel in self.queued:
             raise ProtocolError(f"checkpoint {self.barrier.checkpoint_id}: a second barrier on input channel {channel}")
 
@@ -182,7 +182,7 @@ class _Alignment:
 
 
 class BarrierHandler:
-    """All alignments of one subtask. `channels` is the number of its input channels (0 for a source)."""
+    """Decides about all alignments of one subtask. `channels` is the number of its input channels (0 for a source)."""
 
     def __init__(self, channels: int) -> None:
         self._channels = channels
@@ -193,23 +193,23 @@ class BarrierHandler:
     # ---- events -----------------------------------------------------------------------------------------------
 
     def on_trigger(self, barrier: Barrier, now_ms: float) -> list[Effect]:
-        """A source is told to start a checkpoint."""
+        """Start a checkpoint at a source."""
         return self._checked("triggered", barrier.checkpoint_id, lambda: self._trigger(barrier))
 
     def on_barrier_queued(self, channel: int, barrier: Barrier, position: int, now_ms: float) -> list[Effect]:
-        """An aligned barrier has arrived in a channel's queue; elements before it are still to be applied."""
+        """Handle an aligned barrier that arrived in a channel's queue; elements before it are still to be applied."""
         return self._checked("queued", barrier.checkpoint_id, lambda: self._queued(channel, barrier, position, now_ms))
 
     def on_barrier_reached(self, channel: int, barrier: Barrier, now_ms: float) -> list[Effect]:
-        """Everything before an aligned barrier has been applied. `on_barrier_queued` came before."""
+        """Handle an aligned barrier before which everything has been applied. `on_barrier_queued` came before."""
         return self._checked("reached", barrier.checkpoint_id, lambda: self._reached(channel, barrier, now_ms))
 
     def on_urgent_barrier(self, channel: int, barrier: Barrier, handed: int, now_ms: float) -> list[Effect]:
-        """An unaligned barrier: it forces unaligned whatever the local clock says."""
+        """Handle an unaligned barrier: it forces unaligned whatever the local clock says."""
         return self._checked("urgent", barrier.checkpoint_id, lambda: self._urgent(channel, barrier, handed, now_ms))
 
     def on_cancel(self, channel: int, checkpoint_id: int) -> list[Effect]:
-        """A producer has declined: its barrier will not come."""
+        """Handle a producer's decline: its barrier will not come."""
 
         def decline() -> list[Effect]:
             if checkpoint_id in self._ended:
@@ -219,7 +219,7 @@ class BarrierHandler:
         return self._checked("cancel", checkpoint_id, decline)
 
     def on_ended(self, checkpoint_id: int) -> list[Effect]:
-        """The coordinator says that a checkpoint is over, completed or not."""
+        """Handle the end of a checkpoint, completed or not, as the coordinator reports it."""
 
         def drop() -> list[Effect]:
             effects = self._release(checkpoint_id)
@@ -229,7 +229,7 @@ class BarrierHandler:
         return self._checked("over", checkpoint_id, drop)
 
     def on_time(self, now_ms: float) -> list[Effect]:
-        """Turn what has waited for longer than its alignment timeout."""
+        """Turn the barriers that have waited for longer than their alignment timeout."""
         effects: list[Effect] = []
         for checkpoint_id in sorted(self._alignments):
             alignment = self._alignments.get(checkpoint_id)
@@ -304,7 +304,7 @@ class BarrierHandler:
         alignment.state = AlignmentState.COLLECTING_ALIGNED
         if len(alignment.reached) < self._channels:
             return [Block(channel, barrier.checkpoint_id), *self._turn_if_due(alignment, now_ms)]
-        # No older alignment is left: its barriers stood before these, and those that were reached block their channels.
+        # No older alignment is left: its barriers came before these, and those that were reached block their channels.
         released = [Unblock(c, barrier.checkpoint_id) for c in sorted(alignment.reached - {channel})]
         return [self._snapshot(alignment, False, now_ms), *released, *self._finish_if_complete(alignment, now_ms)]
 
@@ -323,7 +323,7 @@ class BarrierHandler:
         return effects + self._finish_if_complete(alignment, now_ms)
 
     def _hear(self, barrier: Barrier, now_ms: float) -> tuple[_Alignment | None, list[Effect]]:
-        """The alignment that a barrier belongs to; None where its checkpoint has ended here, or is late."""
+        """Return the alignment that a barrier belongs to; None if its checkpoint has ended here, or is late."""
         checkpoint_id = barrier.checkpoint_id
         alignment = self._alignments.get(checkpoint_id)
         if alignment is not None:

@@ -10,11 +10,12 @@ from penstock.protocol.values.elements import Barrier
 
 @dataclass
 class Capture:
-    """The cut of one subtask. Channels are named by their positions among its inputs and its outputs.
+    """Holds the cut of one subtask. Channels are named by their positions among its inputs and its outputs.
 
     `applied` and `emitted`: the cut itself, one number per channel. `inputs` and `outputs`: what was in flight.
     `windows_open`: input channels that are still captured. `barriers_missing`: until all barriers are in.
-    `outputs_open`: an aligned barrier that may still turn stands in an output queue."""
+    `outputs_open`: an aligned barrier that may still turn stands in an output queue.
+    """
 
     barrier: Barrier
     unaligned: bool
@@ -35,17 +36,17 @@ class Capture:
 
     @property
     def stores(self) -> bool:
-        """Whether anything but committables belongs to the checkpoint."""
+        """Return whether anything but committables belongs to the checkpoint."""
         return not self.barrier.commits_only
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing can come any more: all windows are closed, all barriers in, and none waits to turn."""
+        """Return whether nothing can come any more: all windows are closed, all barriers in, and none waits to turn."""
         return not (self.windows_open or self.barriers_missing or self.outputs_open)
 
     @property
     def output_deadline_ms(self) -> float | None:
-        """When the barriers that wait in output queues turn: the alignment timeout counts from the trigger."""
+        """Return when the barriers that wait in output queues turn: the alignment timeout counts from the trigger."""
         timeout_ms = self.barrier.alignment_timeout_ms
         if not self.outputs_open or timeout_ms is None:
             return None

@@ -1,4 +1,5 @@
-"""Holds a subtask while its job drains: held until it is released, then it reads what was recovered, then as always.
+"""Holds a subtask while its job drains: until it is released; then it reads what was recovered, then live input as
+always.
 
 A held subtask handles mail and barriers, aligned ones with nothing live before them too, and nothing else: it consumes
 no element, reads no source, fires no timer and sends no watermark. A release is followed only when every checkpoint
@@ -22,7 +23,7 @@ class Stage(IntEnum):
 
 
 class DrainGate:
-    """`stage` is OVER in every subtask that is not told to `hold`."""
+    """Holds the stage of one subtask's draining; `stage` is OVER in every subtask that does not `hold`."""
 
     def __init__(self, subtask: SubtaskId, generation: Generation, slot: int) -> None:
         self._subtask = subtask
@@ -46,7 +47,7 @@ class DrainGate:
         self.held, self.is_over = stage is Stage.HELD, stage is Stage.OVER
 
     def on_release(self, is_last: bool, checkpoints: Sequence[int]) -> None:
-        """`is_last`: draining is over. `checkpoints` were pending when the release was decided."""
+        """Release the subtask. `is_last`: draining is over. `checkpoints` were pending when the release was decided."""
         stage = Stage.OVER if is_last else Stage.RELEASED
         if self._stage is Stage.OVER:
             return
@@ -54,7 +55,7 @@ class DrainGate:
         self._follow()
 
     def on_checkpoint_ended(self, checkpoint_id: int) -> None:
-        """Here: it was snapshotted, declined or cancelled."""
+        """Handle the end of a checkpoint in this subtask: a snapshot, a decline or a cancel."""
         if self._stage is Stage.OVER:
             return
         self._ended.add(checkpoint_id)
@@ -73,9 +74,10 @@ class DrainGate:
     def report(
         self, applied: dict[int, int], emitted: dict[int, int], layers_read: bool, idle: bool
     ) -> DrainReport | None:
-        """Return what to tell the JobMaster now that the subtask has run empty; None where there is nothing new.
+        """Return the report for the JobMaster now that the subtask has run empty; None if there is nothing new.
 
-        `applied` and `emitted`: by edge, over all its channels. `layers_read`: nothing recovered is left."""
+        `applied` and `emitted`: by edge, over all its channels. `layers_read`: nothing recovered is left.
+        """
         if self._stage is not Stage.RELEASED:
             return None
         said = (layers_read, idle, applied, emitted)

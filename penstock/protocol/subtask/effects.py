@@ -1,4 +1,4 @@
-"""Names what a `SubtaskMachine` is told beside frames and messages, and what it asks for."""
+"""Defines the local events of a `SubtaskMachine`, next to frames and messages, and its effects."""
 
 from __future__ import annotations
 
@@ -11,38 +11,44 @@ from penstock.protocol.values.reasons import FailureReason
 
 
 class BarrierReached(msgspec.Struct, frozen=True):
-    """Everything before an aligned barrier has been applied. `channel`: the position of its input channel."""
+    """Reports that everything before an aligned barrier has been applied. `channel`: the position of its input
+    channel.
+    """
 
     channel: int
     barrier: Barrier
 
 
 class RowFinished(msgspec.Struct, frozen=True):
-    """No function is in the middle of a row's output, and all rows put out stand in the output queues."""
+    """Reports that no function is in the middle of a row's output, and that all emitted rows are in the output
+    queues.
+    """
 
 
 class OutputsSent(msgspec.Struct, frozen=True):
-    """Something may have left the output queues."""
+    """Reports that something may have left the output queues."""
 
 
 class TimePassed(msgspec.Struct, frozen=True):
-    """The machine's deadline may be over."""
+    """Reports that the machine's deadline may be over."""
 
 
 class FinishRow(msgspec.Struct, frozen=True):
-    """A snapshot lies between two input rows: push the row in the chain through, then tell `RowFinished`. Until then
-    the subtask works on nothing else."""
+    """Finish the row in the chain, because a snapshot lies between two input rows, then report `RowFinished`. Until
+    then the subtask works on nothing else.
+    """
 
 
 class SendFrame(msgspec.Struct, frozen=True):
-    """Hand this to the connection, ahead of what waits in output queues. Credit goes to the channel's producer, all
-    else to its consumer."""
+    """Hand this frame to the connection, ahead of what waits in output queues. Credit goes to the channel's producer,
+    all else to its consumer.
+    """
 
     frame: UrgentBarrier | CancelBarrier | CreditLimit
 
 
 class SendQueued(msgspec.Struct, frozen=True):
-    """Send what may leave of an output queue: a barrier stands at its end, which waits for no batch to fill."""
+    """Send what may leave of an output queue: a barrier is at its end, and it does not wait for a batch to fill."""
 
     output: int
 
@@ -54,20 +60,20 @@ class TakeSnapshot(msgspec.Struct, frozen=True):
 
 
 class CloseCapture(msgspec.Struct, frozen=True):
-    """Nothing more comes: write it, and acknowledge."""
+    """Write the capture, which is complete, and acknowledge."""
 
     capture: Capture
 
 
 class Decline(msgspec.Struct, frozen=True):
-    """Tell the coordinator. Consumers are told by frames of their own."""
+    """Decline to the coordinator. Consumers are notified by frames of their own."""
 
     checkpoint_id: int
     reason: FailureReason
 
 
 class DropCapture(msgspec.Struct, frozen=True):
-    """The checkpoint is over here: what was taken of it is of no use."""
+    """Discard what was taken of a checkpoint that is over here."""
 
     checkpoint_id: int
 

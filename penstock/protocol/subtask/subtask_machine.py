@@ -49,7 +49,7 @@ NOTHING: Sequence[Effect] = ()
 
 
 class SubtaskMachine:
-    """One per subtask and generation. `inputs` and `outputs`: all its channels, in an order that stays."""
+    """Decides for one subtask in one generation. `inputs` and `outputs`: all its channels, in an order that stays."""
 
     def __init__(self, inputs: Sequence[InputChannel], outputs: Sequence[OutputChannel], gate: DrainGate) -> None:
         self.inputs = inputs
@@ -65,8 +65,9 @@ class SubtaskMachine:
     # ---- events -------------------------------------------------------------------------------------------------
 
     def handle(self, event: Received | LocalEvent, now_ms: float) -> Sequence[Effect]:
-        """Return what is to be done, in order. Raises `ProtocolError` or `IllegalEvent` where the other end, or our own
-        runtime, broke a rule."""
+        """Return what is to be done, in order. Raises `ProtocolError` or `IllegalEvent` if the other end, or our own
+        runtime, broke a rule.
+        """
         if isinstance(event, (Data, Event)):
             return self._receive(event)
         if isinstance(event, OutputsSent):
@@ -119,7 +120,7 @@ class SubtaskMachine:
 
     @property
     def waits_for_row(self) -> bool:
-        """Whether a snapshot waits for the rest of a row's output."""
+        """Return whether a snapshot waits for the rest of a row's output."""
         return bool(self._decided)
 
     def pending(self) -> dict[int, alignment.AlignmentState]:
@@ -176,7 +177,7 @@ class SubtaskMachine:
     # ---- the cut ------------------------------------------------------------------------------------------------
 
     def _snapshot(self, effect: alignment.Snapshot, now_ms: float) -> Sequence[Effect]:
-        """The barrier leaves first, so that the consumers start while we are still busy with our own part."""
+        """Send the barrier first, so that the consumers start while this subtask is still busy with its own part."""
         barrier = effect.barrier
         capture = Capture(
             barrier,
@@ -213,7 +214,7 @@ class SubtaskMachine:
         return [SendQueued(position) for position in range(len(self.outputs))]
 
     def _turn_outputs(self, now_ms: float) -> list[Effect]:
-        """The alignment timeout has passed for barriers that still wait in our output queues."""
+        """Turn the barriers that still wait in the output queues: their alignment timeout has passed."""
         effects: list[Effect] = []
         for capture in list(self._captures.values()):
             if capture.output_deadline_ms is not None and capture.output_deadline_ms <= now_ms:
@@ -225,7 +226,7 @@ class SubtaskMachine:
         effects: list[Effect] = []
         for barrier, frame, captured in overtaken:
             if frame is None:
-                # Our own part is acknowledged; the consumer, which would have to capture, declines.
+                # The part of this subtask is acknowledged; the consumer, which would have to capture, declines.
                 cancel = CancelBarrier(self.outputs[position].id, barrier.checkpoint_id)
                 effects.append(SendFrame(cancel))
                 continue
@@ -236,7 +237,7 @@ class SubtaskMachine:
         return effects
 
     def _close_outputs(self) -> list[Effect]:
-        """Aligned barriers that have left our queues close their checkpoint's outputs."""
+        """Close the outputs of each checkpoint whose aligned barriers have left the output queues."""
         effects: list[Effect] = []
         for capture in [c for c in self._captures.values() if c.outputs_open]:
             if not any(output.holds_barrier(capture.checkpoint_id) for output in self.outputs):

@@ -1,1 +1,1 @@
-"""The values that the protocol speaks in: elements, frames, messages, metadata, log entries, keys."""
+"""Defines the protocol's values: elements, frames, messages, metadata, log entries, keys."""

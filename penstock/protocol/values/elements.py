@@ -1,4 +1,4 @@
-"""What has a number on a channel, what travels beside it, and the names of both ends.
+"""Defines the elements of a channel, the barriers among them, and the names of channels and subtasks.
 
 A *channel* is (edge, producer subtask, consumer subtask) in one generation. What travels on it in order are
 *elements*: rows and in-band events. Each has the next number of its channel. Barriers and credit have none.
@@ -14,7 +14,9 @@ WATERMARK_MAX_MS = 2**63 - 1
 
 
 class Generation(NamedTuple):
-    """One attempt to run the graph. Compared in this order: log position of the driver's fence, then its counter."""
+    """Identifies one attempt to run the graph. Generations compare by the log position of the driver's fence, then by
+    its counter.
+    """
 
     fence: int
     counter: int
@@ -26,7 +28,9 @@ class SubtaskId(NamedTuple):
 
 
 class ChannelId(NamedTuple):
-    """`edge` is the edge's index in the plan of this generation; storage names edges by `Edge.name` instead."""
+    """Identifies a channel. `edge` is the edge's index in the plan of this generation; storage names edges by
+    `Edge.name` instead.
+    """
 
     edge: int
     producer: int
@@ -34,13 +38,13 @@ class ChannelId(NamedTuple):
 
 
 class Watermark(msgspec.Struct, frozen=True, tag="watermark"):
-    """No row with a smaller or equal timestamp follows on this channel. Numbered like a row."""
+    """Promises that no row with a smaller or equal timestamp follows on this channel. It is numbered like a row."""
 
     timestamp_ms: int
 
 
 class Idle(msgspec.Struct, frozen=True, tag="idle"):
-    """The producer has nothing to say about time until it is active again."""
+    """Excludes this channel from the consumer's event time until `Active` follows."""
 
 
 class Active(msgspec.Struct, frozen=True, tag="active"):
@@ -48,14 +52,14 @@ class Active(msgspec.Struct, frozen=True, tag="active"):
 
 
 class EndOfData(msgspec.Struct, frozen=True, tag="end-of-data"):
-    """The last element of its channel in this generation."""
+    """Ends its channel in this generation: no element follows."""
 
 
 InBandEvent = Watermark | Idle | Active | EndOfData
 
 
 class Barrier(msgspec.Struct, frozen=True):
-    """What every barrier of one checkpoint says, whichever way it travels.
+    """Carries what is the same for all barriers of one checkpoint, aligned or unaligned.
 
     `alignment_timeout_ms`: None never turns unaligned (purely aligned), 0 starts unaligned, else how long after the
     trigger an aligned barrier turns unaligned. `age_ms` is the time since the trigger when the barrier left its

@@ -1,4 +1,4 @@
-"""What slots say to each other on a channel.
+"""Defines the frames that slots send to each other on a channel.
 
 *Urgent* frames (`UrgentBarrier`, `CancelBarrier`, `CreditLimit`) go ahead of all, have no number and need no credit.
 An `AlignedBarrier` travels in its place. `Event` travels in order with rows, is numbered and needs no credit. `Data`
@@ -22,8 +22,10 @@ JOINED_FLUSH_BYTES = 16 * 1024
 
 
 class Data(msgspec.Struct, frozen=True):
-    """Rows [first, first + rows). `payload` is an Arrow IPC record-batch message (bytes-like) between processes, and
-    a `pyarrow.RecordBatch` by reference within one. `size_bytes` is what it is charged, overhead included."""
+    """Carries rows [first, first + rows). `payload` is an Arrow IPC record-batch message (bytes-like) between
+    processes, and a `pyarrow.RecordBatch` by reference within one. `size_bytes` is the credit that it uses, overhead
+    included.
+    """
 
     channel: ChannelId
     first: int
@@ -43,7 +45,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class AlignedBarrier(msgspec.Struct, frozen=True):
-    """Stands before element `position`."""
+    """Carries a barrier in its place: directly before element `position`."""
 
     channel: ChannelId
     position: int
@@ -53,8 +55,10 @@ class AlignedBarrier(msgspec.Struct, frozen=True):
 
 
 class UrgentBarrier(msgspec.Struct, frozen=True):
-    """`emitted`: the cut of this channel at the producer. `handed`: the first number that the producer had not yet
-    handed to the connection; it stores [handed, emitted) itself, the consumer [applied, handed)."""
+    """Carries a barrier that has overtaken rows. `emitted`: the cut of this channel at the producer. `handed`: the
+    first number that the producer had not yet handed to the connection; the producer stores [handed, emitted), the
+    consumer [applied, handed).
+    """
 
     channel: ChannelId
     emitted: int
@@ -72,7 +76,7 @@ class CancelBarrier(msgspec.Struct, frozen=True):
 
 
 class CreditLimit(msgspec.Struct, frozen=True):
-    """From the consumer to the producer: in all, `limit_bytes` may be sent on this channel in this generation."""
+    """Lets the producer send up to `limit_bytes` in all on this channel in this generation. The consumer sends it."""
 
     channel: ChannelId
     limit_bytes: int

@@ -1,4 +1,4 @@
-"""The canonical encoding of keys: equal keys are equal bytes, whatever process, time or selector they come from.
+"""Encodes keys canonically: equal keys are equal bytes in every process, at every time and from every selector.
 
 1, 1.0, True and Decimal("1.0") are one key, as they are one key of a Python dict. So are 0.0 and -0.0, all NaNs, two
 aware datetimes of one instant, a list and the tuple of its items. `decode` gives back a key that equals the encoded
@@ -36,7 +36,7 @@ import numpy as np
 
 
 class UnsupportedKey(TypeError):
-    """A key that has no canonical encoding. `row_index` is its place in the encoded list, where there is one."""
+    """Signals a key that has no canonical encoding. `row_index` is its place in the encoded list, or None."""
 
     def __init__(self, message: str, row_index: int | None = None) -> None:
         super().__init__(message)
@@ -58,7 +58,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def encode(key: Any) -> bytes:
-    """The canonical bytes of a key. Raises `UnsupportedKey` that names the type and the way out."""
+    """Return the canonical bytes of a key. Raises `UnsupportedKey` that names the type and the way out."""
     if key is None:
         raise UnsupportedKey(NULL_KEY)
     return _encode(key)
@@ -192,7 +192,7 @@ _SUBCLASSES_ALLOWED = (int, float, str, bytes, tuple)
 
 
 def decode(data: bytes) -> Any:
-    """The key whose canonical bytes these are. Raises ValueError where they are not the encoding of one key."""
+    """Return the key whose canonical bytes these are. Raises ValueError if they are not the encoding of one key."""
     try:
         value, end = _decode(bytes(data), 0)
     except (struct.error, KeyError, UnicodeDecodeError, ArithmeticError) as error:

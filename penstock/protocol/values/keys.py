@@ -1,4 +1,4 @@
-"""From a key to its key group: the stable hash, Flink's ranges of key groups, and both over whole columns.
+"""Maps keys to key groups: the stable hash, Flink's ranges of key groups, and both over whole columns.
 
 The hash of a key is defined by published algorithms and the key's value alone, never by a process or a package
 version: splitmix64 (Steele, Lea, Flood 2014) of integers within int64, XXH3-64 of a string's UTF-8 and of bytes, a
@@ -55,7 +55,7 @@ def splitmix64(value: int) -> int:
 
 
 def key_hash(key: Any) -> int:
-    """The 64-bit hash of a key, unsigned. Raises `UnsupportedKey`."""
+    """Return the 64-bit hash of a key, unsigned. Raises `UnsupportedKey`."""
     if isinstance(key, str):
         return xxh3_64_intdigest(key.encode("utf-8", "surrogatepass"))
     if isinstance(key, (bytes, bytearray)):
@@ -72,7 +72,7 @@ def key_hash(key: Any) -> int:
 
 
 def hash_int64(values: npt.NDArray[np.int64]) -> Hashes:
-    """`key_hash` of each, for a LONG column without nulls (about 3 ns each)."""
+    """Return `key_hash` of each value of a LONG column without nulls (about 3 ns each)."""
     x = values.astype(np.int64, copy=False).view(np.uint64) + np.uint64(_GAMMA)
     x ^= x >> np.uint64(30)
     x *= np.uint64(_MIX_1)
@@ -83,24 +83,26 @@ def hash_int64(values: npt.NDArray[np.int64]) -> Hashes:
 
 
 def hash_strings(values: Sequence[str]) -> Hashes:
-    """`key_hash` of each (about 200 ns each: give it the distinct values of a dictionary-encoded column)."""
+    """Return `key_hash` of each string (about 200 ns each: pass the distinct values of a dictionary-encoded column)."""
     digest = xxh3_64_intdigest
     hashes = [digest(value.encode("utf-8", "surrogatepass")) for value in values]
     return np.array(hashes, dtype=np.uint64)
 
 
 def key_group(hash_value: int, max_parallelism: int) -> int:
-    """The top 32 bits of the hash, scaled to [0, max_parallelism)."""
+    """Return the top 32 bits of the hash, scaled to [0, max_parallelism)."""
     return ((hash_value >> 32) * max_parallelism) >> 32
 
 
 def key_groups(hashes: Hashes, max_parallelism: int) -> KeyGroups:
-    """`key_group` of each."""
+    """Return `key_group` of each hash."""
     return (((hashes >> np.uint64(32)) * np.uint64(max_parallelism)) >> np.uint64(32)).astype(np.uint16)
 
 
 def key_group_range(max_parallelism: int, parallelism: int, subtask: int) -> range:
-    """The key groups that a subtask owns (Flink's KeyGroupRangeAssignment.computeKeyGroupRangeForOperatorIndex)."""
+    """Return the key groups that a subtask owns (Flink's
+    KeyGroupRangeAssignment.computeKeyGroupRangeForOperatorIndex).
+    """
     if not 0 < parallelism <= max_parallelism <= MAX_PARALLELISM_LIMIT:
         raise ValueError(
             f"parallelism {parallelism} and max parallelism {max_parallelism} must satisfy "
@@ -112,7 +114,7 @@ def key_group_range(max_parallelism: int, parallelism: int, subtask: int) -> ran
 
 
 def owner(group: int, max_parallelism: int, parallelism: int) -> int:
-    """The subtask that owns a key group (KeyGroupRangeAssignment.computeOperatorIndexForKeyGroup)."""
+    """Return the subtask that owns a key group (KeyGroupRangeAssignment.computeOperatorIndexForKeyGroup)."""
     return group * parallelism // max_parallelism
 
 
@@ -163,8 +165,9 @@ class KeyEncoder:
         self._encode = methods[declared]
 
     def encode(self, keys: list[Any]) -> tuple[KeyColumn, KeyGroups]:
-        """(values, key groups): an int64 array for "long", else a list of str or bytes. Raises `UnsupportedKey`
-        with the `row_index` of the first key that cannot be encoded."""
+        """Return (values, key groups): an int64 array for "long", else a list of str or bytes. Raises `UnsupportedKey`
+        with the `row_index` of the first key that cannot be encoded.
+        """
         return self._encode(keys)
 
     def _longs(self, keys: list[Any]) -> tuple[npt.NDArray[np.int64], KeyGroups]:
@@ -246,7 +249,7 @@ class KeyDecoder:
         self._key_of = _KeyOfBytes()
 
     def decode(self, values: list[bytes]) -> list[Any]:
-        """The keys, hashable, equal keys being one object while they are remembered."""
+        """Return the keys, hashable. Equal keys are one object while they are remembered."""
         memo = self._key_of
         if len(memo) > self._memo_keys_max:
             memo.clear()

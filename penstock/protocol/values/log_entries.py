@@ -1,4 +1,4 @@
-"""What stands in a job's log: one object per entry, at consecutive positions, each created if absent.
+"""Defines the entries of a job's log: one object per entry, at consecutive positions, each created if absent.
 
 Who may append, and what it means to lose a position, is decided in `penstock.protocol.log.publication`; how entries are
 stored is in `penstock.storage.log`.
@@ -10,18 +10,20 @@ import msgspec
 
 
 class LogEntry(msgspec.Struct, frozen=True, tag=True):
-    """`sequence` is the entry's position in the log, from 0. `incarnation` is random per driver.
+    """Holds what every entry has: `sequence`, its position in the log from 0, and `incarnation`, random per driver.
 
     Every kind of entry has a `base`, too: the log counts from that position, and whatever lies below may be deleted.
-    Only a checkpoint's entry raises it, to its own position at most. See `PROTOCOL.md`."""
+    Only a checkpoint's entry raises it, to its own position at most. See `PROTOCOL.md`.
+    """
 
     sequence: int
     incarnation: str
 
 
 class Fence(LogEntry, frozen=True, tag=True):
-    """A driver has taken over: whoever put an earlier entry has lost the job. `wall_ms`, `host` and `pid` are for the
-    messages that name the driver, never for a decision."""
+    """Records that a driver has taken over: drivers with earlier entries have lost the job. `wall_ms`, `host` and `pid`
+    are for the messages that name the driver, never for a decision.
+    """
 
     wall_ms: int
     host: str
@@ -32,7 +34,7 @@ class Fence(LogEntry, frozen=True, tag=True):
 
 
 class CheckpointEntry(LogEntry, frozen=True, tag=True):
-    """A checkpoint is canonical from the moment this entry exists; its `_metadata` is durable before.
+    """Makes a checkpoint canonical from the moment this entry exists; its `_metadata` is durable before.
 
     (`fence`, `counter`) is the generation that took it. `path` is that of its `_metadata`, relative to the job's
     directory, `metadata_crc` the CRC-32 of that object's bytes. `retained` names the `_metadata` of every checkpoint
@@ -51,8 +53,9 @@ class CheckpointEntry(LogEntry, frozen=True, tag=True):
 
 
 class Ended(LogEntry, frozen=True, tag=True):
-    """The driver has ended the job: `state` is FINISHED, CANCELED or FAILED. Whatever `retained` does not name may be
-    deleted; a later driver that takes over finds only what it names."""
+    """Records that the driver has ended the job: `state` is FINISHED, CANCELED or FAILED. Everything that `retained`
+    does not name may be deleted; a later driver that takes over finds only what it names.
+    """
 
     state: str
     retained: list[str]

@@ -1,4 +1,4 @@
-"""What a slot and the JobMaster say to each other, on one connection per slot, in order.
+"""Defines the messages between a slot and the JobMaster, on one connection per slot, in order.
 
 Encoded as tagged msgpack by msgspec. Bytes that only the far end's Python may open (pickles) are `bytes` fields,
 opened after the connection has proved the job's secret.
@@ -17,15 +17,16 @@ class Message(msgspec.Struct, frozen=True, tag=True):
     pass
 
 
-# ---- slot -> JobMaster ------------------------------------------------------------------------------------------
+# ---- slot to JobMaster ------------------------------------------------------------------------------------------
 
 
 class Register(Message):
-    """First message of a slot. `slot` is the number under which its Spark job was submitted: a slot's, or beyond them
-    a spare's. `submission` counts how often the driver has submitted that job; `attempt` is Spark's attempt number
-    within it. `process` is a random id of this process. `relieves`: it was submitted to take the place of one that
-    lives, but whose executor is about to go. `hosted`: it is played in the process of another slot, for want of a place
-    of its own."""
+    """Introduces a slot; it is the first message on its connection. `slot` is the number under which its Spark job was
+    submitted: a slot's, or beyond them a spare's. `submission` counts how often the driver has submitted that job;
+    `attempt` is Spark's attempt number within it. `process` is a random id of this process. `relieves`: it was
+    submitted to take the place of a process that lives, but whose executor is about to be removed. `hosted`: it runs in
+    the process of another slot, because Spark has no place for a process of its own.
+    """
 
     slot: int
     submission: int
@@ -46,7 +47,9 @@ class Connected(Message):
 
 
 class Restored(Message):
-    """`layers`: of recovered in-flight data, at the gates of the slot's subtasks."""
+    """Reports that a slot has restored all its subtasks. `layers`: how many layers of recovered in-flight data wait at
+    their gates.
+    """
 
     generation: Generation
     slot: int
@@ -54,7 +57,7 @@ class Restored(Message):
 
 
 class SlotAck(Message):
-    """All subtasks of a slot have written their part of a checkpoint, and the segment is durable."""
+    """Acknowledges a checkpoint: all subtasks of the slot have written their part, and the segment is durable."""
 
     generation: Generation
     slot: int
@@ -64,7 +67,7 @@ class SlotAck(Message):
 
 
 class Decline(Message):
-    """A slot cannot add its part to a checkpoint."""
+    """Reports that a slot cannot add its part to a checkpoint."""
 
     generation: Generation
     slot: int
@@ -75,8 +78,9 @@ class Decline(Message):
 
 
 class SubtaskFailed(Message):
-    """`traceback` is the user's traceback as text, ours cut off; `operator` is a name. What becomes of the job follows
-    from `reason` alone."""
+    """Reports a failed subtask. `traceback` is the user's traceback as text, without our frames; `operator` is a name.
+    The job's next step follows from `reason` alone.
+    """
 
     generation: Generation
     slot: int
@@ -88,7 +92,7 @@ class SubtaskFailed(Message):
 
 
 class PeerLost(Message):
-    """A slot's data connection to another ended in the middle of a generation."""
+    """Reports that a slot's data connection to another ended in the middle of a generation."""
 
     generation: Generation
     slot: int
@@ -97,7 +101,7 @@ class PeerLost(Message):
 
 
 class SplitsRequested(Message):
-    """A reader has nothing left to read. Answered by `SplitsAssigned` when there is something."""
+    """Asks for splits: a reader has nothing left to read. `SplitsAssigned` answers when there is one."""
 
     generation: Generation
     slot: int
@@ -105,7 +109,11 @@ class SplitsRequested(Message):
 
 
 class DrainReport(Message):
-    """A subtask that was released while the job drains has run empty. The report with the largest `sequence` counts.
+    """Reports that a subtask that was released while the job drains has run empty. The report with the largest
+    `sequence` counts.
+
+    `layers_read`: everything recovered has been consumed. `idle`: only new input can give the subtask work. `applied`
+    and `emitted`: elements of this generation, summed by edge number over the subtask's channels.
 
     `layers_read`: everything recovered has been consumed. `idle`: nothing is left to do here but what comes in.
     `applied` and `emitted`: elements of this generation, summed by edge number over the subtask's channels.
@@ -122,7 +130,9 @@ class DrainReport(Message):
 
 
 class SubtaskStatus(msgspec.Struct, frozen=True):
-    """Counters since the generation started; shares are of the time since the previous status, in [0, 1]."""
+    """Counts what a subtask did since the generation started; shares are of the time since the previous status, in [0,
+    1].
+    """
 
     vertex: int
     subtask: int
@@ -150,7 +160,7 @@ class ReachedEndOfData(Message):
 
 
 class SlotStatus(Message):
-    """The heartbeat. `restoring` names the subtasks whose state is not restored yet."""
+    """Carries a slot's heartbeat. `restoring` names the subtasks whose state is not restored yet."""
 
     generation: Generation
     slot: int
@@ -160,7 +170,7 @@ class SlotStatus(Message):
 
 
 class Printed(Message):
-    """Output of user code or of the print sink: whole lines, without line ends."""
+    """Carries output of user code or of the print sink: whole lines, without line ends."""
 
     slot: int
     subtask: int
@@ -169,14 +179,16 @@ class Printed(Message):
 
 
 class Left(Message):
-    """A slot has let go of all its subtasks and connections of a generation (after `Cancel`), or leaves for good."""
+    """Reports that a slot has released all its subtasks and connections of a generation (after `Cancel`), or leaves for
+    good.
+    """
 
     generation: Generation
     slot: int
 
 
 class StoreRequest(Message):
-    """Checkpoint storage in the driver's memory: put (with `data`) or get (a range; length -1 is the rest)."""
+    """Asks for checkpoint storage in the driver's memory: put (with `data`) or get (a range; length -1 is the rest)."""
 
     slot: int
     request: int
@@ -186,7 +198,7 @@ class StoreRequest(Message):
     length_bytes: int = -1
 
 
-# ---- JobMaster -> slot ------------------------------------------------------------------------------------------
+# ---- JobMaster to slot ------------------------------------------------------------------------------------------
 
 
 class Peer(msgspec.Struct, frozen=True):
@@ -197,12 +209,13 @@ class Peer(msgspec.Struct, frozen=True):
 
 
 class StandBy(Message):
-    """Every slot is played by somebody else: wait, neither return nor raise."""
+    """Makes the process a spare: another process plays every slot, so wait without returning or raising."""
 
 
 class Host(Message):
-    """Play this slot, too, in the same process, with connections of its own: it registers with `hosted`, under the
-    given submission. `relieves`: as in `Register`."""
+    """Makes the process play this slot, too, with connections of its own: it registers with `hosted`, under the given
+    submission. `relieves`: as in `Register`.
+    """
 
     slot: int
     submission: int
@@ -223,7 +236,7 @@ class Deploy(Message):
 
 
 class Restore(Message):
-    """Every slot is connected: read state and in-flight data."""
+    """Starts the restore, once every slot is connected: read state and in-flight data."""
 
     generation: Generation
 
@@ -233,9 +246,10 @@ class Run(Message):
 
 
 class Release(Message):
-    """While the job drains: these vertices may work. A subtask follows when every one of `checkpoints`, which had been
-    triggered and had not ended, has ended there. `is_last`: nothing recovered is left, and draining is over, for all
-    vertices."""
+    """Releases these vertices while the job drains. Each subtask starts to work when every checkpoint of `checkpoints`
+    (triggered, and not ended when the release was decided) has ended there. `is_last`: nothing recovered is left, and
+    draining is over, for all vertices.
+    """
 
     generation: Generation
     vertices: list[int]
@@ -244,14 +258,14 @@ class Release(Message):
 
 
 class Trigger(Message):
-    """Sent to every slot; its source subtasks inject the barrier."""
+    """Starts a checkpoint: it goes to every slot, and the slot's source subtasks inject the barrier."""
 
     generation: Generation
     barrier: Barrier
 
 
 class CheckpointEnded(Message):
-    """A checkpoint has completed (`aborted` False: it is canonical) or was given up."""
+    """Ends a checkpoint: it has completed (`aborted` False: it is canonical) or was given up."""
 
     generation: Generation
     checkpoint_id: int
@@ -266,7 +280,7 @@ class SplitsAssigned(Message):
 
 
 class Cancel(Message):
-    """Let go of this generation's subtasks; answered by `Left`."""
+    """Release this generation's subtasks; `Left` answers."""
 
     generation: Generation
 

@@ -1,4 +1,4 @@
-"""What a subtask's snapshot consists of, as it travels in an acknowledgement and stands in `_metadata`.
+"""Defines a subtask's part of a checkpoint, as acknowledgements carry it and `_metadata` stores it.
 
 All offsets are in the segment file of the slot that wrote it. Checksums are CRC-32 (zlib.crc32) of the range's bytes.
 """
@@ -11,14 +11,14 @@ from penstock.protocol.values.elements import InBandEvent
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """A slot's file of one checkpoint. `path` is relative to the job's directory."""
+    """Describes a slot's file of one checkpoint. `path` is relative to the job's directory."""
 
     path: str
     length_bytes: int
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """Rows [first, first + rows) of a channel: one Arrow IPC record-batch message in a segment.
+    """Locates rows [first, first + rows) of a channel: one Arrow IPC record-batch message in a segment.
 
     `segment` is an index into the list of segments of the acknowledgement or metadata that holds this.
     """
@@ -37,7 +37,7 @@ class NumberedEvent(msgspec.Struct, frozen=True):
 
 
 class Capture(msgspec.Struct, frozen=True):
-    """Elements of one channel that were in flight. `peer` is the other end's subtask."""
+    """Lists elements of one channel that were in flight. `peer` is the other end's subtask."""
 
     peer: int
     pieces: list[Piece]
@@ -45,7 +45,7 @@ class Capture(msgspec.Struct, frozen=True):
 
 
 class ChannelTime(msgspec.Struct, frozen=True):
-    """How far the consumer had read the time of a channel: its watermark, and whether it was idle or ended."""
+    """Records how far the consumer had read the time of a channel: its watermark, and whether it was idle or ended."""
 
     watermark_ms: int
     idle: bool = False
@@ -53,7 +53,7 @@ class ChannelTime(msgspec.Struct, frozen=True):
 
 
 class InputCut(msgspec.Struct, frozen=True):
-    """One input edge at the snapshot. `applied[i]` and `times[i]` belong to the i-th producer of
+    """Records one input edge at the snapshot. `applied[i]` and `times[i]` belong to the i-th producer of
     `Edge.producers_of(subtask)`; a channel without capture stored nothing.
     """
 
@@ -64,7 +64,9 @@ class InputCut(msgspec.Struct, frozen=True):
 
 
 class OutputCut(msgspec.Struct, frozen=True):
-    """One output edge at the snapshot. `emitted[i]` belongs to the i-th consumer of `Edge.consumers_of(subtask)`."""
+    """Records one output edge at the snapshot. `emitted[i]` belongs to the i-th consumer of
+    `Edge.consumers_of(subtask)`.
+    """
 
     edge: str
     emitted: list[int]
@@ -72,11 +74,11 @@ class OutputCut(msgspec.Struct, frozen=True):
 
 
 class LayerCut(msgspec.Struct, frozen=True):
-    """Recovered elements [first, end) of an old channel that this gate has not read yet.
+    """Locates recovered elements [first, end) of an old channel that this gate has not read yet.
 
-    The old channel is named by its edge and both its old ends. Layers of one channel stand oldest first. `time`: of
-    the virtual channel that the layer is to the watermark valve where parallelism had changed; None: its events belong
-    to the live channel that took its place.
+    The old channel is named by its edge and both its old ends. Layers of one channel are listed oldest first. `time`:
+    if the parallelism had changed, the layer is a virtual channel of the watermark valve, and this is its time. None:
+    the layer's events belong to the live channel that continues it.
     """
 
     edge: str
@@ -90,7 +92,9 @@ class LayerCut(msgspec.Struct, frozen=True):
 
 
 class GroupFloor(msgspec.Struct, frozen=True):
-    """Key groups [first, end) whose former owner had reached this watermark: their time never falls below it."""
+    """Keeps the watermark that the former owner of key groups [first, end) had reached: their time never falls below
+    it.
+    """
 
     first: int
     end: int
@@ -98,7 +102,9 @@ class GroupFloor(msgspec.Struct, frozen=True):
 
 
 class StateRange(msgspec.Struct, frozen=True):
-    """Entries of one keyed state of one operator: an Arrow IPC stream in a segment (see `penstock.state`)."""
+    """Locates the entries of one keyed state of one operator: an Arrow IPC stream in a segment (see
+    `penstock.state`).
+    """
 
     operator: str
     name: str
@@ -110,7 +116,7 @@ class StateRange(msgspec.Struct, frozen=True):
 
 
 class StateSchema(msgspec.Struct, frozen=True):
-    """How a keyed state was declared: checked by name when it is restored. `kind`: value, list, map, reducing."""
+    """Describes how a keyed state was declared; a restore checks it by name. `kind`: value, list, map, reducing."""
 
     operator: str
     name: str
@@ -119,7 +125,7 @@ class StateSchema(msgspec.Struct, frozen=True):
 
 
 class OperatorPart(msgspec.Struct, frozen=True):
-    """Small state of one operator of the chain, inline: a reader's splits, a sink writer's state, and so on.
+    """Holds small state of one operator of the chain, inline: a reader's splits, a sink writer's state, and so on.
 
     `name`: "splits" (one item per split, encoded by the source), "writer" (a sink's `SinkWriter.snapshot()`),
     "watermarks" (a watermark generator's state: one item per split).
@@ -165,7 +171,7 @@ class SubtaskSnapshot(msgspec.Struct, frozen=True):
 
 
 class VertexShape(msgspec.Struct, frozen=True):
-    """What of a vertex a restore must find again: checked by name before the job starts."""
+    """Describes what a restore must find again of a vertex; it is checked by name before the job starts."""
 
     index: int
     name: str
@@ -199,8 +205,9 @@ FORMAT_VERSION = 2
 
 
 class Metadata(msgspec.Struct, frozen=True):
-    """The content of `chk-<n>/_metadata`. Names only what lies in the job's directory, or what is stated with its
-    size and modification mark in a split."""
+    """Holds the content of `chk-<n>/_metadata`. Its paths lie in the job's directory; a split may refer to a file
+    elsewhere, with its size and modification mark.
+    """
 
     format_version: int
     job_id: str

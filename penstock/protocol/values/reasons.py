@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class FailureReason(StrEnum):
-    """Why a checkpoint failed, in the words of Flink's CheckpointFailureReason."""
+    """Lists why a checkpoint failed, in the words of Flink's CheckpointFailureReason."""
 
     DECLINED_SUBSUMED = "CHECKPOINT_DECLINED_SUBSUMED"
     DECLINED_ON_CANCELLATION_BARRIER = "CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER"
@@ -29,7 +29,7 @@ class FailureReason(StrEnum):
 
     @property
     def counts(self) -> bool:
-        """Whether it counts towards the tolerable failures."""
+        """Return whether it counts towards the tolerable failures."""
         return self in _COUNTED
 
 
@@ -42,7 +42,7 @@ _COUNTED = frozenset(
 
 
 class SubtaskFailureReason(StrEnum):
-    """Why a subtask failed, as far as the job's further life depends on it."""
+    """Lists why a subtask failed, as far as the job's further life depends on it."""
 
     FUNCTION = "function"
     """Something raised that may not raise again: a restart may do better."""

@@ -1,4 +1,6 @@
-"""Which subtasks of an edge's two ends have a channel. Pointwise edges connect neighbours, all others everybody."""
+"""Computes which subtasks of an edge's two ends share a channel: pointwise edges connect neighbours, all others every
+pair.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A subtask's part in checkpoints: what it captures, who writes it, and what it gets back."""
+"""Implements a subtask's part in checkpoints: what it captures, who writes it, and what a restore returns to it."""

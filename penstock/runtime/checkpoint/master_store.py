@@ -1,4 +1,4 @@
-"""Checkpoint storage in the driver's memory, seen from a slot: requests on the connection to the JobMaster."""
+"""Reaches checkpoint storage in the driver's memory from a slot: requests on the connection to the JobMaster."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ _REPLY_TIMEOUT_S = 30.0
 
 
 class MasterStore:
-    """The part of `ObjectStore` that a slot uses. `put` and `get` block the thread that calls them, which is never
-    that of the connections."""
+    """Implements the part of `ObjectStore` that a slot uses. `put` and `get` block the thread that calls them, which is
+    never that of the connections.
+    """
 
     def __init__(self, slot: int, master: MasterLink) -> None:
         self._slot = slot

@@ -42,19 +42,19 @@ _RESTED_FOR_BYTES_MAX = 4 * 1024 * 1024
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """A snapshot was taken: its state can be encoded while its windows are still open."""
+    """Reports that a snapshot was taken: its state can be encoded while its windows are still open."""
 
     capture: SubtaskCapture
 
 
 class Closed(msgspec.Struct, frozen=True):
-    """All windows of a snapshot are closed: it can be written."""
+    """Reports that all windows of a snapshot are closed: it can be written."""
 
     capture: SubtaskCapture
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """A checkpoint is over: what is left of it is dropped."""
+    """Reports that a checkpoint is over: drop what is left of it."""
 
     checkpoint_id: int
 
@@ -68,7 +68,7 @@ class _SlotCheckpoint:
 
 
 class _Encoding(NamedTuple):
-    """Keyed state of one subtask, some ranges of which are written."""
+    """Holds keyed state of one subtask, some ranges of which are written."""
 
     capture: SubtaskCapture
     segment: SegmentWriter
@@ -76,8 +76,10 @@ class _Encoding(NamedTuple):
 
 
 class SnapshotWriter:
-    """`subtasks`: how many of this slot take part. `new_segment_path(checkpoint id)` is unique. `unpark(checkpoint id)`
-    is called when no subtask need rest for it any more: it is written, or over, or too large."""
+    """Writes the segments of one generation in a slot. `subtasks`: how many of this slot take part.
+    `new_segment_path(checkpoint id)` is unique. `unpark(checkpoint id)` is called when no subtask has to pause for it
+    any more: it is written, or over, or too large.
+    """
 
     def __init__(
         self,
@@ -104,7 +106,9 @@ class SnapshotWriter:
         self.mailbox = Mailbox()
 
     def step(self) -> bool:
-        """Write the next range of the state in hand, or handle one item of mail. Return False if there was neither."""
+        """Write the next range of the state that is being encoded, or handle one item of mail. Return False if there
+        was neither.
+        """
         if self._encoding is not None:
             self._encode_next(self._encoding)
             return True
@@ -121,7 +125,7 @@ class SnapshotWriter:
         return True
 
     def close(self) -> None:
-        """The generation is over: nothing of what is being written stays."""
+        """End the generation: discard everything that is being written."""
         for checkpoint_id in list(self._checkpoints):
             self._drop(checkpoint_id)
 
@@ -156,7 +160,7 @@ class SnapshotWriter:
             )
         except StoreError as error:
             self._decline(capture, FailureReason.IO_EXCEPTION, str(error))
-        except Exception as error:  # whatever a user's object does when it is pickled
+        except Exception as error:  # catches whatever a user's object raises when it is pickled
             self._decline(capture, FailureReason.ASYNC_EXCEPTION, f"keyed state cannot be written: {error}")
 
     def _close(self, capture: SubtaskCapture) -> None:
@@ -222,7 +226,7 @@ class SnapshotWriter:
         self._send(Decline(self.generation, self._slot, capture.checkpoint_id, capture.subtask, reason, detail))
 
     def _drop(self, checkpoint_id: int) -> None:
-        """Every subtask of the slot says that a checkpoint is over; the first counts."""
+        """Drop a checkpoint that is over. Every subtask of the slot reports it; the first report counts."""
         if checkpoint_id in self._ended:
             return
         self._remember(checkpoint_id)

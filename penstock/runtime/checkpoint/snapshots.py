@@ -1,4 +1,4 @@
-"""One subtask's part of a checkpoint, from its snapshot to the moment when all its windows are closed."""
+"""Holds one subtask's part of a checkpoint, from its snapshot until all its windows are closed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.state.backend import StateSnapshot
 
 @dataclass(frozen=True)
 class CapturedChannel:
-    """Elements in flight on one channel. `peer` is the subtask at its other end."""
+    """Holds elements in flight on one channel. `peer` is the subtask at its other end."""
 
     edge: Edge
     peer: int
@@ -25,7 +25,7 @@ class CapturedChannel:
 
 @dataclass(frozen=True)
 class CapturedLayer:
-    """What a gate had not read of an old channel: [first, end). `time`: of the virtual channel that it is."""
+    """Holds what a gate had not read of an old channel: [first, end). `time`: of the virtual channel that it is."""
 
     layer: Layer
     first: int
@@ -35,7 +35,7 @@ class CapturedLayer:
 
 @dataclass(frozen=True)
 class TimeAtSnapshot:
-    """`channels`: of all the gate's channels, in their order."""
+    """Holds event time at the snapshot. `channels`: of all the gate's channels, in their order."""
 
     emitted_ms: int
     current_ms: int
@@ -51,11 +51,12 @@ class TimeAtSnapshot:
 
 @dataclass
 class SubtaskCapture:
-    """A subtask's cut with what the protocol knows nothing of. Built by the subtask's thread; belongs to the snapshot
-    writer once it is closed.
+    """Holds a subtask's cut together with what the protocol does not see. Built by the subtask's thread; belongs to the
+    snapshot writer once it is closed.
 
     `applied[edge]` and `emitted[edge]` are in the order of the edge's producers and consumers. `inputs` and `outputs`
-    are complete when it is closed."""
+    are complete when it is closed.
+    """
 
     subtask: SubtaskId
     cut: Capture

@@ -1,11 +1,11 @@
-"""What a subtask gets back from a checkpoint: keyed state, operator parts, time, and the layers of its gate.
+"""Restores a subtask from a checkpoint: keyed state, operator parts, time, and the layers of its gate.
 
-Same parallelism everywhere, and the job was not draining: everything of the subtask is its own again. A channel's
-recovered elements precede its live ones, older layers first, and belong to the live channel's time.
+At the same parallelism everywhere, and if the job was not draining, a subtask gets back exactly what was its own. A
+channel's recovered elements precede its live ones, older layers first, and belong to the live channel's time.
 
-Otherwise `penstock.protocol.restore.rescale` says who gets what. Each share of an old channel becomes a layer, with the
-rows that belong to others left out and what is left numbered from 0, and a virtual channel of the watermark valve; the
-live channels start anew.
+Otherwise `penstock.protocol.restore.rescale` decides who gets what. Each share of an old channel becomes a layer and a
+virtual channel of the watermark valve. Rows that belong to others are left out, and the rest is numbered from 0. The
+live channels start new.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from penstock.storage.store import ObjectStore
 
 @dataclass(frozen=True)
 class _Held:
-    """What an old subtask held of one old channel: unread elements [first, end), and the channel's time there."""
+    """Holds what an old subtask held of one old channel: unread elements [first, end), and the channel's time there."""
 
     producer: int
     consumer: int
@@ -53,7 +53,9 @@ class _Held:
 
 @dataclass(frozen=True)
 class RestoredTime:
-    """`current_ms` is what operators see, `emitted_ms` what has been sent downstream."""
+    """Holds event time to resume from. `current_ms` is what operators see, `emitted_ms` what has been sent
+    downstream.
+    """
 
     current_ms: int = WATERMARK_MIN_MS
     emitted_ms: int = WATERMARK_MIN_MS
@@ -62,7 +64,7 @@ class RestoredTime:
 
 
 class SubtaskRestore:
-    """Empty where there is nothing to restore from."""
+    """Restores one subtask; does nothing if there is no checkpoint to restore."""
 
     def __init__(
         self, plan: DeploymentPlan, subtask: Subtask, metadata: Metadata | None, store: ObjectStore | None
@@ -98,28 +100,32 @@ class SubtaskRestore:
 
     @property
     def _own(self) -> SubtaskSnapshot | None:
-        """The snapshot of the same subtask; None where the vertex is new, or has another parallelism now."""
+        """Return the snapshot of the same subtask; None if the vertex is new, or has another parallelism now."""
         same = len(self._old) == self._subtask.vertex.parallelism
         return self._old[self._subtask.id.subtask] if same else None
 
     def is_dealt_out(self, operator: str) -> bool:
-        """Return whether what belonged to the operator's subtasks is dealt out anew, because its vertex has another
-        parallelism or another head now."""
+        """Return whether the state of the operator's old subtasks is redistributed, because its vertex has another
+        parallelism or another head now.
+        """
         old = self._old_vertices.get(operator)
         vertex = self._subtask.vertex
         return old is not None and (old.parallelism != vertex.parallelism or old.operators[0] != vertex.uid)
 
     @property
     def was_finished(self) -> bool:
-        """Partly finished operators go on with what is left of their state."""
+        """Return whether the subtask was finished. Partly finished operators continue with what is left of their
+        state.
+        """
         own = self._own
         return own.finished if own is not None else bool(self._old) and all(s.finished for s in self._old)
 
     # ---- state --------------------------------------------------------------------------------------------------
 
     def part(self, operator: str, name: str) -> list[bytes]:
-        """At another parallelism every item goes to exactly one subtask; but what watermark generators know of splits
-        goes to all, who take what belongs to their splits."""
+        """Return the subtask's items of one part. At another parallelism every item goes to exactly one subtask. Only
+        the state of watermark generators goes to all, and each takes what belongs to its splits.
+        """
         items = [
             next((p.items for p in snapshot.parts if p.operator == operator and p.name == name), [])
             for snapshot in self._snapshots_of(operator)
@@ -148,14 +154,15 @@ class SubtaskRestore:
     # ---- time ---------------------------------------------------------------------------------------------------
 
     def time(self, subtask: Subtask) -> None:
-        """Sets how far event time is for operators, and what has been said of it downstream."""
+        """Set the event time of operators, and the watermark that was emitted downstream."""
         restored = self.restored_time()
         subtask.clock.time.restore(restored.current_ms, restored.emitted_ms, restored.floors)
         subtask.clock.said_idle = restored.idle
 
     def restored_time(self) -> RestoredTime:
-        """After a rescale a subtask resumes at the minimum of what the old subtasks of all its operators had emitted;
-        each key group keeps its old owner's watermark as a floor."""
+        """Resume, after a rescale, at the minimum of the watermarks that the old subtasks of all its operators had
+        emitted; each key group keeps its old owner's watermark as a floor.
+        """
         own = self._own
         if not self.is_rescaled and own is not None:
             emitted_ms = WATERMARK_MIN_MS if own.watermark_ms is None else own.watermark_ms
@@ -170,8 +177,9 @@ class SubtaskRestore:
     # ---- what was in flight -------------------------------------------------------------------------------------
 
     def in_flight(self) -> None:
-        """Puts the layers in front of the gate and restores the time of its channels. Where the job drains, the
-        subtask is held from here on."""
+        """Put the layers in front of the gate and restore the time of its channels. If the job drains, the subtask is
+        held from here on.
+        """
         metadata = self._metadata
         if metadata is None:
             return
@@ -234,15 +242,16 @@ class SubtaskRestore:
         self._subtask.valve.restore([start[edge.index] for edge in gate.edge_of])
 
     def _start_of_new_edge(self, edge: Edge) -> ChannelTime:
-        """Return where the channels of an edge start that the checkpoint does not know: at what the operators nearest
-        above it that the checkpoint knows had said. New operators say nothing before those do."""
+        """Return where the channels of an edge start that the checkpoint does not contain: at the watermark that the
+        nearest operators above it in the checkpoint had emitted. New operators emit none before those do.
+        """
         graph = self._plan.graph
         vertex = graph.vertices[edge.source]
         for operator in reversed(vertex.operators):
             if old := self._snapshots_of(operator.uid):
                 return rescale.live_start(old)
             if operator.watermark_strategy is not None:
-                return AT_START  # it says anew how far time is, and nothing has been said yet
+                return AT_START  # it emits its time again, and has emitted nothing yet
         above = [self._start_of_any_edge(e) for e in graph.inputs_of(vertex.index)]
         return min(above, key=lambda time: time.watermark_ms, default=AT_START)
 
@@ -261,7 +270,7 @@ class SubtaskRestore:
                 elements, end = filtered(elements, mask)
                 first = 0
             if not any(isinstance(element, RecoveredRows) for element in elements):
-                continue  # without rows there is nothing that its time could hold back
+                continue  # without rows, its time could hold back nothing
             virtual = self._subtask.valve.add_virtual(held.time)
             layer = Layer(edge.name, held.producer, held.consumer, index, edge, first, end, elements, virtual)
             self._subtask.gate.layers.append(layer)
@@ -275,7 +284,7 @@ class SubtaskRestore:
         return of_partition(edge, self._subtask.id.subtask, producer)
 
     def _held(self, holder: SubtaskSnapshot, edge: str, old: OldEdge, number: int) -> Iterator[_Held]:
-        """What an old subtask held of an edge: of each channel the oldest first."""
+        """Yield what an old subtask held of an edge: of each channel the oldest first."""
         cut = next((c for c in holder.inputs if c.edge == edge), None)
         producers = old.producers_of(number)
         for layer in holder.layers:
@@ -293,7 +302,7 @@ class SubtaskRestore:
     # ---- reading ------------------------------------------------------------------------------------------------
 
     def _interval(self, holder: SubtaskSnapshot, cut: InputCut, edge: str, producer: int) -> _Held:
-        """[applied, emitted) of a channel, from what both its ends stored."""
+        """Return [applied, emitted) of a channel, from what both its ends stored."""
         old = self._old_edges[edge]
         position = producer - old.producers_of(holder.subtask).start
         emitted, sent = self._producer_side(old, edge, producer, holder.subtask)
@@ -306,7 +315,7 @@ class SubtaskRestore:
         return _Held(producer, holder.subtask, pieces, events, applied, emitted, _time(cut, position))
 
     def _producer_side(self, old: OldEdge, edge: str, producer: int, consumer: int) -> tuple[int, list[Capture]]:
-        """The other end of an old channel: `emitted`, and what it stored."""
+        """Return what the producer's end of an old channel stored: `emitted`, and its captures."""
         snapshot = self._snapshots.get((old.shape.source, producer))
         cut = next((o for o in snapshot.outputs if o.edge == edge), None) if snapshot is not None else None
         if cut is None:
@@ -325,5 +334,5 @@ class SubtaskRestore:
 
 
 def _time(cut: InputCut, position: int) -> ChannelTime:
-    """Checkpoints of the first format know no time."""
+    """Return the time of a channel; checkpoints of the first format contain none."""
     return cut.times[position] if 0 <= position < len(cut.times) else AT_START

@@ -1,1 +1,3 @@
-"""A subtask's input: its channels, what a restore put before them, and the gate that holds it while a job drains."""
+"""Implements a subtask's input: its channels, the layers that a restore put before them, and the gate that picks
+one.
+"""

@@ -1,4 +1,4 @@
-"""All input channels of a subtask: what to take next, and what recovered data comes before.
+"""Combines all input channels of a subtask: picks what to take next, recovered data first.
 
 Channels take turns by bytes (`penstock.runtime.input.turns`), recovered layers first.
 """
@@ -25,7 +25,7 @@ from penstock.runtime.output.key_columns import KeyColumns
 
 
 class _Head(Protocol):
-    """An `InputChannel` or a `Layer`: where applied rows are counted."""
+    """Counts applied rows: an `InputChannel` or a `Layer`."""
 
     applied: int
 
@@ -33,12 +33,12 @@ class _Head(Protocol):
 
 
 def channel_share(window_bytes: int, channels: int) -> int:
-    """What of a gate's window each of its channels has."""
+    """Return the share of a gate's window that each of its channels gets."""
     return max(window_bytes // max(channels, 1), 1)
 
 
 class OpenBatch:
-    """The batch at the head of a channel or layer, decoded once however many slices it is taken in."""
+    """Holds the batch at the head of a channel or layer, decoded once however many slices it is taken in."""
 
     __slots__ = ("batch", "edge", "origin", "start", "size_bytes", "_rows", "_keys", "_key_groups", "_decoder",
                  "timestamps")  # fmt: skip
@@ -88,8 +88,9 @@ class OpenBatch:
 
 
 class GateEvent(msgspec.Struct, frozen=True):
-    """An in-band event was reached. `recovered`: it comes from a layer, so an end of data ends only that. `virtual`:
-    the virtual channel of the watermark valve that it belongs to, instead of `channel`."""
+    """Reports that an in-band event was reached. `recovered`: it comes from a layer, so an end of data ends only that.
+    `virtual`: the virtual channel of the watermark valve that it belongs to, instead of `channel`.
+    """
 
     channel: int
     event: InBandEvent
@@ -98,7 +99,7 @@ class GateEvent(msgspec.Struct, frozen=True):
 
 
 class GateLayerRead(msgspec.Struct, frozen=True):
-    """A layer has been consumed that was a virtual channel of the watermark valve."""
+    """Reports that a layer has been consumed that was a virtual channel of the watermark valve."""
 
     virtual: int
 
@@ -136,7 +137,7 @@ class InputGate:
 
     @property
     def layers_are_read(self) -> bool:
-        """Whether nothing recovered is left."""
+        """Return whether everything recovered has been read."""
         return all(layer.read for layer in self.layers)
 
     def applied_by_edge(self) -> dict[int, int]:
@@ -147,8 +148,9 @@ class InputGate:
         return applied
 
     def poll(self) -> OpenBatch | GateEvent | GateLayerRead | GateBarrier | None:
-        """What comes next. A batch stays the next one until all its rows are applied; events and barriers are taken
-        with this call. None: nothing has come, or all that has is behind a barrier."""
+        """Return what comes next. A batch stays the next one until all its rows are applied; this call takes events and
+        barriers. None: nothing has come, or all that has is behind a barrier.
+        """
         while self.layers:
             layer = self.layers[0]
             if layer.read:
@@ -170,8 +172,9 @@ class InputGate:
         return GateEvent(index, channel.apply_event(), recovered=False)
 
     def poll_barrier(self, past_layers: bool = False) -> GateBarrier | None:
-        """A barrier with nothing before it, if there is one; it is taken with this call. `past_layers`: with nothing
-        live before it. (What is unread of layers is in every snapshot.)"""
+        """Take a barrier that has nothing before it, if there is one. `past_layers`: nothing live before it is enough,
+        because every snapshot contains what is unread of layers.
+        """
         if not past_layers and not self.layers_are_read:
             return None
         for index, channel in enumerate(self.channels):
@@ -207,7 +210,9 @@ class InputGate:
         return current
 
     def applied(self, batch: OpenBatch, rows: int) -> CreditLimit | None:
-        """`rows` rows of the polled batch have been applied. Returns the limit to tell its producer, if one is due."""
+        """Record that `rows` rows of the polled batch have been applied. Returns the limit to grant to its producer, if
+        one is due.
+        """
         batch.applied(rows)
         channel = batch.origin
         if not isinstance(channel, InputChannel):
@@ -224,7 +229,7 @@ class InputGate:
         return None if limit_bytes is None else CreditLimit(channel.id, limit_bytes)
 
     def resize(self, now_ms: float) -> bool:
-        """Fits the windows to what has been consumed since the last call. Returns whether they have grown."""
+        """Fit the windows to what has been consumed since the last call. Returns whether they have grown."""
         before_bytes = self._sizer.bound_bytes
         if self._sizer.update(self._consumed_bytes, now_ms):
             share = channel_share(self._sizer.bound_bytes, len(self.channels))

@@ -1,7 +1,7 @@
-"""Recovered in-flight data, which belongs to the consumer: layers at its gate that come before anything live.
+"""Keeps recovered in-flight data, which belongs to the consumer: layers at its gate that come before anything live.
 
-A layer is the interval of one old channel. Its rows are read when the subtask restores, not later: it is never more
-than the windows and output queues that held it before the failure, and nobody has to keep the old segments for it.
+A layer is the interval of one old channel. Its rows are read when the subtask restores, not later: they are never more
+than the windows and output queues that held them before the failure, and the old segments can then be deleted.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ class RecoveredEvent:
 
 
 class Layer:
-    """What is unread of [first, end) of the old channel (edge, producer, consumer). `channel` is the index of the
-    gate's input channel that took its place; `edge` the stable name.
+    """Holds what is unread of [first, end) of the old channel (edge, producer, consumer). `channel` is the index of the
+    gate's input channel that continues it; `edge` the stable name.
 
     `virtual`: the virtual channel of the watermark valve that its events belong to, where parallelism had changed;
-    None: they belong to the live channel. A layer of which only a part came here was renumbered from 0."""
+    None: they belong to the live channel. A layer of which only a part came here was renumbered from 0.
+    """
 
     def __init__(
         self,
@@ -85,7 +86,7 @@ class Layer:
         return head.event
 
     def unread(self) -> Captured:
-        """What a checkpoint stores of it now."""
+        """Return what a checkpoint stores of it now."""
         captured = Captured()
         skip = self._head_taken
         for element in self._elements:

@@ -29,7 +29,7 @@ ReadRange = Callable[[Piece], bytes]
 def read_elements(
     read: ReadRange, edge: Edge, pieces: Iterable[Piece], events: Iterable[NumberedEvent], first: int, end: int
 ) -> Elements:
-    """Elements [first, end) in order; what was stored beyond is trimmed."""
+    """Return elements [first, end) in order; what was stored beyond is trimmed."""
     schema = wire_schema(edge)
     found: list[tuple[int, RecoveredRows | RecoveredEvent]] = []
     for piece in pieces:
@@ -44,7 +44,7 @@ def read_elements(
 
 
 def filtered(elements: Elements, mask: Mask) -> tuple[Elements, int]:
-    """The events, and the rows of the mask, numbered from 0; and the number after the last."""
+    """Return the events and the rows of the mask, numbered from 0, and the number after the last."""
     kept: Elements = []
     number = 0
     for element in elements:
@@ -69,8 +69,9 @@ def of_key_groups(key_groups: range) -> Mask:
 
 
 def of_partition(edge: Edge, partition: int, operator: str) -> Mask:
-    """What the custom partitioner gives to `partition` now. The mask raises `OperatorFailure`; `operator` is the
-    producer's name."""
+    """Return the mask of the rows that the custom partitioner now sends to `partition`. The mask raises
+    `OperatorFailure`; `operator` is the producer's name.
+    """
     partition_of, decoder = edge.partitioner.custom, KeyDecoder()
     assert partition_of is not None
 

@@ -1,7 +1,7 @@
-"""Whose turn it is, by bytes: deficit round robin (Shreedhar and Varghese 1995), which may overdraw.
+"""Picks which participant goes next, by bytes: deficit round robin (Shreedhar and Varghese 1995), which may overdraw.
 
-A participant keeps its turn while it has something left of it. Who has used more than its share, because a row was
-larger than what was left, pays with its next turns, but only while somebody else waits: what nobody wants is free.
+A participant keeps its turn while some of its share is left. One that has used more than its share, because a row was
+larger than what was left, pays with its next turns, but only while another one waits.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ QUANTUM_BYTES = 32 * 1024
 
 
 class Turns:
-    """Among participants 0 to `count` - 1."""
+    """Shares bytes fairly among participants 0 to `count` - 1."""
 
     __slots__ = ("_left_bytes", "_turn")
 
@@ -21,7 +21,9 @@ class Turns:
         self._turn = 0
 
     def next(self, waits: Callable[[int], bool]) -> int | None:
-        """Who goes on; `waits(i)`: whether i has anything to do. None where nobody has."""
+        """Return which participant goes next, or None if none has anything to do. `waits(i)`: whether participant i
+        has.
+        """
         left, turn = self._left_bytes, self._turn
         if left and left[turn] > 0 and waits(turn):
             return turn

@@ -1,4 +1,4 @@
-"""Where a chain's output goes: to the writer of its sink, or to the output edges of its main and side outputs."""
+"""Sends a chain's output to the writer of its sink, or to the output edges of its main and side outputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.runtime.output.result_partition import ResultPartition
 
 
 class ChainOutput:
-    """`operator` is the chain's last one; `writer` is there where it is a sink."""
+    """Connects the chain's last `operator` to its outputs; `writer` is set if it is a sink."""
 
     def __init__(
         self, operator: Operator, partitions: list[ResultPartition], overdraft_bytes_max: int, clock: Clock
@@ -37,7 +37,7 @@ class ChainOutput:
     # ---- rows and events ----------------------------------------------------------------------------------------
 
     def emit(self, batch: pa.RecordBatch, rows: list[Any] | None, tag: str | None = None) -> None:
-        """`rows`: the same as Python objects, if they are at hand; `tag`: of a side output."""
+        """Emit a batch. `rows`: the same as Python objects, if they exist already; `tag`: of a side output."""
         if tag is None:
             self.rows += batch.num_rows
             if self.writer is not None:
@@ -47,7 +47,7 @@ class ChainOutput:
                     raise OperatorFailure(self._operator.name, error) from error
         partitions = self._by_tag.get(tag)
         if partitions is not None:
-            # What a chain of row functions has just encoded shares its buffers with nobody; `nbytes` takes far longer.
+            # A batch that a chain of row functions has just encoded shares no buffers; `nbytes` takes far longer.
             batch_bytes = batch.nbytes if rows is None else batch.get_total_buffer_size()
             now_ms = self._clock.monotonic_ms()
             self.emitted_bytes += max([p.emit(batch, rows, now_ms, batch_bytes) for p in partitions])
@@ -58,7 +58,7 @@ class ChainOutput:
                 self.emit(batch, None, tag)
 
     def emit_rejected(self, batch: pa.RecordBatch, tag: str | None) -> None:
-        """Rows that a source could not read; they have no event time."""
+        """Emit rows that a source could not read; they have no event time."""
         if tag is not None:
             self.emit(with_timestamps(batch, None) if self._operator.timestamped else batch, None, tag)
 
@@ -88,12 +88,12 @@ class ChainOutput:
         return sum(p.bytes_out for p in self.partitions)
 
     def resize(self, now_ms: float) -> bool:
-        """Whether any queue's bound has grown."""
+        """Return whether any queue's bound has grown."""
         grown = [partition.resize(now_ms) for partition in self.partitions]
         return any(grown)
 
     def flush(self, now_ms: float, idle: bool) -> float | None:
-        """When to call again at the latest; None: nothing waits for time."""
+        """Send what may leave; return when to call again at the latest (None: nothing waits for time)."""
         next_ms: float | None = None
         for partition in self.partitions:
             due_ms = partition.flush(now_ms, idle)
@@ -104,8 +104,9 @@ class ChainOutput:
     # ---- the sink's writer --------------------------------------------------------------------------------------
 
     def prepare_commit(self, checkpoint_id: int) -> list[Committable]:
-        """What has been written since the last call, and what was prepared for checkpoints that were given up: the
-        next one that is published commits it."""
+        """Return what has been written since the last call, and what was prepared for checkpoints that were given up:
+        the next one that is published commits it.
+        """
         if self.writer is None:
             return []
         try:

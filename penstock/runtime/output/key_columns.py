@@ -1,4 +1,4 @@
-"""Keys that are columns of the rows: their hashes by whole columns, and the keys that row functions see.
+"""Handles keys that are columns of the rows: their hashes by whole columns, and the keys that row functions see.
 
 A row's key group is the one that the same key by lambda has: of one column its value, of several the tuple of them.
 """
@@ -22,7 +22,7 @@ _REMEMBERED_MAX = 65_536
 
 
 class NullKey(ValueError):
-    """`row` is its place in the batch."""
+    """Signals a null in a key column. `row` is its place in the batch."""
 
     def __init__(self, column: str, row: int) -> None:
         super().__init__(column)
@@ -31,7 +31,7 @@ class NullKey(ValueError):
 
 
 class KeyColumns:
-    """Columns of rows of a type."""
+    """Names the key's columns among those of a row type."""
 
     def __init__(self, type_info: TypeInformation, columns: Sequence[str]) -> None:
         schema = type_info.schema
@@ -41,7 +41,7 @@ class KeyColumns:
         self._hash_of: list[dict[Any, int]] = [{} for _ in columns]
 
     def hashes(self, batch: pa.RecordBatch) -> Hashes:
-        """Of each row's key. Raises `NullKey`."""
+        """Return the hash of each row's key. Raises `NullKey`."""
         hashes = [self._column_hashes(at, batch.column(index)) for at, index in enumerate(self._indices)]
         if len(hashes) == 1:
             return hashes[0]
@@ -74,7 +74,7 @@ class KeyColumns:
         return hashes
 
     def keys(self, batch: pa.RecordBatch) -> list[Any]:
-        """As row functions see them, hashable; all NaNs are one key."""
+        """Return the keys as row functions see them, hashable; all NaNs are one key."""
         columns = []
         for type_info, index in zip(self._types, self._indices):
             values = type_info.decode_column(batch.column(index))
@@ -85,7 +85,7 @@ class KeyColumns:
 
 
 def _column_type(type_info: TypeInformation, index: int) -> ColumnType:
-    """Of a tuple or row a field's, of a scalar its own."""
+    """Return the type of one column: a field's of a tuple or row, a scalar's own."""
     fields: tuple[ColumnType, ...] | None = getattr(type_info, "field_types", None)
     found = fields[index] if fields is not None else type_info
     assert isinstance(found, ColumnType)

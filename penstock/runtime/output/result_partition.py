@@ -1,7 +1,7 @@
-"""The output edges of a subtask: queue, send while there is credit, let barriers pass.
+"""Implements the output edges of a subtask: queue, send while there is credit, let barriers pass.
 
-Outputs never block in the middle of a slice: what a slice puts out is queued in full, and the next slice starts when
-there is room again.
+Outputs never block in the middle of a slice: what a slice emits is queued in full, and the next slice starts when there
+is room again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Send = Callable[[int, Frame], None]
 
 
 class ResultPartition:
-    """One output edge. `slot` is our own; subtask i of every vertex lives in slot i."""
+    """Implements one output edge. `slot` is our own; subtask i of every vertex lives in slot i."""
 
     def __init__(
         self,
@@ -66,7 +66,9 @@ class ResultPartition:
 
     @property
     def has_room(self) -> bool:
-        """Whether the next slice may start. Not for the last few bytes: slices of a row or two would be the result."""
+        """Return whether the next slice may start. A few bytes of room are not enough: slices of a row or two would
+        result.
+        """
         bound_bytes = self._sizer.bound_bytes
         return bound_bytes - self.queued_bytes >= bound_bytes // _ROOM_SHARE_MIN
 
@@ -75,15 +77,16 @@ class ResultPartition:
         return self._sizer.bound_bytes - self.queued_bytes
 
     def resize(self, now_ms: float) -> bool:
-        """Fits the queue's bound to what has left since the last call. Returns whether it has grown."""
+        """Fit the queue's bound to what has left since the last call. Returns whether it has grown."""
         before_bytes = self._sizer.bound_bytes
         self._sizer.update(self.bytes_out, now_ms)
         return self._sizer.bound_bytes > before_bytes
 
     @property
     def _flush_bytes(self) -> int:
-        """When a queue leaves although its producer is busy making more. The faster the stream, the more: a frame costs
-        both ends as much as a thousand rows of columns."""
+        """Return the bytes at which a queue is sent although its producer is busy making more. The faster the stream,
+        the more: a frame costs both ends as much as a thousand rows of columns.
+        """
         return max(JOINED_FLUSH_BYTES, self._sizer.bound_bytes // _FLUSHES_PER_BOUND)
 
     @property
@@ -91,8 +94,9 @@ class ResultPartition:
         return [c.emitted for c in self.channels]
 
     def emit(self, batch: pa.RecordBatch, rows: list[Any] | None, now_ms: float, batch_bytes: int) -> int:
-        """Queues all rows of a batch, but those that the router holds, and returns how many bytes were queued. `rows`:
-        the same as Python objects, if they are at hand. `batch_bytes`: its size, which Arrow takes long to say."""
+        """Queue all rows of a batch except those that the router holds; return how many bytes were queued. `rows`: the
+        same as Python objects, if they exist already. `batch_bytes`: its size, which Arrow computes slowly.
+        """
         if rows is None and self.router.needs_rows:
             rows = self._type.decode(batch)
         emitted_bytes = self._enqueue(self.router.route(batch, rows), batch, batch_bytes, now_ms)
@@ -103,7 +107,7 @@ class ResultPartition:
         return emitted_bytes
 
     def settle(self) -> None:
-        """Queues what the router holds: before whatever follows the rows on this edge, and before a snapshot."""
+        """Queue what the router holds: before whatever follows the rows on this edge, and before a snapshot."""
         if self._held_since_ms is None:
             return
         parts = self.router.settle()
@@ -111,8 +115,9 @@ class ResultPartition:
         self._held_since_ms = None
 
     def _enqueue(self, parts: Routed, batch: pa.RecordBatch | None, batch_bytes: int, since_ms: float) -> int:
-        """`batch`: what `parts` are slices of, where they are, of `batch_bytes`. `since_ms`: when they began to wait.
-        Returns the bytes of the rows."""
+        """Queue routed rows; return their bytes. `batch`, of `batch_bytes`: what `parts` are slices of, or None.
+        `since_ms`: when they began to wait.
+        """
         emitted_bytes = 0
         for position, routed in parts:
             routed_bytes = batch_bytes if routed is batch else routed.nbytes
@@ -133,8 +138,9 @@ class ResultPartition:
             self._drain(channel)
 
     def flush(self, now_ms: float, idle: bool) -> float | None:
-        """Sends what may leave: all there is when the subtask is idle, else what is large or old enough. Returns
-        when to call again at the latest (what then still waits, waits for credit)."""
+        """Send what may leave: everything when the subtask is idle, else what is large or old enough. Returns when to
+        call again at the latest (what then still waits, waits for credit).
+        """
         next_ms: float | None = None
         if self._held_since_ms is not None:
             next_ms = self._held_since_ms + self._buffer_timeout_ms
@@ -160,7 +166,7 @@ class ResultPartition:
         return next_ms
 
     def grant(self, channel: ChannelId, limit_bytes: int) -> None:
-        """Credit has come: what waits for it leaves."""
+        """Send what waits for the credit that has come."""
         output = self.channels[self.position_of[channel]]
         output.grant(limit_bytes)
         if output.queue:
@@ -180,5 +186,5 @@ class ResultPartition:
             self._send(consumer_slot, frame)
 
     def send_queued(self, position: int) -> None:
-        """Send what may leave of one consumer's queue, at whose end a barrier stands."""
+        """Send what may leave of one consumer's queue, which ends with a barrier."""
         self._drain(self.channels[position])

@@ -1,4 +1,4 @@
-"""Which consumers a batch of rows goes to: partitioners, vectorised."""
+"""Routes batches of rows to consumers: partitioners, vectorised."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ Routed = list[tuple[int, pa.RecordBatch]]
 
 
 class Router(ABC):
-    """One per output edge and producer. Called by its subtask alone."""
+    """Routes the rows of one output edge at one producer. Only its subtask calls it."""
 
     needs_rows = False
     """Whether `route` looks at the rows as Python objects."""
 
     @property
     def holds(self) -> bool:
-        """Whether rows wait in here to be added up."""
+        """Return whether rows are held in here to be aggregated."""
         return False
 
     @abstractmethod
     def route(self, batch: pa.RecordBatch, rows: list[Any] | None) -> Routed:
-        """`rows`: the same as Python objects, given where `needs_rows`. Raises `OperatorFailure`."""
+        """Route a batch. `rows`: the same as Python objects, passed if `needs_rows`. Raises `OperatorFailure`."""
 
     def settle(self) -> Routed:
-        """What has become of the rows that wait; none waits then."""
+        """Return the result of all held rows; none is held afterwards."""
         return []
 
 
@@ -54,7 +54,7 @@ class _All(Router):
 
 
 class _InTurn(Router):
-    """Even shares, in runs of neighbouring rows; the next batch goes on where this one ended."""
+    """Deals even shares in runs of adjacent rows; the next batch continues where this one ended."""
 
     def __init__(self, consumers: int, first: int) -> None:
         self._consumers = consumers
@@ -73,7 +73,9 @@ class _InTurn(Router):
 
 
 class _Scattered(Router):
-    """Uniformly at random, by a generator of its own so that user code that seeds `random` does not steer it."""
+    """Scatters uniformly at random, by a generator of its own so that user code that seeds `random` does not steer
+    it.
+    """
 
     def __init__(self, consumers: int, seed: int) -> None:
         self._consumers = consumers
@@ -85,7 +87,7 @@ class _Scattered(Router):
 
 
 def split_by_target(batch: pa.RecordBatch, targets: np.ndarray, consumers: int) -> Routed:
-    """Sorts by target once (a stable sort of small integers is a radix sort), takes once, slices."""
+    """Split a batch: sort by target once (a stable sort of small integers is a radix sort), take once, slice."""
     if batch.num_rows == 1:
         return [(int(targets[0]), batch)]
     narrow = targets.astype(np.uint8 if consumers <= 256 else np.uint16, copy=False)
@@ -132,8 +134,9 @@ class _ByKey(Router):
 
 
 class _ByColumns(Router):
-    """The key is made of columns that the rows have: only the key group is added. In front of a window in two phases,
-    rows wait to be added up first."""
+    """Routes by a key that is made of columns of the rows, so that only the key group is added. In front of a window in
+    two phases, rows are held to be aggregated first.
+    """
 
     def __init__(self, edge: Edge, max_parallelism: int, operator: str) -> None:
         columns = edge.partitioner.key_columns
@@ -162,11 +165,11 @@ class _ByColumns(Router):
         return [part for sent in self._partial.settle() for part in self._split(sent, sent)]
 
     def _split(self, sent: pa.RecordBatch, given: pa.RecordBatch) -> Routed:
-        """`given`: the rows as they came, for messages."""
+        """Split the rows to send. `given`: the rows as they came, for messages."""
         try:
             hashes = self._columns.hashes(sent)
         except NullKey as error:
-            # Rows that have such a key are not added up, and do not wait, so it is the same row of both.
+            # Rows that have such a key are neither aggregated nor held, so both batches have the same row here.
             row = self._given_type.decode(given.slice(error.row, 1))[0]
             told = (
                 f"key_by after it: column {error.column!r} is null in a row, and a key never is: filter such rows out, "
@@ -210,7 +213,7 @@ class _Custom(Router):
 
 
 def custom_targets(partition: Callable[[Any, int], int], keys: list[Any], count: int, operator: str) -> np.ndarray:
-    """What a custom partitioner says of each key. Raises `OperatorFailure`."""
+    """Return the consumer that a custom partitioner picks for each key. Raises `OperatorFailure`."""
     try:
         targets = [partition(key, count) for key in keys]
     except USER_ERRORS as error:
@@ -226,7 +229,7 @@ def custom_targets(partition: Callable[[Any, int], int], keys: list[Any], count:
 
 
 def create_router(edge: Edge, producer: int, target_max_parallelism: int, operator: str, seed: int) -> Router:
-    """`operator` is the producer's name, for messages."""
+    """Build the router of an edge. `operator` is the producer's name, for messages."""
     consumers = len(edge.consumers_of(producer))
     match edge.partitioner.kind:
         case PartitionerKind.HASH if edge.partitioner.key_columns is not None:

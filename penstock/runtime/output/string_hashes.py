@@ -1,5 +1,7 @@
-"""XXH3-64 (Collet; seed 0, default secret) of whole columns of strings: what `protocol.values.keys.key_hash` gives for
-each, without a call for each. Strings of more than 128 bytes are hashed one by one.
+"""Computes XXH3-64 (Collet; seed 0, default secret) of whole columns of strings.
+
+The results equal `protocol.values.keys.key_hash`, without a call for each string. Strings of more than 128 bytes are
+hashed one by one.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ _EMPTY_HASH = xxh3_64_intdigest(b"")
 
 
 def hashes_of(array: pa.Array) -> Hashes:
-    """Of a string or binary column without nulls."""
+    """Return the hashes of a string or binary column without nulls."""
     rows = BytesKeys(array.type).rows(array)
     lengths = rows.lengths
     made = np.full(len(lengths), _EMPTY_HASH, np.uint64)
@@ -91,7 +93,7 @@ def _9_to_16(data: Any, starts: Any, lengths: Any) -> Hashes:
 
 
 def _17_to_128(data: Any, starts: Any, lengths: Any) -> Hashes:
-    """16 bytes at a time from both ends towards the middle; short strings have fewer."""
+    """Hash 16 bytes at a time from both ends towards the middle; short strings have fewer rounds."""
     sums: Words = lengths.astype(np.uint64) * np.uint64(0x9E37_79B1_85EB_CA87)
     for step in range(4):
         at = np.flatnonzero(lengths > 32 * step) if step else np.arange(len(lengths))
@@ -122,7 +124,7 @@ def _avalanche(h: Words) -> Words:
 
 
 def _folded_product(a: Words, b: Words) -> Words:
-    """Both halves of the 128-bit product, combined by xor."""
+    """Combine both halves of the 128-bit product by xor."""
     a_low, a_high, b_low, b_high = a & _LOW, a >> _32, b & _LOW, b >> _32
     low, middle, high = a_low * b_low, a_high * b_low, a_high * b_high
     cross = (low >> _32) + (middle & _LOW) + a_low * b_high

@@ -1,12 +1,12 @@
-"""Whose turn it is to compute on columns in this process.
+"""Lets one subtask of the process at a time compute on columns.
 
-numpy and Arrow let go of the interpreter's lock in each call. Two subtasks that compute at once therefore hand it to
-and fro a hundred times in a slice, each time waiting for a thread to be scheduled. A Spark task has one core, so
-nothing is won by that; when whole slices take turns, the same rows take less time (ARCHITECTURE.md, decision 14).
+numpy and Arrow release the interpreter's lock in each call. Two subtasks that compute at once therefore hand it to and
+fro a hundred times in a slice, and each time wait for a thread to be scheduled. A Spark task has one core, so nothing
+is won by that; when whole slices alternate, the same rows take less time (ARCHITECTURE.md, decision 14).
 
-A turn is waited for with patience only: user code that blocks (a `map_batches` that asks a server, a disk) holds up
-its neighbours once, after which they go on without a turn until it is given back. A holder that waits for a processor,
-on a busy machine, is waited for longer: two that compute at once would only make each other slower.
+Waiting for the lock has a limit: user code that blocks (a `map_batches` that asks a server, a disk) holds up its
+neighbours once, after which they run without the lock until it is released. A holder that itself waits for a processor,
+on a busy machine, is waited for longer: two that compute at once would only slow each other down.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HELD_UP_MS_MAX = 200.0
 
 
 class ComputeTurn:
-    """Held by one thread at a time, but for those whose patience was over."""
+    """Implements a lock that waiters give up on: a thread that times out runs without it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -28,11 +28,13 @@ class ComputeTurn:
         self._holder = 0
 
     def held(self) -> _Held:
-        """A context, to be entered for each slice by one thread, that says whether the turn is ours alone."""
+        """Return a context that one thread enters for each slice; entering returns whether the lock is held."""
         return _Held(self)
 
     def begin(self) -> bool:
-        """Whether the turn is ours; then `end` follows. Each wait in vain halves the patience, each turn doubles it."""
+        """Acquire the lock; return whether it is held, then call `end`. Each wait in vain halves the patience, each
+        success doubles it.
+        """
         alone = self._lock.acquire(blocking=False) or self._wait()
         if alone:
             self._holder = threading.get_native_id()
@@ -67,7 +69,9 @@ def _queued_ns(thread: int) -> int:
 
 
 class _Held:
-    """A class, for it is entered for slices of a row or two as well, and costs a third of a generator."""
+    """Enters and leaves the lock. It is a class, because `@contextmanager` costs three times as much and this is
+    entered per slice.
+    """
 
     __slots__ = ("_turn", "_alone")
 

@@ -1,4 +1,4 @@
-"""Which subtask the current thread works for: the number before what user code prints."""
+"""Knows which subtask the current thread works for: the number in front of what user code prints."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ def set_current(subtask: int | None) -> None:
 
 
 def current_subtask() -> int | None:
-    """None in threads that belong to no subtask."""
+    """Return the current thread's subtask; None in threads that belong to none."""
     return getattr(_of_thread, "subtask", None)

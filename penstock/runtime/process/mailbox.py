@@ -1,4 +1,4 @@
-"""Where everything arrives for one owner, in order: frames, messages, and wake-ups."""
+"""Receives everything that arrives for one owner, in order: frames, messages, and wake-ups."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _WAIT_S_MAX = 3600.0
 
 
 class Mailbox:
-    """Many post, one owner takes. `post` never blocks; `wait` returns at once when there is mail.
+    """Lets many threads post, and one owner take. `post` never blocks; `wait` returns at once when there is mail.
 
     A deque and a bare lock: measured, the cheapest hand-over between threads that can also time out.
     """
@@ -30,26 +30,26 @@ class Mailbox:
         self.ring()
 
     def ring(self) -> None:
-        """Wakes the owner without mail."""
+        """Wake the owner without mail."""
         if self.is_silent():
             try:
                 self._bell.release()
             except RuntimeError:
-                pass  # somebody else has just rung it
+                pass  # another thread has just set it
 
     def take_ring(self) -> bool:
-        """Whether it rings, which this ends."""
+        """Clear the wake-up flag; return whether it was set."""
         return self._bell.acquire(False)
 
     def __bool__(self) -> bool:
         return bool(self._mail)
 
     def take(self) -> Any:
-        """The next item. Raises IndexError when there is none."""
+        """Return the next item. Raises IndexError if there is none."""
         return self._mail.popleft()
 
     def wait(self, timeout_ms: float | None) -> None:
-        """Until it rings, or for that long at most. May return early without mail."""
+        """Wait for a wake-up, or for that long at most. May return early without mail."""
         if self._mail:
             return
         self._bell.acquire(timeout=-1 if timeout_ms is None else min(max(timeout_ms / 1000, 0.0), _WAIT_S_MAX))

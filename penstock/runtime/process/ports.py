@@ -1,5 +1,7 @@
-"""What the runtime needs of the world. Real ones are in `penstock.network` and `penstock.spark`; the simulation has
-its own, which misbehave on schedule."""
+"""Declares what the runtime needs of the world.
+
+The real ones are in `penstock.network` and `penstock.spark`; the simulation has its own, which misbehave on schedule.
+"""
 
 from __future__ import annotations
 
@@ -10,46 +12,48 @@ from penstock.runtime.process.mailbox import Mailbox
 
 
 class MasterLink(Protocol):
-    """A slot's connection to its JobMaster."""
+    """Sends to a slot's JobMaster."""
 
     def send(self, message: Message) -> None: ...
 
 
 class DataLinks(Protocol):
-    """A slot's connections to its peers. `frame` is one of `penstock.protocol.values.frames`."""
+    """Sends to a slot's peers. `frame` is one of `penstock.protocol.values.frames`."""
 
     def connect(self, peers: list[Any], generation: Any) -> None:
         """Starts connecting; the slot hears of success as an event when all peers have answered the handshake."""
 
     def send(self, peer_slot: int, frame: Any) -> None:
-        """Frames of one channel arrive in order; urgent ones pass data of their channel that has not left yet, but
-        never an aligned barrier of their channel."""
+        """Send a frame. Frames of one channel arrive in order; urgent ones pass data of their channel that has not left
+        yet, but never an aligned barrier of their channel.
+        """
 
     def disconnect(self) -> None: ...
 
 
 class Runner(Protocol):
-    """Something with steps: a subtask or a slot's snapshot writer."""
+    """Runs in steps: a subtask, or a slot's snapshot writer."""
 
     name: str
     subtask: int | None
     mailbox: Mailbox
 
     def step(self) -> float | None:
-        """Does a piece of work; returns after how many ms to call again: 0 at once, None when `wait` says so."""
+        """Run one step; return after how many ms to call again: 0 at once, None when `wait` returns."""
 
     def wait(self, timeout_ms: float | None) -> None:
-        """Until there is mail, or for that long at most."""
+        """Wait for mail, or for that long at most."""
 
     @property
     def done(self) -> bool: ...
 
 
 class Driver(Protocol):
-    """Drives runners: a thread each in a slot, one scheduler for all in the simulation."""
+    """Schedules runners: a thread each in a slot, one scheduler for all in the simulation."""
 
     def start(self, runner: Runner) -> None: ...
 
     def when_done(self, runners: list[Runner], timeout_ms: float, done: Callable[[], None]) -> None:
-        """Calls `done` once all have ended. If one has not within the time, its process ends hard: user code that
-        does not return must not go on writing beside the next generation."""
+        """Call `done` once all have ended. If one has not within the time, end its process hard: user code that does
+        not return must not write next to the next generation.
+        """

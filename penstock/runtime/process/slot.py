@@ -1,7 +1,9 @@
-"""A slot: one process's share of a job. Builds its subtasks for each generation, routes what arrives to them, and
-lets go of them when the generation is over. The process lives on: a restart happens inside it.
+"""Implements a slot: one process's share of a job.
 
-Messages and frames are handed in by the thread of the connections, one after the other, and never wait here.
+It builds its subtasks for each generation, routes what arrives to them, and releases them when the generation is over.
+The process stays: a restart happens inside it.
+
+The connections' thread delivers messages and frames, one after the other; they never wait here.
 """
 
 from __future__ import annotations
@@ -55,8 +57,9 @@ OpenStore = Callable[[str, bool], ObjectStore]
 
 
 class _Deployment:
-    """What a slot holds of one generation. Everything that is sent goes through here, so that nothing of a revoked
-    generation leaves any more."""
+    """Holds a slot's resources of one generation. Everything is sent through here, so that nothing of a revoked
+    generation leaves any more.
+    """
 
     def __init__(self, message: Deploy, slot: "Slot") -> None:
         self.generation = Generation(*message.generation)
@@ -99,7 +102,9 @@ class _Deployment:
         self._edges = self.plan.graph.edges
 
     def _restore_of(self, factory: SubtaskFactory, subtask: Subtask) -> Callable[[], None]:
-        """The metadata is known when it is called."""
+        """Return a function that restores the subtask. It reads the metadata when it is called, because only then is it
+        known.
+        """
         return lambda: factory.open(subtask, self.metadata, self.restore_store)
 
     def _open_stores(self) -> tuple[ObjectStore | None, ObjectStore | None]:
@@ -184,7 +189,7 @@ class _Deployment:
             runner.may_restore()
 
     def restoring(self) -> list[str]:
-        """Names of the subtasks that have not been restored yet."""
+        """Return the names of the subtasks that have not been restored yet."""
         return [runner.name for runner in self.runners if not runner.is_restored]
 
     def revoke(self) -> None:
@@ -195,8 +200,9 @@ class _Deployment:
 
 
 class Slot:
-    """`index` is the slot's number; a spare's changes when it takes another's place. `new_random` gives parts of object
-    names that nobody else has."""
+    """Implements a slot. `index` is the slot's number; a spare's changes when it takes another's place. `new_random`
+    makes parts of object names that are used nowhere else.
+    """
 
     def __init__(
         self,
@@ -222,8 +228,9 @@ class Slot:
     # ---- from the JobMaster -------------------------------------------------------------------------------------
 
     def on_message(self, message: Message) -> None:
-        """An error in handling a message ends the generation. Without this: the connections' thread logs it, and the
-        JobMaster waits for an answer."""
+        """Handle a message. An error ends the generation. Without this: the connections' thread logs it, and the
+        JobMaster waits for an answer.
+        """
         deployment = self._deployment
         try:
             self._on_message(message)
@@ -266,13 +273,13 @@ class Slot:
                 pass
 
     def _of(self, generation: Generation) -> _Deployment | None:
-        """The deployment that a message speaks to; None for one of an older generation."""
+        """Return the deployment that a message belongs to; None for one of an older generation."""
         deployment = self._deployment
         return deployment if deployment is not None and deployment.generation == tuple(generation) else None
 
     def _deploy(self, message: Deploy) -> None:
         self._revoke()
-        self.index = message.slot  # a spare's, until now, is beyond the slots
+        self.index = message.slot  # a spare's number, until now, is beyond the slots
         try:
             deployment = _Deployment(message, self)
         except Exception as error:
@@ -290,7 +297,7 @@ class Slot:
         self.links.connect(message.peers, deployment.generation)
 
     def _cancel(self, generation: Generation) -> None:
-        """Lets go, and says so once no thread of the generation runs any more."""
+        """Release the generation, and report `Left` when none of its threads runs any more."""
         self._revoke()
         self.links.disconnect()
         self._when_left(lambda: self.master.send(Left(generation, self.index)))
@@ -314,7 +321,7 @@ class Slot:
     # ---- from the connections -----------------------------------------------------------------------------------
 
     def on_frame(self, peer: int, frame: Frame) -> None:
-        """A peer of the current generation says something on a channel."""
+        """Handle a frame from a peer of the current generation."""
         if self._deployment is not None:
             self._deployment.deliver(frame)
 
@@ -337,11 +344,11 @@ class Slot:
         return SlotStatus(deployment.generation, self.index, statuses, rss_bytes, deployment.restoring())
 
     def on_master_lost(self, detail: str) -> None:
-        """Nobody tells us what to do any more: nothing of ours may go on."""
+        """Stop everything: the connection to the JobMaster is lost, so nothing of ours may continue."""
         self._revoke()
 
     def close(self, done: Callable[[], None] = lambda: None) -> None:
-        """Lets go of everything; `done` once no thread of a generation runs any more. The process ends after this."""
+        """Release everything; call `done` once no thread of a generation runs any more. The process ends after this."""
         self._revoke()
         self.links.disconnect()
         self._when_left(done)

@@ -1,4 +1,4 @@
-"""A slot with real threads: one per runner, and one that sends its heartbeat."""
+"""Runs a slot with real threads: one per runner, and one that sends its heartbeat."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class ThreadDriver:
 
 
 def resident_bytes() -> int:
-    """Of this process, now (Linux), or at its highest (elsewhere)."""
+    """Return the resident memory of this process, now (Linux), or at its highest (elsewhere)."""
     try:
         with open("/proc/self/statm") as statm:
             return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -68,7 +68,7 @@ def resident_bytes() -> int:
 def start_slot(
     slot: int, process: str, clock: Clock, master: MasterLink, links: DataLinks, heartbeat_interval_ms: float
 ) -> Slot:
-    """A slot whose runners have threads, whose stores are directories, and whose heart beats."""
+    """Start a slot whose runners have threads, whose stores are directories, and that sends heartbeats."""
     made = Slot(
         slot,
         clock,

@@ -1,1 +1,1 @@
-"""Keyed state in arrays, for operators that work on whole batches."""
+"""Keeps keyed state in arrays, for operators that work on whole batches."""

@@ -1,4 +1,5 @@
-"""Columnar state of one subtask: its tables, their snapshots and restores, as `penstock.state.backend` asks for them.
+"""Keeps the columnar state of one subtask: its tables, their snapshots and restores, as `penstock.state.backend`
+declares.
 
 A table is written as Arrow IPC streams of its key columns, its value columns and the key group, one per block of slots.
 A restore takes the rows of its key groups, whatever the parallelism was.
@@ -25,15 +26,16 @@ _END_OF_STREAM_BYTES = 8
 
 
 class ColumnarStateBackend(RestoringBackend):
-    """`operator_names` (uid -> name) are for messages."""
+    """Creates and restores the tables of one subtask. `operator_names` (uid -> name) are for messages."""
 
     def __init__(self, operator_names: Mapping[str, str] | None = None) -> None:
         super().__init__(operator_names)
         self._tables: dict[StateName, tuple[StateSchema, pa.Schema, ColumnTable]] = {}
 
     def table(self, operator: str, name: str, keys: pa.Schema, values: Sequence[ValueColumn]) -> ColumnTable:
-        """The table of an operator (its uid), with what was restored for it. Raises `StateSchemaError` where it was
-        declared otherwise in the checkpoint."""
+        """Return the table of an operator (its uid), with what was restored for it. Raises `StateSchemaError` if the
+        checkpoint declares it differently.
+        """
         declared = StateSchema(operator, name, KIND, _codec(keys, values))
         before = self._restored_schema((operator, name)) or declared
         if (before.kind, before.codec) != (declared.kind, declared.codec):
@@ -54,11 +56,11 @@ class ColumnarStateBackend(RestoringBackend):
         return ColumnarSnapshot(views, self._untouched())
 
     def revoke(self) -> None:
-        """Tables are in the hands of our own operators only, which end with their generation."""
+        """Ignore the end of the generation: only our own operators hold tables, and they end with it."""
 
 
 class ColumnarSnapshot:
-    """Tables at a barrier."""
+    """Holds the tables at a barrier."""
 
     def __init__(self, views: list[tuple[StateSchema, pa.Schema, TableView]], untouched: UntouchedState) -> None:
         self.schemas = [declared for declared, _, _ in views] + untouched.schemas
@@ -80,7 +82,9 @@ class ColumnarSnapshot:
 
     @staticmethod
     def _encode_view(declared: StateSchema, schema: pa.Schema, view: TableView) -> Iterator[EncodedState]:
-        """All ranges are made in the same memory: what is got from the system anew costs more than to fill it."""
+        """Yield the encoded ranges, all made in the same memory: getting new memory from the system costs more than
+        filling it.
+        """
         memory = np.empty(0, np.uint8)
         around_bytes = schema.serialize().size + _END_OF_STREAM_BYTES
         for keys, key_groups, values in view.blocks():
@@ -101,7 +105,7 @@ def _codec(keys: pa.Schema, values: Sequence[ValueColumn]) -> str:
 
 
 def _stream_schema(declared: StateSchema, keys: pa.Schema, values: Sequence[ValueColumn]) -> pa.Schema:
-    """Columns by position: a value may have the name of a key."""
+    """Return a schema that names columns by position, because a value may have the name of a key."""
     fields = [
         *(pa.field(f"key.{f.name}", f.type) for f in keys),
         *(pa.field(f"value.{v.name}", pa.from_numpy_dtype(np.dtype(v.dtype))) for v in values),

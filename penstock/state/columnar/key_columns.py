@@ -1,7 +1,7 @@
-"""Key columns as a table keeps them: numbers as 64-bit words, strings and bytes one behind the other in a heap.
+"""Stores key columns of a table: numbers as 64-bit words, strings and bytes consecutively in a heap.
 
-Both are hashed and compared by whole arrays, and exactly: two keys are one only if all their bits are. Before that,
-values that are equal are made the same bits: -0.0 is 0.0, and all NaNs are one.
+Both are hashed and compared by whole arrays, and exactly: two keys are one only if all their bits are equal. Before
+that, values that are equal get the same bits: -0.0 becomes 0.0, and all NaNs become one.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ _HEAP_COMPACTED_FROM_BYTES = 1 << 20
 
 
 def mixed(hashes: Hashes | None, words: npt.NDArray[Any]) -> Hashes:
-    """Folds a 64-bit word of each row into its hash; None: nothing has been folded yet. Multiplied twice, with shifts
-    down between: words that differ in their highest bits only are apart in the lowest, by which places are chosen."""
+    """Mix a 64-bit word of each row into its hash; None: there is no hash yet. It multiplies twice, with shifts down
+    between, so that words which differ in their highest bits only also differ in the lowest, which choose places.
+    """
     h = words.view(np.uint64)
     h = h * _MULTIPLIER if hashes is None else (hashes ^ h) * _MULTIPLIER
     h ^= h >> np.uint64(32)
@@ -36,18 +37,18 @@ def mixed(hashes: Hashes | None, words: npt.NDArray[Any]) -> Hashes:
 
 
 class KeyRows(ABC):
-    """One key column of the rows of a batch."""
+    """Holds one key column of the rows of a batch."""
 
     @abstractmethod
     def hashed(self, hashes: Hashes | None, rows: Rows | None = None) -> Hashes: ...
 
     @abstractmethod
     def same(self, rows: Rows, others: Rows) -> npt.NDArray[np.bool_]:
-        """Whether the keys of `rows` and `others` are equal, pair by pair."""
+        """Return whether the keys of `rows` and `others` are equal, pair by pair."""
 
 
 class KeyColumn(ABC):
-    """One key column of a table. `dtypes`: the arrays that it needs; they are given with each call."""
+    """Handles one key column of a table. `dtypes`: the arrays that it needs; each call gets them as an argument."""
 
     dtypes: tuple[npt.DTypeLike, ...]
     garbage_bytes = 0
@@ -59,28 +60,30 @@ class KeyColumn(ABC):
 
     @abstractmethod
     def rows(self, array: pa.Array) -> KeyRows:
-        """`array` has no nulls."""
+        """Convert a column; `array` has no nulls."""
 
     @abstractmethod
     def matches(self, arrays: Sequence[Array], slots: Slots, given: Any, rows: Rows | None) -> npt.NDArray[np.bool_]:
-        """Whether each slot, which has a key, has that of its row. `given` is what `rows` has made of the batch."""
+        """Return whether the key of each slot, which has one, equals that of its row. `given` is the result of `rows`
+        for the batch.
+        """
 
     @abstractmethod
     def store(self, arrays: Sequence[Array], slots: Slots, given: Any, rows: Rows) -> None: ...
 
     @abstractmethod
     def stored(self, arrays: Sequence[Array], slots: Slots | slice) -> KeyRows:
-        """The keys of slots, as rows."""
+        """Return the keys of slots, as rows."""
 
     @abstractmethod
     def to_arrow(self, arrays: Sequence[Array]) -> pa.Array:
-        """Of whole arrays."""
+        """Convert whole arrays to a column."""
 
     def removed(self, arrays: Sequence[Array], slots: Slots) -> None:
-        """These slots have no key any more."""
+        """Note that these slots have no key any more."""
 
     def frozen(self) -> KeyColumn:
-        """What a snapshot reads keys with, in another thread."""
+        """Return a copy with which a snapshot reads keys in another thread."""
         return self
 
 
@@ -97,7 +100,7 @@ class WordRows(KeyRows):
 
 
 class WordKeys(KeyColumn):
-    """Numbers, booleans, dates, times and timestamps."""
+    """Stores numbers, booleans, dates, times and timestamps."""
 
     dtypes = (np.int64,)
 
@@ -142,7 +145,7 @@ class WordKeys(KeyColumn):
 
 
 class BytesRows(KeyRows):
-    """Strings of bytes in `data` (followed by padding), by where they start and how long they are."""
+    """Locates byte strings in `data` (followed by padding), by their starts and lengths."""
 
     def __init__(self, data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: Array) -> None:
         self.data = data
@@ -173,7 +176,7 @@ _ALL_AT_ONCE_BYTES = 16
 
 
 def words_at(data: npt.NDArray[np.uint8], starts: Array, at: int) -> npt.NDArray[np.uint64]:
-    """Bytes [at, at + 8) of each string as a word, with what follows the string where that is shorter."""
+    """Return bytes [at, at + 8) of each string as a word, with what follows the string if it is shorter."""
     aligned = data.view("<u8")
     places = np.minimum(starts + at, len(data) - _PADDING)
     index = places >> 3
@@ -189,7 +192,9 @@ def _padded(length: int) -> int:
 
 
 def _beyond(lengths: Array, at: int) -> npt.NDArray[np.uint64]:
-    """By how many bits a word at `at` must be shifted to lose what is behind the string (64 or more: all of it)."""
+    """Return by how many bits a word at `at` must be shifted to lose what is after the string (64 or more: all of
+    it).
+    """
     return np.maximum(64 + 8 * at - 8 * lengths.astype(np.int64), 0).view(np.uint64)
 
 
@@ -209,7 +214,7 @@ def _equal(data: Array, starts: Array, lengths: Array, data2: Array, starts2: Ar
 
 
 class BytesKeys(KeyColumn):
-    """Strings and bytes. What removed keys leave in the heap is given back when it is more than half."""
+    """Stores strings and bytes. The heap is compacted when removed keys take more than half of it."""
 
     dtypes = (np.int64, np.int32)
 
@@ -277,7 +282,7 @@ class BytesKeys(KeyColumn):
         return copy
 
     def compacted(self, starts: Array, lengths: Array, live: Slots) -> Array:
-        """Moves the keys of live slots together, into a heap of their own. Returns the new array of starts."""
+        """Move the keys of live slots together, into a new heap. Returns the new array of starts."""
         sizes = lengths[live].astype(np.int64)
         ends = np.cumsum(sizes)
         total = int(ends[-1]) if len(ends) else 0
@@ -291,7 +296,7 @@ class BytesKeys(KeyColumn):
 
 
 def key_column(type: pa.DataType) -> KeyColumn:
-    """Raises TypeError for a type whose equal values cannot be told by their bits."""
+    """Return the column for a type. Raises TypeError for a type whose equal values can have different bits."""
     if kinds.is_string(type) or kinds.is_binary(type):
         return BytesKeys(type)
     if kinds.is_boolean(type) or kinds.is_integer(type) or kinds.is_floating(type) or kinds.is_temporal(type):

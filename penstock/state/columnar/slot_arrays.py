@@ -1,9 +1,9 @@
-"""Parallel arrays, one entry per slot, that grow without a stop.
+"""Grows parallel arrays, one entry per slot, without a stop.
 
 Doubling an array of 100 MB by copying it would stop the stream for a tenth of a second. Here the larger arrays are
-filled a stretch at a time, in step with the slots that are added, while every write goes to both; when all is copied
-they take the place of the old ones. Whoever holds the old ones (a snapshot) keeps them as they were at that moment.
-Memory that no slot has been written to costs nothing: the system gives pages when they are touched.
+filled a stretch at a time, in step with the slots that are added, while every write goes to both. When all is copied
+they replace the old ones. A snapshot that holds the old ones keeps them as they were at that moment. Memory that no
+slot has been written to costs nothing: the system allocates pages when they are touched.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ _COPIED_PER_NEW_SLOT = 8
 
 
 class SlotArrays:
-    """`columns` is replaced as a whole list when the arrays have grown; never hold on to it over `reserve`."""
+    """Holds the arrays. `columns` is replaced as a whole list when the arrays have grown: do not keep it across
+    `reserve`.
+    """
 
     def __init__(self, dtypes: Sequence[npt.DTypeLike]) -> None:
         capacity = CAPACITY_MIN
@@ -35,7 +37,7 @@ class SlotArrays:
         self._copied = 0
 
     def reserve(self, used: int, more: int) -> None:
-        """Makes room for `more` slots behind the `used` ones."""
+        """Make room for `more` slots after the `used` ones."""
         while self._larger is not None or used + more > self.capacity - self.capacity // 4:
             if self._larger is None:
                 capacity = self.capacity * 2
@@ -48,7 +50,7 @@ class SlotArrays:
                 break
 
     def _copy(self, used: int, slots: int) -> bool:
-        """Some more slots into the larger arrays; True when they have taken the place of the old ones."""
+        """Copy some more slots into the larger arrays; return True when these have replaced the old ones."""
         larger = self._larger
         assert larger is not None
         start, end = self._copied, min(self._copied + slots, used)
@@ -62,13 +64,13 @@ class SlotArrays:
         return True
 
     def written(self, slots: Slots, columns: range | Sequence[int] | None = None) -> None:
-        """To be called after each write to `columns[c][slots]` (all columns where none are named)."""
+        """Note that `columns[c][slots]` was written (all columns if none are named). Call it after each write."""
         if self._larger is not None:
             for c in columns if columns is not None else range(len(self.columns)):
                 self._larger[c][slots] = self.columns[c][slots]
 
     def replace(self, column: int, array: Array) -> None:
-        """Another array for a column, of the same capacity. Only while the arrays are not growing."""
+        """Replace the array of a column by one of the same capacity, while the arrays are not growing."""
         assert self._larger is None and len(array) == self.capacity
         self.columns = [array if c == column else old for c, old in enumerate(self.columns)]
 

@@ -1,11 +1,11 @@
-"""From the hash of a key to its slot: open addressing over whole arrays of rows at once.
+"""Maps the hash of a key to its slot: open addressing over whole arrays of rows at once.
 
-The table holds slot numbers only; whether a slot has the key of a row is said by a comparison of the keys themselves
-(`Matches`), so two keys of one hash are two keys. Probing is triangular (1, 2, 3, ... further), which visits every
-place of a table whose size is a power of two. Rows that find their key at their first place, most of them, cost a
-few array operations for all together; the others go on in rounds that become smaller fast.
+The table holds slot numbers only. Whether a slot has the key of a row is decided by comparing the keys themselves
+(`Matches`), so two keys with one hash are two keys. Probing is triangular (1, 2, 3, ... further), which visits every
+place of a table whose size is a power of two. Rows that find their key at their first place, most of them, cost a few
+array operations for all together; the others continue in rounds that become smaller fast.
 
-A removed slot leaves a mark, so that probes go on behind it. When live slots and marks fill the table, a new one is
+A removed slot leaves a mark, so that probes continue past it. When live slots and marks fill the table, a new one is
 filled a stretch of slots at a time, in step with what is added, while keys are looked up in the old one.
 """
 
@@ -51,7 +51,7 @@ class SlotIndex:
         return self._next is not None
 
     def find(self, hashes: Hashes, matches: Matches) -> tuple[Slots, Rows]:
-        """The slots of all rows, and, in no order, the rows whose key is in none: their slot is undefined."""
+        """Return the slots of all rows, and, in no order, the rows whose key is in none: their slot is undefined."""
         table, mask = self._table, len(self._table) - 1
         places = (hashes & np.uint64(mask)).view(np.intp)
         entries = table.take(places)
@@ -84,8 +84,9 @@ class SlotIndex:
         return slots, np.concatenate(missing) if missing else _NO_ROWS
 
     def distinct(self, hashes: Hashes, same: Callable[[Rows, Rows], npt.NDArray[np.bool_]]) -> tuple[Rows, Rows]:
-        """Of rows with new keys: the first row of each key, and for each row the position of its key among those.
-        `same(rows, rows)`: whether the keys are equal. `hashes`: of these rows."""
+        """Group rows with new keys: return the first row of each key, and for each row the position of its key among
+        those. `same(rows, rows)`: whether the keys are equal. `hashes`: of these rows.
+        """
         count = len(hashes)
         size = 1 << max(4, int(2 * count - 1).bit_length())
         scratch = np.zeros(size, np.int32)
@@ -118,8 +119,9 @@ class SlotIndex:
         hashes_of: HashesOf,
         is_live: Callable[[Slots], npt.NDArray[np.bool_]],
     ) -> None:
-        """Adds keys that are not there, each once. `live`: how many there were; slots below `slots_end` were in use.
-        The new ones become live afterwards."""
+        """Add keys that are not in the index, each once. `live`: how many there were; slots below `slots_end` were in
+        use. The new ones become live afterwards.
+        """
         count = len(slots)
         while self._next is not None or self._used + count > self._limit(len(self._table)):
             if self._next is None:
@@ -140,11 +142,11 @@ class SlotIndex:
     def _move(
         self, added: int, slots_end: int, hashes_of: HashesOf, is_live: Callable[[Slots], npt.NDArray[np.bool_]]
     ) -> bool:
-        """Some more slots into the next table; True when it has taken the place of the old one."""
+        """Move some more slots into the next table; return True when it has replaced the old one."""
         assert self._next is not None
         full = self._used + added > len(self._table) * 7 // 8
         if self._cleared < len(self._next):
-            # The system gives memory when it is touched, which for a large table at once takes too long, too.
+            # The system allocates memory when it is touched, which for a large table at once takes too long, too.
             end = len(self._next) if full else self._cleared + max(_CLEARED_AT_ONCE, _CLEARED_PER_NEW_SLOT * added)
             self._next[self._cleared : end] = 0
             self._cleared = min(end, len(self._next))
@@ -166,14 +168,14 @@ class SlotIndex:
         return True
 
     def remove(self, hashes: Hashes, slots: Slots) -> None:
-        """Slots that are there, each once."""
+        """Remove slots that are in the index, each once."""
         _mark_removed(self._table, hashes, slots)
         if self._next is not None and self._cleared == len(self._next):
             there = self._in_next(slots)
             _mark_removed(self._next, hashes[there], slots[there])
 
     def _in_next(self, slots: Slots) -> npt.NDArray[np.bool_]:
-        """Whether the next table has these slots already; it will get the others when their turn comes."""
+        """Return whether the next table has these slots already; it gets the others later."""
         return (slots < self._moved) | (slots >= self._move_end)
 
     @staticmethod
@@ -182,7 +184,9 @@ class SlotIndex:
 
 
 def _place(table: npt.NDArray[np.int32], hashes: Hashes, slots: Slots) -> None:
-    """Into the first free place of each probe. Two that want one place: the last write stays, the other goes on."""
+    """Write each slot into the first free place of its probe. If two want one place, the last write stays and the other
+    continues.
+    """
     mask = len(table) - 1
     places: npt.NDArray[Any] = (hashes & np.uint64(mask)).view(np.intp)
     entries = (slots + 1).astype(np.int32)

@@ -1,14 +1,14 @@
-"""Snapshots of a table that nobody waits for.
+"""Takes snapshots of a table without stopping the stream.
 
-A view is taken in no time: it remembers the arrays and how many slots there are. Another thread then copies them a
-block of slots after the other, while the stream goes on writing to the same arrays. Before the stream writes to a slot
-it puts what is there into the view's log. So once a block is copied, whatever of it had been written to, wholly or in
-part, is in the log by then, and is put right from there: of a slot that was logged more than once the oldest counts. A
-block that has been copied is not logged any more. No lock is needed: the log is appended to before the write, and read
-after the copy.
+Taking a view costs nothing: it remembers the arrays and how many slots there are. Another thread then copies one block
+of slots after the other, while the stream keeps writing to the same arrays. Before the stream writes to a slot, it
+appends the old values to the view's log. So once a block is copied, the log has everything in it that was written to
+meanwhile, wholly or in part, and the copy is corrected from there. If a slot was logged more than once, the oldest
+entry counts. A block that has been copied is not logged any more. No lock is needed: the log is appended to before the
+write, and read after the copy.
 
-A slot need be logged only once, which marks say, one per slot. The writer makes them, because memory costs time when it
-is touched first, and a slice touches all of it; until they are there the stream logs without.
+Each slot is logged at most once; `_marks[slot]` records that it was. The writer allocates the marks, because touching
+memory for the first time takes time, and a slice touches all of it. Until they exist the stream logs without them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ _Logged = tuple[Slots, list[Array]]
 
 
 class TableView:
-    """`before_write` belongs to the stream's thread, `blocks` to the writer's; `release` to any."""
+    """Holds a table as it was at a barrier. The stream's thread calls `before_write`, the writer's `blocks`; any may
+    call `release`.
+    """
 
     def __init__(
         self,
@@ -67,7 +69,7 @@ class TableView:
         self.released = not slots_end
 
     def release(self) -> None:
-        """Nobody needs it any more."""
+        """Release the view: nobody needs it any more."""
         self.released = True
 
     # ---- the stream's thread -------------------------------------------------------------------------------------
@@ -86,7 +88,9 @@ class TableView:
                 marks[slots] = True
 
     def _make_marks(self) -> None:
-        """Written to as a whole: memory that the system has only promised would cost more, page by page."""
+        """Allocate the marks by writing all of them: memory that the system has only promised would cost more, page by
+        page.
+        """
         marks = np.empty(self._slots_end, np.bool_)
         marks.fill(False)
         self._marks = marks
@@ -94,8 +98,9 @@ class TableView:
     # ---- the writer's thread -------------------------------------------------------------------------------------
 
     def blocks(self) -> Iterator[tuple[list[pa.Array], Array, list[Array]]]:
-        """(key columns, key groups, value columns) of the live slots, block by block, which are good until the next is
-        asked for. Ends early when released."""
+        """Yield (key columns, key groups, value columns) of the live slots, block by block. Each is valid until the
+        next. Ends early when released.
+        """
         if self._marks is None:
             self._make_marks()
         block_slots = 1 << self._block_bits
@@ -121,8 +126,9 @@ class TableView:
                 yield keys, copied[self._group_array], copied[self._first_value :]
 
     def _sort_log(self) -> None:
-        """Deals out what has been logged since the last block to the blocks that it belongs to: the newest first, so
-        that the oldest is put in last."""
+        """Distribute what has been logged since the last block to the blocks that it belongs to: the newest first, so
+        that the oldest is applied last.
+        """
         logged: list[_Logged] = []
         while self._read < len(self._log):
             newest = self._log[self._read]

@@ -1,7 +1,7 @@
-"""A table of keyed state: a slot for each key, its key and its values in arrays.
+"""Keeps a table of keyed state: a slot for each key, its key and its values in arrays.
 
 `find_or_insert` turns rows into slots; operators then read and write `values[c][slots]` directly, with `touch` before
-and `settle` after the write. `touch` is all that a snapshot costs the stream: while one is being encoded, the rows
+and `after_write` after the write. `touch` is all that a snapshot costs the stream: while one is being encoded, the rows
 that are about to change are copied for it, each once (`penstock.state.columnar.snapshot`).
 """
 
@@ -24,7 +24,7 @@ _EMPTY: npt.NDArray[np.intp] = np.empty(0, np.intp)
 
 @dataclass
 class ValueColumn:
-    """`initial`: what a new key begins with."""
+    """Describes a value column. `initial`: the value of a new key."""
 
     name: str
     dtype: npt.DTypeLike
@@ -33,7 +33,7 @@ class ValueColumn:
 
 @dataclass(frozen=True)
 class Found:
-    """`slots` of all rows; `new_slots` are those of keys that were not there, with the first row of each."""
+    """Holds a lookup's result. `slots` of all rows; `new_slots` are those of new keys, with the first row of each."""
 
     slots: Slots
     new_slots: Slots
@@ -42,7 +42,7 @@ class Found:
 
 class ColumnTable:
     def __init__(self, key_schema: pa.Schema, values: Sequence[ValueColumn]) -> None:
-        """`key_schema`: the key's columns. Raises TypeError for a type that cannot be a key."""
+        """Create an empty table. `key_schema`: the key's columns. Raises TypeError for a type that cannot be a key."""
         self.key_schema = key_schema
         self.value_columns = list(values)
         self._keys: list[KeyColumn] = [key_column(f.type) for f in key_schema]
@@ -73,7 +73,7 @@ class ColumnTable:
     # ---- rows to slots -------------------------------------------------------------------------------------------
 
     def rows(self, arrays: Sequence[pa.Array]) -> list[KeyRows]:
-        """The key columns of a batch, as `find_or_insert` takes them. They must have no nulls."""
+        """Return the key columns of a batch, as `find_or_insert` takes them. They must have no nulls."""
         return [key.rows(array) for key, array in zip(self._keys, arrays, strict=True)]
 
     def find_or_insert(self, keys: list[KeyRows], key_groups: npt.NDArray[np.uint16]) -> Found:
@@ -120,7 +120,7 @@ class ColumnTable:
             found: npt.NDArray[np.bool_] = stored.take(slots) == (hashes if rows is None else hashes[rows])
             return found
 
-        # Keys are compared once, when their hashes have met; and for each try where two keys have one hash.
+        # Keys are compared once, when their hashes are equal; and for each probe if two keys have one hash.
         slots, missing = self._index.find(hashes, equally_hashed)
         if not len(missing):
             same = equal(slots, None)
@@ -134,7 +134,7 @@ class ColumnTable:
         return self._index.find(hashes, lambda slots, rows: _where(equally_hashed(slots, rows), slots, rows, equal))
 
     def _allocate(self, count: int) -> Slots:
-        """Slots that were removed are used again."""
+        """Return free slots; removed slots are used again."""
         taken = []
         left = count
         while left and self._free:
@@ -178,16 +178,16 @@ class ColumnTable:
 
     @property
     def values(self) -> list[Array]:
-        """The arrays of the value columns, to be indexed by slots. Not to be kept over `find_or_insert`."""
+        """Return the arrays of the value columns, to be indexed by slots. Do not keep them across `find_or_insert`."""
         return self._arrays.columns[self._first_value :]
 
     @property
     def slots_end(self) -> int:
-        """All slots are below it."""
+        """Return the number that all slots are below."""
         return self._slots_end
 
     def touch(self, slots: Slots) -> None:
-        """Before values of these slots are written. Slots may repeat."""
+        """Note that values of these slots are about to be written. Slots may repeat."""
         if not self._views:
             return
         self._views = [view for view in self._views if not view.released]
@@ -196,16 +196,16 @@ class ColumnTable:
             view.before_write(slots, columns)
 
     def settle(self, slots: Slots, columns: Sequence[int]) -> None:
-        """After values of these columns and slots have been written."""
+        """Note that values of these columns and slots have been written."""
         if self._arrays.growing:
             self._arrays.written(slots, [self._first_value + c for c in columns])
 
     def live_slots(self) -> Slots:
-        """All of them: as long as the table is large."""
+        """Return all live slots: an array as long as the table is large."""
         return np.flatnonzero(self._arrays.columns[self._group_array][: self._slots_end] != FREE)
 
     def keys_of(self, slots: Slots) -> list[pa.Array]:
-        """Key columns, in Arrow's types."""
+        """Return key columns, in Arrow's types."""
         columns = self._arrays.columns
         return [
             key.to_arrow([array[slots] for array in columns[own]]) for key, own in zip(self._keys, self._key_arrays)
@@ -218,7 +218,7 @@ class ColumnTable:
     # ---- removal -------------------------------------------------------------------------------------------------
 
     def remove(self, slots: Slots) -> None:
-        """Live slots, each once."""
+        """Remove live slots, each once."""
         if not len(slots):
             return
         self.touch(slots)
@@ -236,13 +236,13 @@ class ColumnTable:
             self._forget_all()
 
     def _forget_all(self) -> None:
-        """An empty table starts anew. Snapshots keep the arrays as they were."""
+        """Reset an empty table. Snapshots keep the arrays as they were."""
         self._views = []
         self._keys = [key_column(f.type) for f in self.key_schema]
         self._clear()
 
     def _compact_keys(self) -> None:
-        """Not while a snapshot reads the heaps, or the arrays grow."""
+        """Compact the keys, unless a snapshot reads the heaps, or the arrays grow."""
         if self._arrays.growing or any(not view.released for view in self._views):
             return
         for key, own in zip(self._keys, self._key_arrays):
@@ -253,7 +253,7 @@ class ColumnTable:
     # ---- snapshots -----------------------------------------------------------------------------------------------
 
     def view(self) -> TableView:
-        """The table as it is now; costs nothing but what `touch` copies until it has been read."""
+        """Return the table as it is now; this costs nothing but what `touch` copies until it has been read."""
         view = TableView(
             list(self._arrays.columns),
             self._slots_end,
@@ -276,7 +276,7 @@ def _hashes(keys: list[KeyRows]) -> Hashes:
 
 
 def _where(possible: npt.NDArray[np.bool_], slots: Slots, rows: Rows | None, equal: Matches) -> npt.NDArray[np.bool_]:
-    """Of those that are possible, which are equal. The others may be slots that are not there."""
+    """Return which of the possible ones are equal. The others may be slots that do not exist."""
     at = np.flatnonzero(possible & (slots >= 0))
     found = np.zeros(len(slots), np.bool_)
     found[at] = equal(slots[at], at if rows is None else rows[at])

@@ -1,1 +1,1 @@
-"""Keyed state as Python objects in memory (Flink's `hashmap`)."""
+"""Keeps keyed state as Python objects in memory (Flink's `hashmap`)."""

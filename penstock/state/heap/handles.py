@@ -1,4 +1,5 @@
-"""The handles that user functions hold: PyFlink's ValueState, ListState, MapState, ReducingState, AggregatingState.
+"""Implements the handles that user functions hold: PyFlink's ValueState, ListState, MapState, ReducingState,
+AggregatingState.
 
 They work on the entry of the current key. What they return can be changed by the user as in Flink's heap backend; it
 becomes state by `update` or `add` at the latest.
@@ -17,7 +18,7 @@ V = TypeVar("V")
 
 
 class _NoCurrentKey:
-    """Stands where the key group would be. Raises when a bucket is asked for by it."""
+    """Takes the place of the key group while there is no current key: it raises when it is used."""
 
     def __index__(self) -> int:
         raise StateError(
@@ -27,7 +28,7 @@ class _NoCurrentKey:
 
 
 class CurrentKey:
-    """Where all handles of a subtask look: the key of the row or timer that is being processed."""
+    """Holds the key of the row or timer that is being processed, for all handles of a subtask."""
 
     __slots__ = ("key", "key_group")
 
@@ -45,7 +46,9 @@ class _Revoked(list[Any]):
 
 
 class Handle:
-    """`changeable`: what is handed out could be changed by the user, so even a read touches the entry."""
+    """Accesses the entry of the current key. `changeable`: the user could change what is returned, so even a read
+    touches it.
+    """
 
     __slots__ = ("_at", "_buckets", "_shared", "_table", "_changeable")
 
@@ -65,7 +68,7 @@ class Handle:
             self._writable().pop(at.key)
 
     def _writable(self) -> dict[Any, Any]:
-        """The current key's bucket, with the entry ready to be changed in place."""
+        """Return the current key's bucket, with the entry ready to be changed in place."""
         at = self._at
         if self._shared and at.key_group in self._shared:
             self._table.own(at.key_group, at.key)
@@ -73,7 +76,7 @@ class Handle:
         return bucket
 
     def _peek(self) -> Any:
-        """The entry, ready to be read by the user; None where there is none."""
+        """Return the entry, ready to be read by the user; None if there is none."""
         at = self._at
         if self._changeable and self._shared and at.key_group in self._shared:
             self._table.own(at.key_group, at.key)
@@ -91,7 +94,7 @@ class ValueHandle(Handle, Generic[T]):
         return value
 
     def update(self, value: T | None) -> None:
-        """None clears, as in Flink."""
+        """Set the value; None clears it, as in Flink."""
         if value is None:
             self.clear()
             return
@@ -105,7 +108,7 @@ class ListHandle(Handle, Generic[T]):
     __slots__ = ()
 
     def get(self) -> list[T]:
-        """A list of the user's own; [] where there is none."""
+        """Return a list that belongs to the user; [] if there is none."""
         return list(self._peek() or ())
 
     def __iter__(self) -> Iterator[T]:
@@ -153,7 +156,7 @@ class MapHandle(Handle, Generic[K, V]):
             items[key] = value
 
     def put_all(self, dict_value: Any) -> None:
-        """A dict, or pairs of key and value."""
+        """Put a dict, or pairs of key and value."""
         items = dict(dict_value)
         if items:
             self._writable().setdefault(self._at.key, {}).update(items)
@@ -218,7 +221,7 @@ class ReducingHandle(Handle, Generic[T]):
 
 
 class AggregatingHandle(Handle):
-    """What is stored is the accumulator."""
+    """Stores the accumulator of an aggregating state."""
 
     __slots__ = ("_function",)
 

@@ -1,4 +1,4 @@
-"""The hash-map backend (Flink's `hashmap`): state as Python objects in memory, written in full by every checkpoint."""
+"""Implements the hash-map backend (Flink's `hashmap`): state as Python objects, written in full by every checkpoint."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ BYTES_PER_RANGE = 16 * 1024 * 1024
 
 
 class HashMapStateBackend(RestoringBackend):
-    """Keyed state of one subtask. `operator_names` (uid -> name) are for messages."""
+    """Keeps keyed state of one subtask. `operator_names` (uid -> name) are for messages."""
 
     def __init__(self, max_parallelism: int, operator_names: Mapping[str, str] | None = None) -> None:
         super().__init__(operator_names)
@@ -66,21 +66,23 @@ class HashMapStateBackend(RestoringBackend):
         return self._at.key_group  # type: ignore[no-any-return]
 
     def has_restored(self, operator: str, name: str) -> bool:
-        """Whether the checkpoint that is being restored has such a state."""
+        """Return whether the checkpoint that is being restored has such a state."""
         return self._restored_schema((operator, name)) is not None
 
     def entries(self, operator: str, name: str) -> Iterator[tuple[Any, int, Any]]:
-        """(key, key group, what is kept) of a state that has been asked for; to be read only, and at once."""
+        """Yield (key, key group, value) of a state that has been asked for; read only, and before anything changes."""
         for key_group, bucket in enumerate(self._tables[operator, name].buckets):
             for key, kept in bucket.items():
                 yield key, key_group, kept
 
     def state(self, operator: str, descriptor: Any) -> Any:
-        """Raises `StateSchemaError` where the state was declared otherwise before."""
+        """Return the handle. Raises `StateSchemaError` if the state was declared differently before."""
         return self._state(operator, descriptor, self._at)
 
     def state_of_window(self, operator: str, descriptor: Any, start: int) -> Any:
-        """State of the current key and the window that begins at `start`. The handle is good until the next call."""
+        """Return the state of the current key and the window that begins at `start`. The handle is valid until the next
+        call.
+        """
         self._window_at.key = (self._at.key, start)
         self._window_at.key_group = self._at.key_group
         return self._state(operator, descriptor, self._window_at)
@@ -147,7 +149,9 @@ def _handle(descriptor: Any, table: StateTable, at: CurrentKey, changeable: bool
 
 
 class _TableAtBarrier(NamedTuple):
-    """`schema`: of the batches that are written. `described`: the state's name, for messages."""
+    """Holds one table at a barrier. `schema`: of the batches that are written. `described`: the state's name, for
+    messages.
+    """
 
     codec: StateCodec
     schema: pa.Schema
@@ -156,7 +160,7 @@ class _TableAtBarrier(NamedTuple):
 
 
 class HashMapSnapshot:
-    """Tables at a barrier, which are released bucket by bucket as they are encoded."""
+    """Holds the tables at a barrier, and releases them bucket by bucket as they are encoded."""
 
     def __init__(self, tables: list[_TableAtBarrier], untouched: UntouchedState) -> None:
         self.schemas = [table.snapshot.schema for table in tables] + untouched.schemas
@@ -171,7 +175,7 @@ class HashMapSnapshot:
             for table in self._tables:
                 yield from self._encode_table(table)
         except Exception:
-            # What was given up may change under our hands.
+            # After `discard`, another thread may change the buckets meanwhile.
             if not self._discarded:
                 raise
         finally:
@@ -190,7 +194,7 @@ class HashMapSnapshot:
         size_bytes = 0
         for batch in self._batches(table):
             batches.append(batch)
-            size_bytes += batch.get_total_buffer_size()  # nobody shares them yet; `nbytes` takes far longer
+            size_bytes += batch.get_total_buffer_size()  # not shared yet; `nbytes` takes far longer
             if size_bytes >= BYTES_PER_RANGE:
                 yield self._range(table, batches)
                 batches, size_bytes = [], 0
@@ -203,7 +207,9 @@ class HashMapSnapshot:
         return EncodedState(declared.operator, declared.name, entries, [write_stream(table.schema, batches)])
 
     def _batches(self, table: _TableAtBarrier) -> Iterator[pa.RecordBatch]:
-        """Small buckets share a batch, large ones fill several. A bucket is let go of once it is encoded."""
+        """Yield batches: small buckets share one, large ones fill several. Each bucket is released once it is
+        encoded.
+        """
         snapshot = table.snapshot
         keys: list[Any] = []
         key_groups = array("H")
@@ -214,7 +220,7 @@ class HashMapSnapshot:
             nonlocal key_groups
             try:
                 batch = encode_batch(table.codec, table.schema, keys, key_groups, values)
-            except Exception as error:  # whatever a user's object does when it is pickled
+            except Exception as error:  # catches whatever a user's object raises when it is pickled
                 raise described_failure(error, table.described, keys) from error
             for key_group in encoded:
                 snapshot.release(key_group)

@@ -1,13 +1,13 @@
-"""Entries of one state in memory, and snapshots of them that nobody waits for.
+"""Keeps the entries of one state in memory, and takes snapshots of them without stopping the stream.
 
 A table has a bucket (a dict) per key group. A snapshot takes the buckets as they are: from then on they, and every
-object in them, belong to it and never change. The stream goes on with copies: the first write to a bucket copies the
-dict, and the first touch of an entry whose value the user could change, a mere read included, copies the value. So the
-thread that encodes a snapshot needs no lock, and sees exactly what was there at the barrier. [`l = state.value();
-l.append(x)` after the barrier changes the stream's copy.]
+object in them, belong to it and never change. The stream works on copies: the first write to a bucket copies the dict,
+and the first touch of an entry whose value the user could change, a mere read included, copies the value. So the thread
+that encodes a snapshot needs no lock, and sees exactly what was there at the barrier. Without this: `l = state.value();
+l.append(x)` after the barrier changes the snapshot's value.
 
-The copying ends as soon as the snapshot has encoded a bucket: it lets go of it, and a bucket that no snapshot holds is
-the stream's own again. Where there is no snapshot, one look at an empty dict is all that this costs.
+The copying of a bucket ends as soon as the snapshot has encoded and released it: a bucket that no snapshot holds
+belongs to the stream again. Without a snapshot, all this costs is one look at an empty dict.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _UNCHANGEABLE = frozenset({type(None), bool, int, float, complex, str, bytes})
 
 
 def independent(value: Any) -> Any:
-    """A copy that shares nothing changeable with `value`. Raises what pickling and copying raise."""
+    """Return a copy that shares nothing changeable with `value`. Raises what pickling and copying raise."""
     kind = type(value)
     if kind in _UNCHANGEABLE or (kind is tuple and all(type(item) in _UNCHANGEABLE for item in value)):
         return value
@@ -37,7 +37,7 @@ def independent(value: Any) -> Any:
 
 
 class TableSnapshot:
-    """A table's buckets at the barrier. `release` and `release_all` may be called from any thread."""
+    """Holds a table's buckets at the barrier. Any thread may call `release` and `release_all`."""
 
     def __init__(self, schema: StateSchema, buckets: list[Bucket]) -> None:
         self.schema = schema
@@ -45,7 +45,7 @@ class TableSnapshot:
         self._buckets: list[Bucket | None] = [*buckets]
 
     def bucket(self, key_group: int) -> Bucket | None:
-        """None when it has been released."""
+        """Return a bucket; None if it has been released."""
         return self._buckets[key_group]
 
     def __len__(self) -> int:
@@ -60,7 +60,7 @@ class TableSnapshot:
 
 
 class StateTable:
-    """`buckets` and `shared` are the same objects for the table's whole life, so that handles may hold them.
+    """Holds the entries of one state. `buckets` and `shared` stay the same objects, so that handles may keep them.
 
     `shared` has the key groups whose buckets a snapshot may hold, each with the keys whose values have been copied
     since, or None while the bucket itself has not been. `copy_value` makes a value the stream's own; None where values
@@ -85,12 +85,14 @@ class StateTable:
             if bucket:
                 self.shared[key_group] = None
             else:
-                # Nothing to share; a new dict costs less than asking later.
+                # Nothing to share; creating a dict costs less than a check later.
                 self.buckets[key_group] = {}
         return snapshot
 
     def own(self, key_group: int, key: Any) -> None:
-        """Called for a key group in `shared` before the entry's value is changed or handed out."""
+        """Make an entry the stream's own. Call it for a key group in `shared` before the entry's value is changed or
+        returned.
+        """
         copied = self.shared[key_group]
         if copied is not None and key in copied:
             return
