@@ -30,7 +30,7 @@ class _Driven:
         self.take_ring = runner.mailbox.take_ring
         self.is_silent = runner.mailbox.is_silent
         # For the trace.
-        self.subtask: SubtaskId | None = runner.subtask_object.id if isinstance(runner, SubtaskRunner) else None
+        self.subtask: SubtaskId | None = runner.deployed.id if isinstance(runner, SubtaskRunner) else None
         self.about = About(subtasks=(self.subtask,)) if self.subtask is not None else NOTHING
         self.is_restored = False
 
@@ -64,7 +64,7 @@ class ScheduledRunners:
         driven = _Driven(runner, self._pace_ms * slowness)
         self._driven[id(runner)] = driven
         if self._world.trace is not None and driven.subtask is not None and isinstance(runner, SubtaskRunner):
-            watch(self._world, self._process.name, runner.subtask_object.machine, driven.subtask)
+            watch(self._world, self._process.name, runner.deployed.machine, driven.subtask)
         self._give_turn(driven, 0.0)
 
     def _give_turn(self, driven: _Driven, delay_ms: float) -> None:
@@ -109,7 +109,7 @@ class ScheduledRunners:
         tell(who, f"step {runner.name} -> {'mail' if wait_ms is None else f'{wait_ms:g} ms'}", driven.about)
         if isinstance(runner, SubtaskRunner) and not driven.is_restored and runner.is_restored:
             driven.is_restored = True
-            tell(who, f"{name_of(runner.subtask_object.id)} is restored: {runner.name}", driven.about)
+            tell(who, f"{name_of(runner.deployed.id)} is restored: {runner.name}", driven.about)
 
     def on_frame(self, frame: Frame) -> None:
         """The runner whose turn it is sends a frame."""

@@ -91,7 +91,7 @@ def timers_of_processing_time_fire_before_draining_is_over(patch: Patch) -> None
     take = subtask.Subtask._take_input
 
     def hasty(self: Any) -> Any:
-        return 0 if not self.draining.is_over and self._fire_processing_timers() else take(self)
+        return 0 if not self._draining.is_over and self.work.fire_processing_timers() else take(self)
 
     patch(subtask.Subtask, "_take_input", hasty)
 

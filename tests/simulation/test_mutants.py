@@ -20,7 +20,7 @@ from penstock.protocol.values import reasons
 from penstock.protocol.values.log_entries import Fence
 from penstock.protocol.values.reasons import FailureReason
 from penstock.runtime.checkpoint import subtask_checkpoints
-from penstock.runtime.subtask import subtask
+from penstock.runtime.subtask import column_work, snapshot_source, subtask_opening
 from penstock.simulation import checkers
 from penstock.state.heap import tables
 from penstock.storage import segments
@@ -69,7 +69,7 @@ def unread_layers_are_not_in_the_snapshot(patch: Patch) -> None:
 
 
 def snapshots_lie_inside_a_row(patch: Patch) -> None:
-    patch(subtask.Subtask, "finish_row", lambda self: True)
+    patch(snapshot_source.SnapshotSource, "finish_row", lambda self: True)
 
 
 def a_declined_checkpoint_is_declined_again(patch: Patch) -> None:
@@ -218,14 +218,11 @@ def unpublished_metadata_is_not_looked_for(patch: Patch) -> None:
 
 
 def rows_held_for_a_batch_are_in_no_snapshot(patch: Patch) -> None:
-    def finish_row(self: Any) -> bool:
-        return not self.chain.unfinished or self._push(lambda: self._rows_chain.resume(drain=True))
-
-    patch(subtask.Subtask, "finish_row", finish_row)
+    patch(column_work.ColumnWork, "finish_row", lambda self: True)
 
 
 def watermarks_pass_rows_held_for_a_batch(patch: Patch) -> None:
-    patch(subtask.Subtask, "_emit_event", lambda self, event: self.output.emit_event(event))
+    patch(subtask_opening, "_emit_behind_rows", lambda work, output, event: output.emit_event(event))
 
 
 RANDOM = [8, *range(8), *range(9, 60)]

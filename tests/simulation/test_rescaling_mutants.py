@@ -17,10 +17,9 @@ from penstock.protocol.restore import rescale
 from penstock.protocol.subtask.drain_gate import DrainGate
 from penstock.protocol.values.elements import WATERMARK_MAX_MS, EndOfData
 from penstock.protocol.values.metadata import ChannelTime
-from penstock.runtime.checkpoint import subtask_checkpoints
 from penstock.runtime.checkpoint import subtask_restore as restore
 from penstock.runtime.output import result_partition
-from penstock.runtime.subtask import subtask
+from penstock.runtime.subtask import feeds, snapshot_source
 from penstock.simulation.scenarios import scenario
 from penstock.simulation.settings import Bounds
 from penstock.state.columnar import backend as columnar_state
@@ -118,15 +117,15 @@ def recovered_layers_hold_nothing_back(patch: Patch) -> None:
 
 
 def an_end_of_data_in_a_layer_ends_its_live_channel(patch: Patch) -> None:
-    on_event = subtask.Subtask._on_event
+    on_event = feeds.GateFeed._on_event
 
     def leaks(self: Any, found: Any) -> None:
         on_event(self, found)
         if isinstance(found.event, EndOfData):
-            self.clock.on_inputs(self.valve.on_event(found.channel, found.event))
-            self._input_ended = self._input_ended or self.valve.all_ended
+            self._event_time.on_inputs(self._valve.on_event(found.channel, found.event))
+            self.ended = self.ended or self._valve.all_ended
 
-    patch(subtask.Subtask, "_on_event", leaks)
+    patch(feeds.GateFeed, "_on_event", leaks)
 
 
 def restores_forget_that_timers_were_firing(patch: Patch) -> None:
@@ -185,7 +184,7 @@ def the_last_word_of_one_ends_time_for_all(patch: Patch) -> None:
 
 
 def held_rows_stay_behind_a_barrier(patch: Patch) -> None:
-    patch(subtask_checkpoints.SubtaskCheckpoints, "_finish_row", lambda self: self._source.finish_row())
+    patch(snapshot_source.SnapshotSource, "finish_row", lambda self: self.work.finish_row())
 
 
 def watermarks_overtake_held_rows(patch: Patch) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Callable
+from typing import Callable, Sequence
 
-from penstock.datastream.connectors.base import SourceReader
 from penstock.operators.event_time.generation import WatermarkGeneration
 from penstock.operators.event_time.progress import EventTime
 from penstock.protocol.channel.watermark_valve import WatermarkValve
@@ -13,23 +12,32 @@ from penstock.protocol.values.elements import WATERMARK_MAX_MS, Active, Idle, In
 
 
 class SubtaskClock:
-    """Advances event time. `generation` is set if the vertex generates its watermarks itself. `emit` sends an event to
-    all outputs; `says_time`: whether they carry event time at all.
+    """Follows event time from the inputs, or from our own generators, to the outputs.
+
+    Args:
+        time: How far event time is, as it was restored.
+        generation: Our own generators; None if watermarks come through the inputs.
+        emits_time: True if the outputs carry event time.
+        is_idle: True if the outputs were told that we are idle, before the restore.
+        emit: Puts an event on all outputs.
     """
 
     def __init__(
         self,
         valve: WatermarkValve,
-        says_time: bool,
+        time: EventTime,
+        generation: WatermarkGeneration | None,
+        emits_time: bool,
+        is_idle: bool,
         emit: Callable[[InBandEvent], None],
         monotonic_ms: Callable[[], float],
     ) -> None:
         self.valve = valve
-        self.time = EventTime()
-        self.generation: WatermarkGeneration | None = None
-        self.said_idle = False
+        self.time = time
+        self.generation = generation
+        self.said_idle = is_idle
         self._has_ended = False
-        self._says_time = says_time
+        self._emits_time = emits_time
         self._emit = emit
         self._monotonic_ms = monotonic_ms
 
@@ -44,11 +52,15 @@ class SubtaskClock:
         elif watermark_ms == WATERMARK_MAX_MS:
             self.end()
 
-    def on_splits(self, reader: SourceReader) -> None:
+    def wait_for(self, splits: Sequence[str]) -> None:
         """Note that the reader has been assigned splits, of which nothing has been read."""
         if self.generation is not None:
-            self.generation.queued_splits = reader.queued_splits
-            self.generation.wait_for(reader.splits_in_hand())
+            self.generation.wait_for(splits)
+
+    def on_finished_splits(self, splits: Sequence[str]) -> None:
+        """Remove splits that were read to their ends."""
+        if self.generation is not None:
+            self.generation.on_finished(splits)
 
     def end(self) -> None:
         """End event time: nothing follows. The generators' last watermark comes before the end, as in Flink, so that
@@ -86,7 +98,7 @@ class SubtaskClock:
             self.time.advance(WATERMARK_MAX_MS)
 
     def say_idle(self, idle: bool) -> None:
-        if idle != self.said_idle and self._says_time:
+        if idle != self.said_idle and self._emits_time:
             self.said_idle = idle
             self._emit(Idle() if idle else Active())
 

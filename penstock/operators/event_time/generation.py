@@ -63,12 +63,21 @@ class _Split(WatermarkOutput):
 
 
 class WatermarkGeneration:
-    """Combines the generators of all splits. `row_type` is of the rows that get their timestamps here. `monotonic_ms`
-    measures idleness.
+    """Assigns timestamps and makes watermarks.
+
+    Args:
+        row_type: Type of the rows that get their timestamps here.
+        monotonic_ms: Measures idleness.
+        queued_splits: Returns the splits that wait behind others in the reader; they are never idle.
     """
 
     def __init__(
-        self, operator: Operator, row_type: TypeInformation, interval_ms: float, monotonic_ms: Callable[[], float]
+        self,
+        operator: Operator,
+        row_type: TypeInformation,
+        interval_ms: float,
+        monotonic_ms: Callable[[], float],
+        queued_splits: Callable[[], Sequence[str]],
     ) -> None:
         assert operator.watermark_strategy is not None
         self.operator = operator
@@ -80,8 +89,7 @@ class WatermarkGeneration:
         self._extract = self._strategy.extract_timestamp
         timeout = self._strategy.idle_timeout
         self._idle_timers = IdleTimers(NEVER_MS if timeout is None else timeout.ms, monotonic_ms)
-        self.queued_splits: Callable[[], Sequence[str]] = tuple
-        """Those that wait behind others in the reader's hand."""
+        self._queued_splits = queued_splits
         self.next_periodic_ms = monotonic_ms() + interval_ms if interval_ms > 0 else float("inf")
         self.watermark_ms = NO_TIMESTAMP
         self.idle = False
@@ -165,7 +173,7 @@ class WatermarkGeneration:
             if split not in self._splits:
                 self._start(split)
 
-    def on_finished(self, splits: list[str]) -> None:
+    def on_finished(self, splits: Sequence[str]) -> None:
         """Remove splits that were read to their ends: the watermark no longer waits for them."""
         for split in splits:
             entry = self._splits.pop(split, None)
@@ -184,7 +192,7 @@ class WatermarkGeneration:
 
     def advance(self, now_ms: float) -> bool:
         """Ask the generators, where it is time to. Returns whether the watermark has risen."""
-        self._idle_timers.advance(now_ms, self.queued_splits())
+        self._idle_timers.advance(now_ms, self._queued_splits())
         silent_now = [e for split, e in self._splits.items() if not e.silent and self._idle_timers.is_silent(split)]
         if now_ms >= self.next_periodic_ms:
             self.next_periodic_ms = now_ms + self._interval_ms

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Callable, Protocol
+from typing import Callable
 
 from penstock.common.clock import Clock
 from penstock.graph.job_graph import Edge
-from penstock.operators.event_time.clock import SubtaskClock
 from penstock.protocol.subtask.capture import Capture
 from penstock.protocol.subtask.effects import (
     CloseCapture,
@@ -24,72 +23,54 @@ from penstock.protocol.subtask.effects import (
     TakeSnapshot,
     TimePassed,
 )
-from penstock.protocol.subtask.subtask_machine import Received, SubtaskMachine
-from penstock.protocol.values.elements import SubtaskId
+from penstock.protocol.subtask.subtask_machine import Received
 from penstock.protocol.values.frames import CreditLimit, Frame
-from penstock.protocol.values.metadata import ChannelTime, Committable, OperatorPart
+from penstock.protocol.values.metadata import ChannelTime
 from penstock.protocol.values.reasons import FailureReason
 from penstock.runtime.checkpoint.snapshots import CapturedChannel, CapturedLayer, SubtaskCapture, TimeAtSnapshot
-from penstock.runtime.input.input_gate import InputGate
 from penstock.runtime.input.layers import Layer
-from penstock.runtime.output.result_partition import ResultPartition
-from penstock.state.backend import StateSnapshot
-
-
-class SnapshotSource(Protocol):
-    """The subtask, as far as snapshots need it."""
-
-    def finish_row(self) -> bool:
-        """Push the row that the chain is in the middle of through. False: the overdraft is used up, try later."""
-
-    def prepare_commit(self, checkpoint_id: int) -> list[Committable]: ...
-
-    def operator_parts(self) -> list[OperatorPart]: ...
-
-    def state_snapshot(self) -> StateSnapshot | None: ...
-
-    def layer_time(self, layer: Layer) -> ChannelTime | None: ...
-
-    @property
-    def clock(self) -> SubtaskClock: ...
-
-    @property
-    def finished(self) -> bool: ...
+from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
+from penstock.runtime.subtask.snapshot_source import SnapshotSource
 
 
 class SubtaskCheckpoints:
-    """`taken`, `closed` and `ended` hand captures to the slot's writer; `declined` tells the JobMaster, and
-    `send_frame(slot, frame)` a neighbour."""
+    """Connects a subtask's machine with its channels, its state and the slot's snapshot writer.
+
+    Args:
+        source: What snapshots take beside the channels.
+        went_unaligned: Called with the checkpoint's id after an unaligned snapshot.
+        taken, closed, ended: Hand captures to the slot's writer.
+        declined: Sends the JobMaster a decline.
+        send_frame: Sends a frame to a neighbour's slot.
+    """
 
     def __init__(
         self,
-        subtask: SubtaskId,
-        machine: SubtaskMachine,
+        subtask: DeployedSubtask,
         source: SnapshotSource,
-        gate: InputGate,
-        partitions: list[ResultPartition],
         clock: Clock,
+        went_unaligned: Callable[[int], None],
         taken: Callable[[SubtaskCapture], None],
         closed: Callable[[SubtaskCapture], None],
         ended: Callable[[int], None],
         declined: Callable[[int, FailureReason], None],
         send_frame: Callable[[int, Frame], None],
     ) -> None:
-        self._subtask = subtask
-        self._machine = machine
+        self._subtask = subtask.id
+        self._machine = subtask.machine
         self._source = source
-        self._gate = gate
-        self._partitions = partitions
-        self._outputs = [(p, position) for p in partitions for position in range(len(p.channels))]
+        self._gate = subtask.gate
+        self._valve = subtask.valve
+        self._partitions = subtask.partitions
+        self._outputs = [(p, position) for p in subtask.partitions for position in range(len(p.channels))]
         self._clock = clock
+        self._went_unaligned = went_unaligned
         self._taken = taken
         self._closed = closed
         self._ended = ended
         self._declined = declined
         self._send_frame = send_frame
         self._captures: dict[int, SubtaskCapture] = {}
-        self.snapshot_taken: int | None = None
-        """The newest checkpoint that went unaligned here; the owner resets it."""
 
     def handle(self, event: Received | LocalEvent) -> None:
         """Tell the machine of an event, and carry out what it decides."""
@@ -125,7 +106,7 @@ class SubtaskCheckpoints:
             effect = waiting.popleft()
             match effect:
                 case FinishRow():
-                    if self._finish_row():
+                    if self._source.finish_row():
                         waiting.extend(self._machine.handle(RowFinished(), self._clock.monotonic_ms()))
                 case SendFrame(CreditLimit() as credit):
                     self._send_frame(credit.channel.producer, credit)
@@ -144,13 +125,6 @@ class SubtaskCheckpoints:
                 case Decline(checkpoint_id, reason):
                     self._declined(checkpoint_id, reason)
 
-    def _finish_row(self) -> bool:
-        if not self._source.finish_row():
-            return False
-        for partition in self._partitions:
-            partition.settle()
-        return True
-
     def _take(self, cut: Capture) -> None:
         source = self._source
         capture = SubtaskCapture(
@@ -159,7 +133,7 @@ class SubtaskCheckpoints:
             self._applied(cut),
             self._emitted(cut),
             self._unread_layers() if cut.stores else [],
-            TimeAtSnapshot.of(source.clock),
+            TimeAtSnapshot.of(source.event_time),
             source.finished,
         )
         self._captures[cut.checkpoint_id] = capture
@@ -169,7 +143,7 @@ class SubtaskCheckpoints:
             capture.parts = source.operator_parts()
         capture.sync_ms = self._clock.monotonic_ms() - cut.taken_ms
         if cut.unaligned:
-            self.snapshot_taken = cut.checkpoint_id
+            self._went_unaligned(cut.checkpoint_id)
         self._taken(capture)
 
     def _close(self, cut: Capture) -> None:
@@ -195,4 +169,7 @@ class SubtaskCheckpoints:
 
     def _unread_layers(self) -> list[CapturedLayer]:
         unread = (x for x in self._gate.layers if not x.read)
-        return [CapturedLayer(x, x.applied, x.unread(), self._source.layer_time(x)) for x in unread]
+        return [CapturedLayer(x, x.applied, x.unread(), self._time_of(x)) for x in unread]
+
+    def _time_of(self, layer: Layer) -> ChannelTime | None:
+        return None if layer.virtual is None else self._valve.virtual_time(layer.virtual)

@@ -32,7 +32,7 @@ from penstock.protocol.values.metadata import (
 )
 from penstock.runtime.input.layers import Layer, RecoveredRows
 from penstock.runtime.input.recovered import Mask, filtered, of_key_groups, of_partition, read_elements
-from penstock.runtime.subtask.subtask import Subtask
+from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
 from penstock.state.backend import StateBackend
 from penstock.storage.segments import read_range
 from penstock.storage.store import ObjectStore
@@ -67,7 +67,7 @@ class SubtaskRestore:
     """Restores one subtask; does nothing if there is no checkpoint to restore."""
 
     def __init__(
-        self, plan: DeploymentPlan, subtask: Subtask, metadata: Metadata | None, store: ObjectStore | None
+        self, plan: DeploymentPlan, subtask: DeployedSubtask, metadata: Metadata | None, store: ObjectStore | None
     ) -> None:
         self._plan = plan
         self._subtask = subtask
@@ -152,12 +152,6 @@ class SubtaskRestore:
         return next((o.name for o in self._subtask.vertex.operators if o.uid == uid), uid)
 
     # ---- time ---------------------------------------------------------------------------------------------------
-
-    def time(self, subtask: Subtask) -> None:
-        """Set the event time of operators, and the watermark that was emitted downstream."""
-        restored = self.restored_time()
-        subtask.clock.time.restore(restored.current_ms, restored.emitted_ms, restored.floors)
-        subtask.clock.said_idle = restored.idle
 
     def restored_time(self) -> RestoredTime:
         """Resume, after a rescale, at the minimum of the watermarks that the old subtasks of all its operators had

@@ -13,18 +13,24 @@ from penstock.graph.job_graph import Operator
 from penstock.operators.batches import with_timestamps, without_timestamps
 from penstock.operators.columns.columnar_chain import Output
 from penstock.protocol.values.elements import InBandEvent
-from penstock.protocol.values.metadata import Committable
+from penstock.protocol.values.metadata import Committable, OperatorPart
 from penstock.runtime.output.result_partition import ResultPartition
 
 
 class ChainOutput:
-    """Connects the chain's last `operator` to its outputs; `writer` is set if it is a sink."""
+    """Takes a chain's output. `operator` is the chain's last one; `writer` is the sink's, if it is one."""
 
     def __init__(
-        self, operator: Operator, partitions: list[ResultPartition], overdraft_bytes_max: int, clock: Clock
+        self,
+        operator: Operator,
+        partitions: list[ResultPartition],
+        writer: SinkWriter | None,
+        overdraft_bytes_max: int,
+        clock: Clock,
     ) -> None:
         self.partitions = partitions
-        self.writer: SinkWriter | None = None
+        self.writer = writer
+        self.is_finished = False
         self.rows = self.emitted_bytes = self.overdraft_bytes = 0
         self._operator = operator
         self._overdraft_bytes_max = overdraft_bytes_max
@@ -116,12 +122,23 @@ class ChainOutput:
         self._unpublished += [(checkpoint_id, Committable(self._operator.uid, data)) for data in prepared]
         return [committable for _, committable in self._unpublished]
 
+    def parts(self) -> list[OperatorPart]:
+        """Return what a snapshot holds of the writer."""
+        items = self.writer.snapshot() if self.writer is not None else []
+        return [OperatorPart(self._operator.uid, "writer", items)] if items else []
+
     def on_published(self, checkpoint_id: int) -> None:
         self._unpublished = [c for c in self._unpublished if c[0] > checkpoint_id]
 
     def finish(self) -> None:
+        """The chain's data has ended: the writer sees nothing more but barriers."""
+        self.is_finished = True
         if self.writer is not None:
             try:
                 self.writer.finish()
             except Exception as error:
                 raise OperatorFailure(self._operator.name, error) from error
+
+    def close(self) -> None:
+        if self.writer is not None:
+            self.writer.close()

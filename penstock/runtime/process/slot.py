@@ -44,7 +44,8 @@ from penstock.runtime.checkpoint.master_store import MasterStore
 from penstock.runtime.checkpoint.snapshot_writer import SnapshotWriter
 from penstock.runtime.process.ports import DataLinks, Driver, MasterLink, Runner
 from penstock.runtime.process.reason_of import reason_of, text_of
-from penstock.runtime.subtask.subtask import Subtask
+from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
+from penstock.runtime.subtask.slot_resources import SlotResources
 from penstock.runtime.subtask.subtask_factory import SubtaskFactory
 from penstock.runtime.subtask.subtask_mail import Unpark
 from penstock.runtime.subtask.subtask_runner import SubtaskRunner, WriterRunner
@@ -82,30 +83,33 @@ class _Deployment:
             self._unpark,
             slot.clock,
         )
-        factory = SubtaskFactory(
-            self.plan, self.generation, slot.index, slot.clock, self.writer, self._send_frame, self.send, self._decline
+        resources = SlotResources(
+            self.plan,
+            self.generation,
+            slot.index,
+            slot.clock,
+            self.writer,
+            self._send_frame,
+            self.send,
+            self._decline,
         )
-        self._by_vertex: dict[int, SubtaskRunner] = {}
-        for vertex in vertices:
-            subtask = factory.build(vertex)
-            self._by_vertex[vertex.index] = SubtaskRunner(
-                subtask,
-                self.generation,
-                slot.index,
-                slot.clock,
-                restore=self._restore_of(factory, subtask),
-                restored=self._one_restored,
-                send=self.send,
-            )
+        factory = SubtaskFactory(resources)
+        self._by_vertex = {vertex.index: self._runner(factory, factory.build(vertex)) for vertex in vertices}
         self.runners = list(self._by_vertex.values())
         self.writer_runner = WriterRunner(self.writer, self._writer_failed)
         self._edges = self.plan.graph.edges
 
-    def _restore_of(self, factory: SubtaskFactory, subtask: Subtask) -> Callable[[], None]:
-        """Return a function that restores the subtask. It reads the metadata when it is called, because only then is it
-        known.
-        """
-        return lambda: factory.open(subtask, self.metadata, self.restore_store)
+    def _runner(self, factory: SubtaskFactory, deployed: DeployedSubtask) -> SubtaskRunner:
+        """Return the runner of a subtask. It reads the metadata when it opens the subtask: only then is it known."""
+        return SubtaskRunner(
+            deployed,
+            self.generation,
+            self._slot.index,
+            self._slot.clock,
+            open=lambda: factory.open(deployed, self.metadata, self.restore_store),
+            opened=self._one_restored,
+            send=self.send,
+        )
 
     def _open_stores(self) -> tuple[ObjectStore | None, ObjectStore | None]:
         plan, slot, root = self.plan, self._slot, self.message.restore_root
@@ -145,15 +149,15 @@ class _Deployment:
             self._restored += 1
             complete = self._restored == len(self.runners)
         if complete:
-            layers = sum(len(runner.subtask_object.gate.layers) for runner in self.runners)
+            layers = sum(len(runner.deployed.gate.layers) for runner in self.runners)
             self.send(Restored(self.generation, self._slot.index, layers))
 
     def _unpark(self, checkpoint_id: int) -> None:
         for runner in self.runners:
-            runner.subtask_object.mailbox.post(Unpark(checkpoint_id))
+            runner.mailbox.post(Unpark(checkpoint_id))
 
     def _writer_failed(self, error: BaseException) -> None:
-        first = self.runners[0].subtask_object
+        first = self.runners[0].deployed
         text = f"the slot's snapshot writer failed: {type(error).__name__}: {error}"
         self.send(SubtaskFailed(self.generation, self._slot.index, first.id, first.vertex.name, text, describe(error)))
 
@@ -167,20 +171,20 @@ class _Deployment:
 
     def post(self, item: Any) -> None:
         for runner in self.runners:
-            runner.subtask_object.mailbox.post(item)
+            runner.mailbox.post(item)
 
     def post_to(self, subtask: SubtaskId, item: Any) -> None:
-        self._by_vertex[subtask.vertex].subtask_object.mailbox.post(item)
+        self._by_vertex[subtask.vertex].mailbox.post(item)
 
     def release(self, message: Release) -> None:
         for vertex, runner in self._by_vertex.items():
             if message.is_last or vertex in message.vertices:
-                runner.subtask_object.mailbox.post(message)
+                runner.mailbox.post(message)
 
     def trigger(self, message: Trigger) -> None:
         for runner in self.runners:
-            if runner.subtask_object.vertex.is_source:
-                runner.subtask_object.mailbox.post(message)
+            if runner.deployed.vertex.is_source:
+                runner.mailbox.post(message)
 
     def restore(self) -> None:
         if self.message.restore is not None:

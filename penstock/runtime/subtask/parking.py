@@ -1,56 +1,60 @@
-"""A hint for latency: after its snapshot a subtask leaves the interpreter to the threads that write it.
+"""Pauses a subtask after its snapshot, for latency: the threads that write the snapshot have the interpreter alone.
 
-That helps where little is to be written. Where the writer knows that it has much, it ends the rest at once. Where the
-rest ended before the writing did it was in vain, and the next checkpoint is written beside the stream; after the next
-such rest two are, then four, and so on.
+That helps if little is to be written. A writer that knows that it has much ends the pause at once. If a pause times
+out before the segment is written, the pause is skipped for the next 1, 2, 4, ... checkpoints.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
-
 _SKIPPED_MAX = 128
 
 
-class _Snapshots(Protocol):
-    snapshot_taken: int | None
-    """The newest checkpoint that went unaligned here; reset by who takes note of it."""
-
-
 class Parking:
+    """Decides about pauses, for one subtask. `ms_max`: the longest pause."""
+
     def __init__(self, ms_max: float) -> None:
         self._ms_max = ms_max
+        self._taken: int | None = None
+        """The newest checkpoint with an unaligned snapshot here, until a pause begins or is skipped for it."""
         self._for: int | None = None
         self._to_skip = 0
-        self._in_vain = 0
+        self._timed_out = 0
         self.until_ms = 0.0
 
-    def begin(self, snapshots: _Snapshots, now_ms: float) -> None:
-        if snapshots.snapshot_taken is None:
-            return
+    def on_snapshot(self, checkpoint_id: int) -> None:
+        """An unaligned snapshot has been taken here."""
+        self._taken = checkpoint_id
+
+    @property
+    def is_due(self) -> bool:
+        """True after a snapshot: then call `begin`."""
+        return self._taken is not None
+
+    def begin(self, now_ms: float) -> None:
+        """Begin the pause for the newest snapshot, or skip it."""
         if self._to_skip:
             self._to_skip -= 1
         else:
-            self._for = snapshots.snapshot_taken
+            self._for = self._taken
             self.until_ms = now_ms + self._ms_max
-        snapshots.snapshot_taken = None
+        self._taken = None
 
     def lasts(self, now_ms: float) -> bool:
+        """Return whether the subtask pauses now."""
         if self._for is not None and now_ms >= self.until_ms:
             self._for = None
-            self._to_skip = min(1 << self._in_vain, _SKIPPED_MAX)
-            self._in_vain += 1
+            self._to_skip = min(1 << self._timed_out, _SKIPPED_MAX)
+            self._timed_out += 1
         return self._for is not None
 
     def left_ms(self, now_ms: float) -> float | None:
-        """How long it may last at the most; None: nobody rests."""
+        """Return how long the pause may last at the most; None if there is none."""
         return None if self._for is None else self.until_ms - now_ms
 
-    def end(self, checkpoint_id: int, snapshots: _Snapshots) -> None:
-        """It has been written, is over, or is too large to be waited for."""
+    def end(self, checkpoint_id: int) -> None:
+        """The checkpoint's segment has been written, is given up, or is too large to be waited for."""
         if self._for is not None and self._for <= checkpoint_id:
             self._for = None
-            self._in_vain = 0
-        taken = snapshots.snapshot_taken
-        if taken is not None and taken <= checkpoint_id:
-            snapshots.snapshot_taken = None  # written before we came to rest for it
+            self._timed_out = 0
+        if self._taken is not None and self._taken <= checkpoint_id:
+            self._taken = None  # written before the pause began

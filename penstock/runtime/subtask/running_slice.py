@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from penstock.operators.rows.chain import Slice
 from penstock.runtime.input.input_gate import OpenBatch
@@ -20,6 +21,6 @@ class RunningSlice:
     origin: OpenBatch | None
     emitted_before: int
     split: str = ""
-    finished_splits: list[str] = field(default_factory=list)
+    finished_splits: Sequence[str] = ()
     timers: bool = False
     busy_ms: float = 0.0

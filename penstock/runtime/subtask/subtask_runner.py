@@ -1,4 +1,4 @@
-"""A subtask's life in one generation: restore, steps, end. What goes wrong on the way is told to the JobMaster once."""
+"""Runs a subtask through one generation: open, steps, end. Reports a failure to the JobMaster once."""
 
 from __future__ import annotations
 
@@ -11,34 +11,42 @@ from penstock.protocol.values.messages import Message, SubtaskFailed, SubtaskSta
 from penstock.runtime.checkpoint.snapshot_writer import SnapshotWriter
 from penstock.runtime.process import context
 from penstock.runtime.process.reason_of import reason_of, text_of
+from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
 from penstock.runtime.subtask.subtask import Subtask
 
 
 class SubtaskRunner:
-    """Implements `penstock.runtime.process.ports.Runner`. `restore` reads state and opens user code, in the subtask's
-    thread; `restored` is called after it. `send` must drop messages of a revoked generation."""
+    """Opens a subtask and steps it. Implements `penstock.runtime.process.ports.Runner`.
+
+    Args:
+        open: Restores the subtask and opens its user code; called in the subtask's thread.
+        opened: Called after it.
+        send: Sends the JobMaster a message; drops those of a revoked generation.
+    """
 
     def __init__(
         self,
-        subtask: Subtask,
+        deployed: DeployedSubtask,
         generation: Generation,
         slot: int,
         clock: Clock,
-        restore: Callable[[], None],
-        restored: Callable[[], None],
+        open: Callable[[], Subtask],
+        opened: Callable[[], None],
         send: Callable[[Message], None],
     ) -> None:
-        self.subtask_object = subtask
-        self.mailbox = subtask.mailbox
-        self.name = f"{subtask.vertex.name} ({subtask.id.subtask + 1}/{subtask.vertex.parallelism})"
-        self.subtask: int | None = subtask.id.subtask
+        self.deployed = deployed
+        self.opened: Subtask | None = None
+        """None until its user code has been opened."""
+        self.mailbox = deployed.mailbox
+        self.name = deployed.name
+        self.subtask: int | None = deployed.id.subtask
         self.generation = generation
         self._slot = slot
         self._clock = clock
-        self._restore = restore
-        self._restored_callback = restored
+        self._open = open
+        self._tell_opened = opened
         self._send = send
-        self._may_restore = self._restored = self._revoked = self._failed = False
+        self._may_restore = self._revoked = self._failed = False
         self.done = False
         self._busy_ms = self._backpressured_ms = self._step_ms_max = 0.0
         self._waiting_since: tuple[float, bool] | None = None
@@ -46,26 +54,26 @@ class SubtaskRunner:
 
     @property
     def is_restored(self) -> bool:
-        return self._restored
+        return self.opened is not None
 
     def may_restore(self) -> None:
         self._may_restore = True
-        self.subtask_object.mailbox.ring()
+        self.mailbox.ring()
 
     def revoke(self) -> None:
         """The generation is over: no further step of user code; `done` soon."""
         self._revoked = True
-        self.subtask_object.mailbox.ring()
+        self.mailbox.ring()
 
     def wait(self, timeout_ms: float | None) -> None:
-        self.subtask_object.mailbox.wait(timeout_ms)
+        self.mailbox.wait(timeout_ms)
 
     def step(self) -> float | None:
         context.set_current(self.subtask)
         if self._revoked:
             self._end()
             return 0
-        if self._failed or not (self._may_restore or self._restored):
+        if self._failed or not self._may_restore:
             return None
         started_ms = self._clock.monotonic_ms()
         if self._waiting_since is not None:
@@ -74,12 +82,11 @@ class SubtaskRunner:
                 self._backpressured_ms += started_ms - since_ms
             self._waiting_since = None
         try:
-            if not self._restored:
-                self._restore()
-                self._restored = True
-                self._restored_callback()
+            if self.opened is None:
+                self.opened = self._open()
+                self._tell_opened()
                 return 0
-            result = self.subtask_object.step(started_ms)
+            result = self.opened.step(started_ms)
         except BaseException as error:
             self._fail(error)
             return None
@@ -98,7 +105,7 @@ class SubtaskRunner:
         self._failed = True
         if self._revoked:
             return
-        subtask = self.subtask_object
+        subtask = self.deployed
         if isinstance(error, OperatorFailure):
             operator, traceback = error.operator, error.user_traceback()
         else:
@@ -110,20 +117,23 @@ class SubtaskRunner:
         if self.done:
             return
         try:
-            self.subtask_object.close()
+            if self.opened is not None:
+                self.opened.close()
         except Exception:  # the generation is over: what user code raises in close() changes nothing any more
             pass
         self.done = True
 
     def status(self) -> SubtaskStatus:
-        """Shares are of the time since the last call. From any thread."""
+        """Return the counters; shares are of the time since the last call. Called from any thread."""
+        if self.opened is None:
+            return SubtaskStatus(self.deployed.id.vertex, self.deployed.id.subtask, 0, 0, 0, 0, 0.0, 0.0, 0)
         now_ms = self._clock.monotonic_ms()
         elapsed_ms = max(now_ms - self._status_ms, 1.0)
         waiting = self._waiting_since
         backpressured_ms = self._backpressured_ms
         if waiting is not None and waiting[1]:
             backpressured_ms += now_ms - max(waiting[0], self._status_ms)
-        status = self.subtask_object.status(
+        status = self.opened.status(
             min(1.0, self._busy_ms / elapsed_ms), min(1.0, backpressured_ms / elapsed_ms), self._step_ms_max
         )
         self._status_ms, self._busy_ms, self._backpressured_ms, self._step_ms_max = now_ms, 0.0, 0.0, 0.0

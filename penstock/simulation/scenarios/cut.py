@@ -64,7 +64,7 @@ class RowsBehindAnUrgentBarrier(Scenario):
             mailbox = next(
                 r.mailbox
                 for r in who.listener._deployment.runners
-                if r.subtask_object.vertex.index == self.cluster.workload.graph.edges[detail.channel.edge].target
+                if r.deployed.vertex.index == self.cluster.workload.graph.edges[detail.channel.edge].target
             )
             self._waiting.discard(place)
             self.count += any(isinstance(m, UrgentBarrier) and m.channel == detail.channel for m in mailbox._mail)

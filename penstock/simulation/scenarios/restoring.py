@@ -85,7 +85,7 @@ class FinalWatermarkOfOneOfTwo(Scenario):
             for slot in driver.keeper.processes:
                 deployment = slot.runtime._deployment
                 for runner in deployment.runners if deployment is not None else ():
-                    self._look_at(runner.subtask_object)
+                    self._look_at(runner.deployed)
 
     def _look_at(self, subtask: Any) -> None:
         valve = subtask.valve

@@ -54,7 +54,7 @@ class BarrierWaitsForAGenerator(Scenario):
     def observe(self, what: str, who: Any, detail: Any) -> None:
         if what == "frame":
             deployment = who.listener._deployment
-            self.count += any(r.subtask_object.checkpoints.waiting_for_row for r in deployment.runners)
+            self.count += any(r.deployed.machine.waits_for_row for r in deployment.runners)
 
 
 class ParkedBesideASlowNeighbour(Scenario):
@@ -75,7 +75,9 @@ class ParkedBesideASlowNeighbour(Scenario):
             for slot in driver.keeper.processes:
                 deployment = slot.runtime._deployment
                 for runner in deployment.runners if deployment is not None else ():
-                    subtask = runner.subtask_object
+                    subtask = runner.opened
+                    if subtask is None:
+                        continue
                     left_ms = subtask.parking.left_ms(slot.runtime.clock.monotonic_ms())
                     if left_ms is not None:
                         self.count += 1

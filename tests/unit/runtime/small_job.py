@@ -40,6 +40,8 @@ from penstock.protocol.values.messages import (
 )
 from penstock.protocol.values.metadata import EnumeratorState, Metadata
 from penstock.runtime.checkpoint.snapshot_writer import SnapshotWriter
+from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
+from penstock.runtime.subtask.slot_resources import SlotResources
 from penstock.runtime.subtask.subtask import Subtask
 from penstock.runtime.subtask.subtask_factory import SubtaskFactory
 from penstock.storage.memory import MemoryStore
@@ -109,6 +111,7 @@ class SmallJob:
         self.declines: list[Decline] = []
         self.at_end: set[SubtaskId] = set()
         self.wires: dict[tuple[int, int], Wire] = {}
+        self.deployed: dict[SubtaskId, DeployedSubtask] = {}
         self.subtasks: dict[SubtaskId, Subtask] = {}
         self.writers: list[SnapshotWriter] = []
         self.barriers: dict[int, Barrier] = {}
@@ -122,8 +125,8 @@ class SmallJob:
         self._draining_at: dict[int, bool] = {}
         self._reports: deque[DrainReport] = deque()
         self.drain = JobDrain(self.graph, self.restored, self.generation, lambda: list(self._pending), self._release)
-        for subtask in self.subtasks.values():
-            self._factories[subtask.id.subtask].open(subtask, self.restored, self.store)
+        for id, deployed in self.deployed.items():
+            self.subtasks[id] = self._factories[id.subtask].open(deployed, self.restored, self.store)
         for subtask in self.subtasks.values():
             subtask.mailbox.post(Run(self.generation))
         self.drain.begin()
@@ -142,7 +145,7 @@ class SmallJob:
             self.clock,
         )
         self.writers.append(writer)
-        factory = SubtaskFactory(
+        resources = SlotResources(
             plan,
             self.generation,
             slot,
@@ -154,8 +157,9 @@ class SmallJob:
                 Decline(self.generation, slot, checkpoint_id, subtask, reason)
             ),
         )
+        factory = SubtaskFactory(resources)
         for vertex in vertices:
-            self.subtasks[SubtaskId(vertex.index, slot)] = factory.build(vertex)
+            self.deployed[SubtaskId(vertex.index, slot)] = factory.build(vertex)
         return factory
 
     def _create_enumerators(self) -> dict[int, SplitEnumerator]:
@@ -183,7 +187,7 @@ class SmallJob:
             to = SubtaskId(edge.source, frame.channel.producer)
         else:
             to = SubtaskId(edge.target, frame.channel.consumer)
-        self.subtasks[to].mailbox.post(frame)
+        self.deployed[to].mailbox.post(frame)
 
     def _on_message(self, message: Message) -> None:
         self.messages.append(message)
@@ -286,10 +290,10 @@ class SmallJob:
         mail = bool(subtask.mailbox)
         result = subtask.step(self.clock.now_ms)
         self.clock.now_ms += 0.01
-        done = subtask.finished or subtask.chain.unfinished
+        done = subtask.parts.finished or subtask.work.unfinished
         if result.wait_ms is None and subtask.output.has_room() and not done:
             waits = bool(subtask.gate.layers) or any(c.head() is not None for c in subtask.gate.channels)
-            assert not waits or subtask.draining.held, f"{subtask.id} sleeps although it has input and room"
+            assert not waits or subtask.deployed.draining.held, f"{subtask.id} sleeps although it has input and room"
         return result.worked or mail or result.wait_ms == 0
 
     def _has_work(self) -> bool:

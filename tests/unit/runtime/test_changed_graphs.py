@@ -209,7 +209,7 @@ def test_the_channels_of_a_new_edge_start_at_what_the_operators_above_had_said()
     job.start_as(Shape(inserted=True, broken=True), 3)
     job.job.close()  # type: ignore[union-attr]
     live = {
-        s.vertex.operators[0].user_uid: [t.watermark_ms for t in s.valve.times()]
+        s.vertex.operators[0].user_uid: [t.watermark_ms for t in s.deployed.valve.times()]
         for s in job.job.subtasks.values()  # type: ignore[union-attr]
     }
     assert set(live["first"]) == {said}

@@ -304,7 +304,7 @@ def test_late_rows_are_counted_or_go_to_their_side_output(monkeypatch: pytest.Mo
 
     counting = SmallJob(graph_of(build(False), 2), Configuration(FREQUENT))
     rows = as_tuples(finish(counting, 1))
-    dropped = sum(s.chain.late_rows for s in counting.subtasks.values())
+    dropped = sum(s.work.late_rows for s in counting.subtasks.values())
     assert dropped > 0
     assert sum(row[3] for row in rows) + dropped == ROWS
     assert len({row[:2] for row in rows}) == len(rows), "no window fires twice"
@@ -312,7 +312,7 @@ def test_late_rows_are_counted_or_go_to_their_side_output(monkeypatch: pytest.Mo
     rows = finish(tagged, 1)
     late = [row for row in rows if "value" in row.get_field_names()]
     assert late and sum(row["count"] for row in rows if row not in late) + len(late) == ROWS
-    assert sum(s.chain.late_rows for s in tagged.subtasks.values()) == 0
+    assert sum(s.work.late_rows for s in tagged.subtasks.values()) == 0
 
 
 class Doubled:

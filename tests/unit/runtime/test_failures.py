@@ -81,7 +81,7 @@ def failed(build: Build) -> SubtaskFailed:
     job = SmallJob(graph_of(whole), Configuration())
     heard: list[SubtaskFailed] = []
     runners = [
-        SubtaskRunner(s, job.generation, 0, job.clock, lambda: None, lambda: None, heard.append)
+        SubtaskRunner(s.deployed, job.generation, 0, job.clock, lambda s=s: s, lambda: None, heard.append)
         for s in job.subtasks.values()
     ]
     for runner in runners:
@@ -193,7 +193,7 @@ def test_after_its_generation_is_over_a_subtask_says_nothing() -> None:
     job = SmallJob(graph_of(build), Configuration())
     heard: list[SubtaskFailed] = []
     (subtask,) = job.subtasks.values()
-    runner = SubtaskRunner(subtask, job.generation, 0, job.clock, lambda: None, lambda: None, heard.append)
+    runner = SubtaskRunner(subtask.deployed, job.generation, 0, job.clock, lambda: subtask, lambda: None, heard.append)
     runner.may_restore()
     runner.step()
     runner.revoke()

@@ -92,7 +92,7 @@ class _TwoSplits(SourceReader):
 
 
 def time_of(job: SmallJob) -> int:
-    return next(iter(job.subtasks.values())).clock.time.current_ms
+    return next(iter(job.subtasks.values())).event_time.time.current_ms
 
 
 def two_splits(source: TwoSplits, strategy: WatermarkStrategy) -> SmallJob:
@@ -114,20 +114,20 @@ def test_a_silent_split_beside_a_busy_one_does_not_stop_event_time() -> None:
     assert time_of(job) == WATERMARK_MIN_MS, "it may still come"
     run_for(job, 2 * TIMEOUT_MS)
     assert time_of(job) > TIMEOUT_MS
-    assert not next(iter(job.subtasks.values())).clock.said_idle, "the busy one is not idle"
+    assert not next(iter(job.subtasks.values())).event_time.said_idle, "the busy one is not idle"
     job.close()
 
 
 def test_a_split_that_comes_back_is_waited_for_again() -> None:
     job = two_splits(TwoSplits(1_000_000, 100), bounded())
     run_for(job, 2)
-    reader: Any = next(iter(job.subtasks.values())).reader
+    reader: Any = next(iter(job.subtasks.values())).feed.reader
     while reader.next["busy"] < 99:
         run_for(job, 1)
     assert time_of(job) > TIMEOUT_MS
     while reader.next["silent"] < 110:
         run_for(job, 1)
-    generation = next(iter(job.subtasks.values())).clock.generation
+    generation = next(iter(job.subtasks.values())).event_time.generation
     assert generation is not None
     silent = generation._splits["silent"]
     assert not silent.silent and generation.watermark_ms == min(s.watermark_ms for s in generation._splits.values())
@@ -251,10 +251,10 @@ def test_idle_timers_start_when_draining_is_over(monkeypatch: pytest.MonkeyPatch
     while not idle_at_release:
         job.once()
         job.clock.now_ms += 5 * TIMEOUT_MS  # draining is slow
-    assigners = [s for s in job.subtasks.values() if s.clock.generation is not None]
+    assigners = [s for s in job.subtasks.values() if s.event_time.generation is not None]
     for subtask in assigners:
         subtask.step(job.clock.now_ms)
-        assert not subtask.clock.said_idle
+        assert not subtask.event_time.said_idle
     job.close()
 
 

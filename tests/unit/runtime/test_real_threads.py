@@ -50,7 +50,9 @@ class ThreadedJob(SmallJob):
         super().__init__(graph_of(keyed, 2), Configuration(SMALL), store, RealClock(), restored, Generation(1, counter))
         self.failures: list[str] = []
         runners = [
-            SubtaskRunner(s, self.generation, s.id.subtask, self.clock, lambda: None, lambda: None, self._on_message)
+            SubtaskRunner(
+                s.deployed, self.generation, s.id.subtask, self.clock, lambda s=s: s, lambda: None, self._on_message
+            )
             for s in self.subtasks.values()
         ]
         self.runners: list[Any] = [*runners, *(WriterRunner(w, self._on_writer_failed) for w in self.writers)]

@@ -108,14 +108,14 @@ def test_waiting_for_room_is_not_taken_for_slowness() -> None:
     )
     job = SmallJob(pipeline(expand, rows=4_000), configuration, clock=clock)
     middle = job.subtasks[SubtaskId(1, 0)]
-    job.run(until=lambda: middle.chain.unfinished)
-    assert middle.chain.unfinished
+    job.run(until=lambda: middle.work.unfinished)
+    assert middle.work.unfinished
     for _ in range(3):
         job._step(middle)
-    assert middle.chain.unfinished, "no room, and nobody makes any"
+    assert middle.work.unfinished, "no room, and nobody makes any"
     clock.spend(5_000.0)
-    job.run(until=lambda: not middle.chain.unfinished)
-    assert middle._budget.rows(1 << 30) > 20
+    job.run(until=lambda: not middle.work.unfinished)
+    assert middle.work.applied.budget.rows(1 << 30) > 20
 
 
 def test_a_long_look_at_the_mail_is_not_charged_to_the_rows_after_it() -> None:
@@ -129,12 +129,12 @@ def test_a_long_look_at_the_mail_is_not_charged_to_the_rows_after_it() -> None:
     job = SmallJob(pipeline(expand), Configuration(FIXED_BOUNDS), clock=clock)
     middle = job.subtasks[SubtaskId(1, 0)]
     job.run(until=lambda: middle.rows_in > 2_000 and middle.gate.channels[0].head() is not None)
-    stale_ms, before = clock.now_ms, middle._budget.rows(1 << 30)
+    stale_ms, before = clock.now_ms, middle.work.applied.budget.rows(1 << 30)
     clock.spend(500.0)
     rows_before = middle.rows_in
     assert middle.step(stale_ms).worked
     assert middle.rows_in - rows_before > 16, "its deadline has not passed before it begins"
-    assert middle._budget.rows(1 << 30) > before // 2
+    assert middle.work.applied.budget.rows(1 << 30) > before // 2
 
 
 # ---- parking --------------------------------------------------------------------------------------------------------

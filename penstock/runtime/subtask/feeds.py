@@ -1,0 +1,184 @@
+"""Says what a subtask works on next: rows of its own reader, or what comes through its input gate."""
+
+from __future__ import annotations
+
+from typing import Callable, NamedTuple
+
+import pyarrow as pa
+
+from penstock.common.clock import Clock
+from penstock.common.failures import OperatorFailure
+from penstock.common.typeinfo import TypeInformation
+from penstock.datastream.connectors.base import NotReady, SourceReader
+from penstock.graph.job_graph import Operator
+from penstock.operators.batches import row_type
+from penstock.operators.event_time.clock import SubtaskClock
+from penstock.protocol.subtask.effects import BarrierReached
+from penstock.protocol.values.elements import EndOfData
+from penstock.protocol.values.metadata import OperatorPart
+from penstock.runtime.input.input_gate import GateBarrier, GateEvent, GateLayerRead, InputGate, OpenBatch
+from penstock.runtime.input.key_ownership import check_owner
+from penstock.runtime.output.chain_output import ChainOutput
+from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
+
+
+class Portion(NamedTuple):
+    """Rows for one slice: all of `batch` if a reader has read it, else the next `rows` of the open batch `origin`.
+
+    `type` is the rows' own, without key columns and event time. `split` and `finished_splits` are the reader's.
+    `started_ms` is when reading began, on the undisturbed clock; None if nothing had to be read.
+    """
+
+    batch: pa.RecordBatch
+    type: TypeInformation
+    rows: int
+    origin: OpenBatch | None = None
+    input_index: int = 0
+    split: str = ""
+    finished_splits: tuple[str, ...] = ()
+    started_ms: float | None = None
+
+
+class SourceFeed:
+    """Reads a source's splits.
+
+    Args:
+        reader: None if the subtask was restored from a snapshot that was taken after the end of its data.
+        output: Takes the rows that the reader could not read.
+        request_splits: Asks the JobMaster for splits.
+    """
+
+    def __init__(
+        self,
+        operator: Operator,
+        reader: SourceReader | None,
+        output: ChainOutput,
+        event_time: SubtaskClock,
+        clock: Clock,
+        request_splits: Callable[[], None],
+    ) -> None:
+        self.ended = False
+        self.reader = reader
+        self._operator = operator
+        self._type = row_type(operator.output_type)
+        self._output = output
+        self._event_time = event_time
+        self._clock = clock
+        self._request_splits = request_splits
+        self._splits_requested = False
+
+    @property
+    def was_finished(self) -> bool:
+        """True if the end of the data lies before the snapshot that the subtask was restored from."""
+        return self.reader is None
+
+    @property
+    def skipped_rows(self) -> int:
+        return self.reader.skipped_rows if self.reader is not None else 0
+
+    def take(self, rows_max: int) -> Portion | BarrierReached | float | None:
+        """Read up to `rows_max` rows. Returns them, or in how many ms to ask again (None: when splits have come)."""
+        reader = self.reader
+        if reader is None:
+            return self._end()
+        started_ms = self._clock.undisturbed_ms()
+        try:
+            got = reader.read(rows_max)
+            rejected, finished = reader.take_rejected(), reader.finished_splits()
+        except Exception as error:
+            raise OperatorFailure(self._operator.name, error) from error
+        if rejected is not None:
+            self._output.emit_rejected(rejected, self._operator.function.rejected_tag_id)
+        if got is None or isinstance(got, NotReady):
+            self._event_time.on_finished_splits(finished)
+            if got is None:
+                return self._end()
+            if got.wait_ms is None and not self._splits_requested:
+                self._splits_requested = True
+                self._request_splits()
+            return got.wait_ms
+        split, finished_splits = reader.current_split, tuple(finished)
+        return Portion(
+            got, self._type, got.num_rows, split=split, finished_splits=finished_splits, started_ms=started_ms
+        )
+
+    def add_splits(self, splits: list[bytes], no_more: bool) -> None:
+        """Give the reader splits. `no_more`: it has its last ones."""
+        if self.reader is None:
+            return
+        self._splits_requested = False
+        self.reader.add_splits(splits)
+        self._event_time.wait_for(self.reader.splits_in_hand())
+        if no_more:
+            self.reader.no_more_splits()
+
+    def _end(self) -> float:
+        self.ended = True
+        self._event_time.end()
+        return 0
+
+    def parts(self) -> list[OperatorPart]:
+        """Return what a snapshot holds of the reader."""
+        return [] if self.reader is None else [OperatorPart(self._operator.uid, "splits", self.reader.snapshot())]
+
+    def close(self) -> None:
+        if self.reader is not None:
+            self.reader.close()
+
+
+class GateFeed:
+    """Takes rows, events and barriers from the input gate, recovered ones first.
+
+    Args:
+        keyed: True if the head of the chain is keyed, so that each row must belong to one of our key groups.
+    """
+
+    was_finished = False
+    skipped_rows = 0
+
+    def __init__(self, deployed: DeployedSubtask, event_time: SubtaskClock, keyed: bool) -> None:
+        self.ended = False
+        self._subtask = deployed
+        self._gate: InputGate = deployed.gate
+        self._valve = deployed.valve
+        self._event_time = event_time
+        self._keyed = keyed
+
+    def take(self, rows_max: int) -> Portion | BarrierReached | float | None:
+        """Return up to `rows_max` rows or a barrier, 0 after an event, None if nothing has come."""
+        found = self._gate.poll()
+        if found is None:
+            return None
+        if isinstance(found, GateBarrier):
+            return BarrierReached(found.channel, found.frame.barrier)
+        if isinstance(found, GateEvent):
+            self._on_event(found)
+            return 0
+        if isinstance(found, GateLayerRead):
+            self._event_time.on_inputs(self._valve.end_virtual(found.virtual))
+            return 0
+        if found.start == 0 and self._keyed:
+            subtask = self._subtask
+            check_owner(found, subtask.key_groups, subtask.vertex.name, subtask.id.subtask)
+        edge, rows = found.edge, min(rows_max, found.remaining)
+        return Portion(found.batch, row_type(edge.type), rows, found, edge.input_index)
+
+    def _on_event(self, found: GateEvent) -> None:
+        if found.virtual is not None:
+            self._event_time.on_inputs(self._valve.on_virtual(found.virtual, found.event))
+            return
+        if found.recovered and isinstance(found.event, EndOfData):
+            return  # its producer was restored, too, and sends another one on the live channel
+        self._event_time.on_inputs(self._valve.on_event(found.channel, found.event))
+        self.ended = self.ended or self._valve.all_ended
+
+    def add_splits(self, splits: list[bytes], no_more: bool) -> None:
+        """Splits are for sources only."""
+        raise AssertionError(f"'{self._subtask.vertex.name}' is no source, but was sent splits")
+
+    def parts(self) -> list[OperatorPart]:
+        """Return nothing: the capture of the channels holds what is in flight."""
+        return []
+
+    def close(self) -> None:
+        """Hold nothing that has to be closed."""

@@ -1,0 +1,33 @@
+"""Groups what all subtasks of a slot have in common in one generation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Callable
+
+from penstock.common.clock import Clock
+from penstock.graph.deployment import DeploymentPlan
+from penstock.protocol.values.elements import Generation, SubtaskId
+from penstock.protocol.values.frames import Frame
+from penstock.protocol.values.messages import Message
+from penstock.protocol.values.reasons import FailureReason
+from penstock.runtime.checkpoint.snapshot_writer import SnapshotWriter
+from penstock.runtime.subtask.subtask_settings import SubtaskSettings
+
+
+@dataclass(frozen=True)
+class SlotResources:
+    """`send_frame(slot, frame)`, `send(message)` and `decline` drop what a revoked generation sends."""
+
+    plan: DeploymentPlan
+    generation: Generation
+    slot: int
+    clock: Clock
+    writer: SnapshotWriter
+    send_frame: Callable[[int, Frame], None]
+    send: Callable[[Message], None]
+    decline: Callable[[SubtaskId, int, FailureReason], None]
+    settings: SubtaskSettings = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "settings", SubtaskSettings.of(self.plan.configuration))

@@ -1,0 +1,51 @@
+"""Gives a snapshot what it takes from a subtask beside its channels: state, splits, prepared commits, time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.operators.event_time.clock import SubtaskClock
+from penstock.protocol.values.metadata import Committable, OperatorPart
+from penstock.runtime.output.chain_output import ChainOutput
+from penstock.runtime.subtask.feeds import GateFeed, SourceFeed
+from penstock.runtime.subtask.work import Work
+from penstock.state.backend import StateBackend, StateSnapshot
+
+
+@dataclass(frozen=True)
+class SnapshotSource:
+    """Reads the parts of one subtask, in its thread, between two rows."""
+
+    feed: SourceFeed | GateFeed
+    work: Work
+    output: ChainOutput
+    event_time: SubtaskClock
+    backend: StateBackend | None
+
+    def finish_row(self) -> bool:
+        """Emit the rest of the row that the chain is in the middle of. False: the overdraft is used up, try later."""
+        if not self.work.finish_row():
+            return False
+        for partition in self.output.partitions:
+            partition.settle()
+        return True
+
+    def prepare_commit(self, checkpoint_id: int) -> list[Committable]:
+        """Return what the sink's writer has written and nobody has committed yet."""
+        return self.output.prepare_commit(checkpoint_id)
+
+    def operator_parts(self) -> list[OperatorPart]:
+        """Return the state of the reader, the writer and the watermark generators."""
+        parts = [*self.feed.parts(), *self.output.parts()]
+        if (generation := self.event_time.generation) is not None:
+            parts.append(OperatorPart(generation.operator.uid, "watermarks", generation.snapshot()))
+        return parts
+
+    def state_snapshot(self) -> StateSnapshot | None:
+        """Return a snapshot of the keyed state; None without any."""
+        return None if self.backend is None else self.backend.snapshot()
+
+    @property
+    def finished(self) -> bool:
+        """True at the end of data, reached now or before the snapshot that the subtask was restored from."""
+        return self.output.is_finished or self.feed.was_finished

@@ -1,0 +1,266 @@
+"""Opens a subtask: restores what it had, creates its reader, writer and functions, and puts its parts together."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, suppress
+from functools import partial
+from typing import Any, Callable
+
+from penstock.common.failures import USER_ERRORS, OperatorFailure
+from penstock.datastream.connectors.base import ReaderContext, SinkWriter, SourceReader, WriterContext
+from penstock.graph.job_graph import Operator
+from penstock.graph.logical import OperatorKind
+from penstock.operators.batches import row_type
+from penstock.operators.columns.columnar_chain import ColumnarChain
+from penstock.operators.columns.columnar_functions import columnar_operators
+from penstock.operators.event_time.clock import SubtaskClock
+from penstock.operators.event_time.generation import WatermarkGeneration
+from penstock.operators.event_time.progress import EventTime
+from penstock.operators.event_time.timers import Timers
+from penstock.operators.rows.chain import Chain
+from penstock.operators.rows.creation import create_row_operator
+from penstock.operators.rows.element import CurrentElement
+from penstock.operators.rows.runtime_context import SubtaskRuntimeContext
+from penstock.protocol.values.elements import InBandEvent
+from penstock.protocol.values.messages import Printed, ReachedEndOfData, SplitsRequested
+from penstock.runtime.checkpoint.snapshot_writer import Closed, Ended, Taken
+from penstock.runtime.checkpoint.subtask_checkpoints import SubtaskCheckpoints
+from penstock.runtime.checkpoint.subtask_restore import SubtaskRestore
+from penstock.runtime.input.input_gate import OpenBatch
+from penstock.runtime.output.chain_output import ChainOutput
+from penstock.runtime.subtask.column_work import ColumnWork
+from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
+from penstock.runtime.subtask.feeds import GateFeed, SourceFeed
+from penstock.runtime.subtask.parking import Parking
+from penstock.runtime.subtask.row_work import RowWork
+from penstock.runtime.subtask.slot_resources import SlotResources
+from penstock.runtime.subtask.snapshot_source import SnapshotSource
+from penstock.runtime.subtask.subtask import Subtask
+from penstock.runtime.subtask.work import AppliedRows, Work
+from penstock.state.backend import StateBackend
+from penstock.state.columnar.backend import ColumnarStateBackend
+from penstock.state.heap.hash_map import HashMapStateBackend
+
+_ENDS = (OperatorKind.SOURCE, OperatorKind.TIMESTAMPS, OperatorKind.SINK)
+
+
+class SubtaskOpening:
+    """Opens one subtask, in its thread. What was opened is closed again if a later part fails."""
+
+    def __init__(self, shared: SlotResources, deployed: DeployedSubtask, restore: SubtaskRestore) -> None:
+        self._shared = shared
+        self._plan = shared.plan
+        self._settings = shared.settings
+        self._clock = shared.clock
+        self._generation = shared.generation
+        self._deployed = deployed
+        self._restore = restore
+        self._vertex = deployed.vertex
+
+    def open(self) -> Subtask:
+        """Return the subtask. Raises `OperatorFailure` where user code fails."""
+        with ExitStack() as on_failure:
+            subtask = self._open(on_failure)
+            on_failure.pop_all()
+        return subtask
+
+    def _open(self, on_failure: ExitStack) -> Subtask:
+        restore, deployed = self._restore, self._deployed
+        restore.in_flight()
+        restored = restore.restored_time()
+        time = EventTime()
+        time.restore(restored.current_ms, restored.emitted_ms, restored.floors)
+        backend = self._backend()
+        if backend is not None:
+            on_failure.callback(backend.revoke)
+            restore.keyed_state(backend)
+        reader = self._reader()
+        if reader is not None:
+            on_failure.callback(_quietly, reader.close)
+        writer = self._writer()
+        if writer is not None:
+            on_failure.callback(_quietly, writer.close)
+        tail = self._vertex.operators[-1]
+        overdraft_bytes_max = self._settings.overdraft_bytes_max
+        output = ChainOutput(tail, deployed.partitions, writer, overdraft_bytes_max, self._clock)
+        generation = self._watermark_generation(reader, time)
+        work = self._work(backend, output, time, generation)
+        on_failure.callback(_quietly, work.close)
+
+        emit = partial(_emit_behind_rows, work, output)
+        event_time = SubtaskClock(
+            deployed.valve, time, generation, tail.timestamped, restored.idle, emit, self._clock.monotonic_ms
+        )
+        parts = SnapshotSource(self._feed(reader, work, output, event_time), work, output, event_time, backend)
+        work.chain.open()
+        return self._assembled(parts)
+
+    # ---- restored parts -----------------------------------------------------------------------------------------
+
+    def _backend(self) -> StateBackend | None:
+        names = {o.uid: o.name for o in self._vertex.operators}
+        if not self._vertex.columnar:
+            keyed = self._vertex.operators[0].kind.keyed
+            return HashMapStateBackend(self._vertex.max_parallelism, names) if keyed else None
+        if any(o.kind.columnar and o.kind.keyed for o in self._vertex.operators):
+            return ColumnarStateBackend(names)
+        return None
+
+    def _reader(self) -> SourceReader | None:
+        head = self._vertex.operators[0]
+        if head.kind is not OperatorKind.SOURCE or self._restore.was_finished:
+            return None
+        context = ReaderContext(self._deployed.id.subtask, self._vertex.parallelism, head.name)
+        reader: SourceReader = _guarded(head, lambda: head.function.create_reader(context))
+        if splits := self._restore.part(head.uid, "splits"):
+            _guarded(head, lambda: reader.add_splits(splits))
+        return reader
+
+    def _writer(self) -> SinkWriter | None:
+        tail, plan, generation, index = self._vertex.operators[-1], self._plan, self._generation, self._deployed.id[1]
+        if tail.kind is not OperatorKind.SINK:
+            return None
+        context = WriterContext(
+            subtask=index,
+            parallelism=self._vertex.parallelism,
+            operator_name=tail.name,
+            operator_uid=tail.uid,
+            incarnation=f"{plan.incarnation}{generation.counter}",
+            checkpointing=plan.checkpointing,
+            input_type=tail.input_type,
+            job_id=plan.job_id if plan.storage_root is not None else "",
+            generation=(generation.fence, generation.counter),
+            emit=lambda lines: self._shared.send(Printed(self._shared.slot, index, list(lines))),
+        )
+        items = self._restore.part(tail.uid, "writer")
+        writer: SinkWriter = _guarded(tail, lambda: tail.function.create_writer(context, items))
+        return writer
+
+    def _watermark_generation(self, reader: SourceReader | None, time: EventTime) -> WatermarkGeneration | None:
+        """Return the vertex's own generators, if it has any. What is known of a split goes where the split goes."""
+        clock, restore = self._vertex.clock, self._restore
+        if clock is None:
+            return None
+        rows = clock.output_type if clock.kind is OperatorKind.SOURCE else clock.input_type
+        generation = WatermarkGeneration(
+            clock,
+            row_type(rows),
+            self._settings.watermark_interval_ms,
+            self._clock.monotonic_ms,
+            reader.queued_splits if reader is not None else tuple,
+        )
+        in_hand = reader.splits_in_hand() if reader is not None else []
+        splits = in_hand if restore.is_dealt_out(clock.uid) else None
+        generation.restore(restore.part(clock.uid, "watermarks"), time.emitted_ms, splits)
+        generation.wait_for(in_hand)
+        return generation
+
+    # ---- the chain ----------------------------------------------------------------------------------------------
+
+    def _work(
+        self, backend: StateBackend | None, output: ChainOutput, time: EventTime, generation: WatermarkGeneration | None
+    ) -> RowWork | ColumnWork:
+        applied = AppliedRows(output, self._settings.slice_ms, self._credit)
+        if self._vertex.columnar:
+            assert backend is None or isinstance(backend, ColumnarStateBackend)
+            operators = columnar_operators(self._vertex, backend)
+            columns = ColumnarChain(self._vertex, operators, self._clock.monotonic_ms)
+            columns.set_time(time.current_ms, time.floors())
+            return ColumnWork(columns, output, applied, generation, time, self._clock)
+        assert backend is None or isinstance(backend, HashMapStateBackend)
+        rows = self._chain(backend, output, time)
+        return RowWork(rows, output, applied, generation, self._clock, self._settings.slice_ms)
+
+    def _credit(self, origin: OpenBatch, rows: int) -> None:
+        credit = self._deployed.gate.applied(origin, rows)
+        if credit is not None:
+            self._shared.send_frame(credit.channel.producer, credit)
+
+    def _chain(self, backend: HashMapStateBackend | None, output: ChainOutput, time: EventTime) -> Chain:
+        vertex, element, wall_ms = self._vertex, CurrentElement(), self._clock.wall_ms
+        timers = None if backend is None else Timers(vertex.operators[0].uid, backend, time, wall_ms)
+        context = SubtaskRuntimeContext(
+            vertex,
+            self._deployed.id.subtask,
+            self._plan,
+            backend,
+            self._generation.counter,
+            time,
+            element,
+            wall_ms,
+            timers,
+        )
+        functions = [create_row_operator(o, context.for_operator(o)) for o in vertex.operators if o.kind not in _ENDS]
+        side_edges = [p.edge for p in output.partitions if p.edge.side_output is not None]
+        return Chain(
+            vertex,
+            functions,
+            output.emit,
+            output.has_room,
+            output.may_overdraw,
+            backend.set_current_key if backend is not None else None,
+            self._settings.object_reuse,
+            self._clock.monotonic_ms,
+            element,
+            timers,
+            side_types={str(edge.side_output): edge.type for edge in side_edges},
+            stamps=functions[-1].operator.timestamped and bool(output.partitions),
+        )
+
+    # ---- the whole ----------------------------------------------------------------------------------------------
+
+    def _feed(
+        self, reader: SourceReader | None, work: Work, output: ChainOutput, event_time: SubtaskClock
+    ) -> SourceFeed | GateFeed:
+        shared, deployed = self._shared, self._deployed
+        if not self._vertex.is_source:
+            return GateFeed(deployed, event_time, work.keyed)
+        request = SplitsRequested(shared.generation, shared.slot, deployed.id)
+        source = self._vertex.operators[0]
+        return SourceFeed(source, reader, output, event_time, self._clock, lambda: shared.send(request))
+
+    def _assembled(self, parts: SnapshotSource) -> Subtask:
+        shared, deployed = self._shared, self._deployed
+        parking, mail = Parking(self._settings.parking_ms_max), shared.writer.mailbox
+        checkpoints = SubtaskCheckpoints(
+            deployed,
+            parts,
+            self._clock,
+            went_unaligned=parking.on_snapshot,
+            taken=lambda capture: mail.post(Taken(capture)),
+            closed=lambda capture: mail.post(Closed(capture)),
+            ended=lambda checkpoint_id: mail.post(Ended(checkpoint_id)),
+            declined=lambda checkpoint_id, reason: shared.decline(deployed.id, checkpoint_id, reason),
+            send_frame=shared.send_frame,
+        )
+        return Subtask(
+            deployed,
+            parts,
+            checkpoints,
+            parking,
+            self._settings,
+            self._clock,
+            report_drained=shared.send,
+            report_end_of_data=lambda last_counts: shared.send(
+                ReachedEndOfData(shared.generation, shared.slot, deployed.id, last_counts)
+            ),
+        )
+
+
+def _emit_behind_rows(work: Work, output: ChainOutput, event: InBandEvent) -> None:
+    """Emit an event behind all rows that came before it, those held for a user's batch included."""
+    work.settle()
+    output.emit_event(event)
+
+
+def _guarded(operator: Operator, call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except USER_ERRORS as error:
+        raise OperatorFailure(operator.name, error) from error
+
+
+def _quietly(close: Callable[[], None]) -> None:
+    """Close what was opened before something else failed: the first failure is the one to report."""
+    with suppress(Exception):
+        close()

@@ -1,0 +1,90 @@
+"""Defines what a subtask's loop asks of the chain that it runs, whether it works on rows or on columns."""
+
+from __future__ import annotations
+
+from typing import Callable, Protocol
+
+from penstock.runtime.input.input_gate import OpenBatch
+from penstock.runtime.output.chain_output import ChainOutput
+from penstock.runtime.subtask.feeds import Portion
+from penstock.runtime.subtask.slice_budget import SliceBudget
+
+
+class Work(Protocol):
+    """A chain at work, one bounded slice at a time. Implemented by `RowWork` and `ColumnWork`."""
+
+    applied: AppliedRows
+
+    @property
+    def keyed(self) -> bool:
+        """True if the head of the chain is keyed."""
+
+    @property
+    def unfinished(self) -> bool:
+        """True while a slice waits for room in the outputs. Then only `resume` and `finish_row` may be called."""
+
+    @property
+    def resumes_firing(self) -> bool:
+        """True if the snapshot that the subtask was restored from was taken while timers were firing."""
+
+    @property
+    def late_rows(self) -> int:
+        """Rows that were dropped because they came too late."""
+
+    def slice_rows(self) -> int:
+        """Return how many rows the next slice should take, at least 1."""
+
+    def start(self, portion: Portion) -> None:
+        """Run a slice."""
+
+    def resume(self) -> None:
+        """Continue the unfinished slice as far as the outputs have room."""
+
+    def finish_row(self) -> bool:
+        """Emit everything that belongs to rows already taken, because a snapshot lies behind them.
+
+        Returns False if the overdraft is used up; then try again when there is room."""
+
+    def fire_due(self) -> bool:
+        """Fire one bounded group of what the watermark made due. Returns False if nothing is due."""
+
+    def fire_processing_timers(self) -> bool:
+        """Fire timers of processing time. Returns False if none is due."""
+
+    def settle(self) -> None:
+        """Emit what rows held for a user's batch become: before whatever follows them."""
+
+    def next_deadline_in_ms(self) -> float | None:
+        """Return when timers or held rows are due; None: never."""
+
+    @property
+    def holds_due_rows(self) -> bool:
+        """True if rows have been held for a user's batch as long as they may be."""
+
+    def close(self) -> None:
+        """Close the user's functions."""
+
+
+class AppliedRows:
+    """Counts rows that a chain has finished with, and learns from their cost.
+
+    Args:
+        credit: Called with (open batch, rows) for rows of the input gate; it tells their producer.
+    """
+
+    def __init__(self, output: ChainOutput, slice_ms: float, credit: Callable[[OpenBatch, int], None]) -> None:
+        self.rows = 0
+        self.budget = SliceBudget(slice_ms)
+        self._output = output
+        self._credit = credit
+
+    def slice_rows(self) -> int:
+        """Return how many rows should finish within the target, and fit into the outputs."""
+        return self.budget.rows(self._output.room_bytes)
+
+    def add(self, rows: int, origin: OpenBatch | None, busy_ms: float, output_bytes: int) -> None:
+        """Count the rows of a finished slice, which took `busy_ms` without waiting for room."""
+        self.rows += rows
+        self.budget.measured(rows, busy_ms, output_bytes)
+        if origin is not None:
+            self._credit(origin, rows)
