@@ -9,7 +9,7 @@ import msgspec
 
 from penstock.graph.compatibility import edge_shapes, vertex_shapes
 from penstock.graph.job_graph import JobGraph
-from penstock.protocol.checkpoint.coordinator import PublishCheckpoint
+from penstock.protocol.checkpoint.coordinator_effects import PublishCheckpoint
 from penstock.protocol.checkpoint.coverage import verify
 from penstock.protocol.log.publication import NewCheckpoint
 from penstock.protocol.values.messages import SlotAck

@@ -20,9 +20,9 @@ from penstock.jobmaster.history import CheckpointHistory
 from penstock.jobmaster.identity import JobIdentity
 from penstock.jobmaster.sources import EnumeratorFailed, SplitDistribution
 from penstock.jobmaster.store import JobStore
-from penstock.protocol.checkpoint.coordinator import (
+from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
+from penstock.protocol.checkpoint.coordinator_effects import (
     CheckpointAborted,
-    CheckpointCoordinator,
     DiscardSegments,
     Effect,
     FailJob,

@@ -315,7 +315,7 @@ class JobMaster:
                     self._reporter.on_generation_ended()
                     self.checkpoints.generation = None
                     self._drain = None
-                    self.checkpoints.carry_out(self.coordinator.on_stopped(detail=cause))
+                    self.checkpoints.carry_out(self.coordinator.on_stopped(now_ms, detail=cause))
                 case effects.Restarting():
                     self.recovery.supersede()
                     self._tell_restart(effect, now_ms)

@@ -9,7 +9,7 @@ does not name, raises `IllegalEvent`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, TypeVar
@@ -107,3 +107,29 @@ class Story:
 
     def text(self) -> str:
         return "\n".join(str(told) for told in self._told)
+
+
+Effect = TypeVar("Effect")
+
+
+def step(
+    table: Table[State],
+    story: Story,
+    event: str,
+    cause: str,
+    now_ms: float,
+    state: Callable[[], State],
+    decide: Callable[[], list[Effect]],
+    who: str = "",
+) -> list[Effect]:
+    """Let a machine decide about an event: check the event and what follows against its table, and remember it in its
+    story if anything came of it. `state` returns the machine's state, before and after. Returns what `decide` does."""
+    before = state()
+    table.check(before, event, who)
+    effects = decide()
+    after = state()
+    table.follow(before, event, after, who)
+    if effects or after is not before:
+        did = tuple(type(effect).__name__ for effect in effects)
+        story.add(Told(now_ms, cause, f"{event}{who}", str(before.value), str(after.value), did))
+    return effects

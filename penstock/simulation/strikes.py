@@ -131,7 +131,7 @@ class Strikes:
         """Whatever is pending takes too long, while it is still on the wire; the next one follows."""
         driver = self._newest
         if driver.process.is_alive and not driver.host.has_ended and driver.host.has_begun:
-            for pending in driver.host.master.coordinator._pending.values():
+            for pending in driver.host.master.coordinator.pending:
                 pending.expires_ms = driver.host.clock.monotonic_ms()
             self._world.after(0.0, driver.process, driver.host.look)
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.protocol.checkpoint.coordinator_tables import CHECKPOINT_TABLE, COORDINATOR_TABLE
 from penstock.protocol.job import commit_order, ending, lifecycle_table, recovery
 from penstock.protocol.job.commit_order import CommitOrder, CommitState
 from penstock.protocol.job.ending import Ending, EndingState, Holdings
@@ -29,7 +30,16 @@ def names(effects: list[Any]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "table", [barrier_handler.TABLE, lifecycle_table.TABLE, recovery.TABLE, commit_order.TABLE, ending.TABLE]
+    "table",
+    [
+        barrier_handler.TABLE,
+        CHECKPOINT_TABLE,
+        COORDINATOR_TABLE,
+        lifecycle_table.TABLE,
+        recovery.TABLE,
+        commit_order.TABLE,
+        ending.TABLE,
+    ],
 )
 def test_the_document_shows_the_tables_of_the_code(table: Table[Any]) -> None:
     protocol = (ROOT / "PROTOCOL.md").read_text(encoding="utf-8")

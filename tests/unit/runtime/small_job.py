@@ -22,7 +22,7 @@ from penstock.graph.pickling import dumps
 from penstock.jobmaster.assembly import assemble
 from penstock.jobmaster.drain import JobDrain
 from penstock.operators.batches import row_type
-from penstock.protocol.checkpoint.coordinator import PublishCheckpoint
+from penstock.protocol.checkpoint.coordinator_effects import PublishCheckpoint
 from penstock.protocol.values.elements import Barrier, Generation, SubtaskId
 from penstock.protocol.values.frames import CreditLimit, Data, Frame
 from penstock.protocol.values.messages import (

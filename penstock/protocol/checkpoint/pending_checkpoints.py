@@ -1,0 +1,237 @@
+"""Follows each checkpoint from its trigger to its end: who has acknowledged it, and which files it leaves.
+
+Every checkpoint that is triggered ends exactly once, published or aborted. Ids are never used again, so a late
+acknowledgement is told from a current one by its id, and answered with the file to delete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+from penstock.protocol.checkpoint.coordinator_effects import (
+    CheckpointAborted,
+    DiscardSegments,
+    Effect,
+    PublishCheckpoint,
+    StillPublishing,
+    TriggerCheckpoint,
+)
+from penstock.protocol.checkpoint.coordinator_tables import CHECKPOINT_TABLE, CheckpointState
+from penstock.protocol.machine import Story, step
+from penstock.protocol.values.elements import Barrier, Generation
+from penstock.protocol.values.messages import Decline, SlotAck
+from penstock.protocol.values.reasons import FailureReason
+
+ENDED_REMEMBERED_MAX = 64
+"""So many ended checkpoints are remembered for late acknowledgements; files of older ones are left to the sweep."""
+
+
+@dataclass
+class PendingCheckpoint:
+    """A checkpoint that has not ended. `slots`: by which it is to be acknowledged; `subtasks`: how many they run."""
+
+    barrier: Barrier
+    generation: Generation
+    slots: frozenset[int]
+    subtasks: int
+    triggered_ms: float
+    expires_ms: float
+    state: CheckpointState = CheckpointState.TRIGGERED
+    acks: dict[int, SlotAck] = field(default_factory=dict)
+
+    @property
+    def checkpoint_id(self) -> int:
+        return self.barrier.checkpoint_id
+
+    @property
+    def missing(self) -> list[int]:
+        return sorted(self.slots - self.acks.keys())
+
+    @property
+    def segments(self) -> frozenset[str]:
+        return frozenset(ack.segment.path for ack in self.acks.values() if ack.segment is not None)
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """`kept`: the segments that its metadata names; none if it was aborted."""
+
+    state: CheckpointState
+    kept: frozenset[str]
+
+
+class PendingCheckpoints:
+    """All checkpoints that have not ended, and what is remembered of those that have. `timeout_ms`: until one
+    expires."""
+
+    def __init__(self, timeout_ms: float, story: Story) -> None:
+        self._timeout_ms = timeout_ms
+        self._story = story
+        self._pending: dict[int, PendingCheckpoint] = {}
+        self._ended: dict[int, _Ended] = {}
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def __iter__(self) -> Iterator[PendingCheckpoint]:
+        return iter(self._pending.values())
+
+    @property
+    def ids(self) -> list[int]:
+        return list(self._pending)
+
+    def state_of(self, checkpoint_id: int) -> CheckpointState:
+        pending = self._pending.get(checkpoint_id)
+        if pending is not None:
+            return pending.state
+        ended = self._ended.get(checkpoint_id)
+        return CheckpointState.UNKNOWN if ended is None else ended.state
+
+    def next_deadline_ms(self) -> float | None:
+        return min((pending.expires_ms for pending in self._pending.values()), default=None)
+
+    def expired(self, now_ms: float) -> list[int]:
+        """Return the ids of those that have waited too long, the oldest first."""
+        return [number for number, pending in self._pending.items() if pending.expires_ms <= now_ms]
+
+    # ---- events -------------------------------------------------------------------------------------------------
+
+    def trigger(
+        self, barrier: Barrier, generation: Generation, slots: frozenset[int], subtasks: int, now_ms: float
+    ) -> list[Effect]:
+        def begin() -> list[Effect]:
+            expires_ms = now_ms + self._timeout_ms
+            pending = PendingCheckpoint(barrier, generation, slots, subtasks, now_ms, expires_ms)
+            self._pending[barrier.checkpoint_id] = pending
+            return [TriggerCheckpoint(barrier)]
+
+        return self._step("triggered", barrier.checkpoint_id, "the coordinator", now_ms, begin)
+
+    def on_ack(self, ack: SlotAck, now_ms: float) -> list[Effect]:
+        def acknowledge() -> list[Effect]:
+            return self._acknowledge(ack, now_ms)
+
+        return self._step("acknowledged", ack.checkpoint_id, f"slot {ack.slot}", now_ms, acknowledge)
+
+    def on_decline(self, decline: Decline, vertex_name: str, now_ms: float) -> list[Effect]:
+        checkpoint_id, by = decline.checkpoint_id, f"subtask {decline.subtask.subtask + 1} of {vertex_name}"
+
+        def give_up() -> list[Effect]:
+            pending = self._pending.get(checkpoint_id)
+            if pending is None or pending.generation != decline.generation:
+                return []
+            detail = f"declined by {by}" + (f": {decline.detail}" if decline.detail else "")
+            return self._abort_if_triggered(checkpoint_id, decline.reason, detail)
+
+        return self._step("declined", checkpoint_id, by, now_ms, give_up)
+
+    def on_expired(self, checkpoint_id: int, now_ms: float) -> list[Effect]:
+        def expire() -> list[Effect]:
+            pending = self._pending[checkpoint_id]
+            if pending.state is CheckpointState.PUBLISHING:
+                pending.expires_ms = now_ms + self._timeout_ms
+                return [StillPublishing(checkpoint_id, now_ms - pending.triggered_ms)]
+            slots = ", ".join(map(str, pending.missing))
+            detail = f"not acknowledged within {self._timeout_ms / 1000:g} s by slot(s) {slots}"
+            return self._abort(pending, FailureReason.EXPIRED, detail)
+
+        return self._step("expired", checkpoint_id, "time", now_ms, expire)
+
+    def on_trigger_failed(self, checkpoint_id: int, detail: str, now_ms: float) -> list[Effect]:
+        def give_up() -> list[Effect]:
+            return self._abort_if_triggered(checkpoint_id, FailureReason.IO_EXCEPTION, detail)
+
+        return self._step("trigger failed", checkpoint_id, "the JobMaster", now_ms, give_up)
+
+    def on_generation_ended(self, reason: FailureReason, detail: str, now_ms: float) -> list[Effect]:
+        return self._abort_triggered("generation ended", self.ids, reason, detail, now_ms)
+
+    def on_published(self, checkpoint_id: int, now_ms: float) -> list[Effect]:
+        """Return how the older ones end that are not being published."""
+
+        def end() -> list[Effect]:
+            pending = self._pending[checkpoint_id]
+            self._end(pending, CheckpointState.PUBLISHED, pending.segments)
+            return []
+
+        self._step("published", checkpoint_id, "the JobMaster", now_ms, end)
+        older = [number for number in self._pending if number < checkpoint_id]
+        detail = f"checkpoint {checkpoint_id} has completed"
+        return self._abort_triggered("newer one published", older, FailureReason.SUBSUMED, detail, now_ms)
+
+    def on_not_published(self, checkpoint_id: int, reason: FailureReason, detail: str, now_ms: float) -> list[Effect]:
+        def give_up() -> list[Effect]:
+            return self._abort(self._pending[checkpoint_id], reason, detail)
+
+        return self._step("not published", checkpoint_id, "the JobMaster", now_ms, give_up)
+
+    # ---- what they do -------------------------------------------------------------------------------------------
+
+    def _step(
+        self, event: str, checkpoint_id: int, cause: str, now_ms: float, decide: Callable[[], list[Effect]]
+    ) -> list[Effect]:
+        def state() -> CheckpointState:
+            return self.state_of(checkpoint_id)
+
+        which = f" {checkpoint_id}"
+        return step(CHECKPOINT_TABLE, self._story, event, cause, now_ms, state, decide, which)
+
+    def _acknowledge(self, ack: SlotAck, now_ms: float) -> list[Effect]:
+        pending = self._pending.get(ack.checkpoint_id)
+        if pending is None or ack.generation != pending.generation or ack.slot not in pending.slots:
+            return self._discard_late(ack, pending)
+        known = pending.acks.get(ack.slot)
+        if known is not None:
+            return [] if known.segment == ack.segment else self._discard_late(ack, pending)
+        pending.acks[ack.slot] = ack
+        if len(pending.acks) < len(pending.slots):
+            return []
+        pending.state = CheckpointState.PUBLISHING
+        snapshots = [s for a in pending.acks.values() for s in a.subtasks]
+        is_final = len(snapshots) == pending.subtasks and all(s.finished for s in snapshots)
+        acks = tuple(pending.acks[slot] for slot in sorted(pending.acks))
+        duration_ms = now_ms - pending.triggered_ms
+        return [PublishCheckpoint(pending.barrier, pending.generation, acks, duration_ms, is_final)]
+
+    def _discard_late(self, ack: SlotAck, pending: PendingCheckpoint | None) -> list[Effect]:
+        """Delete the late segment only if its checkpoint is known to have ended without it. An unknown checkpoint may
+        have completed with it."""
+        if ack.segment is None:
+            return []
+        if pending is not None:
+            kept = pending.segments
+        elif ack.checkpoint_id in self._ended:
+            kept = self._ended[ack.checkpoint_id].kept
+        else:
+            return []
+        return [] if ack.segment.path in kept else [DiscardSegments((ack.segment.path,))]
+
+    def _abort_triggered(
+        self, event: str, checkpoint_ids: list[int], reason: FailureReason, detail: str, now_ms: float
+    ) -> list[Effect]:
+        effects: list[Effect] = []
+        for checkpoint_id in checkpoint_ids:
+            give_up = partial(self._abort_if_triggered, checkpoint_id, reason, detail)
+            effects += self._step(event, checkpoint_id, "the JobMaster", now_ms, give_up)
+        return effects
+
+    def _abort_if_triggered(self, checkpoint_id: int, reason: FailureReason, detail: str) -> list[Effect]:
+        pending = self._pending.get(checkpoint_id)
+        if pending is None or pending.state is CheckpointState.PUBLISHING:
+            return []
+        return self._abort(pending, reason, detail)
+
+    def _abort(self, pending: PendingCheckpoint, reason: FailureReason, detail: str) -> list[Effect]:
+        self._end(pending, CheckpointState.ABORTED, frozenset())
+        effects: list[Effect] = [CheckpointAborted(pending.checkpoint_id, reason, detail)]
+        if pending.segments:
+            effects.append(DiscardSegments(tuple(sorted(pending.segments))))
+        return effects
+
+    def _end(self, pending: PendingCheckpoint, state: CheckpointState, kept: frozenset[str]) -> None:
+        del self._pending[pending.checkpoint_id]
+        self._ended[pending.checkpoint_id] = _Ended(state, kept)
+        if len(self._ended) > ENDED_REMEMBERED_MAX:
+            del self._ended[next(iter(self._ended))]
