@@ -31,8 +31,9 @@ NEUTRAL = (K.SOURCE, K.TIMESTAMPS, K.SINK)
 def programs(draw: st.DrawFn) -> LogicalGraph:
     graph = LogicalGraph()
 
-    def add(kind: K, inputs: list[Input], **given: object) -> None:
-        node = Node(len(graph.nodes), kind, f"{kind.value} {len(graph.nodes)}", None, inputs, Types.LONG(), **given)
+    def add(kind: K, inputs: list[Input], strategy: WatermarkStrategy | None = None) -> None:
+        node = Node(len(graph.nodes), kind, f"{kind.value} {len(graph.nodes)}", None, inputs, Types.LONG())
+        node.watermark_strategy = strategy
         node.parallelism = draw(st.sampled_from([None, None, 1, 3]))
         node.chaining = draw(st.sampled_from([ChainingStrategy.ALWAYS] * 4 + list(ChainingStrategy)))
         if kind is K.TIMESTAMPS:
@@ -40,7 +41,7 @@ def programs(draw: st.DrawFn) -> LogicalGraph:
         graph.add(node)
 
     def source() -> None:
-        add(K.SOURCE, [], watermark_strategy=draw(STRATEGIES))
+        add(K.SOURCE, [], strategy=draw(STRATEGIES))
 
     def read(keyed: bool, index: int = 0) -> Input:
         node = draw(st.sampled_from([n for n in graph.nodes if n.kind is not K.SINK]))

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
 from penstock.common import Configuration, Types
+from penstock.common.type_information import TypeInformation
 from penstock.graph.builder import GraphError, build_job_graph
 from penstock.graph.describe import describe, execution_plan
+from penstock.graph.job_graph import JobGraph
 from penstock.graph.logical import (
     ChainingStrategy,
     Input,
@@ -28,28 +32,36 @@ class Program:
     def __init__(self) -> None:
         self.graph = LogicalGraph()
 
-    def add(self, name, kind=OperatorKind.MAP, inputs=(), type_=None, **settings):
-        inputs = [i if isinstance(i, Input) else Input(i) for i in inputs]
-        return self.graph.add(Node(len(self.graph.nodes), kind, name, object(), inputs, type_, **settings))
+    def add(
+        self,
+        name: str,
+        kind: OperatorKind = OperatorKind.MAP,
+        inputs: Iterable[Node | Input] = (),
+        type_: TypeInformation | None = None,
+        **settings: Any,
+    ) -> Node:
+        """Add a node. `settings`: the fields of `Node` that have a default."""
+        edges = [i if isinstance(i, Input) else Input(i) for i in inputs]
+        return self.graph.add(Node(len(self.graph.nodes), kind, name, object(), edges, type_, **settings))
 
-    def source(self, name="source", **settings):
+    def source(self, name: str = "source", **settings: Any) -> Node:
         return self.add(name, OperatorKind.SOURCE, **settings)
 
-    def build(self, parallelism=2, **options):
+    def build(self, parallelism: int = 2, **options: object) -> JobGraph:
         configuration = Configuration({"parallelism.default": parallelism, **options})
         return build_job_graph(self.graph, configuration, "test")
 
 
-def names(graph):
+def names(graph: JobGraph) -> list[str]:
     return [v.name for v in graph.vertices]
 
 
-def edges(graph):
+def edges(graph: JobGraph) -> list[tuple[str, str, str]]:
     name = [v.name for v in graph.vertices]
     return [(name[e.source], name[e.target], e.partitioner.kind.value) for e in graph.edges]
 
 
-def test_a_line_of_equals_is_one_chain():
+def test_a_line_of_equals_is_one_chain() -> None:
     p = Program()
     p.add("sink", OperatorKind.SINK, [p.add("filter", OperatorKind.FILTER, [p.add("map", inputs=[p.source()])])])
     graph = p.build()
@@ -59,19 +71,19 @@ def test_a_line_of_equals_is_one_chain():
 
 
 @pytest.mark.parametrize("kind", [k for k in PartitionerKind if k is not PartitionerKind.FORWARD])
-def test_only_forward_edges_are_chained(kind):
+def test_only_forward_edges_are_chained(kind: PartitionerKind) -> None:
     p = Program()
     p.add("map", inputs=[Input(p.source(), Partitioner(kind, key_selector=abs, custom=divmod))])
     assert edges(p.build()) == [("source", "map", kind.value)]
 
 
-def test_an_explicit_forward_edge_is_chained():
+def test_an_explicit_forward_edge_is_chained() -> None:
     p = Program()
     p.add("map", inputs=[Input(p.source(), Partitioner(PartitionerKind.FORWARD))])
     assert names(p.build()) == ["source -> map"]
 
 
-def test_a_keyed_edge_is_never_chained_not_even_at_parallelism_one():
+def test_a_keyed_edge_is_never_chained_not_even_at_parallelism_one() -> None:
     p = Program()
     p.add("reduce", OperatorKind.REDUCE, [Input(p.source(), HASH)])
     graph = p.build(parallelism=1)
@@ -79,20 +91,20 @@ def test_a_keyed_edge_is_never_chained_not_even_at_parallelism_one():
     assert [v.keyed for v in graph.vertices] == [False, True]
 
 
-def test_unequal_parallelism_is_rebalanced():
+def test_unequal_parallelism_is_rebalanced() -> None:
     p = Program()
     p.add("map", inputs=[p.source(parallelism=1)])
     assert edges(p.build()) == [("source", "map", "rebalance")]
 
 
-def test_forward_with_unequal_parallelism_names_both_operators():
+def test_forward_with_unequal_parallelism_names_both_operators() -> None:
     p = Program()
     p.add("map", inputs=[Input(p.source(parallelism=1), Partitioner(PartitionerKind.FORWARD))])
     with pytest.raises(GraphError, match=r"'source' \(parallelism 1\) to operator 'map' \(parallelism 2\)"):
         p.build()
 
 
-def test_a_fork_ends_its_chain_and_its_consumers_are_forward_vertices():
+def test_a_fork_ends_its_chain_and_its_consumers_are_forward_vertices() -> None:
     p = Program()
     m = p.add("map", inputs=[p.source()])
     p.add("a", inputs=[m])
@@ -102,7 +114,7 @@ def test_a_fork_ends_its_chain_and_its_consumers_are_forward_vertices():
     assert edges(graph) == [("source -> map", "a", "forward"), ("source -> map", "b", "forward")]
 
 
-def test_a_union_is_several_edges_with_one_input_index():
+def test_a_union_is_several_edges_with_one_input_index() -> None:
     p = Program()
     one, two = p.source("one"), p.source("two")
     p.add("map", inputs=[one, two, one])
@@ -124,7 +136,7 @@ def test_a_union_is_several_edges_with_one_input_index():
         ([{}, {}, {"parallelism": 3}], ["a -> b", "c"]),
     ],
 )
-def test_what_breaks_a_chain(settings, expected):
+def test_what_breaks_a_chain(settings: list[dict[str, Any]], expected: list[str]) -> None:
     p = Program()
     a = p.source("a", **settings[0])
     b = p.add("b", inputs=[a], **settings[1])
@@ -132,13 +144,13 @@ def test_what_breaks_a_chain(settings, expected):
     assert names(p.build()) == expected
 
 
-def test_chaining_can_be_turned_off():
+def test_chaining_can_be_turned_off() -> None:
     p = Program()
     p.add("map", inputs=[p.source()])
-    assert names(p.build(**{"pipeline.operator-chaining.enabled": "false"})) == ["source", "map"]
+    assert names(p.build(2, **{"pipeline.operator-chaining.enabled": "false"})) == ["source", "map"]
 
 
-def test_vertices_stand_in_topological_order():
+def test_vertices_stand_in_topological_order() -> None:
     p = Program()
     a = p.source("a")
     b = p.source("b")
@@ -152,7 +164,7 @@ def test_vertices_stand_in_topological_order():
     assert [e.target for e in graph.inputs_of(graph.vertices[-1].index)] == [graph.vertices[-1].index] * 2
 
 
-def test_operators_know_their_types():
+def test_operators_know_their_types() -> None:
     p = Program()
     source = p.source(type_=Types.LONG())
     mapped = p.add("map", inputs=[source], type_=Types.STRING())
@@ -167,7 +179,7 @@ def test_operators_know_their_types():
     assert graph.edges[0].type == Types.STRING()
 
 
-def test_nothing_declared_is_nothing_to_run():
+def test_nothing_declared_is_nothing_to_run() -> None:
     with pytest.raises(GraphError, match="nothing to execute"):
         Program().build()
 
@@ -180,18 +192,18 @@ def test_nothing_declared_is_nothing_to_run():
     [(1, 128), (2, 128), (85, 128), (86, 256), (100, 256), (128, 256), (170, 256), (171, 256), (172, 512),
      (1000, 2048), (21845, 32768), (32768, 32768)],
 )  # fmt: skip
-def test_the_default_max_parallelism_is_flinks(parallelism, expected):
+def test_the_default_max_parallelism_is_flinks(parallelism: int, expected: int) -> None:
     assert default_max_parallelism(parallelism) == expected
 
 
-def test_an_operators_max_parallelism_counts_before_the_jobs():
+def test_an_operators_max_parallelism_counts_before_the_jobs() -> None:
     p = Program()
     p.add("map", inputs=[p.source(max_parallelism=7)])
-    assert [v.max_parallelism for v in p.build(**{"pipeline.max-parallelism": "50"}).vertices] == [7, 50]
+    assert [v.max_parallelism for v in p.build(2, **{"pipeline.max-parallelism": "50"}).vertices] == [7, 50]
     assert [v.max_parallelism for v in p.build().vertices] == [7, 128]
 
 
-def test_more_parallelism_than_max_parallelism_is_refused():
+def test_more_parallelism_than_max_parallelism_is_refused() -> None:
     p = Program()
     p.source(max_parallelism=3)
     with pytest.raises(ValueError, match="'source': parallelism 4 is more than its max parallelism, 3"):
@@ -205,7 +217,7 @@ def test_more_parallelism_than_max_parallelism_is_refused():
 # ---- operator ids ---------------------------------------------------------------------------------------------------
 
 
-def diamond(uid=None, middle_uid=None, with_more=False):
+def diamond(uid: str | None = None, middle_uid: str | None = None, with_more: bool = False) -> Program:
     p = Program()
     source = p.source(uid=uid)
     if with_more:
@@ -219,7 +231,7 @@ def diamond(uid=None, middle_uid=None, with_more=False):
     return p
 
 
-def ids(program, **options):
+def ids(program: Program, **options: Any) -> dict[str, str]:
     return {o.name: o.uid for v in program.build(**options).vertices for o in v.operators}
 
 
@@ -229,7 +241,7 @@ GOLDEN = {
 }
 
 
-def test_ids_are_the_same_for_ever():
+def test_ids_are_the_same_for_ever() -> None:
     """These stand in users' checkpoints. If this fails, state of jobs without uids is lost."""
     found = ids(diamond())
     assert {k: found[k] for k in GOLDEN} == GOLDEN
@@ -241,7 +253,7 @@ def test_ids_are_the_same_for_ever():
     }
 
 
-def test_ids_do_not_depend_on_parallelism_chaining_or_what_is_added_elsewhere():
+def test_ids_do_not_depend_on_parallelism_chaining_or_what_is_added_elsewhere() -> None:
     plain = ids(diamond())
     assert ids(diamond(), parallelism=7) == plain
     assert ids(diamond(), **{"pipeline.operator-chaining.enabled": "false"}) == plain
@@ -249,19 +261,19 @@ def test_ids_do_not_depend_on_parallelism_chaining_or_what_is_added_elsewhere():
     assert {name: more[name] for name in plain} == plain
 
 
-def test_a_users_uid_is_the_id_and_moves_what_follows():
+def test_a_users_uid_is_the_id_and_moves_what_follows() -> None:
     plain, named = ids(diamond()), ids(diamond(middle_uid="mine"))
     assert named["right"] == uid_of("mine")
     assert named["left"] == plain["left"] and named["joined"] != plain["joined"]
     assert len(set(named.values())) == 5
 
 
-def test_the_same_uid_twice_names_both():
+def test_the_same_uid_twice_names_both() -> None:
     with pytest.raises(DuplicateUid, match="operators 'source' and 'right' have the same uid 'x'"):
         diamond(uid="x", middle_uid="x").build()
 
 
-def test_edge_names_are_made_of_ids():
+def test_edge_names_are_made_of_ids() -> None:
     graph = diamond().build()
     found = ids(diamond())
     assert {e.name for e in graph.edges} == {
@@ -278,7 +290,7 @@ def test_edge_names_are_made_of_ids():
 @pytest.mark.parametrize("sources", range(1, 8))
 @pytest.mark.parametrize("targets", range(1, 8))
 @pytest.mark.parametrize("kind", [PartitionerKind.RESCALE, PartitionerKind.REBALANCE, PartitionerKind.HASH])
-def test_both_ends_agree_on_who_is_connected(sources, targets, kind):
+def test_both_ends_agree_on_who_is_connected(sources: int, targets: int, kind: PartitionerKind) -> None:
     p = Program()
     source = p.source(parallelism=sources)
     p.add("map", inputs=[Input(source, Partitioner(kind, key_selector=abs))], parallelism=targets)
@@ -290,7 +302,7 @@ def test_both_ends_agree_on_who_is_connected(sources, targets, kind):
         assert len(pairs) == max(sources, targets)
 
 
-def test_a_graph_prints_itself():
+def test_a_graph_prints_itself() -> None:
     p = Program()
     source = p.source(parallelism=1, type_=Types.LONG())
     mapped = p.add("map", inputs=[source], uid="my-map")

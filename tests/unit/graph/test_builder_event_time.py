@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
 from penstock.common import Configuration, Duration, Types, WatermarkStrategy
+from penstock.common.type_information import TypeInformation
 from penstock.graph.builder import GraphError, build_job_graph
 from penstock.graph.describe import describe, execution_plan
+from penstock.graph.job_graph import JobGraph
 from penstock.graph.logical import (
     ChainingStrategy,
     Input,
@@ -39,33 +43,42 @@ class Program:
     def __init__(self) -> None:
         self.graph = LogicalGraph()
 
-    def add(self, name, kind=K.MAP, inputs=(), function=None, type_=None, **settings):
-        inputs = [i if isinstance(i, Input) else Input(i) for i in inputs]
-        return self.graph.add(Node(len(self.graph.nodes), kind, name, function, inputs, type_, **settings))
+    def add(
+        self,
+        name: str,
+        kind: OperatorKind = K.MAP,
+        inputs: Iterable[Node | Input] = (),
+        function: object = None,
+        type_: TypeInformation | None = None,
+        **settings: Any,
+    ) -> Node:
+        """Add a node. `settings`: the fields of `Node` that have a default."""
+        edges = [i if isinstance(i, Input) else Input(i) for i in inputs]
+        return self.graph.add(Node(len(self.graph.nodes), kind, name, function, edges, type_, **settings))
 
-    def source(self, name="source", strategy=BARE, **settings):
+    def source(self, name: str = "source", strategy: WatermarkStrategy = BARE, **settings: Any) -> Node:
         return self.add(name, K.SOURCE, watermark_strategy=strategy, **settings)
 
-    def clock(self, name, *inputs, strategy=TIME, **settings):
+    def clock(self, name: str, *inputs: Node | Input, strategy: WatermarkStrategy = TIME, **settings: Any) -> Node:
         return self.add(name, K.TIMESTAMPS, inputs, strategy, **settings)
 
-    def build(self, parallelism=2, **options):
+    def build(self, parallelism: int = 2, **options: object) -> JobGraph:
         configuration = Configuration({"parallelism.default": parallelism, **options})
         return build_job_graph(self.graph, configuration, "test")
 
 
-def names(graph):
+def names(graph: JobGraph) -> list[str]:
     return [v.name for v in graph.vertices]
 
 
-def clocks(graph):
-    return [v.clock and v.clock.name for v in graph.vertices]
+def clocks(graph: JobGraph) -> list[str | None]:
+    return [None if v.clock is None else v.clock.name for v in graph.vertices]
 
 
 # ---- clocks ---------------------------------------------------------------------------------------------------------
 
 
-def test_timestamps_stand_behind_a_source_that_has_none():
+def test_timestamps_stand_behind_a_source_that_has_none() -> None:
     p = Program()
     p.add("sink", K.SINK, [p.add("map", inputs=[p.clock("clock", p.source())])])
     graph = p.build()
@@ -73,7 +86,7 @@ def test_timestamps_stand_behind_a_source_that_has_none():
     assert [o.timestamped for o in graph.vertices[0].operators] == [False, True, True, True]
 
 
-def test_a_sources_own_strategy_is_its_vertexs_clock():
+def test_a_sources_own_strategy_is_its_vertexs_clock() -> None:
     p = Program()
     p.add("map", inputs=[p.source(strategy=TIME)])
     graph = p.build()
@@ -88,7 +101,7 @@ def test_a_sources_own_strategy_is_its_vertexs_clock():
     lambda p: p.clock("first", p.source()),
     lambda p: p.add("batches", K.MAP_BATCHES, [p.source()]),
 ])  # fmt: skip
-def test_otherwise_timestamps_begin_a_chain(before):
+def test_otherwise_timestamps_begin_a_chain(before: Callable[[Program], Node]) -> None:
     p = Program()
     p.add("last", inputs=[p.clock("clock", before(p))])
     graph = p.build()
@@ -96,7 +109,7 @@ def test_otherwise_timestamps_begin_a_chain(before):
     assert len(graph.vertices) == 2 and graph.edges[0].partitioner.kind is PartitionerKind.FORWARD
 
 
-def test_timestamps_behind_a_fork_or_a_union_begin_a_chain():
+def test_timestamps_behind_a_fork_or_a_union_begin_a_chain() -> None:
     p = Program()
     one, two = p.source("one"), p.source("two")
     p.clock("fork", one)
@@ -104,7 +117,7 @@ def test_timestamps_behind_a_fork_or_a_union_begin_a_chain():
     assert names(p.build()) == ["one", "two", "fork", "union"]
 
 
-def test_without_a_strategy_a_vertex_follows_its_inputs():
+def test_without_a_strategy_a_vertex_follows_its_inputs() -> None:
     p = Program()
     timed = p.source("timed", TIME)
     p.add("reduce", K.REDUCE, [Input(timed, HASH)])
@@ -118,7 +131,7 @@ def test_without_a_strategy_a_vertex_follows_its_inputs():
     (TIME, True), (BARE, False), (BARE.with_timestamp_column("at"), True), (BARE.with_idleness(5), True),
     (WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda row, _: row), True),
 ])  # fmt: skip
-def test_which_streams_carry_event_time(strategy, timed):
+def test_which_streams_carry_event_time(strategy: WatermarkStrategy, timed: bool) -> None:
     p = Program()
     by_source = p.source("a", strategy)
     by_operator = p.clock("b", p.add("m", inputs=[p.source()]), strategy=strategy)
@@ -129,7 +142,7 @@ def test_which_streams_carry_event_time(strategy, timed):
     assert found == {"a -> map": timed, "source -> m": False, "b -> map": timed}
 
 
-def test_event_time_of_one_input_is_event_time_of_the_stream():
+def test_event_time_of_one_input_is_event_time_of_the_stream() -> None:
     p = Program()
     union = p.add("union", inputs=[p.source("timed", TIME), p.source("plain")])
     p.add("next", inputs=[Input(union, HASH)])
@@ -141,18 +154,24 @@ def test_event_time_of_one_input_is_event_time_of_the_stream():
     }
 
 
-def keyed(*nodes):
+def keyed(*nodes: Node | Input) -> list[Input]:
     return [Input(n, HASH) if isinstance(n, Node) else replace(n, partitioner=HASH) for n in nodes]
 
 
 @pytest.mark.parametrize("kind", [K.WINDOW, K.WINDOW_COLUMNS])
 @pytest.mark.parametrize("bounded", [True, False])
-def test_every_part_of_a_union_in_front_of_a_window_needs_event_time(kind, bounded):
+def test_every_part_of_a_union_in_front_of_a_window_needs_event_time(kind: OperatorKind, bounded: bool) -> None:
     says = (
         r"operator 'counts': .* only a part has event time: 'old' has, 'new' has not; call "
         r"assign_timestamps_and_watermarks\(strategy\) on 'new' before union\(\)"
     )
-    old, new = (lambda p: p.source("old", TIME)), (lambda p: p.source("new", function=Ends(bounded)))
+
+    def old(p: Program) -> Node:
+        return p.source("old", TIME)
+
+    def new(p: Program) -> Node:
+        return p.source("new", function=Ends(bounded))
+
     p = Program()
     p.add("counts", kind, keyed(old(p), new(p)))
     with pytest.raises(GraphError, match=says):
@@ -163,14 +182,14 @@ def test_every_part_of_a_union_in_front_of_a_window_needs_event_time(kind, bound
         p.build()
 
 
-def test_a_union_may_get_its_event_time_behind_it_or_in_every_part():
+def test_a_union_may_get_its_event_time_behind_it_or_in_every_part() -> None:
     p = Program()
     p.add("counts", K.WINDOW, keyed(p.clock("clock", p.source("old", TIME), p.source("new"))))
     p.add("more", K.WINDOW, keyed(p.source("third", TIME), p.clock("fourth clock", p.source("fourth"))))
     p.build()
 
 
-def test_times_of_a_window_count_for_the_next_and_of_lines_that_could_not_be_read_there_are_none():
+def test_times_of_a_window_count_for_the_next_and_of_lines_that_could_not_be_read_there_are_none() -> None:
     p = Program()
     source = p.source(strategy=TIME)
     hours = p.add("hours", K.WINDOW, keyed(source))
@@ -181,14 +200,14 @@ def test_times_of_a_window_count_for_the_next_and_of_lines_that_could_not_be_rea
         p.build()
 
 
-def test_idleness_alone_gives_rows_no_time():
+def test_idleness_alone_gives_rows_no_time() -> None:
     p = Program()
     p.add("counts", K.WINDOW, keyed(p.source(strategy=BARE.with_idleness(1000))))
     with pytest.raises(GraphError, match="the rows from 'source' have no event time"):
         p.build()
 
 
-def test_what_two_inputs_make_is_the_functions_affair():
+def test_what_two_inputs_make_is_the_functions_affair() -> None:
     """Often a row for each of the first input, that has event time, with what the second one knows of it."""
     p = Program()
     both = p.add("enrich", K.CO_PROCESS, [p.source("old", TIME), Input(p.source("names"), index=1)])
@@ -197,7 +216,7 @@ def test_what_two_inputs_make_is_the_functions_affair():
 
 
 @pytest.mark.parametrize("kind", [K.WINDOW, K.WINDOW_COLUMNS])
-def test_windows_need_event_time(kind):
+def test_windows_need_event_time(kind: OperatorKind) -> None:
     p = Program()
     p.add("counts", kind, [Input(p.add("parse", inputs=[p.source()]), HASH)])
     with pytest.raises(
@@ -220,7 +239,7 @@ ROWS = [K.MAP, K.FLAT_MAP, K.FILTER, K.PROCESS]
 
 
 @pytest.mark.parametrize("kinds", [ROWS, COLUMNAR])
-def test_a_chain_is_of_one_sort(kinds):
+def test_a_chain_is_of_one_sort(kinds: list[OperatorKind]) -> None:
     p = Program()
     last = p.source()
     for kind in kinds:
@@ -231,7 +250,7 @@ def test_a_chain_is_of_one_sort(kinds):
 
 
 @pytest.mark.parametrize("first, second", [(ROWS[0], COLUMNAR[0]), (COLUMNAR[1], ROWS[2])])
-def test_rows_and_columns_meet_at_a_forward_edge(first, second):
+def test_rows_and_columns_meet_at_a_forward_edge(first: OperatorKind, second: OperatorKind) -> None:
     p = Program()
     p.add("sink", K.SINK, [p.add("b", second, [p.add("a", first, [p.source()])])])
     graph = p.build()
@@ -240,7 +259,7 @@ def test_rows_and_columns_meet_at_a_forward_edge(first, second):
     assert graph.edges[0].partitioner.kind is PartitionerKind.FORWARD
 
 
-def test_sources_timestamps_and_sinks_join_either():
+def test_sources_timestamps_and_sinks_join_either() -> None:
     p = Program()
     p.add("sink", K.SINK, [p.add("batches", K.MAP_BATCHES, [p.clock("clock", p.source())])])
     p.add("bare", K.SINK, [p.source("other")])
@@ -250,7 +269,7 @@ def test_sources_timestamps_and_sinks_join_either():
 
 
 @pytest.mark.parametrize("kind", [k for k in K if k.keyed and not k.two_inputs])
-def test_keyed_operators_begin_their_chain(kind):
+def test_keyed_operators_begin_their_chain(kind: OperatorKind) -> None:
     p = Program()
     keyed = p.add("keyed", kind, [Input(p.source(strategy=TIME), HASH)])
     p.add("sink", K.SINK, [keyed])
@@ -262,7 +281,7 @@ def test_keyed_operators_begin_their_chain(kind):
 
 
 @pytest.mark.parametrize("kind", [k for k in K if k.two_inputs])
-def test_the_input_stands_in_the_edges_name(kind):
+def test_the_input_stands_in_the_edges_name(kind: OperatorKind) -> None:
     p = Program()
     one, two = p.source("one", type_=Types.LONG()), p.source("two", type_=Types.STRING())
     both = p.add("both", kind, [Input(one), Input(one), Input(two, index=1), Input(one, index=1)])
@@ -279,8 +298,8 @@ def test_the_input_stands_in_the_edges_name(kind):
     assert len({e.name for e in graph.edges}) == 4
 
 
-def test_which_input_a_union_belongs_to_is_part_of_an_operators_id():
-    def uid(indices):
+def test_which_input_a_union_belongs_to_is_part_of_an_operators_id() -> None:
+    def uid(indices: tuple[int, ...]) -> str:
         p = Program()
         sources = [p.source(name, uid=name) for name in "abc"]
         p.add("both", K.CO_MAP, [Input(s, index=i) for s, i in zip(sources, indices)])
@@ -292,7 +311,7 @@ def test_which_input_a_union_belongs_to_is_part_of_an_operators_id():
 # ---- side outputs ---------------------------------------------------------------------------------------------------
 
 
-def test_a_side_output_ends_its_chain():
+def test_a_side_output_ends_its_chain() -> None:
     p = Program()
     split = p.add("split", K.PROCESS, [p.source(strategy=TIME)], type_=Types.LONG())
     p.add("late", inputs=[Input(split, side_output="late", side_type=Types.STRING())], type_=Types.LONG())
@@ -304,7 +323,7 @@ def test_a_side_output_ends_its_chain():
     assert graph.vertices[1].operators[0].input_type == Types.STRING()
 
 
-def test_main_and_side_outputs_are_edges_of_their_own():
+def test_main_and_side_outputs_are_edges_of_their_own() -> None:
     p = Program()
     split = p.add("split", K.PROCESS, [p.source()])
     p.add("main", inputs=[split])
@@ -316,8 +335,8 @@ def test_main_and_side_outputs_are_edges_of_their_own():
     assert graph.vertices[0].operators[-1].side_outputs == ("late", "odd")
 
 
-def test_ids_of_what_reads_a_side_output_do_not_depend_on_the_order_of_declaration():
-    def uids(outputs):
+def test_ids_of_what_reads_a_side_output_do_not_depend_on_the_order_of_declaration() -> None:
+    def uids(outputs: list[str | None]) -> dict[str, str]:
         p = Program()
         split = p.add("split", K.PROCESS, [p.source()])
         for name in outputs:
@@ -330,7 +349,7 @@ def test_ids_of_what_reads_a_side_output_do_not_depend_on_the_order_of_declarati
 # ---- print ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_graph_prints_inputs_side_outputs_and_clocks():
+def test_a_graph_prints_inputs_side_outputs_and_clocks() -> None:
     p = Program()
     orders = p.clock("clock", p.source("orders", type_=Types.LONG()), type_=Types.LONG())
     checked = p.add("check", K.PROCESS, [orders], type_=Types.LONG())

@@ -1,23 +1,36 @@
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 
 import msgspec
 import pytest
 
 from penstock.common import Configuration
+from penstock.common.type_information import TypeInformation
 from penstock.common.types import Types
 from penstock.graph.builder import build_job_graph
 from penstock.graph.columns import WindowAggregateSpec
 from penstock.graph.compatibility import IncompatibleGraph, check, edge_shapes, vertex_shapes, with_max_parallelism
+from penstock.graph.job_graph import JobGraph
 from penstock.graph.logical import Input, LogicalGraph, Node, OperatorKind, Partitioner, PartitionerKind
 from penstock.graph.windows import WindowSpec
+from penstock.protocol.values.metadata import EdgeShape, VertexShape
 
 HASH = Partitioner(PartitionerKind.HASH, key_selector=lambda row: row)
 REBALANCE = Partitioner(PartitionerKind.REBALANCE)
 
 
-def program(parallelism=2, maximum=-1, map_uid="map", edge=HASH, chained=True, sink=True, type_info=None, windows=None):
+def program(
+    parallelism: int = 2,
+    maximum: int = -1,
+    map_uid: str = "map",
+    edge: Partitioner = HASH,
+    chained: bool = True,
+    sink: bool = True,
+    type_info: TypeInformation | None = None,
+    windows: WindowSpec | WindowAggregateSpec | None = None,
+) -> JobGraph:
     graph = LogicalGraph()
     source = graph.add(Node(0, OperatorKind.SOURCE, "events", object(), [], None, uid="events"))
     mapped = graph.add(Node(1, OperatorKind.MAP, "parse", object(), [Input(source)], type_info, uid=map_uid))
@@ -30,30 +43,32 @@ def program(parallelism=2, maximum=-1, map_uid="map", edge=HASH, chained=True, s
     return build_job_graph(graph, Configuration(options), "job")
 
 
-def shapes(graph):
+def shapes(graph: JobGraph) -> tuple[list[VertexShape], list[EdgeShape]]:
     return vertex_shapes(graph), edge_shapes(graph)
 
 
-def refusal(old, new, **options):
+def refusal(
+    old: JobGraph, new: JobGraph, *, ignore_unclaimed_state: bool = False, in_flight: Container[str] | None = None
+) -> str:
     with pytest.raises(IncompatibleGraph) as refused:
-        check(*shapes(old), new, **options)
+        check(*shapes(old), new, ignore_unclaimed_state, in_flight)
     return str(refused.value)
 
 
-def test_the_same_program_fits():
+def test_the_same_program_fits() -> None:
     check(*shapes(program()), program())
 
 
-def test_another_parallelism_fits():
+def test_another_parallelism_fits() -> None:
     check(*shapes(program()), program(parallelism=3))
     check(*shapes(program(parallelism=4)), program(parallelism=1))
 
 
-def test_changed_max_parallelism_is_refused():
+def test_changed_max_parallelism_is_refused() -> None:
     assert "vertex 'sum -> out' had max parallelism 128, now 256" in refusal(program(), program(maximum=256))
 
 
-def test_the_max_parallelism_of_the_checkpoint_is_kept_where_the_program_says_none():
+def test_the_max_parallelism_of_the_checkpoint_is_kept_where_the_program_says_none() -> None:
     old, wide = program(parallelism=2), program(parallelism=100)
     assert [v.max_parallelism for v in wide.vertices] == [256, 256]
     kept = with_max_parallelism(wide, vertex_shapes(old))
@@ -63,7 +78,7 @@ def test_the_max_parallelism_of_the_checkpoint_is_kept_where_the_program_says_no
     assert with_max_parallelism(given, vertex_shapes(old)) is given
 
 
-def test_more_subtasks_than_key_groups_are_refused():
+def test_more_subtasks_than_key_groups_are_refused() -> None:
     old, wide = program(), program(parallelism=200)
     text = refusal(old, with_max_parallelism(wide, vertex_shapes(old)))
     assert "vertex 'sum -> out' has parallelism 200 now" in text and "run it with at most 128" in text
@@ -76,7 +91,9 @@ def test_more_subtasks_than_key_groups_are_refused():
         WindowAggregateSpec(("user",), (), 100, 0, 0, None),
     ],
 )
-def test_windows_of_another_size_or_offset_are_refused_before_they_would_lose_what_is_kept(spec):
+def test_windows_of_another_size_or_offset_are_refused_before_they_would_lose_what_is_kept(
+    spec: WindowSpec | WindowAggregateSpec,
+) -> None:
     """[Kept is where a window starts: its timer finds no window of the new size, and its rows are never put out.]"""
     old = program(windows=spec)
     check(*shapes(old), program(windows=replace(spec, allowed_lateness_ms=5)))
@@ -88,27 +105,27 @@ def test_windows_of_another_size_or_offset_are_refused_before_they_would_lose_wh
     check(before_it_was_told, edge_shapes(old), smaller)
 
 
-def test_a_vanished_operator_is_refused_unless_its_state_may_be_dropped():
+def test_a_vanished_operator_is_refused_unless_its_state_may_be_dropped() -> None:
     text = refusal(program(), program(sink=False))
     assert "vertex 'sum -> out': the program has no operator 'out' any more" in text
     assert "execution.state-recovery.ignore-unclaimed-state=true" in text
     check(*shapes(program()), program(sink=False), ignore_unclaimed_state=True)
 
 
-def test_an_operator_that_lost_its_uid_is_one_that_vanished():
+def test_an_operator_that_lost_its_uid_is_one_that_vanished() -> None:
     assert "no operator 'parse' any more" in refusal(program(), program(map_uid="renamed"))
     check(*shapes(program()), program(map_uid="renamed"), ignore_unclaimed_state=True, in_flight=())
 
 
-def without_map(**options):
+def without_map() -> JobGraph:
     graph = LogicalGraph()
     source = graph.add(Node(0, OperatorKind.SOURCE, "events", object(), [], None, uid="events"))
     summed = graph.add(Node(1, OperatorKind.REDUCE, "sum", object(), [Input(source, HASH)], None, uid="sum"))
     graph.add(Node(2, OperatorKind.SINK, "out", object(), [Input(summed)], None, uid="out"))
-    return build_job_graph(graph, Configuration({"parallelism.default": 2, **options}), "job")
+    return build_job_graph(graph, Configuration({"parallelism.default": 2}), "job")
 
 
-def test_rows_in_flight_on_a_vanished_edge_are_refused_whatever_the_option_says():
+def test_rows_in_flight_on_a_vanished_edge_are_refused_whatever_the_option_says() -> None:
     """[A stateless map was removed: rows that were on their way to it and from it were read by nobody.]"""
     old = program()
     edge = next(e for e in old.edges if e.target == 1)
@@ -120,7 +137,7 @@ def test_rows_in_flight_on_a_vanished_edge_are_refused_whatever_the_option_says(
     check(*shapes(old), without_map(), ignore_unclaimed_state=True, in_flight=())
 
 
-def test_the_option_is_not_recommended_while_rows_are_in_flight():
+def test_the_option_is_not_recommended_while_rows_are_in_flight() -> None:
     old = program()
     edge = next(e for e in old.edges if e.target == 1)
     told = refusal(old, without_map(), in_flight={edge.name})
@@ -129,7 +146,7 @@ def test_the_option_is_not_recommended_while_rows_are_in_flight():
     assert "ignore-unclaimed-state=true" in refusal(old, without_map(), in_flight=())
 
 
-def test_a_keyed_operator_whose_key_is_gone_is_refused_for_its_state():
+def test_a_keyed_operator_whose_key_is_gone_is_refused_for_its_state() -> None:
     graph = LogicalGraph()
     source = graph.add(Node(0, OperatorKind.SOURCE, "events", object(), [], None, uid="events"))
     mapped = graph.add(Node(1, OperatorKind.MAP, "parse", object(), [Input(source)], None, uid="map"))
@@ -141,22 +158,22 @@ def test_a_keyed_operator_whose_key_is_gone_is_refused_for_its_state():
     assert "operator 'sum' read a keyed stream, and does not any more" in told
 
 
-def test_a_new_operator_is_welcome():
+def test_a_new_operator_is_welcome() -> None:
     check(*shapes(program(sink=False)), program())
 
 
-def test_changed_partitioning_is_refused_by_edge():
+def test_changed_partitioning_is_refused_by_edge() -> None:
     text = refusal(program(), program(edge=REBALANCE))
     assert "the edge from 'parse' to 'sum' was partitioned by hash, now by rebalance" in text
 
 
 @pytest.mark.parametrize("kinds", [("forward", "rebalance"), ("rebalance", "shuffle"), ("rescale", "forward")])
-def test_edges_that_say_nothing_about_where_a_row_has_to_be_may_change(kinds):
+def test_edges_that_say_nothing_about_where_a_row_has_to_be_may_change(kinds: tuple[str, str]) -> None:
     old, new = (program(edge=Partitioner(PartitionerKind(k)), chained=False) for k in kinds)
     check(*shapes(old), new)
 
 
-def test_a_broadcast_in_flight_is_refused_at_another_parallelism():
+def test_a_broadcast_in_flight_is_refused_at_another_parallelism() -> None:
     broadcast = Partitioner(PartitionerKind.BROADCAST)
     old, new = program(edge=broadcast), program(parallelism=3, edge=broadcast)
     text = refusal(old, new)
@@ -166,8 +183,8 @@ def test_a_broadcast_in_flight_is_refused_at_another_parallelism():
     check(*shapes(old), old)
 
 
-def test_rows_in_flight_must_have_the_same_columns():
-    def typed(*fields):
+def test_rows_in_flight_must_have_the_same_columns() -> None:
+    def typed(*fields: str) -> JobGraph:
         return program(type_info=Types.ROW_NAMED(list(fields), [Types.LONG()] * len(fields)))
 
     old, new = typed("user"), typed("user", "amount")
@@ -177,18 +194,18 @@ def test_rows_in_flight_must_have_the_same_columns():
     check(*shapes(old), typed("user"), in_flight={old.edges[0].name})
 
 
-def test_a_checkpoint_of_the_first_format_knows_no_columns():
+def test_a_checkpoint_of_the_first_format_knows_no_columns() -> None:
     old = program()
     vertices, edges = shapes(old)
     check(vertices, [msgspec.structs.replace(e, columns="") for e in edges], program(parallelism=3))
 
 
-def test_chains_may_change():
+def test_chains_may_change() -> None:
     check(*shapes(program()), program(chained=False))
     check(*shapes(program(chained=False)), program(), in_flight=())
 
 
-def test_an_edge_that_is_chained_now_is_refused_while_it_has_rows():
+def test_an_edge_that_is_chained_now_is_refused_while_it_has_rows() -> None:
     old = program(chained=False)
     first = next(e for e in old.edges if e.source == 0)
     told = refusal(old, program(), in_flight={first.name})
@@ -199,7 +216,7 @@ def test_an_edge_that_is_chained_now_is_refused_while_it_has_rows():
     check(*shapes(old), program(), in_flight=others)
 
 
-def fixed_one(parallelism):
+def fixed_one(parallelism: int) -> JobGraph:
     graph = LogicalGraph()
     source = graph.add(Node(0, OperatorKind.SOURCE, "events", object(), [], None, parallelism=1, uid="events"))
     mapped = graph.add(Node(1, OperatorKind.MAP, "parse", object(), [Input(source)], None, uid="map"))
@@ -207,7 +224,7 @@ def fixed_one(parallelism):
     return build_job_graph(graph, Configuration({"parallelism.default": parallelism}), "job")
 
 
-def test_another_parallelism_beside_a_fixed_one_breaks_and_joins_chains():
+def test_another_parallelism_beside_a_fixed_one_breaks_and_joins_chains() -> None:
     one, three = fixed_one(1), fixed_one(3)
     assert len(one.vertices) == 1 and len(three.vertices) == 3
     check(*shapes(one), three)
@@ -215,6 +232,6 @@ def test_another_parallelism_beside_a_fixed_one_breaks_and_joins_chains():
     assert "is gone" in refusal(three, one, in_flight={three.edges[0].name})
 
 
-def test_all_differences_are_told_at_once():
+def test_all_differences_are_told_at_once() -> None:
     text = refusal(program(), program(parallelism=3, maximum=64, edge=REBALANCE))
     assert len(text.splitlines()) == 1 + 2 + 1

@@ -95,7 +95,7 @@ def uses_global(value: Any) -> Any:
     ],
     ids=["closure", "default", "global", "attribute", "method", "slots"],
 )  # fmt: skip
-def test_the_variable_is_named(function, variable):
+def test_the_variable_is_named(function: Any, variable: str) -> None:
     with pytest.raises(UnpicklableFunction) as refused:
         dumps(graph_of(function))
     text = str(refused.value)
@@ -103,7 +103,7 @@ def test_the_variable_is_named(function, variable):
     assert text.startswith("operator 'enrich' (") and f"{variable} is a _thread.lock" in text and "open()" in text
 
 
-def test_selectors_and_partitioners_are_named_by_their_edge():
+def test_selectors_and_partitioners_are_named_by_their_edge() -> None:
     with pytest.raises(UnpicklableFunction, match="the key selector of the hash edge from 'events' to 'enrich'"):
         dumps(graph_of(None, key_selector=closure()))
     with pytest.raises(UnpicklableFunction, match="the partitioner of the custom edge from 'events' to 'enrich'"):
@@ -116,21 +116,21 @@ class Plan:
     secret: Any = None
 
 
-def test_a_plan_that_holds_a_graph_is_searched_too():
+def test_a_plan_that_holds_a_graph_is_searched_too() -> None:
     with pytest.raises(UnpicklableFunction, match="closure variable 'config'"):
         dumps(Plan(graph_of(closure())))
     with pytest.raises(UnpicklableFunction, match="Plan cannot be pickled"):
         dumps(Plan(graph_of(None), threading.Lock()))
 
 
-def test_what_can_be_pickled_comes_back():
+def test_what_can_be_pickled_comes_back() -> None:
     offset = 3
     copy = pickle.loads(dumps(Plan(graph_of(lambda value: value + offset))))
     assert copy.graph.vertices[1].operators[0].function(4) == 7
     assert copy.graph.edges[0].partitioner.kind is PartitionerKind.HASH
 
 
-def test_a_value_that_holds_itself_ends_the_search():
+def test_a_value_that_holds_itself_ends_the_search() -> None:
     loop: dict[str, Any] = {"lock": threading.Lock()}
     loop["again"] = loop
 
@@ -141,7 +141,7 @@ def test_a_value_that_holds_itself_ends_the_search():
         dumps(graph_of(enrich))
 
 
-def test_the_parts_of_strategies_and_windows_are_named():
+def test_the_parts_of_strategies_and_windows_are_named() -> None:
     graph = LogicalGraph()
     monotonous = WatermarkStrategy.for_monotonous_timestamps()
     enrich = closure()

@@ -7,6 +7,7 @@ from __future__ import annotations
 import pickle
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any, Callable, Iterable
 
@@ -45,6 +46,7 @@ from penstock.runtime.subtask.slot_resources import SlotResources
 from penstock.runtime.subtask.subtask import Subtask
 from penstock.runtime.subtask.subtask_factory import SubtaskFactory
 from penstock.storage.memory import MemoryStore
+from penstock.storage.store import ObjectStore
 from tests.unit.protocol.wire import Wire
 
 
@@ -98,7 +100,7 @@ class SmallJob:
 
     graph: JobGraph
     configuration: Configuration = field(default_factory=Configuration)
-    store: MemoryStore = field(default_factory=MemoryStore)
+    store: ObjectStore = field(default_factory=MemoryStore)
     clock: ManualClock = field(default_factory=ManualClock)
     restored: Metadata | None = None
     generation: Generation = field(default_factory=lambda: Generation(1, 0))
@@ -270,9 +272,9 @@ class SmallJob:
     def once(self) -> bool:
         """Everybody's turn, in order or as `order` says. False: nobody did anything."""
         turns: list[Callable[[], bool]] = [self.hand_out_splits, self.hear_reports]
-        turns += [lambda w=w: w.step() for w in self.writers]
-        turns += [lambda w=w: self._carry(w) for w in list(self.wires.values())]
-        turns += [lambda s=s: self._step(s) for s in self.subtasks.values()]
+        turns += [w.step for w in self.writers]
+        turns += [partial(self._carry, w) for w in list(self.wires.values())]
+        turns += [partial(self._step, s) for s in self.subtasks.values()]
         if self.order is not None:
             turns = [turn for turn in turns if self.order.random() < 0.6]
         did = [turn() for turn in turns]
@@ -328,6 +330,11 @@ class SmallJob:
     def close(self) -> None:
         for subtask in self.subtasks.values():
             subtask.close()
+
+
+def already_open(subtask: Subtask) -> Callable[[], Subtask]:
+    """Return what a runner opens its subtask with, where the job has opened it."""
+    return lambda: subtask
 
 
 def graph_of(build: Callable[[StreamExecutionEnvironment], Any], parallelism: int = 1, **options: Any) -> JobGraph:

@@ -57,6 +57,10 @@ def job_of(sizes: Sizes, rows: int | None, batch_size: int, latency: Duration) -
     return SmallJob(graph_of(build), Configuration(SMALL))
 
 
+def waiting(chain: ColumnarChain) -> tuple[bool, float | None, int | None]:
+    return chain.holds, chain.due_in_ms, chain.lacking_rows
+
+
 def test_every_call_gets_a_full_batch_and_the_end_of_data_the_rest(sizes: Sizes) -> None:
     job = job_of(sizes, 1_000, 300, Duration.of_hours(1))
     rows = finish(job, 1)
@@ -70,19 +74,19 @@ def test_a_row_waits_no_longer_than_the_latency(sizes: Sizes) -> None:
     vertex = job_of(sizes, 1, 10, Duration.of_millis(50)).graph.vertices[0]
     clock = ManualClock()
     chain = ColumnarChain(vertex, columnar_operators(vertex, None), clock.monotonic_ms)
-    assert (chain.holds, chain.due_in_ms, chain.lacking_rows) == (False, None, 10)
+    assert waiting(chain) == (False, None, 10)
     assert chain.run(numbers(0, 4)) == []
     clock.now_ms += 30
     assert chain.run(numbers(4, 3)) == []
-    assert (chain.holds, chain.due_in_ms, chain.lacking_rows) == (True, 20, 3)
+    assert waiting(chain) == (True, 20, 3)
     [(_, full)] = chain.run(numbers(7, 5))
     assert full.num_rows == 10
-    assert (chain.holds, chain.due_in_ms, chain.lacking_rows) == (True, 50, 8)
+    assert waiting(chain) == (True, 50, 8)
     clock.now_ms += 60
     assert chain.due_in_ms == 0
     [(_, rest)] = chain.settle()
     assert rest.column("number").to_pylist() == [10, 11]
-    assert (chain.holds, chain.due_in_ms, chain.lacking_rows) == (False, None, 10)
+    assert waiting(chain) == (False, None, 10)
 
 
 class Reads:
@@ -137,7 +141,7 @@ def test_a_row_behind_another_batch_waits_no_longer_either(sizes: Sizes, arrivin
     clock.now_ms += 10
     assert chain.due_in_ms == 0
     assert sum(batch.num_rows for _, batch in chain.settle()) == 10 + 4 * arriving
-    assert (chain.holds, chain.due_in_ms) == (False, None)
+    assert waiting(chain)[:2] == (False, None)
 
 
 def test_a_barrier_ends_the_wait(sizes: Sizes) -> None:

@@ -90,7 +90,9 @@ class HeldBack(KeyedProcessFunction):
         return ()
 
     def on_timer(self, timestamp: int, ctx: Any) -> Any:
-        yield from self.held.get(timestamp)
+        held = self.held.get(timestamp)
+        assert held is not None
+        yield from held
         self.held.remove(timestamp)
 
 
@@ -181,7 +183,7 @@ def test_graphs_change_several_times_with_rows_in_flight_and_while_the_job_drain
         job.start_as(Shape(), 2)
         for _ in range(5):
             job.crash_after(draw.randrange(30), draw.choice([0, 0, None, 1]))
-            shape = Shape(*(draw.random() < 0.4 for _ in range(3)), draw.choice([None, None, 1]))
+            shape = Shape(draw.random() < 0.4, draw.random() < 0.4, draw.random() < 0.4, draw.choice([None, None, 1]))
             job.start_as(shape, draw.randrange(1, 4))
             in_flight += bool(edges_in_flight(job.restored)) if job.restored else 0
         check(program, job.finish())

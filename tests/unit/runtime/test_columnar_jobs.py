@@ -63,7 +63,8 @@ def source(env: StreamExecutionEnvironment, timed: bool) -> Any:
 
 
 def all_rows() -> list[dict[str, Any]]:
-    return events(0, ROWS).to_pylist()
+    rows: list[dict[str, Any]] = events(0, ROWS).to_pylist()
+    return rows
 
 
 def rolling(env: StreamExecutionEnvironment) -> None:
@@ -309,9 +310,9 @@ def test_late_rows_are_counted_or_go_to_their_side_output(monkeypatch: pytest.Mo
     assert sum(row[3] for row in rows) + dropped == ROWS
     assert len({row[:2] for row in rows}) == len(rows), "no window fires twice"
     tagged = SmallJob(graph_of(build(True), 2), Configuration(FREQUENT))
-    rows = finish(tagged, 1)
-    late = [row for row in rows if "value" in row.get_field_names()]
-    assert late and sum(row["count"] for row in rows if row not in late) + len(late) == ROWS
+    found = finish(tagged, 1)
+    late = [row for row in found if "value" in row.get_field_names()]
+    assert late and sum(row["count"] for row in found if row not in late) + len(late) == ROWS
     assert sum(s.work.late_rows for s in tagged.subtasks.values()) == 0
 
 

@@ -20,9 +20,9 @@ from penstock.datastream import (
     StreamExecutionEnvironment,
 )
 from penstock.datastream.connectors.base import Sink, SinkWriter, SourceError, WriterContext
-from penstock.protocol.values.messages import SubtaskFailed
+from penstock.protocol.values.messages import Message, SubtaskFailed
 from penstock.runtime.subtask.subtask_runner import SubtaskRunner
-from tests.unit.runtime.small_job import CommittedRows, SmallJob, graph_of
+from tests.unit.runtime.small_job import CommittedRows, SmallJob, already_open, graph_of
 
 
 def divide(row: int) -> int:
@@ -79,9 +79,9 @@ def failed(build: Build) -> SubtaskFailed:
         build(env.from_collection(list(range(20)), LONG).name("rows"))
 
     job = SmallJob(graph_of(whole), Configuration())
-    heard: list[SubtaskFailed] = []
+    heard: list[Message] = []
     runners = [
-        SubtaskRunner(s.deployed, job.generation, 0, job.clock, lambda s=s: s, lambda: None, heard.append)
+        SubtaskRunner(s.deployed, job.generation, 0, job.clock, already_open(s), lambda: None, heard.append)
         for s in job.subtasks.values()
     ]
     for runner in runners:
@@ -93,6 +93,7 @@ def failed(build: Build) -> SubtaskFailed:
         if heard:
             break
     (failure,) = heard
+    assert isinstance(failure, SubtaskFailed)
     return failure
 
 
@@ -191,7 +192,7 @@ def test_after_its_generation_is_over_a_subtask_says_nothing() -> None:
         env.from_collection(list(range(20)), LONG).map(Mapper(), LONG).sink_to(CommittedRows())
 
     job = SmallJob(graph_of(build), Configuration())
-    heard: list[SubtaskFailed] = []
+    heard: list[Message] = []
     (subtask,) = job.subtasks.values()
     runner = SubtaskRunner(subtask.deployed, job.generation, 0, job.clock, lambda: subtask, lambda: None, heard.append)
     runner.may_restore()

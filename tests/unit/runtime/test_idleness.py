@@ -20,6 +20,7 @@ from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
 from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.protocol.subtask.drain_gate import DrainGate
 from penstock.protocol.values.elements import WATERMARK_MAX_MS
+from penstock.runtime.subtask.feeds import SourceFeed
 from tests.unit.runtime.small_job import CommittedRows, SmallJob, graph_of
 from tests.unit.runtime.test_event_time_jobs import FREQUENT
 from tests.unit.runtime.test_rescaled_jobs import TIMEOUTS, Cascade
@@ -121,7 +122,9 @@ def test_a_silent_split_beside_a_busy_one_does_not_stop_event_time() -> None:
 def test_a_split_that_comes_back_is_waited_for_again() -> None:
     job = two_splits(TwoSplits(1_000_000, 100), bounded())
     run_for(job, 2)
-    reader: Any = next(iter(job.subtasks.values())).feed.reader
+    feed = next(iter(job.subtasks.values())).feed
+    assert isinstance(feed, SourceFeed)
+    reader: Any = feed.reader
     while reader.next["busy"] < 99:
         run_for(job, 1)
     assert time_of(job) > TIMEOUT_MS

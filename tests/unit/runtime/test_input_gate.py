@@ -44,7 +44,7 @@ def barrier(gate: InputGate, channel: int, checkpoint_id: int) -> None:
     into.receive_barrier(AlignedBarrier(into.id, into.received, Barrier(checkpoint_id, None)))
 
 
-def take(gate: InputGate, rows_max: int = 1 << 30) -> list[int] | GateEvent | GateBarrier | None:
+def take(gate: InputGate, rows_max: int = 1 << 30) -> list[int] | GateEvent | GateLayerRead | GateBarrier | None:
     found = gate.poll()
     if isinstance(found, OpenBatch):
         rows = min(rows_max, found.remaining)
@@ -180,7 +180,10 @@ def test_an_open_layer_is_not_mistaken_for_the_next_one() -> None:
 
 def test_a_virtual_channel_says_when_its_layer_is_read() -> None:
     gate = gate_of(1)
-    elements = [RecoveredRows(0, 2, batch_of([1, 2])), RecoveredEvent(2, EndOfData())]
+    elements: list[RecoveredRows | RecoveredEvent] = [
+        RecoveredRows(0, 2, batch_of([1, 2])),
+        RecoveredEvent(2, EndOfData()),
+    ]
     gate.layers.append(Layer("a-b-0-0", 0, 0, 0, gate.edge_of[0], 0, 3, elements, virtual=7))
     found = take_all(gate)
     assert found == [[1, 2], GateEvent(0, EndOfData(), recovered=True, virtual=7), GateLayerRead(7)]

@@ -4,7 +4,8 @@ copied. (`acc.append(x); yield acc` over a slice would be one list in all its ro
 from __future__ import annotations
 
 import threading
-from typing import Any, Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -82,7 +83,9 @@ def test_what_cannot_be_copied_names_the_operator_that_made_it() -> None:
 # ---- in a chain -----------------------------------------------------------------------------------------------------
 
 
-def outputs(functions: list[tuple[OperatorKind, Any, TypeInformation | None]], object_reuse: bool = False) -> list[Any]:
+def outputs(
+    functions: Sequence[tuple[OperatorKind, Any, TypeInformation | None]], object_reuse: bool = False
+) -> list[Any]:
     made: list[Any] = []
     declared = row_type(functions[-1][2])
 
@@ -91,10 +94,10 @@ def outputs(functions: list[tuple[OperatorKind, Any, TypeInformation | None]], o
 
     operators = [Operator(str(i), f"op {i}", kind, f, None, out) for i, (kind, f, out) in enumerate(functions)]
     context = bare_context(*operators)
-    functions = [create_row_operator(o, context.for_operator(o)) for o in operators]
+    created = [create_row_operator(o, context.for_operator(o)) for o in operators]
     chain = Chain(
         Vertex(0, "chain", 1, 128, tuple(operators)),
-        functions,
+        created,
         emit,
         lambda: True,
         lambda: True,

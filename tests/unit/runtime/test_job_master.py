@@ -221,7 +221,7 @@ def test_what_is_being_published_when_a_slot_dies_is_restored() -> None:
     world.settle()
     deploy = seen_by(world, 0, Deploy)[-1]
     assert deploy.generation == Generation(0, 2)
-    assert decode_metadata(deploy.restore, "").checkpoint_id == 1
+    assert deploy.restore is not None and decode_metadata(deploy.restore, "").checkpoint_id == 1
     assert checkpoint_entries(world)[0] == 1 and COMMITTED[:2] == [b"1-0", b"1-1"]
 
 

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from penstock.common.configuration import Configuration
 from penstock.graph.compatibility import IncompatibleGraph
+from penstock.graph.job_graph import JobGraph
 from penstock.jobmaster.fit import check_fit, fitted
 from penstock.jobmaster.identity import CheckpointToStartFrom, JobIdentity, RestoreSourceError
-from penstock.protocol.values.log_entries import Ended
+from penstock.protocol.values.log_entries import CheckpointEntry, Ended
 from penstock.protocol.values.metadata import FORMAT_VERSION
 from penstock.storage.layout import metadata_path
 from penstock.storage.log import append, log_length, newest_checkpoint
 from penstock.storage.metadata import read_metadata
 from penstock.storage.opening import open_store
 from penstock.storage.sealed import seal
+from penstock.storage.store import ObjectStore
 from tests.unit.runtime.master_world import DIRECTORY, JOB_ID, Directories, World, two_vertices
 
 RESUMED = JobIdentity(JOB_ID, DIRECTORY, resume=True)
 OTHER = "f" * 32
+
+Identify = Callable[[Directories], JobIdentity]
 
 
 @pytest.fixture
@@ -30,27 +36,29 @@ def ran() -> Directories:
     return directories
 
 
-def newest(directories):
+def newest(directories: Directories) -> CheckpointEntry:
     store = directories.open(DIRECTORY, False)
-    return newest_checkpoint(store, log_length(store))
+    entry = newest_checkpoint(store, log_length(store))
+    assert entry is not None
+    return entry
 
 
-def from_newest(directories):
+def from_newest(directories: Directories) -> JobIdentity:
     start = CheckpointToStartFrom(DIRECTORY, newest(directories).checkpoint_id)
     return JobIdentity(OTHER, f"/checkpoints/{OTHER}", start_from=start)
 
 
-def refused(graph, identity, directories, says, ignores=False):
+def refused(graph: JobGraph, identity: JobIdentity, directories: Directories, says: str) -> None:
     with pytest.raises(RestoreSourceError, match=rf"(?s)^execution\.state-recovery\.path: .*{says}"):
-        check_fit(graph, identity, directories.open, ignores)
+        check_fit(graph, identity, directories.open, False)
 
 
-def wider(parallelism):
+def wider(parallelism: int) -> JobGraph:
     graph = two_vertices(parallelism)
     return replace(graph, vertices=tuple(replace(v, max_parallelism=256) for v in graph.vertices))
 
 
-def renamed():
+def renamed() -> JobGraph:
     graph = two_vertices()
     source, sink = graph.vertices
     operator = replace(sink.operators[0], uid="c" * 32)
@@ -58,7 +66,7 @@ def renamed():
 
 
 @pytest.mark.parametrize("identify", [lambda _: RESUMED, from_newest])
-def test_a_program_that_does_not_fit(ran, identify):
+def test_a_program_that_does_not_fit(ran: Directories, identify: Identify) -> None:
     identity = identify(ran)
     check_fit(two_vertices(), identity, ran.open, False)
     check_fit(two_vertices(128), identity, ran.open, False)
@@ -67,12 +75,12 @@ def test_a_program_that_does_not_fit(ran, identify):
     check_fit(renamed(), identity, ran.open, True)
 
 
-def test_it_is_refused_in_the_words_that_the_job_master_has(ran):
+def test_it_is_refused_in_the_words_that_the_job_master_has(ran: Directories) -> None:
     metadata = read_metadata(ran.open(DIRECTORY, False), newest(ran).path)
     with pytest.raises(IncompatibleGraph) as said:
         fitted(renamed(), metadata, False)
     world = World(directories=ran, resume=True, incarnation="two", graph=renamed())
-    assert world.master.outcome is not None and str(said.value) in world.master.outcome.error
+    assert world.master.outcome is not None and str(said.value) in str(world.master.outcome.error)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +91,7 @@ def test_it_is_refused_in_the_words_that_the_job_master_has(ran):
     ],
 )
 @pytest.mark.parametrize("identify", [lambda _: RESUMED, from_newest])
-def test_a_checkpoint_that_cannot_be_read(ran, data, says, identify):
+def test_a_checkpoint_that_cannot_be_read(ran: Directories, data: bytes, says: str, identify: Identify) -> None:
     identity, path = identify(ran), newest(ran).path
     store = ran.open(DIRECTORY, False)
     store.delete(path)
@@ -93,37 +101,39 @@ def test_a_checkpoint_that_cannot_be_read(ran, data, says, identify):
     refused(two_vertices(), identity, ran, says)
 
 
-def test_a_job_that_kept_nothing(ran):
+def test_a_job_that_kept_nothing(ran: Directories) -> None:
     store = ran.open(DIRECTORY, False)
     append(store, Ended(log_length(store), "one", "CANCELED", []))
     refused(two_vertices(), RESUMED, ran, r"has ended \(CANCELED\) and kept no checkpoint")
 
 
-def test_a_job_that_never_had_a_checkpoint_goes_on_from_what_it_started_from(ran):
+def test_a_job_that_never_had_a_checkpoint_goes_on_from_what_it_started_from(ran: Directories) -> None:
     start = from_newest(ran)
     World(directories=ran, identity=start, incarnation="two", options={"execution.checkpointing.interval": "1 h"})
+    assert start.directory is not None
     assert newest_checkpoint(ran.stores[start.directory], log_length(ran.stores[start.directory])) is None
     resumed = JobIdentity(OTHER, start.directory, resume=True)
     check_fit(two_vertices(), resumed, ran.open, False)
     refused(renamed(), resumed, ran, "the program has no operator 'list' any more")
 
 
-def test_a_fresh_job_and_one_that_cannot_be_looked_at_now_are_let_through(ran):
+def test_a_fresh_job_and_one_that_cannot_be_looked_at_now_are_let_through(ran: Directories) -> None:
     check_fit(renamed(), JobIdentity(OTHER, None), ran.open, False)
     check_fit(renamed(), JobIdentity(OTHER, f"/checkpoints/{OTHER}", resume=True), ran.open, False)
 
 
-class OnDisk:
+class OnDisk(Directories):
     """The job's directories as they are on a real file system."""
 
-    def __init__(self, root):
+    def __init__(self, root: Path) -> None:
+        super().__init__()
         self.root = root
 
-    def open(self, directory, create):
+    def open(self, directory: str, create: bool) -> ObjectStore:
         return open_store(str(self.root / directory.lstrip("/")), fsync=False, create_root=create)
 
 
-def test_spark_is_not_started_for_a_program_that_is_refused(tmp_path):
+def test_spark_is_not_started_for_a_program_that_is_refused(tmp_path: Path) -> None:
     from penstock.spark.executor import SparkExecutor
     from penstock.spark.session import is_running
 
@@ -134,7 +144,11 @@ def test_spark_is_not_started_for_a_program_that_is_refused(tmp_path):
     assert (directory / metadata_path(entry.checkpoint_id)).is_file()
     ours = tmp_path / "ours"
     was_running = is_running()  # by other tests, where all are run in one process
-    for path, more in ((directory, {}), (directory / f"chk-{entry.checkpoint_id}", {"pipeline.job-id": OTHER})):
+    cases: list[tuple[Path, dict[str, str]]] = [
+        (directory, {}),
+        (directory / f"chk-{entry.checkpoint_id}", {"pipeline.job-id": OTHER}),
+    ]
+    for path, more in cases:
         configuration = Configuration(
             {
                 "execution.checkpointing.interval": "1 s",
@@ -148,7 +162,7 @@ def test_spark_is_not_started_for_a_program_that_is_refused(tmp_path):
     assert is_running() == was_running and not ours.exists(), "nor is anything left behind"
 
 
-def test_a_fresh_start_where_a_log_is(ran):
+def test_a_fresh_start_where_a_log_is(ran: Directories) -> None:
     with pytest.raises(RestoreSourceError, match=rf"^pipeline\.job-id {JOB_ID}: .*has a log already.* -s, "):
         check_fit(two_vertices(), JobIdentity(JOB_ID, DIRECTORY), ran.open, False)
     check_fit(two_vertices(), JobIdentity(OTHER, f"/checkpoints/{OTHER}"), ran.open, False)

@@ -39,18 +39,18 @@ def ran(job_id: str, name: str, directories: Directories) -> Directories:
 
 def test_a_fresh_job_has_a_random_id_and_a_directory_of_its_own() -> None:
     assert asked() == JobIdentity(OTHER, f"/checkpoints/{OTHER}")
-    assert asked(**{"pipeline.job-id": JOB_ID}) == JobIdentity(JOB_ID, DIRECTORY)
+    assert asked(None, "job", **{"pipeline.job-id": JOB_ID}) == JobIdentity(JOB_ID, DIRECTORY)
 
 
 def test_without_a_directory_or_checkpoints_nothing_is_stored_in_files() -> None:
-    assert asked(**{"execution.checkpointing.dir": ""}).directory is None
-    assert asked(**{"execution.checkpointing.storage": "jobmanager"}).directory is None
-    assert asked(**{"execution.checkpointing.interval": ""}).directory is None
+    assert asked(None, "job", **{"execution.checkpointing.dir": ""}).directory is None
+    assert asked(None, "job", **{"execution.checkpointing.storage": "jobmanager"}).directory is None
+    assert asked(None, "job", **{"execution.checkpointing.interval": ""}).directory is None
 
 
 def test_filesystem_storage_needs_a_directory() -> None:
     with pytest.raises(OptionError, match=r"execution\.checkpointing\.dir must say where"):
-        asked(**{"execution.checkpointing.storage": "filesystem", "execution.checkpointing.dir": ""})
+        asked(None, "job", **{"execution.checkpointing.storage": "filesystem", "execution.checkpointing.dir": ""})
 
 
 @pytest.mark.parametrize("path", [f"{DIRECTORY}/chk-7", f"{DIRECTORY}/chk-7/", f"file://{DIRECTORY}/chk-7/_metadata"])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.common.time import Time
 from penstock.common.types import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
-from penstock.datastream.columnar import count, max_, mean, min_, sum_
+from penstock.datastream.columnar import ColumnAggregate, count, max_, mean, min_, sum_
 from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
 from penstock.datastream.window import TumblingEventTimeWindows
@@ -28,7 +28,7 @@ ROWS = Types.ROW_NAMED(
 SIZE_MS = 100
 
 
-def partial_of(tag: bool = False, **aggregates: Any) -> PartialAggregates | None:
+def partial_of(aggregates: dict[str, ColumnAggregate], tag: bool = False) -> PartialAggregates | None:
     env = StreamExecutionEnvironment.get_execution_environment()
     time = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("at")
     rows = env.from_collection([], ROWS).assign_timestamps_and_watermarks(time)
@@ -51,13 +51,13 @@ ALL = {
 
 
 def test_only_what_does_not_depend_on_the_batches_is_added_up_before() -> None:
-    made = partial_of(**ALL)
+    made = partial_of(ALL)
     assert made is not None and made.rows_column == "_rows"
     assert made.row_type.schema.names == ["user", "rows", "values", "total", "smalls", "least", "most", "_rows"]
-    assert partial_of(total=sum_("price")) is None, "a sum of floats depends on their order"
-    assert partial_of(total=mean("value")) is None
-    assert partial_of(least=min_("price")) is None, "0.0 and -0.0 are equal, and not the same"
-    assert partial_of(tag=True, rows=count()) is None, "late rows are put out as they came"
+    assert partial_of({"total": sum_("price")}) is None, "a sum of floats depends on their order"
+    assert partial_of({"total": mean("value")}) is None
+    assert partial_of({"least": min_("price")}) is None, "0.0 and -0.0 are equal, and not the same"
+    assert partial_of({"rows": count()}, tag=True) is None, "late rows are put out as they came"
 
 
 def batch_of(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
@@ -108,7 +108,7 @@ rows_of = st.lists(
 @settings(deadline=None, max_examples=100)
 @given(rows_of)
 def test_a_batch_says_the_same_added_up_and_row_by_row(rows: list[tuple[Any, ...]]) -> None:
-    spec, batch = partial_of(**ALL), batch_of(rows)
+    spec, batch = partial_of(ALL), batch_of(rows)
     assert spec is not None
     aggregator = PartialAggregator(spec)
     grouped, each = aggregator._grouped(batch), aggregator._each(batch)
@@ -124,7 +124,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small")
 def test_a_batch_whose_sum_might_leave_64_bits_is_left_to_the_window() -> None:
-    spec = partial_of(**ALL)
+    spec = partial_of(ALL)
     assert spec is not None
     huge = [("ann", value, 0, None, 0) for value in (2**62, 2**62, -(2**62), 0)]
     made = PartialAggregator(spec).of(batch_of(huge))
@@ -133,7 +133,7 @@ def test_a_batch_whose_sum_might_leave_64_bits_is_left_to_the_window() -> None:
 
 @pytest.mark.usefixtures("small")
 def test_rows_that_are_wrong_stay_what_they_are() -> None:
-    spec = partial_of(rows=count())
+    spec = partial_of({"rows": count()})
     assert spec is not None
     for user, at in ((None, 0), ("ann", None)):
         made = PartialAggregator(spec).of(batch_of([("ann", 1, 1, None, 0)] * 3 + [(user, 1, 1, None, at)]))
@@ -143,7 +143,7 @@ def test_rows_that_are_wrong_stay_what_they_are() -> None:
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("at", [-(2**63), 2**63 - 1])
 def test_a_timestamp_that_has_no_window_is_left_to_the_window(at: int) -> None:
-    spec = partial_of(rows=count())
+    spec = partial_of({"rows": count()})
     assert spec is not None
     made = PartialAggregator(spec).of(batch_of([("ann", 1, 1, None, 0)] * 3 + [("ann", 1, 1, None, at)]))
     assert made.column("__timestamp__").to_pylist() == [0, 0, 0, at]
@@ -156,7 +156,7 @@ def held_by(aggregator: PartialAggregator, *batches: pa.RecordBatch) -> list[int
 @pytest.mark.usefixtures("small")
 def test_rows_wait_until_there_are_enough_to_be_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partial_aggregates, "HELD_ROWS_MAX", 10)
-    spec = partial_of(**ALL)
+    spec = partial_of(ALL)
     assert spec is not None
     aggregator = PartialAggregator(spec)
     rows: list[tuple[Any, ...]] = [("ann", n, 1, None, n) for n in range(4)]
@@ -168,7 +168,7 @@ def test_rows_wait_until_there_are_enough_to_be_added_up(monkeypatch: pytest.Mon
 
 @pytest.mark.usefixtures("small")
 def test_what_waits_leaves_when_it_is_asked_for_and_no_event_time_and_no_key_are_lost() -> None:
-    spec = partial_of(**ALL)
+    spec = partial_of(ALL)
     assert spec is not None
     aggregator = PartialAggregator(spec)
     rows: list[tuple[Any, ...]] = [("ann", None, 1, None, -150), ("bob", 5, None, None, 90), ("ann", 2, 3, None, 99)]
@@ -181,7 +181,7 @@ def test_what_waits_leaves_when_it_is_asked_for_and_no_event_time_and_no_key_are
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize(("user", "at"), [(None, 0), ("ann", None)])
 def test_a_row_that_is_wrong_does_not_wait_and_comes_behind_those_that_do(user: str | None, at: int | None) -> None:
-    spec = partial_of(rows=count())
+    spec = partial_of({"rows": count()})
     assert spec is not None
     aggregator = PartialAggregator(spec)
     assert held_by(aggregator, batch_of([("ann", 1, 1, None, 0)] * 5)) == [0]
@@ -190,7 +190,7 @@ def test_a_row_that_is_wrong_does_not_wait_and_comes_behind_those_that_do(user: 
 
 
 def test_after_a_pause_small_slices_are_added_up_again() -> None:
-    spec = partial_of(rows=count())
+    spec = partial_of({"rows": count()})
     assert spec is not None
     aggregator = PartialAggregator(spec)
     assert aggregator.of(batch_of([(str(n), 1, 1, None, 0) for n in range(4096)])).num_rows == 4096
@@ -201,7 +201,7 @@ def test_after_a_pause_small_slices_are_added_up_again() -> None:
 
 @pytest.mark.usefixtures("small")
 def test_keys_that_hardly_repeat_are_tried_less_and_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = partial_of(rows=count())
+    spec = partial_of({"rows": count()})
     assert spec is not None
     aggregator, grouped = PartialAggregator(spec), []
     group = aggregator._grouped

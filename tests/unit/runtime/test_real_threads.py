@@ -21,7 +21,7 @@ from penstock.runtime.process.mailbox import Mailbox
 from penstock.runtime.process.threads import ThreadDriver
 from penstock.runtime.subtask.subtask_runner import SubtaskRunner, WriterRunner
 from penstock.storage.memory import MemoryStore
-from tests.unit.runtime.small_job import CommittedRows, ManualClock, SmallJob, graph_of
+from tests.unit.runtime.small_job import CommittedRows, ManualClock, SmallJob, already_open, graph_of
 from tests.unit.runtime.test_small_jobs import RunningSum, Several
 
 ROWS = 20_000
@@ -51,7 +51,7 @@ class ThreadedJob(SmallJob):
         self.failures: list[str] = []
         runners = [
             SubtaskRunner(
-                s.deployed, self.generation, s.id.subtask, self.clock, lambda s=s: s, lambda: None, self._on_message
+                s.deployed, self.generation, s.id.subtask, self.clock, already_open(s), lambda: None, self._on_message
             )
             for s in self.subtasks.values()
         ]
@@ -90,7 +90,12 @@ class ThreadedJob(SmallJob):
         for runner in self.runners:
             runner.revoke()
         stopped: list[bool] = []
-        self.driver.when_done(self.runners, LIMIT_S * 1_000, lambda: stopped.append(True) or self.bell.ring())
+
+        def on_done() -> None:
+            stopped.append(True)
+            self.bell.ring()
+
+        self.driver.when_done(self.runners, LIMIT_S * 1_000, on_done)
         deadline = time.monotonic() + LIMIT_S
         while not stopped and time.monotonic() < deadline:
             self.bell.wait(20.0)

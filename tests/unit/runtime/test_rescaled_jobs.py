@@ -19,6 +19,7 @@ from penstock.datastream.state import ValueStateDescriptor
 from penstock.graph.job_graph import JobGraph
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.metadata import Metadata
+from penstock.storage.memory import MemoryStore
 from tests.unit.runtime.small_job import CommittedRows, Completed, SmallJob, graph_of
 
 ROWS = 400
@@ -110,7 +111,7 @@ class Cascade:
         self.in_flight = 0
 
     def start(self, parallelism: int) -> SmallJob:
-        store = {} if self.job is None else {"store": self.job.store}
+        store = MemoryStore() if self.job is None else self.job.store
         if self.job is not None:
             self.job.close()
         self.generations += 1
@@ -120,7 +121,7 @@ class Cascade:
             restored=self.restored,
             generation=Generation(1, self.generations),
             order=self.random,
-            **store,
+            store=store,
         )
         return self.job
 
@@ -135,7 +136,9 @@ class Cascade:
         self.rows += done.committed
         self.restored = done.metadata
         self.drained_again += done.metadata.draining
-        self.in_flight += any(c.captures for s in done.metadata.subtasks for c in [*s.inputs, *s.outputs])
+        subtasks = done.metadata.subtasks
+        captures = [i.captures for s in subtasks for i in s.inputs] + [o.captures for s in subtasks for o in s.outputs]
+        self.in_flight += any(captures)
         self.job.run(self.random.randrange(30))
 
     def finish(self) -> list[Any]:

@@ -198,7 +198,7 @@ def test_small_parts_of_a_large_batch_do_not_keep_it() -> None:
     outputs.emit(list(range(50_000)))
     for channel in outputs.partition.channels:
         (waiting,) = channel.queue
-        assert waiting.payload.get_total_buffer_size() <= 4 * waiting.size_bytes
+        assert isinstance(waiting, Data) and waiting.payload.get_total_buffer_size() <= 4 * waiting.size_bytes
 
 
 # ---- rows that the router holds -------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ def test_one_segment_and_one_acknowledgement_per_slot_with_every_range_sound() -
     ranges = []
     for part in ack.subtasks:
         ranges += [(k.offset, k.length_bytes, k.crc) for k in part.keyed]
-        captures = [c for cut in [*part.inputs, *part.outputs] for c in cut.captures]
+        captures = [c for i in part.inputs for c in i.captures] + [c for o in part.outputs for c in o.captures]
         ranges += [(p.offset, p.length_bytes, p.crc) for c in captures for p in c.pieces]
     for offset, length_bytes, crc in ranges:
         assert len(read_range(job.store, ack.segment.path, offset, length_bytes, crc, "a range")) == length_bytes

@@ -4,6 +4,7 @@ in a few lines."""
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from random import Random
 from typing import Any
@@ -17,7 +18,9 @@ from penstock.common.watermark_strategy import Watermark, WatermarkGenerator
 from penstock.datastream import (
     AggregateFunction,
     CoProcessFunction,
+    DataStream,
     KeyedProcessFunction,
+    KeyedStream,
     OutputTag,
     ProcessFunction,
     ProcessWindowFunction,
@@ -115,25 +118,34 @@ class Seen(ProcessWindowFunction[int, Any, int, Any]):
         context.window_state().get_state(self.firings).clear()
 
 
-def windows_of_flink(rows: list[tuple[int, int, int]], size: int, offset: int, lateness: int) -> tuple[list, list]:
+Late = tuple[int, int, int]
+Result = tuple[int, int, int, int, int]
+
+
+def windows_of_flink(
+    rows: list[tuple[int, int, int]], size: int, offset: int, lateness: int
+) -> tuple[list[Result], list[Late]]:
     """(results, late rows)."""
     watermark = -(2**63)
     contents: dict[tuple[int, int], int] = defaultdict(int)
     of_window: dict[tuple[int, int], int] = defaultdict(int)
     of_key: dict[int, int] = defaultdict(int)
-    results, late = [], []
+    results: list[Result] = []
+    late: list[Late] = []
 
     def fire(key: int, start: int) -> None:
         of_window[key, start] += 1
         of_key[key] += 1
         results.append((key, start, contents[key, start], of_window[key, start], of_key[key]))
 
-    for key, at, follows in [*rows, (None, None, END)]:
-        if at is not None:
+    for row in [*rows, None]:
+        follows = END if row is None else row[2]
+        if row is not None:
+            key, at, _ = row
             start = at - (at - offset) % size
             last = start + size - 1
             if min(last + lateness, END) <= watermark:
-                late.append((key, at, follows))
+                late.append(row)
             else:
                 contents[key, start] += 1
                 if last <= watermark:
@@ -151,9 +163,10 @@ def windows_of_flink(rows: list[tuple[int, int, int]], size: int, offset: int, l
 
 @pytest.mark.parametrize("lateness", [0, 1, 7, 10, 25, END - 100, END])
 @pytest.mark.parametrize("offset, seed", [(0, 1), (0, 2), (3, 3), (-4, 4)])
-def test_windows_fire_as_in_flink(env, lateness, offset, seed):
+def test_windows_fire_as_in_flink(env: StreamExecutionEnvironment, lateness: int, offset: int, seed: int) -> None:
     random = Random(f"{lateness} {offset} {seed}")
-    rows, reached = [], 0
+    rows: list[Late] = []
+    reached = 0
     for _ in range(120):
         at = max(0, reached + random.randrange(-35, 30))
         follows = reached + random.randrange(1, 13) if random.random() < 0.5 else -1
@@ -172,7 +185,7 @@ def test_windows_fire_as_in_flink(env, lateness, offset, seed):
 
 
 @pytest.mark.parametrize("at", [END - 5, 5 - 2**63])
-def test_a_timestamp_whose_window_leaves_64_bits_shows_its_row(env, at):
+def test_a_timestamp_whose_window_leaves_64_bits_shows_its_row(env: StreamExecutionEnvironment, at: int) -> None:
     """[It stood in state that no checkpoint could write: each one was declined.]"""
     with pytest.raises(OperatorFailure, match=rf"no window fits in 64 bits.*the row was \(1, {at}, -1\)"):
         run(env, keyed(env, [(1, at, -1)]).window(TumblingEventTimeWindows(1_000)).apply(Rows()))
@@ -184,12 +197,14 @@ class EndlessTimer(KeyedProcessFunction):
         return ()
 
 
-def test_times_beyond_64_bits_are_refused_where_they_are_said(env):
+def test_times_beyond_64_bits_are_refused_where_they_are_said(env: StreamExecutionEnvironment) -> None:
     with pytest.raises(OperatorFailure, match="a timer's time .milliseconds. must fit in 64 bits, got"):
         run(env, keyed(env, [(1, 1, -1)]).process(EndlessTimer(), EVENT))
 
 
-def test_a_timestamp_and_a_watermark_beyond_64_bits_name_their_row_or_generator(env):
+def test_a_timestamp_and_a_watermark_beyond_64_bits_name_their_row_or_generator(
+    env: StreamExecutionEnvironment,
+) -> None:
     beyond = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda row, _: row[1] + END)
     with pytest.raises(OperatorFailure, match=r"must fit in 64 bits, got .*the row was \(1, 1, -1\)"):
         run(env, env.from_source(RowByRow([(1, 1, -1)], EVENT), beyond, "events"))
@@ -202,7 +217,7 @@ class Rows(WindowFunction[Any, Any, int, Any]):
         yield key, window.start, window.end, [row[1] for row in inputs]
 
 
-def test_a_window_keeps_its_rows_in_their_order(env):
+def test_a_window_keeps_its_rows_in_their_order(env: StreamExecutionEnvironment) -> None:
     rows = [(1, 5, -1), (1, 3, -1), (2, 4, -1), (1, 12, -1), (1, 5, 9), (1, 11, -1)]
     made = keyed(env, rows).window(TumblingEventTimeWindows(10)).apply(Rows())
     assert run(env, made) == [(1, 0, 10, [5, 3, 5]), (2, 0, 10, [4]), (1, 10, 20, [12, 11])]
@@ -216,9 +231,9 @@ class Sorted(ProcessWindowFunction[Any, Any, int, Any]):
             yield (Sorted.ODD, row) if row[1] % 2 else row
 
 
-def test_a_window_functions_side_output_and_its_timestamps(env):
+def test_a_window_functions_side_output_and_its_timestamps(env: StreamExecutionEnvironment) -> None:
     class Time(ProcessFunction):
-        def process_element(self, value, ctx):
+        def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterator[Any]:
             yield value[1], ctx.timestamp()
 
     rows = [(1, 1, -1), (1, 2, -1), (1, 13, 9), (1, 14, -1)]
@@ -227,7 +242,7 @@ def test_a_window_functions_side_output_and_its_timestamps(env):
     assert sorted(run(env, even, odd)) == [(1, 9), (2, 9), (13, 19), (14, 19)]
 
 
-def test_late_rows_without_a_tag_are_dropped(env):
+def test_late_rows_without_a_tag_are_dropped(env: StreamExecutionEnvironment) -> None:
     made = keyed(env, [(1, 5, 20), (1, 6, -1), (1, 25, -1)]).window(TumblingEventTimeWindows(10)).aggregate(Count())
     assert run(env, made) == [1, 1]
 
@@ -261,7 +276,7 @@ class Timers(KeyedProcessFunction):
         yield Timers.OTHER, (ctx.get_current_key(), "timer")
 
 
-def test_timers_are_of_their_key_and_fire_once_in_their_order(env):
+def test_timers_are_of_their_key_and_fire_once_in_their_order(env: StreamExecutionEnvironment) -> None:
     rows = [(1, 5, -1), (2, 3, -1), (1, 9, -1), (2, 6, -1), (2, 6, 14), (1, 20, -1)]
     made = keyed(env, rows).process(Timers(), Types.TUPLE([LONG, LONG]))
     found = run(env, made, made.get_side_output(Timers.OTHER))
@@ -285,7 +300,7 @@ class Chain(KeyedProcessFunction):
         yield timestamp, min(ctx.timer_service().current_watermark(), 99)
 
 
-def test_timers_set_by_timers_fire_up_to_the_watermark(env):
+def test_timers_set_by_timers_fire_up_to_the_watermark(env: StreamExecutionEnvironment) -> None:
     made = keyed(env, [(1, 1, 25), (1, 1, 26), (1, 1, -1)]).process(Chain())
     at_once = [10, 20, 5, 15, 25]
     assert run(env, made) == [(t, 25) for t in at_once] + [(t, 26) for t in at_once] + [
@@ -300,9 +315,9 @@ def test_timers_set_by_timers_fire_up_to_the_watermark(env):
         ((Timers.OTHER,), "'sorter': a row that it put out does not fit its declared type .* it has 1 fields"),
     ],
 )
-def test_a_side_row_that_does_not_fit(env, made, says):
+def test_a_side_row_that_does_not_fit(env: StreamExecutionEnvironment, made: tuple[Any, ...], says: str) -> None:
     class Bad(ProcessFunction):
-        def process_element(self, value, ctx):
+        def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterator[Any]:
             yield made
 
     stream = events(env, [(1, 1, -1)]).process(Bad(), EVENT).name("sorter")
@@ -337,20 +352,22 @@ class NoTime(KeyedProcessFunction):
     (lambda keys: keys.process(NumberOfTimers()), "'Keyed Process': it must yield its rows, .* it returned 7"),
     (lambda keys: keys.process(NoTime()), "a timer's time is an int .milliseconds., got None"),
 ])  # fmt: skip
-def test_functions_that_put_out_no_rows_or_want_no_time(env, made, says):
+def test_functions_that_put_out_no_rows_or_want_no_time(
+    env: StreamExecutionEnvironment, made: Callable[[KeyedStream], DataStream], says: str
+) -> None:
     with pytest.raises(OperatorFailure, match=says):
         run(env, made(keyed(env, [(1, 1, -1)])))
 
 
 class FromBoth(CoProcessFunction):
-    def process_element1(self, value, ctx):
+    def process_element1(self, value: Any, ctx: CoProcessFunction.Context) -> Iterator[Any]:
         yield value
 
-    def process_element2(self, value, ctx):
+    def process_element2(self, value: Any, ctx: CoProcessFunction.Context) -> Iterator[Any]:
         yield value
 
 
-def test_rows_without_event_time_are_in_no_window(env):
+def test_rows_without_event_time_are_in_no_window(env: StreamExecutionEnvironment) -> None:
     """Of a union that is known before it runs; of what a function of two inputs puts out, when it has done so."""
     untimed = env.from_collection([(1, 1, -1)], EVENT)
     both = events(env, []).connect(untimed).process(FromBoth(), EVENT).key_by(lambda row: row[0])
@@ -358,9 +375,9 @@ def test_rows_without_event_time_are_in_no_window(env):
         run(env, both.window(TumblingEventTimeWindows(10)).apply(Rows()))
 
 
-def test_instants_become_milliseconds_that_are_rounded_down(env):
+def test_instants_become_milliseconds_that_are_rounded_down(env: StreamExecutionEnvironment) -> None:
     class Time(ProcessFunction):
-        def process_element(self, value, ctx):
+        def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterator[Any]:
             yield ctx.timestamp()
 
     before, after = datetime(1969, 12, 31, 23, 59, 59, 999_500), datetime(1970, 1, 1, 0, 0, 1, 999)
