@@ -29,8 +29,14 @@ def check_call(where: str, function: Callable[..., Any], parameters: Sequence[st
     except TypeError as error:
         name = getattr(function, "__qualname__", None) or type(function).__name__
         raise TypeError(
-            f"{where} calls {name} with ({', '.join(parameters)}), and it is defined with {signature}: {error}"
+            f"{where} calls {name} with ({', '.join(parameters)}), and it is defined with {_bare(signature)}: {error}"
         ) from None
+
+
+def _bare(signature: inspect.Signature) -> inspect.Signature:
+    """Leave the types out: the number of parameters is wrong, and their types would hide it."""
+    parameters = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    return signature.replace(parameters=parameters, return_annotation=signature.empty)
 
 
 def parameters_of(method: Callable[..., Any]) -> list[str]:

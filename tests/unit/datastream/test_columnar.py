@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 
 import cloudpickle
 import pyarrow as pa
@@ -10,7 +11,12 @@ import pyarrow.compute as pc
 import pytest
 
 from penstock.common import Row, Time, Types, WatermarkStrategy
-from penstock.datastream import OutputTag, TumblingEventTimeWindows
+from penstock.datastream import (
+    OutputTag,
+    SingleOutputStreamOperator,
+    StreamExecutionEnvironment,
+    TumblingEventTimeWindows,
+)
 from penstock.datastream.columnar import count, max_, mean, min_, sum_
 from penstock.datastream.connectors.memory.discard import DiscardingSink
 from penstock.graph.columns import Aggregate, AggregateSpec, WindowAggregateSpec
@@ -31,11 +37,11 @@ MINUTE = TumblingEventTimeWindows.of(Time.minutes(1))
 
 
 @pytest.fixture
-def orders(env):
+def orders(env: StreamExecutionEnvironment) -> SingleOutputStreamOperator:
     return env.from_collection([], ORDERS)
 
 
-def test_types_are_known_when_the_graph_is_built(orders):
+def test_types_are_known_when_the_graph_is_built(orders: SingleOutputStreamOperator) -> None:
     assert orders.select("amount", "user").get_type() == Types.ROW_NAMED(
         ["amount", "user"], [Types.LONG(), Types.STRING()]
     )
@@ -48,7 +54,7 @@ def test_types_are_known_when_the_graph_is_built(orders):
     assert orders.filter(lambda row: True)._node_for("").kind is OperatorKind.FILTER
 
 
-def test_map_batches_finds_its_schema_or_is_told(orders):
+def test_map_batches_finds_its_schema_or_is_told(orders: SingleOutputStreamOperator) -> None:
     counted = orders.map_batches(lambda batch: batch.select(["user"]))
     assert counted.get_type() == Types.ROW_NAMED(["user"], [Types.STRING()])
     schema = pa.schema([("n", pa.uint8()), ("s", pa.large_string())])
@@ -58,7 +64,7 @@ def test_map_batches_finds_its_schema_or_is_told(orders):
     assert orders.map_batches(lambda batch: batch, pair).get_type() == pair
 
 
-def test_aggregates_have_types_and_names(orders):
+def test_aggregates_have_types_and_names(orders: SingleOutputStreamOperator) -> None:
     keyed = orders.key_by("user")
     assert keyed.get_key_type() == Types.STRING()
     assert orders.key_by("user", "amount").get_key_type() == Types.TUPLE([Types.STRING(), Types.LONG()])
@@ -68,7 +74,7 @@ def test_aggregates_have_types_and_names(orders):
     node = keyed.sum("amount")._node_for("")
     assert node.kind is OperatorKind.AGGREGATE_COLUMNS
     assert node.function == AggregateSpec(("user",), (Aggregate("sum_amount", "sum", "amount"),))
-    assert [getattr(keyed, m)("rate").get_type().field_names[1] for m in ("min", "max", "mean", "count")] == [
+    assert [getattr(keyed, m)("rate").get_type().schema.names[1] for m in ("min", "max", "mean", "count")] == [
         "min_rate",
         "max_rate",
         "mean_rate",
@@ -81,10 +87,10 @@ def test_aggregates_have_types_and_names(orders):
         ("user",), (Aggregate("most", "max", "amount"),), 60_000, 0, 5, "late"
     )
     assert made.get_side_output(OutputTag("late")).get_type() == ORDERS
-    assert window.count().get_type().field_names[-1] == "count"
+    assert window.count().get_type().schema.names[-1] == "count"
 
 
-def test_row_functions_and_columns_follow_each_other_in_vertices_of_their_own(env):
+def test_row_functions_and_columns_follow_each_other_in_vertices_of_their_own(env: StreamExecutionEnvironment) -> None:
     env.set_parallelism(1)
     orders = env.from_collection([], ORDERS).set_max_parallelism(128)
     timed = orders.assign_timestamps_and_watermarks(
@@ -144,18 +150,20 @@ COLUMNS = r"the columns are user \(string\), amount \(int64\), rate \(double\)"
         (lambda s: s.map(lambda r: r).map_batches(lambda b: b), "no declared type"),
     ],
 )
-def test_what_makes_no_sense_is_refused_where_it_is_written(orders, declare, told):
+def test_what_makes_no_sense_is_refused_where_it_is_written(
+    orders: SingleOutputStreamOperator, declare: Callable[[SingleOutputStreamOperator], object], told: str
+) -> None:
     with pytest.raises((TypeError, ValueError), match=told):
         declare(orders)
 
 
-def test_one_value_is_one_column(env):
+def test_one_value_is_one_column(env: StreamExecutionEnvironment) -> None:
     numbers = env.from_collection([1, 2], Types.LONG())
     assert numbers.filter(pc.field("value") > 1).get_type() == Types.LONG()
     assert numbers.key_by("value").count().get_type() == Types.ROW_NAMED(["value", "count"], [Types.LONG()] * 2)
 
 
-def test_rolling_fields_of_rows_in_python(env):
+def test_rolling_fields_of_rows_in_python(env: StreamExecutionEnvironment) -> None:
     pairs = env.from_collection([], Types.TUPLE([Types.STRING(), Types.LONG()])).key_by(lambda pair: pair[0])
     assert pairs.sum(1)._node_for("").function.reduce(("a", 2), ("b", 3)) == ("a", 5)
     assert pairs.min(1)._node_for("").function.reduce(("a", 2), ("b", 1)) == ("a", 1)
@@ -166,6 +174,6 @@ def test_rolling_fields_of_rows_in_python(env):
     assert row.n == 2, "the row that is kept is not changed"
     assert pairs.max()._node_for("").function.reduce(3, 4) == 4
     with pytest.raises(TypeError, match="takes a field's position or name, got None"):
-        pairs.sum(None)
+        pairs.sum(None)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="field 'n' of a int: 3"):
         pairs.sum("n")._node_for("").function.reduce(3, 4)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import cloudpickle
@@ -17,21 +18,23 @@ from penstock.datastream import (
     ProcessFunction,
     ReduceFunction,
     RuntimeContext,
+    SingleOutputStreamOperator,
+    StreamExecutionEnvironment,
 )
 from penstock.datastream.connectors.memory.collection import CollectionSource
 from penstock.datastream.connectors.memory.discard import DiscardingSink
-from penstock.graph.job_graph import JobGraph
+from penstock.graph.job_graph import JobGraph, Operator
 from penstock.graph.logical import OperatorKind, PartitionerKind
 
 PAIR = Types.TUPLE([Types.STRING(), Types.LONG()])
 ROWS = [("a", 1), ("b", 2)]
 
 
-def operators(graph: JobGraph):
+def operators(graph: JobGraph) -> list[Operator]:
     return [o for v in graph.vertices for o in v.operators]
 
 
-def only(env, kind):
+def only(env: StreamExecutionEnvironment, kind: OperatorKind) -> Operator:
     found = [o for o in operators(env.get_job_graph()) if o.kind is kind]
     assert len(found) == 1
     return found[0]
@@ -49,24 +52,24 @@ class Rich(MapFunction):
 
 
 class Process(ProcessFunction):
-    def process_element(self, value, ctx):
+    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterator[Any]:
         yield value
 
 
 class KeyedProcess(KeyedProcessFunction):
-    def process_element(self, value, ctx):
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[Any]:
         yield value
 
 
 class First(KeySelector):
-    def get_key(self, value):
+    def get_key(self, value: Any) -> Any:
         return value[0]
 
 
 # ---- functions ------------------------------------------------------------------------------------------------------
 
 
-def test_callables_become_functions_of_the_operators_kind(env):
+def test_callables_become_functions_of_the_operators_kind(env: StreamExecutionEnvironment) -> None:
     s = env.from_collection(ROWS, PAIR)
     s.map(lambda r: r[1] + 1).sink_to(DiscardingSink())
     s.flat_map(lambda r: [r] * r[1]).sink_to(DiscardingSink())
@@ -81,7 +84,7 @@ def test_callables_become_functions_of_the_operators_kind(env):
         assert type(copy) is type(operator.function)
 
 
-def test_functions_are_taken_as_they_are(env):
+def test_functions_are_taken_as_they_are(env: StreamExecutionEnvironment) -> None:
     function = Rich()
     env.from_collection(ROWS).map(function).sink_to(DiscardingSink())
     assert only(env, OperatorKind.MAP).function is function
@@ -89,12 +92,12 @@ def test_functions_are_taken_as_they_are(env):
 
 @pytest.mark.parametrize("kind", [MapFunction, FlatMapFunction, FilterFunction, ReduceFunction, ProcessFunction,
                                   KeyedProcessFunction, KeySelector, Partitioner])  # fmt: skip
-def test_an_unfinished_function_cannot_be_made(kind):
+def test_an_unfinished_function_cannot_be_made(kind: type[object]) -> None:
     with pytest.raises(TypeError, match="abstract"):
         kind()
 
 
-def test_a_keyed_map_is_a_keyed_process_function_that_opens_the_users(env):
+def test_a_keyed_map_is_a_keyed_process_function_that_opens_the_users(env: StreamExecutionEnvironment) -> None:
     function = Rich()
     env.from_collection(ROWS, PAIR).key_by(First()).map(function, PAIR).sink_to(DiscardingSink())
     operator = only(env, OperatorKind.KEYED_PROCESS)
@@ -106,7 +109,7 @@ def test_a_keyed_map_is_a_keyed_process_function_that_opens_the_users(env):
     assert function.closed and (operator.name, operator.output_type) == ("Map", PAIR)
 
 
-def test_keyed_filters_and_flat_maps(env):
+def test_keyed_filters_and_flat_maps(env: StreamExecutionEnvironment) -> None:
     k = env.from_collection([1, 2, 3], Types.LONG()).key_by(lambda v: v % 2)
     k.filter(lambda v: v > 1).sink_to(DiscardingSink())
     k.flat_map(lambda v: None if v == 1 else [v, v]).sink_to(DiscardingSink())
@@ -144,7 +147,9 @@ def test_keyed_filters_and_flat_maps(env):
         (lambda s: s.uid(3), "non-empty string"),
     ],
 )
-def test_what_makes_no_sense_is_refused_where_it_is_written(env, call, says):
+def test_what_makes_no_sense_is_refused_where_it_is_written(
+    env: StreamExecutionEnvironment, call: Callable[[SingleOutputStreamOperator], object], says: str
+) -> None:
     s = env.from_collection(ROWS, PAIR)
     with pytest.raises(TypeError, match=says):
         call(s)
@@ -167,7 +172,9 @@ def test_what_makes_no_sense_is_refused_where_it_is_written(env, call, says):
         (lambda s: s.key_by("name"), r"there is no column 'name'; the columns are f0 \(string\), f1 \(int64\)"),
     ],
 )
-def test_values_that_cannot_be(env, call, says):
+def test_values_that_cannot_be(
+    env: StreamExecutionEnvironment, call: Callable[[SingleOutputStreamOperator], object], says: str
+) -> None:
     with pytest.raises(ValueError, match=says):
         call(env.from_collection(ROWS, PAIR))
 
@@ -179,7 +186,9 @@ def test_values_that_cannot_be(env, call, says):
         (lambda s: s.broadcast("descriptor"), "broadcast state comes with a later release"),
     ],
 )
-def test_what_comes_later_is_refused_by_name(env, call, says):
+def test_what_comes_later_is_refused_by_name(
+    env: StreamExecutionEnvironment, call: Callable[[SingleOutputStreamOperator], object], says: str
+) -> None:
     with pytest.raises(NotImplementedError, match=says):
         call(env.from_collection(ROWS, PAIR))
     assert env.from_collection(ROWS, PAIR).slot_sharing_group("default") is not None
@@ -189,35 +198,37 @@ def test_what_comes_later_is_refused_by_name(env, call, says):
 
 
 @pytest.mark.parametrize("method", ["rebalance", "rescale", "shuffle", "global_", "broadcast"])
-def test_partitioning_is_on_the_edge(env, method):
+def test_partitioning_is_on_the_edge(env: StreamExecutionEnvironment, method: str) -> None:
     getattr(env.from_collection(ROWS, PAIR).map(str), method)().sink_to(DiscardingSink())
     edge = env.get_job_graph().edges[-1]
     assert edge.partitioner.kind is PartitionerKind(method.rstrip("_"))
 
 
-def test_custom_partitioning(env):
+def test_custom_partitioning(env: StreamExecutionEnvironment) -> None:
     class Mod(Partitioner):
-        def partition(self, key, num_partitions):
+        def partition(self, key: int, num_partitions: int) -> int:
             return key % num_partitions
 
     env.from_collection(ROWS, PAIR).partition_custom(Mod(), lambda r: r[1]).sink_to(DiscardingSink())
     partitioner = env.get_job_graph().edges[0].partitioner
     assert partitioner.kind is PartitionerKind.CUSTOM
+    assert partitioner.custom is not None and partitioner.key_selector is not None
     assert partitioner.custom(partitioner.key_selector(("a", 5)), 3) == 2
 
 
-def test_the_last_partitioning_counts(env):
+def test_the_last_partitioning_counts(env: StreamExecutionEnvironment) -> None:
     s = env.from_collection(ROWS, PAIR).map(str)
     s.rebalance().shuffle().sink_to(DiscardingSink())
     s.rebalance().key_by(lambda r: r, Types.STRING()).sink_to(DiscardingSink())
     graph = env.get_job_graph()
     kinds = [e.partitioner.kind for e in graph.edges[1:]]
     assert kinds == [PartitionerKind.SHUFFLE, PartitionerKind.HASH]
-    assert graph.edges[2].partitioner.key_type == Types.STRING()
-    assert graph.edges[2].partitioner.key_selector("x") == "x"
+    partitioner = graph.edges[2].partitioner
+    assert partitioner.key_type == Types.STRING()
+    assert partitioner.key_selector is not None and partitioner.key_selector("x") == "x"
 
 
-def test_keying_a_union_keys_every_input(env):
+def test_keying_a_union_keys_every_input(env: StreamExecutionEnvironment) -> None:
     a, b = env.from_collection(ROWS, PAIR), env.from_collection(ROWS, PAIR)
     a.union(b).key_by(First()).reduce(max).sink_to(DiscardingSink())
     graph = env.get_job_graph()
@@ -227,28 +238,28 @@ def test_keying_a_union_keys_every_input(env):
     assert all(e.type == PAIR for e in keyed)
 
 
-def test_a_stream_united_with_itself_is_two_edges(env):
+def test_a_stream_united_with_itself_is_two_edges(env: StreamExecutionEnvironment) -> None:
     s = env.from_collection(ROWS, PAIR)
     s.union(s).sink_to(DiscardingSink())
     assert len({e.name for e in env.get_job_graph().edges}) == 2
 
 
-def test_the_union_of_keyed_streams_forgets_the_key(env):
+def test_the_union_of_keyed_streams_forgets_the_key(env: StreamExecutionEnvironment) -> None:
     s = env.from_collection(ROWS, PAIR)
     s.key_by(First()).union(s).sink_to(DiscardingSink())
     assert {e.partitioner.kind for e in env.get_job_graph().edges} == {PartitionerKind.REBALANCE}
 
 
-def test_keying_a_keyed_stream_replaces_the_key(env):
+def test_keying_a_keyed_stream_replaces_the_key(env: StreamExecutionEnvironment) -> None:
     env.from_collection(ROWS, PAIR).key_by(First()).key_by(lambda r: r[1]).reduce(max).sink_to(DiscardingSink())
-    edge = env.get_job_graph().edges[0]
-    assert edge.partitioner.key_selector(("a", 7)) == 7
+    selector = env.get_job_graph().edges[0].partitioner.key_selector
+    assert selector is not None and selector(("a", 7)) == 7
 
 
 # ---- settings -------------------------------------------------------------------------------------------------------
 
 
-def test_names_uids_and_settings_reach_the_job_graph(env):
+def test_names_uids_and_settings_reach_the_job_graph(env: StreamExecutionEnvironment) -> None:
     s = env.from_collection(ROWS, PAIR).name("pairs").uid("p")
     m = s.map(lambda r: r, PAIR).name("identity").uid("i").set_parallelism(3).set_max_parallelism(30)
     m.disable_chaining().set_buffer_timeout(7).sink_to(DiscardingSink()).name("nowhere").uid("n").set_parallelism(3)
@@ -260,18 +271,18 @@ def test_names_uids_and_settings_reach_the_job_graph(env):
     assert graph.slots == 3 and graph.name == "named"
 
 
-def test_a_uid_hash_is_the_id_itself(env):
+def test_a_uid_hash_is_the_id_itself(env: StreamExecutionEnvironment) -> None:
     env.from_collection(ROWS).set_uid_hash("0123456789abcdef" * 2).sink_to(DiscardingSink())
     assert env.get_job_graph().vertices[0].uid == "0123456789abcdef" * 2
 
 
-def test_start_new_chain(env):
+def test_start_new_chain(env: StreamExecutionEnvironment) -> None:
     s = env.from_collection(ROWS, PAIR).map(str).set_parallelism(1)
     s.map(str).set_parallelism(1).start_new_chain().map(str).set_parallelism(1).sink_to(DiscardingSink())
     assert [v.name for v in env.get_job_graph().vertices][:2] == ["Source: Collection Source -> Map", "Map -> Map"]
 
 
-def test_force_non_parallel(env):
+def test_force_non_parallel(env: StreamExecutionEnvironment) -> None:
     m = env.from_collection(ROWS).map(str)
     m.force_non_parallel()
     with pytest.raises(ValueError, match="one subtask only"):
@@ -279,7 +290,7 @@ def test_force_non_parallel(env):
     assert m.get_parallelism() == 1
 
 
-def test_types_follow_the_stream(env):
+def test_types_follow_the_stream(env: StreamExecutionEnvironment) -> None:
     s = env.from_collection(ROWS, PAIR)
     assert s.get_type() == PAIR and s.filter(bool).get_type() == PAIR and s.rebalance().get_type() == PAIR
     assert s.map(str).get_type() == Types.PICKLED_BYTE_ARRAY()
@@ -291,7 +302,7 @@ def test_types_follow_the_stream(env):
 # ---- sources --------------------------------------------------------------------------------------------------------
 
 
-def test_a_row_that_does_not_fit_is_refused_when_the_source_is_declared(env):
+def test_a_row_that_does_not_fit_is_refused_when_the_source_is_declared(env: StreamExecutionEnvironment) -> None:
     with pytest.raises(Exception, match=r"row 1 of the collection, field 'f1': 'x' \(str\) does not fit LONG"):
         env.from_collection([("a", 1), ("b", "x")], PAIR)
 
@@ -306,12 +317,17 @@ def test_a_row_that_does_not_fit_is_refused_when_the_source_is_declared(env):
         (lambda env: env.from_collection([1], int), TypeError, r"write Types\.LONG\(\)"),
     ],
 )  # fmt: skip
-def test_sources_that_cannot_be(env, call, error, says):
+def test_sources_that_cannot_be(
+    env: StreamExecutionEnvironment,
+    call: Callable[[StreamExecutionEnvironment], object],
+    error: type[Exception],
+    says: str,
+) -> None:
     with pytest.raises(error, match=says):
         call(env)
 
 
-def test_a_source_knows_its_type_or_is_told(env):
+def test_a_source_knows_its_type_or_is_told(env: StreamExecutionEnvironment) -> None:
     no = WatermarkStrategy.no_watermarks()
     assert env.from_source(CollectionSource([1], Types.LONG()), no, "a").get_type() == Types.LONG()
     assert env.from_source(CollectionSource([1]), no, "b", Types.LONG()).get_type() == Types.LONG()

@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import threading
 import warnings
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +18,7 @@ from penstock.common import (
     Types,
 )
 from penstock.common.options import CheckpointingOptions, ExecutionOptions, PythonOptions, RestartStrategyOptions
+from penstock.common.type_information import TypeInformation
 from penstock.datastream import (
     CheckpointingMode,
     EmbeddedRocksDBStateBackend,
@@ -28,11 +31,14 @@ from penstock.datastream import (
 from penstock.datastream.connectors.base import SinkError
 from penstock.datastream.connectors.memory.discard import DiscardingSink
 from penstock.graph.pickling import UnpicklableFunction
+from tests.unit.datastream.conftest import InstantExecutor
 
 get_env = StreamExecutionEnvironment.get_execution_environment
 
 
-def test_the_program_counts_before_the_command_line_and_that_before_the_file(monkeypatch, tmp_path):
+def test_the_program_counts_before_the_command_line_and_that_before_the_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "config.yaml").write_text(
         "parallelism.default: 2\nexecution.checkpointing.num-retained: 2\nexecution.checkpointing.interval: 2 s\n"
         "pipeline.name: from file\n"
@@ -53,12 +59,14 @@ def test_the_program_counts_before_the_command_line_and_that_before_the_file(mon
     assert env.get_job_graph().name == "from file" and env.get_job_graph("mine").name == "mine"
 
 
-def test_an_unknown_option_stops_the_program_at_its_first_line():
+def test_an_unknown_option_stops_the_program_at_its_first_line() -> None:
     with pytest.raises(OptionError, match="did you mean execution.checkpointing.interval"):
         get_env(Configuration({"execution.checkpointing.intervals": "1 s"}))
 
 
-def test_an_unknown_option_that_is_set_later_stops_the_job(env, executor):
+def test_an_unknown_option_that_is_set_later_stops_the_job(
+    env: StreamExecutionEnvironment, executor: InstantExecutor
+) -> None:
     env.get_configuration().set_string("execution.checkpointing.intervals", "1 s")
     env.from_collection([1]).sink_to(DiscardingSink())
     with pytest.raises(OptionError, match="did you mean"):
@@ -66,7 +74,7 @@ def test_an_unknown_option_that_is_set_later_stops_the_job(env, executor):
     assert not executor.submitted
 
 
-def test_settings_are_options(env):
+def test_settings_are_options(env: StreamExecutionEnvironment) -> None:
     env.enable_checkpointing(1000, CheckpointingMode.AT_LEAST_ONCE)
     env.set_parallelism(3).set_max_parallelism(99).disable_operator_chaining().set_buffer_timeout(5)
     env.set_state_backend(HashMapStateBackend())
@@ -102,7 +110,7 @@ def test_settings_are_options(env):
     assert env.get_configuration().get(RestartStrategyOptions.RESTART_STRATEGY) == "none"
 
 
-def test_checkpoint_config_is_options(env, tmp_path):
+def test_checkpoint_config_is_options(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
     config = env.get_checkpoint_config()
     assert not config.is_checkpointing_enabled() and config.get_checkpoint_interval() == -1
     assert config.get_checkpoint_timeout() == 600_000 and not config.is_externalized_checkpoints_enabled()
@@ -143,19 +151,26 @@ def test_checkpoint_config_is_options(env, tmp_path):
         (lambda env: env.execute(), ValueError, "nothing to execute"),
     ],
 )
-def test_what_cannot_be_is_refused_where_it_is_written(env, call, error, says):
+def test_what_cannot_be_is_refused_where_it_is_written(
+    env: StreamExecutionEnvironment,
+    call: Callable[[StreamExecutionEnvironment], object],
+    error: type[Exception],
+    says: str,
+) -> None:
     with pytest.raises(error, match=says):
         call(env)
 
 
-def test_python_files(env, tmp_path):
+def test_python_files(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
     (tmp_path / "lib.py").write_text("")
     env.add_python_file(str(tmp_path / "lib.py"))
     env.add_python_file(str(tmp_path))
     assert env.get_configuration().get(PythonOptions.PYTHON_FILES) == (str(tmp_path / "lib.py"), str(tmp_path))
 
 
-def test_execute_hands_the_graph_to_the_executor_of_the_target(env, executor):
+def test_execute_hands_the_graph_to_the_executor_of_the_target(
+    env: StreamExecutionEnvironment, executor: InstantExecutor
+) -> None:
     env.from_collection([1], Types.LONG()).map(lambda v: v + 1).sink_to(DiscardingSink())
     result = env.execute("increment")
     ((graph, configuration),) = executor.submitted
@@ -166,21 +181,23 @@ def test_execute_hands_the_graph_to_the_executor_of_the_target(env, executor):
         env.execute("again")
 
 
-def test_a_failed_job_raises(env, executor):
+def test_a_failed_job_raises(env: StreamExecutionEnvironment, executor: InstantExecutor) -> None:
     executor.outcome = JobExecutionError("the job failed", traceback="Traceback\n  their code")
     env.from_collection([1]).sink_to(DiscardingSink())
     with pytest.raises(JobExecutionError, match="^Traceback"):
         env.execute()
 
 
-def test_an_unknown_target_lists_those_there_are(env):
+def test_an_unknown_target_lists_those_there_are(env: StreamExecutionEnvironment) -> None:
     env.get_configuration().set_string("execution.target", "yarn-session")
     env.from_collection([1]).sink_to(DiscardingSink())
     with pytest.raises(OptionError, match="there is no executor 'yarn-session'; there are: instant, .*spark"):
         env.execute()
 
 
-def test_what_cannot_be_shipped_stops_the_job_before_it_starts(env, executor):
+def test_what_cannot_be_shipped_stops_the_job_before_it_starts(
+    env: StreamExecutionEnvironment, executor: InstantExecutor
+) -> None:
     lock = threading.Lock()
     env.from_collection([1]).map(lambda v: lock and v).name("locked").sink_to(DiscardingSink())
     with pytest.raises(UnpicklableFunction, match="operator 'locked' .*closure variable 'lock'"):
@@ -188,9 +205,9 @@ def test_what_cannot_be_shipped_stops_the_job_before_it_starts(env, executor):
     assert not executor.submitted
 
 
-def test_sinks_are_asked_before_the_job_starts(env, executor):
+def test_sinks_are_asked_before_the_job_starts(env: StreamExecutionEnvironment, executor: InstantExecutor) -> None:
     class Refusing(DiscardingSink):
-        def validate(self, input_type):
+        def validate(self, input_type: TypeInformation | None) -> None:
             raise SinkError(f"cannot write {input_type}")
 
     env.from_collection([1], Types.LONG()).sink_to(Refusing())
@@ -199,20 +216,20 @@ def test_sinks_are_asked_before_the_job_starts(env, executor):
     assert not executor.submitted
 
 
-def test_the_execution_plan_is_json(env):
+def test_the_execution_plan_is_json(env: StreamExecutionEnvironment) -> None:
     env.from_collection([1]).sink_to(DiscardingSink())
     plan = json.loads(env.get_execution_plan())
     assert [n["parallelism"] for n in plan["nodes"]] == [1, 2]
 
 
-def test_foreign_options_warn_once_per_job(env, executor):
+def test_foreign_options_warn_once_per_job(env: StreamExecutionEnvironment, executor: InstantExecutor) -> None:
     env.get_configuration().set_string("rest.port", "8081")
     env.from_collection([1]).sink_to(DiscardingSink())
     with pytest.warns(OptionWarning, match="no effect here: rest.port"):
         env.execute()
 
 
-def test_nothing_warns_about_a_plain_program(env):
+def test_nothing_warns_about_a_plain_program(env: StreamExecutionEnvironment) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         env.from_collection([1]).sink_to(DiscardingSink())

@@ -1,18 +1,25 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import cloudpickle
 import pytest
 
-from penstock.common import Types, WatermarkStrategy
+from penstock.common import Time, Types, WatermarkStrategy
 from penstock.datastream import (
     CoProcessFunction,
+    DataStream,
     KeyedProcessFunction,
     OutputTag,
     ProcessFunction,
     ProcessWindowFunction,
+    SingleOutputStreamOperator,
+    StreamExecutionEnvironment,
+    TimeWindow,
     TumblingEventTimeWindows,
+    WindowedStream,
 )
 from penstock.datastream.connectors.memory.collection import CollectionSource
 from penstock.datastream.connectors.memory.discard import DiscardingSink
@@ -22,38 +29,41 @@ LATE = OutputTag("late")
 
 
 class Split(ProcessFunction):
-    def process_element(self, value, ctx):
+    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterator[Any]:
         yield (ODD, value) if value % 2 else value
 
 
 class KeyedSplit(KeyedProcessFunction):
-    def process_element(self, value, ctx):
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[Any]:
         yield (ODD, value) if value % 2 else value
 
 
 class CoSplit(CoProcessFunction):
-    def process_element1(self, value, ctx):
+    def process_element1(self, value: Any, ctx: CoProcessFunction.Context) -> Iterator[Any]:
         yield ODD, value
 
-    def process_element2(self, value, ctx):
+    def process_element2(self, value: Any, ctx: CoProcessFunction.Context) -> Iterator[Any]:
         yield value
 
 
-class Rows(ProcessWindowFunction):
-    def process(self, key, context, elements):
+class Rows(ProcessWindowFunction[Any, Any, Any, TimeWindow]):
+    def process(
+        self, key: Any, context: ProcessWindowFunction.Context[TimeWindow], elements: Iterable[Any]
+    ) -> Iterable[Any]:
         return elements
 
 
-def numbers(env):
+def numbers(env: StreamExecutionEnvironment) -> SingleOutputStreamOperator:
     strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda row, _: row)
     return env.from_source(CollectionSource([1], Types.LONG()), strategy, "numbers")
 
 
-def window(env):
-    return numbers(env).key_by(abs).window(TumblingEventTimeWindows.of(5))
+def window(env: StreamExecutionEnvironment) -> WindowedStream:
+    return numbers(env).key_by(abs).window(TumblingEventTimeWindows.of(Time.milliseconds(5)))
 
 
-WITH_SIDE_OUTPUTS = [
+Make = Callable[[StreamExecutionEnvironment], SingleOutputStreamOperator]
+WITH_SIDE_OUTPUTS: list[Make] = [
     lambda env: numbers(env).process(Split()),
     lambda env: numbers(env).key_by(abs).process(KeyedSplit()),
     lambda env: numbers(env).connect(numbers(env)).process(CoSplit()),
@@ -63,7 +73,7 @@ WITH_SIDE_OUTPUTS = [
 
 
 @pytest.mark.parametrize("make", WITH_SIDE_OUTPUTS)
-def test_side_outputs_are_streams_of_their_own(env, make):
+def test_side_outputs_are_streams_of_their_own(env: StreamExecutionEnvironment, make: Make) -> None:
     stream = make(env)
     odd = stream.get_side_output(ODD)
     assert odd.get_type() == Types.LONG()
@@ -83,7 +93,9 @@ def test_side_outputs_are_streams_of_their_own(env, make):
     lambda side: side.assign_timestamps_and_watermarks(WatermarkStrategy.for_monotonous_timestamps()),
     lambda side: side.connect(side).process(CoSplit()),
 ])  # fmt: skip
-def test_whatever_follows_reads_the_side_output(env, follow):
+def test_whatever_follows_reads_the_side_output(
+    env: StreamExecutionEnvironment, follow: Callable[[DataStream], DataStream]
+) -> None:
     side = numbers(env).process(Split()).get_side_output(ODD)
     follow(side).sink_to(DiscardingSink())
     graph = env.get_job_graph()
@@ -100,7 +112,7 @@ def test_whatever_follows_reads_the_side_output(env, follow):
     (lambda env: window(env).side_output_late_data(LATE).reduce(max), "which is under the tag 'late'"),
     (lambda env: numbers(env).rebalance(), "belongs to an operator"),
 ])  # fmt: skip
-def test_operators_without_side_outputs(env, make, says):
+def test_operators_without_side_outputs(env: StreamExecutionEnvironment, make: Make, says: str) -> None:
     with pytest.raises(TypeError, match=says):
         make(env).get_side_output(ODD)
 
@@ -112,7 +124,7 @@ class Strict(CollectionSource):
     rejected_type = Types.STRING()
 
 
-def test_a_sources_side_output_is_what_it_cannot_read(env):
+def test_a_sources_side_output_is_what_it_cannot_read(env: StreamExecutionEnvironment) -> None:
     source = env.from_source(Strict([1], Types.LONG()), WatermarkStrategy.no_watermarks(), "lines")
     assert source.get_side_output(OutputTag("bad rows")).get_type() == Types.STRING()
     with pytest.raises(TypeError, match="'Source: lines' puts the rows that it cannot read .* the tag 'bad rows'"):
@@ -126,23 +138,23 @@ def test_a_sources_side_output_is_what_it_cannot_read(env):
     assert [e.type for e in graph.edges] == [Types.STRING(), Types.LONG()]
 
 
-def test_a_tag_has_one_type(env):
+def test_a_tag_has_one_type(env: StreamExecutionEnvironment) -> None:
     stream = numbers(env).process(Split())
     stream.get_side_output(ODD)
     assert stream.get_side_output(OutputTag("odd")).get_type() == Types.LONG()
     with pytest.raises(TypeError, match="'odd' has the type LONG where it was used first, now STRING"):
         stream.get_side_output(OutputTag("odd", Types.STRING()))
     with pytest.raises(TypeError, match="takes an OutputTag, .* got 'odd'"):
-        stream.get_side_output("odd")
+        stream.get_side_output("odd")  # type: ignore[arg-type]
 
 
-def test_a_side_output_is_not_its_operator(env):
+def test_a_side_output_is_not_its_operator(env: StreamExecutionEnvironment) -> None:
     side = numbers(env).process(Split()).get_side_output(ODD)
     with pytest.raises(TypeError, match=r"name\(\) belongs to an operator; .* side output"):
         side.name("mine")
 
 
-def test_tags_are_known_by_their_id():
+def test_tags_are_known_by_their_id() -> None:
     copy = pickle.loads(cloudpickle.dumps(ODD))
     assert copy == ODD == OutputTag("odd") and hash(copy) == hash(ODD) and copy.type_info == Types.LONG()
     assert ODD != LATE and ODD != "odd"
@@ -153,6 +165,6 @@ def test_tags_are_known_by_their_id():
 @pytest.mark.parametrize("arguments, error, says", [
     (("",), ValueError, "non-empty"), ((None,), ValueError, "non-empty"), (("x", int), TypeError, "made by Types"),
 ])  # fmt: skip
-def test_tags_that_cannot_be(arguments, error, says):
+def test_tags_that_cannot_be(arguments: tuple[Any, ...], error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         OutputTag(*arguments)
