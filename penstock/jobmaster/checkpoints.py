@@ -204,7 +204,7 @@ class Checkpoints:
         if metadata.is_final:
             # An older commit may have failed while this one was published: no restart will retry it.
             self._commits.retry()
-        self._store.on_published(published.deletable, published.shortened)
+        self._store.on_published(published)
         self.carry_out(self._coordinator.on_published(metadata.checkpoint_id, metadata.is_final, now_ms))
 
     def _commit_at_end(self, publish: PublishCheckpoint) -> None:

@@ -1,12 +1,14 @@
-"""A job's directory as the JobMaster uses it: its log, what is deleted when, the sweep, and storage in memory.
+"""Holds a job's directory for the JobMaster: opens it, deletes in it, looks around in it; and storage in memory.
 
-Deleting is always of exact names and in the background. Once another driver owns the job, nothing is deleted any more.
+`penstock.protocol.log.retention` decides what is deleted. Deleting is always of exact names and in the background. Once
+another driver owns the job, nothing is deleted any more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from penstock.common.clock import Clock
@@ -15,10 +17,11 @@ from penstock.jobmaster.log import LogConversations
 from penstock.jobmaster.ports import BlockingWork
 from penstock.jobmaster.restore import RestorePoint, open_own
 from penstock.jobmaster.settings import JobSettings
-from penstock.protocol.log.publication import Publication
+from penstock.protocol.log.publication import Publication, Published
+from penstock.protocol.log.retention import Claimed, Found, FoundMetadata, FoundSegment, Retained, Sweep, SweepSchedule
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.messages import StoreReply, StoreRequest
-from penstock.storage.layout import MetadataName, log_path, metadata_path, orphans, parse
+from penstock.storage.layout import MetadataName, SegmentName, log_path, metadata_path, parse
 from penstock.storage.memory import MemoryStore
 from penstock.storage.metadata import read_metadata
 from penstock.storage.store import ObjectStore, StoreError
@@ -53,9 +56,7 @@ class JobStore:
             directory = identity.directory or ""
             self.publication = Publication(incarnation, settings.retained_max, clock.wall_ms(), host, pid, directory)
         self.is_owner = True
-        self._claimed: tuple[str, list[str]] | None = None
-        self._sweep: tuple[float, Generation] | None = None
-        self._next_sweep: Generation | None = None
+        self._sweeps = SweepSchedule(settings.sweep_grace_ms)
 
     @property
     def fence(self) -> int:
@@ -64,7 +65,7 @@ class JobStore:
 
     @property
     def retained_paths(self) -> list[str]:
-        return [] if self.publication is None else [r.path for r in self.publication.retained]
+        return [] if self.publication is None else [r.path for r in self.publication.retention.retained]
 
     # ---- opening ------------------------------------------------------------------------------------------------
 
@@ -100,35 +101,30 @@ class JobStore:
     def claim(self, point: RestorePoint) -> None:
         """The checkpoint that this job started from is its own now: deleted when it is subsumed."""
         assert point.root is not None
-        paths = [metadata_path(point.metadata.checkpoint_id), *(s.path for s in point.metadata.segments)]
-        self._claimed = (point.root, paths)
+        if self.publication is not None:
+            claimed = Retained.of(metadata_path(point.metadata.checkpoint_id), point.metadata)
+            self.publication.retention.claim(Claimed(point.root, claimed))
 
     def delete_unneeded(self, deletable: Sequence[str], shortened: Sequence[int]) -> None:
         """Objects that no retained checkpoint names, and positions below the log's base."""
         self.delete([*deletable, *map(log_path, shortened)])
 
-    def on_published(self, deletable: Sequence[str], shortened: Sequence[int]) -> None:
-        self.delete_unneeded(deletable, shortened)
-        publication, claimed = self.publication, self._claimed
-        if claimed is not None and publication is not None and len(publication.retained) >= publication.retained_max:
-            self._claimed = None
-            root, paths = claimed
-            self._work.submit("delete", lambda: _delete(self._open_store(root, False), paths), self._deleted)
+    def on_published(self, published: Published) -> None:
+        self.delete_unneeded(published.deletable, published.shortened)
+        claimed = published.claimed
+        if claimed is not None:
+            root, names = claimed.root, claimed.names
+            self._work.submit("delete", lambda: _delete(self._open_store(root, False), names), self._deleted)
 
     # ---- the sweep ----------------------------------------------------------------------------------------------
 
     def plan_sweep(self, running: Generation, now_ms: float) -> None:
-        """What generations older than `running` left behind goes after the grace time. A job that restarts all the
-        time must not put off the sweep for ever, so one that is planned stays, and the next follows it."""
-        if self.store is None:
-            return
-        if self._sweep is None:
-            self._sweep = (now_ms + self._settings.sweep_grace_ms, running)
-        else:
-            self._next_sweep = running
+        """Sweep what generations older than `running` left behind, after the grace time."""
+        if self.store is not None:
+            self._sweeps.plan(running, now_ms)
 
     def next_deadline_ms(self) -> float | None:
-        deadlines = [None if self._sweep is None else self._sweep[0]]
+        deadlines = [self._sweeps.next_deadline_ms()]
         if self.conversations is not None:
             deadlines.append(self.conversations.next_deadline_ms())
         return min((d for d in deadlines if d is not None), default=None)
@@ -136,16 +132,13 @@ class JobStore:
     def on_time(self, now_ms: float) -> None:
         if self.conversations is not None:
             self.conversations.on_time(now_ms)
-        if self._sweep is not None and self._sweep[0] <= now_ms:
-            _, running = self._sweep
-            following, self._next_sweep, self._sweep = self._next_sweep, None, None
-            if following is not None:
-                self.plan_sweep(following, now_ms)
+        running = self._sweeps.take_due(now_ms)
+        if running is not None:
             self._begin_sweep(running)
 
     def sweep_at_end(self, swept: Callable[[], None]) -> None:
         """The job has ended, and its slots are gone: what they left of this generation, too, goes at once."""
-        self._sweep = self._next_sweep = None
+        self._sweeps.cancel()
         self._begin_sweep(Generation(self.fence + 1, 0))
         conversations = self.conversations
         assert conversations is not None
@@ -161,21 +154,18 @@ class JobStore:
         if store is None or publication is None or conversations is None or not self.is_owner:
             return
 
-        def listed(result: Any) -> None:
-            if isinstance(result, Exception):
-                self._warn(f"the job's directory could not be swept: {result}")
-                return
-            if any(r.segments is None for r in publication.retained):
-                return
-            paths, unpublished = result
-            named = {path for r in publication.retained for path in (r.path, *(r.segments or ()))}
-            found = orphans(paths, named, running, publication.newest_id)
-            self.delete([*found, *(path for path in unpublished if path not in named)])
+        def look_around() -> None:
+            sweep = Sweep(running, publication.newest_id)
 
-        def look() -> tuple[list[str], list[str]]:
-            return _look_around(store, publication.newest_id, running)
+            def looked(found: Any) -> None:
+                if isinstance(found, Exception):
+                    self._warn(f"the job's directory could not be swept: {found}")
+                else:
+                    self.delete(sweep.deletable(found, publication.retention.named))
 
-        conversations.when_idle(lambda: self._work.submit("sweep", look, listed))
+            self._work.submit("sweep", lambda: _look_around(store, sweep), looked)
+
+        conversations.when_idle(look_around)
 
     # ---- storage in the driver's memory -------------------------------------------------------------------------
 
@@ -200,19 +190,24 @@ class JobStore:
             return StoreReply(request.request, None, str(error))
 
 
-def _look_around(store: ObjectStore, newest_id: int, running: Generation) -> tuple[list[str], list[str]]:
-    """All objects of the job, and those of them that are metadata with a number above the newest published one, and
-    of an older generation than `running`: a fenced driver wrote it before it found that it had lost the log."""
-    paths = store.list("")
-    unpublished = []
-    for path in paths:
+def _look_around(store: ObjectStore, sweep: Sweep) -> list[Found]:
+    """Return all segments and metadata in the job's directory."""
+    found: list[Found] = []
+    for path in store.list(""):
         name = parse(path)
-        if isinstance(name, MetadataName) and name.checkpoint_id > newest_id:
-            with suppress(StoreError):
-                metadata = read_metadata(store, path)
-                if Generation(metadata.fence, metadata.counter) < running:
-                    unpublished.append(path)
-    return paths, unpublished
+        if isinstance(name, SegmentName):
+            found.append(FoundSegment(path, name.generation))
+        elif isinstance(name, MetadataName):
+            found.append(_read_if_asked(store, sweep, FoundMetadata(path, name.checkpoint_id)))
+    return found
+
+
+def _read_if_asked(store: ObjectStore, sweep: Sweep, found: FoundMetadata) -> FoundMetadata:
+    if sweep.must_read(found):
+        with suppress(StoreError):
+            metadata = read_metadata(store, found.path)
+            return replace(found, generation=Generation(metadata.fence, metadata.counter))
+    return found
 
 
 def _delete(store: ObjectStore, paths: Sequence[str]) -> None:

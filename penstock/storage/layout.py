@@ -90,20 +90,3 @@ def parse(path: str) -> ObjectName | None:
     if match := _LOG.fullmatch(path):
         return LogName(int(match[1]))
     return None
-
-
-def orphans(paths: list[str], named: set[str], generation: Generation, newest_checkpoint_id: int) -> list[str]:
-    """Return those of a job's objects that nobody can need any more: segments of generations older than `generation`,
-    and metadata of checkpoints up to `newest_checkpoint_id` (the newest in the log), that are not in `named`.
-
-    `named` holds the retained metadata and every segment that one of them names. A writer of an older generation may
-    still be at work: delete an orphan only when it is one again after a grace time. Log entries never are.
-    """
-    found = []
-    for path in paths:
-        name = parse(path)
-        old_segment = isinstance(name, SegmentName) and name.generation < generation
-        old_metadata = isinstance(name, MetadataName) and name.checkpoint_id <= newest_checkpoint_id
-        if (old_segment or old_metadata) and path not in named:
-            found.append(path)
-    return found

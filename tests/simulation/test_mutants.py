@@ -14,7 +14,7 @@ import pytest
 
 from penstock.jobmaster import assembly, checkpoints, recovery, sources, store
 from penstock.protocol.channel import ends as channel
-from penstock.protocol.log import job_log
+from penstock.protocol.log import job_log, retention
 from penstock.protocol.subtask import barrier_handler
 from penstock.protocol.values import reasons
 from penstock.protocol.values.log_entries import Fence
@@ -24,7 +24,6 @@ from penstock.runtime.subtask import column_work, snapshot_source, subtask_openi
 from penstock.simulation import checkers
 from penstock.state.heap import tables
 from penstock.storage import segments
-from penstock.storage.layout import orphans
 from tests.simulation.finding import assert_found
 
 Patch = Callable[[Any, str, Any], None]
@@ -203,7 +202,12 @@ def one_failed_deletion_ends_them_all(patch: Patch) -> None:
 
 
 def a_sweep_deletes_by_generation_alone(patch: Patch) -> None:
-    patch(store, "orphans", lambda paths, named, *rest: orphans(paths, {p for p in named if "shared/" not in p}, *rest))
+    deletable = retention.Sweep.deletable
+
+    def blind(self: Any, found: Any, named: Any) -> Any:
+        return deletable(self, found, frozenset(path for path in named if "shared/" not in path))
+
+    patch(retention.Sweep, "deletable", blind)
 
 
 def checksums_are_not_compared(patch: Patch) -> None:
@@ -213,8 +217,7 @@ def checksums_are_not_compared(patch: Patch) -> None:
 
 
 def unpublished_metadata_is_not_looked_for(patch: Patch) -> None:
-    look_around = store._look_around
-    patch(store, "_look_around", lambda *arguments: (look_around(*arguments)[0], []))
+    patch(retention.Sweep, "must_read", lambda self, found: False)
 
 
 def rows_held_for_a_batch_are_in_no_snapshot(patch: Patch) -> None:

@@ -16,7 +16,7 @@ what stands there with what we meant.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.protocol.log.job_log import (
     ATTEMPTS_MAX,
@@ -41,14 +41,18 @@ from penstock.protocol.log.log_operations import (
     Unknown,
     Wait,
 )
+from penstock.protocol.log.publication_table import TABLE, PublicationState
+from penstock.protocol.log.retention import Claimed, Retained, Retention
 from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence
 from penstock.protocol.values.metadata import Metadata
 
 __all__ = [
     "LOG_EXISTS", "CheckpointUnreadable", "Closed", "Fenced", "IdTaken", "LogGone", "LogRefused", "NewCheckpoint",
-    "NotPublished", "OutcomeUnknown", "Publication", "PublicationError", "Published", "Retained", "Subsumed",
-    "TakenOver", "unrestorable",
+    "NotPublished", "OutcomeUnknown", "Publication", "PublicationError", "Published", "Subsumed", "TakenOver",
+    "unrestorable",
 ]  # fmt: skip
+
+T = TypeVar("T")
 
 MISSING_ATTEMPTS_MAX = 4
 """How often an object that is missing is looked for: once the fence stands nobody deletes, but a shared file system may
@@ -60,15 +64,6 @@ be a moment behind."""
 
 class CheckpointUnreadable(PublicationError):
     """The newest checkpoint is missing or damaged."""
-
-
-@dataclass(frozen=True)
-class Retained:
-    """A completed checkpoint that is kept. `segments` None: its metadata could not be read."""
-
-    checkpoint_id: int
-    path: str
-    segments: frozenset[str] | None
 
 
 @dataclass(frozen=True)
@@ -96,11 +91,13 @@ class NewCheckpoint:
 
 @dataclass(frozen=True)
 class Published:
-    """`deletable` may go now: no retained checkpoint names it. So may the entries of the log at `shortened`."""
+    """`deletable` may go now: no retained checkpoint names it. So may the entries of the log at `shortened`, and
+    `claimed`, which this checkpoint has subsumed."""
 
     entry: CheckpointEntry
     deletable: tuple[str, ...]
     shortened: tuple[int, ...] = ()
+    claimed: Claimed | None = None
 
 
 @dataclass(frozen=True)
@@ -142,13 +139,32 @@ class Publication:
     host: str = ""
     pid: int = 0
     directory: str = ""
-    retained: list[Retained] = field(default_factory=list, init=False)
+    state: PublicationState = field(default=PublicationState.NEW, init=False)
+    retention: Retention = field(init=False)
     fence: int | None = field(default=None, init=False)
     newest_id: int = field(default=0, init=False)
     log: JobLog = field(init=False)
 
     def __post_init__(self) -> None:
         self.log = JobLog(self.incarnation)
+        self.retention = Retention(self.retained_max)
+        self._lost_by: PublicationError | None = None
+
+    def _step(self, event: str, after: PublicationState) -> None:
+        TABLE.check(self.state, event)
+        TABLE.follow(self.state, event, after)
+        self.state = after
+
+    def _as_owner(self, conversation: Conversation[T]) -> Conversation[T]:
+        """Carry on a conversation. After the first error of any of them, raise it again for all others."""
+        if self._lost_by is not None:
+            raise self._lost_by
+        try:
+            return (yield from conversation)
+        except PublicationError as error:
+            self._lost_by = error
+            self._step("lost", PublicationState.LOST)
+            raise
 
     # ---- taking over --------------------------------------------------------------------------------------------
 
@@ -158,6 +174,12 @@ class Publication:
         A fresh start (`resume` False) into a log that has entries raises `LogRefused`, and so does a store that lets
         an object be created twice."""
 
+        self._step("take over", PublicationState.TAKING_OVER)
+        taken = yield from self._as_owner(self._take_over(resume, restored_from))
+        self._step("taken over", PublicationState.OWNER)
+        return taken
+
+    def _take_over(self, resume: bool, restored_from: str | None) -> Conversation[TakenOver]:
         def fence_at(sequence: int, base: int) -> Fence:
             return Fence(sequence, self.incarnation, self.wall_ms, self.host, self.pid, restored_from, base)
 
@@ -211,24 +233,25 @@ class Publication:
             found: Any = metadata
             if path != newest.path:
                 found = yield ReadMetadata(path)
-            if isinstance(found, Metadata):
-                segments = frozenset(s.path for s in found.segments)
-                self.retained.append(Retained(found.checkpoint_id, path, segments))
-            else:
-                self.retained.append(Retained(-1, path, None))
+            known = Retained.of(path, found) if isinstance(found, Metadata) else Retained(-1, path, None)
+            self.retention.retained.append(known)
 
     # ---- publishing ---------------------------------------------------------------------------------------------
 
     def publish(self, checkpoint: NewCheckpoint) -> Conversation[Published | NotPublished | IdTaken | Subsumed]:
+        """Write the checkpoint's metadata, then its log entry. Raises `PublicationError`."""
+        is_subsumed = self._lost_by is None and checkpoint.metadata.checkpoint_id <= self.newest_id
+        self._step("publish", self._after(PublicationState.OWNER if is_subsumed else PublicationState.WRITING))
+        return Subsumed() if is_subsumed else (yield from self._as_owner(self._publish(checkpoint)))
+
+    def _publish(self, checkpoint: NewCheckpoint) -> Conversation[Published | NotPublished | IdTaken]:
         metadata, log = checkpoint.metadata, self.log
-        log.raise_if_lost()
-        if metadata.checkpoint_id <= self.newest_id:
-            return Subsumed()
         failure = yield from self._write_metadata(checkpoint)
         if failure is not None:
+            self._step("metadata refused", PublicationState.OWNER)
             return failure
-        new = Retained(metadata.checkpoint_id, checkpoint.path, frozenset(s.path for s in metadata.segments))
-        kept = [*self.retained, new][-max(self.retained_max, 1) :]
+        self._step("metadata written", PublicationState.APPENDING)
+        kept = self.retention.with_newest(Retained.of(checkpoint.path, metadata))
         entry = CheckpointEntry(
             log.next_sequence,
             self.incarnation,
@@ -243,9 +266,12 @@ class Publication:
         )
         refused = yield from log.append_next(entry, gives_up=True)
         if refused is not None:
+            self._step("entry refused", PublicationState.OWNER)
             return NotPublished(refused.detail)
+        self._step("entry counts", PublicationState.OWNER)
         self.newest_id = metadata.checkpoint_id
-        return Published(entry, self._replace_retained(kept), log.below_base)
+        deletable = self.retention.replace(kept)
+        return Published(entry, deletable, log.below_base, self.retention.take_subsumed_claim())
 
     def _write_metadata(self, checkpoint: NewCheckpoint) -> Conversation[NotPublished | IdTaken | None]:
         """Return None when it is durable, else why not. A driver that was fenced may have used the id, or one that we
@@ -272,26 +298,28 @@ class Publication:
         )
 
     def end(self, state: str, keep: bool) -> Conversation[Closed]:
-        """The job has ended. Proves that it still was ours before anything is deleted; returns what may be."""
-        kept, log = list(self.retained) if keep else [], self.log
+        """The job has ended. Prove that it still was ours before anything is deleted; return what may be. Raises
+        `PublicationError`."""
+        self._step("end", self._after(PublicationState.ENDING))
+        return (yield from self._as_owner(self._end(state, keep)))
+
+    def _end(self, state: str, keep: bool) -> Conversation[Closed]:
+        kept, log = list(self.retention.retained) if keep else [], self.log
         yield from log.append_next(
             Ended(log.next_sequence, self.incarnation, state, [r.path for r in kept], log.base),
         )
-        return Closed(self._replace_retained(kept), log.below_base)
+        self._step("entry counts", PublicationState.ENDED)
+        return Closed(self.retention.replace(kept), log.below_base)
 
     def check_ours(self) -> Conversation[None]:
-        """Raises `Fenced` where another driver has taken over meanwhile. Asked before a missing file is called damage:
-        the new owner deletes what it needs no more."""
-        yield from self.log.check_ours()
+        """Raise `Fenced` if another driver has taken over meanwhile. Ask before a missing file is called damage: the
+        new owner deletes what it does not need any more."""
+        self._step("check", self._after(PublicationState.OWNER))
+        yield from self._as_owner(self.log.check_ours())
 
-    def _replace_retained(self, kept: list[Retained]) -> tuple[str, ...]:
-        dropped = [r for r in self.retained if r not in kept]
-        self.retained = kept
-        if any(r.segments is None for r in kept):
-            return tuple(r.path for r in dropped)
-        named = frozenset[str]().union(*(r.segments or () for r in kept))
-        segments = frozenset[str]().union(*(r.segments or () for r in dropped)) - named
-        return (*(r.path for r in dropped), *sorted(segments))
+    def _after(self, state: PublicationState) -> PublicationState:
+        """Return the state that follows if the log is not lost already."""
+        return PublicationState.LOST if self._lost_by is not None else state
 
 
 def unrestorable(checkpoint_id: int, detail: str, path: str, retained: list[str], directory: str) -> str:

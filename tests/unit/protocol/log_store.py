@@ -24,7 +24,7 @@ from penstock.protocol.log.log_operations import (
     Wait,
 )
 from penstock.protocol.log.publication import NewCheckpoint, Publication
-from penstock.protocol.values.log_entries import LogEntry
+from penstock.protocol.values.log_entries import CheckpointEntry, LogEntry
 from penstock.protocol.values.metadata import FORMAT_VERSION, Metadata, Segment
 
 
@@ -174,3 +174,10 @@ def owner(store: LogStore, incarnation: str = "a", *, resume: bool = False, reta
     publication = Publication(incarnation, retained_max, host="host", pid=11)
     run(publication.take_over(resume=resume), store)
     return publication
+
+
+def checkpoints(store: LogStore) -> list[tuple[str, int]]:
+    """Return driver and id of each checkpoint in the log, in its order."""
+    return [
+        (e.incarnation, e.checkpoint_id) for _, e in sorted(store.entries.items()) if isinstance(e, CheckpointEntry)
+    ]

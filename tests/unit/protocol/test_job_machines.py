@@ -14,6 +14,7 @@ from penstock.protocol.job import commit_order, ending, lifecycle_table, recover
 from penstock.protocol.job.commit_order import CommitOrder, CommitState
 from penstock.protocol.job.ending import Ending, EndingState, Holdings
 from penstock.protocol.job.recovery import Files, Recovery, RecoveryState
+from penstock.protocol.log import publication_table
 from penstock.protocol.machine import IllegalEvent, Table
 from penstock.protocol.subtask import barrier_handler
 from penstock.protocol.values.metadata import Committable
@@ -39,6 +40,7 @@ def names(effects: list[Any]) -> list[str]:
         recovery.TABLE,
         commit_order.TABLE,
         ending.TABLE,
+        publication_table.TABLE,
     ],
 )
 def test_the_document_shows_the_tables_of_the_code(table: Table[Any]) -> None:

@@ -1,17 +1,14 @@
-"""Section 11 of the protocol: each schedule that breaks a log without its rules, and a model of drivers that race."""
+"""Section 11 of the protocol: each schedule that breaks a log without its rules."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from penstock.protocol.log import job_log
+from penstock.protocol.log.log_operations import Conversation
 from penstock.protocol.log.publication import (
     CheckpointUnreadable,
     Fenced,
@@ -24,17 +21,12 @@ from penstock.protocol.log.publication import (
     Subsumed,
     TakenOver,
 )
-from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence
+from penstock.protocol.log.publication_table import PublicationState
+from penstock.protocol.machine import IllegalEvent
+from penstock.protocol.values.log_entries import Ended, Fence
 
 sys.path.insert(0, str(Path(__file__).parent))
-from log_store import Conversing, LogStore, new, owner, path_of, run
-
-
-def checkpoints(store: LogStore) -> list[tuple[str, int]]:
-    return [
-        (e.incarnation, e.checkpoint_id) for _, e in sorted(store.entries.items()) if isinstance(e, CheckpointEntry)
-    ]
-
+from log_store import Conversing, LogStore, checkpoints, new, owner, path_of, run
 
 # ---- taking over ------------------------------------------------------------------------------------------------
 
@@ -317,7 +309,7 @@ def test_retained_and_deletable() -> None:
     assert outcomes[3].entry.retained == [path_of(3), path_of(4)]
     successor = Publication("b", 2)
     run(successor.take_over(resume=True), store)
-    assert [r.segments for r in successor.retained] == [frozenset({"s2", "s3"}), frozenset({"s4"})]
+    assert [r.segments for r in successor.retention.retained] == [frozenset({"s2", "s3"}), frozenset({"s4"})]
     assert run(successor.end("CANCELED", keep=False), store).deletable == (path_of(3), path_of(4), "s2", "s3", "s4")
 
 
@@ -340,104 +332,65 @@ def test_the_final_checkpoint_says_so() -> None:
     assert taken.newest.is_final
 
 
-# ---- drivers that race ------------------------------------------------------------------------------------------
+# ---- states ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Driver:
-    """Takes over, then publishes one checkpoint after the other, each derived from the one before."""
-
-    name: str
-    store: LogStore
-    publication: Publication = field(init=False)
-    talk: Conversing | None = None
-    restored: int = 0
-    next_id: int = 0
-    is_owner: bool = False
-    is_dead: bool = False
-    committed: list[int] = field(default_factory=list)
-    shortens: list[int] = field(default_factory=list)
-    """Positions that it still has to delete, one in a step."""
-
-    def step(self, fault: str) -> None:
-        if self.is_dead:
-            return
-        if self.shortens and self.talk is None:
-            self.store.shorten((self.shortens.pop(),))
-            return
-        if self.talk is None:
-            if not self.is_owner:
-                self.publication = Publication(self.name, 1)
-                self.talk = Conversing(self.publication.take_over(resume=self.name != "d0"))
-            else:
-                self.next_id += 1
-                self.talk = Conversing(self.publication.publish(new(self.store, self.next_id, self.name)))
-        if not self.talk.is_done:
-            self.talk.step(self.store, fault)
-        if self.talk.is_done:
-            self._finish(self.talk)
-            self.talk = None
-
-    def _finish(self, talk: Conversing) -> None:
-        result: Any = talk.result
-        if talk.error is not None:
-            assert isinstance(talk.error, (Fenced, LogRefused, OutcomeUnknown, CheckpointUnreadable)), talk.error
-            assert not isinstance(talk.error, CheckpointUnreadable), "the newest checkpoint below a fence is never gone"
-            self.is_dead = True
-        elif isinstance(result, TakenOver):
-            self.is_owner = True
-            self.restored = 0 if result.newest is None else result.newest.checkpoint_id
-            self.next_id = result.next_checkpoint_id - 1
-        elif isinstance(result, Published):
-            self.committed.append(result.entry.checkpoint_id)
-            self.store.delete(result.deletable)
-            self.shortens = list(result.shortened)
-
-
-FAULTS = ["", "", "", "", "", "", "", "", "", "", "", "", "lost", "refused", "late", "flush", "kill"]
-STEPS = st.lists(st.tuples(st.integers(0, 2), st.sampled_from(FAULTS)), min_size=60, max_size=120)
-
-
-@settings(max_examples=300, deadline=None)
-@given(STEPS, st.sampled_from((1, 2, 8)))
-def test_drivers_that_race_never_commit_different_histories(steps: list[tuple[int, str]], kept: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(job_log, "ENTRIES_KEPT", kept)
-        _race(steps)
-
-
-def _race(steps: list[tuple[int, str]]) -> None:
+def test_a_publication_is_ours_between_two_conversations() -> None:
     store = LogStore()
-    drivers = [Driver(f"d{i}", store) for i in range(3)]
-    for who, fault in steps:
-        if fault == "flush":
-            store.apply_late()
-        elif fault == "kill":
-            drivers[who].is_dead = True
-        else:
-            drivers[who].step(fault)
-    assert sorted(store.history) == list(range(len(store.history))), "dense"
-    history = [e for _, e in sorted(store.history.items())]
-    if history:
-        counted = range(history[-1].base, len(history))
-        assert all(store.entries.get(p) == history[p] for p in counted), "what the log counts is there"
-    owner_name, newest = "", 0
-    # A driver that was overtaken before it had verified its fence puts another one.
-    last_fences = {e.incarnation: e.sequence for e in history if isinstance(e, Fence)}
-    for entry in history:
-        if isinstance(entry, Fence):
-            owner_name = entry.incarnation
-            driver = drivers[int(owner_name[1:])]
-            if driver.is_owner and entry.sequence == last_fences[owner_name]:
-                assert driver.restored == newest, "it goes on from what stands below its fence"
-        elif isinstance(entry, CheckpointEntry):
-            assert entry.incarnation == owner_name, "nobody publishes after a foreign fence"
-            assert entry.checkpoint_id > newest
-            newest = entry.checkpoint_id
-    for driver in drivers:
-        logged = [e.checkpoint_id for e in history if isinstance(e, CheckpointEntry) and e.incarnation == driver.name]
-        assert driver.committed == logged[: len(driver.committed)], "what is committed stands in the log, in its order"
-    if newest:
-        assert store.metadata[path_of(newest)].incarnation == next(
-            e.incarnation for e in reversed(history) if isinstance(e, CheckpointEntry)
-        )
+    publication = Publication("a", 1)
+
+    def states_of(conversation: Conversation[Any]) -> list[str]:
+        states = [publication.state]
+        talk = Conversing(conversation)
+        states.append(publication.state)
+        while not talk.is_done:
+            talk.step(store)
+            states.append(publication.state)
+        return list(dict.fromkeys(state.value for state in states)) + [publication.state.value]
+
+    assert states_of(publication.take_over(resume=False)) == ["new", "taking over", "owner", "owner"]
+    assert states_of(publication.publish(new(store, 1))) == ["owner", "writing metadata", "appending", "owner"]
+    assert states_of(publication.publish(new(store, 1))) == ["owner", "owner"], "subsumed"
+    assert states_of(publication.check_ours()) == ["owner", "owner"]
+    assert states_of(publication.end("FINISHED", keep=True)) == ["owner", "ending", "ended", "ended"]
+
+
+def test_a_refused_write_leaves_the_log_ours() -> None:
+    store = LogStore()
+    publication = owner(store)
+    assert isinstance(run(publication.publish(new(store, 1)), store, "refused", "refused"), NotPublished)
+    assert publication.state is PublicationState.OWNER
+    assert isinstance(run(publication.publish(new(store, 2)), store, "", "full"), NotPublished)
+    assert publication.state is PublicationState.OWNER
+
+
+def test_what_is_lost_stays_lost_and_says_why_again() -> None:
+    """An entry of unknown outcome may be in the log, so nothing may follow it from this driver."""
+    store = LogStore()
+    publication = owner(store)
+    with pytest.raises(OutcomeUnknown) as first:
+        run(publication.publish(new(store, 1)), store, "", *["refused"] * 1000)
+    assert publication.state is PublicationState.LOST
+    entries = dict(store.entries)
+    for conversation in (
+        publication.publish(new(store, 2)),
+        publication.check_ours(),
+        publication.end("FAILED", keep=False),
+    ):
+        with pytest.raises(OutcomeUnknown) as again:
+            run(conversation, store)
+        assert again.value is first.value
+    assert store.entries == entries
+
+
+def test_a_conversation_that_cannot_come_names_machine_state_and_event() -> None:
+    store = LogStore()
+    with pytest.raises(IllegalEvent, match="the publication is new, and the event 'publish' cannot come then"):
+        run(Publication("a", 1).publish(new(store, 1)), store)
+    publication = owner(store)
+    publishing = Conversing(publication.publish(new(store, 1)))
+    publishing.step(store)
+    with pytest.raises(IllegalEvent, match="the publication is appending, and the event 'end'"):
+        run(publication.end("FINISHED", keep=True), store)
+    with pytest.raises(IllegalEvent, match="the publication is appending, and the event 'take over'"):
+        run(publication.take_over(resume=True), store)

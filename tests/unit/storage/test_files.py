@@ -36,7 +36,6 @@ from penstock.storage.layout import (
     SegmentName,
     log_path,
     metadata_path,
-    orphans,
     parse,
     segment_path,
 )
@@ -290,25 +289,3 @@ def test_what_is_not_ours_is_nothing(path: str) -> None:
 def test_words_that_would_break_a_name_are_refused() -> None:
     with pytest.raises(ValueError, match="'a_b'"):
         segment_path(Generation(0, 1), "a_b", 0, 1, "r")
-
-
-def test_a_sweep_takes_only_what_a_dead_generation_left_and_nobody_names() -> None:
-    def segment(counter: int, checkpoint_id: int) -> str:
-        return segment_path(Generation(2, counter), "i", 0, checkpoint_id, "r")
-
-    of_older_driver = segment_path(Generation(1, 99), "i", 0, 3, "r")
-    paths = [
-        segment(1, 4),
-        segment(1, 5),
-        segment(2, 6),
-        segment(3, 7),
-        of_older_driver,
-        metadata_path(3),
-        metadata_path(5),
-        metadata_path(6),
-        log_path(0),
-        "shared/somebody-elses",
-        "notes.txt",
-    ]
-    named = {metadata_path(5), segment(1, 5)}
-    assert orphans(paths, named, Generation(2, 2), 5) == [segment(1, 4), of_older_driver, metadata_path(3)]
