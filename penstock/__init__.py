@@ -1,3 +1,3 @@
-"""Penstock: a stream processor for PySpark users. Start at `penstock.datastream`."""
+"""Processes streams for PySpark users. Start at `penstock.datastream`."""
 
 __version__ = "0.1.0"

@@ -1,1 +1,1 @@
-"""The `penstock` command."""
+"""Implements the `penstock` command."""

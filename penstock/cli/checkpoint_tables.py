@@ -1,4 +1,4 @@
-"""Tables about jobs and checkpoints, from what lies in their directories."""
+"""Prints tables about jobs and checkpoints, from the files in their directories."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _console = Console(soft_wrap=True, highlight=False)
 
 
 def print_jobs(directory: str) -> None:
-    """Raises `StoreError` where `directory` is none."""
+    """Print the jobs. Raises `StoreError` if `directory` is none."""
     root = Path(local_path(directory))
     if not root.is_dir():
         raise StoreError(f"{root} is no directory")
@@ -55,14 +55,14 @@ def print_jobs(directory: str) -> None:
 
 @dataclass
 class _Seen:
-    """What was seen of a job, as far as it could be read."""
+    """Holds what was seen of a job, as far as it could be read."""
 
     job: Path
     log: list[Entry] = field(default_factory=list)
     name: str = ""
 
     def look(self, log: list[Entry]) -> None:
-        """Raises `StoreError` if the newest checkpoint is damaged."""
+        """Look at the newest checkpoint. Raises `StoreError` if it is damaged."""
         self.log = log
         newest = _newest(log)
         if newest is not None and newest.path in _retained(log):
@@ -72,7 +72,7 @@ class _Seen:
 
 
 def print_job(job: Path) -> None:
-    """Raises `StoreError` where `job` is no job's directory or its log is damaged."""
+    """Print a job. Raises `StoreError` if `job` is no job's directory or its log is damaged."""
     if not (job / LOG_FOLDER).is_dir():
         raise StoreError(f"{job} is no job's directory: it has no {LOG_FOLDER}/")
     log = read_log(open_store(str(job)))
@@ -96,7 +96,7 @@ def print_job(job: Path) -> None:
 
 
 def print_checkpoint(folder: Path) -> None:
-    """Raises `StoreError` where there is no readable checkpoint."""
+    """Print a checkpoint. Raises `StoreError` if there is no readable one."""
     metadata = _metadata(folder.parent, f"{folder.name}/{METADATA_NAME}")
     triggered = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(metadata.trigger_wall_ms / 1000))
     _console.print(f"checkpoint {metadata.checkpoint_id} of job {metadata.job_id} ({metadata.job_name}), {triggered}")
@@ -165,7 +165,7 @@ def _describe(entry: Entry) -> str:
 
 
 def _size_of(folder: Path) -> int:
-    """A driver may delete files, and whole folders, while they are counted."""
+    """Sum the sizes of files; a driver may delete files, and whole folders, while they are counted."""
     size = 0
     for parent, _, names in os.walk(folder):
         for name in names:

@@ -1,4 +1,4 @@
-"""`penstock`: run a program, look at its checkpoints. Whatever is heavy is imported by the command that needs it."""
+"""Runs programs and shows their checkpoints: the command `penstock`. Each command imports what is heavy itself."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def list_jobs(
         str | None, typer.Argument(help="execution.checkpointing.dir; not given: what the configuration says.")
     ] = None,
 ) -> None:
-    """The jobs that have a log below a checkpoint directory, with their newest checkpoint and size."""
+    """List the jobs that have a log below a checkpoint directory, with their newest checkpoint and size."""
     from penstock.cli.checkpoint_tables import print_jobs
     from penstock.storage.store import StoreError
 
@@ -109,7 +109,7 @@ def list_jobs(
 def info(
     path: Annotated[str, typer.Argument(help="A job's directory, or a chk-<n> in it.", show_default=False)],
 ) -> None:
-    """What a job's log and checkpoints say: entries, sizes, vertices."""
+    """Show a job's log and checkpoints: entries, sizes, vertices."""
     from penstock.cli.checkpoint_tables import print_checkpoint, print_job
     from penstock.storage.opening import local_path
     from penstock.storage.store import StoreError
@@ -128,7 +128,7 @@ def info(
 
 @app.command()
 def options() -> None:
-    """All options: key, type, default, meaning."""
+    """List all options: key, type, default, meaning."""
     from penstock.common.options import option_table
 
     typer.echo(option_table())

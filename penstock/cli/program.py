@@ -1,4 +1,4 @@
-"""Running a user's program as its main module, and what of its errors the user should see."""
+"""Runs a user's program as its main module, and shows of its errors what the user should see."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STORE_ERROR = ("penstock.storage.store", "StoreError")
 
 
 def run_program(program: Path, arguments: list[str], options: dict[str, str]) -> int:
-    """Runs `program` in this process; returns its exit code. Its own `sys.exit` counts."""
+    """Run `program` in this process; return its exit code. Its own `sys.exit` counts."""
     os.environ[DYNAMIC_OPTIONS_VARIABLE] = json.dumps(options)
     program = program.absolute()
     sys.argv = [str(program), *arguments]
@@ -46,8 +46,9 @@ def run_program(program: Path, arguments: list[str], options: dict[str, str]) ->
 
 
 def _is_refused_path(error: Exception) -> bool:
-    """Return whether a directory that -s or an option names cannot be used. (What has not been imported was not
-    raised.)"""
+    """Return whether a directory that -s or an option names cannot be used. (An error class that has not been imported
+    was not raised.)
+    """
     for module, name in (("penstock.jobmaster.identity", "RestoreSourceError"), _STORE_ERROR):
         if module in sys.modules and isinstance(error, getattr(sys.modules[module], name)):
             return True

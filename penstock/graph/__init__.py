@@ -1,1 +1,1 @@
-"""What was declared becomes what will run."""
+"""Turns what was declared into what will run."""

@@ -1,9 +1,10 @@
-"""From the logical graph to the job graph: parallelism, partitioners, chains, ids, edges.
+"""Builds the job graph from the logical graph: parallelism, partitioners, chains, ids, edges.
 
-Chains are linear. Two operators are chained where a row can be handed over by a call: a forward edge between
-operators of the same parallelism and max parallelism, the only one out of the first and into the second, and neither
-of them told otherwise. An edge by key never is one, because its rows must change their subtask. A chain works on rows
-or on batches, never on both; and what generates watermarks begins a chain, alone or behind a source.
+Chains are linear. Two operators are chained if a row can be handed over by a call. That needs a forward edge between
+operators of the same parallelism and max parallelism, which is the only one out of the first and into the second, and
+neither operator may have chaining disabled. An edge by key never is one, because its rows must change their subtask. A
+chain works on rows or on batches, never on both. An operator that generates watermarks begins a chain, alone or after a
+source.
 """
 
 from __future__ import annotations
@@ -44,12 +45,12 @@ REBALANCE = Partitioner(PartitionerKind.REBALANCE)
 
 
 class GraphError(ValueError):
-    """A program that cannot run as it is declared; the message names the operators."""
+    """Signals a program that cannot run as it is declared; the message names the operators."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Link:
-    """One input of a node, with its partitioner decided."""
+    """Holds one input of a node, with its partitioner decided."""
 
     source: Node
     target: Node
@@ -60,7 +61,7 @@ class _Link:
 
 
 def build_job_graph(graph: LogicalGraph, configuration: Configuration, name: str) -> JobGraph:
-    """Raises `GraphError`, `DuplicateUid` or ValueError where the program makes no sense."""
+    """Build the job graph. Raises `GraphError`, `DuplicateUid` or ValueError if the program makes no sense."""
     if not graph.nodes:
         raise GraphError("no operators are declared, so there is nothing to execute; begin with env.from_source(...)")
     default_parallelism = configuration.get(ParallelismOptions.DEFAULT_PARALLELISM)
@@ -171,7 +172,7 @@ def _names(inputs: Sequence[Input]) -> str:
 
 
 def _heads(graph: LogicalGraph, links: list[_Link], max_parallelism: dict[Node, int]) -> dict[Node, Node]:
-    """The head of each operator's chain."""
+    """Return the head of each operator's chain."""
     outputs = Counter(link.source for link in links)
     inputs = Counter(link.target for link in links)
     link_to = {link.target: link for link in links}
@@ -197,7 +198,7 @@ def _heads(graph: LogicalGraph, links: list[_Link], max_parallelism: dict[Node, 
 
 def _chainable(link: _Link) -> bool:
     if link.target.kind is OperatorKind.TIMESTAMPS:
-        # A vertex has one clock, and all its operators but a source run behind it.
+        # A vertex has one clock, and all its operators except a source come after it.
         if link.source.kind is not OperatorKind.SOURCE or strategy_of(link.source) is not None:
             return False
     return (

@@ -1,4 +1,4 @@
-"""What a columnar operator was declared to do, before it runs.
+"""Describes columnar operators as they were declared, before they run.
 
 Expressions are `pyarrow.compute` expressions over the columns of the input type; they have been bound against it when
 the operator was declared.
@@ -22,8 +22,10 @@ WINDOW_END = "window_end"
 
 @dataclass(frozen=True)
 class MapBatchesSpec:
-    """`wrapped`: RecordBatch -> RecordBatch, the user's. `schema`: what it returns, as it was declared or found.
-    `batch_size`: rows per call, for which a row waits `max_latency_ms` at most; None: whatever comes."""
+    """Describes a `map_batches`. `wrapped`: RecordBatch -> RecordBatch, the user's. `schema`: what it returns, as it
+    was declared or found. `batch_size`: rows per call, for which a row waits `max_latency_ms` at most; None: any
+    number.
+    """
 
     wrapped: Callable[[pa.RecordBatch], pa.RecordBatch]
     schema: pa.Schema
@@ -33,23 +35,24 @@ class MapBatchesSpec:
 
 @dataclass(frozen=True)
 class ProjectSpec:
-    """The output's columns in their order: an input column's name, or an expression."""
+    """Lists the output's columns in their order: an input column's name, or an expression."""
 
     columns: tuple[tuple[str, str | pc.Expression], ...]
 
 
 @dataclass(frozen=True)
 class FilterSpec:
-    """Rows for which the predicate is null are dropped, as in SQL."""
+    """Describes a filter. Rows for which the predicate is null are dropped, as in SQL."""
 
     predicate: pc.Expression
 
 
 @dataclass(frozen=True)
 class Aggregate:
-    """One aggregate of a group of rows. `column` None: `count` of all rows. Nulls are ignored; of nulls alone, all
-    but `count` are null. `declared_column`: what the user calls it, where `column` comes out of a first phase.
-    `merges_counts`: `column` holds what a first phase has counted."""
+    """Describes one aggregate of a group of rows. `column` None: `count` of all rows. Nulls are ignored; of nulls
+    alone, all but `count` are null. `declared_column`: what the user calls it, if `column` is the result of a first
+    phase. `merges_counts`: `column` holds what a first phase has counted.
+    """
 
     name: str
     function: AggregateFunctionName
@@ -60,7 +63,7 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class AggregateSpec:
-    """Rolling aggregates per key: each row puts out its key's aggregates, itself included."""
+    """Describes rolling aggregates per key: each row emits its key's aggregates, itself included."""
 
     keys: tuple[str, ...]
     aggregates: tuple[Aggregate, ...]
@@ -70,7 +73,8 @@ class AggregateSpec:
 class WindowAggregateSpec:
     """Aggregates per key and tumbling window in event time: [start, start + `size_ms`) with start ≡ `offset_ms` (mod
     `size_ms`). `late_tag`: the id of the side output for late rows; None: they are counted and dropped. `rows_column`:
-    how many rows each row stands for, where it comes out of a first phase."""
+    how many rows each row represents, if it is the result of a first phase.
+    """
 
     keys: tuple[str, ...]
     aggregates: tuple[Aggregate, ...]
@@ -82,8 +86,9 @@ class WindowAggregateSpec:
 
 
 def schema_difference(made: Any, declared: pa.Schema, timestamped: bool) -> str | None:
-    """What is wrong with what a `map_batches` function returned, column by column; None: nothing. On a `timestamped`
-    stream the event times, int64, may be there, too. The order of columns does not matter."""
+    """Return what is wrong with the result of a `map_batches` function, column by column; None: nothing. On a
+    `timestamped` stream the event times, int64, are allowed, too. The order of columns does not matter.
+    """
     if not isinstance(made, pa.RecordBatch):
         found = "nothing (None)" if made is None else f"a {type(made).__module__}.{type(made).__qualname__}"
         return f"the function must return a pyarrow.RecordBatch, it returned {found}"

@@ -1,8 +1,8 @@
-"""Whether what a checkpoint holds can be given to a program: its vertices and edges against the new job graph.
+"""Checks whether what a checkpoint holds fits a program: its vertices and edges against the new job graph.
 
-Any parallelism fits up to the max parallelism of the checkpoint, which is kept where the program does not say one
-itself. State belongs to operators, so they may be chained in another way, and operators may be inserted. What cannot
-be restored is refused by name, before the job starts.
+Any parallelism fits up to the max parallelism of the checkpoint, which is kept if the program sets none itself. State
+belongs to operators, so they may be chained in another way, and operators may be inserted. What cannot be restored is
+refused by name, before the job starts.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _WITHOUT_ROWS = (
 
 
 class IncompatibleGraph(ValueError):
-    """The message has one line for each difference, and the way out."""
+    """Signals differences between checkpoint and program. The message has one line for each, and the way out."""
 
 
 def vertex_shapes(graph: JobGraph) -> list[VertexShape]:
-    """What a checkpoint's metadata says of the vertices."""
+    """Return what a checkpoint's metadata stores about the vertices."""
     return [
         VertexShape(
             index=v.index,
@@ -52,7 +52,7 @@ def _windows(vertex: Vertex) -> str:
 
 
 def edge_shapes(graph: JobGraph) -> list[EdgeShape]:
-    """What a checkpoint's metadata says of the edges."""
+    """Return what a checkpoint's metadata stores about the edges."""
     return [
         EdgeShape(
             e.name, e.source, e.target, e.partitioner.kind.value, e.partitioner.pointwise, _columns(e), e.input_index
@@ -79,7 +79,7 @@ def _columns(edge: Edge) -> str:
 
 
 def with_max_parallelism(graph: JobGraph, vertices: Sequence[VertexShape]) -> JobGraph:
-    """The graph with the max parallelism of the checkpoint's vertices, where the program says none itself."""
+    """Return the graph with the max parallelism of the checkpoint's vertices, unless the program sets one itself."""
     kept = {uid: v.max_parallelism for v in vertices for uid in v.operators}
 
     def adopted(vertex: Vertex) -> Vertex:
@@ -225,7 +225,7 @@ def _lost_rows(
 
 
 def _check_rows(old: EdgeShape, now: Edge, label: str, parallelism: tuple[int, int], problems: list[str]) -> None:
-    """Whether rows in flight on an edge can be read, and go somewhere."""
+    """Check that rows in flight on an edge can be read, and have a consumer."""
     columns = _columns(now)
     if old.columns and old.columns != columns:
         problems.append(

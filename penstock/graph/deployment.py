@@ -1,4 +1,6 @@
-"""What a slot is given to build its part of a generation. Cloudpickled, so its functions arrive afresh each time."""
+"""Defines what a slot gets to build its part of a generation. It is cloudpickled, so its functions are new copies each
+time.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,9 @@ from penstock.graph.job_graph import JobGraph
 
 @dataclass(frozen=True)
 class DeploymentPlan:
-    """`incarnation` is random per driver and part of every object's and pending file's name. `storage_root` is the
-    job's directory (a local path) or None for storage in the driver's memory."""
+    """Holds the plan of one generation. `incarnation` is random per driver and part of every object's and pending
+    file's name. `storage_root` is the job's directory (a local path) or None for storage in the driver's memory.
+    """
 
     job_id: str
     graph: JobGraph

@@ -1,4 +1,4 @@
-"""A job graph that prints itself: as text for people, as JSON for programs."""
+"""Prints a job graph: as text for people, as JSON for programs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from penstock.graph.job_graph import Edge, JobGraph, Vertex
 
 
 def describe(graph: JobGraph) -> str:
-    """Vertices with their chains, parallelism and the edges that come in, a few lines for each."""
+    """Describe vertices with their chains, parallelism and the edges that come in, a few lines for each."""
     lines = [
         f"Job '{graph.name}': {_count(len(graph.vertices), 'vertex', 'vertices')}, "
         f"{_count(len(graph.edges), 'edge', 'edges')}, {_count(graph.slots, 'slot', 'slots')}"
@@ -36,7 +36,7 @@ def describe(graph: JobGraph) -> str:
 
 
 def execution_plan(graph: JobGraph) -> str:
-    """JSON: a list `nodes`, each with id, contents, parallelism and its predecessors."""
+    """Return JSON: a list `nodes`, each with id, contents, parallelism and its predecessors."""
     nodes = [_plan_node(graph, vertex) for vertex in graph.vertices]
     return json.dumps({"name": graph.name, "nodes": nodes}, indent=2)
 
@@ -67,7 +67,7 @@ def _plan_node(graph: JobGraph, vertex: Vertex) -> dict[str, object]:
 
 
 def _event_time(graph: JobGraph, vertex: Vertex) -> str | None:
-    """Where the vertex's time comes from; None: it has none."""
+    """Describe where the vertex's time comes from; None: it has none."""
     if vertex.clock is not None:
         return str(vertex.clock.watermark_strategy)
     return "that of its inputs" if any(e.timestamped for e in graph.inputs_of(vertex.index)) else None

@@ -1,4 +1,4 @@
-"""Where event time comes from, which rows have it, and whose watermarks never come."""
+"""Finds out where event time comes from, which rows have it, and whose watermarks never come."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WINDOW_KINDS = (OperatorKind.WINDOW, OperatorKind.WINDOW_COLUMNS)
 
 
 class Timed(Enum):
-    """Which of a stream's rows have a timestamp."""
+    """Tells which of a stream's rows have a timestamp."""
 
     NONE = "none"
     SOME = "some"
@@ -20,7 +20,7 @@ class Timed(Enum):
 
 
 def strategy_of(node: Node) -> WatermarkStrategy | None:
-    """What gives this operator's rows their time; None: they have that of their inputs, if any."""
+    """Return what gives this operator's rows their time; None: they have that of their inputs, if any."""
     if node.kind is OperatorKind.TIMESTAMPS:
         return node.function  # type: ignore[no-any-return]
     strategy = node.watermark_strategy
@@ -28,7 +28,9 @@ def strategy_of(node: Node) -> WatermarkStrategy | None:
 
 
 def nodes_with_event_time(graph: LogicalGraph) -> set[Node]:
-    """The operators whose rows have event time. Of one whose inputs have it only in part, some rows have none."""
+    """Return the operators whose rows have event time. If only some inputs of an operator have it, some rows have
+    none.
+    """
     found: set[Node] = set()
     for node in graph.nodes:
         strategy = strategy_of(node)
@@ -39,7 +41,7 @@ def nodes_with_event_time(graph: LogicalGraph) -> set[Node]:
 
 
 def _gives_time(strategy: WatermarkStrategy) -> bool:
-    # One that only tells idleness has something to say to those who wait for this stream's watermarks.
+    # A strategy that only marks idleness still matters to operators that wait for this stream's watermarks.
     return strategy.generates_watermarks or strategy.assigns_timestamps or strategy.idle_timeout is not None
 
 
@@ -47,7 +49,7 @@ def _gives_time(strategy: WatermarkStrategy) -> bool:
 
 
 def timed_rows(graph: LogicalGraph) -> dict[Node, Timed]:
-    """Of what each operator puts out."""
+    """Return which rows of each operator's output have a timestamp."""
     found: dict[Node, Timed] = {}
     for node in graph.nodes:
         strategy = strategy_of(node)
@@ -59,7 +61,9 @@ def timed_rows(graph: LogicalGraph) -> dict[Node, Timed]:
 
 
 def timed_input(found: dict[Node, Timed], given: Input) -> Timed:
-    """Rows that a source could not read, its side output, have no time whatever its strategy says."""
+    """Return which rows of an input have a time. Those that a source could not read, its side output, have none
+    whatever its strategy is.
+    """
     from_source = given.side_output is not None and given.node.kind is OperatorKind.SOURCE
     return Timed.NONE if from_source else found[given.node]
 
@@ -70,8 +74,9 @@ def timed_union(found: dict[Node, Timed], union: Sequence[Input]) -> Timed:
 
 
 def untimed_union(found: dict[Node, Timed], node: Node) -> tuple[list[Input], list[Input]] | None:
-    """Of an operator that reads rows of which some have a timestamp: the nearest union before it that mixes them, as
-    the parts that have time and those that have none (or not for all rows)."""
+    """Find the nearest union before an operator that mixes rows with and without a timestamp. Returns the inputs that
+    have time and those that have none (or not for all rows); None if there is no such union.
+    """
     for given in _by_index(node):
         if timed_union(found, given) is Timed.SOME:
             timed = [i for i in given if timed_input(found, i) is Timed.ALL]
@@ -85,14 +90,14 @@ def untimed_union(found: dict[Node, Timed], node: Node) -> tuple[list[Input], li
 
 
 def _by_index(node: Node) -> list[list[Input]]:
-    """The inputs of an operator; several of one index are a union."""
+    """Return the inputs of an operator; several of one index are a union."""
     return [[i for i in node.inputs if i.index == index] for index in sorted({i.index for i in node.inputs})]
 
 
 def _put_out(inputs: Iterable[Timed]) -> Timed:
     given = set(inputs)
     if given == {Timed.ALL, Timed.NONE}:
-        # Which rows a function of two inputs makes, and of which, is its own affair: often only those of the first.
+        # A function of two inputs decides itself which rows it makes from which: often only those of the first.
         return Timed.ALL
     return given.pop() if len(given) == 1 else (Timed.SOME if given else Timed.NONE)
 
@@ -101,7 +106,7 @@ def _put_out(inputs: Iterable[Timed]) -> Timed:
 
 
 def hears_watermarks(graph: LogicalGraph) -> set[Node]:
-    """The operators that some watermark may come to before the end of the data."""
+    """Return the operators that a watermark may reach before the end of the data."""
     found: set[Node] = set()
     for node in graph.nodes:
         strategy = strategy_of(node)
@@ -111,8 +116,9 @@ def hears_watermarks(graph: LogicalGraph) -> set[Node]:
 
 
 def silent_origins(graph: LogicalGraph) -> dict[Node, list[Node]]:
-    """For each operator, those before it (or itself) that no watermark ever comes from, nor an end, nor that they are
-    idle: what waits for their watermarks waits for ever."""
+    """Return, for each operator, those before it (or itself) that never send a watermark, an end, or idleness: an
+    operator that waits for their watermarks waits for ever.
+    """
     found: dict[Node, list[Node]] = {}
     endless: set[Node] = set()
     for node in graph.nodes:

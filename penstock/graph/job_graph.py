@@ -1,7 +1,7 @@
-"""The job graph: vertices (chains of operators) and the edges between them, as they will run.
+"""Defines the job graph: vertices (chains of operators) and the edges between them, as they will run.
 
-A chain is linear: an operator with more than one consumer ends its chain, and its consumers sit in vertices of
-their own behind forward edges (in the same slot, by reference), so that a snapshot never has to look inside a tree.
+A chain is linear: an operator with more than one consumer ends its chain, and its consumers are in vertices of their
+own behind forward edges (in the same slot, by reference), so that a snapshot never has to look inside a tree.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from penstock.protocol.values import topology
 
 @dataclass(frozen=True)
 class Operator:
-    """`uid`: 32 hex digits, stable over restarts: from the user's uid, else from the position in the graph."""
+    """Describes one operator. `uid`: 32 hex digits, stable over restarts: from the user's uid, else from the position
+    in the graph.
+    """
 
     uid: str
     name: str
@@ -36,8 +38,9 @@ class Operator:
 
 @dataclass(frozen=True)
 class Vertex:
-    """`index` is its place in `JobGraph.vertices`, which is in topological order. `key_type`/`keyed`: whether its
-    head reads keyed rows."""
+    """Describes a chain of operators. `index` is its place in `JobGraph.vertices`, which is in topological order.
+    `key_type`/`keyed`: whether its head reads keyed rows.
+    """
 
     index: int
     name: str
@@ -58,24 +61,26 @@ class Vertex:
 
     @property
     def columnar(self) -> bool:
-        """Batches go through as they are: no operator between source and sink, or columnar ones only."""
+        """Return whether batches pass as they are: no operator between source and sink, or columnar ones only."""
         ends = (OperatorKind.SOURCE, OperatorKind.TIMESTAMPS, OperatorKind.SINK)
         return all(o.kind.columnar for o in self.operators if o.kind not in ends)
 
     @property
     def clock(self) -> Operator | None:
-        """The operator that generates this vertex's watermarks. None: they are what its inputs have reached. It
-        stands first, or right behind a source, so that all the other operators of the vertex have one time."""
+        """Return the operator that generates this vertex's watermarks. None: they are what its inputs have reached. It
+        comes first, or directly after a source, so that all the other operators of the vertex have one time.
+        """
         return next((o for o in reversed(self.operators) if o.watermark_strategy is not None), None)
 
 
 @dataclass(frozen=True)
 class Edge:
-    """`name` is stable over restarts: "<producer operator uid>-<consumer operator uid>-<input>-<ordinal>".
+    """Connects two vertices. `name` is stable over restarts: "<producer operator uid>-<consumer operator
+    uid>-<input>-<ordinal>".
 
     `type` is the type of the rows (None: pickles). `input_index` is the consumer's logical input (0; two-input
     operators have 1, too); a union is several edges with one input index. `buffer_timeout_ms`: how long its rows wait
-    for a fuller batch where the producer says it itself (-1: until it is full); None: what the job says.
+    for a fuller batch, if the producer sets it itself (-1: until it is full); None: the job's setting.
     """
 
     index: int
@@ -94,12 +99,12 @@ class Edge:
     """The id of the tag whose rows travel here; None: the producer's main output."""
 
     def consumers_of(self, producer: int) -> range:
-        """The consumer subtasks that the given producer has a channel to."""
+        """Return the consumer subtasks that the given producer has a channel to."""
         pointwise = self.partitioner.pointwise
         return topology.consumers_of(pointwise, producer, self.source_parallelism, self.target_parallelism)
 
     def producers_of(self, consumer: int) -> range:
-        """The producer subtasks that have a channel to the given consumer."""
+        """Return the producer subtasks that have a channel to the given consumer."""
         pointwise = self.partitioner.pointwise
         return topology.producers_of(pointwise, consumer, self.source_parallelism, self.target_parallelism)
 
@@ -118,5 +123,5 @@ class JobGraph:
 
     @property
     def slots(self) -> int:
-        """Subtask i of every vertex lives in slot i."""
+        """Return the number of slots: subtask i of every vertex lives in slot i."""
         return max((v.parallelism for v in self.vertices), default=0)

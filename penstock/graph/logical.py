@@ -1,4 +1,6 @@
-"""The logical graph: one node per declared operation, appended by `penstock.datastream`, never executed itself."""
+"""Defines the logical graph: one node per declared operation, appended by `penstock.datastream`, never executed
+itself.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ class PartitionerKind(Enum):
 
 @dataclass(frozen=True)
 class Partitioner:
-    """Which consumer a row goes to.
+    """Decides which consumer a row goes to.
 
     `key_selector` (row -> key) for HASH and CUSTOM; `key_type` is the declared type of the key or None (then it is
     encoded canonically, see `penstock.protocol.values.keys`); `custom` is (key, number of partitions) -> partition.
@@ -67,12 +69,12 @@ class OperatorKind(Enum):
 
     @property
     def columnar(self) -> bool:
-        """Works on whole batches. Chains hold either these or row functions, never both."""
+        """Return whether it works on whole batches. Chains hold either these or row functions, never both."""
         return self in _COLUMNAR
 
     @property
     def keyed(self) -> bool:
-        """May use keyed state, so it reads a keyed stream, and is the head of its chain."""
+        """Return whether it may use keyed state, so that it reads a keyed stream and is the head of its chain."""
         return self in _KEYED
 
     @property
@@ -101,9 +103,10 @@ class ChainingStrategy(Enum):
 
 @dataclass(frozen=True)
 class Input:
-    """One input edge of a node. `partitioner` None: decided when the job graph is built (forward where the
-    parallelism is equal, rebalance otherwise), as in Flink. `side_output`: the rows that the node puts out under this
-    `OutputTag`'s id, with `type`, instead of its main ones. `index`: which input of a two-input operator."""
+    """Describes one input edge of a node. `partitioner` None: decided when the job graph is built (forward if the
+    parallelism is equal, rebalance otherwise), as in Flink. `side_output`: the rows that the node emits under this
+    `OutputTag`'s id, with `type`, instead of its main ones. `index`: which input of a two-input operator.
+    """
 
     node: "Node"
     partitioner: Partitioner | None = None
@@ -114,10 +117,11 @@ class Input:
 
 @dataclass(eq=False)
 class Node:
-    """`function`: by `kind` the user's MapFunction, FlatMapFunction, FilterFunction, (Keyed)(Co)ProcessFunction,
-    ReduceFunction, Source or Sink; a WatermarkStrategy (TIMESTAMPS); a `penstock.graph.windows.WindowSpec` (WINDOW);
-    one of `penstock.graph.columns` (columnar kinds). `output_type` None: an untyped stream (one binary column of
-    pickles). `watermark_strategy`: of a source."""
+    """Describes one declared operation. `function`: by `kind` the user's MapFunction, FlatMapFunction, FilterFunction,
+    (Keyed)(Co)ProcessFunction, ReduceFunction, Source or Sink; a WatermarkStrategy (TIMESTAMPS); a
+    `penstock.graph.windows.WindowSpec` (WINDOW); one of `penstock.graph.columns` (columnar kinds). `output_type` None:
+    an untyped stream (one binary column of pickles). `watermark_strategy`: of a source.
+    """
 
     id: int
     kind: OperatorKind
@@ -138,7 +142,9 @@ class LogicalGraph:
     nodes: list[Node] = field(default_factory=list)
 
     def add(self, node: Node) -> Node:
-        """Append a node. What it reads and is not here yet, because it was declared for an earlier job, comes first."""
+        """Append a node, after those of its inputs that are not in the graph yet because they were declared for an
+        earlier job.
+        """
         for given in node.inputs:
             self.include(given.node)
         self.nodes.append(node)

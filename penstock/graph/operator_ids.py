@@ -1,8 +1,8 @@
-"""Operator ids that survive restarts and changes of code.
+"""Assigns operator ids that survive restarts and changes of code.
 
-An operator with a uid of the user's is known by that for ever. Another one is known by what it is (its kind) and where
-it stands (its inputs' ids and side outputs, and its place among equals), as Flink's StreamGraphHasher does it.
-Functions, names, parallelism and what is added elsewhere in the program change nothing.
+An operator with a uid of the user's keeps that id for ever. Any other id is made of the operator's kind and its place
+in the graph (its inputs' ids and side outputs, and its place among equals), as in Flink's StreamGraphHasher. Functions,
+names, parallelism and what is added elsewhere in the program change nothing.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from penstock.graph.logical import Input, LogicalGraph, Node
 
 
 class DuplicateUid(ValueError):
-    """Two operators of one program have the same id."""
+    """Signals that two operators of one program have the same id."""
 
 
 def uid_of(user_uid: str) -> str:
-    """32 hex digits."""
+    """Return 32 hex digits."""
     return _digest("uid", user_uid)
 
 
 def assign_uids(graph: LogicalGraph) -> dict[Node, str]:
-    """Ids by node, for nodes in topological order. Raises `DuplicateUid`, which names both operators."""
+    """Return ids by node, for nodes in topological order. Raises `DuplicateUid`, which names both operators."""
     uids: dict[Node, str] = {}
     owners: dict[str, Node] = {}
     seen: dict[tuple[str, ...], int] = {}

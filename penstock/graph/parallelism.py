@@ -1,4 +1,4 @@
-"""Parallelism and max parallelism of nodes, by Flink's rules."""
+"""Computes parallelism and max parallelism of nodes, by Flink's rules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _MAX_PARALLELISM_LOWER_BOUND = 128
 
 
 def default_max_parallelism(parallelism: int) -> int:
-    """The next power of two of one and a half times the parallelism, within [128, 32768]."""
+    """Return the next power of two of one and a half times the parallelism, within [128, 32768]."""
     half_more = parallelism + parallelism // 2
     power = 1 << max(half_more - 1, 0).bit_length()
     return min(max(power, _MAX_PARALLELISM_LOWER_BOUND), MAX_PARALLELISM_LIMIT)
@@ -20,7 +20,9 @@ def parallelism_of(node: Node, default: int) -> int:
 
 
 def max_parallelism_of(node: Node, parallelism: int, default: int) -> int:
-    """`default` -1: none is set for the job. Raises ValueError where it is less than the parallelism."""
+    """Return a node's max parallelism. `default` -1: none is set for the job. Raises ValueError if it is less than the
+    parallelism.
+    """
     if node.max_parallelism is not None:
         found, where = node.max_parallelism, "its max parallelism"
     elif default != -1:

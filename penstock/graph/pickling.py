@@ -1,4 +1,4 @@
-"""Pickling what is shipped to slots, with an error that names the operator and the variable that cannot be pickled."""
+"""Pickles what is shipped to slots, with an error that names the operator and the variable that cannot be pickled."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ PICKLING_ERRORS = (pickle.PicklingError, TypeError, AttributeError, ValueError, 
 
 
 class UnpicklableFunction(TypeError):
-    """A function or connector cannot be sent to the slots. `operator` is its operator's name, `variable` the path to
-    the value that is to blame, for example "closure variable 'lock'"."""
+    """Signals that a function or connector cannot be sent to the slots. `operator` is its operator's name, `variable`
+    the path to the value that is to blame, for example "closure variable 'lock'".
+    """
 
     def __init__(self, message: str, operator: str | None, variable: str | None) -> None:
         super().__init__(message)
@@ -27,9 +28,10 @@ class UnpicklableFunction(TypeError):
 
 
 def dumps(shipped: Any) -> bytes:
-    """The pickle (by value for what the main program defines) of a job graph or of anything that has one as `.graph`.
+    """Pickle (by value for what the main program defines) a job graph or anything that has one as `.graph`.
 
-    Raises `UnpicklableFunction`."""
+    Raises `UnpicklableFunction`.
+    """
     try:
         return bytes(cloudpickle.dumps(shipped, protocol=5))
     except PICKLING_ERRORS as error:
@@ -40,7 +42,7 @@ def dumps(shipped: Any) -> bytes:
 
 
 def check(graph: JobGraph) -> None:
-    """Raises `UnpicklableFunction` for the first operator or partitioner that cannot be pickled."""
+    """Raise `UnpicklableFunction` for the first operator or partitioner that cannot be pickled."""
     for vertex in graph.vertices:
         for operator in vertex.operators:
             for part, what in _shipped(operator):
@@ -54,7 +56,7 @@ def check(graph: JobGraph) -> None:
 
 
 def _shipped(operator: Operator) -> list[tuple[Any, str]]:
-    """The parts of an operator that are the user's, with what they are where that is not the operator itself."""
+    """Return the parts of an operator that are the user's, each with a description if it is not the operator itself."""
     if isinstance(operator.function, WindowSpec):
         spec = operator.function
         return [
@@ -98,7 +100,7 @@ def _refusal(value: Any) -> BaseException | None:
 
 
 def _blame(value: Any, path: tuple[str, ...], seen: frozenset[int], depth: int) -> tuple[tuple[str, ...], Any] | None:
-    """The deepest part of an unpicklable value that cannot be pickled itself."""
+    """Find the deepest part of an unpicklable value that cannot be pickled itself."""
     if depth < _DEPTH_MAX:
         seen = seen | {id(value)}
         for label, part in _parts(value):

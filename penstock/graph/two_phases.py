@@ -1,9 +1,9 @@
-"""Windows in two phases: a producer adds up a batch's rows per key and window before they leave, so that what goes to
-the window's operator is a row for each key instead of each row (Flink's name for it: local-global aggregation).
+"""Splits windows into two phases (Flink's name for it: local-global aggregation).
 
-Only where nobody can see a difference: the same results to the last bit, however rows fall into batches. So not for
-sums of floats and means, which depend on the order of the rows, and not where late rows are put out. The window's state
-is the same as in one phase, so a program may go on in the other.
+A producer aggregates a batch's rows per key and window before they leave, so that the window's operator gets a row for
+each key instead of each row. That is done only if the results are the same to the last bit, however rows fall into
+batches. So not for sums of floats and means, which depend on the order of the rows, and not if late rows are emitted.
+The window's state is the same as in one phase, so a program may be restored from one into the other.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ _ROWS_COLUMN = "rows"
 
 @dataclass(frozen=True)
 class PartialAggregates:
-    """The first phase: from rows of `given_type` to `row_type`, which has the keys, a column for each aggregate under
-    its name, and `rows_column`, how many rows have been added up. The row's event time is any of its window's."""
+    """Describes the first phase: from rows of `given_type` to `row_type`, which has the keys, a column for each
+    aggregate under its name, and `rows_column`, how many rows have been aggregated. The row's event time is any of its
+    window's.
+    """
 
     keys: tuple[str, ...]
     aggregates: tuple[Aggregate, ...]
@@ -38,8 +40,9 @@ class PartialAggregates:
 def in_two_phases(
     spec: WindowAggregateSpec, rows: TypeInformation, key_types: list[ColumnType], result_types: list[ColumnType]
 ) -> tuple[PartialAggregates, WindowAggregateSpec] | None:
-    """The first phase, and what the window's operator does with its rows. `spec`: of an operator over `rows`. None:
-    in one phase."""
+    """Return the first phase, and what the window's operator does with its rows. `spec`: of an operator over `rows`.
+    None: in one phase.
+    """
     if spec.late_tag is not None or not all(_exact(aggregate, rows) for aggregate in spec.aggregates):
         return None
     names = [*spec.keys, *(a.name for a in spec.aggregates)]

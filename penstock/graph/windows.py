@@ -1,4 +1,4 @@
-"""What a windowed stream was declared to do, before it runs."""
+"""Describes windows as a windowed stream declared them, before they run."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from penstock.common.typeinfo import TypeInformation
 
 @dataclass(frozen=True)
 class WindowSpec:
-    """Tumbling windows in event time: [start, start + `size_ms`) with start ≡ `offset_ms` (mod `size_ms`).
+    """Describes tumbling windows in event time: [start, start + `size_ms`) with start ≡ `offset_ms` (mod `size_ms`).
 
     Exactly one of `reduce` (ReduceFunction) and `aggregate` (AggregateFunction) folds rows as they come; with neither,
-    the window keeps its rows, in order. `process` (ProcessWindowFunction or WindowFunction) is given the folded value,
-    or the rows, when the window fires; None: the folded value is put out. `element_type` is the type of what a window
+    the window keeps its rows, in order. `process` (ProcessWindowFunction or WindowFunction) gets the folded value, or
+    the rows, when the window fires; None: the folded value is emitted. `element_type` is the type of what a window
     keeps (rows or accumulator; None: pickles). `late_tag`: the id of the side output for late rows; None: they are
     counted and dropped.
     """

@@ -1,1 +1,3 @@
-"""A whole cluster in one thread from one seed: the real protocol, JobMaster and runtime in a world that misbehaves."""
+"""Simulates a whole cluster in one thread from one seed: the real protocol, JobMaster and runtime in a world that
+misbehaves.
+"""

@@ -1,4 +1,4 @@
-"""`python -m penstock.simulation`. What spawned processes must find again lives in `command_line`."""
+"""Runs `python -m penstock.simulation`. What spawned processes must import again is in `command_line`."""
 
 import sys
 

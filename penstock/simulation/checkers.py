@@ -1,5 +1,8 @@
-"""What must hold, whatever has happened. Checkers stand apart from the assertions in the code, and see only what can
-be seen from outside: objects in the store, messages, output."""
+"""Checks what must hold, whatever has happened.
+
+Checkers stand apart from the assertions in the code, and see only what can be seen from outside: objects in the store,
+messages, output.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,9 @@ from penstock.storage.metadata import decode_metadata
 
 
 class AnswerChecker:
-    """Every checkpoint that is offered to a subtask ends there in one acknowledgement or one decline, never in two."""
+    """Checks that every checkpoint that is offered to a subtask ends there in one acknowledgement or one decline, never
+    in two.
+    """
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -66,7 +71,7 @@ class AnswerChecker:
 
 @dataclass
 class LogChecker:
-    """One dense log that never forks, fences that are respected, checkpoints that can be restored."""
+    """Checks the log: one dense log that never forks, fences that are respected, checkpoints that can be restored."""
 
     world: World
     workload: Workload
@@ -290,8 +295,9 @@ class LogChecker:
     # ---- files --------------------------------------------------------------------------------------------------
 
     def check_orphans(self) -> None:
-        """After the job's end and its sweep: everything that is left is named by something that is retained. Said
-        only where the store has worked since, and of what no slot that was given up has written later."""
+        """Check, after the job's end and its sweep, that everything left is named by something retained. Reports only
+        if the store has worked since, and ignores what a slot that was given up has written later.
+        """
         if self._failures_at_end is None or self.shared.failures != self._failures_at_end:
             return
         newest = next((e for e in reversed(self.entries) if not isinstance(e, Fence)), None)
@@ -313,7 +319,9 @@ class LogChecker:
 
 
 def check_output(world: World, output: Output, workload: Workload) -> None:
-    """Every row's effect exactly once, in the order of its split and key where nothing has scattered it."""
+    """Check that every row has its effect exactly once, in the order of its split and key unless something has
+    scattered it.
+    """
     for sink, expected in workload.sinks.items():
         rows: list[Row] = [tuple(row) for part in output.of(sink) for row in part.rows]  # type: ignore[misc]
         width = 5 if expected.exact else 4
@@ -331,7 +339,7 @@ def check_output(world: World, output: Output, workload: Workload) -> None:
 
 
 def check_cancelled(world: World, output: Output, workload: Workload, log: LogChecker | None) -> None:
-    """What was committed before is there once, and nothing else; nothing is left behind but what is retained."""
+    """Check that what was committed before is there once, and nothing else; only what is retained is left behind."""
     for sink, expected in workload.sinks.items():
         names = Counter(tuple(row[:4]) for part in output.of(sink) for row in part.rows)
         too_many = names - Counter(row[:4] for row in expected.rows)

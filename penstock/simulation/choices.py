@@ -51,7 +51,7 @@ STEPS: dict[str, Callable[..., Stream | None]] = {}
 
 
 class NoChance(Random):
-    """Raises where anything is drawn, because a plan says everything."""
+    """Raise if anything is drawn, because a plan names everything."""
 
     def random(self) -> float:
         raise PlanError("it leaves something to chance")

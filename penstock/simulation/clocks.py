@@ -1,7 +1,7 @@
-"""The event time of simulated rows, and who says how far it is.
+"""Computes the event time of simulated rows.
 
-A row's event time follows from its number, so that whoever sees a row knows what its timestamp has to be. What holds
-rows back, or puts them out by window, gives them another one: a clock says which.
+A row's event time follows from its number, so that any function that sees a row knows its timestamp. A function that
+holds rows back, or emits them by window, gives them another one: a clock computes which.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BOUND_MS = 20
 
 @dataclass(frozen=True)
 class RowTime:
-    """Rows of a split are out of order by less than `JITTER_MS`."""
+    """Puts rows of a split out of order by less than `JITTER_MS`."""
 
     def __call__(self, row: Row) -> int:
         return row[1] * STEP_MS + row[1] * 7919 % JITTER_MS
@@ -40,7 +40,7 @@ class Later:
 
 @dataclass(frozen=True)
 class WindowEnd:
-    """The last millisecond of the window that a row is in."""
+    """Returns the last millisecond of the window that a row is in."""
 
     clock: Clock
     size_ms: int
@@ -56,7 +56,7 @@ class WindowEnd:
 
 @dataclass(frozen=True)
 class Assigner:
-    """A timestamp assigner. `label` makes a row of a source's value; None: the values are rows."""
+    """Assigns timestamps. `label` makes a row of a source's value; None: the values are rows."""
 
     clock: Clock
     label: Callable[[int], Row] | None = None
@@ -66,7 +66,7 @@ class Assigner:
 
 
 class Punctuated(WatermarkGenerator):
-    """A watermark with each row, and no state: a restored one learns anew."""
+    """Emits a watermark with each row, and keeps no state: a restored one learns again."""
 
     def on_event(self, event: object, event_timestamp: int, output: WatermarkOutput) -> None:
         output.emit_watermark(Watermark(event_timestamp - BOUND_MS - 1))
@@ -75,7 +75,7 @@ class Punctuated(WatermarkGenerator):
 
 
 class Counting(WatermarkGenerator):
-    """A watermark with every fifth row, of the largest time that it has seen; it keeps both in its state."""
+    """Emits a watermark with every fifth row, of the largest time that it has seen; it keeps both in its state."""
 
     def __init__(self) -> None:
         self._rows = 0

@@ -1,4 +1,4 @@
-"""One run: a workload, drivers and their slots, faults, and the checkers that watch."""
+"""Runs one plan: a workload, drivers and their slots, faults, and the checkers that watch."""
 
 from __future__ import annotations
 
@@ -81,8 +81,9 @@ class Cluster:
         self.strikes = Strikes(self, world, faults)
 
     def bound_durations(self) -> None:
-        """Limit the time that checkpoints take, where nothing goes wrong and no snapshot has to wait for the rest of a
-        row that waits for room."""
+        """Limit the time that checkpoints take, if nothing goes wrong and no snapshot has to wait for the rest of a row
+        that waits for room.
+        """
         has_room = self.workload.configuration.get(NetworkOptions.OVERDRAFT_BYTES_MAX) >= ROOM_FOR_A_ROW_BYTES
         if self.checkpointing and self.faults.is_calm and has_room and not self.pace.bytes_share:
             pace, store_ms = self.pace, self.faults.store.late_ms
@@ -104,7 +105,7 @@ class Cluster:
 
     def _check_end(self) -> None:
         restarts = sum(d.host.master.lifecycle.restarts for d in self.drivers if d.host.has_begun)
-        # Each change of places may end a task, or give one back, of every slot.
+        # Each change of places may end a task of every slot, or give one back.
         moves = 0 if self.places is None else len(self.places.changes) * self.workload.graph.slots
         # A restore that the store refuses is a failure of its own, however many there are.
         faults = len(self.statistics.faults) + moves
@@ -128,7 +129,9 @@ class Cluster:
                 )
 
     def _all_drivers_have_ended(self) -> bool:
-        """One that has slept through the end wakes up, and finds that it has lost the job."""
+        """Return whether all have ended. One that has slept through the end wakes up, and finds that it has lost the
+        job.
+        """
         return not any(d.process.is_alive and not d.host.has_ended for d in self.drivers)
 
     def _where_it_hangs(self) -> str:
@@ -140,7 +143,7 @@ class Cluster:
         return f"{driver.process.name}: {life.phase}, {life.state}, generation {life.generation}"
 
     def start_new_job(self, job_id: str, checkpoint: str) -> Driver:
-        """From a checkpoint of the present one, which is left alone from here on."""
+        """Start a new job from a checkpoint of the present one, which is left alone from here on."""
         assert self.log is not None
         before = self.log
         self.directory = f"{CHECKPOINT_ROOT}/{job_id}"
@@ -151,7 +154,7 @@ class Cluster:
         return self.start_driver()
 
     def start_driver(self) -> Driver:
-        """The first one, or one that resumes the job's directory."""
+        """Start the first driver, or one that resumes the job's directory."""
         world, pace, faults = self.world, self.pace, self.faults
         number = len(self.drivers)
         process = Process(f"d{number}", world.random.randint(-(10**9), 10**9))
@@ -206,7 +209,7 @@ class Cluster:
         return driver
 
     def rescale(self) -> bool:
-        """The next driver runs operators at other parallelisms. Returns whether any is another one."""
+        """Let the next driver run operators at other parallelisms. Returns whether any changes."""
         changed = self.workload.rescale(self.world.random)
         self.statistics.rescales += changed
         self.world.tell("user", f"rescaled to {self.workload.parallelisms}", EVERYONE)
@@ -264,7 +267,9 @@ class Cluster:
             slot.revocations.on_stored(found)
 
     def _reads_what_the_owner_deleted(self, process: str, error: str) -> bool:
-        """A driver that has been fenced and does not know it yet restores what its successor needs no more."""
+        """Return whether a driver that has been fenced, and does not know it yet, restores what its successor needs no
+        more.
+        """
         driver = next(d for d in self.drivers if process.startswith(d.process.name))
         return self._has_lost_the_log(driver.host) and "is missing" in error
 
@@ -288,7 +293,7 @@ class Cluster:
 
     def _on_driver_raised(self, driver: DriverProcess, detail: str) -> None:
         if "simulated store" in detail.splitlines()[-1] and not hasattr(driver, "master"):
-            # It could not even look into the directory; whoever started it tries again.
+            # It could not even look into the directory; the keeper tries again.
             self.strikes.drop_driver(next(d for d in self.drivers if d.host is driver), 0.0)
             self.start_driver_soon()
             return
@@ -308,7 +313,7 @@ class Cluster:
         elif outcome.state == "CANCELED" and "cancel" in self.statistics.faults:
             self.is_over = self.is_cancelled = True
         elif "has ended (" in error and self._is_ended_in_log():
-            # The driver that ended it may have been killed before it had deleted what is not needed any more.
+            # The driver that ended it may have been killed before it had deleted what is no longer needed.
             self.is_over = self.is_left_unswept = True
             self.is_cancelled |= "(CANCELED)" in error
         elif outcome.state == "FAILED" and self.workload.changes is not None and _DOES_NOT_FIT in error:
@@ -324,7 +329,9 @@ class Cluster:
             self.world.violate(f"{driver.process.name} ended {outcome.state}: {error}")
 
     def _on_refused_graph(self, driver: DriverProcess, error: str) -> None:
-        """Nothing but rows in flight on a vanished edge is a reason. The job goes on with the graph of before."""
+        """Continue with the previous graph. Rows in flight on a vanished edge are the only legal reason for a
+        refusal.
+        """
         assert self.log is not None
         newest, graph = self.log.newest, self.log.graphs[driver.incarnation]
         if newest is not None and self.log.owner == driver.incarnation:
@@ -355,7 +362,7 @@ class Cluster:
         return self.log is not None and any(isinstance(e, Ended) for e in self.log.entries)
 
     def _may_fail(self, error: str) -> bool:
-        """A driver may give up where the store was out of order for long; the next one goes on."""
+        """Return whether a driver may give up, because the store was out of order for long; the next one continues."""
         if self.is_resumed_after_failure:
             return True
         may = self.checkpointing and not self._is_calm

@@ -1,4 +1,6 @@
-"""Operators of random jobs that work on columns. A typed stream of rows has the columns f0 (split) to f4 (count)."""
+"""Declares operators of random jobs that work on columns. A typed stream of rows has the columns f0 (split) to f4
+(count).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from penstock.simulation.timed_steps import timed
 
 @dataclass(frozen=True)
 class StartedAt:
-    """The event time of a window's result, whose number is the window's start."""
+    """Returns the event time of a window's result, whose number is the window's start."""
 
     size_ms: int
 
@@ -35,7 +37,7 @@ class StartedAt:
 
 
 class Passing(f.Busy):
-    """Batches as they are."""
+    """Passes batches as they are."""
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if batch.num_rows:
@@ -49,7 +51,7 @@ class AsTuple(MapFunction):
 
 
 class AsCount(MapFunction):
-    """A rolling aggregate (key, rows, largest number) -> a row that is named by its key and count."""
+    """Turns a rolling aggregate (key, rows, largest number) into a row that is named by its key and count."""
 
     def map(self, value: Any) -> Row:
         key, rows, _ = value
@@ -57,7 +59,7 @@ class AsCount(MapFunction):
 
 
 class AsWindow(MapFunction):
-    """(key, start, end, rows, sum, max of numbers) -> a row."""
+    """Turns (key, start, end, rows, sum, max of numbers) into a row."""
 
     def map(self, value: Any) -> Row:
         key, start, _, rows, total, largest = value
@@ -65,7 +67,7 @@ class AsWindow(MapFunction):
 
 
 class ColumnarSteps(Choosing):
-    """The part of a `WorkloadBuilder` that works on columns."""
+    """Declares steps that work on columns, as part of a `WorkloadBuilder`."""
 
     parallelism: Callable[..., int]
     cost_ms: Callable[..., float]
@@ -79,23 +81,23 @@ class ColumnarSteps(Choosing):
         return choices
 
     def typed(self, before: Stream) -> Stream:
-        """The stream with columns."""
+        """Return the stream with columns."""
         if before.typed:
             return before
         rows = before.stream.map(f.Pass(0.01), f.ROW_TYPE)
         return self.finish(rows, before.parallelism, before.expected, "columns", True, [before])
 
     def _rows(self, before: Stream, stream: Any, function: MapFunction, expected: Expected) -> Stream:
-        """Back to rows as they are everywhere."""
+        """Convert back to the rows of other streams."""
         rows = stream.map(function, f.ROW_TYPE)
         return self.finish(rows, before.parallelism, expected, "rows", True, [before])
 
     @step
     def pass_batches(self, before: Stream, batch_size: int | None = None) -> Stream:
-        """With and without a batch size, for which rows wait: what follows them must come behind them."""
+        """Pass batches with and without a batch size, for which rows wait: what follows them must come after them."""
         before = self.typed(before)
         passing = Passing(self.cost_ms())
-        # Drawn apart, so that everything else that a seed means stays.
+        # Drawn separately, so that everything else that a seed means stays.
         sizes: tuple[Any, ...] = (None, None, 3, 20)
         apart = Random(f"batch size {passing.cost_ms} {len(self.words)}")
         batch_size = self.choose("batch_size", lambda: apart.choice(sizes), batch_size)
@@ -107,7 +109,7 @@ class ColumnarSteps(Choosing):
 
     @step
     def keep_columns(self, before: Stream) -> Stream:
-        """Filters, then rewrites a column, chained or not."""
+        """Filter, then rewrite a column, chained or not."""
         before = self.typed(before)
         kept = before.stream.filter(pc.not_equal(pc.bit_wise_and(pc.field("f1"), pc.scalar(3)), pc.scalar(0)))
         expected = replace(before.expected, rows=tuple(row for row in before.expected.rows if row[1] & 3))
@@ -118,7 +120,7 @@ class ColumnarSteps(Choosing):
 
     @step
     def roll(self, before: Stream) -> Stream:
-        """Rolling aggregates: of each key the counts from 1 to the number of its rows, each once and in order."""
+        """Aggregate rolling: of each key the counts from 1 to the number of its rows, each once and in order."""
         before = self.typed(before)
         after = before.stream.key_by("f2").aggregate(rows=count(), largest=max_("f1"))
         keys = Counter(row[2] for row in before.expected.rows)
@@ -129,8 +131,9 @@ class ColumnarSteps(Choosing):
 
     @step
     def window_columns(self, before: Stream, size_ms: int | None = None, lateness_ms: int | None = None) -> Stream:
-        """Nothing may be late. `lateness_ms`: None draws one. With 0 there is no output of late rows, so the window
-        works in two phases, and a late row is seen by its absence."""
+        """Aggregate by window; nothing may be late. `lateness_ms`: None draws one. With 0 there is no output of late
+        rows, so the window works in two phases, and a late row is noticed by its absence.
+        """
         before = self.typed(before)
         clock = timed(before)
         if not self.is_drawing and not before.expected.patient:

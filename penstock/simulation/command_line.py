@@ -1,4 +1,4 @@
-"""`python -m penstock.simulation --seeds 0:1000`: runs seeds, and writes the plan of each run that fails."""
+"""Runs seeds (`python -m penstock.simulation --seeds 0:1000`), and writes the plan of each run that fails."""
 
 from __future__ import annotations
 
@@ -134,8 +134,9 @@ def _verdicts(tasks: Iterable[Task], jobs: int) -> Generator[Verdict, None, None
 
 
 def _leave_garbage_to_the_end_of_a_run() -> None:
-    """A world is one large cycle, and garbage when its run is over. Whoever looks for garbage while it runs looks at a
-    world that lives, and again and again at everything that was imported."""
+    """Collect garbage only at the end of a run: a world is one large cycle, and garbage only then. A collection during
+    the run would traverse the living world and everything imported, again and again.
+    """
     gc.freeze()
     gc.set_threshold(_ALLOCATIONS_BETWEEN_COLLECTIONS)
 

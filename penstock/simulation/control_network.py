@@ -1,4 +1,4 @@
-"""Connections between a driver and its slots: in order each way, delayed, in some runs as bytes of the real codec."""
+"""Connects a driver to its slots: in order each way, delayed, in some runs as bytes of the real codec."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.simulation.world import Process, World, of_connections
 
 
 class ControlLink:
-    """One slot process's connection to its driver. Implements `penstock.runtime.process.ports.MasterLink`."""
+    """Implements one slot process's connection to its driver: `penstock.runtime.process.ports.MasterLink`."""
 
     def __init__(self, network: ControlNetwork, process: Process) -> None:
         self._network = network
@@ -24,7 +24,7 @@ class ControlLink:
         self.on_master_lost: Callable[[str], None] = lambda detail: None
 
     def send(self, message: Message) -> None:
-        """To the driver."""
+        """Send to the driver."""
         network = self._network
         if not self.is_open or not self.process.is_alive:
             return
@@ -69,7 +69,7 @@ class ControlLink:
             self.on_message(message)
 
     def break_up(self, driver_hears: bool = True) -> None:
-        """The slot's end is gone, or cannot be reached any more: what is on the way arrives or does not."""
+        """Break the slot's end: what is on the way arrives or does not."""
         world = self._network.world
         if self._up_ends_ms is None:
             grace_ms = world.random.choice((0.0, 0.5, 1.0, 3.0)) * self._network.latency_ms
@@ -84,7 +84,7 @@ class ControlLink:
             self._network.on_lost(self.process.name, "the control connection ended")
 
     def close_down(self, delay_ms: float) -> None:
-        """The driver's end is gone."""
+        """Close the driver's end."""
         self._network.world.after(delay_ms, self.process, self._end_at_slot)
 
     @of_connections
@@ -94,10 +94,11 @@ class ControlLink:
 
 
 class ControlNetwork:
-    """All control connections of one driver. Implements `penstock.jobmaster.ports.SlotLinks`.
+    """Holds all control connections of one driver. Implements `penstock.jobmaster.ports.SlotLinks`.
 
-    `on_message(process, message)` and `on_lost(process, detail)` are the driver's; `on_sent` is told what slots say,
-    as they say it, `on_told` what the driver says."""
+    `on_message(process, message)` and `on_lost(process, detail)` are the driver's; `on_sent` gets the messages of slots
+    as they send them, `on_told` those of the driver.
+    """
 
     def __init__(self, world: World, driver: Process, latency_ms: float, as_bytes: bool) -> None:
         self.world = world
@@ -125,14 +126,14 @@ class ControlNetwork:
             link.send_down(message)
 
     def close(self, process: str) -> None:
-        """What was sent before still arrives."""
+        """Close a link; what was sent before still arrives."""
         link = self._links.pop(process, None)
         if link is not None:
             link._up_ends_ms = self.world.now_ms
             link.close_down(max(0.0, link._down_free_ms - self.world.now_ms))
 
     def end(self, notice_ms: float) -> None:
-        """The driver has gone; its slots notice within that time."""
+        """End all links: the driver has ended, and its slots notice within that time."""
         for link in self._links.values():
             link.close_down(self.world.chance() * notice_ms)
         self._links.clear()
@@ -154,7 +155,7 @@ class ControlNetwork:
 
 
 def short(message: Message) -> str:
-    """A line's worth of a message."""
+    """Return a message in one line."""
     fields = []
     for name in message.__struct_fields__:
         value = getattr(message, name)

@@ -1,4 +1,4 @@
-"""Connections between slots, one per pair and generation, with the manners of `penstock.network.endpoint`.
+"""Connects slots: one connection per pair and generation, with the rules of `penstock.network.endpoint`.
 
 Frames of one direction of a pair arrive in the order in which they left; directions and pairs know nothing of each
 other. An urgent frame passes everything that has not left yet, but never an aligned barrier of its own channel. In
@@ -23,7 +23,7 @@ CONNECT_TIMEOUT_MS = 30_000.0
 
 
 class FrameQueue:
-    """What waits to be sent on one connection, as `penstock.network.connection.Outbox` orders it."""
+    """Queues what waits to be sent on one connection, in the order of `penstock.network.connection.Outbox`."""
 
     def __init__(self) -> None:
         self._urgent: deque[Frame] = deque()
@@ -57,7 +57,7 @@ class FrameQueue:
 
 
 class _Pipe:
-    """One direction of a connection."""
+    """Carries one direction of a connection."""
 
     def __init__(self, world: World, latency_ms: float, as_bytes: bool, measured: Measured | None) -> None:
         self._world = world
@@ -91,7 +91,7 @@ class _Pipe:
             self._world.after(self._world.chance() * self.latency_ms, self.receiver, self._arrive)
 
     def end(self) -> None:
-        """The sender has gone: what is on the wire arrives or does not, then the receiver hears of it."""
+        """End the sender: what is on the wire arrives or does not, then the receiver learns of the end."""
         if self.frames_left_max is None:
             self.frames_left_max = self._world.random.choice((0, 0, 1, 3, 1000))
             self._move()
@@ -127,7 +127,7 @@ class _Pipe:
 
 
 class FrameListener(Protocol):
-    """A slot, as its connections see it."""
+    """Declares what connections need of a slot."""
 
     def on_frame(self, peer: int, frame: Frame) -> None: ...
     def on_peers_connected(self, generation: Generation) -> None: ...
@@ -135,7 +135,7 @@ class FrameListener(Protocol):
 
 
 class DataEndpoint:
-    """One process's connections. Implements `penstock.runtime.process.ports.DataLinks`."""
+    """Holds one process's connections. Implements `penstock.runtime.process.ports.DataLinks`."""
 
     def __init__(self, network: DataNetwork, process: Process, slot: int) -> None:
         self._network = network
@@ -180,7 +180,7 @@ class DataEndpoint:
         self.incoming = {}
 
     def end(self) -> None:
-        """The process has been killed."""
+        """End all connections: the process has been killed."""
         self._drop()
         self.generation = None
 
@@ -223,14 +223,14 @@ class DataEndpoint:
                 self.listener.on_peer_lost(slot, f"no connection with slot {slot} after 30 s")
 
     def break_link(self, peer: int) -> None:
-        """A cable is pulled: both ends lose the connection."""
+        """Break the connection to a peer: both ends lose it."""
         if peer in self.links:
             self.links[peer].end()
             self.incoming[peer].end()
 
 
 class DataNetwork:
-    """All endpoints, by process. `bytes_share`: in how many of the connections frames cross as bytes."""
+    """Holds all endpoints, by process. `bytes_share`: in how many of the connections frames cross as bytes."""
 
     def __init__(self, world: World, latency_ms: float, bytes_share: float) -> None:
         self.world = world
@@ -247,7 +247,7 @@ class DataNetwork:
         return endpoint
 
     def pair(self, one: DataEndpoint, slot: int, process: str) -> None:
-        """Connects two processes that both want it, in the same generation. Who comes first is dialled later."""
+        """Connect two processes that both want it, in the same generation. The first to ask is dialled later."""
         other = self._endpoints.get(process)
         if (
             other is None

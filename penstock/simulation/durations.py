@@ -1,8 +1,8 @@
 """Bounds how long a checkpoint takes in a run without faults. The bound is made of what the run itself has measured.
 
-It holds where processes are busy at the same time (`World.is_parallel`): each subtask on the way is held up by one
-step, and each barrier by one connection, whatever waits in queues. [A barrier that stays behind the rows of an output
-queue after its timeout is held up by all of them.]
+It holds if processes are busy at the same time (`World.is_parallel`): each subtask on the way is held up by one step,
+and each barrier by one connection, whatever waits in queues. Without this: a barrier that stays behind the rows of an
+output queue after its timeout is held up by all of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAIL_OF_A_SUBTASK = 3
 
 @dataclass
 class Measured:
-    """The longest that anything of its kind has taken so far, in ms."""
+    """Records the longest that anything of its kind has taken so far, in ms."""
 
     step_ms: float = 0.0
     transit_ms: float = 0.0
@@ -45,7 +45,9 @@ def levels_of(graph: JobGraph) -> int:
 
 
 class DurationChecker:
-    """`step_ms`, `control_ms`: the pace of the world. `store_ms`: the longest that a call of the store takes."""
+    """Checks durations. `step_ms`, `control_ms`: the pace of the world. `store_ms`: the longest that a call of the
+    store takes.
+    """
 
     def __init__(self, world: World, graph: JobGraph, step_ms: float, control_ms: float, store_ms: float) -> None:
         self._world = world
@@ -60,7 +62,7 @@ class DurationChecker:
         self.checked = 0
 
     def on_told(self, message: Message) -> None:
-        """The driver sends a message to a slot."""
+        """Note a message from the driver to a slot."""
         if isinstance(message, Trigger) and message.barrier.checkpoint_id not in self._running:
             barrier = message.barrier
             self._running[barrier.checkpoint_id] = _Running(barrier, self._world.now_ms, self._slots)

@@ -1,4 +1,4 @@
-"""What goes wrong in a run, and when."""
+"""Plans what goes wrong in a run, and when."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ AIMED = ("after_a_restore", "before_a_publication")
 
 @dataclass(frozen=True)
 class FaultPlan:
-    """Faults begin when the job runs for the first time; the time between two of them is about `gap_ms`, or (in
-    `recovering_share` of the cases) the next one comes right after the job runs again.
+    """Describes the faults of a run.
 
-    `kinds` are drawn from (names of methods of `Strikes`), `count` of them in all. `store` is
-    what the store does all the time, `outage` what it does while it has one. `*_share`: see `SlotKeeper`.
-    `aimed`: "after_a_restore" kills a slot once more at the first checkpoint after a restore; "before_a_publication"
-    kills a slot or the driver between a trigger and its publication, while the job drains if it ever does.
-    `rescale_share`: of the drivers that resume the job, so many run it at other parallelisms."""
+    They begin when the job runs for the first time; the time between two of them is about `gap_ms`, or (in
+    `recovering_share` of the cases) the next one comes directly after the job runs again. `kinds` are drawn from (names
+    of methods of `FaultInjector`), `count` of them in all. `store` is what the store does all the time, `outage` what
+    it does while it has one. `*_share`: see `SlotKeeper`. `aimed`: "after_a_restore" kills a slot once more at the
+    first checkpoint after a restore; "before_a_publication" kills a slot or the driver between a trigger and its
+    publication, while the job drains if it ever does. `rescale_share`: of the drivers that resume the job, so many run
+    it at other parallelisms.
+    """
 
     kinds: tuple[str, ...] = ()
     count: int = 0

@@ -1,4 +1,4 @@
-"""What simulated jobs are made of. A row is (split, number, key, copy, count).
+"""Provides the functions of simulated jobs. A row is (split, number, key, copy, count).
 
 (split, number, copy) names a row for ever; rows of one split and key stand in the order of (number, copy) wherever
 nothing has scattered them. `count` is the last keyed operator's.
@@ -27,7 +27,7 @@ COPIES_PER_FAN = 64
 
 
 def scrambled(row: Row, salt: int) -> int:
-    """The same for a row wherever it is, and as good as chance."""
+    """Return the same number for a row wherever it is, as good as random."""
     split, number, key, copy, _ = row
     return (split * 7919 + number * 104729 + key * 31 + copy * 611953 + salt * 15485863) % 1000003
 
@@ -45,7 +45,7 @@ def modulo(key: int, partitions: int) -> int:
 
 
 class Busy:
-    """A function that takes its time. Every `stalls_every`-th row (0: none) takes 200 ms."""
+    """Spends time like a slow function. Every `stalls_every`-th row (0: none) takes 200 ms."""
 
     def __init__(self, cost_ms: float, stalls_every: int = 0) -> None:
         self.cost_ms = cost_ms
@@ -82,7 +82,9 @@ class Hoard(Busy, MapFunction):
 
 
 class Label(Hoard):
-    """Number of a sequence -> row. `bounds[i]` is where split i begins; with `relative` it is counted from there."""
+    """Turns a number of a sequence into a row. `bounds[i]` is where split i begins; with `relative` it is counted from
+    there.
+    """
 
     def __init__(self, source: int, bounds: list[int], keys: int, cost_ms: float, relative: bool = False) -> None:
         super().__init__(cost_ms)
@@ -107,7 +109,7 @@ class Pass(Busy, MapFunction):
 
 
 class TagBranch(Busy, MapFunction):
-    """Makes the rows of one of several branches different from those of the others."""
+    """Make the rows of one of several branches different from those of the others."""
 
     def __init__(self, branch: int, cost_ms: float) -> None:
         super().__init__(cost_ms)
@@ -119,7 +121,7 @@ class TagBranch(Busy, MapFunction):
 
 
 class TagSubtask(Busy, MapFunction):
-    """Makes the rows that each subtask got of a broadcast different."""
+    """Make the rows that each subtask got of a broadcast different."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.subtask = runtime_context.get_index_of_this_subtask()
@@ -148,7 +150,7 @@ class Keep(Busy, FilterFunction):
 
 
 class Expand(Busy, FlatMapFunction):
-    """0 to `fan` rows for each, lazily; `burst` of them for one row in fifty."""
+    """Emits 0 to `fan` rows for each, lazily; `burst` of them for one row in fifty."""
 
     def __init__(self, salt: int, fan: int, burst: int, cost_ms: float) -> None:
         super().__init__(cost_ms)
@@ -172,7 +174,7 @@ class Expand(Busy, FlatMapFunction):
 
 
 class Recycle(Busy, FlatMapFunction):
-    """`fan` rows for each, all of them one and the same list, which it changes between them."""
+    """Emits `fan` rows for each, all of them one and the same list, which it changes between them."""
 
     def __init__(self, fan: int, cost_ms: float) -> None:
         super().__init__(cost_ms)
@@ -192,9 +194,10 @@ class Recycle(Busy, FlatMapFunction):
 
 
 class Count(Busy, KeyedProcessFunction):
-    """Numbers the rows of each key, and remembers them all in every kind of state there is.
+    """Number the rows of each key, and remember them all in every kind of state there is.
 
-    `ordered`: rows of one split and key have to come in order."""
+    `ordered`: rows of one split and key have to come in order.
+    """
 
     def __init__(self, name: str, ordered: bool, cost_ms: float, stalls_every: int) -> None:
         super().__init__(cost_ms, stalls_every)
@@ -232,7 +235,7 @@ class Count(Busy, KeyedProcessFunction):
 
 
 class Follow(Busy, ReduceFunction):
-    """The newest row of a key, with how many there were before it."""
+    """Keeps the newest row of a key, with how many there were before it."""
 
     def reduce(self, value1: Any, value2: Any) -> Row:
         self.work()
@@ -241,7 +244,7 @@ class Follow(Busy, ReduceFunction):
 
 
 class Reset(Busy, MapFunction):
-    """Before a reduce, which passes a key's first row as it is."""
+    """Resets counts before a reduce, which passes a key's first row as it is."""
 
     def map(self, value: Row) -> Row:
         self.work()

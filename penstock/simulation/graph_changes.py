@@ -1,8 +1,8 @@
-"""How the graph of a simulated job changes from one driver to the next.
+"""Changes the graph of a simulated job from one driver to the next.
 
 Identity maps are inserted on edges and removed again, and chains are broken and joined; with other parallelisms, chains
-change of themselves. Nothing of that changes what is expected of the job. A change has a source of chance of its own,
-so that jobs whose graph never changes stay what they were.
+change by themselves. None of that changes what is expected of the job. A change has a random source of its own, so that
+jobs whose graph never changes stay what they were.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PLACES_MAX = 4
 
 @dataclass(frozen=True)
 class Place:
-    """An input of a node, in the graph as it was declared."""
+    """Names an input of a node, in the graph as it was declared."""
 
     node: int
     input: int
@@ -26,7 +26,7 @@ class Place:
 
 @dataclass(frozen=True)
 class GraphState:
-    """Where maps are inserted, and which nodes begin a chain."""
+    """Lists where maps are inserted, and which nodes begin a chain."""
 
     inserted: frozenset[Place]
     heads: frozenset[int]

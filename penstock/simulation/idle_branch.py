@@ -1,8 +1,9 @@
-"""A branch of a random job whose splits become idle, and none of whose rows may ever be late.
+"""Adds a branch to a random job whose splits become idle, and none of whose rows may ever be late.
 
 A split pauses for longer than the timeout, and its next rows lie beyond all others of the branch. A split that does not
-pause has a row at least every few ms, so only a timer that counts what nobody could read calls it idle. The numbers of
-the rows say how far each split is: where time goes on without a split that is only held up, its rows are late.
+pause has a row at least every few ms, so only a timer that counts time in which nobody could read takes it for idle.
+The numbers of the rows say how far each split is: if time advances without a split that is only held up, its rows are
+late.
 """
 
 from __future__ import annotations
@@ -68,8 +69,9 @@ def add_idle_branch(job: WorkloadBuilder, random: Random) -> None:
 
 
 def _scripts(random: Random, timeout_ms: int, owners: int, can_pause: bool) -> tuple[Script, ...]:
-    """Each reader has one split or two, and at most one split pauses: of two, the one that comes back first would make
-    the other's rows late. `can_pause`: also where its reader has another one that does not pause."""
+    """Script the readers: each has one split or two, and at most one split pauses. Of two that pause, the first to come
+    back would make the other's rows late. `can_pause`: also if its reader has another one that does not pause.
+    """
     counts = [random.choice((1, 1, 2)) for _ in range(owners)]
     placed = [owner for owner, count in enumerate(counts) for _ in range(count)]
     pausing = random.randrange(len(placed)) if random.random() < 0.6 else None

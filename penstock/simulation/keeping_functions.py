@@ -1,4 +1,4 @@
-"""A function of simulated jobs that keeps rows in state, and asks for it late."""
+"""Provides a function of simulated jobs that keeps rows in state, and asks for it late."""
 
 from __future__ import annotations
 

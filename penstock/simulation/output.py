@@ -1,4 +1,4 @@
-"""An exactly-once sink whose pending and committed output lies in the world, and what was committed when.
+"""Implements an exactly-once sink whose pending and committed output is in the world, with the order of commits.
 
 Pending output is durable from `prepare_commit` on, and visible after the commit, as with `FileSink`.
 """
@@ -18,7 +18,7 @@ from penstock.simulation.surroundings import Pending, Row
 
 @dataclass
 class Output:
-    """All output there is. `committed` holds names in the order of their first commit."""
+    """Holds all output. `committed` holds names in the order of their first commit."""
 
     pending: dict[str, Pending] = field(default_factory=dict)
     committed: dict[str, None] = field(default_factory=dict)
@@ -29,7 +29,9 @@ class Output:
 
 
 class WorldSink(Sink):
-    """`held_rows_max`: so many rows a writer keeps in its state instead of preparing them at each barrier."""
+    """Writes to the world. `held_rows_max`: so many rows a writer keeps in its state instead of preparing them at each
+    barrier.
+    """
 
     def __init__(self, name: str, held_rows_max: int) -> None:
         self.name = name

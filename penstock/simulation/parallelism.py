@@ -1,6 +1,6 @@
-"""At which parallelism a simulated job may be resumed.
+"""Chooses parallelisms at which a simulated job may be resumed.
 
-Operators that are chained, or joined by forward edges, form a group and are rescaled together. A group is pinned where
+Operators that are chained, or joined by forward edges, form a group and are rescaled together. A group is pinned if
 what is expected of the job depends on its parallelism: the subtasks that a broadcast reaches, the one subtask that
 brings rows back into order, the splits of a source that are as many as its readers.
 """
@@ -25,7 +25,7 @@ class Group:
 
 
 class Parallelisms:
-    """Of all operators of a job."""
+    """Holds the parallelisms of all operators of a job."""
 
     def __init__(self) -> None:
         self._streams: list[tuple[Any, Group]] = []
@@ -37,7 +37,7 @@ class Parallelisms:
         return self._groups[-1]
 
     def add(self, stream: Any, group: Group) -> None:
-        """`stream`: what `set_parallelism` can be called on."""
+        """Add a stream: anything with `set_parallelism`."""
         self._streams.append((stream, group))
 
     def join(self, one: Group, other: Group) -> None:
@@ -51,7 +51,7 @@ class Parallelisms:
             group.root().pinned = True
 
     def at_most(self, one: Group, other: Group) -> None:
-        """`one` never has a larger parallelism than `other`."""
+        """Bound `one`: it never has a larger parallelism than `other`."""
         self._at_most.append((one, other))
 
     def redraw(self, random: Random, largest: int) -> bool:

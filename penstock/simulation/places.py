@@ -1,4 +1,4 @@
-"""Task places of a simulated Spark: how many tasks run at once, and who waits for a place."""
+"""Counts the task places of a simulated Spark: how many tasks run at once, and which wait for a place."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from penstock.simulation.world import World
 
 @dataclass(frozen=True)
 class PlacePlan:
-    """`missing`: how many places fewer than slots there are at the start. `changes`: (after how many ms, how many
-    places come or, negative, go)."""
+    """Plans places. `missing`: how many places fewer than slots there are at the start. `changes`: (after how many ms,
+    how many places come or, negative, go).
+    """
 
     missing: int = 0
     changes: tuple[tuple[float, int], ...] = ()
 
 
 def places_of(seed: int) -> PlacePlan | None:
-    """Draw places from a source of chance of their own. None: there is a place for every task."""
+    """Draw places from a random source of their own. None: there is a place for every task."""
     apart = Random(f"places of {seed}")
     if apart.random() < 0.8:
         return None
@@ -67,7 +68,7 @@ class Places:
             self._waiting.popleft()()
 
     def change(self, count: int) -> None:
-        """So many places come or, negative, go."""
+        """Add so many places or, if negative, remove them."""
         before, self.total = self.total, max(self.total + count, 1)
         self._world.tell("spark", f"has {self.total} places, {before} before")
         if self.taken > self.total:

@@ -1,4 +1,4 @@
-"""A source of more splits than readers: readers hold several, take turns among them, and sometimes wait."""
+"""Implements a source of more splits than readers: readers hold several, alternate between them, and sometimes wait."""
 
 from __future__ import annotations
 

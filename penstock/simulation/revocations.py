@@ -13,8 +13,11 @@ from penstock.storage.layout import SegmentName
 
 
 class RevocationChecker:
-    """Watches one process. A generation ends in it at a moment of any step; the step comes to its end, and what it
-    sends from then on must stay inside. Once the process has said that it has left, nothing of the generation runs."""
+    """Watches one process.
+
+    A generation ends in it at a moment of any step; the step comes to its end, and what it sends from then on must stay
+    inside. Once the process has reported `Left`, nothing of the generation runs.
+    """
 
     def __init__(self, world: World, process: str) -> None:
         self._world = world
@@ -48,7 +51,7 @@ class RevocationChecker:
             self._violate(f"a segment of generation {tuple(segment.generation)} is written, which the process has left")
 
     def keep(self, handle: Any) -> None:
-        """User code has been closed, and still has this handle of its state."""
+        """Keep a handle of state that closed user code still has."""
         self._handles.append(handle)
 
     def _check_handles(self) -> None:

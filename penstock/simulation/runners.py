@@ -1,4 +1,4 @@
-"""Drives the runners of one process: the seed says whose step is next and how long each waits for its turn."""
+"""Schedules the runners of one process: the seed decides whose step is next and how long each waits."""
 
 from __future__ import annotations
 
@@ -112,19 +112,19 @@ class ScheduledRunners:
             tell(who, f"{name_of(runner.deployed.id)} is restored: {runner.name}", driven.about)
 
     def on_frame(self, frame: Frame) -> None:
-        """The runner whose turn it is sends a frame."""
+        """Handle a frame that the runner of the present step sends."""
         if self._generation is not None:
             self._revocations.on_frame(self._generation, frame)
 
     def stop_one(self) -> None:
-        """One of the runners never gets a turn again, as if its step did not return."""
+        """Stop scheduling one of the runners, as if its step did not return."""
         driven = next(iter(self._driven.values()), None)
         if driven is not None:
             driven.turn += 1
             driven.is_stuck = True
 
     def look_for_mail(self) -> None:
-        """After each event of the process: whoever has been rung for gets a turn."""
+        """Schedule, after each event of the process, the runners whose mailbox was woken."""
         for waiting in self._waiting:
             if not waiting.is_silent():
                 break

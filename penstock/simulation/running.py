@@ -1,4 +1,4 @@
-"""From a seed, by its plan, to a verdict."""
+"""Turns a seed, by its plan, into a verdict."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.simulation.world import World
 
 @dataclass
 class Verdict:
-    """`summary` describes the run in a line; `trace` is kept where it was asked for."""
+    """Describes the outcome. `summary` describes the run in a line; `trace` is kept if it was asked for."""
 
     seed: int
     violations: list[str]

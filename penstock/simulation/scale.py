@@ -1,6 +1,6 @@
-"""Sizes that a small job would never reach, made small: where slices, frames, batches and turns end.
+"""Makes sizes small that a small job would never reach: the limits of slices, frames, batches and turns.
 
-User functions and the protocol must not depend on such borders, so a run may move them.
+User functions and the protocol must not depend on such limits, so a run may move them.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from penstock.storage import segments
 
 @dataclass(frozen=True)
 class Scale:
-    """None: as the runtime has it.
+    """Holds the sizes of a run. None: as the runtime has it.
 
     `pulled_at_once`: output rows of a chain between two looks at the room. `joined_*_bytes`: how much leaves as one
     frame, and when it leaves while more is being made. `quantum_bytes`: a channel's turn at a gate. `fired_at_once`:
     results of columnar windows between two looks at barriers; `columnar_range_bytes`: of columnar state in one range,
     and of a segment in memory; `state_range_bytes`: of row state in one range. `held_rows`: how many wait to be added
     up before a window; `grouped_rows`, `repeats`: from how many on that is done, and how often keys have to repeat for
-    it."""
+    it.
+    """
 
     pulled_at_once: int | None = None
     rows_between_clocks: int | None = None
@@ -77,7 +78,7 @@ def random_scale(random: Random) -> Scale:
         fired_at_once=random.choice((1, 3, 16_384)),
         columnar_range_bytes=random.choice((1, 200, 16 * 1024 * 1024)),
     )
-    # Drawn from chance of their own, so that all else that a seed stands for, and schedules found by it, stay.
+    # Drawn from a random source of its own, so that everything else that a seed means, and schedules found by it, stay.
     apart = Random(repr(scale))
     held_rows, repeats = apart.choice((1, 6, 40, 65_536)), apart.choice((0, 0, 4))
     scale = replace(scale, held_rows=held_rows, grouped_rows=apart.choice((1, 1, 4)), repeats=repeats)
@@ -87,7 +88,7 @@ def random_scale(random: Random) -> Scale:
 
 @contextmanager
 def scaled(scale: Scale) -> Iterator[None]:
-    """The runtime of this process works with these sizes meanwhile."""
+    """Make the runtime of this process work with these sizes meanwhile."""
     places: list[tuple[Any, str, int | None]] = [
         (chain, "_PULLED_AT_ONCE", scale.pulled_at_once),
         (chain, "_ROWS_BETWEEN_CLOCKS", scale.rows_between_clocks),

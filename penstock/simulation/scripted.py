@@ -1,4 +1,6 @@
-"""A source whose splits follow a script: rows, pauses in which nothing comes, and gaps in the numbers between them."""
+"""Implements a source whose splits follow a script: rows, pauses in which nothing comes, and gaps in the numbers
+between them.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,9 @@ WAIT_MS = 3.0
 
 @dataclass(frozen=True)
 class Script:
-    """`steps`: (first number, rows), or (None, ms) for a pause, which is over when the split is restored. Numbers are
-    counted from `base`."""
+    """Scripts a split. `steps`: (first number, rows), or (None, ms) for a pause, which is over when the split is
+    restored. Numbers are counted from `base`.
+    """
 
     owner: int
     base: int
@@ -32,7 +35,7 @@ class Script:
 
 
 class ScriptedSource(Source):
-    """Reader i gets the splits that it owns, and asks them in turns for a row."""
+    """Gives reader i the splits that it owns; it asks them in turns for a row."""
 
     def __init__(self, scripts: tuple[Script, ...]) -> None:
         self.scripts = scripts
@@ -53,7 +56,9 @@ class ScriptedSource(Source):
 
 
 class _Reader(SourceReader):
-    """`wanted`: how many splits there are for it. It begins when it has them all, or no more will come."""
+    """Reads splits. `wanted`: how many splits there are for it. It begins when it has them all, or no more will
+    come.
+    """
 
     def __init__(self, source: ScriptedSource, wanted: int) -> None:
         self._scripts = source.scripts
@@ -91,7 +96,7 @@ class _Reader(SourceReader):
         return split["step"] < len(self._scripts[split["script"]].steps)
 
     def _next_of(self, split: dict[str, int]) -> int | None:
-        """The next number, or None where nothing has come."""
+        """Return the next number, or None if nothing has come."""
         script = self._scripts[split["script"]]
         first, count = script.steps[split["step"]]
         if first is None:

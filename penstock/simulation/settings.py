@@ -1,4 +1,4 @@
-"""How fast a simulated world is, and the options of its job."""
+"""Draws how fast a simulated world is, and the options of its job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHECKPOINT_ROOT = "/checkpoints"
 
 @dataclass(frozen=True)
 class Pace:
-    """How long things take, in ms: each is drawn anew from 0 to about so much."""
+    """Holds how long things take, in ms: each duration is drawn from 0 to about so much."""
 
     step_ms: float = 0.1
     data_ms: float = 1.0
@@ -30,7 +30,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class Bounds:
-    """A run that goes beyond has hung."""
+    """Limits a run: beyond them it counts as hanging."""
 
     events_max: int = 120_000
     ms_max: float = 900_000.0
@@ -50,7 +50,9 @@ def random_pace(random: Random) -> Pace:
 
 
 def spares_of(seed: int) -> int:
-    """How many processes stand by. It has a source of chance of its own: what else a seed means does not hang on it."""
+    """Return how many processes are spares. It has a random source of its own, so that it changes nothing else that a
+    seed means.
+    """
     return Random(f"spares of {seed}").choice((0, 0, 0, 0, 1, 2))
 
 
@@ -70,7 +72,7 @@ def has_room(seed: int) -> bool:
 
 
 def restarts_of(seed: int, configuration: Configuration) -> None:
-    """Sets delays of restarts, and whether a failed checkpoint is tolerated, from a source of chance of their own."""
+    """Set delays of restarts, and whether a failed checkpoint is tolerated, from a random source of their own."""
     apart = Random(f"restarts of {seed}")
     strategy = apart.choice(("as drawn", "as drawn", "fixed", "exponential", "rate"))
     if strategy == "fixed":
@@ -83,14 +85,16 @@ def restarts_of(seed: int, configuration: Configuration) -> None:
         configuration.set("restart-strategy.type", "failure-rate")
         configuration.set("restart-strategy.failure-rate.max-failures-per-interval", 1_000_000)
         configuration.set("restart-strategy.failure-rate.delay", "400 ms")
-    # Where a checkpoint may expire though nothing has gone wrong, a failed one must be tolerated.
+    # If a checkpoint may expire although nothing has gone wrong, a failed one must be tolerated.
     never_expires = configuration.get(CheckpointingOptions.CHECKPOINTING_TIMEOUT).ms >= 60_000
     if never_expires and apart.random() < 0.25:
         configuration.set("execution.checkpointing.tolerable-failed-checkpoints", 0)
 
 
 def aimed_of(seed: int) -> str | None:
-    """Which faults are aimed at a moment of the protocol, besides those that a plan draws. See `Strikes`."""
+    """Return which faults are aimed at a moment of the protocol, besides those that a plan draws. See
+    `FaultInjector`.
+    """
     return Random(f"aimed at {seed}").choice((None, None, None, *AIMED))
 
 
@@ -110,7 +114,7 @@ CHECKPOINT_OPTIONS: dict[str, Any] = {
 
 
 def random_configuration(random: Random, pace: Pace) -> Configuration:
-    """Options of the job: small windows, frequent checkpoints, every mode."""
+    """Draw options of the job: small windows, frequent checkpoints, every mode."""
     # Short enough to expire now and then, long enough for a checkpoint that nothing disturbs.
     short_ms = int(30 * (pace.data_ms + pace.control_ms + pace.work_ms + pace.step_ms * 10)) + 400
     options: dict[str, Any] = BASE_OPTIONS | {

@@ -1,7 +1,7 @@
-"""Slot processes, and the keeper that submits them: one Spark job per slot, submitted again when it fails.
+"""Simulates slot processes, and the keeper that submits them: one Spark job per slot, submitted again when it fails.
 
-A process does what `penstock.spark.slot_main` does: connects, registers, hands messages and frames to the real
-`Slot`, beats, and ends itself when it is told to leave or has lost its driver.
+A process does what `penstock.spark.slot_main` does: connects, registers, passes messages and frames to the real `Slot`,
+sends heartbeats, and ends itself when it receives `Leave` or has lost its driver.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ HEARTBEAT_MS = 1_000.0
 
 
 class SlotProcess:
-    """`ended(process)` is called once, when it is gone, however that came. `on_host(process, message)`: it is to play
-    another slot, too. `host`: the process in which this one is played, which is killed with it and ends it; None for
-    one with a place of its own."""
+    """Runs a slot's process. `ended(process)` is called once, when it has ended for any reason. `on_host(process,
+    message)`: it is to play another slot, too. `host`: the process in which this one is played, which is killed with it
+    and ends it; None for one with a place of its own.
+    """
 
     def __init__(
         self,
@@ -106,7 +107,7 @@ class SlotProcess:
             self.revocations.on_revoked(before.generation)
 
     def _leave(self) -> None:
-        """Says so once nothing of it runs any more, then waits a moment for the driver to cancel its Spark job."""
+        """Report `Left` once nothing of it runs any more, then wait a moment for the driver to cancel its Spark job."""
         self.runtime.close(self._closed)
 
     def _closed(self) -> None:
@@ -128,7 +129,7 @@ class SlotProcess:
         (self.host or self)._end()
 
     def kill(self) -> None:
-        """SIGKILL: everything in the process is gone at once."""
+        """Kill the process (SIGKILL): everything in it ends at once."""
         if self.host is not None:
             self.host.kill()
         elif self.process.is_alive:
@@ -136,7 +137,7 @@ class SlotProcess:
             self._end()
 
     def get_stuck(self) -> None:
-        """The thread of one subtask does not come back."""
+        """Let the thread of one subtask never return."""
         self._driver.stop_one()
 
     def _end(self) -> None:
@@ -248,7 +249,7 @@ class SlotKeeper:
             self.submit(slot)
 
     def resubmit(self, slot: int) -> None:
-        """Cancels the slot's Spark job, which kills its processes; when they are gone it is submitted again."""
+        """Cancel the slot's Spark job, which kills its processes; when they have ended it is submitted again."""
         living = [p for p in self.processes if p.slot == slot and p.host is None]
         for process in living:
             self._world.after(self._world.chance() * 50, None, process.kill)
@@ -258,7 +259,7 @@ class SlotKeeper:
     # ---- slots that share a process ------------------------------------------------------------------------------
 
     def leave_to_another(self, slot: int, relieved: bool) -> int:
-        """As `penstock.spark.slots.SparkSlots` has it."""
+        """Do as `penstock.spark.slots.SparkSlots`."""
         registered = self._registered.get(slot, 0)
         if not relieved:
             self._left_for_good.add(slot)
@@ -271,7 +272,7 @@ class SlotKeeper:
             self._registered[register.slot] = max(self._registered.get(register.slot, 0), register.submission)
 
     def _host(self, host: SlotProcess, message: Host) -> None:
-        """The process plays another slot, too, after a moment."""
+        """Make the process play another slot, too, after a moment."""
         self._world.after(self._world.chance() * 20, host.process, self._start_hosted, host, message)
 
     def _start_hosted(self, host: SlotProcess, message: Host) -> None:
@@ -297,7 +298,7 @@ class SlotKeeper:
         self.processes.append(process)
 
     def _lose_places(self, count: int) -> None:
-        """An executor goes, with the tasks that it runs."""
+        """Remove an executor, with the tasks that it runs."""
         own = [p for p in self.processes if p.host is None]
         for process in self._world.random.sample(own, min(count, len(own))):
             process.kill()
@@ -308,5 +309,5 @@ class SlotKeeper:
             self._world.after(self._world.chance() * 50, None, process.kill)
 
     def end(self) -> None:
-        """The driver has gone, and with it whoever would submit anything again."""
+        """End with the driver: nothing is submitted again."""
         self._is_over = True

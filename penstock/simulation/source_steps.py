@@ -42,7 +42,7 @@ class SourceSteps(Choosing):
         keys: int | None = None,
         timed: str | None = "",
     ) -> Stream:
-        """`timed`: "patient", "hasty" or (hasty) "idle" watermarks, None for none; "" is drawn."""
+        """Declare a source. `timed`: "patient", "hasty" or (hasty) "idle" watermarks, None for none; "" is drawn."""
         random = self.random
         number = self.choose("number", lambda: 0, number)
         parallelism = self.parallelism(parallelism)
@@ -51,7 +51,7 @@ class SourceSteps(Choosing):
         timed = self.choose(
             "timed", lambda: random.choice((None, "patient", "patient", "hasty")) if timed == "" else timed
         )
-        # Where each reader has a split of its own, time may start anew in each of them.
+        # If each reader has a split of its own, time may start again in each of them.
         relative = kind == "owned"
         if kind == "collection":
             bounds, parallelism = [0], self.replace_choice("parallelism", 1)
@@ -76,7 +76,7 @@ class SourceSteps(Choosing):
             self.parallelisms.add(made, group)
         # Another number of readers makes other splits, if the job starts from scratch.
         ordered = kind != "sequence"
-        # A reader that is through may get a split of an earlier time that nobody has asked for.
+        # A finished reader may get a split of an earlier time that no reader has asked for.
         patient = kind in ("owned", "collection") or (kind == "ranges" and at_source) or len(bounds) == 1
         expected = Expected(
             tuple(label.label(n) for n in range(rows)),

@@ -1,4 +1,4 @@
-"""The object store of a world, and how each process sees it: with faults.
+"""Implements the object store of a world, and each process's view of it: with faults.
 
 `SharedObjects` is what is on disk, and outlives every process. `FaultyStore` is one process's client: calls fail, are
 carried out and reported as failed, or answer late. Without faults it passes the conformance suite of stores.
@@ -26,8 +26,9 @@ from penstock.storage.store import (
 
 
 class SharedObjects:
-    """Every object there is. `on_created(path, data)` is told of each, `on_deleted(path)` of each deletion.
-    `failures` counts calls that were reported as failed. `ignores_conditions`: what exists is replaced."""
+    """Holds every object. `on_created(path, data)` is called for each, `on_deleted(path)` for each deletion. `failures`
+    counts calls that were reported as failed. `ignores_conditions`: existing objects are replaced.
+    """
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}

@@ -1,4 +1,4 @@
-"""A stream while it is declared, and what has to come out of it."""
+"""Describes a stream while it is declared, and what has to come out of it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from penstock.simulation.surroundings import Row
 
 @dataclass(frozen=True)
 class Expected:
-    """`rows` with count 0. `ordered`: rows of one split and key keep their order. `counts`: the count that rows carry
-    is that of one keyed operator, so no two of a key have the same. `exact`: `rows` say their counts, too.
+    """Describes expected rows. `rows` have count 0. `ordered`: rows of one split and key keep their order. `counts`:
+    the count that rows carry is that of one keyed operator, so no two of a key have the same. `exact`: `rows` have
+    their counts, too.
 
-    `clock`: the event time of the rows, where they have one. `patient`: none of them may ever be late."""
+    `clock`: the event time of the rows, where they have one. `patient`: none of them may ever be late.
+    """
 
     rows: tuple[Row, ...]
     ordered: bool
@@ -27,7 +29,7 @@ class Expected:
 
 @dataclass
 class Stream:
-    """`stream` is a `DataStream`. `parallelism` is that of the first driver's graph."""
+    """Holds a stream. `stream` is a `DataStream`. `parallelism` is that of the first driver's graph."""
 
     stream: Any
     group: Group

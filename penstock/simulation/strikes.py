@@ -1,4 +1,4 @@
-"""Carries out faults: those that a plan draws, and those that a scenario asks for. Each kind is a method."""
+"""Injects faults: those that a plan draws, and those that a scenario asks for. Each kind is a method."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AIMED_AT_ANY_AFTER_MS = 300.0
 
 
 class StruckCluster(Protocol):
-    """The `Cluster`, as far as faults need it."""
+    """Declares what faults need of the `Cluster`."""
 
     drivers: list[Driver]
     statistics: Statistics
@@ -33,7 +33,7 @@ class StruckCluster(Protocol):
 
 
 class Strikes:
-    """`store_faults`: what the store does now. `failing_*`: how many calls are still to fail."""
+    """Injects faults. `store_faults`: what the store does now. `failing_*`: how many calls are still to fail."""
 
     def __init__(self, cluster: StruckCluster, world: World, faults: FaultPlan) -> None:
         self._cluster = cluster
@@ -48,7 +48,9 @@ class Strikes:
         self._has_restored = False
 
     def on_running(self) -> None:
-        """A generation runs: the first one, or one after a fault that was to be followed by the next right away."""
+        """Note that a generation runs: the first one, or one after a fault that was to be followed by the next at
+        once.
+        """
         self._has_restored = self._has_begun
         if not self._has_begun:
             self._has_begun = True
@@ -78,7 +80,7 @@ class Strikes:
         getattr(self, kind)()
 
     def strike_now(self, kind: str, duration_ms: float) -> None:
-        """A pause of the newest driver that begins with what it does right now."""
+        """Inject a pause of the newest driver that begins during its present step."""
         self._world.tell("FAULT", f"{kind} for {duration_ms:.0f} ms")
         self._cluster.statistics.faults.append(kind)
         self._newest.process.paused_until_ms = self._world.now_ms + duration_ms
@@ -105,7 +107,7 @@ class Strikes:
             slot.endpoint.break_link(self._world.random.choice(sorted(slot.endpoint.links)))
 
     def break_control_link(self) -> None:
-        """The driver loses a slot that lives on, and notices later."""
+        """Break the connection: the driver loses a slot that lives on, and notices later."""
         if slot := self._some_slot():
             slot.link.break_up()
             slot.link.close_down(self._world.chance() * 5000)
@@ -115,11 +117,11 @@ class Strikes:
             slot.process.paused_until_ms = self._world.now_ms + self._world.random.choice((10.0, 300.0, 8000.0))
 
     def request_checkpoint(self) -> None:
-        """A user asks for one, now."""
+        """Request a checkpoint now, as a user."""
         self._tell_driver(CheckpointRequested())
 
     def cancel(self) -> None:
-        """Ctrl-C."""
+        """Cancel the job, as Ctrl-C does."""
         self._tell_driver(CancelRequested())
 
     def _tell_driver(self, event: Any) -> None:
@@ -128,7 +130,7 @@ class Strikes:
             self._world.after(0.0, driver.process, driver.host.handle, event)
 
     def expire_checkpoint(self) -> None:
-        """Whatever is pending takes too long, while it is still on the wire; the next one follows."""
+        """Let every pending checkpoint expire while it is still on the wire; the next one follows."""
         driver = self._newest
         if driver.process.is_alive and not driver.host.has_ended and driver.host.has_begun:
             for pending in driver.host.master.coordinator.pending:
@@ -147,14 +149,14 @@ class Strikes:
             self._cluster.start_driver_soon()
 
     def kill_driver_unnoticed(self) -> None:
-        """Its slots hear nothing of it for seconds."""
+        """Kill the driver; its slots do not notice for seconds."""
         driver = self._newest
         if driver.process.is_alive and not driver.host.has_ended:
             self.drop_driver(driver, 20_000.0)
             self._cluster.start_driver_soon()
 
     def kill_slot_beside_a_stuck_one(self) -> None:
-        """One slot dies, and in another one a subtask's thread never comes back from user code."""
+        """Kill one slot, while in another one a subtask's thread never comes back from user code."""
         processes = [p for d in self._cluster.drivers if d.process.is_alive for p in d.keeper.processes]
         if len(processes) > 1:
             dying, stuck = self._world.random.sample(processes, 2)
@@ -162,14 +164,14 @@ class Strikes:
             dying.kill()
 
     def kill_driver_and_slots(self) -> None:
-        """Everything of the job's newest driver is gone at once."""
+        """Kill the job's newest driver with all its slots."""
         driver = self._newest
         self.drop_driver(driver, 0.0)
         for slot in list(driver.keeper.processes):
             slot.kill()
 
     def rescale(self) -> None:
-        """The job is killed, and resumed at other parallelisms."""
+        """Kill the job, and resume it at other parallelisms."""
         self.kill_driver_and_slots()
         for _ in range(20):
             if self._cluster.rescale():
@@ -177,11 +179,11 @@ class Strikes:
         self._cluster.start_driver_soon()
 
     def rescale_with_rows_in_flight(self) -> None:
-        """The same, once a checkpoint holds rows that were on their way."""
+        """Rescale once a checkpoint holds rows that were in flight."""
         self._waits_for_rows = True
 
     def on_acknowledged(self) -> None:
-        """A slot has acknowledged a checkpoint, which is not published yet."""
+        """Note that a slot has acknowledged a checkpoint, which is not published yet."""
         host = self._newest.host
         if self._faults.aimed == "before_a_publication" and self._aimed_left and host.has_begun:
             is_draining = host.master.is_draining
@@ -210,22 +212,22 @@ class Strikes:
             self.strike("rescale")
 
     def stop_checkpoints(self) -> None:
-        """The newest driver triggers none from here on."""
+        """Stop the newest driver from triggering checkpoints."""
         self._newest.host.master.coordinator._next_trigger_ms = None
 
     def drop_driver(self, driver: Driver, notice_ms: float) -> None:
-        """The driver's process is gone; its slots notice within that time."""
+        """Drop the driver's process; its slots notice within that time."""
         driver.process.is_alive = False
         driver.keeper.end()
         driver.control.end(notice_ms)
 
     def pause_driver(self) -> None:
-        """It stops, wakes up, and finds itself where it was."""
+        """Pause the driver: it stops, wakes up, and continues at the same step."""
         driver = self._newest
         driver.process.paused_until_ms = self._world.now_ms + self._world.random.choice((50.0, 2000.0))
 
     def take_over(self) -> None:
-        """Somebody resumes the job while its driver still lives: it is fenced, whether it sleeps or not."""
+        """Resume the job with another driver while its driver still lives: it is fenced, whether it sleeps or not."""
         driver = self._newest
         if not driver.process.is_alive or driver.host.has_ended:
             return
@@ -234,7 +236,7 @@ class Strikes:
         self.take_over_awake()
 
     def take_over_awake(self) -> None:
-        """The same, and its driver goes on meanwhile."""
+        """Resume the job with another driver while its driver continues."""
         self._world.after(self._world.chance() * 50, None, self._cluster.start_driver_unless_over)
 
     def store_outage(self) -> None:

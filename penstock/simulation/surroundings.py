@@ -1,7 +1,7 @@
-"""What user code of the simulated job reaches of the world around it.
+"""Gives user code of the simulated job access to the world around it.
 
-Functions, sinks and committers are unpickled afresh for every generation, so they cannot hold the world; they ask
-here for it. One world runs at a time in a process.
+Functions, sinks and committers are unpickled again for every generation, so they cannot hold the world; they ask here
+for it. One world runs at a time in a process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Pending:
 
 class Surroundings(Protocol):
     def pass_time(self, elapsed_ms: float) -> None:
-        """The caller is busy for that long."""
+        """Keep the caller busy for that long."""
 
     def now_ms(self) -> float:
         """Return the time of the world, which no process sees."""
@@ -29,13 +29,13 @@ class Surroundings(Protocol):
     def violate(self, what: str) -> None: ...
 
     def fail_now(self) -> bool:
-        """Whether a user function should raise here."""
+        """Return whether a user function should raise here."""
 
     def keep(self, handle: Any) -> None:
-        """The caller was closed, and holds a handle of state that must be of no use from now on."""
+        """Keep a handle of state of a caller that was closed: it must be of no use from now on."""
 
     def on_timer(self, operator: str, timestamp_ms: int) -> None:
-        """A timer fires: told to the scenario."""
+        """Report a timer that fires to the scenario."""
 
     def prepare(self, name: str, pending: Pending) -> None: ...
 

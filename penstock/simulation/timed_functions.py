@@ -1,7 +1,7 @@
-"""Functions of simulated jobs that look at time: timers, windows, two inputs, side outputs.
+"""Provides functions of simulated jobs that look at time: timers, windows, two inputs, side outputs.
 
-They see what user code sees, and say so where it is wrong: a timestamp that is not the row's, time that runs backwards
-for a key, a row that is late though nothing is out of order enough, a timer that fires early, twice or never.
+They see what user code sees, and report what is wrong: a timestamp that is not the row's, time that runs backwards for
+a key, a row that is late although nothing is out of order enough, a timer that fires early, twice or never.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Watching(Busy):
         self._reached = runtime_context.get_state(ValueStateDescriptor("reached", Types.LONG()))
 
     def look(self, ctx: Any) -> int:
-        """The watermark now, which no key sees fall."""
+        """Return the watermark now; no key may see it fall."""
         now_ms: int = ctx.timer_service().current_watermark()
         before_ms = self._reached.value()
         if before_ms is not None and now_ms < before_ms:
@@ -59,7 +59,7 @@ class Watching(Busy):
         return now_ms
 
     def check_row(self, row: Row, ctx: Any) -> int:
-        """Returns its event time."""
+        """Check a row; return its event time."""
         now_ms, time_ms = self.look(ctx), self.clock(row)
         if ctx.timestamp() != time_ms:
             self.complain(f"row {row} has timestamp {ctx.timestamp()}, not {time_ms}")
@@ -180,7 +180,7 @@ class NapOnce(Busy, KeyedProcessFunction):
 
 
 class Together(Busy, ProcessWindowFunction[Any, Any, Any, Any]):
-    """The rows of a window, as they are, each once however often the window fires."""
+    """Emits the rows of a window, as they are, each once however often the window fires."""
 
     def __init__(self, name: str, ends: WindowEnd, patient: bool, cost_ms: float) -> None:
         super().__init__(cost_ms)
@@ -215,14 +215,14 @@ class Together(Busy, ProcessWindowFunction[Any, Any, Any, Any]):
 
 
 class First(ReduceFunction):
-    """The smallest name among rows of a key and window, and how many they are (each comes with the count 1)."""
+    """Keeps the smallest name among rows of a key and window, and how many they are (each comes with the count 1)."""
 
     def reduce(self, value1: Any, value2: Any) -> Row:
         return smaller(tuple(value1), tuple(value2))
 
 
 class FirstOf(Busy, AggregateFunction):
-    """The same, with an accumulator."""
+    """Computes the same as `First`, with an accumulator."""
 
     def create_accumulator(self) -> Any:
         return None
@@ -243,7 +243,7 @@ def smaller(one: Any, other: Any) -> Row:
 
 
 class TooLate(MapFunction):
-    """What comes out of the side output for late rows. `patient`: nothing may."""
+    """Passes rows of the side output for late rows. `patient`: there may be none."""
 
     def __init__(self, name: str, patient: bool) -> None:
         self.name = name
@@ -259,7 +259,7 @@ class TooLate(MapFunction):
 
 
 class Divert(Busy, ProcessFunction):
-    """Every third row goes to a side output. `clock`: what timestamps are; None: rows have none that is known."""
+    """Sends every third row to a side output. `clock`: what timestamps are; None: rows have none that is known."""
 
     def __init__(self, name: str, salt: int, clock: Clock | None, cost_ms: float) -> None:
         super().__init__(cost_ms)

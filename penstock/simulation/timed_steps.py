@@ -1,4 +1,4 @@
-"""Operators of random jobs that have to do with time: timers, windows, two inputs, side outputs."""
+"""Declares operators of random jobs that concern time: timers, windows, two inputs, side outputs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.simulation.surroundings import Row
 
 
 class TimedSteps(Choosing):
-    """The part of a `WorkloadBuilder` that looks at time."""
+    """Declares steps that look at time, as part of a `WorkloadBuilder`."""
 
     parallelism: Callable[..., int]
     cost_ms: Callable[..., float]
@@ -64,7 +64,7 @@ class TimedSteps(Choosing):
 
     @step
     def retime(self, before: Stream) -> Stream:
-        """Timestamps anew, in the middle of a stream, where nobody knows what rows are still to come."""
+        """Assign new timestamps in the middle of a stream, where nobody knows what rows are still to come."""
         kinds = clocks.PATIENT + clocks.HASTY
         strategy = clocks.STRATEGIES[self.choose("watermarks", lambda: self.random.choice(kinds))]()
         strategy = strategy.with_timestamp_assigner(clocks.Assigner(clocks.RowTime()))
@@ -76,7 +76,7 @@ class TimedSteps(Choosing):
 
     @step
     def window(self, before: Stream, kind: str | None = None, size_ms: int | None = None) -> Stream:
-        """Where rows may be late, those that are come out of the side output."""
+        """Aggregate by window. If rows may be late, late ones come out of the side output."""
         expected, clock = before.expected, timed(before)
         random = self.random
         size_ms = self.choose("size_ms", lambda: random.choice((7, 25, 100)), size_ms)
@@ -128,7 +128,7 @@ class TimedSteps(Choosing):
 
     @step
     def divert(self, before: Stream) -> Stream:
-        """A third of the rows goes another way, and comes back."""
+        """Send a third of the rows another way, and join them again."""
         expected, name = before.expected, self._name("divert")
         salt = self.choose("salt", lambda: self.random.randrange(100))
         function = t.Divert(name, salt, expected.clock, self.cost_ms())
@@ -148,7 +148,7 @@ class TimedSteps(Choosing):
 
     @step
     def connect(self, one: Stream, other: Stream) -> Stream:
-        """Both get another tag, so that branches of one stream have different rows."""
+        """Connect two streams; both get another tag, so that branches of one stream have different rows."""
         rows = tuple(f.tagged(row, tag) for tag, s in enumerate((one, other)) for row in s.expected.rows)
         expected = replace(self.together(one, other), rows=rows)
         row_type, typed = self.row_type()
@@ -177,7 +177,7 @@ def timed(before: Stream) -> clocks.Clock:
 
 
 def folded(rows: tuple[Row, ...], ends: WindowEnd) -> tuple[Row, ...]:
-    """What a window makes of the rows of each key, in a batch."""
+    """Return what a window makes of the rows of each key, in a batch."""
     found: dict[tuple[int, int], list[Row]] = defaultdict(list)
     for row in rows:
         found[row[2], ends.start(row)].append(row)

@@ -1,7 +1,7 @@
-"""A random job, and what has to come out of it.
+"""Declares a random job, and computes what has to come out of it.
 
-The expectation is computed while the graph is declared: every stream carries the rows that will have passed on it
-when all input has been read, without their counts.
+The expectation is computed while the graph is declared: every stream carries the rows that will have passed on it when
+all input has been read, without their counts.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ PARTITIONERS = ("rebalance", "rescale", "shuffle", "broadcast", "global", "custo
 
 @dataclass
 class Workload:
-    """`sinks` by name; `counted`: keyed operator's name -> rows that reach it. `graph`: what the next driver runs.
-    `changes`: None where the graph stays the same at every resume."""
+    """Holds a job. `sinks` by name; `counted`: keyed operator's name -> rows that reach it. `graph`: what the next
+    driver runs. `changes`: None if the graph stays the same at every resume.
+    """
 
     graph: JobGraph
     configuration: Configuration
@@ -52,7 +53,7 @@ class Workload:
     """Incarnation of a driver -> what it ran. The one that took the newest checkpoint is among them."""
 
     def rescale(self, random: Random, largest: int = 4) -> bool:
-        """From the next driver on, operators run at other parallelisms. Returns whether any does."""
+        """Let operators run at other parallelisms from the next driver on. Returns whether any changes."""
         changed = self.parallelisms.redraw(random, largest)
         if self.changes is not None:
             changed |= self.changes.draw()
@@ -77,7 +78,9 @@ class Workload:
         self._ran[incarnation] = (state, self.parallelisms.levels())
 
     def go_back_to(self, incarnation: str) -> None:
-        """A changed graph was refused: the next driver runs what this one ran, which took the newest checkpoint."""
+        """Return to an older graph: the next driver runs what this one ran, which took the newest checkpoint, because a
+        changed graph was refused.
+        """
         state, levels = self._ran[incarnation]
         self.parallelisms.set_levels(levels)
         if self.changes is not None and state is not None:
@@ -87,7 +90,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class WorkloadShape:
-    """Bounds of what `random_workload` draws. `steps`: operators between source and sink."""
+    """Bound what `random_workload` draws. `steps`: operators between source and sink."""
 
     rows_max: int = 70
     parallelism_max: int = 4
@@ -239,7 +242,7 @@ class WorkloadBuilder(SourceSteps, TimedSteps, ColumnarSteps):
 
     @step
     def expand(self, before: Stream, fan: tuple[int, int] | None = None, cost_ms: float | None = None) -> Stream:
-        """`fan`: how many rows for most, and for some."""
+        """Declare a flat map. `fan`: how many rows for most, and for some."""
         usual, burst = self.choose("fan", lambda: self.random.choice(((2, 3), (3, 60), (1, 40))), fan)
         expand = f.Expand(self._salt(), usual, burst, self.cost_ms(cost_ms))
         rows = tuple(made for row in before.expected.rows for made in expand.expanded(row))
@@ -281,7 +284,7 @@ class WorkloadBuilder(SourceSteps, TimedSteps, ColumnarSteps):
 
     @step
     def union(self, one: Stream, other: Stream) -> Stream:
-        """Of streams with a common ancestor, too: each is tagged first."""
+        """Unite two streams; they are tagged first, because they may have a common ancestor."""
         tagged = [self._tag(stream, branch) for branch, stream in enumerate((one, other))]
         union = tagged[0].stream.union(tagged[1].stream)
         row_type, typed = self.row_type()
@@ -290,7 +293,7 @@ class WorkloadBuilder(SourceSteps, TimedSteps, ColumnarSteps):
 
     @staticmethod
     def together(one: Stream, other: Stream) -> Expected:
-        """Of two streams whose rows are different."""
+        """Expect the rows of two streams, which are different."""
         first, second = one.expected, other.expected
         return Expected(
             first.rows + second.rows,
@@ -315,7 +318,7 @@ class WorkloadBuilder(SourceSteps, TimedSteps, ColumnarSteps):
         ordered = self._attach(group, parallelism, [before], "default", before.expected.ordered)
         ordered = ordered and before.expected.ordered
         if ordered and held_rows_max:
-            # What a writer holds is dealt out anew at another parallelism, and may come behind younger rows.
+            # A writer's held rows are redistributed at another parallelism, and may come behind younger rows.
             self.parallelisms.pin(group)
         declared = before.stream.sink_to(WorldSink(name, held_rows_max)).name(name).uid(name)
         self.parallelisms.add(declared.set_parallelism(parallelism), group)

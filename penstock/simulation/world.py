@@ -1,7 +1,7 @@
-"""One clock, one queue of events, one source of chance.
+"""Simulates one clock, one queue of events, one random source.
 
 Everything that would happen in a thread, on a wire or in a store happens here as an event, at a time that the seed
-says. Events of a process that was killed never happen; those of one that is paused happen when it wakes.
+decides. Events of a process that was killed never happen; those of one that is paused happen when it wakes.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from penstock.simulation.trace import NOTHING, About, TraceLine
 
 
 class Violation(Exception):
-    """A checker found what must not be."""
+    """Signals that a checker found a violation."""
 
 
 class Process:
-    """An operating-system process: its events end with it. `after_event` is called after each of them."""
+    """Represents an operating-system process: its events end with it. `after_event` is called after each of them."""
 
     __slots__ = ("name", "is_alive", "paused_until_ms", "after_event", "wall_skew_ms")
 
@@ -39,7 +39,9 @@ def of_connections(action: Callable[..., None]) -> Callable[..., None]:
 
 @dataclass
 class World:
-    """`trace` None: no trace is kept, which is faster. Times are milliseconds since the world began."""
+    """Holds the world. `trace` None: no trace is kept, which is faster. Times are milliseconds since the world
+    began.
+    """
 
     seed: int
     trace: list[TraceLine] | None = None
@@ -69,13 +71,14 @@ class World:
     # ---- time ---------------------------------------------------------------------------------------------------
 
     def after(self, delay_ms: float, process: Process | None, action: Callable[..., Any], *arguments: Any) -> None:
-        """Calls `action` in `process` (None: outside of all) after that time."""
+        """Call `action` in `process` (None: outside of all) after that time."""
         self._order += 1
         heapq.heappush(self._queue, (self.now_ms + delay_ms, self._order, process, action, arguments))
 
     def pass_time(self, elapsed_ms: float) -> None:
-        """Whoever runs now is busy for that long. Nobody else gets a turn meanwhile, as if the others were starved,
-        unless the world is parallel."""
+        """Keep the present process busy for that long. No other one runs meanwhile, as if the others were starved,
+        unless the world is parallel.
+        """
         self.now_ms += elapsed_ms
         if self.interleaves and self.running is not None and not self.is_let_in:
             self._let_in(self.running)
@@ -98,7 +101,7 @@ class World:
             self.is_let_in = False
 
     def step(self) -> bool:
-        """Lets the next event happen. False: there is none."""
+        """Let the next event happen. False: there is none."""
         queue = self._queue
         if not queue:
             return False
@@ -133,7 +136,7 @@ class World:
 
 
 class ProcessClock:
-    """A process's view of the time. Its monotonic clock starts anywhere; its wall clock is wrong."""
+    """Shows a process its view of the time. Its monotonic clock starts anywhere; its wall clock is wrong."""
 
     def __init__(self, world: World, process: Process, monotonic_offset_ms: float) -> None:
         self._world = world
@@ -150,5 +153,5 @@ class ProcessClock:
         return 1_700_000_000_000 + int(self._world.now_ms) + self._process.wall_skew_ms
 
     def jump(self, forward_ms: float) -> None:
-        """The machine was suspended: nothing ran, and it is later."""
+        """Suspend the machine: nothing ran, and it is later."""
         self._offset_ms += forward_ms

@@ -1,1 +1,1 @@
-"""Spark as our substrate: the only package that imports pyspark."""
+"""Connects Penstock to Spark: the only package that imports pyspark."""

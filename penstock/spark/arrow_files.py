@@ -29,26 +29,29 @@ _FIXED_SIZE = (sql.NumericType, sql.BooleanType, sql.DateType, sql.TimestampType
 
 
 class NoArrowWriter(Exception):
-    """This version of Spark does not write Arrow with a number of rows that the caller chooses. Nothing was written."""
+    """Signals that this version of Spark does not write Arrow with a number of rows that the caller chooses. Nothing
+    was written.
+    """
 
 
 def has_rows_of_fixed_size(kind: sql.DataType) -> bool:
-    """Whether `write_arrow` can write them. `kind`: a DataFrame's schema, or a column's type."""
+    """Return whether `write_arrow` can write them. `kind`: a DataFrame's schema, or a column's type."""
     if isinstance(kind, sql.StructType):
         return all(has_rows_of_fixed_size(field.dataType) for field in kind.fields)
     return isinstance(kind, _FIXED_SIZE)
 
 
 def write_arrow(frame: DataFrame, uri: str, options: dict[str, str]) -> dict[str, str]:
-    """Has Spark compute `frame` and write it below `uri`. `options`: for Spark's writer. Returns what
-    `frame_files` needs to read them, as JSON can hold it. Raises `NoArrowWriter`, and as Spark does."""
+    """Have Spark compute `frame` and write it below `uri`. `options`: for Spark's writer. Returns what `frame_files`
+    needs to read the files, as values that JSON can hold. Raises `NoArrowWriter`, and as Spark does.
+    """
     session = frame.sparkSession
     jvm: Any = session._jvm
     row_bytes = int(frame._jdf.schema().defaultSize())
     rows = max(1, min(_MESSAGE_BYTES // row_bytes, _MESSAGE_ROWS_MAX))
     marker = secrets.token_hex(MARKER_BYTES // 2)
     with _settings_for_tasks(session):
-        # The last two: two fields of one name are no error; no large strings.
+        # The last two: two fields may have the same name; no large strings.
         messages = _if_there(lambda: frame._jdf.toArrowBatchRdd(rows, _ZONE, False, False))
         lines = session._jsparkSession.createDataset(messages, jvm.org.apache.spark.sql.Encoders.BINARY()).toDF()
         text = DataFrame(lines, session).selectExpr("cast(value as string)")
@@ -59,8 +62,9 @@ def write_arrow(frame: DataFrame, uri: str, options: dict[str, str]) -> dict[str
 
 @contextmanager
 def _settings_for_tasks(session: SparkSession) -> Iterator[None]:
-    """Tasks learn a session's settings from their job's properties. Spark sets these when it runs a query, but not
-    where it makes an RDD of one, which may run the query's first stages at once."""
+    """Set the session's settings as properties of the job, where tasks read them. Spark does so when it runs a query,
+    but not when it makes an RDD of one, which may run the query's first stages at once.
+    """
     context: Any = session.sparkContext._jsc.sc()
     before = context.getLocalProperties()
     properties = before.clone()
@@ -73,7 +77,7 @@ def _settings_for_tasks(session: SparkSession) -> Iterator[None]:
 
 
 def _if_there(call: Callable[[], Any]) -> Any:
-    """Raises `NoArrowWriter` if this version of Spark has no such method."""
+    """Call it; raise `NoArrowWriter` if this version of Spark has no such method."""
     try:
         return call()
     except Py4JError as error:

@@ -1,4 +1,4 @@
-"""Where a DataFrame's rows come from, as far as Spark tells, so that a job that is resumed notices another one.
+"""Identifies where a DataFrame's rows come from, as far as Spark reports it, so that a resumed job notices a change.
 
 That is its query, the files that it reads, and the rows that the program itself passed to `createDataFrame`. What
 Python functions in the query do, and what a database holds, is not known without computing the DataFrame.
@@ -18,16 +18,16 @@ Origin = dict[str, Any]
 """`query`: its lines, or None where each evaluation differs. `files`: [bytes, time of change in ms] by path, or None
 where only the path is known. `rows`: for each collection of the program's, the hash of each partition. Fit for JSON."""
 
-# Of what Spark prints of a file's status: times in ms, sizes in bytes.
+# Matches parts of what Spark prints of a file's status: times in ms, sizes in bytes.
 _FILE = re.compile(r"path=([^;]*);.*? length=(\d+);.*? modification_time=(\d+);")
 _SPLITS = re.compile(r", splits=(?:Some\(\d+\)|None)")  # how many depends on the cores that Spark has
-# The ids that a session counts on, which stand behind a name: what stands alone ("#5") is a value of the query.
+# Matches the ids that a session counts up, which follow a name: one without a name ("#5") is a value of the query.
 _COUNTED_ID = re.compile(r"(?<=[^\s(,\[])#(\d+)|(?<=CTERelationDef )(\d+)|(?<=CTERelationRef )(\d+)")
 _ANY_WIDTH = 2**31 - 1
 
 
 def origin_of(frame: DataFrame) -> Origin:
-    """Computes nothing of the DataFrame. Raises as Spark does."""
+    """Return the origin without computing the DataFrame. Raises as Spark does."""
     plan: Any = frame._jdf.queryExecution().analyzed()
     files: dict[str, list[int] | None] = {}
     rows: list[list[int]] = []
@@ -43,7 +43,7 @@ def origin_of(frame: DataFrame) -> Origin:
 
 
 def change(before: Origin, now: Origin) -> str | None:
-    """What is different, in words, as part of a sentence; None: nothing that is known of both."""
+    """Describe what is different, as part of a sentence; None: nothing that is known of both."""
     old, new = before["query"], now["query"]
     if old is not None and new is not None and old != new:
         was, differs = next(((a, b) for a, b in zip(old, new, strict=False) if a != b), (old[-1], new[-1]))
@@ -56,7 +56,7 @@ def change(before: Origin, now: Origin) -> str | None:
     added = [path for path in now["files"] if path not in before["files"]]
     if added:
         return f"it reads {len(added)} file(s) that it did not read then, such as {min(added)}"
-    # On another number of cores the same rows are dealt out otherwise, and their hashes cannot be compared.
+    # On another number of cores the same rows are distributed differently, and their hashes cannot be compared.
     partitions = [[len(hashes) for hashes in origin["rows"]] for origin in (before, now)]
     if partitions[0] == partitions[1] and before["rows"] != now["rows"]:
         return "the rows that the program passes to createDataFrame() are others"
@@ -64,7 +64,7 @@ def change(before: Origin, now: Origin) -> str | None:
 
 
 def _query(plan: Any) -> list[str] | None:
-    """The lines of an analyzed plan, without what differs from session to session."""
+    """Return the lines of an analyzed plan, without what differs from session to session."""
     if not plan.deterministic():
         return None
     try:
@@ -81,18 +81,22 @@ def _query(plan: Any) -> list[str] | None:
 
 
 def _files(relation: Any) -> dict[str, list[int] | None]:
-    """Of a relation over files, as Spark has listed them for this DataFrame: in one call, for there may be many."""
+    """Return the files of a relation, as Spark has listed them for this DataFrame: in one call, because there may be
+    many.
+    """
     try:
         listed = relation.location().allFiles().mkString("\n")
         return {path: [int(length), int(at)] for path, length, at in _FILE.findall(listed)}
-    except Py4JError:  # not over files, or a table's, which has names of its own for each change
+    except Py4JError:  # not over files, or a table's, which has new file names for each change
         with contextlib.suppress(Py4JError):
             return dict.fromkeys(relation.location().inputFiles())
     return {}
 
 
 def _hashes_of_collection(frame: DataFrame, rdd: Any) -> list[list[int]]:
-    """Of the pickles of rows that the driver's program holds, one for each partition; none for any other RDD."""
+    """Return hashes of the pickled rows that the driver's program holds, one for each partition; none for any other
+    RDD.
+    """
     while rdd.dependencies().size() == 1:
         rdd = rdd.dependencies().apply(0).rdd()
     if rdd.getClass().getSimpleName() != "ParallelCollectionRDD":
@@ -103,5 +107,5 @@ def _hashes_of_collection(frame: DataFrame, rdd: Any) -> list[list[int]]:
 
 
 def _each(found: Any) -> Iterator[Any]:
-    """Of a Scala sequence."""
+    """Yield the items of a Scala sequence."""
     return (found.apply(i) for i in range(found.size()))

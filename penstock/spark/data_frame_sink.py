@@ -1,4 +1,4 @@
-"""A stream's rows as a DataFrame: exactly-once Parquet, read when the job has ended."""
+"""Returns a stream's rows as a DataFrame: exactly-once Parquet, read when the job has ended."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COMPRESSION = "snappy"
 
 
 class DataFrameSink(Sink):
-    """Made by `stream.to_spark()`. `path` None: below the job's directory, which `prepare` tells."""
+    """Writes the rows for `stream.to_spark()`. `path` None: below the job's directory, which `prepare` gets."""
 
     def __init__(self, path: str | None) -> None:
         self._path = None if path is None else Path(local_path(path)).absolute()
@@ -34,8 +34,9 @@ class DataFrameSink(Sink):
         self._row_type = input_type
 
     def prepare(self, folder: Path, uid: str, goes_on: bool) -> None:
-        """Where the rows go: the given path, else a folder below `folder`. `goes_on`: the job was there before, and so
-        may its rows. Raises `SinkError`."""
+        """Choose where the rows go: the given path, else a folder below `folder`. `goes_on`: the job existed before,
+        and so may its rows. Raises `SinkError`.
+        """
         if self._path is None:
             self._path = folder / uid
         elif not goes_on and (there := next(_visible(self._path), None)) is not None:
@@ -55,14 +56,14 @@ class DataFrameSink(Sink):
         return self._files.create_committer()
 
     def read(self, session: SparkSession) -> DataFrame:
-        """The rows that were committed. After the job's end."""
+        """Read the rows that were committed. Call it after the job's end."""
         assert self._path is not None and self._row_type is not None
-        # Spark before 4 refuses days before 1582 in files that do not say which calendar their writer meant.
+        # Spark before 4 refuses days before 1582 in files that do not name the calendar of their writer.
         reader = session.read.option("datetimeRebaseMode", "CORRECTED").schema(schema_of(self._row_type))
         return reader.parquet(self._path.as_uri())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Slots get the sink of the files, and import nothing of Spark's SQL for it."""
+        """Pickle as the sink of the files, so that slots import nothing of Spark's SQL."""
         if self._files is not None:
             return copy.copy, (self._files,)
         return copyreg.__newobj__, (type(self),), self.__dict__  # type: ignore[attr-defined]

@@ -1,9 +1,10 @@
-"""A DataFrame as a bounded source: Spark writes it once, before the job runs; from then on it is files, of Arrow record
-batches where all rows have one size (`arrow_files.py`), else Parquet. How they are read is in `frame_files.py`.
+"""Reads a DataFrame as a bounded source.
 
-So it is replayable: a restart, and a job that is resumed, read the files again, and the DataFrame is not computed
-twice. A folder is complete when it holds `_penstock.json`, which is written last and says what columns there are and
-what the rows come from: a job that is resumed refuses a DataFrame that has become another one.
+Spark writes it once, before the job runs. From then on it is files: Arrow record batches if all rows have one size
+(`arrow_files.py`), else Parquet. `frame_files.py` reads them. So the source is replayable: a restart, and a resumed
+job, read the files again, and the DataFrame is not computed twice. A folder is complete when it holds `_penstock.json`,
+which is written last and describes the columns and where the rows come from: a resumed job refuses a DataFrame that has
+changed.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ _PARQUET_OPTIONS = {
     "compression": "lz4_raw",
     "parquet.block.size": str(_ROW_GROUP_BYTES),
     "parquet.enable.dictionary": "false",
-    # Written once, read once, soon and whole: nobody looks at statistics, and checksums, of pages and in a file beside
-    # each file, cost a tenth of the time.
+    # Written once, read once, soon and whole: nothing uses statistics, and checksums (of pages, and in a file for each
+    # file) cost a tenth of the time.
     "parquet.column.statistics.enabled": "false",
     "parquet.page.write-checksum.enabled": "false",
 }
@@ -48,7 +49,7 @@ _WITHOUT_CHECKSUMS = {
     "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "fs.file.impl.disable.cache": "true",
 }
-# As Arrow reads Parquet: no INT96, no calendar of before 1582.
+# Written as Arrow reads Parquet: no INT96, no calendar of before 1582.
 _PARQUET_SETTINGS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
@@ -58,7 +59,7 @@ _settings_lock = threading.Lock()
 
 
 class DataFrameSource(Source):
-    """Made by `env.from_spark(df)`. It reads nothing before `write` or `read_again`.
+    """Implements the source of `env.from_spark(df)`. It reads nothing before `write` or `read_again`.
 
     Raises:
         TypeError, UnsupportedType: It cannot be a source.
@@ -81,7 +82,7 @@ class DataFrameSource(Source):
 
     @property
     def name(self) -> str:
-        """The name that the program gave it."""
+        """Return the name that the program gave it."""
         return self._name
 
     @property
@@ -90,7 +91,7 @@ class DataFrameSource(Source):
 
     @property
     def context(self) -> Any:
-        """The SparkContext that computes the DataFrame."""
+        """Return the SparkContext that computes the DataFrame."""
         assert self._frame is not None
         return self._frame.sparkSession.sparkContext
 
@@ -176,7 +177,7 @@ class DataFrameSource(Source):
         return self._files.create_reader(context)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Slots get the source of the files, and import nothing of Spark's SQL for it."""
+        """Pickle as the source of the files, so that slots import nothing of Spark's SQL."""
         if self._files is not None:
             return copy.copy, (self._files,)
         return copyreg.__newobj__, (type(self),), {**self.__dict__, "_frame": None}  # type: ignore[attr-defined]
@@ -184,7 +185,7 @@ class DataFrameSource(Source):
 
 @contextmanager
 def _parquet_settings(session: SparkSession) -> Iterator[None]:
-    """These can only be set for a session; the user's values are put back."""
+    """Set what can only be set for a session; the user's values are restored afterwards."""
     with _settings_lock:
         before = {key: session.conf.get(key, None) for key in _PARQUET_SETTINGS}
         try:
@@ -202,5 +203,5 @@ def _parquet_settings(session: SparkSession) -> Iterator[None]:
 def _first_line(error: Exception) -> str:
     text = str(error)
     if "Caused by: " in text:
-        text = text.rpartition("Caused by: ")[2]  # the outer ones only say that a task failed
+        text = text.rpartition("Caused by: ")[2]  # the outer errors only say that a task failed
     return (text.strip() or type(error).__name__).splitlines()[0]

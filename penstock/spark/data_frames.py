@@ -1,9 +1,10 @@
-"""What the Spark executor knows of DataFrames, and the files that jobs with some have beside their checkpoints.
+"""Prepares DataFrames for the Spark executor, and manages the files that jobs with DataFrames keep next to
+checkpoints.
 
     <job's directory>/data-frames/<operator uid>-<random>/   what `from_spark` wrote
     <job's directory>/results/<operator uid>/                what `to_spark` reads
 
-Nothing there has a name that the sweep of checkpoints knows. A job without a directory uses a temporary one.
+No name there is known to the sweep of checkpoints. A job without a directory uses a temporary one.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ _CLAIMED_FROM = "_claimed_from"
 
 @dataclass(frozen=True)
 class FrameOptions:
-    """`ignore_changes`: read what an earlier start has written even if the DataFrame would give other rows now.
-    `claims`: the checkpoint that a new job starts from becomes its own."""
+    """Holds options. `ignore_changes`: read what an earlier start has written even if the DataFrame would give other
+    rows now. `claims`: the checkpoint that a new job starts from becomes its own.
+    """
 
     ignore_changes: bool = False
     claims: bool = False
@@ -62,18 +64,18 @@ class DataFrames:
 
     def read(self, sink: DataFrameSink, spark: Any) -> Any:
         if spark is None:
-            # The job's context is still there, and a session joins it.
+            # The job's context still runs, and a session joins it.
             spark = SparkSession.builder.getOrCreate()
         return sink.read(spark)
 
 
 def has_frames(graph: JobGraph) -> bool:
-    """Whether the graph reads DataFrames, which belong to a Spark that must go on living."""
+    """Return whether the graph reads DataFrames, which belong to a Spark that must not be stopped."""
     return any(isinstance(o.function, DataFrameSource) for o in _operators(graph))
 
 
 class JobFiles:
-    """What one job reads and writes beside its checkpoints."""
+    """Manages what one job reads and writes next to its checkpoints."""
 
     def __init__(self) -> None:
         self._written: list[Path] = []
@@ -125,7 +127,7 @@ class JobFiles:
     ) -> Path | None:
         """Return the folder that the checkpoint reads, below this job's directory; None if there is none to read."""
         if restored is None:
-            # What cannot be read now decides nothing: every split of a checkpoint names its own folder.
+            # An unreadable checkpoint does not decide this: every split of a checkpoint names its own folder.
             found = _complete(root, uid) if identity.resume else []
             return max(found, key=lambda folder: (folder / MANIFEST).stat().st_mtime, default=None)
         states = [state.data for state in restored.metadata.enumerators if state.operator == uid]
@@ -198,7 +200,9 @@ def _complete(root: Path, uid: str) -> list[Path]:
 
 
 def _what_is_read(operator: str, manifest: Path) -> str:
-    """A change inside of a database, or of a Python function, would not be noticed; so this is said always."""
+    """Say what a source reads. It is always printed, because a change inside a database, or of a Python function, would
+    not be noticed.
+    """
     at = datetime.fromtimestamp(manifest.stat().st_mtime).astimezone().isoformat(" ", "seconds")
     return (
         f"operator '{operator}': the job goes on with the DataFrame's rows of {at}, in {manifest.parent}; what the "

@@ -1,4 +1,4 @@
-"""Between Spark SQL's types and ours, for rows that go from one to the other in files.
+"""Converts between Spark SQL's types and ours, for rows that pass between them in files.
 
 Instants (TIMESTAMP) become naive timestamps in UTC, decimals BIG_DEC; on the way back a timestamp is TIMESTAMP_NTZ, and
 BIG_INT and BIG_DEC, whose values have no bound, are their decimal text.
@@ -49,11 +49,11 @@ _TO_SPARK: dict[ColumnType, sql.DataType] = {
 
 
 class UnsupportedType(TypeError):
-    """A column cannot pass between Spark and us. The message names it, its type, and the way out."""
+    """Signals that a column cannot pass between Spark and Penstock. The message names it, its type, and the way out."""
 
 
 def row_type_of(schema: sql.StructType) -> RowType:
-    """ROW_NAMED with a field per column of a DataFrame. Raises `UnsupportedType`."""
+    """Return ROW_NAMED with a field per column of a DataFrame. Raises `UnsupportedType`."""
     names = schema.names
     if not names:
         raise UnsupportedType("the DataFrame has no columns")
@@ -83,7 +83,7 @@ def _ours(spark: sql.DataType, column: str) -> ColumnType:
 
 
 def schema_of(row_type: TypeInformation) -> sql.StructType:
-    """The columns in which a sink writes rows of this type. Raises `UnsupportedType`."""
+    """Return the columns in which a sink writes rows of this type. Raises `UnsupportedType`."""
     if isinstance(row_type, RowType | TupleType):
         names, types = row_type.field_names, row_type.field_types
     else:

@@ -1,9 +1,9 @@
-"""Executors that Spark is about to give up (`spark.decommission.enabled`), as a planned loss.
+"""Treats executors that Spark is about to give up (`spark.decommission.enabled`) as a planned loss.
 
-Such an executor takes no new task and waits for its running ones, which slots never end. So as soon as Spark says that
-an executor is being decommissioned, its slots are submitted again elsewhere, and play on until the new process is
-there; where there is no place for one, another slot's process plays the slot, too. Then the job restarts from its
-newest checkpoint, which the restart strategy does not count. Spark is asked once a second.
+Such an executor takes no new task and waits for its running ones, which slots never end. So as soon as Spark reports
+that an executor is being decommissioned, its slots are submitted again elsewhere, and keep running until the new
+process has registered. If there is no place for one, another slot's process plays the slot, too. Then the job restarts
+from its newest checkpoint, which the restart strategy does not count. Spark is asked once a second.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ _PLACE_WAIT_S = 3.0
 
 
 class DecommissionWatch:
-    """`share(slot, submission)` has the slot played in another's process, if there is one; it is called again until
-    somebody has taken over."""
+    """Watches for decommissioned executors. `share(slot, submission)` has the slot played in another's process, if
+    there is one; it is called again until another process has taken over.
+    """
 
     def __init__(self, substrate: Substrate, slots: SparkSlots, share: Callable[[int, int], None]) -> None:
         self._substrate = substrate
@@ -37,7 +38,7 @@ class DecommissionWatch:
         self._thread = threading.Thread(target=self._watch, name="penstock-decommission", daemon=True)
 
     def start(self) -> None:
-        """Does nothing for a session that decommissions no executors."""
+        """Start watching; does nothing for a session that decommissions no executors."""
         setting = self._substrate.context.getConf().get("spark.decommission.enabled")
         if (setting or "false").lower() == "true" and not self._substrate.master.startswith("local["):
             self._thread.start()

@@ -1,4 +1,4 @@
-"""The driver's loop: one thread in which everything that concerns the JobMaster happens, in order."""
+"""Runs the driver's loop: one thread in which everything that concerns the JobMaster happens, in order."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class TimedMachine(Protocol):
     def next_deadline_ms(self) -> float | None: ...
     def on_time(self, now_ms: float) -> Any: ...
     def settle(self) -> Any:
-        """Called after each call and each `on_time`."""
+        """Finish a call or `on_time`; called after each."""
 
 
 class DriverLoop:
-    """`post(call)` from any thread; calls run one after the other, and the machine hears of time when it is due.
+    """Runs calls one after the other, and calls `on_time` when it is due. Any thread may `post(call)`.
 
-    An error that escapes a call is a bug of ours: `on_error` is told, once per error, and the loop goes on.
+    An error that escapes a call is a bug of ours: it is passed to `on_error`, once per error, and the loop continues.
     """
 
     def __init__(self, clock: Clock, on_error: Callable[[Exception], None]) -> None:
@@ -40,7 +40,7 @@ class DriverLoop:
         self._calls.put(call)
 
     def stop(self) -> None:
-        """Ends the loop after what has been posted. Does not wait."""
+        """End the loop after what has been posted. Does not wait."""
         self._calls.put(None)
 
     def join(self, timeout_s: float) -> None:
@@ -73,7 +73,7 @@ class DriverLoop:
 
 
 def _nothing() -> None:
-    """What is called when only time has passed."""
+    """Do nothing; called when only time has passed."""
 
 
 class OrderedWork:
@@ -91,7 +91,7 @@ class OrderedWork:
         self._queue.put((name, work, done))
 
     def stop(self) -> None:
-        """Ends the thread after what has been submitted. Does not wait."""
+        """End the thread after what has been submitted. Does not wait."""
         self._queue.put(None)
 
     def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""`execution.target = spark`: runs job graphs in slots on Spark."""
+"""Implements `execution.target = spark`: runs job graphs in slots on Spark."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SparkExecutor:
     data_frames = DataFrames()
 
     def submit(self, graph: JobGraph, configuration: Configuration) -> JobClient:
-        """Starts Spark, if none is active, and the job. What can be known without Spark is checked before it starts.
+        """Start Spark, if none is active, and the job. What can be checked without Spark is checked before it starts.
 
         Raises `OptionError`, `RestoreSourceError`, `StoreError`, `UnpicklableFunction`, `PortError`, `JavaMissing`,
         `SessionError`, `SourceError`, `SinkError`.
@@ -84,15 +84,15 @@ class SparkExecutor:
 
 
 def _leaves_places(substrate: Substrate, slots: int) -> bool:
-    """Whether Spark can write while slots are there already. They, and those of other jobs, never give their places
-    back, so the rest must be as many as are worth having, or writing would wait behind the slots, for ever if there
-    are none."""
+    """Return whether Spark can write while slots are already running. Slots hold their task places for the life of the
+    job, so enough other places must remain; with none the write would deadlock.
+    """
     places = substrate.fixed_places()
     return places is not None and places - places_taken(substrate) - slots >= (os.cpu_count() or 1)
 
 
 def _with_absolute_paths(configuration: Configuration) -> Configuration:
-    """Executors may have another working directory than the program."""
+    """Make paths absolute: executors may have another working directory than the program."""
     configuration = configuration.copy()
     for option in (CheckpointingOptions.CHECKPOINTS_DIRECTORY, StateRecoveryOptions.SAVEPOINT_PATH):
         path = configuration.get(option)

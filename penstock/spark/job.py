@@ -1,4 +1,4 @@
-"""One job in this driver: its JobMaster, the loop that drives it, its connections and its slots."""
+"""Runs one job in this driver: its JobMaster, the loop that drives it, its connections and its slots."""
 
 from __future__ import annotations
 
@@ -49,23 +49,23 @@ from penstock.storage.opening import open_store
 
 # When a user begins to wonder why nothing happens.
 WAITING_ADVICE_S = 30.0
-# Statuses are what a user watches the job by, beside being the heartbeat.
+# A user watches the job by its statuses; they also are the heartbeat.
 STATUS_INTERVAL_MS_MAX = 500
 SWITCH_INTERVAL_S = 0.0005
-# How much later than our word to a slot Spark's own word may reach the executor that runs it.
+# How much later than our message to a slot Spark's may reach the executor that runs it.
 LINGER_S = 1.0
 
 
 def driver_store(configuration: Configuration) -> OpenStore:
-    """How the driver opens directories; slots open them without creating them."""
+    """Open directories for the driver, which creates them; slots open them without creating them."""
     fsync = configuration.get(CheckpointingOptions.STORAGE_FSYNC)
     return lambda directory, create: open_store(directory, fsync=fsync, create_root=create)
 
 
 class _Links:
     """Implements `penstock.jobmaster.ports.SlotLinks`. At the job's end links are closed once Spark knows that the
-    slots are cancelled (`SparkJob._let_go`): a slot whose link is closed is gone, which Spark would take for
-    a crash."""
+    slots are cancelled (`SparkJob._release`): a slot ends when its link is closed, which Spark would take for a crash.
+    """
 
     def __init__(self, server: ControlServer, is_over: Callable[[], bool]) -> None:
         self._server = server
@@ -80,7 +80,7 @@ class _Links:
 
 
 class SparkJob:
-    """Everything that concerns the JobMaster happens in the driver's loop.
+    """Runs everything that concerns the JobMaster in the driver's loop.
 
     `start_slots` may come first; then one of `start` and `give_up`, once.
     """
@@ -144,33 +144,33 @@ class SparkJob:
         )
 
     def start_slots(self, count: int) -> None:
-        """Has slots on their way while the job is still being prepared. What they say waits for `start`."""
+        """Start slots while the job is still being prepared. Their messages wait for `start`."""
         self._substrate.hide_progress_bars()
         for slot in range(count):
             self._slots.submit(slot)
 
     def start(self) -> SparkJobClient:
-        """The graph's sources are prepared: it goes to the slots as it is now."""
+        """Start the job: the graph's sources are prepared, and it goes to the slots as it is now."""
         self._substrate.hide_progress_bars()
         ports = self._master_ports()
         self._master = JobMaster(self._graph, self._configuration, self._identity, secrets.token_hex(6), ports)
-        # A program that is busy beside its job (with a display, with collected rows) would hold up every checkpoint.
+        # A program that is busy with something else (a display, collected rows) would hold up every checkpoint.
         sys.setswitchinterval(min(self._switch_interval_s, SWITCH_INTERVAL_S))
         self._master.start()
         self._loop.start(self)
         if self._configuration.get(PenstockOptions.PROGRESS_ENABLED):
             self._progress.start()
-        if self._takes_checkpoints:  # without any, moving a slot would mean to begin anew
+        if self._takes_checkpoints:  # without checkpoints, moving a slot would mean to start from scratch
             self._decommission.start()
         self._advice.daemon = True
         self._advice.start()
-        # Not every program waits for its job, and Ctrl-C may find it anywhere.
+        # Some programs do not wait for their job, and Ctrl-C may come at any line.
         atexit.register(self._client.leave)
         end_in_order_on_sigterm(self._client)
         return self._client
 
     def give_up(self) -> None:
-        """The job cannot be started: its slots end."""
+        """End the slots: the job cannot be started."""
         self._release()
         self._console.stop()
 
@@ -246,7 +246,7 @@ class SparkJob:
 
     def _on_link_lost(self, process: str, detail: str, says_how: bool) -> None:
         def say() -> None:
-            # Its peers may have reported the lost connection first, and then the failure's message has not this.
+            # Its peers may have reported the lost connection first, and then the failure's message lacks this.
             newest = self._master.report.recoveries[-1:]
             if says_how and not self._is_ended and not any(detail in recovery.cause for recovery in newest):
                 self._terminal.tell(f"a slot was lost: {detail}")
@@ -294,7 +294,7 @@ class SparkJob:
         self._master.on_time(now_ms)
 
     def settle(self) -> None:
-        """After each call: whether the job has ended by it."""
+        """Check, after each call, whether it has ended the job."""
         outcome = self._master.outcome
         if outcome is not None:
             self._end(outcome)
@@ -302,7 +302,7 @@ class SparkJob:
             self._packing.look(self._master.lifecycle, self._clock.monotonic_ms())
 
     def _ask_places(self, answered: Callable[[int | None], None]) -> None:
-        """Not in the driver's loop: a call to the JVM takes as long as it takes."""
+        """Ask how many places there are, outside of the driver's loop: a call to the JVM may take long."""
 
         def ask() -> None:
             places = self._substrate.task_places()
@@ -337,7 +337,7 @@ class SparkJob:
         atexit.unregister(self._client.leave)
 
     def _release(self) -> None:
-        """Slots, connections and threads, in the order in which Spark takes none of it for a crash."""
+        """Release slots, connections and threads, in an order that Spark does not take for a crash."""
         self._slots.cancel_all()
         self._slots.wait_cancelled()
         self._slots.join()

@@ -1,4 +1,4 @@
-"""A job on Spark, as the program that submitted it sees it."""
+"""Implements a job on Spark as the program that submitted it sees it."""
 
 from __future__ import annotations
 
@@ -70,8 +70,9 @@ class SparkJobClient(JobClient):
         self._cancelled.set_result(None)
 
     def wait(self, timeout_ms: float | None = None) -> JobExecutionResult:
-        """As `JobClient.wait`. Ctrl-C and SIGTERM cancel the job, wait until its slots are gone, and say from where it
-        can be resumed; then they continue as KeyboardInterrupt and SystemExit."""
+        """Wait as `JobClient.wait`. Ctrl-C and SIGTERM cancel the job, wait until its slots have left, and print from
+        where it can be resumed; then they continue as KeyboardInterrupt and SystemExit.
+        """
         with _OwnInterrupt():
             try:
                 return super().wait(timeout_ms)
@@ -80,8 +81,7 @@ class SparkJobClient(JobClient):
                 raise
 
     def leave(self) -> None:
-        """Cancels the job if it still runs, waits for it, and tells from where it can be resumed: nobody watches it
-        any more."""
+        """Cancel the job if it still runs, wait for it, and print from where it can be resumed: the program ends."""
         if self._ended.done():
             return
         print(f"penstock: cancelling job {self._job_id}", file=sys.stderr)
@@ -94,7 +94,7 @@ class SparkJobClient(JobClient):
 
 
 class Terminated(SystemExit):
-    """SIGTERM has asked the program to end while a job ran."""
+    """Signals that SIGTERM has asked the program to end while a job ran."""
 
     def __init__(self) -> None:
         super().__init__(128 + signal.SIGTERM)
@@ -120,8 +120,9 @@ def _on_sigterm(_number: int, _frame: FrameType | None) -> None:
 
 
 class _OwnInterrupt:
-    """While a job is waited for, Ctrl-C is ours: PySpark's handler would cancel the slots' Spark jobs first, and the
-    job would end without a word from its slots."""
+    """Takes over Ctrl-C while the program waits for a job. PySpark's handler would cancel the slots' Spark jobs first,
+    and the job would end without a message from its slots.
+    """
 
     def __enter__(self) -> None:
         self._before: Any = None

@@ -1,4 +1,4 @@
-"""What is known of a slot whose connection has ended: which process, where, and how it ended."""
+"""Describes a slot whose connection has ended: which process, where, and how it ended."""
 
 from __future__ import annotations
 

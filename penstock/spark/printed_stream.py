@@ -1,4 +1,6 @@
-"""`sys.stdout` and `sys.stderr` in a slot: whole lines go to the driver's terminal, with the subtask they come from."""
+"""Replaces `sys.stdout` and `sys.stderr` in a slot: whole lines go to the driver's terminal, with the subtask they come
+from.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,9 @@ _WAIT_S_MAX = 5.0
 
 
 class PrintedStream(io.TextIOBase):
-    """What threads of a subtask write goes to `send(subtask, lines, is_error)`, with the subtask's number (from 1, as
-    in Flink) before each line; all else goes to `original`."""
+    """Sends what threads of a subtask write to `send(subtask, lines, is_error)`, with the subtask's number (from 1, as
+    in Flink) before each line; everything else goes to `original`.
+    """
 
     def __init__(
         self,

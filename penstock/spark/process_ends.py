@@ -1,7 +1,7 @@
-"""How a slot's process ended: exit code or signal, recorded by our daemon and read by the driver beside it.
+"""Records how a slot's process ended: exit code or signal, written by our daemon and read by the driver.
 
 Only a parent learns how a process ended, and the parent of a slot is the daemon. Penstock's own Spark runs on the
-driver's machine with our daemon (`slot_daemon.py`), which leaves a file for each process that did not end by itself. In
+driver's machine with our daemon (`slot_daemon.py`), which writes a file for each process that did not end by itself. In
 a session of the user's that file is missing; then only the kernel's count of processes that ran out of memory is known.
 """
 
@@ -30,7 +30,9 @@ def ends_folder() -> Path:
 
 
 def record_ends(folder: str) -> None:
-    """Called in the daemon before PySpark's loop, which tells the kernel to forget how its children end."""
+    """Start recording; called in the daemon before PySpark's loop, which tells the kernel to forget how its children
+    end.
+    """
     set_handler = signal.signal
 
     def reap(_number: int, _frame: Any) -> None:

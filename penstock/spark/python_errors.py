@@ -1,4 +1,4 @@
-"""The traceback of a user's Python function, found in the error of the Spark job that ran it."""
+"""Extracts the traceback of a user's Python function from the error of the Spark job that ran it."""
 
 from __future__ import annotations
 

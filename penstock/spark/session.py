@@ -1,7 +1,7 @@
-"""The Spark that slots run in: the user's active one whatever its settings are, else one of our own.
+"""Opens the Spark that slots run in: the user's active one whatever its settings are, else one of our own.
 
-Ours is a SparkContext without a session: slots need no SQL, and it is there in half the time. It stays for the
-process's life, so that a program's next job finds it; a session that the user makes later joins it.
+Ours is a SparkContext without a session: slots need no SQL, and it starts in half the time. It stays for the process's
+life, so that a program's next job finds it; a session that the user makes later joins it.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ _WORKER_MEMORY_MIB_MIN = 2048
 
 
 class SessionError(Exception):
-    """The session cannot run this job. The message says which setting, with numbers, and what to change."""
+    """Signals that the session cannot run this job. The message names the setting, with numbers, and what to change."""
 
 
 @dataclass(frozen=True)
 class Substrate:
-    """A context and what of it concerns slots. `is_local`: executors are on this machine, as in `local[n]` and
-    `local-cluster[...]`. `driver_host`: where executors reach this process."""
+    """Holds a context and what of it concerns slots. `is_local`: executors are on this machine, as in `local[n]` and
+    `local-cluster[...]`. `driver_host`: where executors reach this process.
+    """
 
     context: SparkContext
     master: str
@@ -49,11 +50,11 @@ class Substrate:
     """Its daemon records how processes end (`process_ends.py`)."""
 
     def new_session(self) -> SparkSession:
-        """A session of this context whose settings are its own."""
+        """Return a session of this context whose settings are its own."""
         return SparkSession(self.context).newSession()
 
     def task_places(self) -> int | None:
-        """How many tasks the session runs at once as it is now; None where Spark does not tell."""
+        """Return how many tasks the session runs at once as it is now; None if Spark does not report it."""
         try:
             scala = self.context._jsc.sc()
             return int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
@@ -63,17 +64,17 @@ class Substrate:
 
     @property
     def grows(self) -> bool:
-        """Whether executors may come long after the session is there."""
+        """Return whether executors may come long after the session has started."""
         dynamic = self.context.getConf().get("spark.dynamicAllocation.enabled") or "false"
         return dynamic.lower() == "true" or self.master.startswith(("yarn", "k8s"))
 
     def fixed_places(self) -> int | None:
-        """How many tasks run at once, where that never changes (`local[n]`); None elsewhere."""
+        """Return how many tasks run at once, if that never changes (`local[n]`); None elsewhere."""
         is_fixed = self.master == "local" or self.master.startswith("local[")
         return self.task_places() if is_fixed else None
 
     def advice(self, slots: int) -> str:
-        """What to do when slots do not come, with this session's numbers."""
+        """Advise what to do when slots do not come, with this session's numbers."""
         places = self.task_places()
         has = "does not tell how many tasks it runs at once" if places is None else f"runs {places} tasks at once"
         lower = f", or lower the parallelism from {slots}" if slots > 1 else ", or end other jobs of it"
@@ -95,13 +96,14 @@ class Substrate:
 
 
 def is_running() -> bool:
-    """Whether there is a Spark already, so that `open_session` takes no time."""
+    """Return whether a Spark runs already, so that `open_session` takes no time."""
     return SparkContext._active_spark_context is not None
 
 
 def open_session(job_name: str, slots: int, keep: bool = False) -> Substrate:
-    """The active context, or a new one, which takes some seconds. `keep`: the active one has what the job needs, and
-    is used even if it is ours and too small. Raises `JavaMissing`, `SessionError`."""
+    """Return the active context, or a new one, which takes some seconds. `keep`: the active one has what the job needs,
+    and is used even if it is ours and too small. Raises `JavaMissing`, `SessionError`.
+    """
     global _own
     if SparkContext._active_spark_context is None and (active := SparkSession.getActiveSession()) is not None:
         raise SessionError(f"slots need a classic Spark session; the active one is a {type(active).__module__}")
@@ -124,7 +126,7 @@ _own: SparkContext | None = None
 
 
 def _is_too_small(slots: int) -> bool:
-    """Whether the active context is ours, from an earlier job, and has too few task places for this one."""
+    """Return whether the active context is ours, from an earlier job, and has too few task places for this one."""
     active = SparkContext._active_spark_context
     return active is not None and active is _own and active.defaultParallelism < slots
 
@@ -132,7 +134,7 @@ def _is_too_small(slots: int) -> bool:
 def _start(job_name: str, slots: int) -> SparkContext:
     conf = SparkConf().setAppName(job_name)
     if "PYSPARK_GATEWAY_PORT" in os.environ:
-        return SparkContext(conf=conf)  # under spark-submit: its settings, and its Java runs already
+        return SparkContext(conf=conf)  # under spark-submit: its settings apply, and its Java runs already
     ensure_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
@@ -155,8 +157,9 @@ def _start(job_name: str, slots: int) -> SparkContext:
 
 @contextmanager
 def _interrupt_deferred() -> Iterator[None]:
-    """Ctrl-C waits until Java runs: PySpark, interrupted while it starts Java, leaves it behind for ever. Afterwards
-    PySpark's own handler is gone, which would cancel the slots before we can ask them to leave."""
+    """Defer Ctrl-C until Java runs: if PySpark is interrupted while it starts Java, that Java runs for ever. Afterwards
+    PySpark's own handler is removed, which would cancel the slots before we can ask them to leave.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -176,7 +179,7 @@ def _interrupt_deferred() -> Iterator[None]:
 
 
 def _source_tree() -> str | None:
-    """The folder that we are imported from, if a new Python process would not find us there by itself."""
+    """Return the folder that we are imported from, if a new Python process would not find us there by itself."""
     try:
         version("penstock")
         return None
@@ -186,7 +189,7 @@ def _source_tree() -> str | None:
 
 
 def _use_our_python(context: SparkContext) -> None:
-    """Executors on this machine run the driver's interpreter, unless the user has said otherwise."""
+    """Make executors on this machine run the driver's interpreter, unless the user has chosen another."""
     if "PYSPARK_PYTHON" in os.environ or context.getConf().get("spark.pyspark.python"):
         return
     theirs = shutil.which(context.pythonExec)
@@ -195,7 +198,9 @@ def _use_our_python(context: SparkContext) -> None:
 
 
 def _check_worker_memory(context: SparkContext) -> None:
-    """`spark.executor.pyspark.memory` limits a worker's address space, of which each thread reserves a part."""
+    """Check `spark.executor.pyspark.memory`: it limits a worker's address space, of which each thread reserves a
+    part.
+    """
     setting = context.getConf().get("spark.executor.pyspark.memory")
     if not setting:
         return

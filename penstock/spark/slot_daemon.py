@@ -1,8 +1,8 @@
-"""PySpark's daemon, with what a slot needs imported before it forks.
+"""Runs PySpark's daemon with what a slot needs imported before it forks.
 
-A slot whose process died is a fork of this one, and there in a tenth of the time that its imports would take (0.7 s of
-CPU). PySpark itself imports after the fork, because libraries may start threads that a fork does not have: those we
-import here (numpy, pyarrow, pandas) start only threads that their allocators make anew after a fork. Only imports
+A slot whose process died is replaced by a fork of this one, in a tenth of the time that its imports would take (0.7 s
+of CPU). PySpark itself imports after the fork, because libraries may start threads that a fork does not have. Those we
+import here (numpy, pyarrow, pandas) start only threads that their allocators start again after a fork. Only imports
 happen here.
 """
 
@@ -17,8 +17,9 @@ from penstock.spark.process_ends import FOLDER_VARIABLE, record_ends
 
 
 def with_compiled_pyspark(path: list[str]) -> list[str]:
-    """Spark puts zips of PySpark and Py4J in front of `path`. What is imported from a zip is compiled each time, which
-    takes 0.7 s; where Spark comes from the installed PySpark, the same modules are installed, compiled."""
+    """Put installed modules before Spark's zips of PySpark and Py4J in `path`. What is imported from a zip is compiled
+    each time, which takes 0.7 s; if Spark comes from the installed PySpark, the same modules are installed, compiled.
+    """
 
     def is_twin(entry: str) -> bool:
         home = Path(entry).parents[2] if entry.endswith(".zip") and "/python/lib/" in entry else None
@@ -40,7 +41,7 @@ def preload() -> None:
 
 
 def _reseed() -> None:
-    """Python's own generator does this by itself; numpy's would draw the same numbers in every slot."""
+    """Reseed numpy's generator, which would draw the same numbers in every slot; Python's own reseeds itself."""
     random = sys.modules.get("numpy.random")
     if random is not None:
         random.seed()

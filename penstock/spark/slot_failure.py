@@ -1,4 +1,6 @@
-"""Why a slot's Spark job has ended, from Spark's error: what its Python raised, where, and what to do about it."""
+"""Explains why a slot's Spark job has ended, from Spark's error: what its Python raised, where, and what to do about
+it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from py4j.protocol import Py4JNetworkError
 from penstock.spark.slot_task import SEND_ENVIRONMENT
 from penstock.spark.task_placement import TaskPlace
 
-# A slot that ends this often in a row without having registered will not come.
+# A slot that ends this often in a row without having registered will never register.
 FRUITLESS_MAX = 4
 # Another executor may have what this one lacks.
 HOPELESS_MAX = 2
@@ -23,8 +25,9 @@ _LACKS = "on this executor lacks"
 
 
 def cause(error: Exception, places: Sequence[TaskPlace] = ()) -> str:
-    """One line or a few. The frames are ours and Spark's, which tells a user nothing, and are left out. `places`: where
-    its task was tried."""
+    """Return the cause in one line or a few. The frames, which are ours and Spark's, tell a user nothing and are left
+    out. `places`: where its task was tried.
+    """
     if isinstance(error, (OSError, Py4JNetworkError)):
         return f"Spark's own process does not answer; it was ended, or has crashed ({error})"
     text = str(error)
@@ -42,7 +45,7 @@ def cause(error: Exception, places: Sequence[TaskPlace] = ()) -> str:
 
 
 def is_hopeless(detail: str) -> bool:
-    """Whether the same executor will say the same again, however often it is tried."""
+    """Return whether the same executor will fail the same way again, however often it is tried."""
     return _LACKS in detail or "equal minor versions" in detail
 
 

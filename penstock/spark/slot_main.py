@@ -1,10 +1,10 @@
-"""A slot's process: what runs inside the Spark task until the slot is told to leave.
+"""Runs a slot's process: what happens inside the Spark task until the slot leaves.
 
 It never returns: Spark would hand the living process, with our threads and settings, to the user's next job. An error
 before the slot has registered is raised, so that it can be read in the driver; afterwards the process ends itself.
 
-The process plays one slot, and others beside it when the driver asks (`Host`), where Spark has no place for them. Each
-has its connections and its id; they share the interpreter and the I/O thread. A hosted slot comes and goes; the process
+The process plays one slot, and further ones if the driver asks (`Host`) because Spark has no place for them. Each has
+its connections and its id; they share the interpreter and the I/O thread. A hosted slot comes and goes; the process
 ends with the slot that it was started for.
 """
 
@@ -57,14 +57,14 @@ the methods of `penstock.runtime.process.slot.Slot`, and they are called by the 
 
 
 def main(arguments: SlotArguments) -> NoReturn:
-    """The entry of a real slot."""
+    """Run a real slot."""
     from penstock.runtime.process.threads import start_slot
 
     SlotProcess(arguments, start_slot).run()
 
 
 def import_ahead() -> None:
-    """What deployments import that is slow: 0.3 s of CPU in all, of which restores would have to wait for the most."""
+    """Import what is slow and deployments need: 0.3 s of CPU in all, for most of which restores would have to wait."""
     import penstock.datastream.connectors.file_system  # noqa: F401
 
     # pyarrow imports pandas, where that is installed, as soon as it is given an array.
@@ -72,10 +72,11 @@ def import_ahead() -> None:
 
 
 class SlotMember:
-    """One slot that a process plays: its connection to the driver, its data connections, and the slot itself.
+    """Connects one slot that a process plays: its connection to the driver, its data connections, and the slot itself.
 
     `on_end(member, CLOSED or LOST, detail)` and `on_host(message)` are called in the I/O thread. Raises
-    `ConnectionError` where the driver cannot be reached."""
+    `ConnectionError` if the driver cannot be reached.
+    """
 
     def __init__(
         self,
@@ -127,7 +128,7 @@ class SlotMember:
         self.client.send(Left(NO_GENERATION, self.arguments.slot))
 
     def close(self) -> None:
-        """Its connections; what was sent before still leaves."""
+        """Close its connections; what was sent before still leaves."""
         self.client.close()
         self.endpoint.close()
 
@@ -187,7 +188,7 @@ class SlotMember:
 
 
 class SlotProcess:
-    """The slot that the process was started for, and those that it hosts."""
+    """Runs the slot that the process was started for, and those that it hosts."""
 
     def __init__(self, arguments: SlotArguments, make_slot: MakeSlot) -> None:
         self._arguments = arguments
@@ -197,7 +198,7 @@ class SlotProcess:
         self._hosted: set[SlotMember] = set()
 
     def run(self) -> NoReturn:
-        """Raises what keeps the slot from registering; ends the process otherwise."""
+        """Run until the slot leaves, then end the process. Raises what keeps the slot from registering."""
         self._loop.start()
         try:
             own = self._member(self._arguments)
@@ -232,8 +233,9 @@ class SlotProcess:
         self._hosted.discard(member)
 
     def _wait_for_driver(self, own: SlotMember) -> None:
-        """Until hosted slots have let go, too, and the driver, having cancelled the Spark job, closes the connection:
-        Spark must know before it sees the process gone, or it reports a crash."""
+        """Wait until hosted slots have left, too, and the driver, having cancelled the Spark job, closes the
+        connection: Spark must know before it sees the process end, or it reports a crash.
+        """
         deadline = time.monotonic() + _CANCEL_S_MAX
         is_connected = True
         with contextlib.suppress(queue.Empty):

@@ -1,11 +1,11 @@
-"""The function that a slot's Spark task calls, as it is pickled: it needs nothing of ours to arrive."""
+"""Defines the function that a slot's Spark task calls, as it is pickled: it needs nothing of ours to arrive."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from typing import Any, Callable, Iterator
 
-# What a slot imports beside PySpark, and the least version of each (as in pyproject.toml). Native wheels cannot be
+# What a slot imports besides PySpark, and the least version of each (as in pyproject.toml). Native wheels cannot be
 # shipped with the program.
 NEEDS = (("cloudpickle", "3.1"), ("msgspec", "0.20"), ("numpy", "1.26"), ("pyarrow", "20"), ("xxhash", "3.5"))
 
@@ -18,7 +18,7 @@ SEND_ENVIRONMENT = (
 
 @dataclass(frozen=True)
 class SlotArguments:
-    """What a slot is told when it is submitted. `*_ports` are ranges as (first, last)."""
+    """Holds what a slot gets when it is submitted. `*_ports` are ranges as (first, last)."""
 
     driver_host: str
     driver_port: int
@@ -44,8 +44,9 @@ class SlotArguments:
 
 
 def slot_task(arguments: SlotArguments) -> Callable[[Any], Iterator[Any]]:
-    """What to give to `mapPartitions`. A function inside a function is pickled by value, and what it carries are plain
-    values: so it arrives where our package is not to be found yet, and can say so."""
+    """Return the function for `mapPartitions`. A function inside a function is pickled by value, and what it carries
+    are plain values: so it arrives where our package cannot be imported yet, and can report that.
+    """
     fields = asdict(arguments)
     advice = SEND_ENVIRONMENT
 

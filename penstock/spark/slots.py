@@ -1,7 +1,7 @@
-"""Slots on Spark: each is a Spark job of its own with one task, kept running by a thread of the driver.
+"""Runs slots on Spark: each is a Spark job of its own with one task, kept running by a thread of the driver.
 
-A keeper submits its slot's job again whenever it ends, until it is told not to. So neither `spark.task.maxFailures` nor
-speculation nor another slot's end matters. The task never returns: when it is told to leave, its process ends.
+A keeper submits its slot's job again whenever it ends, until it is stopped. So neither `spark.task.maxFailures` nor
+speculation nor another slot's end matters. The task never returns: when the slot leaves, its process ends.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from penstock.spark.task_placement import TaskPlace, task_places
 log = logging.getLogger(__name__)
 
 
-# A slot that was there before and whose task has failed waits for Spark to run it again: its executor may be excluded,
-# which does not concern a new job.
+# A slot that ran before and whose task has failed waits for Spark to run it again: its executor may be excluded, which
+# does not concern a new job.
 FAILED_TASK_MS = 8_000
 # One whose task runs has not registered: its imports take long, or its executor hangs.
 SILENT_TASK_MS = 30_000
@@ -35,7 +35,7 @@ _of_all_jobs: list[SparkSlots] = []
 
 
 class _TaskState(Enum):
-    """What Spark says of the task of a slot's newest submission."""
+    """Lists the states of the task of a slot's newest submission, as Spark reports them."""
 
     WAITS = "its task waits for a place"
     RUNS = "its task runs, but has not registered"
@@ -84,7 +84,7 @@ class SlotKeeper:
             self.is_hosted = False
 
     def watch(self, now_ms: float) -> None:
-        """Give up the newest submission if Spark's own view of its task says that it is lost.
+        """Give up the newest submission if Spark's own view of its task shows that it is lost.
 
         A task that waits for a place is never given up: the next one would only stand further back in the queue.
         """
@@ -122,18 +122,20 @@ class SlotKeeper:
         self._cancel(self.submission)
 
     def stop(self) -> None:
-        """Cancels the job and lets the keeper end."""
+        """Cancel the job and let the keeper end."""
         self._wanted = False
         self._woken.set()
         self._cancel(self.submission)
 
     def retire(self) -> None:
-        """Lets the job run, and does not submit it again when it ends."""
+        """Let the job run, and do not submit it again when it ends."""
         self._wanted = False
         self._woken.set()
 
     def join(self) -> None:
-        """After `stop`. Cancels once more while the keeper lives: a job submitted just then was not there to cancel."""
+        """Wait for the keeper's end, after `stop`. Cancels again while the keeper lives, because a job submitted just
+        then was not there to cancel.
+        """
         deadline = time.monotonic() + _JOIN_S
         while self._thread.is_alive() and time.monotonic() < deadline:
             self._thread.join(0.2)
@@ -142,7 +144,7 @@ class SlotKeeper:
 
     @property
     def tag(self) -> str:
-        """Of the newest submission's Spark job."""
+        """Return the tag of the newest submission's Spark job."""
         return self._tag(self.submission)
 
     def _tag(self, submission: int) -> str:
@@ -151,7 +153,7 @@ class SlotKeeper:
     def _cancel(self, submission: int) -> None:
         try:
             self._substrate.context.cancelJobsWithTag(self._tag(submission))
-        except Exception as error:  # the session may be gone, and the job with it
+        except Exception as error:  # the session may have been stopped, and the job with it
             log.debug("cannot cancel slot %d: %s", self._slot, error)
 
     def _keep(self) -> None:
@@ -171,7 +173,7 @@ class SlotKeeper:
                 self._on_ended(self._slot, 0 if self.registered == submission else fruitless, detail)
 
     def _run_job(self, submission: int) -> str:
-        """Blocks while the slot lives. Why it ended."""
+        """Run the job, which blocks while the slot lives; return why it ended."""
         context = self._substrate.context
         tag = self._tag(submission)
         try:
@@ -190,7 +192,9 @@ class SlotKeeper:
                 log.debug("the session is gone: %s", error)
 
     def _places(self, submission: int) -> list[TaskPlace]:
-        """Where a submission that never registered was tried; one that did is not worth the time to ask."""
+        """Return where a submission that never registered was tried; for one that did the answer is not worth the
+        time.
+        """
         if self.registered >= submission:
             return []
         try:
@@ -252,7 +256,9 @@ class SparkSlots:
         return SlotKeeper(self._substrate, slot, self._job_id, body, self._on_ended, submission)
 
     def relieve(self, slot: int) -> None:
-        """Submits the slot anew while its process goes on; that one's job is cancelled when another has registered."""
+        """Submit the slot again while its process continues; that one's job is cancelled when another has
+        registered.
+        """
         with self._lock:
             old = self._keepers.get(slot)
             if old is None or self._closed.is_set() or slot in self._relieved:
@@ -267,11 +273,11 @@ class SparkSlots:
         return slot in self._relieved
 
     def shared_submission(self, slot: int) -> int:
-        """Under which another process may relieve the slot before its own new one does."""
+        """Return the number under which another process may relieve the slot before its own new one does."""
         return self._relieved[slot].submission + 1
 
     def on_hosted(self, slot: int) -> None:
-        """The slot is played in another's process now."""
+        """Note that the slot is played in another's process now."""
         self._end_relief(slot)
         keeper = self._keepers.get(slot)
         if keeper is not None:
@@ -286,7 +292,7 @@ class SparkSlots:
         threading.Thread(target=old.stop, name=f"penstock-stop-{slot}", daemon=True).start()
 
     def tags(self) -> dict[int, str]:
-        """Of the Spark jobs of slots that nobody is about to relieve."""
+        """Return the tags of the Spark jobs of slots that are not about to be relieved."""
         return {slot: keeper.tag for slot, keeper in list(self._keepers.items()) if slot not in self._relieved}
 
     def tag_of(self, slot: int) -> str | None:
@@ -297,7 +303,7 @@ class SparkSlots:
     def resubmit(self, slot: int) -> None:
         keeper = self._keepers.get(slot)
         if keeper is not None:
-            # A call to the JVM takes as long as it takes; the driver's loop does not wait for it.
+            # A call to the JVM may take long; the driver's loop does not wait for it.
             threading.Thread(target=keeper.resubmit, name=f"penstock-resubmit-{slot}", daemon=True).start()
 
     def on_registered(self, slot: int, submission: int) -> None:
@@ -309,8 +315,9 @@ class SparkSlots:
             self._end_relief(slot)
 
     def leave_to_another(self, slot: int, relieved: bool) -> int:
-        """Somebody else plays the slot, under the submission that is returned. `relieved`: a newer one of its own stays
-        submitted and takes over when it gets a place; else none is any more."""
+        """Let another process play the slot, under the submission that is returned. `relieved`: a newer one of its own
+        stays submitted and takes over when it gets a place; else none is submitted any more.
+        """
         keeper = self._keepers.get(slot)
         if keeper is None:
             return 0
@@ -327,15 +334,15 @@ class SparkSlots:
 
     @property
     def is_closed(self) -> bool:
-        """Whether `cancel_all` was called."""
+        """Return whether `cancel_all` was called."""
         return self._closed.is_set()
 
     def submissions(self) -> dict[int, int]:
-        """How often each slot has been submitted."""
+        """Return how often each slot has been submitted."""
         return {slot: keeper.submission for slot, keeper in self._keepers.items()}
 
     def cancel_all(self) -> None:
-        """Cancels every slot's job, without waiting for it, and submits none again."""
+        """Cancel every slot's job, without waiting for it, and submit none again."""
         with self._lock:
             if self._closed.is_set():
                 return
@@ -353,12 +360,12 @@ class SparkSlots:
         return [*self._keepers.values(), *self._relieved.values(), *self._retired]
 
     def wait_cancelled(self) -> None:
-        """Until Spark knows of the cancellations (some seconds at most). After `cancel_all`."""
+        """Wait until Spark knows of the cancellations (some seconds at most). Call it after `cancel_all`."""
         if self._cancelling is not None:
             self._cancelling.join(_JOIN_S)
 
     def join(self) -> None:
-        """Waits (some seconds at most) until the keepers have ended. After `cancel_all`."""
+        """Wait (some seconds at most) until the keepers have ended. Call it after `cancel_all`."""
         self.wait_cancelled()
         for keeper in self._all():
             keeper.join()
@@ -370,13 +377,13 @@ class SparkSlots:
 
 
 def places_taken(substrate: Substrate) -> int:
-    """How many task places the slots of this program's jobs have, or wait for, and do not give back soon."""
+    """Return how many task places the slots of this program's jobs have, or wait for, and do not give back soon."""
     jobs = [slots for slots in list(_of_all_jobs) if slots._substrate.context is substrate.context]
     return sum(len(slots.submissions()) for slots in jobs)
 
 
 def run_task(substrate: Substrate, slot: int, body: Callable[[Any], Any]) -> None:
-    """Runs a Spark job with one task that calls `body`; returns or raises as the job does."""
+    """Run a Spark job with one task that calls `body`; return or raise as the job does."""
     if _kills_idle_workers(substrate):
         _run_sql_task(substrate, slot, body)
     else:
@@ -384,8 +391,9 @@ def run_task(substrate: Substrate, slot: int, body: Callable[[Any], Any]) -> Non
 
 
 def _kills_idle_workers(substrate: Substrate) -> bool:
-    """Whether Spark ends a Python worker that yields nothing. For tasks of RDDs nobody but the session can change
-    that; for SQL tasks a session of its own can."""
+    """Return whether Spark ends a Python worker that yields nothing. For tasks of RDDs only the session's settings can
+    change that; for SQL tasks a session of its own can.
+    """
     conf = substrate.context.getConf()
     idle_s = conf.get("spark.python.worker.idleTimeoutSeconds", "0") or "0"
     return idle_s not in ("0", "0s") and (conf.get("spark.python.worker.killOnIdleTimeout") or "").lower() == "true"

@@ -1,4 +1,4 @@
-"""How our code and the modules beside the user's program reach the slots."""
+"""Ships our code and the modules next to the user's program to the slots."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from penstock.spark.session import Substrate
 
 
 def search_path(substrate: Substrate, configuration: Configuration) -> tuple[str, ...]:
-    """Folders and archives that a slot adds to its module search path: on this machine all of the driver's, and what
-    `python.files` names."""
+    """Return folders and archives that a slot adds to its module search path: on this machine all of the driver's, and
+    those in `python.files`.
+    """
     if not substrate.is_local:
         return ()
     files = [Path(str(file)) for file in configuration.get(PythonOptions.PYTHON_FILES)]
@@ -26,7 +27,7 @@ def search_path(substrate: Substrate, configuration: Configuration) -> tuple[str
 
 
 def ship_modules(substrate: Substrate, configuration: Configuration) -> list[str]:
-    """Gives executors elsewhere our own package and the modules that the program has imported from its own folder.
+    """Give executors elsewhere our own package and the modules that the program has imported from its own folder.
 
     Returns the names of the user's modules. Executors on this machine read the files themselves (`search_path`).
     """
@@ -54,14 +55,14 @@ _has_our_package: set[str] = set()
 
 
 def program_folder() -> Path | None:
-    """The folder of the user's program; None in an interactive session."""
+    """Return the folder of the user's program; None in an interactive session."""
     main = sys.modules.get("__main__")
     file = getattr(main, "__file__", None)
     return Path(file).absolute().parent if file else None
 
 
 def modules_below(folder: Path) -> list[str]:
-    """Names of the top-level modules and packages in `folder` that have been imported, sorted."""
+    """Return the names of the top-level modules and packages in `folder` that have been imported, sorted."""
     found = set()
     for name, module in list(sys.modules.items()):
         top = name.partition(".")[0]
@@ -75,7 +76,9 @@ def modules_below(folder: Path) -> list[str]:
 
 
 def archive_modules(archive: Path, folder: Path, names: list[str]) -> Path:
-    """A zip file that Python imports `names` from: modules and packages in `folder`, with packages' data files."""
+    """Write a zip file that Python imports `names` from: modules and packages in `folder`, with packages' data
+    files.
+    """
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as out:
         for name in names:
             package = folder / name

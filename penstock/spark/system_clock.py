@@ -1,4 +1,4 @@
-"""The real clock."""
+"""Reads the real clock."""
 
 from __future__ import annotations
 

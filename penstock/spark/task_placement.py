@@ -1,4 +1,4 @@
-"""Where Spark runs the task of a slot's job: asked by the job's tag, in the driver."""
+"""Asks, by the job's tag, where Spark runs the task of a slot's job."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from penstock.spark.session import Substrate
 
 @dataclass(frozen=True)
 class TaskPlace:
-    """One attempt of a task. `executor`: Spark's id of it, "driver" in `local[n]`. `status`: RUNNING, FAILED, …"""
+    """Describes one attempt of a task. `executor`: Spark's id of it, "driver" in `local[n]`. `status`: RUNNING, FAILED,
+    …
+    """
 
     executor: str
     host: str
@@ -17,7 +19,7 @@ class TaskPlace:
 
 
 def task_places(substrate: Substrate, tag: str) -> list[TaskPlace]:
-    """The attempts of the job with this tag, oldest first. May raise what a session that ends raises."""
+    """Return the attempts of the job with this tag, oldest first. May raise what a stopping session raises."""
     spark = substrate.context._jsc.sc()
     found = []
     for job in spark.statusTracker().getJobIdsForTag(tag):

@@ -1,4 +1,4 @@
-"""The user's terminal: lines of the job, and below them one line of progress that is written over."""
+"""Writes to the user's terminal: lines of the job, and below them one line of progress that is overwritten."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LAST_LINES_S = 10.0
 
 
 class Terminal:
-    """From any thread. Without a terminal behind `sys.stderr` there is no progress line."""
+    """Writes lines from any thread. If `sys.stderr` is no terminal, there is no progress line."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -38,11 +38,11 @@ class Terminal:
             self._show(shown)
 
     def tell(self, text: str) -> None:
-        """A line about the job itself."""
+        """Write a line about the job itself."""
         self.print_lines([f"penstock: {text}"], is_error=True)
 
     def show(self, text: str) -> None:
-        """Replaces the line of progress; "" removes it."""
+        """Replace the line of progress; "" removes it."""
         if self.is_interactive:
             with self._lock:
                 self._erase()
@@ -85,14 +85,14 @@ class TerminalConsole:
         self._put(text, is_error)
 
     def warning(self, text: str) -> None:
-        """A traceback is the user's, and stands there as his program would have shown it."""
+        """Write a warning. A traceback is the user's, and is shown as the program itself would show it."""
         if text.startswith("Traceback"):
             shown, _, text = text.rpartition("\n")
             self._put(shown, True)
         self._put(f"penstock: {text}", True)
 
     def stop(self) -> None:
-        """Writes what is left (for some seconds at most)."""
+        """Write what is left (for some seconds at most)."""
         with self._changed:
             self._stopped = True
             self._changed.notify()
@@ -121,7 +121,7 @@ class TerminalConsole:
 
 
 class Progress:
-    """Shows a report's essence twice a second, from a thread of its own, until `stop`."""
+    """Shows the essence of a report twice a second, from a thread of its own, until `stop`."""
 
     def __init__(self, terminal: Terminal, report: Callable[[], JobReport | None]) -> None:
         self._terminal = terminal
@@ -147,7 +147,7 @@ class Progress:
 
 
 def progress_line(report: JobReport, now_wall_ms: float) -> str:
-    """`[job] RUNNING  12,345 rows/s  checkpoint 17: 12 ms, 0.4 s ago`."""
+    """Return `[job] RUNNING 12,345 rows/s checkpoint 17: 12 ms, 0.4 s ago`."""
     parts = [f"[{report.job_name}] {report.state}"]
     if report.slots_registered < report.slots_needed:
         parts.append(f"{report.slots_registered} of {report.slots_needed} slots")

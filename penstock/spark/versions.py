@@ -1,4 +1,4 @@
-"""Which versions of PySpark, and which Java for each of them, Penstock runs on."""
+"""Knows which versions of PySpark, and which Java for each of them, Penstock runs on."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ PYSPARK_END = (4, 4)
 """The first version that is not known to work."""
 
 JAVA_MIN = 17
-# Hadoop of earlier Sparks asks Java's security manager, which Java 24 has not any more.
+# Hadoop of earlier Sparks asks Java's security manager, which Java 24 no longer has.
 _JAVA_MAX_BEFORE = ((4, 1), 23)
-# It imports distutils, which Python 3.12 has not any more.
+# It imports distutils, which Python 3.12 no longer has.
 _PYTHON_MAX_BEFORE = ((4, 0), (3, 11))
 
 
 class UnsupportedPySpark(ImportError):
-    """The installed PySpark is too old or too new. The message says which versions work."""
+    """Signals that the installed PySpark is too old or too new. The message says which versions work."""
 
 
 def check_pyspark(version: str, python: tuple[int, int]) -> None:
-    """Raises `UnsupportedPySpark` if Penstock does not run on this version of PySpark with this Python."""
+    """Raise `UnsupportedPySpark` if Penstock does not run on this version of PySpark with this Python."""
     if not PYSPARK_MIN <= _parsed(version) < PYSPARK_END:
         least, end = ".".join(map(str, PYSPARK_MIN)), ".".join(map(str, PYSPARK_END))
         raise UnsupportedPySpark(

@@ -1,4 +1,4 @@
-"""Named schedules: those that the protocol's rules tell of, and those that the simulation has found."""
+"""Collects named schedules: those that the protocol's rules describe, and those that the simulation has found."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from penstock.simulation.scenarios.scenario import Scenario, run
 
 
 def _name(scenario: type[Scenario]) -> str:
-    """BarriersTurn -> barriers-turn"""
+    """Convert BarriersTurn to barriers-turn."""
     return re.sub(r"(?<!^)(?=[A-Z])", "-", scenario.__name__).lower()
 
 

@@ -1,4 +1,4 @@
-"""Failures that are aimed at a moment which random ones rarely hit. Sections 3 and 11."""
+"""Aims failures at moments that random ones rarely hit. Sections 3 and 11."""
 
 from __future__ import annotations
 

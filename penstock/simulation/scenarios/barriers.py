@@ -1,4 +1,4 @@
-"""Section 2: barriers."""
+"""Tests section 2: barriers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class NewerBarrierMeetsAnExpiredOne(Scenario):
     def observe(self, what: str, who: Any, detail: Any) -> None:
         if what == "down" and isinstance(detail, CheckpointEnded) and detail.aborted:
             self._expired.add(detail.checkpoint_id)
-            # The slots have made it through once: from here on there is time enough, or the job would never end.
+            # The slots have succeeded once: from here on there is time enough, or the job would never end.
             if len(self._expired) >= 8:
                 for driver in self.cluster.drivers:
                     coordinator = driver.host.master.coordinator
@@ -93,7 +93,7 @@ class CancelOvertakesAlignedBarriers(Scenario):
 
     @staticmethod
     def _decline(endpoint: Any, frame: AlignedBarrier) -> None:
-        """The producer takes back what it has just sent: the subtask declines, and tells its own consumers."""
+        """Take back what the producer has just sent: the subtask declines, and notifies its own consumers."""
         deployment = endpoint.listener._deployment
         if deployment is not None:
             deployment.deliver(CancelBarrier(frame.channel, frame.barrier.checkpoint_id))

@@ -1,4 +1,4 @@
-"""Section 2: how long a checkpoint takes where nothing goes wrong."""
+"""Tests section 2: how long a checkpoint takes if nothing goes wrong."""
 
 from __future__ import annotations
 

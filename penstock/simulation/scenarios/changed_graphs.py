@@ -1,4 +1,4 @@
-"""Section 3: resuming with a changed graph."""
+"""Tests section 3: resuming with a changed graph."""
 
 from __future__ import annotations
 

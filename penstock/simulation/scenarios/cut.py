@@ -1,4 +1,4 @@
-"""Section 1: in-flight data is an interval of numbers."""
+"""Tests section 1: in-flight data is an interval of numbers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class RowsBehindAnUrgentBarrier(Scenario):
         self._waiting: set[tuple[str, ChannelId]] = set()
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
-        """Counts rows that arrive right behind a barrier of their channel, before the subtask has had a turn."""
+        """Count rows that arrive directly after a barrier of their channel, before the subtask's next step."""
         if what != "frame":
             return
         place = (who.process.name, detail.channel)

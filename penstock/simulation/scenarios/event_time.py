@@ -1,4 +1,4 @@
-"""Section 5 (watermarks and time), and what of sections 9 and 10 concerns it at another parallelism."""
+"""Tests section 5 (watermarks and time), and its consequences in sections 9 and 10 at another parallelism."""
 
 from __future__ import annotations
 
@@ -343,7 +343,7 @@ class LastWordBesideAnIdleProducer(Scenario):
         job.sink(job.delay(job.union(short, long), 30), 2)
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
-        """Counts last watermarks that arrive where another channel is idle."""
+        """Count last watermarks that arrive while another channel is idle."""
         if what != "frame" or not isinstance(detail, Event):
             return
         place = (who.process.name, detail.channel.consumer)

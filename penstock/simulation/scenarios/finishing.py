@@ -1,4 +1,4 @@
-"""Sections 9 and 10: finishing, and sources."""
+"""Tests sections 9 and 10: finishing, and sources."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class SplitBetweenEnumeratorAndReader(Scenario):
         job.sink(job.count(job.union(*sources), 2, cost_ms=0.1), 2)
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
-        """Counts splits that come between a trigger and the slot's acknowledgement, or right before a trigger."""
+        """Count splits that come between a trigger and the slot's acknowledgement, or directly before a trigger."""
         if isinstance(detail, Trigger):
             self._triggered[who.process.name] = detail.barrier.checkpoint_id
         elif isinstance(detail, SlotAck):

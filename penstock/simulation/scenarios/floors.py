@@ -1,7 +1,7 @@
-"""Section 5: floors of key groups, over a rescale, a checkpoint and a restart.
+"""Tests section 5: floors of key groups, over a rescale, a checkpoint and a restart.
 
-Floors outlive draining where a producer that was idle comes back, and says little of how far it is: time has gone
-on without it, and after a rescale live channels start at what it has said.
+Floors outlive draining if a producer that was idle comes back with a low watermark: time has advanced without it, and
+after a rescale live channels start at its watermark.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ FIRST_OWNERS = _first_owners_keys()
 
 
 class SaysLittleWhenItComesBack(WatermarkGenerator):
-    """Emits a watermark with each row, but none that is later than `_SAID_MS` when the pause is over."""
+    """Emit a watermark with each row, but none that is later than `_SAID_MS` when the pause is over."""
 
     def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
         watermark_ms = event_timestamp - clocks.BOUND_MS - 1
@@ -74,9 +74,12 @@ class SaysLittleWhenItComesBack(WatermarkGenerator):
 
 
 class _FloorsOverARestart(Rescaled):
-    """The schedule, by hand: the busy split is read ahead, while the way from there to the second owner is slow; the
-    other split comes back, and a checkpoint is asked for at once; the job is rescaled; when it has drained, and after
-    each restart, a checkpoint is asked for, and a slot killed when it is there; the third time it is rescaled."""
+    """Steers the schedule by hand.
+
+    The busy split is read ahead, while the way from there to the second owner is slow. The other split comes back, and
+    a checkpoint is requested at once. The job is rescaled. When it has drained, and after each restart, a checkpoint is
+    requested, and a slot killed when it is complete. The third time the job is rescaled.
+    """
 
     section = 5
     options = OFTEN | UNALIGNED | {
@@ -132,7 +135,7 @@ class _FloorsOverARestart(Rescaled):
             world.after(0.0, None, strikes.strike, "request_checkpoint")
 
     def _slow_down(self) -> None:
-        """From the first slot to the second."""
+        """Slow the connection from the first slot to the second."""
         for slot in self.cluster.drivers[-1].keeper.processes:
             if slot.endpoint.slot == 0 and 1 in slot.endpoint.links:
                 slot.endpoint.links[1].latency_ms = 25.0

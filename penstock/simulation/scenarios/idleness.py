@@ -1,4 +1,4 @@
-"""Section 10: idleness, with lateness checked: nobody is idle who is not silent, and a silent split stops no time."""
+"""Tests section 10: idleness, with lateness checked: only a silent split is idle, and a silent split stops no time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class IdlenessCountsNoDraining(Rescaled):
         job.sink(job.delay(job.delay(assigned, 1, cost_ms=1.5), 1, cost_ms=1.0), 2)
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
-        """Each phase of draining is made longer than the timeout: what the driver says next takes its time."""
+        """Make each phase of draining longer than the timeout: the driver's next message is delayed."""
         super().observe(what, who, detail)
         if what == "down" and isinstance(detail, Release) and not detail.is_last:
             who.hold_back(80.0)

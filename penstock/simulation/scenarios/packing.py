@@ -1,4 +1,4 @@
-"""Section 12: slots that share a process, because there are fewer task places than slots."""
+"""Tests section 12: slots that share a process, because there are fewer task places than slots."""
 
 from __future__ import annotations
 

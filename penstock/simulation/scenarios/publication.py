@@ -1,4 +1,4 @@
-"""Section 11: publication, commits, fencing."""
+"""Tests section 11: publication, commits, fencing."""
 
 from __future__ import annotations
 

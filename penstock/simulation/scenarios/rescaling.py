@@ -1,4 +1,4 @@
-"""Section 3: restoring at another parallelism, and draining."""
+"""Tests section 3: restoring at another parallelism, and draining."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Rescaled(Scenario):
         self._looked_at: Metadata | None = None
 
     def is_right(self, metadata: Metadata) -> bool:
-        """Whether the newest checkpoint is one to resume from."""
+        """Return whether the newest checkpoint is one to resume from."""
         return bool(edges_in_flight(metadata))
 
     def observe(self, what: str, who: Any, detail: Any) -> None:

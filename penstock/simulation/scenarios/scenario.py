@@ -1,8 +1,8 @@
-"""What a named schedule consists of, and how it is run.
+"""Defines what a named schedule consists of, and how it is run.
 
 A scenario declares a job, and steers what the seed would otherwise choose: it sees every frame, message and store call
-as it happens (`observe`), and may strike. It says at the end whether its schedule has come about, because a run in
-which it has not proves nothing. Seeds vary everything that the scenario leaves open.
+as it happens (`observe`), and may inject faults. At the end it reports whether its schedule has occurred, because a run
+in which it has not proves nothing. Seeds vary everything that the scenario leaves open.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TIMEOUT = UNALIGNED | {"execution.checkpointing.aligned-checkpoint-timeout": "2 
 
 
 class Scenario:
-    """One run of a schedule. The class's docstring tells the schedule; `section` is that of the protocol's rules."""
+    """Runs a schedule once. The class's docstring describes the schedule; `section` is that of the protocol's rules."""
 
     section: ClassVar[int]
     options: ClassVar[dict[str, Any]] = {}
@@ -67,13 +67,14 @@ class Scenario:
         """How often the schedule has come about."""
 
     def declare(self, job: WorkloadBuilder) -> None:
-        """A keyed count behind a source, slower than that."""
+        """Declare a keyed count behind a source, slower than that."""
         slow = job.count(job.source(kind="sequence", rows=80, parallelism=2, cost_ms=0.1, keys=8), 3, cost_ms=1.0)
         job.sink(slow, 2)
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
-        """`what`: "frame" (who: a `DataEndpoint`), "up" and "down" (a `ControlLink`), "timer" (an
-        operator's name; detail: the timestamp), or a store's method (a `Process`; detail: the path)."""
+        """Observe an event. `what`: "frame" (who: a `DataEndpoint`), "up" and "down" (a `ControlLink`), "timer" (an
+        operator's name; detail: the timestamp), or a store's method (a `Process`; detail: the path).
+        """
 
     def has_happened(self) -> bool:
         return self.count > 0

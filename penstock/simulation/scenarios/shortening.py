@@ -1,4 +1,4 @@
-"""Section 11, as far as the log is shortened. `PROTOCOL.md` has the rules (11.3 to 11.8)."""
+"""Tests section 11 for a log that is shortened. `PROTOCOL.md` has the rules (11.3 to 11.8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Section 12: slots and generations."""
+"""Tests section 12: slots and generations."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class SlotThatTheDriverGaveUpLivesOn(Scenario):
     faults = FaultPlan(kinds=("break_control_link",), count=3, gap_ms=80.0, speculation_share=1.0)
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
-        """Counts new deployments while an older process of some slot is alive."""
+        """Count new deployments while an older process of some slot is alive."""
         if what == "down" and isinstance(detail, Deploy):
             slots = [p.slot for d in self.cluster.drivers for p in d.keeper.processes]
             self.count += len(slots) > len(set(slots))

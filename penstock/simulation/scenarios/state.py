@@ -1,4 +1,4 @@
-"""Sections 7 and 8: slices, chains and outputs; state and user objects."""
+"""Tests sections 7 and 8: slices, chains and outputs; state and user objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sections 3, 4 and 11, as far as checkpoint storage is at fault: what nothing can mend ends the job, by name."""
+"""Tests sections 3, 4 and 11 for faults of checkpoint storage: an error that no restart mends ends the job, by name."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SegmentIsDamaged(Scenario):
             self.cluster.world.after(0.0, None, self._flip)
 
     def _flip(self) -> None:
-        """In every segment there is, so that it does not matter which checkpoint is the newest by then."""
+        """Flip a bit in every segment, so that it does not matter which checkpoint is the newest by then."""
         self.count += 1
         objects = self.cluster.shared.objects
         for name in [n for n in objects if "/shared/" in n]:

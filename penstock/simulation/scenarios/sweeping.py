@@ -1,4 +1,4 @@
-"""Section 11, as far as objects are deleted: what nobody needs goes, whoever wrote it and however the job has ended."""
+"""Tests section 11 for deletion: unneeded objects are deleted, whoever wrote them and however the job has ended."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class _WithLeftovers(Scenario):
     section = 11
 
     def has_ended(self) -> bool:
-        """Whether the job's end is in its log."""
+        """Return whether the job's end is in its log."""
         log = self.cluster.log
         return log is not None and any(isinstance(entry, Ended) for entry in log.entries)
 
     def leftovers(self) -> set[str]:
-        """Segments that no metadata names, and metadata above the newest published checkpoint."""
+        """Return segments that no metadata names, and metadata above the newest published checkpoint."""
         log, start = self.cluster.log, len(self.cluster.directory) + 1
         assert log is not None
         newest_id = log.newest.checkpoint_id if log.newest is not None else 0

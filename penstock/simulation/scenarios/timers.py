@@ -1,4 +1,6 @@
-"""Section 5: timers of processing time, which nothing fires at the end of input. All slots have one wall clock."""
+"""Tests section 5 for timers of processing time, which nothing fires at the end of input. All slots have one wall
+clock.
+"""
 
 from __future__ import annotations
 
