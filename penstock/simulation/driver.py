@@ -1,4 +1,4 @@
-"""A driver's process: the real JobMaster, its timer, and a thread beside it for what may block."""
+"""Simulates a driver's process: the real JobMaster, its timer, and a thread for what may block."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class TracedConsole:
 
 @dataclass(frozen=True)
 class DriverSurroundings:
-    """What a driver finds: where its slots come from and where objects lie."""
+    """Gives a driver its environment: where its slots come from and where objects are."""
 
     control: ControlNetwork
     slots: SlotKeeper
@@ -89,8 +89,9 @@ class DriverSurroundings:
 
 
 class DriverProcess:
-    """`ended(driver, outcome)`: the JobMaster has come to its end. `raised(driver, detail)`: there is a bug
-    in it. `aborted(reason, detail)`: a checkpoint was given up."""
+    """Runs one driver. `ended(driver, outcome)`: the JobMaster has ended. `raised(driver, detail)`: there is a bug in
+    it. `aborted(reason, detail)`: a checkpoint was given up.
+    """
 
     def __init__(
         self,
@@ -150,7 +151,7 @@ class DriverProcess:
         self.look()
 
     def _pack(self) -> SlotPacking | None:
-        """None where there is a place for every task."""
+        """Return what packs slots; None if there is a place for every task."""
         around, world = self._around, self.world
         if around.places.count is None:
             return None
@@ -196,7 +197,7 @@ class DriverProcess:
         self.handle(LinkLost(process, detail))
 
     def look(self) -> None:
-        """After each event: is it over, and when is the next timer?"""
+        """Check, after each event, whether the JobMaster has ended, and when its next timer is due."""
         if self.has_ended:
             return
         outcome = self.master.outcome

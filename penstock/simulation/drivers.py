@@ -1,4 +1,4 @@
-"""The drivers of a run, with what belongs to each of them, and what the run has been through."""
+"""Keeps the drivers of a run, with what belongs to each of them, and the run's statistics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Driver:
 
 @dataclass
 class Statistics:
-    """What a run has been through: tells whether faults and modes are really tried."""
+    """Counts what a run has been through: shows whether faults and modes are really tried."""
 
     drivers: int = 0
     generations: int = 0

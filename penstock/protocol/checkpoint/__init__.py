@@ -1,1 +1,1 @@
-"""What the driver decides about checkpoints: when to trigger one, whether it is complete, how many may fail."""
+"""Decides about checkpoints in the driver: when to trigger one, whether it is complete, how many may fail."""

@@ -37,7 +37,9 @@ RETRY_FINAL_AFTER_MS = 1000.0
 
 @dataclass(frozen=True)
 class CoordinatorSettings:
-    """`interval_ms` None: no checkpoints but the final one. `alignment_timeout_ms` as in `Barrier`."""
+    """Holds the coordinator's options. `interval_ms` None: no checkpoints but the final one. `alignment_timeout_ms` as
+    in `Barrier`.
+    """
 
     interval_ms: float | None
     min_pause_ms: float = 0.0
@@ -48,8 +50,9 @@ class CoordinatorSettings:
 
 
 class CheckpointCoordinator:
-    """`next_checkpoint_id` must be above every id that the job's log or the restored checkpoint has named.
-    `vertex_names`: by vertex number, for messages."""
+    """Coordinates the checkpoints of one job. `next_checkpoint_id` must be above every id that the job's log or the
+    restored checkpoint has named. `vertex_names`: by vertex number, for messages.
+    """
 
     def __init__(
         self, settings: CoordinatorSettings, next_checkpoint_id: int = 1, vertex_names: Sequence[str] = ()
@@ -98,8 +101,9 @@ class CheckpointCoordinator:
     def on_running(
         self, generation: Generation, slots: frozenset[int], subtasks: int, now_ms: float, spread: float = 0.0
     ) -> list[Effect]:
-        """All subtasks of a generation run. `spread` in [0, 1) places the job's first checkpoint between the minimum
-        pause and the interval; after a restart it comes after the minimum pause."""
+        """Start checkpoints: all subtasks of a generation run. `spread` in [0, 1) places the job's first checkpoint
+        between the minimum pause and the interval; after a restart it comes after the minimum pause.
+        """
 
         def start() -> list[Effect]:
             self.phase = CoordinatorPhase.RUNNING
@@ -121,7 +125,7 @@ class CheckpointCoordinator:
     def on_stopped(
         self, now_ms: float, reason: FailureReason = FailureReason.JOB_FAILOVER, detail: str = ""
     ) -> list[Effect]:
-        """The generation has ended. What is being published continues; everything else is aborted."""
+        """Stop checkpoints: the generation has ended. What is being published continues; everything else is aborted."""
 
         def stop() -> list[Effect]:
             if self.phase is not CoordinatorPhase.FINAL:
@@ -148,7 +152,7 @@ class CheckpointCoordinator:
         for checkpoint_id in self.pending.expired(now_ms):
             effects += self._after_abort(self.pending.on_expired(checkpoint_id, now_ms), now_ms)
             if isinstance(effects[-1], FailJob):
-                # The generation ends with this. Without it: what is triggered next finds no generation.
+                # Without this: the generation has ended, and what is triggered next finds none.
                 return effects
         if self._next_trigger_ms is not None and self._next_trigger_ms <= now_ms and self._interval_ms is not None:
             self._next_trigger_ms = max(self._next_trigger_ms + self._interval_ms, now_ms)
@@ -162,7 +166,7 @@ class CheckpointCoordinator:
     # ---- requests -----------------------------------------------------------------------------------------------
 
     def request(self, now_ms: float) -> list[Effect]:
-        """A user asks for a checkpoint: bound by what is pending, but by no pause."""
+        """Request a checkpoint for a user: limited by what is pending, but by no pause."""
         return self._step("requested", "a user", now_ms, lambda: self._request(now_ms) if self.may_trigger else [])
 
     def _request(self, now_ms: float, *, is_periodic: bool = False) -> list[Effect]:
@@ -200,7 +204,7 @@ class CheckpointCoordinator:
         return self._after_abort(self.pending.on_decline(decline, vertex, now_ms), now_ms)
 
     def on_trigger_failed(self, checkpoint_id: int, detail: str, now_ms: float) -> list[Effect]:
-        """The trigger could not be sent (an enumerator's snapshot raised)."""
+        """Abort a checkpoint whose trigger could not be sent (an enumerator's snapshot raised)."""
         return self._after_abort(self.pending.on_trigger_failed(checkpoint_id, detail, now_ms), now_ms)
 
     def on_end_of_data(self, subtask: SubtaskId, now_ms: float) -> list[Effect]:
@@ -223,7 +227,7 @@ class CheckpointCoordinator:
     # ---- ends ---------------------------------------------------------------------------------------------------
 
     def on_published(self, checkpoint_id: int, is_final: bool, now_ms: float) -> list[Effect]:
-        """The log entry is there (for one that collects only committables: they are committed)."""
+        """Complete a checkpoint: its log entry exists (or, if it collects only committables, they are committed)."""
 
         def complete() -> list[Effect]:
             effects = self.pending.on_published(checkpoint_id, now_ms)
@@ -239,16 +243,17 @@ class CheckpointCoordinator:
         return self._step("published", f"checkpoint {checkpoint_id}", now_ms, complete)
 
     def on_publication_failed(self, checkpoint_id: int, detail: str, now_ms: float) -> list[Effect]:
-        """It is certain that there is no log entry for it, and never will be."""
+        """Fail a checkpoint that certainly has no log entry, and never will."""
         return self._not_published(checkpoint_id, FailureReason.FINALIZE_FAILURE, detail, now_ms)
 
     def on_id_taken(self, checkpoint_id: int, detail: str, now_ms: float) -> list[Effect]:
-        """A driver that was fenced meanwhile had used the id. That is no failure of this job: the next checkpoint gets
-        an id that nobody has used."""
+        """Give up a checkpoint whose id a driver that was fenced meanwhile had used. That is no failure of this job:
+        the next checkpoint gets an unused id.
+        """
         return self._not_published(checkpoint_id, FailureReason.ID_TAKEN, detail, now_ms)
 
     def on_publication_subsumed(self, checkpoint_id: int, now_ms: float) -> list[Effect]:
-        """A newer one was in the log already."""
+        """Give up a checkpoint because a newer one was in the log already."""
         return self._not_published(checkpoint_id, FailureReason.SUBSUMED, "a newer one has completed", now_ms)
 
     def _not_published(self, checkpoint_id: int, reason: FailureReason, detail: str, now_ms: float) -> list[Effect]:
@@ -269,7 +274,7 @@ class CheckpointCoordinator:
         return effects + self._step("aborted", f"checkpoint {ended.checkpoint_id}", now_ms, follow)
 
     def _start_next(self, now_ms: float) -> list[Effect]:
-        """A checkpoint has ended: start the final one, or the next queued request, if limits allow."""
+        """Start the final checkpoint, or the next queued request, if limits allow: a checkpoint has ended."""
         if not self.may_trigger:
             return []
         return self._final(now_ms) or self._carry_out(self._decider.on_change(self._situation(now_ms)), now_ms)

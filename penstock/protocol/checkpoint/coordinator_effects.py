@@ -18,7 +18,9 @@ class TriggerCheckpoint:
 
 @dataclass(frozen=True)
 class PublishCheckpoint:
-    """Every slot has acknowledged. `acks` in the order of slots. `duration_ms`: trigger to last acknowledgement."""
+    """Publish a checkpoint that every slot has acknowledged. `acks` in the order of slots. `duration_ms`: trigger to
+    last acknowledgement.
+    """
 
     barrier: Barrier
     generation: Generation
@@ -45,15 +47,16 @@ class DiscardSegments:
 
 @dataclass(frozen=True)
 class FailJob:
-    """Too many checkpoints have failed: the job fails over."""
+    """Fail the job over: too many checkpoints have failed."""
 
     message: str
 
 
 @dataclass(frozen=True)
 class StillPublishing:
-    """The storage has not answered for the time of a whole checkpoint whether this one is in the log. Wait for it;
-    no other one is triggered meanwhile."""
+    """Warn that the storage has not answered for the time of a whole checkpoint whether this one is in the log. Wait
+    for it; no other one is triggered meanwhile.
+    """
 
     checkpoint_id: int
     waited_ms: float

@@ -8,7 +8,7 @@ from penstock.protocol.machine import Cell, Table
 
 
 class CheckpointState(Enum):
-    """How far a checkpoint is, for the whole job."""
+    """Lists how far a checkpoint can be, for the whole job."""
 
     UNKNOWN = "unknown"
     """Not triggered by this driver, or ended long ago."""
@@ -58,7 +58,7 @@ CHECKPOINT_TABLE: Table[CheckpointState] = Table(
 
 
 class CoordinatorPhase(Enum):
-    """What the coordinator may trigger."""
+    """Lists what the coordinator may trigger."""
 
     STOPPED = "stopped"
     """No generation runs."""

@@ -1,4 +1,5 @@
-"""Before metadata is published: does what was stored cover every channel's [applied, emitted), and nothing twice?
+"""Verifies, before metadata is published, that what was stored covers every channel's [applied, emitted), and nothing
+twice.
 
 This finds most capture bugs in production, not only in tests.
 """
@@ -11,7 +12,7 @@ from penstock.protocol.values.metadata import Capture, InputCut, LayerCut, Outpu
 
 
 class EdgeTopology(Protocol):
-    """`penstock.graph.job_graph.Edge`, as far as it matters here."""
+    """Declares what is needed of `penstock.graph.job_graph.Edge`."""
 
     @property
     def name(self) -> str: ...
@@ -31,9 +32,10 @@ Interval = tuple[int, int]
 
 
 def verify(edges: Sequence[EdgeTopology], subtasks: Iterable[SubtaskSnapshot], draining: bool = False) -> list[str]:
-    """One line per violation, naming the channel; an empty list if the cut is whole. So are unread layers checked.
-    While the job drains, a subtask that has unread layers must have no rows in flight on its channels: they are
-    younger, and a restore may give them to somebody else."""
+    """Return one line per violation, naming the channel; an empty list if the cut is whole. Unread layers are checked
+    the same way. While the job drains, a subtask that has unread layers must have no rows in flight on its channels:
+    they are younger, and a restore may give them to another subtask.
+    """
     by_subtask = {(s.vertex, s.subtask): s for s in subtasks}
     violations: list[str] = []
     for edge in edges:
@@ -65,7 +67,7 @@ def verify(edges: Sequence[EdgeTopology], subtasks: Iterable[SubtaskSnapshot], d
 
 
 class _Input:
-    """One consumer's side of an edge."""
+    """Holds one consumer's side of an edge."""
 
     def __init__(self, edge: EdgeTopology, consumer: int, snapshot: SubtaskSnapshot | None) -> None:
         cuts = snapshot.inputs if snapshot is not None else []
@@ -85,7 +87,7 @@ def _output_cut(snapshot: SubtaskSnapshot | None, edge: str) -> OutputCut | None
 
 
 def _intervals(captures: list[Capture]) -> dict[int, list[Interval]]:
-    """By the other end's subtask."""
+    """Return the intervals by the other end's subtask."""
     found: dict[int, list[Interval]] = {}
     for capture in captures:
         found.setdefault(capture.peer, []).extend(_stored(capture))
@@ -97,7 +99,9 @@ def _stored(of: Capture | LayerCut) -> list[Interval]:
 
 
 def _gaps(where: str, stored: list[Interval], applied: int, emitted: int) -> list[str]:
-    """Storing too much at either end is harmless, a restore trims; a gap or an overlap inside is not."""
+    """Return the gaps and overlaps inside [applied, emitted). Storing too much at either end is harmless, because a
+    restore trims.
+    """
     at = applied
     for first, end in stored:
         if end <= applied or first >= emitted:

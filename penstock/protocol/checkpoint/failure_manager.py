@@ -1,4 +1,4 @@
-"""How many failed checkpoints a job endures (Flink's CheckpointFailureManager).
+"""Decides how many failed checkpoints a job tolerates (Flink's CheckpointFailureManager).
 
 Counts *consecutive* checkpoints that failed for a reason that counts, each id once. A completed
 checkpoint resets the count; what is reported late for an id at or below it does not count.
@@ -10,7 +10,7 @@ from penstock.protocol.values.reasons import FailureReason
 
 
 class CheckpointFailureManager:
-    """`tolerable_failures_max`: how many in a row are endured; None: any number."""
+    """Counts failures. `tolerable_failures_max`: how many in a row are tolerated; None: any number."""
 
     def __init__(self, tolerable_failures_max: int | None = 0) -> None:
         self._tolerable_failures_max = tolerable_failures_max
@@ -26,7 +26,7 @@ class CheckpointFailureManager:
         self._failed.clear()
 
     def on_failed(self, checkpoint_id: int, reason: FailureReason, detail: str = "") -> str | None:
-        """The message of the failure of the whole job, or None if it goes on."""
+        """Return the message of the failure of the whole job, or None if the job continues."""
         if not reason.counts or checkpoint_id <= self._newest_completed or self._tolerable_failures_max is None:
             return None
         self._failed.add(checkpoint_id)

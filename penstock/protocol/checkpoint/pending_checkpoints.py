@@ -30,7 +30,9 @@ ENDED_REMEMBERED_MAX = 64
 
 @dataclass
 class PendingCheckpoint:
-    """A checkpoint that has not ended. `slots`: by which it is to be acknowledged; `subtasks`: how many they run."""
+    """Tracks a checkpoint that has not ended. `slots`: by which it is to be acknowledged; `subtasks`: how many they
+    run.
+    """
 
     barrier: Barrier
     generation: Generation
@@ -56,15 +58,16 @@ class PendingCheckpoint:
 
 @dataclass(frozen=True)
 class _Ended:
-    """`kept`: the segments that its metadata names; none if it was aborted."""
+    """Remembers a checkpoint that has ended. `kept`: the segments that its metadata names; none if it was aborted."""
 
     state: CheckpointState
     kept: frozenset[str]
 
 
 class PendingCheckpoints:
-    """All checkpoints that have not ended, and what is remembered of those that have. `timeout_ms`: until one
-    expires."""
+    """Holds all checkpoints that have not ended, and what is remembered of those that have. `timeout_ms`: until one
+    expires.
+    """
 
     def __init__(self, timeout_ms: float, story: Story) -> None:
         self._timeout_ms = timeout_ms

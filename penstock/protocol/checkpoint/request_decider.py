@@ -1,8 +1,8 @@
-"""Which request for a checkpoint goes next, and when (Flink's CheckpointRequestDecider).
+"""Decides which request for a checkpoint goes next, and when (Flink's CheckpointRequestDecider).
 
-Order of the queue: savepoints before checkpoints, forced ones first among them, then those that a user asked for
-before periodic ones, then older before younger. A periodic request within the minimum pause is dropped, and the
-periodic trigger moved; nobody else is bound by the pause. Forced requests pass the limit of pending checkpoints.
+Order of the queue: savepoints before checkpoints, forced ones first among them, then those that a user asked for before
+periodic ones, then older before younger. A periodic request within the minimum pause is dropped, and the periodic
+trigger moved; other requests are not bound by the pause. Forced requests pass the limit of pending checkpoints.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ class CheckpointRequest:
 
 @dataclass(frozen=True)
 class Situation:
-    """`is_triggering`: an earlier request has been chosen, and its trigger has not left yet. `cleaning`: checkpoints
-    whose files are being deleted. `last_completion_ms` None: no checkpoint has completed yet."""
+    """Describes the coordinator's state. `is_triggering`: an earlier request has been chosen, and its trigger has not
+    left yet. `cleaning`: checkpoints whose files are being deleted. `last_completion_ms` None: no checkpoint has
+    completed yet.
+    """
 
     now_ms: float
     pending: int = 0
@@ -48,7 +50,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Drop:
-    """`retry_after_ms`: when the periodic trigger is to fire again; None: at its own time."""
+    """Drop the request. `retry_after_ms`: when the periodic trigger is to fire again; None: at its own time."""
 
     request: CheckpointRequest
     reason: FailureReason
@@ -81,7 +83,9 @@ class CheckpointRequestDecider:
         return dropped + self.on_change(situation)
 
     def on_change(self, situation: Situation) -> list[Decision]:
-        """To be called whenever a checkpoint has been triggered, has ended, or has been cleaned up."""
+        """Return the next decisions. Call it whenever a checkpoint has been triggered, has ended, or has been cleaned
+        up.
+        """
         if situation.is_triggering or not self._queue or situation.cleaning > self.concurrent_max:
             return []
         head = self._queue[0]

@@ -86,15 +86,15 @@ class SubtaskCheckpoints:
 
     @property
     def waiting_for_row(self) -> bool:
-        """Whether a snapshot waits for the rest of a row's output."""
+        """Return whether a snapshot waits for the rest of a row's output."""
         return self._machine.waits_for_row
 
     def resume(self) -> None:
-        """There may be room again for the rest of the row that a snapshot waits for."""
+        """Continue the rest of the row that a snapshot waits for, if there is room again."""
         self._carry_out([FinishRow()])
 
     def look_at_outputs(self) -> None:
-        """Aligned barriers may have left our queues."""
+        """Check whether aligned barriers have left the output queues."""
         if self._captures:
             self.handle(OutputsSent())
 

@@ -131,7 +131,7 @@ class ChainOutput:
         self._unpublished = [c for c in self._unpublished if c[0] > checkpoint_id]
 
     def finish(self) -> None:
-        """The chain's data has ended: the writer sees nothing more but barriers."""
+        """Finish the output: the chain's data has ended, and the writer sees nothing more except barriers."""
         self.is_finished = True
         if self.writer is not None:
             try:

@@ -1,1 +1,1 @@
-"""One subtask: its steps, its mail, how large a slice it takes, and its life in one generation."""
+"""Runs one subtask: its steps, its mail, how large a slice it takes, and its life in one generation."""

@@ -6,7 +6,7 @@ from penstock.common.clock import Clock
 
 
 class ActiveClock:
-    """A clock that stands still while its owner waits for input or for a processor.
+    """Stands still while its owner waits for input or for a processor.
 
     Rates by this clock say how fast a subtask consumes when it can. Rates by the wall clock would not: beside busy
     processes both ends of a channel wait for a processor between two windows, so the rate is a window per wait; a

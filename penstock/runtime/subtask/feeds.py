@@ -23,7 +23,8 @@ from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
 
 
 class Portion(NamedTuple):
-    """Rows for one slice: all of `batch` if a reader has read it, else the next `rows` of the open batch `origin`.
+    """Holds rows for one slice: all of `batch` if a reader has read it, else the next `rows` of the open batch
+    `origin`.
 
     `type` is the rows' own, without key columns and event time. `split` and `finished_splits` are the reader's.
     `started_ms` is when reading began, on the undisturbed clock; None if nothing had to be read.
@@ -69,7 +70,7 @@ class SourceFeed:
 
     @property
     def was_finished(self) -> bool:
-        """True if the end of the data lies before the snapshot that the subtask was restored from."""
+        """Return whether the end of the data lies before the snapshot that the subtask was restored from."""
         return self.reader is None
 
     @property

@@ -22,12 +22,12 @@ class Parking:
         self.until_ms = 0.0
 
     def on_snapshot(self, checkpoint_id: int) -> None:
-        """An unaligned snapshot has been taken here."""
+        """Note that an unaligned snapshot has been taken here."""
         self._taken = checkpoint_id
 
     @property
     def is_due(self) -> bool:
-        """True after a snapshot: then call `begin`."""
+        """Return True after a snapshot: then call `begin`."""
         return self._taken is not None
 
     def begin(self, now_ms: float) -> None:
@@ -52,7 +52,7 @@ class Parking:
         return None if self._for is None else self.until_ms - now_ms
 
     def end(self, checkpoint_id: int) -> None:
-        """The checkpoint's segment has been written, is given up, or is too large to be waited for."""
+        """End the pause: the checkpoint's segment has been written, is given up, or is too large to be waited for."""
         if self._for is not None and self._for <= checkpoint_id:
             self._for = None
             self._timed_out = 0

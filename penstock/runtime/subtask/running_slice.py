@@ -11,7 +11,7 @@ from penstock.runtime.input.input_gate import OpenBatch
 
 @dataclass(slots=True)
 class RunningSlice:
-    """A slice inside a chain of row functions, from its first row until it has finished.
+    """Tracks a slice inside a chain of row functions, from its first row until it has finished.
 
     `origin`: the input batch that it is a slice of; None for rows of the own reader, then of `split`. `busy_ms`: what
     it has cost so far, without waiting for room in the outputs.

@@ -88,7 +88,7 @@ class SliceBudget:
             self._fixed_ms = min(self._mean_ms - row_ms * self._mean_rows, *self._recent_ms, self._mean_ms)
             self._row_ms = (self._mean_ms - self._fixed_ms) / self._mean_rows
             return
-        # Slices of one size: the parts keep their proportion.
+        # All slices had one size: the parts keep their proportion.
         expected_ms = self._fixed_ms + self._row_ms * self._mean_rows
         if expected_ms > 0:
             self._fixed_ms *= self._mean_ms / expected_ms
@@ -107,5 +107,5 @@ class SliceBudget:
 
     @property
     def _probes(self) -> bool:
-        """True if the next slice has another size than it should have, to see how the cost of slices splits."""
+        """Return whether the next slice gets another size than it should have, to see how the cost of slices splits."""
         return self._mean_ms > self._target_ms / 2 and (self._since_probe >= _PROBE_EVERY or not self._split_known)

@@ -17,7 +17,9 @@ from penstock.runtime.subtask.subtask_settings import SubtaskSettings
 
 @dataclass(frozen=True)
 class SlotResources:
-    """`send_frame(slot, frame)`, `send(message)` and `decline` drop what a revoked generation sends."""
+    """Holds what subtasks share in a slot. `send_frame(slot, frame)`, `send(message)` and `decline` drop what a revoked
+    generation sends.
+    """
 
     plan: DeploymentPlan
     generation: Generation

@@ -47,5 +47,5 @@ class SnapshotSource:
 
     @property
     def finished(self) -> bool:
-        """True at the end of data, reached now or before the snapshot that the subtask was restored from."""
+        """Return True at the end of data, reached now or before the snapshot that the subtask was restored from."""
         return self.output.is_finished or self.feed.was_finished

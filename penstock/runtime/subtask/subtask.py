@@ -1,4 +1,4 @@
-"""The loop of a subtask: a step function over a mailbox.
+"""Runs the loop of a subtask: a step function over a mailbox.
 
 `step(now_ms)` handles all mail, then does one bounded piece of work, and returns when it wants to be called again.
 Control waits for one slice, never for a buffer; a slice never waits for output space. A thread drives the steps in a
@@ -31,7 +31,7 @@ from penstock.runtime.subtask.work import Work
 
 
 class Phase(Enum):
-    """How far a subtask is in its generation. It answers mail and barriers in all of them."""
+    """Lists how far a subtask can be in its generation. It answers mail and barriers in all phases."""
 
     OPENED = auto()
     """The other subtasks of the job are being restored."""
@@ -43,7 +43,7 @@ class Phase(Enum):
 
 
 class Subtask:
-    """A subtask that is ready to work; `SubtaskOpening` builds it.
+    """Runs a subtask that is ready to work; `SubtaskOpening` builds it.
 
     Args:
         deployed: Mailbox, channels and machine.
@@ -157,7 +157,8 @@ class Subtask:
         return StepResult(False, max(0.1, min(at_ms for at_ms in due_ms if at_ms is not None) - now_ms), False)
 
     def _resize(self, now_ms: float) -> None:
-        # What has just grown is likely too small still: a fast stream has its bounds in a quarter of the time.
+        # A bound that has just grown is likely too small still: a fast stream reaches its bounds in a quarter of the
+        # time.
         active_ms = self._pace.now_ms()
         grown = self.gate.resize(active_ms) | self.output.resize(active_ms)
         self._resize_at_ms = now_ms + max(self._bound_target_ms / (4 if grown else 1), 1.0)
@@ -222,13 +223,13 @@ class Subtask:
         return 0
 
     def _with_deadlines(self, ready_in_ms: float | None) -> float | None:
-        """Nothing to do now: return when timers, held rows or generators are due, at the latest."""
+        """Return when timers, held rows or generators are due, at the latest, as there is nothing to do now."""
         due = (ready_in_ms, self.work.next_deadline_in_ms(), self.event_time.on_quiet())
         waits = [wait_ms for wait_ms in due if wait_ms is not None]
         return max(0.1, min(waits)) if waits else None
 
     def _report_empty(self) -> None:
-        """While the job drains, tell the JobMaster each time that nothing is left to do here or in an output."""
+        """Report to the JobMaster, while the job drains, each time that nothing is left to do here or in an output."""
         if self._draining.is_over:
             return
         self.work.settle()
@@ -254,7 +255,7 @@ class Subtask:
 
     @property
     def rows_in(self) -> int:
-        """Rows that the chain has finished with."""
+        """Return how many rows the chain has finished with."""
         return self.work.applied.rows
 
     def status(self, busy_share: float, backpressured_share: float, step_ms_max: float) -> SubtaskStatus:

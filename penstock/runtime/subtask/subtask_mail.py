@@ -8,13 +8,15 @@ import msgspec
 
 
 class Unpark(msgspec.Struct, frozen=True):
-    """The slot's snapshot writer needs the interpreter for itself no more."""
+    """Ends the pause of a subtask: the slot's snapshot writer no longer needs the interpreter for itself."""
 
     checkpoint_id: int
 
 
 class StepResult(NamedTuple):
-    """`wait_ms`: call again after that long, or when there is mail; 0 at once, None only when there is mail."""
+    """Holds a step's result. `wait_ms`: call again after that long, or when there is mail; 0 at once, None only when
+    there is mail.
+    """
 
     worked: bool
     wait_ms: float | None

@@ -61,7 +61,7 @@ class SubtaskRunner:
         self.mailbox.ring()
 
     def revoke(self) -> None:
-        """The generation is over: no further step of user code; `done` soon."""
+        """End the generation: no further step of user code runs, and `done` is called soon."""
         self._revoked = True
         self.mailbox.ring()
 

@@ -1,4 +1,4 @@
-"""The options that a subtask needs, read once."""
+"""Reads the options that a subtask needs, once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ NEVER_MS = 1e15
 
 @dataclass(frozen=True)
 class SubtaskSettings:
-    """`slice_ms`: how long a slice is expected to take. `buffer_timeout_ms`: how long a batch may wait for more."""
+    """Holds the options. `slice_ms`: how long a slice is expected to take. `buffer_timeout_ms`: how long a batch may
+    wait for more.
+    """
 
     window_bytes: int
     output_queue_bytes: int
@@ -28,11 +30,11 @@ class SubtaskSettings:
     watermark_interval_ms: float
 
     def window_sizer(self) -> BoundSizer:
-        """For the window of one input gate."""
+        """Return a sizer for the window of one input gate."""
         return BoundSizer(self.bound_bytes_min, self.window_bytes, self.bound_target_ms)
 
     def output_queue_sizer(self) -> BoundSizer:
-        """For the queues of one output edge."""
+        """Return a sizer for the queues of one output edge."""
         return BoundSizer(self.bound_bytes_min, self.output_queue_bytes, self.bound_target_ms)
 
     @staticmethod

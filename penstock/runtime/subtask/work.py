@@ -11,25 +11,25 @@ from penstock.runtime.subtask.slice_budget import SliceBudget
 
 
 class Work(Protocol):
-    """A chain at work, one bounded slice at a time. Implemented by `RowWork` and `ColumnWork`."""
+    """Runs a chain, one bounded slice at a time. `RowWork` and `ColumnWork` implement it."""
 
     applied: AppliedRows
 
     @property
     def keyed(self) -> bool:
-        """True if the head of the chain is keyed."""
+        """Return whether the head of the chain is keyed."""
 
     @property
     def unfinished(self) -> bool:
-        """True while a slice waits for room in the outputs. Then only `resume` and `finish_row` may be called."""
+        """Return whether a slice waits for room in the outputs. Then only `resume` and `finish_row` may be called."""
 
     @property
     def resumes_firing(self) -> bool:
-        """True if the snapshot that the subtask was restored from was taken while timers were firing."""
+        """Return whether the snapshot that the subtask was restored from was taken while timers were firing."""
 
     @property
     def late_rows(self) -> int:
-        """Rows that were dropped because they came too late."""
+        """Return how many rows were dropped because they were late."""
 
     def slice_rows(self) -> int:
         """Return how many rows the next slice should take, at least 1."""
@@ -59,7 +59,7 @@ class Work(Protocol):
 
     @property
     def holds_due_rows(self) -> bool:
-        """True if rows have been held for a user's batch as long as they may be."""
+        """Return whether rows have been held for a user's batch as long as they may be."""
 
     def close(self) -> None:
         """Close the user's functions."""
