@@ -191,7 +191,7 @@ class JobMaster:
 
     def _on_message(self, process: str, message: Message) -> None:
         now_ms, life = self.clock.monotonic_ms(), self.lifecycle
-        life.on_heard(process, now_ms)
+        life.processes.on_heard(process, now_ms)
         played_slot = life.roster.plays(process)
         match message:
             case Register():
@@ -236,7 +236,7 @@ class JobMaster:
             case SlotStatus(slot=slot, restoring=restoring):
                 member = self.lifecycle.roster.member(slot)
                 if member is not None:
-                    self.lifecycle.on_restoring(member.process, restoring)
+                    self.lifecycle.processes.on_restoring(member.process, restoring)
                 self._reporter.on_status(message, now_ms)
             case Decline():
                 self.checkpoints.carry_out(self.coordinator.on_decline(message, now_ms))

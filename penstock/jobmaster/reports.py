@@ -206,7 +206,7 @@ class Reporter:
             self._graph.name,
             life.state,
             self.counter,
-            life.restarts,
+            life.restarts.count,
             tuple([vertex.report() for vertex in self._vertices]),
             checkpoints.reports,
             checkpoints.completed,

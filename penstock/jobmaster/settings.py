@@ -18,7 +18,7 @@ from penstock.common.options import (
 )
 from penstock.common.options.restart import INFINITE
 from penstock.protocol.checkpoint.coordinator import CoordinatorSettings
-from penstock.protocol.job.lifecycle import LifecycleSettings
+from penstock.protocol.job.lifecycle_settings import LifecycleSettings
 from penstock.protocol.job.restart_strategy import ExponentialDelay, FailureRate, FixedDelay, NoRestart, RestartStrategy
 
 

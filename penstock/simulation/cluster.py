@@ -104,7 +104,7 @@ class Cluster:
             self._check_end()
 
     def _check_end(self) -> None:
-        restarts = sum(d.host.master.lifecycle.restarts for d in self.drivers if d.host.has_begun)
+        restarts = sum(d.host.master.lifecycle.restarts.count for d in self.drivers if d.host.has_begun)
         # Each change of places may end a task of every slot, or give one back.
         moves = 0 if self.places is None else len(self.places.changes) * self.workload.graph.slots
         # A restore that the store refuses is a failure of its own, however many there are.

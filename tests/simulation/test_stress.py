@@ -356,7 +356,7 @@ def run(
         master = cluster.run()
     assert master.outcome is not None and master.outcome.state == "FINISHED", master.outcome
     assert not cluster.world.violations, "\n".join(cluster.world.violations)
-    assert master.lifecycle.restarts == 3
+    assert master.lifecycle.restarts.count == 3
     assert master.history.completed >= 3, "hardly any checkpoint: nothing is stressed"
     return cluster, master
 

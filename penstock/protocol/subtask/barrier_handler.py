@@ -3,7 +3,7 @@
 It knows which channels there are, which barrier came where, and when. It knows nothing of rows, state, files, threads.
 
 There is one alignment per checkpoint. Several may be under way: an expired checkpoint and the next overlap on the wire,
-and checkpoints run concurrently. `TABLE` says what each event does in each state.
+and checkpoints run concurrently. `alignment_table.py` says what each event does in each state.
 
 *Turn*: every older alignment first, in order; then snapshot now. Barriers that stand in our own queues are taken out
 (their place is the end of that channel's window), blocked channels are released, all others get an open window.
@@ -20,78 +20,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 from functools import partial
 
 import msgspec
 
 from penstock.protocol.channel.ends import ProtocolError
-from penstock.protocol.machine import Cell, Table
+from penstock.protocol.subtask.alignment_table import TABLE, AlignmentState
 from penstock.protocol.values.elements import Barrier
 from penstock.protocol.values.reasons import FailureReason
 
 _ENDED_REMEMBERED = 64
-
-
-class AlignmentState(Enum):
-    """Lists how far a checkpoint can be in this subtask."""
-
-    UNKNOWN = "unknown"
-    WAITING = "waiting"
-    COLLECTING_ALIGNED = "aligning"
-    COLLECTING_UNALIGNED = "capturing"
-    ENDED = "ended"
-
-
-_UNKNOWN, _WAITING, _ALIGNED, _UNALIGNED, _ENDED = AlignmentState
-_ANY_OPEN = (_UNALIGNED, _ENDED)
-
-TABLE: Table[AlignmentState] = Table(
-    "the alignment",
-    {
-        "triggered": {
-            _UNKNOWN: Cell("snapshot at once: a source has no channels; late: decline", (_ENDED,)),
-            _ENDED: Cell("ignore", (_ENDED,)),
-        },
-        "queued": {
-            _UNKNOWN: Cell("remember its place; late: decline; overdue: turn", (_WAITING, *_ANY_OPEN)),
-            _WAITING: Cell("remember its place; overdue: turn", (_WAITING, *_ANY_OPEN)),
-            _ALIGNED: Cell("remember its place; overdue: turn", (_ALIGNED, *_ANY_OPEN)),
-            _UNALIGNED: Cell("take it out, limit that channel's window", _ANY_OPEN),
-            _ENDED: Cell("take it out", (_ENDED,)),
-        },
-        "reached": {
-            _WAITING: Cell("block; all in: snapshot", (_ALIGNED, *_ANY_OPEN)),
-            _ALIGNED: Cell("block; all in: snapshot", (_ALIGNED, *_ANY_OPEN)),
-            _ENDED: Cell("ignore", (_ENDED,)),
-        },
-        "urgent": {
-            _UNKNOWN: Cell("turn; late: decline", _ANY_OPEN),
-            _WAITING: Cell("turn", _ANY_OPEN),
-            _ALIGNED: Cell("turn", _ANY_OPEN),
-            _UNALIGNED: Cell("limit that channel's window", _ANY_OPEN),
-            _ENDED: Cell("ignore", (_ENDED,)),
-        },
-        "deadline": {
-            _WAITING: Cell("turn", _ANY_OPEN),
-            _ALIGNED: Cell("turn", _ANY_OPEN),
-        },
-        "cancel": {
-            _UNKNOWN: Cell("decline", (_ENDED,)),
-            _WAITING: Cell("decline", (_ENDED,)),
-            _ALIGNED: Cell("decline", (_ENDED,)),
-            _UNALIGNED: Cell("decline", (_ENDED,)),
-            _ENDED: Cell("ignore", (_ENDED,)),
-        },
-        "over": {
-            _UNKNOWN: Cell("drop what was captured", (_ENDED,)),
-            _WAITING: Cell("drop what was captured", (_ENDED,)),
-            _ALIGNED: Cell("drop what was captured", (_ENDED,)),
-            _UNALIGNED: Cell("drop what was captured", (_ENDED,)),
-            _ENDED: Cell("drop what was captured", (_ENDED,)),
-        },
-    },
-)
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -249,7 +187,7 @@ class BarrierHandler:
         alignment = self._alignments.get(checkpoint_id)
         if alignment is not None:
             return alignment.state
-        return _ENDED if checkpoint_id in self._ended else _UNKNOWN
+        return AlignmentState.ENDED if checkpoint_id in self._ended else AlignmentState.UNKNOWN
 
     # ---- what can be seen -------------------------------------------------------------------------------------
 

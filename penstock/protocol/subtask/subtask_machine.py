@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from penstock.protocol.channel.ends import InputChannel, OutputChannel, Overtaken
 from penstock.protocol.machine import Story, Told
 from penstock.protocol.subtask import barrier_handler as alignment
+from penstock.protocol.subtask.alignment_table import AlignmentState
 from penstock.protocol.subtask.barrier_handler import BarrierHandler
 from penstock.protocol.subtask.capture import Capture
 from penstock.protocol.subtask.drain_gate import DrainGate
@@ -123,7 +124,7 @@ class SubtaskMachine:
         """Return whether a snapshot waits for the rest of a row's output."""
         return bool(self._decided)
 
-    def pending(self) -> dict[int, alignment.AlignmentState]:
+    def pending(self) -> dict[int, AlignmentState]:
         """Return the checkpoints whose barriers are still to come, with how far they are."""
         return self._alignments.pending
 

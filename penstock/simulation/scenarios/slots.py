@@ -25,9 +25,9 @@ class SpeculativeCopies(Scenario):
         self.count += isinstance(detail, StandBy)
         for driver in self.cluster.drivers:
             lifecycle = driver.host.master.lifecycle
-            if lifecycle.restarts > len(self.cluster.statistics.faults) * 2:
+            if lifecycle.restarts.count > len(self.cluster.statistics.faults) * 2:
                 self.cluster.world.violate(
-                    f"{lifecycle.restarts} restarts after {len(self.cluster.statistics.faults)} kills"
+                    f"{lifecycle.restarts.count} restarts after {len(self.cluster.statistics.faults)} kills"
                 )
 
 
@@ -70,7 +70,7 @@ class ConnectionsBreakWhileProcessesLive(Scenario):
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
         self.count += what == "up" and isinstance(detail, PeerLost)
-        restarts = self.cluster.drivers[-1].host.master.lifecycle.restarts
+        restarts = self.cluster.drivers[-1].host.master.lifecycle.restarts.count
         if restarts > len(self.cluster.statistics.faults):
             self.cluster.world.violate(f"{restarts} restarts after {len(self.cluster.statistics.faults)} faults")
 

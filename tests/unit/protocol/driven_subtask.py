@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.protocol.channel.ends import Captured, InputChannel, OutputChannel
-from penstock.protocol.subtask.barrier_handler import AlignmentState
+from penstock.protocol.subtask.alignment_table import AlignmentState
 from penstock.protocol.subtask.capture import Capture
 from penstock.protocol.subtask.drain_gate import DrainGate
 from penstock.protocol.subtask.effects import (

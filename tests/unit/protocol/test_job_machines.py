@@ -16,7 +16,7 @@ from penstock.protocol.job.ending import Ending, EndingState, Holdings
 from penstock.protocol.job.recovery import Files, Recovery, RecoveryState
 from penstock.protocol.log import publication_table
 from penstock.protocol.machine import IllegalEvent, Table
-from penstock.protocol.subtask import barrier_handler
+from penstock.protocol.subtask import alignment_table
 from penstock.protocol.values.metadata import Committable
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -33,7 +33,7 @@ def names(effects: list[Any]) -> list[str]:
 @pytest.mark.parametrize(
     "table",
     [
-        barrier_handler.TABLE,
+        alignment_table.TABLE,
         CHECKPOINT_TABLE,
         COORDINATOR_TABLE,
         lifecycle_table.TABLE,

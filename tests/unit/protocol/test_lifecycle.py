@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from penstock.protocol.job.lifecycle import Lifecycle, LifecycleSettings
+from penstock.protocol.job.lifecycle import Lifecycle
 from penstock.protocol.job.lifecycle_effects import (
     CancelGeneration,
     CloseLink,
@@ -24,6 +24,7 @@ from penstock.protocol.job.lifecycle_effects import (
     SubmitSlot,
     TellStandBy,
 )
+from penstock.protocol.job.lifecycle_settings import LifecycleSettings
 from penstock.protocol.job.lifecycle_table import Phase
 from penstock.protocol.job.restart_strategy import ExponentialDelay, FixedDelay, NoRestart, RestartStrategy
 from penstock.protocol.values.elements import Generation
@@ -173,7 +174,7 @@ def test_the_loss_of_one_that_stands_by_is_no_failure() -> None:
     life = running()
     life.on_register(register(1, "copy", attempt=1), 5.0)
     assert life.on_link_lost("copy", "", 6.0) == []
-    assert life.phase is Phase.RUNNING and life.failures == 0
+    assert life.phase is Phase.RUNNING and life.restarts.failures == 0
 
 
 def test_the_newest_submission_plays_the_slot_and_older_ones_are_dismissed() -> None:
@@ -222,7 +223,7 @@ def test_a_loss_while_slots_gather_is_no_failure() -> None:
     life = running(FixedDelay(1, 0.0))
     life.on_link_lost("p0", "", 10.0)
     life.on_link_lost("p1", "", 10.0)
-    assert life.failures == 1 and life.restarts == 1
+    assert life.restarts.failures == 1 and life.restarts.count == 1
     life.on_prepared(0, 10.0)
     life.on_register(register(0, "p0b", 2), 11.0)
     assert of(Deploy, life.on_register(register(1, "p1b", 2), 11.0))
@@ -248,7 +249,7 @@ def test_a_restart_that_cannot_be_prepared_waits_for_its_delay_like_any_other() 
         effects = life.on_failure(None, FailureCause("storage is away"), now_ms)
         assert Prepare() not in effects
         assert (attempt < 2) == bool(of(Restarting, effects))
-    assert life.is_over and life.failures == 4
+    assert life.is_over and life.restarts.failures == 4
 
 
 def test_a_planned_restart_does_not_cut_short_the_delay_of_a_failure() -> None:
@@ -287,7 +288,7 @@ def test_nothing_is_deployed_before_it_is_known_what_to_restore() -> None:
 
 def test_a_silent_slot_is_lost_and_submitted_again() -> None:
     life = running(heartbeat_timeout_ms=100.0)
-    life.on_heard("p0", 50.0)
+    life.processes.on_heard("p0", 50.0)
     assert life.next_deadline_ms() == 102.0
     effects = life.on_time(102.0)
     assert of(CloseLink, effects) == [CloseLink("p1")]
@@ -298,7 +299,7 @@ def test_a_silent_slot_is_lost_and_submitted_again() -> None:
 def test_a_driver_that_slept_itself_does_not_give_up_its_slots() -> None:
     life = running(heartbeat_timeout_ms=100.0)
     assert life.on_time(5000.0) == []
-    life.on_heard("p0", 5001.0)
+    life.processes.on_heard("p0", 5001.0)
     assert of(CloseLink, life.on_time(5100.0)) == [CloseLink("p1")], "but who stays silent is lost"
 
 
@@ -309,7 +310,7 @@ def test_a_slot_that_does_not_let_go_is_submitted_again() -> None:
     life.on_register(register(1, "p1b", 2), 11.0)
     effects = life.on_time(110.0)
     assert effects == [CloseLink("p0"), ResubmitSlot(0)]
-    assert life.failures == 1
+    assert life.restarts.failures == 1
     assert of(Deploy, life.on_register(register(0, "p0b", 2), 120.0))
 
 
@@ -331,8 +332,8 @@ def test_a_slot_that_leaves_by_itself_is_lost() -> None:
 def test_slots_that_cannot_reach_each_other_are_named() -> None:
     life = deployed(heartbeat_timeout_ms=100.0)
     life.on_connected("p0", G1, 50.0)
-    life.on_heard("p0", 90.0)
-    life.on_heard("p1", 90.0)
+    life.processes.on_heard("p0", 90.0)
+    life.processes.on_heard("p1", 90.0)
     (ended,) = of(GenerationEnded, life.on_time(102.0))
     assert "1 (host:5000)" in ended.cause and "taskmanager.data.bind-port" in ended.cause
 

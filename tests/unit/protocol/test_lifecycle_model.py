@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.protocol.job.lifecycle import Lifecycle, LifecycleSettings
+from penstock.protocol.job.lifecycle import Lifecycle
 from penstock.protocol.job.lifecycle_effects import (
     CancelGeneration,
     CloseLink,
@@ -25,6 +25,7 @@ from penstock.protocol.job.lifecycle_effects import (
     SubmitSlot,
     TellStandBy,
 )
+from penstock.protocol.job.lifecycle_settings import LifecycleSettings
 from penstock.protocol.job.lifecycle_table import Phase
 from penstock.protocol.job.restart_strategy import ExponentialDelay
 from penstock.protocol.values.elements import Generation
@@ -137,7 +138,7 @@ class World:
                 self.follow([ResubmitSlot(process.slot)])
         elif process.holds is not None and not process.is_dismissed:
             generation = process.holds
-            life.on_heard(name, now_ms)
+            life.processes.on_heard(name, now_ms)
             if action == "connected":
                 self.follow(life.on_connected(name, generation, now_ms))
             elif action == "restored":
@@ -196,5 +197,5 @@ def settle(world: World) -> None:
                 world.follow(world.life.on_link_lost(process.name, "", world.now_ms))
         world.now_ms += 50.0
         for name in world.processes:
-            world.life.on_heard(name, world.now_ms)
+            world.life.processes.on_heard(name, world.now_ms)
         world.catch_up()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.protocol.job.lifecycle import Lifecycle, LifecycleSettings
+from penstock.protocol.job.lifecycle import Lifecycle
 from penstock.protocol.job.lifecycle_effects import Deploy, Prepare, Restarting, SubmitSlot, TellStandBy
+from penstock.protocol.job.lifecycle_settings import LifecycleSettings
 from penstock.protocol.job.lifecycle_table import Phase
 from penstock.protocol.job.restart_strategy import ExponentialDelay, NoRestart, RestartStrategy
 from penstock.protocol.job.slot_roster import Dismissed, Joined, SlotLost, SlotRoster, StandsBy
@@ -145,7 +146,7 @@ def test_a_planned_replacement_restarts_without_asking_the_restart_strategy() ->
     restarting = [e for e in effects if isinstance(e, Restarting)]
     assert [(r.failures, r.delay_ms, r.cause.planned) for r in restarting] == [(0, 0.0, True)]
     assert "decommissioned" in restarting[0].cause.summary
-    assert (life.failures, life.restarts, life.state) == (0, 1, "RESTARTING")
+    assert (life.restarts.failures, life.restarts.count, life.state) == (0, 1, "RESTARTING")
 
 
 @given(st.lists(st.tuples(st.sampled_from(["register", "copy", "again", "lose"]), st.integers(0, 4)), max_size=60))

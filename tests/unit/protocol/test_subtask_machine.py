@@ -12,7 +12,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from penstock.protocol.channel.ends import InputChannel
 from penstock.protocol.machine import IllegalEvent
-from penstock.protocol.subtask.barrier_handler import TABLE, AlignmentState
+from penstock.protocol.subtask.alignment_table import TABLE, AlignmentState
 from penstock.protocol.subtask.capture import Capture
 from penstock.protocol.subtask.effects import BarrierReached
 from penstock.protocol.values.elements import Barrier, ChannelId

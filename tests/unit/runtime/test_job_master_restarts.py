@@ -136,7 +136,7 @@ def ends_at_once(world: World) -> str:
     """The error of a job that has failed without a restart."""
     world.settle()
     outcome = world.master.outcome
-    assert outcome is not None and outcome.state == "FAILED" and world.master.lifecycle.restarts <= 1
+    assert outcome is not None and outcome.state == "FAILED" and world.master.lifecycle.restarts.count <= 1
     return str(outcome.error)
 
 

@@ -52,7 +52,7 @@ def test_a_committer_that_hangs_is_named_and_ends_the_job_at_its_limit() -> None
     assert world.master.outcome is None
     world.at(95_000.0)
     outcome = world.master.outcome
-    assert outcome is not None and outcome.state == "FAILED" and world.master.lifecycle.restarts == 0
+    assert outcome is not None and outcome.state == "FAILED" and world.master.lifecycle.restarts.count == 0
     assert "has not finished committing its output after 60 s (execution.checkpointing.timeout)" in str(outcome.error)
     assert outcome.resume_from is not None, "everything is kept"
 
@@ -76,11 +76,11 @@ def test_a_slot_that_does_not_restore_is_a_failure_that_names_slot_and_operator(
     world.say(0, Restored(generation, 0, 0))
     world.say(1, SlotStatus(generation, 1, [], 1, ["enrich (2/2)"]))
     world.at(59_000.0)
-    assert world.master.lifecycle.failures == 0
+    assert world.master.lifecycle.restarts.failures == 0
     world.at(60_000.0)
     told = "\n".join(world.console.warnings)
     assert "slot(s) 1 (host) did not restore" in told and "'enrich (2/2)' did not come to an end" in told
-    assert world.master.lifecycle.failures == 1
+    assert world.master.lifecycle.restarts.failures == 1
 
 
 class Sent:

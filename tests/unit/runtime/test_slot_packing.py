@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.protocol.job.lifecycle import Lifecycle, LifecycleSettings
+from penstock.protocol.job.lifecycle import Lifecycle
+from penstock.protocol.job.lifecycle_settings import LifecycleSettings
 from penstock.protocol.job.restart_strategy import ExponentialDelay
 from penstock.protocol.job.slot_packing import Patience, SlotPacking
 from penstock.protocol.values.messages import Host, Register

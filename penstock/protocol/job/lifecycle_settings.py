@@ -1,0 +1,20 @@
+"""Holds the limits within which a job's life goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class LifecycleSettings:
+    """`restore_timeout_ms`: how long state may take to be restored and user code to be opened; as long as a checkpoint
+    may take to be written. `leave_timeout_ms`: how long slots are waited for at the end before their Spark jobs are
+    cancelled. `spares`: how many processes beyond the slots stand by."""
+
+    slots: int
+    slot_request_timeout_ms: float = 300_000.0
+    heartbeat_timeout_ms: float = 50_000.0
+    cancellation_timeout_ms: float = 180_000.0
+    leave_timeout_ms: float = 10_000.0
+    restore_timeout_ms: float = 600_000.0
+    spares: int = 0
