@@ -1,0 +1,155 @@
+"""Starts generations: deploys the slots, lets them run, drains what was in flight, and hands out splits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from penstock.common.clock import Clock
+from penstock.common.configuration import Configuration
+from penstock.common.failures import describe
+from penstock.graph.deployment import DeploymentPlan
+from penstock.graph.job_graph import JobGraph
+from penstock.graph.pickling import dumps
+from penstock.jobmaster.checkpoints import Checkpoints
+from penstock.jobmaster.drain import JobDrain
+from penstock.jobmaster.identity import JobIdentity
+from penstock.jobmaster.ports import SlotLinks
+from penstock.jobmaster.reports import Reporter
+from penstock.jobmaster.restore import RestorePoint
+from penstock.jobmaster.settings import JobSettings
+from penstock.jobmaster.sources import EnumeratorFailed, SplitDistribution
+from penstock.jobmaster.store import JobStore
+from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
+from penstock.protocol.job.lifecycle import Lifecycle
+from penstock.protocol.job.lifecycle_effects import FailureCause
+from penstock.protocol.values.elements import Generation, SubtaskId
+from penstock.protocol.values.messages import Deploy, DrainReport, Message, Peer, Register, Run, SplitsAssigned
+
+
+class Master(Protocol):
+    """Declares what the start of a generation needs of the JobMaster."""
+
+    graph: JobGraph
+    identity: JobIdentity
+    incarnation: str
+    settings: JobSettings
+    links: SlotLinks
+    clock: Clock
+    lifecycle: Lifecycle
+    coordinator: CheckpointCoordinator
+    checkpoints: Checkpoints
+    store: JobStore
+    reporter: Reporter
+    restore_point: RestorePoint | None
+
+    def broadcast(self, message: Message) -> None: ...
+
+    def fail(self, cause: FailureCause) -> None: ...
+
+
+class Generations:
+    """Starts one generation after the other. `random` returns the caller's next random number in [0, 1)."""
+
+    def __init__(self, master: Master, configuration: Configuration, random: Callable[[], float]) -> None:
+        self._master = master
+        self._configuration = configuration
+        self._random = random
+        self._drain: JobDrain | None = None
+        self._plan = b""
+        self.plan()
+
+    def plan(self) -> None:
+        """Pickle the graph that the next generations run. Raises `UnpicklableFunction`."""
+        master, identity = self._master, self._master.identity
+        checkpointing = master.settings.checkpointing
+        parts = (
+            identity.job_id,
+            master.graph,
+            self._configuration,
+            master.incarnation,
+            identity.directory,
+            checkpointing,
+        )
+        self._plan = dumps(DeploymentPlan(*parts))
+
+    @property
+    def is_draining(self) -> bool:
+        return self._drain is not None and not self._drain.is_over
+
+    # ---- the life of a generation -------------------------------------------------------------------------------
+
+    def deploy(self, generation: Generation, members: Sequence[Register]) -> None:
+        master, point = self._master, self._master.restore_point
+        master.checkpoints.generation = generation
+        master.reporter.on_generation(generation.counter)
+        restored = () if point is None else point.metadata.enumerators
+        try:
+            master.checkpoints.sources = SplitDistribution(master.graph, restored, self._assign)
+        except EnumeratorFailed as error:
+            self._fail(error)
+            return
+        peers = [Peer(m.slot, m.host, m.data_port, m.process) for m in members]
+        data, root = (None, None) if point is None else (point.data, point.root)
+        for member in members:
+            master.links.send(member.process, Deploy(generation, member.slot, peers, self._plan, data, root))
+
+    def run(self, generation: Generation) -> None:
+        """Let every slot run: all have restored their subtasks."""
+        master, now_ms = self._master, self._master.clock.monotonic_ms()
+        master.broadcast(Run(generation))
+        metadata = None if master.restore_point is None else master.restore_point.metadata
+        self._drain = JobDrain(
+            master.graph, metadata, generation, lambda: master.coordinator.pending_ids, master.broadcast
+        )
+        self._drain.begin()
+        master.reporter.on_draining(self._drain.is_over, now_ms)
+        master.reporter.recoveries.running(generation, now_ms, None if metadata is None else metadata.checkpoint_id)
+        master.store.plan_sweep(generation, now_ms)
+        slots = frozenset(range(master.graph.slots))
+        subtasks = sum(vertex.parallelism for vertex in master.graph.vertices)
+        running = master.coordinator.on_running(generation, slots, subtasks, now_ms, self._random())
+        master.checkpoints.carry_out(running)
+
+    def end(self, cause: str) -> None:
+        """Abort the checkpoints of the generation: it has ended."""
+        master = self._master
+        master.reporter.on_generation_ended()
+        master.checkpoints.generation = None
+        self._drain = None
+        master.checkpoints.carry_out(master.coordinator.on_stopped(master.clock.monotonic_ms(), detail=cause))
+
+    def on_drain_report(self, report: DrainReport, now_ms: float) -> None:
+        if self._drain is not None:
+            self._drain.on_report(report)
+            self._master.reporter.on_draining(self._drain.is_over, now_ms)
+
+    # ---- splits -------------------------------------------------------------------------------------------------
+
+    def next_deadline_ms(self) -> float | None:
+        sources = self._master.checkpoints.sources
+        return None if sources is None else sources.next_deadline_ms()
+
+    def on_time(self, now_ms: float) -> None:
+        self._with_sources(lambda sources: sources.on_time(now_ms))
+
+    def on_splits_requested(self, subtask: SubtaskId, now_ms: float) -> None:
+        self._with_sources(lambda sources: sources.on_requested(subtask, now_ms))
+
+    def _with_sources(self, action: Callable[[SplitDistribution], None]) -> None:
+        sources = self._master.checkpoints.sources
+        if sources is not None:
+            try:
+                action(sources)
+            except EnumeratorFailed as error:
+                self._fail(error)
+
+    def _fail(self, error: EnumeratorFailed) -> None:
+        traceback = describe(error.__cause__ or error)
+        self._master.fail(FailureCause(str(error), traceback, restartable=error.restartable))
+
+    def _assign(self, subtask: SubtaskId, splits: list[bytes], no_more: bool) -> None:
+        lifecycle = self._master.lifecycle
+        generation, member = lifecycle.generation, lifecycle.roster.member(subtask.subtask)
+        if generation is not None and member is not None:
+            self._master.links.send(member.process, SplitsAssigned(generation, subtask, splits, no_more))
