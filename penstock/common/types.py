@@ -115,7 +115,7 @@ class Types:
         return TupleType(tuple(field_types))
 
     @staticmethod
-    def ROW(field_types: list[ColumnType]) -> ColumnType:
+    def ROW(field_types: list[ColumnType]) -> RowType:
         """Return the type of `Row`s. The fields are called f0, f1, ...
 
         Args:
@@ -127,7 +127,7 @@ class Types:
         return RowType(tuple(field_types), tuple(f"f{i}" for i in range(len(field_types))))
 
     @staticmethod
-    def ROW_NAMED(field_names: list[str], field_types: list[ColumnType]) -> ColumnType:
+    def ROW_NAMED(field_names: list[str], field_types: list[ColumnType]) -> RowType:
         """Return the type of `Row`s with named fields.
 
         Args:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -22,7 +25,7 @@ MARKER = b"0123456789abcdef" * 2
 FORMAT = ArrowMessages(ROW_TYPE, SCHEMA, MARKER)
 
 
-def write(path, sizes):
+def write(path: Path, sizes: Sequence[int]) -> Path:
     first = 0
     with open(path, "wb") as file:
         for size in sizes:
@@ -33,13 +36,15 @@ def write(path, sizes):
     return path
 
 
-def source_of(path):
+def source_of(path: Path) -> FileSource:
     splittable = FileEnumeratorProvider.default_splittable_file_enumerator()
     return FileSource.for_bulk_file_format(FORMAT, str(path)).set_file_enumerator(splittable).build()
 
 
 @pytest.mark.parametrize("parallelism", [1, 2])
-def test_rows_come_once_through_restores_in_the_type_of_the_stream(tmp_path, monkeypatch, parallelism):
+def test_rows_come_once_through_restores_in_the_type_of_the_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parallelism: int
+) -> None:
     monkeypatch.setattr(arrow_messages, "_SPLIT_BYTES", 700)
     source = source_of(write(tmp_path / "rows", [3, 1, 7, 20, 2]))
     source.validate()
@@ -52,8 +57,8 @@ def test_rows_come_once_through_restores_in_the_type_of_the_stream(tmp_path, mon
 
 @given(sizes=st.lists(st.integers(0, 40), max_size=6), cuts=st.sets(st.integers(1, 4000)), searched=st.integers(1, 200))
 def test_wherever_a_file_is_cut_a_message_belongs_to_the_part_that_it_begins_in(
-    tmp_path_factory, sizes, cuts, searched
-):
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], cuts: set[int], searched: int
+) -> None:
     path = write(tmp_path_factory.mktemp("cut") / "rows", sizes)
     length = path.stat().st_size
     bounds = [0, *sorted(cut for cut in cuts if cut < length), length]
@@ -69,26 +74,26 @@ def test_wherever_a_file_is_cut_a_message_belongs_to_the_part_that_it_begins_in(
     assert found == list(range(sum(sizes)))
 
 
-def test_an_empty_file_has_no_rows(tmp_path):
+def test_an_empty_file_has_no_rows(tmp_path: Path) -> None:
     assert read_all(source_of(write(tmp_path / "rows", []))) == []
 
 
 @pytest.mark.parametrize("left", [-1, -MARKER_BYTES - 1, 100, 3])
-def test_a_file_that_is_cut_off_is_refused_with_its_name_and_the_place(tmp_path, left):
+def test_a_file_that_is_cut_off_is_refused_with_its_name_and_the_place(tmp_path: Path, left: int) -> None:
     path = write(tmp_path / "rows", [5])
     path.write_bytes(path.read_bytes()[:left])
     with pytest.raises(SourceError, match=r"rows cannot be read at byte 0, the file is damaged"):
         read_all(source_of(path))
 
 
-def test_another_marker_is_noticed(tmp_path):
+def test_another_marker_is_noticed(tmp_path: Path) -> None:
     path = write(tmp_path / "rows", [5])
     path.write_bytes(path.read_bytes().replace(MARKER, MARKER[::-1]))
     with pytest.raises(SourceError, match="there is no marker behind it"):
         read_all(source_of(path))
 
 
-def test_a_part_without_a_marker_is_damage_and_not_the_end(tmp_path):
+def test_a_part_without_a_marker_is_damage_and_not_the_end(tmp_path: Path) -> None:
     path = write(tmp_path / "rows", [5, 5])
     length = path.stat().st_size
     path.write_bytes(path.read_bytes().replace(MARKER, MARKER[::-1]))
@@ -98,13 +103,13 @@ def test_a_part_without_a_marker_is_damage_and_not_the_end(tmp_path):
     file.close()
 
 
-def test_a_missing_file(tmp_path):
+def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="none cannot be read: No such file"):
         FORMAT.inspect(str(tmp_path / "none"))
     with pytest.raises(SourceError, match="none cannot be opened: .*No such file"):
         FORMAT.open(str(tmp_path / "none"), ROW_TYPE)
 
 
-def test_a_marker_of_another_length_is_refused():
+def test_a_marker_of_another_length_is_refused() -> None:
     with pytest.raises(ValueError, match="a marker is 32 bytes, got 2"):
         ArrowMessages(ROW_TYPE, SCHEMA, b"ab")

@@ -3,6 +3,9 @@ from __future__ import annotations
 import datetime
 import os
 import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -11,8 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.common import Encoder, Types
+from penstock.common.type_information import TypeInformation
 from penstock.datastream.connectors.base import SinkError
 from penstock.datastream.connectors.file_system import BucketAssigner, FileSink, FileSource, ParquetBulkWriters
+from penstock.datastream.connectors.files.file_formats import FileWriteFormat
 from penstock.datastream.connectors.files.rolling_policy import RollingPolicy
 from penstock.datastream.connectors.testing import Kill, SinkRun, read_all, verify_sink
 from penstock.datastream.formats.csv import CsvBulkWriters, CsvSchema
@@ -22,15 +27,25 @@ ROW = Types.ROW_NAMED(["id", "day", "name"], [Types.LONG(), Types.SQL_DATE(), Ty
 FIRST = datetime.date(2026, 1, 30)
 
 
-def rows(first, count=10, days=4):
+Directory = str | Path
+
+
+def rows(first: int, count: int = 10, days: int = 4) -> list[tuple[int, datetime.date, str]]:
     return [(i, FIRST + datetime.timedelta(i % days), f"n{i}") for i in range(first, first + count)]
 
 
-def batch(values, row_type=ROW):
+def batch(values: list[Any], row_type: TypeInformation = ROW) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(row_type.encode(values), schema=row_type.schema)
 
 
-def sink_of(directory, *columns, format=None, open_buckets_max=64, rolling=None, **options):
+def sink_of(
+    directory: Directory,
+    *columns: str,
+    format: FileWriteFormat | None = None,
+    open_buckets_max: int = 64,
+    rolling: RollingPolicy | None = None,
+    **options: Any,
+) -> FileSink:
     builder = FileSink.for_bulk_format(str(directory), format or ParquetBulkWriters.for_row_type())
     if rolling is not None:
         builder.with_rolling_policy(rolling)
@@ -38,7 +53,7 @@ def sink_of(directory, *columns, format=None, open_buckets_max=64, rolling=None,
     return builder.with_bucket_assigner(assigner, open_buckets_max).build()
 
 
-def files_below(directory):
+def files_below(directory: Directory) -> list[str]:
     return sorted(
         os.path.relpath(os.path.join(parent, name), directory)
         for parent, _, names in os.walk(directory)
@@ -46,7 +61,7 @@ def files_below(directory):
     )
 
 
-def read_back(directory, schema=ROW.schema):
+def read_back(directory: Directory, schema: pa.Schema = ROW.schema) -> list[tuple[Any, ...]]:
     partitioning = ds.partitioning(pa.schema([schema.field("day")]), flavor="hive")
     table = ds.dataset(str(directory), format="parquet", partitioning=partitioning, schema=schema).to_table()
     return list(zip(*(table.column(name).to_pylist() for name in schema.names)))
@@ -55,10 +70,10 @@ def read_back(directory, schema=ROW.schema):
 class TestExactlyOnce:
     @pytest.mark.parametrize("parallelism", [1, 3])
     @pytest.mark.parametrize("open_buckets_max", [1, 2, 64])
-    def test_parquet(self, tmp_path, parallelism, open_buckets_max):
-        made = []
+    def test_parquet(self, tmp_path: Path, parallelism: int, open_buckets_max: int) -> None:
+        made: list[Path] = []
 
-        def make_sink():
+        def make_sink() -> tuple[FileSink, Callable[[], list[Any]]]:
             made.append(tmp_path / str(len(made)))
             directory = made[-1]
             sink = sink_of(directory, "day", open_buckets_max=open_buckets_max)
@@ -67,7 +82,7 @@ class TestExactlyOnce:
         verify_sink(make_sink, [rows(0), rows(10), rows(20, 1), rows(21)], ROW, parallelism)
 
     @pytest.mark.parametrize("kind", ["json", "csv", "text"])
-    def test_every_format_commits_into_its_buckets(self, tmp_path, kind):
+    def test_every_format_commits_into_its_buckets(self, tmp_path: Path, kind: str) -> None:
         assigner = BucketAssigner.column_bucket_assigner("day")
         if kind == "text":
             builder = FileSink.for_row_format(str(tmp_path), Encoder.simple_string_encoder())
@@ -90,7 +105,9 @@ class TestExactlyOnce:
     parallelism=st.integers(1, 2),
     open_buckets_max=st.integers(1, 3),
 )
-def test_whatever_happens_rows_are_visible_once_and_nothing_is_left(steps, counts, parallelism, open_buckets_max):
+def test_whatever_happens_rows_are_visible_once_and_nothing_is_left(
+    steps: list[Kill | str | None], counts: list[int], parallelism: int, open_buckets_max: int
+) -> None:
     parts = [rows(100 * n, count) for n, count in enumerate(counts)]
     with tempfile.TemporaryDirectory() as directory:
         sink = sink_of(directory, "day", open_buckets_max=open_buckets_max)
@@ -105,7 +122,7 @@ def test_whatever_happens_rows_are_visible_once_and_nothing_is_left(steps, count
         assert {os.path.dirname(name) for name in files_below(directory)} == set(os.listdir(directory))
 
 
-def test_one_more_bucket_than_may_be_open_finishes_the_part_written_longest_ago(tmp_path):
+def test_one_more_bucket_than_may_be_open_finishes_the_part_written_longest_ago(tmp_path: Path) -> None:
     run = SinkRun(sink_of(tmp_path, "day", open_buckets_max=2), [], ROW)
     day = [FIRST + datetime.timedelta(n) for n in range(3)]
     for n in (0, 1, 0, 2, 0):
@@ -117,7 +134,7 @@ def test_one_more_bucket_than_may_be_open_finishes_the_part_written_longest_ago(
     assert len(read_back(tmp_path)) == 8
 
 
-def test_parts_of_a_bucket_roll_by_size_and_rows_keep_their_order(tmp_path):
+def test_parts_of_a_bucket_roll_by_size_and_rows_keep_their_order(tmp_path: Path) -> None:
     sink = sink_of(tmp_path, "day", rolling=RollingPolicy(part_size=1))
     SinkRun(sink, [batch(rows(0, 4, days=2)), batch(rows(4, 4, days=2))], ROW).finish()
     names = files_below(tmp_path)
@@ -128,7 +145,7 @@ def test_parts_of_a_bucket_roll_by_size_and_rows_keep_their_order(tmp_path):
 VALUES = ["a", "", None, "a/b", "50%", "x=y", "ü ñ", 'q"\\{}[]^', "line\nfeed\x7f", "a:b*?#'"]
 
 
-def test_names_of_buckets_are_hives(tmp_path):
+def test_names_of_buckets_are_hives(tmp_path: Path) -> None:
     row_type = Types.ROW_NAMED(["id", "s"], [Types.INT(), Types.STRING()])
     SinkRun(sink_of(tmp_path, "s"), [batch(list(enumerate(VALUES)), row_type)], row_type).finish()
     names = {os.path.dirname(name) for name in files_below(tmp_path)}
@@ -145,7 +162,7 @@ def test_names_of_buckets_are_hives(tmp_path):
     }
 
 
-def test_several_columns_and_all_kinds_of_them(tmp_path):
+def test_several_columns_and_all_kinds_of_them(tmp_path: Path) -> None:
     kinds = [Types.BOOLEAN(), Types.BYTE(), Types.SQL_TIMESTAMP(), Types.LONG()]
     row_type = Types.ROW_NAMED(["yes", "n", "at", "id"], kinds)
     at = datetime.datetime(2026, 1, 31, 10, 15)
@@ -162,30 +179,31 @@ def test_several_columns_and_all_kinds_of_them(tmp_path):
     assert [row.as_dict() for row in rows] == [{"id": 0}, {"id": 2}]
 
 
-def test_columns_can_be_kept(tmp_path):
+def test_columns_can_be_kept(tmp_path: Path) -> None:
     SinkRun(sink_of(tmp_path, "day", keep_columns=True), [batch(rows(0, 1))], ROW).finish()
     assert read_all(FileSource.for_parquet(str(tmp_path)))[0].as_dict() == {"id": 0, "day": FIRST, "name": "n0"}
 
 
-def test_a_bucket_whose_column_begins_with_an_underscore_can_be_read(tmp_path):
+def test_a_bucket_whose_column_begins_with_an_underscore_can_be_read(tmp_path: Path) -> None:
     row_type = Types.ROW_NAMED(["_day", "id"], [Types.INT(), Types.INT()])
     SinkRun(sink_of(tmp_path, "_day"), [batch([(1, 2)], row_type)], row_type).finish()
     assert [row.id for row in read_all(FileSource.for_parquet(str(tmp_path)))] == [2]
 
 
 class TestDateTime:
-    def bucket(self, tmp_path, pattern, zone="UTC"):
+    def bucket(self, monkeypatch: pytest.MonkeyPatch, pattern: str, zone: str = "UTC") -> str:
         assigner = BucketAssigner.date_time_bucket_assigner(pattern, zone)
-        assigner.now = lambda zone: datetime.datetime(2026, 1, 31, 9, 5, 7, tzinfo=datetime.UTC).astimezone(zone)
+        now = datetime.datetime(2026, 1, 31, 9, 5, 7, tzinfo=datetime.UTC)
+        monkeypatch.setattr(assigner, "now", now.astimezone)
         ((bucket, _),) = assigner.assign(batch(rows(0, 1)), ROW)
         return bucket
 
-    def test_patterns(self, tmp_path):
-        assert self.bucket(tmp_path, "yyyy-MM-dd--HH") == "2026-01-31--09"
-        assert self.bucket(tmp_path, "'day='yyyyMMdd/HHmmss", "Asia/Tokyo") == "day=20260131/180507"
-        assert self.bucket(tmp_path, "yy.DDD 100%") == "26.031 100%"
+    def test_patterns(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert self.bucket(monkeypatch, "yyyy-MM-dd--HH") == "2026-01-31--09"
+        assert self.bucket(monkeypatch, "'day='yyyyMMdd/HHmmss", "Asia/Tokyo") == "day=20260131/180507"
+        assert self.bucket(monkeypatch, "yy.DDD 100%") == "26.031 100%"
 
-    def test_what_is_not_understood(self):
+    def test_what_is_not_understood(self) -> None:
         with pytest.raises(ValueError, match="'EEE' in 'yyyy EEE' is not understood; yyyy, "):
             BucketAssigner.date_time_bucket_assigner("yyyy EEE")
         with pytest.raises(ValueError, match="time zone 'Mars/Base' is not known"):
@@ -193,7 +211,7 @@ class TestDateTime:
         with pytest.raises(ValueError, match="no name of a directory"):
             BucketAssigner.date_time_bucket_assigner("'_'yyyy/'.'")
 
-    def test_files_are_written_there(self, tmp_path):
+    def test_files_are_written_there(self, tmp_path: Path) -> None:
         sink = FileSink.for_bulk_format(str(tmp_path), ParquetBulkWriters.for_row_type())
         sink.with_bucket_assigner(BucketAssigner.date_time_bucket_assigner("yyyy", "UTC"))
         SinkRun(sink.build(), [batch(rows(0, 3))], ROW).finish()
@@ -202,16 +220,16 @@ class TestDateTime:
 
 
 class TestBadOutputIsNamed:
-    def test_a_column_that_is_not_there(self, tmp_path):
+    def test_a_column_that_is_not_there(self, tmp_path: Path) -> None:
         with pytest.raises(SinkError, match="no column 'dya' to make buckets of; there are id, day, name"):
             sink_of(tmp_path, "dya").validate(ROW)
 
-    def test_a_column_of_another_kind(self, tmp_path):
+    def test_a_column_of_another_kind(self, tmp_path: Path) -> None:
         row_type = Types.ROW_NAMED(["a", "f"], [Types.INT(), Types.DOUBLE()])
         with pytest.raises(SinkError, match="column 'f' is double: buckets are made of whole numbers"):
             sink_of(tmp_path, "f").validate(row_type)
 
-    def test_rows_without_columns(self, tmp_path):
+    def test_rows_without_columns(self, tmp_path: Path) -> None:
         with pytest.raises(SinkError, match="rows of LONG have no columns"):
             sink_of(tmp_path, "f").validate(Types.LONG())
         assigner = BucketAssigner.column_bucket_assigner("f")
@@ -219,22 +237,22 @@ class TestBadOutputIsNamed:
         with pytest.raises(SinkError, match="rows of no declared type"):
             builder.with_bucket_assigner(assigner).build().validate(None)
 
-    def test_nothing_left_to_write(self, tmp_path):
+    def test_nothing_left_to_write(self, tmp_path: Path) -> None:
         with pytest.raises(SinkError, match="nothing is left"):
             sink_of(tmp_path, "id", "day", "name").validate(ROW)
 
-    def test_arguments(self, tmp_path):
+    def test_arguments(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="repeat"):
             BucketAssigner.column_bucket_assigner("a", "a")
         with pytest.raises(ValueError, match="by their names"):
             BucketAssigner.column_bucket_assigner()
         builder = FileSink.for_row_format(str(tmp_path), Encoder.simple_string_encoder())
         with pytest.raises(TypeError, match="a BucketAssigner is needed"):
-            builder.with_bucket_assigner("day")
+            builder.with_bucket_assigner("day")  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="open_buckets_max"):
             builder.with_bucket_assigner(BucketAssigner.base_path_bucket_assigner(), 0)
 
-    def test_a_name_that_is_too_long(self, tmp_path):
+    def test_a_name_that_is_too_long(self, tmp_path: Path) -> None:
         row_type = Types.ROW_NAMED(["id", "s"], [Types.INT(), Types.STRING()])
         run = SinkRun(sink_of(tmp_path, "s"), [batch([(1, "x" * 300)], row_type)], row_type)
         with pytest.raises(SinkError, match=r"s=xxx.* is no name of a directory in .*: it has 302 bytes, and 255"):

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from penstock.common import CompletableFuture, JobExecutionError, JobExecutionResult, JobID, JobStatus, Types
+from penstock.common.type_information import TypeInformation
 from penstock.datastream.connectors.base import SinkError
 from penstock.datastream.connectors.memory.collect import CollectSink
 from penstock.datastream.connectors.testing import SinkRun, verify_sink
@@ -20,29 +23,29 @@ class Job:
         self.result: CompletableFuture[JobExecutionResult] = CompletableFuture()
         self.cancelled = False
 
-    def get_job_execution_result(self):
+    def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
         return self.result
 
-    def cancel(self):
+    def cancel(self) -> None:
         self.cancelled = True
         self.result.set_exception(JobExecutionError("cancelled", status=JobStatus.CANCELED))
 
-    def finish(self):
+    def finish(self) -> None:
         self.result.set_result(JobExecutionResult(JobID("0" * 32), 1))
 
 
-def batch(rows, row_type=PAIR):
-    return pa.RecordBatch.from_arrays(row_type.encode(rows), schema=row_type.schema)
+def batch(rows: list[Any]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(PAIR.encode(rows), schema=PAIR.schema)
 
 
-def pairs(first, count=5):
+def pairs(first: int, count: int = 5) -> list[tuple[int, str]]:
     return [(i, str(i)) for i in range(first, first + count)]
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
 @pytest.mark.parametrize("row_type", [PAIR, None])
-def test_rows_come_once_through_kills(parallelism, row_type):
-    def make_sink():
+def test_rows_come_once_through_kills(parallelism: int, row_type: TypeInformation | None) -> None:
+    def make_sink() -> tuple[CollectSink, Callable[[], list[Any]]]:
         sink, job = CollectSink(), Job()
         job.finish()
         return sink, lambda: list(sink.results(job))
@@ -50,14 +53,14 @@ def test_rows_come_once_through_kills(parallelism, row_type):
     verify_sink(make_sink, [pairs(0), pairs(5), pairs(10)], row_type, parallelism)
 
 
-def test_rows_keep_their_order():
+def test_rows_keep_their_order() -> None:
     sink, job = CollectSink(), Job()
     SinkRun(sink, [batch(pairs(0)), batch(pairs(5))], PAIR).finish()
     job.finish()
     assert list(sink.results(job)) == pairs(0, 10)
 
 
-def test_without_checkpointing_rows_come_at_the_end():
+def test_without_checkpointing_rows_come_at_the_end() -> None:
     sink, job = CollectSink(), Job()
     run = SinkRun(sink, [batch(pairs(0)), batch(pairs(5))], PAIR, checkpointing=False)
     with pytest.raises(TimeoutError, match="no result within 1 ms"):
@@ -67,12 +70,13 @@ def test_without_checkpointing_rows_come_at_the_end():
     assert list(sink.results(job)) == pairs(0, 10)
 
 
-def test_an_iterator_waits_for_the_next_checkpoint_and_for_the_end():
+def test_an_iterator_waits_for_the_next_checkpoint_and_for_the_end() -> None:
     sink, job = CollectSink(), Job()
     run = SinkRun(sink, [batch(pairs(0)), batch(pairs(5))], PAIR)
-    found, third = [], threading.Event()
+    found: list[Any] = []
+    third = threading.Event()
 
-    def read():
+    def read() -> None:
         for row in sink.results(job, timeout_ms=30_000):
             found.append(row)
             if len(found) == 3:
@@ -89,7 +93,7 @@ def test_an_iterator_waits_for_the_next_checkpoint_and_for_the_end():
     assert found == pairs(0, 10)
 
 
-def test_the_failure_of_the_job_comes_after_the_rows_of_completed_checkpoints():
+def test_the_failure_of_the_job_comes_after_the_rows_of_completed_checkpoints() -> None:
     sink, job = CollectSink(), Job()
     SinkRun(sink, [batch(pairs(0))], PAIR).finish()
     job.result.set_exception(JobExecutionError("it broke"))
@@ -101,7 +105,7 @@ def test_the_failure_of_the_job_comes_after_the_rows_of_completed_checkpoints():
     assert list(results) == []
 
 
-def test_closing_cancels_a_job_that_runs():
+def test_closing_cancels_a_job_that_runs() -> None:
     sink, job = CollectSink(), Job()
     run = SinkRun(sink, [batch(pairs(0)), batch(pairs(5))], PAIR)
     run.checkpoint()
@@ -112,14 +116,14 @@ def test_closing_cancels_a_job_that_runs():
     run.finish()
 
 
-def test_closing_after_the_end_cancels_nothing():
+def test_closing_after_the_end_cancels_nothing() -> None:
     sink, job = CollectSink(), Job()
     job.finish()
     sink.results(job).close()
     assert not job.cancelled
 
 
-def test_results_that_nobody_reads_have_a_limit():
+def test_results_that_nobody_reads_have_a_limit() -> None:
     sink = CollectSink(unread_bytes_max=200)
     run = SinkRun(sink, [batch(pairs(0)), batch(pairs(5, 100))], PAIR)
     run.checkpoint()
@@ -128,7 +132,7 @@ def test_results_that_nobody_reads_have_a_limit():
 
 
 @pytest.mark.parametrize(("checkpointing", "way_out"), [(True, "more often"), (False, "take checkpoints .env")])
-def test_what_a_subtask_gathers_has_a_limit(checkpointing, way_out):
+def test_what_a_subtask_gathers_has_a_limit(checkpointing: bool, way_out: str) -> None:
     run = SinkRun(CollectSink(writer_bytes_max=1000), [], PAIR, checkpointing=checkpointing)
     with pytest.raises(SinkError, match=f"sink: more than 1000 bytes .*{way_out}"):
         run._write(batch(pairs(0, 1000)))

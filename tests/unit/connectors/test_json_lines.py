@@ -3,11 +3,15 @@ from __future__ import annotations
 import datetime
 import gzip
 import json
+from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.common.columns import ColumnType
+from penstock.common.type_information import TypeInformation
 from penstock.common.types import Types
 from penstock.datastream.connectors.base import SourceError
 from penstock.datastream.connectors.file_system import FileEnumeratorProvider, FileSource
@@ -20,19 +24,26 @@ from penstock.datastream.formats.json import JsonLinesFormat, MalformedRows
 PAIR = Types.ROW_NAMED(["id", "name"], [Types.LONG(), Types.STRING()])
 
 
-def source_of(path, row_type=PAIR, malformed=None, splits=False, **options):
-    builder = FileSource.for_record_stream_format(JsonLinesFormat.for_schema(row_type, malformed, **options), str(path))
+def source_of(
+    path: Path,
+    row_type: TypeInformation = PAIR,
+    malformed: MalformedRows | None = None,
+    splits: bool = False,
+    ignore_unknown_fields: bool = True,
+) -> FileSource:
+    format = JsonLinesFormat.for_schema(row_type, malformed, ignore_unknown_fields=ignore_unknown_fields)
+    builder = FileSource.for_record_stream_format(format, str(path))
     if splits:
         builder.set_file_enumerator(FileEnumeratorProvider.default_splittable_file_enumerator())
     return builder.build()
 
 
-def lines(ids):
+def lines(ids: Iterable[int]) -> str:
     return "".join(json.dumps({"id": i, "name": f"ü{i}" + "x" * (i % 40)}, ensure_ascii=i % 2 == 0) + "\n" for i in ids)
 
 
 @pytest.fixture
-def small_blocks(monkeypatch):
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_file, "_BLOCK_BYTES", 64)
     monkeypatch.setattr("penstock.datastream.connectors.files.text_bytes.SPLIT_BYTES", 100)
 
@@ -40,7 +51,9 @@ def small_blocks(monkeypatch):
 class TestReading:
     @pytest.mark.parametrize("parallelism", [1, 3])
     @pytest.mark.parametrize("kind", ["whole", "split", "gz"])
-    def test_rows_come_once_through_restores(self, tmp_path, small_blocks, kind, parallelism):
+    def test_rows_come_once_through_restores(
+        self, tmp_path: Path, small_blocks: None, kind: str, parallelism: int
+    ) -> None:
         for number in range(2):
             data = lines(range(number * 30, number * 30 + 30)).encode()
             name = f"{number}.json.gz" if kind == "gz" else f"{number}.json"
@@ -51,7 +64,7 @@ class TestReading:
         assert rows[1].name == "ü1x"
         verify_source(source, rows, parallelism, rows_max=(1, 3, 1000), reads_lost=(0, 2))
 
-    def test_all_types(self, tmp_path):
+    def test_all_types(self, tmp_path: Path) -> None:
         inner = Types.ROW_NAMED(["x", "day"], [Types.INT(), Types.SQL_DATE()])
         row_type = Types.ROW_NAMED(
             ["yes", "big", "f", "d", "t", "ts", "l", "r"],
@@ -95,12 +108,15 @@ class TestReading:
     @pytest.mark.parametrize(
         "kind", [Types.MAP(Types.STRING(), Types.INT()), Types.BIG_DEC(), Types.LIST(Types.SQL_TIME())]
     )
-    def test_types_that_no_json_stands_for(self, kind):
+    def test_types_that_no_json_stands_for(self, kind: ColumnType) -> None:
         with pytest.raises(TypeError, match=r"field 'a.*is not read from JSON"):
             JsonLinesFormat.for_schema(Types.ROW_NAMED(["a"], [kind]))
         with pytest.raises(TypeError, match=r"Types\.ROW_NAMED"):
             JsonLinesFormat.for_schema(kind)
 
+
+Malformed = tuple[Path, str, str]
+"""The directory, the line and the reason."""
 
 MALFORMED = {
     '{"id": 1': "it is no JSON: Expecting",
@@ -122,25 +138,25 @@ MALFORMED = {
 
 class TestMalformedRows:
     @pytest.fixture(params=MALFORMED)
-    def malformed(self, request, tmp_path, small_blocks):
+    def malformed(self, request: pytest.FixtureRequest, tmp_path: Path, small_blocks: None) -> Malformed:
         line = request.param.encode(errors="surrogateescape")
         data = (line + b"\n" + lines(range(12)).encode() + line + b"\n") * 2
         (tmp_path / "a.json").write_bytes(data.rstrip(b"\n"))
         return tmp_path, line.decode(errors="replace"), MALFORMED[request.param]
 
-    def test_fail_names_file_line_and_field(self, malformed):
+    def test_fail_names_file_line_and_field(self, malformed: Malformed) -> None:
         directory, _, reason = malformed
         with pytest.raises(SourceError, match=rf"a\.json, line 1 cannot be read: {reason}.*JsonLinesFormat.*skip"):
             read_all(source_of(directory))
 
-    def test_skip_counts(self, malformed):
+    def test_skip_counts(self, malformed: Malformed) -> None:
         run, found = SourceRun(source_of(malformed[0], malformed=MalformedRows.skip())), []
         while (rows := run.read(5)) is not None:
             found += [row.id for row in rows[1]]
         assert found == [*range(12), *range(12)]
         assert run.skipped_rows == 4
 
-    def test_side_output_has_every_one_once_through_restores(self, malformed):
+    def test_side_output_has_every_one_once_through_restores(self, malformed: Malformed) -> None:
         directory, line, _ = malformed
         source = source_of(directory, malformed=MalformedRows.side_output("bad"), splits=True)
         run, found = SourceRun(source, parallelism=2), []
@@ -149,25 +165,26 @@ class TestMalformedRows:
         assert sorted((r.line, r.text) for r in run.rejected) == [(n, line) for n in (1, 14, 15, 28)]
         verify_source(source, found, parallelism=2, rows_max=(1, 4, 1000), reads_lost=(0, 3))
 
-    def test_numbers_that_python_does_not_read_are_no_reason_to_refuse_a_row(self, tmp_path):
+    def test_numbers_that_python_does_not_read_are_no_reason_to_refuse_a_row(self, tmp_path: Path) -> None:
         good = ['{"id": 1, "more": Inf}', '{"id": 2, "more": ' + "1" * 5000 + "}", '{"id": 3, "more": NaN}']
         (tmp_path / "a.json").write_text("\n".join([*good, "bad"]))
         run = SourceRun(source_of(tmp_path, malformed=MalformedRows.skip()))
-        assert [row.id for row in run.read(10)[1]] == [1, 2, 3]
+        read = run.read(10)
+        assert read is not None and [row.id for row in read[1]] == [1, 2, 3]
         assert run.skipped_rows == 1
 
-    def test_unknown_fields_can_be_refused(self, tmp_path):
+    def test_unknown_fields_can_be_refused(self, tmp_path: Path) -> None:
         (tmp_path / "a.json").write_text('{"id": 1}\n{"id": 1, "nmae": "a"}\n')
         with pytest.raises(SourceError, match=r"line 2 .* unexpected field 'nmae'; declared are id, name"):
             read_all(source_of(tmp_path, ignore_unknown_fields=False))
 
-    def test_objects_over_several_lines_are_refused(self, tmp_path):
+    def test_objects_over_several_lines_are_refused(self, tmp_path: Path) -> None:
         (tmp_path / "a.json").write_text(json.dumps({"id": 1, "name": "a"}, indent=1) + "\n")
         with pytest.raises(SourceError, match="line 1 cannot be read: it is no JSON"):
             read_all(source_of(tmp_path))
 
 
-def is_row(line):
+def is_row(line: str) -> bool:
     try:
         row = json.loads(line, parse_constant=lambda word: 1 / 0)
     except (ValueError, ZeroDivisionError):
@@ -177,7 +194,7 @@ def is_row(line):
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.text(alphabet='{}[]",:1 \tnul', max_size=12), min_size=1, max_size=4))
-def test_whatever_stands_in_a_file_a_row_is_an_object_on_one_line(found):
+def test_whatever_stands_in_a_file_a_row_is_an_object_on_one_line(found: list[str]) -> None:
     """Arrow's reader, left alone, crashes the process at some of these."""
     decoder = JsonDecoder(Types.ROW_NAMED(["1"], [Types.LIST(Types.INT())]), True)
     data = "\n".join(found).encode()

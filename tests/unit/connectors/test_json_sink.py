@@ -3,6 +3,9 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -10,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.common import Row, Types
+from penstock.common.columns import ColumnType
+from penstock.common.type_information import TypeInformation
 from penstock.datastream.connectors.base import SinkError
 from penstock.datastream.connectors.file_system import FileSink, FileSource
 from penstock.datastream.connectors.files.json_writer import json_lines
@@ -35,16 +40,16 @@ ALL = Types.ROW_NAMED(
 )
 
 
-def batch(rows, row_type=PAIR):
+def batch(rows: list[Any], row_type: TypeInformation = PAIR) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(row_type.encode(rows), schema=row_type.schema)
 
 
-def sink_of(directory):
+def sink_of(directory: Path) -> FileSink:
     return FileSink.for_bulk_format(str(directory), JsonLinesBulkWriters.for_row_type()).build()
 
 
-def read_lines(directory):
-    found = []
+def read_lines(directory: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
     for name in sorted(os.listdir(directory)):
         if not name.startswith("."):
             with open(os.path.join(directory, name), encoding="utf-8") as file:
@@ -53,10 +58,10 @@ def read_lines(directory):
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
-def test_exactly_once(tmp_path, parallelism):
-    made = []
+def test_exactly_once(tmp_path: Path, parallelism: int) -> None:
+    made: list[Path] = []
 
-    def make_sink():
+    def make_sink() -> tuple[FileSink, Callable[[], list[Any]]]:
         directory = tmp_path / str(len(made))
         made.append(directory)
         return sink_of(directory), lambda: [(row["id"], row["name"]) for row in read_lines(directory)]
@@ -82,7 +87,7 @@ rows = st.tuples(
 
 @settings(max_examples=80, deadline=None)
 @given(st.lists(rows, min_size=1, max_size=5), st.integers(0, 3))
-def test_what_is_written_is_what_python_reads(values, skipped):
+def test_what_is_written_is_what_python_reads(values: list[tuple[Any, ...]], skipped: int) -> None:
     encoded = batch(values, ALL).slice(skipped)
     # Not `splitlines`, which knows more line ends than JSON does.
     lines = bytes(json_lines(encoded, ALL)).decode().split("\n")[:-1]
@@ -103,7 +108,7 @@ def test_what_is_written_is_what_python_reads(values, skipped):
         assert found["map"] == mapping
 
 
-def test_what_is_written_can_be_read_by_our_source(tmp_path):
+def test_what_is_written_can_be_read_by_our_source(tmp_path: Path) -> None:
     rows = [(i, f'n{i}\n"') for i in range(40_000)]
     SinkRun(sink_of(tmp_path), [batch(rows)], PAIR).finish()
     (name,) = os.listdir(tmp_path)
@@ -122,7 +127,7 @@ def test_what_is_written_can_be_read_by_our_source(tmp_path):
         (Types.ROW_NAMED(["a"], [Types.LIST(Types.LIST(Types.INT()))]), Row([[1], [], None]), b'{"a":[[1],[],null]}\n'),
     ],
 )
-def test_types(row_type, row, line):
+def test_types(row_type: ColumnType, row: object, line: bytes) -> None:
     assert bytes(json_lines(batch([row], row_type), row_type)) == line
 
 
@@ -135,6 +140,6 @@ def test_types(row_type, row, line):
         (Types.PICKLED_BYTE_ARRAY(), "cannot be written as JSON"),
     ],
 )
-def test_types_that_no_json_stands_for(tmp_path, row_type, message):
+def test_types_that_no_json_stands_for(tmp_path: Path, row_type: ColumnType | None, message: str) -> None:
     with pytest.raises(SinkError, match=message):
         sink_of(tmp_path).validate(row_type)

@@ -1,16 +1,25 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
+from penstock.common.type_information import TypeInformation
 from penstock.common.types import Types
 from penstock.datastream.connectors.base import WriterContext
 from penstock.datastream.connectors.memory.discard import DiscardingSink
 from penstock.datastream.connectors.print import PrintSink
 
 
-def written(sink, rows, subtask=0, parallelism=1, row_type=None):
-    lines = []
+def written(
+    sink: PrintSink | DiscardingSink,
+    rows: list[Any],
+    subtask: int = 0,
+    parallelism: int = 1,
+    row_type: TypeInformation | None = None,
+) -> list[str]:
+    lines: list[str] = []
     context = WriterContext(subtask, parallelism, "print", "0" * 32, "i", True, row_type, lines.extend)
     encoding = row_type or Types.PICKLED_BYTE_ARRAY()
     sink.create_writer(context, []).write(pa.RecordBatch.from_arrays(encoding.encode(rows), schema=encoding.schema))
@@ -21,13 +30,13 @@ def written(sink, rows, subtask=0, parallelism=1, row_type=None):
     ("identifier", "parallelism", "expected"),
     [(None, 1, "7"), (None, 4, "3> 7"), ("out", 1, "out> 7"), ("out", 4, "out:3> 7")],
 )
-def test_prefixes_as_flink_prints_them(identifier, parallelism, expected):
+def test_prefixes_as_flink_prints_them(identifier: str | None, parallelism: int, expected: str) -> None:
     assert written(PrintSink(identifier), [7], 2 if parallelism > 1 else 0, parallelism, Types.LONG()) == [expected]
 
 
-def test_untyped_rows_and_line_breaks():
+def test_untyped_rows_and_line_breaks() -> None:
     assert written(PrintSink(), [("a", 1), "x\ny"]) == ["('a', 1)", "x", "y"]
 
 
-def test_discarding_keeps_quiet():
+def test_discarding_keeps_quiet() -> None:
     assert written(DiscardingSink(), [1, 2]) == []

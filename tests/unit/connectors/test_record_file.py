@@ -32,7 +32,7 @@ def rows_of(portions: list[Portion]) -> list[str]:
     block=st.integers(1, 12),
     cuts=st.lists(st.integers(0, 40), max_size=4),
 )
-def test_every_line_belongs_to_one_split(data, block, cuts):
+def test_every_line_belongs_to_one_split(data: str, block: int, cuts: list[int]) -> None:
     bounds = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
         patch.setattr(record_file, "_BLOCK_BYTES", block)
@@ -63,7 +63,9 @@ def test_every_line_belongs_to_one_split(data, block, cuts):
     block=st.integers(1, 40),
     halved=st.integers(1, 3),
 )
-def test_rows_and_what_is_malformed_come_once_whatever_the_blocks(rows, bad, block, halved):
+def test_rows_and_what_is_malformed_come_once_whatever_the_blocks(
+    rows: list[tuple[str, str]], bad: set[int], block: int, halved: int
+) -> None:
     out = io.StringIO(newline="")
     writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL)
     malformed = []
@@ -86,7 +88,7 @@ def test_rows_and_what_is_malformed_come_once_whatever_the_blocks(rows, bad, blo
         verify_source(source, found, rows_max=(1, 100), reads_lost=(0, 1))
 
 
-def test_reading_stops_now_and_then_where_much_is_malformed(tmp_path, monkeypatch):
+def test_reading_stops_now_and_then_where_much_is_malformed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_file, "_HALVED_RECORDS_MAX", 4)
     (tmp_path / "a.csv").write_text("".join(f"{i}\n" if i % 10 == 0 else f"{2**63 + i}\n" for i in range(200)))
     schema = CsvSchema.builder().add_number_column("a").build()
@@ -103,7 +105,7 @@ def test_reading_stops_now_and_then_where_much_is_malformed(tmp_path, monkeypatc
     verify_source(source, found, rows_max=(1, 7), reads_lost=(0, 2))
 
 
-def test_a_line_without_end_is_refused(tmp_path, monkeypatch):
+def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_file, "_BLOCK_BYTES", 16)
     monkeypatch.setattr(record_file, "_RECORD_BYTES_MAX", 128)
     (tmp_path / "a.txt").write_text("short\n" + "x" * 500 + "\n")
