@@ -9,7 +9,12 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.spark.session import Substrate
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -23,7 +28,7 @@ WITH_OUR_DAEMON = {
 _shared: tuple[object, Any] | None = None
 
 
-def users_session(settings: dict[str, str]) -> Any:
+def users_session(settings: dict[str, str]) -> SparkSession:
     """A SparkSession as a user makes it, with a place for the slots of two small jobs."""
 
     def start() -> Any:
@@ -36,14 +41,16 @@ def users_session(settings: dict[str, str]) -> Any:
             builder = builder.config(key, value)
         return builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
 
-    return _share(settings, start)
+    session: SparkSession = _share(settings, start)
+    return session
 
 
-def own_substrate(slots: int) -> Any:
+def own_substrate(slots: int) -> Substrate:
     """What Penstock makes where there is no session."""
     from penstock.spark.session import open_session
 
-    return _share(("ours", slots), lambda: open_session("tests", slots))
+    substrate: Substrate = _share(("ours", slots), lambda: open_session("tests", slots))
+    return substrate
 
 
 def stop() -> None:

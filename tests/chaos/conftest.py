@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-import shared_spark
-from quick_spark import quick_spark
+from tests import shared_spark
+from tests.quick_spark import quick_spark
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -19,7 +17,7 @@ def every_spark_is_quick() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def spark_session() -> object:
+def spark_session() -> SparkSession:
     """`local[4]`, where a task is tried once, with the daemon that penstock's own Spark has: that of a plain Spark
     imports for each slot that was killed. Executors of a cluster have the plain one, in `test_standalone.py`."""
     return shared_spark.users_session(shared_spark.WITH_OUR_DAEMON)

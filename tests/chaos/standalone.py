@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import quick_spark
+from tests import quick_spark
 
 START_S = 60.0
 

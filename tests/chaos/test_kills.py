@@ -5,17 +5,14 @@ from __future__ import annotations
 import os
 import random
 import signal
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-import every_edge
-
 from penstock.common import Configuration
 from penstock.datastream import StreamExecutionEnvironment
+from tests.chaos import every_edge
 
 ROWS, ROWS_PER_SECOND, PARALLELISM = 6000, 500.0, 2
 KILLS = 5

@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-import quick_spark
-import shared_spark
-from standalone import StandaloneCluster, executor_of
 from test_standalone import PARALLELISM, Running
+
+from tests import quick_spark, shared_spark
+from tests.chaos.standalone import StandaloneCluster, executor_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240)]
 

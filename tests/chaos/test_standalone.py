@@ -16,15 +16,14 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-import every_edge
-import quick_spark
-import shared_spark
-from standalone import StandaloneCluster, decommission, executor_of
-from test_kills import options
+import every_edge  # as slots import it: `add_python_file` sends them the file
 
 from penstock.common import Types
 from penstock.common.job_execution import JobExecutionError
 from penstock.datastream import StreamExecutionEnvironment
+from tests import quick_spark, shared_spark
+from tests.chaos.standalone import StandaloneCluster, decommission, executor_of
+from tests.chaos.test_kills import options
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 

@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1]))
-import shared_spark
-from quick_spark import quick_spark
+from tests import shared_spark
+from tests.quick_spark import quick_spark
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -20,13 +17,13 @@ def every_spark_is_quick() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def spark_session() -> object:
+def spark_session() -> SparkSession:
     """A user's session."""
     return shared_spark.users_session(shared_spark.USERS)
 
 
 @pytest.fixture(scope="module")
-def quick_session() -> object:
+def quick_session() -> SparkSession:
     """The same with the daemon that penstock's own Spark has: a job's slots need a quarter of the CPU to start. For
     tests of what happens to a job, whoever has made its session."""
     return shared_spark.users_session(shared_spark.WITH_OUR_DAEMON)

@@ -45,8 +45,8 @@ class Output:
                 missing = missing - Counter([match])
             return f"these lines were printed, too: {sorted(missing.elements())}" if missing else None
         pattern = "".join(r"(?:.*\n)*?" if line == ELLIPSIS else _pattern(line).pattern + r"\n" for line in expected)
-        match = re.search if self.is_part else re.fullmatch
-        if match(pattern, "".join(f"{line}\n" for line in found)):
+        matches = re.search if self.is_part else re.fullmatch
+        if matches(pattern, "".join(f"{line}\n" for line in found)):
             return None
         return f"promised:\n{self.text}\nprinted:\n{printed}"
 

@@ -50,7 +50,7 @@ class Programs:
         watchdog.start()
         try:
             print(json.dumps([str(program), *arguments]), file=process.stdin, flush=True)
-            printed = []
+            printed: list[str] = []
             for line in process.stdout:
                 if line.startswith(ENDED):
                     assert line == f"{ENDED}well\n", "".join(printed) + self._told()

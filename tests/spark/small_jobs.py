@@ -14,7 +14,7 @@ import pytest
 
 from penstock.common import Configuration, Encoder, Types, WatermarkStrategy
 from penstock.common.job_execution import JobExecutionError
-from penstock.datastream import StreamExecutionEnvironment
+from penstock.datastream import SingleOutputStreamOperator, StreamExecutionEnvironment
 from penstock.datastream.connectors.datagen import DataGeneratorSource
 from penstock.datastream.connectors.file_system import FileSink, RollingPolicy
 from penstock.jobmaster.identity import RestoreSourceError
@@ -25,7 +25,7 @@ WAIT_S = 90.0
 """For what takes a second on a quiet machine."""
 
 
-def environment(parallelism: int = 2, **options: str) -> StreamExecutionEnvironment:
+def environment(parallelism: int = 2, /, **options: str) -> StreamExecutionEnvironment:
     """`a_b__c=value` is the option a.b-c."""
     named = {key.replace("__", "-").replace("_", "."): value for key, value in options.items()}
     env = StreamExecutionEnvironment.get_execution_environment(Configuration(named))
@@ -47,7 +47,9 @@ def checkpoints(directory: Path, **more: str) -> dict[str, str]:
 KEPT = {"execution_checkpointing_externalized__checkpoint__retention": "RETAIN_ON_CANCELLATION"}
 
 
-def numbers(env: StreamExecutionEnvironment, count: int, rows_per_second: float | None = None) -> Any:
+def numbers(
+    env: StreamExecutionEnvironment, count: int, rows_per_second: float | None = None
+) -> SingleOutputStreamOperator:
     source = DataGeneratorSource(lambda i: i, count, type_info=Types.LONG(), rows_per_second=rows_per_second)
     return env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers", Types.LONG())
 
@@ -98,7 +100,7 @@ def descendants(pid: int) -> set[int]:
     parents = {}
     for status in Path("/proc").glob("[0-9]*/status"):
         try:
-            parents[int(status.parent.name)] = int(re.search(r"^PPid:\t(\d+)", status.read_text(), re.M)[1])
+            parents[int(status.parent.name)] = int(re.findall(r"^PPid:\t(\d+)", status.read_text(), re.M)[0])
         except OSError:
             continue
     found = {pid}

@@ -9,11 +9,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from small_jobs import committed, descendants, is_alive, wait_until
+
+from tests.spark.small_jobs import committed, descendants, is_alive, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 120
@@ -87,8 +88,11 @@ env.execute("counting")
 )
 
 
+WriteProgram = Callable[[str], Path]
+
+
 @pytest.fixture
-def program(tmp_path: Path):
+def program(tmp_path: Path) -> WriteProgram:
     """Writes a program, in a folder of its own with modules beside it."""
     folder = tmp_path / "program"
     (folder / "names").mkdir(parents=True)
@@ -163,7 +167,9 @@ def assert_only_the_users_own_lines(stderr: str, file: Path) -> None:
     assert "penstock/" not in stderr, "no frame of ours"
 
 
-def test_python_runs_a_program_with_a_line_of_progress_what_user_code_prints_and_its_error(program, tmp_path, terminal):
+def test_python_runs_a_program_with_a_line_of_progress_what_user_code_prints_and_its_error(
+    program: WriteProgram, tmp_path: Path, terminal: tuple[int, list[bytes]]
+) -> None:
     theirs, heard = terminal
     file = program(PRINTING + FAILING)
     done = subprocess.run(
@@ -187,7 +193,7 @@ def test_python_runs_a_program_with_a_line_of_progress_what_user_code_prints_and
     assert_only_the_users_own_lines(shown, file)
 
 
-def test_a_failed_program_ends_with_the_users_traceback_and_exit_code_1(program, tmp_path):
+def test_a_failed_program_ends_with_the_users_traceback_and_exit_code_1(program: WriteProgram, tmp_path: Path) -> None:
     file = program(FAILING)
     done = run(sys.executable, "-m", "penstock.cli.main", "run", file, cwd=tmp_path)
     assert done.returncode == 1
@@ -202,7 +208,9 @@ def in_an_open_part(out: Path, checkpoints: Path) -> bool:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_penstock_run_is_interrupted_and_goes_on_from_latest(program, tmp_path, number):
+def test_penstock_run_is_interrupted_and_goes_on_from_latest(
+    program: WriteProgram, tmp_path: Path, number: signal.Signals
+) -> None:
     file, out, checkpoints = program(COUNTING), tmp_path / "out", tmp_path / "checkpoints"
     command = [
         sys.executable, "-m", "penstock.cli.main", "run", "-p", "2",
@@ -243,7 +251,7 @@ def test_penstock_run_is_interrupted_and_goes_on_from_latest(program, tmp_path, 
     assert [folder.name for folder in checkpoints.iterdir()] == [directory.name]
 
 
-def test_ctrl_c_while_spark_starts_leaves_no_java_behind(program, tmp_path):
+def test_ctrl_c_while_spark_starts_leaves_no_java_behind(program: WriteProgram, tmp_path: Path) -> None:
     started = subprocess.Popen(
         [sys.executable, str(program(FAILING))],
         cwd=tmp_path,
@@ -293,7 +301,9 @@ HOSTILE = {
 }
 
 
-def test_spark_submit_runs_a_program_in_its_session_whatever_its_settings(program, tmp_path):
+def test_spark_submit_runs_a_program_in_its_session_whatever_its_settings(
+    program: WriteProgram, tmp_path: Path
+) -> None:
     """With as many cores as slots, and none beside them."""
     submit = Path(sys.executable).with_name("spark-submit")
     if not submit.exists():

@@ -10,17 +10,32 @@ import re
 import signal
 import tempfile
 import time
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyarrow.parquet import ParquetFile
-from small_jobs import KEPT, WRITES_ARROW, checkpoints, committed, environment, file_sink, numbers, restarts, wait_until
+from pyspark.sql import DataFrame, SparkSession
 
-from penstock.common import Types, WatermarkStrategy
+from penstock.common import Row, Types, WatermarkStrategy
 from penstock.common.job_execution import JobExecutionError
+from penstock.common.type_information import TypeInformation
+from penstock.datastream import SingleOutputStreamOperator
 from penstock.datastream.connectors.base import SinkError, SourceError
 from penstock.spark.data_frame_origin import change, origin_of
+from tests.spark.small_jobs import (
+    KEPT,
+    WRITES_ARROW,
+    checkpoints,
+    committed,
+    environment,
+    file_sink,
+    numbers,
+    restarts,
+    wait_until,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(200), pytest.mark.usefixtures("spark_session")]
 
@@ -29,12 +44,12 @@ WRITTEN = ".txt" if WRITES_ARROW else ".parquet"
 WAIT_MS = 90_000
 
 
-def identity(stream, row_type=None):
+def identity(stream: SingleOutputStreamOperator, row_type: TypeInformation | None = None) -> SingleOutputStreamOperator:
     """Through Python rows, so that values are decoded and encoded, too."""
     return stream.map(lambda row: row, row_type or stream.get_type())
 
 
-def slowly(row):
+def slowly(row: Row) -> str:
     time.sleep(0.002)
     return str(row.id)
 
@@ -57,7 +72,9 @@ ALL_TYPES = """
 """
 
 
-def test_a_dataframe_is_written_beside_a_job_that_never_ends(spark_session, monkeypatch: pytest.MonkeyPatch):
+def test_a_dataframe_is_written_beside_a_job_that_never_ends(
+    spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """[The slots of both jobs have all places of the session, and the rows wait for one behind them, for ever.]"""
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     others = environment(2)
@@ -76,7 +93,7 @@ def test_a_dataframe_is_written_beside_a_job_that_never_ends(spark_session, monk
         endless.cancel()
 
 
-def test_every_type_of_a_column_goes_in_and_comes_out_as_it_was(spark_session):
+def test_every_type_of_a_column_goes_in_and_comes_out_as_it_was(spark_session: SparkSession) -> None:
     frame = spark_session.range(20).selectExpr(*split_columns(ALL_TYPES))
     result = identity(environment(2).from_spark(frame)).to_spark(spark_session)
     expected, found = (sorted(f.collect(), key=lambda row: row.id) for f in (frame, result))
@@ -89,7 +106,9 @@ def test_every_type_of_a_column_goes_in_and_comes_out_as_it_was(spark_session):
     ]
 
 
-def test_rows_of_one_size_keep_their_values_their_nulls_and_their_order(spark_session, tmp_path: Path):
+def test_rows_of_one_size_keep_their_values_their_nulls_and_their_order(
+    spark_session: SparkSession, tmp_path: Path
+) -> None:
     columns = """
         id, id % 2 = 0 as flag, cast(id % 99 as byte) as tiny, cast(id % 99 as short) as small, float(id) as single,
         id / 7d as double, cast(id as decimal(12, 3)) as price, date_add(date'0001-01-01', cast(id as int)) as day,
@@ -102,7 +121,7 @@ def test_rows_of_one_size_keep_their_values_their_nulls_and_their_order(spark_se
         assert [file.suffix for folder in written(tmp_path) for file in folder.glob("part-*")] == [WRITTEN]
         found = list(rows)
     assert spark_session.sparkContext.getLocalProperty("spark.sql.shuffle.partitions") == "7"
-    spark_session.sparkContext.setLocalProperty("spark.sql.shuffle.partitions", None)
+    spark_session.sparkContext.setLocalProperty("spark.sql.shuffle.partitions", None)  # type: ignore[arg-type]
     expected = [row.asDict(recursive=True) for row in frame.collect()]
     assert [row.as_dict(True) for row in found] == expected
 
@@ -118,9 +137,10 @@ def split_columns(text: str) -> list[str]:
     return columns
 
 
-def test_instants_become_naive_timestamps_in_utc_and_decimals_decimals(spark_session):
+def test_instants_become_naive_timestamps_in_utc_and_decimals_decimals(spark_session: SparkSession) -> None:
     zone = spark_session.conf.get("spark.sql.session.timeZone")
     spark_session.conf.set("spark.sql.session.timeZone", "America/New_York")
+    assert zone is not None
     try:
         frame = spark_session.sql("select timestamp'2020-07-01 12:00:00' as at, cast(1.50 as decimal(9, 2)) as price")
         with environment(1).from_spark(frame).execute_and_collect() as rows:
@@ -132,7 +152,7 @@ def test_instants_become_naive_timestamps_in_utc_and_decimals_decimals(spark_ses
         spark_session.conf.set("spark.sql.session.timeZone", zone)
 
 
-def test_a_frame_without_rows_is_a_stream_without_rows_and_back(spark_session):
+def test_a_frame_without_rows_is_a_stream_without_rows_and_back(spark_session: SparkSession) -> None:
     result = identity(environment(2).from_spark(spark_session.range(0))).to_spark()
     assert (result.count(), result.columns) == (0, ["id"])
 
@@ -150,7 +170,9 @@ def test_a_frame_without_rows_is_a_stream_without_rows_and_back(spark_session):
     ],
     ids=["arrow", "parquet"],
 )
-def test_one_partition_is_shared_by_all_slots(spark_session, tmp_path: Path, rows, columns, splits_of):
+def test_one_partition_is_shared_by_all_slots(
+    spark_session: SparkSession, tmp_path: Path, rows: int, columns: list[str], splits_of: Callable[[Path], int]
+) -> None:
     frame = spark_session.range(0, rows, 1, 1).selectExpr(*columns)
     env = environment(2, **checkpoints(tmp_path, **KEPT))
     env.from_spark(frame).map(slowly, Types.STRING()).filter(lambda _: False).print()
@@ -166,11 +188,11 @@ def test_one_partition_is_shared_by_all_slots(spark_session, tmp_path: Path, row
 
 
 def test_after_a_restart_and_a_resumption_rows_come_once_and_the_frame_is_computed_once(
-    spark_session, tmp_path: Path, capsys
-):
+    spark_session: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     computed = spark_session.sparkContext.accumulator(0)
 
-    def count(batches):
+    def count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             computed.add(batch.num_rows)
             yield batch
@@ -216,17 +238,17 @@ def test_after_a_restart_and_a_resumption_rows_come_once_and_the_frame_is_comput
     assert written(kept) == [], "no checkpoint needs them any more"
 
 
-def test_a_change_of_query_files_or_rows_is_noticed_and_named(spark_session, tmp_path: Path):
+def test_a_change_of_query_files_or_rows_is_noticed_and_named(spark_session: SparkSession, tmp_path: Path) -> None:
     files = str(tmp_path / "files")
     spark_session.range(9).write.parquet(files)
 
-    def read():
+    def read() -> DataFrame:
         return spark_session.read.parquet(files)
 
-    def local(number):
+    def local(number: int) -> DataFrame:
         return spark_session.createDataFrame([(number, "a")], "id long, name string")
 
-    def same(one, other):
+    def same(one: DataFrame, other: DataFrame) -> str | None:
         return change(json.loads(json.dumps(origin_of(one))), origin_of(other))
 
     joined = read().join(local(1), "id").filter("id > 5")
@@ -242,15 +264,18 @@ def test_a_change_of_query_files_or_rows_is_noticed_and_named(spark_session, tmp
 
     before = read()
     spark_session.range(3).coalesce(1).write.mode("append").parquet(files)
-    assert re.fullmatch(r"it reads 1 file\(s\) that it did not read then, such as .*\.parquet", same(before, read()))
-    assert re.fullmatch(r"it read .*\.parquet, and does not any more", same(read(), before))
+    more, fewer = same(before, read()), same(read(), before)
+    assert more and re.fullmatch(r"it reads 1 file\(s\) that it did not read then, such as .*\.parquet", more)
+    assert fewer and re.fullmatch(r"it read .*\.parquet, and does not any more", fewer)
     before = read()
     one = min((tmp_path / "files").glob("*.parquet"))
     os.utime(one, (1, 1))
     assert same(before, read()) == f"{one.as_uri().replace('///', '/')} has changed since"
 
 
-def test_without_a_checkpoint_directory_the_files_are_temporary(spark_session, tmp_path: Path, monkeypatch):
+def test_without_a_checkpoint_directory_the_files_are_temporary(
+    spark_session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # other programs have temporary files, too
 
     def there() -> set[Path]:
@@ -267,7 +292,7 @@ def test_without_a_checkpoint_directory_the_files_are_temporary(spark_session, t
 # ---- refusals ---------------------------------------------------------------------------------------------------
 
 
-def test_what_is_no_frame_of_a_batch_query_is_refused(spark_session, tmp_path: Path):
+def test_what_is_no_frame_of_a_batch_query_is_refused(spark_session: SparkSession, tmp_path: Path) -> None:
     env = environment(1)
     with pytest.raises(TypeError, match=r"takes a pyspark.sql.DataFrame, got a builtins.list"):
         env.from_spark([1, 2])
@@ -275,7 +300,7 @@ def test_what_is_no_frame_of_a_batch_query_is_refused(spark_session, tmp_path: P
         env.from_spark(spark_session.readStream.format("rate").load())
 
 
-def test_a_column_whose_type_has_no_twin_is_named(spark_session):
+def test_a_column_whose_type_has_no_twin_is_named(spark_session: SparkSession) -> None:
     frame = spark_session.sql("select 1 as a, array(interval '1' month) as pause")
     with pytest.raises(TypeError, match=r"column 'pause\[\]' is Spark's interval month.*cast it"):
         environment(1).from_spark(frame)
@@ -283,7 +308,9 @@ def test_a_column_whose_type_has_no_twin_is_named(spark_session):
         environment(1).from_spark(spark_session.sql("select 1 as a, 2 as a"))
 
 
-def test_a_frame_that_cannot_be_written_brings_sparks_error_and_leaves_nothing(spark_session, tmp_path: Path):
+def test_a_frame_that_cannot_be_written_brings_sparks_error_and_leaves_nothing(
+    spark_session: SparkSession, tmp_path: Path
+) -> None:
     env = environment(2, **checkpoints(tmp_path))
     frame = spark_session.range(10).selectExpr("if(id = 5, raise_error('row 5 is bad'), id) as x")
     env.from_spark(frame, name="ratios").print()
@@ -293,11 +320,13 @@ def test_a_frame_that_cannot_be_written_brings_sparks_error_and_leaves_nothing(s
     assert written(tmp_path) == []
 
 
-def test_slots_start_while_spark_writes_and_end_when_it_cannot(spark_session, tmp_path: Path, monkeypatch):
+def test_slots_start_while_spark_writes_and_end_when_it_cannot(
+    spark_session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)  # of the session's 4 places, 2 are enough for writing
     gate = str(tmp_path / "gate")
 
-    def fails_behind_the_gate(batches):
+    def fails_behind_the_gate(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         deadline = time.monotonic() + 60
         while not os.path.exists(gate) and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -325,13 +354,13 @@ def test_slots_start_while_spark_writes_and_end_when_it_cannot(spark_session, tm
     assert written(tmp_path / "checkpoints") == []
 
 
-def test_spark_writes_before_slots_that_take_every_place(spark_session):
+def test_spark_writes_before_slots_that_take_every_place(spark_session: SparkSession) -> None:
     env = environment(4)
     frame = spark_session.range(ROWS).repartition(3)
     assert env.from_spark(frame).map(lambda row: row.id, Types.LONG()).to_spark(spark_session).count() == ROWS
 
 
-def test_a_stream_without_end_is_no_frame(spark_session):
+def test_a_stream_without_end_is_no_frame(spark_session: SparkSession) -> None:
     env = environment(1)
     from penstock.datastream.connectors.datagen import DataGeneratorSource
 
@@ -341,15 +370,15 @@ def test_a_stream_without_end_is_no_frame(spark_session):
         stream.to_spark()
 
 
-def test_results_do_not_mix_with_what_is_there(spark_session, tmp_path: Path):
+def test_results_do_not_mix_with_what_is_there(spark_session: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "results"
     assert numbers(environment(1), 5).to_spark(path=str(path)).count() == 5
     with pytest.raises(SinkError, match="would be read as if it were this job's"):
         numbers(environment(1), 5).to_spark(path=str(path))
 
 
-def test_a_job_that_fails_gives_no_frame(spark_session):
-    def fail(number):
+def test_a_job_that_fails_gives_no_frame(spark_session: SparkSession) -> None:
+    def fail(number: int) -> None:
         raise ValueError(f"row {number} is bad")
 
     with pytest.raises(JobExecutionError, match="row 0 is bad"):

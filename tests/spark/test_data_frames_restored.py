@@ -8,12 +8,23 @@ import time
 from pathlib import Path
 
 import pytest
-from small_jobs import KEPT, WRITES_ARROW, checkpoints, committed, environment, failure, file_sink, wait_until
+from pyspark.sql import DataFrame, SparkSession
 
-from penstock.common import Types
+from penstock.common import Row, Types
+from penstock.datastream import JobClient
 from penstock.datastream.connectors import arrow_messages
 from penstock.datastream.connectors.base import SourceError
 from penstock.spark import arrow_files
+from tests.spark.small_jobs import (
+    KEPT,
+    WRITES_ARROW,
+    checkpoints,
+    committed,
+    environment,
+    failure,
+    file_sink,
+    wait_until,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(200), pytest.mark.usefixtures("quick_session")]
 
@@ -30,16 +41,16 @@ def many_small_splits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def frame(quick_session):
+def frame(quick_session: SparkSession) -> DataFrame:
     return quick_session.range(0, ROWS, 1, 1)
 
 
-def slowly(row):
+def slowly(row: Row) -> str:
     time.sleep(0.001)
     return str(row.id)
 
 
-def started(frame, root: Path, output: Path, start: Path | None = None, **options: str):
+def started(frame: DataFrame, root: Path, output: Path, start: Path | None = None, **options: str) -> JobClient:
     if start is not None:
         options["execution_state__recovery_path"] = str(start)
     env = environment(2, **checkpoints(root, **KEPT, **options))
@@ -47,7 +58,7 @@ def started(frame, root: Path, output: Path, start: Path | None = None, **option
     return env.execute_async("orders")
 
 
-def cancelled_on_the_way(client, root: Path) -> Path:
+def cancelled_on_the_way(client: JobClient, root: Path) -> Path:
     """The job's directory. It has read a part of its rows, and retains its newest checkpoint."""
     before = client.report().completed
     wait_until(lambda: client.report().completed >= before + 3, "checkpoints")
@@ -63,7 +74,9 @@ def folders(job: Path) -> list[Path]:
     return sorted(job.glob("data-frames/*"))
 
 
-def test_a_job_begun_from_a_checkpoint_of_another_is_resumed_after_that_one_is_gone(frame, tmp_path: Path):
+def test_a_job_begun_from_a_checkpoint_of_another_is_resumed_after_that_one_is_gone(
+    frame: DataFrame, tmp_path: Path
+) -> None:
     root, output = tmp_path / "checkpoints", tmp_path / "output"
     first = cancelled_on_the_way(started(frame, root, output), root)
     second = cancelled_on_the_way(started(frame, root, output, newest_of(first)), root)
@@ -73,7 +86,7 @@ def test_a_job_begun_from_a_checkpoint_of_another_is_resumed_after_that_one_is_g
     assert committed(output) == EXPECTED
 
 
-def test_a_claimed_checkpoint_brings_the_files_along(frame, tmp_path: Path):
+def test_a_claimed_checkpoint_brings_the_files_along(frame: DataFrame, tmp_path: Path) -> None:
     root, output = tmp_path / "checkpoints", tmp_path / "output"
     first = cancelled_on_the_way(started(frame, root, output), root)
     claim = {"execution_state__recovery_claim__mode": "CLAIM"}
@@ -86,7 +99,7 @@ def test_a_claimed_checkpoint_brings_the_files_along(frame, tmp_path: Path):
 
 
 @pytest.mark.skipif(not WRITES_ARROW, reason="Parquet has no marker")
-def test_files_of_a_start_that_was_killed_are_not_taken_for_the_checkpoints(frame, tmp_path: Path):
+def test_files_of_a_start_that_was_killed_are_not_taken_for_the_checkpoints(frame: DataFrame, tmp_path: Path) -> None:
     root, output = tmp_path / "checkpoints", tmp_path / "output"
     job = cancelled_on_the_way(started(frame, root, output), root)
     [folder] = folders(job)
@@ -104,7 +117,7 @@ def test_files_of_a_start_that_was_killed_are_not_taken_for_the_checkpoints(fram
     assert folders(job) == [], "no checkpoint needs any of them"
 
 
-def test_a_directory_that_was_moved_or_copied_is_resumed_there(frame, tmp_path: Path):
+def test_a_directory_that_was_moved_or_copied_is_resumed_there(frame: DataFrame, tmp_path: Path) -> None:
     root, output = tmp_path / "checkpoints", tmp_path / "output"
     job = cancelled_on_the_way(started(frame, root, output), root)
     moved = tmp_path / "elsewhere" / job.name
@@ -115,7 +128,7 @@ def test_a_directory_that_was_moved_or_copied_is_resumed_there(frame, tmp_path: 
 
 
 @pytest.mark.skipif(not WRITES_ARROW, reason="Parquet has no marker")
-def test_files_that_are_gone_or_damaged_are_named(frame, tmp_path: Path):
+def test_files_that_are_gone_or_damaged_are_named(frame: DataFrame, tmp_path: Path) -> None:
     root, output = tmp_path / "checkpoints", tmp_path / "output"
     job = cancelled_on_the_way(started(frame, root, output), root)
     [folder] = folders(job)

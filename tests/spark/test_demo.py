@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from run_programs import ROOT, surroundings
+
+from tests.spark.run_programs import ROOT, surroundings
 
 LIMIT_S = 300
 

@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from documentation import Program, Script, read_page
-from run_programs import LIMIT_S, ROOT, Programs, surroundings
+
+from tests.spark.documentation import Program, Script, read_page
+from tests.spark.run_programs import LIMIT_S, ROOT, Programs, surroundings
 
 DOCS = ROOT / "docs"
 PAGES = sorted(page.name for page in DOCS.glob("*.md"))

@@ -13,18 +13,22 @@ from pathlib import Path
 
 import pytest
 from pyspark import SparkContext
-from small_jobs import committed, environment, execute, failure, file_sink, is_alive, numbers, wait_until
+from pyspark.sql import SparkSession
 
 from penstock.common import Types
+from penstock.datastream import StreamExecutionEnvironment
 from penstock.network.handshake import DiallerHandshake, HandshakeError, Identity
 from penstock.network.listening import PortError
 from penstock.spark.session import Substrate
 from penstock.spark.task_placement import task_places
+from tests.spark.small_jobs import committed, environment, execute, failure, file_sink, is_alive, numbers, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(200), pytest.mark.usefixtures("quick_session")]
 
 
-def quiet(env, count: int = 1000, rows_per_second: float | None = None):
+def quiet(
+    env: StreamExecutionEnvironment, count: int = 1000, rows_per_second: float | None = None
+) -> StreamExecutionEnvironment:
     numbers(env, count, rows_per_second).rebalance().map(lambda i: i, Types.LONG()).filter(lambda _: False).print()
     return env
 
@@ -40,26 +44,31 @@ def free_ports(count: int) -> list[int]:
 # ---- slots ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_session_with_too_few_places_plays_several_slots_in_a_process_and_says_so(quick_session, tmp_path, capfd):
+def test_a_session_with_too_few_places_plays_several_slots_in_a_process_and_says_so(
+    quick_session: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     env = environment(6)
     numbers(env, 600).rebalance().map(str, output_type=Types.STRING()).sink_to(file_sink(tmp_path))
     client = env.execute_async("packed")
-    pids: set[int | None] = set()
+    pids: set[int] = set()
 
     def ended() -> bool:
-        pids.update(client.report().slot_pids)
-        return client.get_job_execution_result().done()
+        pids.update(pid for pid in client.report().slot_pids if pid is not None)
+        done: bool = client.get_job_execution_result().done()
+        return done
 
     wait_until(ended, "the job's end")
     client.wait(0)
     assert committed(tmp_path) == Counter(map(str, range(600)))
-    assert len(pids - {None}) == 4
+    assert len(pids) == 4
     said = capfd.readouterr().err
     assert re.search(r"slot\(s\) 4, 5 share the processes of others \(4\); Spark runs 4 tasks at once", said), said
-    wait_until(lambda: not any(map(is_alive, pids - {None})), "the end of its processes")
+    wait_until(lambda: not any(map(is_alive, pids)), "the end of its processes")
 
 
-def test_slots_that_do_not_come_in_time_are_counted_and_the_way_out_is_told(quick_session, tmp_path: Path):
+def test_slots_that_do_not_come_in_time_are_counted_and_the_way_out_is_told(
+    quick_session: SparkSession, tmp_path: Path
+) -> None:
     released = tmp_path / "released"
 
     def occupy(_row: int) -> None:
@@ -81,7 +90,7 @@ def test_slots_that_do_not_come_in_time_are_counted_and_the_way_out_is_told(quic
     assert "lower the parallelism" in message and "slot.request.timeout" in message
 
 
-def running_tasks(context) -> int:
+def running_tasks(context: SparkContext) -> int:
     tracker = context.statusTracker()
     stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
     return sum(stage.numActiveTasks for stage in stages if stage is not None)
@@ -90,14 +99,14 @@ def running_tasks(context) -> int:
 # ---- ports ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_taken_port_of_the_driver_is_told_before_the_job_starts():
+def test_a_taken_port_of_the_driver_is_told_before_the_job_starts() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(PortError, match=rf"jobmanager\.rpc\.bind-port: port {port} cannot be used.*give another"):
             quiet(environment(jobmanager_rpc_bind__port=str(port))).execute("never")
 
 
-def test_a_taken_port_of_a_slot_ends_the_job_with_the_option_and_not_with_a_traceback():
+def test_a_taken_port_of_a_slot_ends_the_job_with_the_option_and_not_with_a_traceback() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
         message = failure(lambda: execute(quiet(environment(1, taskmanager_data_bind__port=str(port)))))
@@ -142,7 +151,7 @@ def forge_a_proof(port: int) -> None:
         until_closed(sock)
 
 
-def test_strangers_are_hung_up_on_and_the_job_goes_on(tmp_path: Path):
+def test_strangers_are_hung_up_on_and_the_job_goes_on(tmp_path: Path) -> None:
     control, first, second = free_ports(3)
     stop = tmp_path / "stop"
     env = environment(
@@ -173,7 +182,7 @@ def test_strangers_are_hung_up_on_and_the_job_goes_on(tmp_path: Path):
     assert client.report().state == "FINISHED"
 
 
-def test_a_stranger_who_says_nothing_holds_up_nobody(tmp_path: Path):
+def test_a_stranger_who_says_nothing_holds_up_nobody(tmp_path: Path) -> None:
     (control,) = free_ports(1)
     env = environment(1, jobmanager_rpc_bind__port=str(control))
     client = quiet(env, 3000, 1000.0).execute_async("waited for")
@@ -183,7 +192,9 @@ def test_a_stranger_who_says_nothing_holds_up_nobody(tmp_path: Path):
     assert time.monotonic() - started < 90
 
 
-def test_a_slot_waits_until_a_busy_spark_has_taken_its_cancellation(quick_session, monkeypatch: pytest.MonkeyPatch):
+def test_a_slot_waits_until_a_busy_spark_has_taken_its_cancellation(
+    quick_session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """[A process that ends before Spark has cancelled its job is a crashed worker to Spark, with a stack trace.]"""
     cancel = SparkContext.cancelJobsWithTag
 

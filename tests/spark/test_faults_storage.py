@@ -6,12 +6,22 @@ import os
 import shutil
 import signal
 import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from small_jobs import (
+from pyspark.sql import SparkSession
+
+from penstock.common import Row, Types, WatermarkStrategy
+from penstock.common.job_execution import JobExecutionError
+from penstock.datastream import JobClient, StreamExecutionEnvironment
+from penstock.datastream.connectors.base import SourceError
+from penstock.datastream.connectors.file_system import FileSource
+from penstock.jobmaster.identity import RestoreSourceError
+from penstock.storage.store import StoreError
+from tests.spark.small_jobs import (
     KEPT,
     checkpoints,
     committed,
@@ -24,13 +34,6 @@ from small_jobs import (
     wait_until,
 )
 
-from penstock.common import Types, WatermarkStrategy
-from penstock.common.job_execution import JobExecutionError
-from penstock.datastream.connectors.base import SourceError
-from penstock.datastream.connectors.file_system import FileSource
-from penstock.jobmaster.identity import RestoreSourceError
-from penstock.storage.store import StoreError
-
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(200), pytest.mark.usefixtures("quick_session")]
 
 ROWS = 3000
@@ -38,7 +41,7 @@ KEPT_ROWS = 40_000
 """More than the rate lets through before the job with the kept checkpoints is cancelled."""
 
 
-def stateful(env, out: Path, count: int = ROWS, rows_per_second: float = 1000.0) -> None:
+def stateful(env: StreamExecutionEnvironment, out: Path, count: int = ROWS, rows_per_second: float = 1000.0) -> None:
     """The n-th line of key k is `k:n`."""
     keyed = numbers(env, count, rows_per_second).map(lambda i: (i % 7, 1), Types.TUPLE([Types.LONG(), Types.LONG()]))
     counted = keyed.key_by(lambda pair: pair[0], Types.LONG()).reduce(lambda a, b: (a[0], a[1] + b[1]))
@@ -49,7 +52,7 @@ def expected(count: int = ROWS) -> dict[str, int]:
     return {f"{key}:{n}": 1 for key in range(7) for n in range(1, len(range(key, count, 7)) + 1)}
 
 
-def started(env, completed: int = 3):
+def started(env: StreamExecutionEnvironment, completed: int = 3) -> JobClient:
     client = env.execute_async("a job")
     wait_until(lambda: client.report().completed >= completed, "checkpoints complete")
     return client
@@ -58,7 +61,7 @@ def started(env, completed: int = 3):
 # ---- the checkpoint directory ---------------------------------------------------------------------------------------
 
 
-def test_a_checkpoint_directory_that_cannot_be_is_told_before_the_job_starts(tmp_path: Path):
+def test_a_checkpoint_directory_that_cannot_be_is_told_before_the_job_starts(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     env = environment(**checkpoints(tmp_path / "file" / "checkpoints"))
     stateful(env, tmp_path / "out")
@@ -66,7 +69,9 @@ def test_a_checkpoint_directory_that_cannot_be_is_told_before_the_job_starts(tmp
         env.execute("never")
 
 
-def test_a_checkpoint_directory_that_is_removed_ends_the_job_by_name_and_nothing_is_lost(tmp_path: Path, capsys):
+def test_a_checkpoint_directory_that_is_removed_ends_the_job_by_name_and_nothing_is_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     env = environment(**checkpoints(tmp_path / "checkpoints"), **restarts(1))
     stateful(env, tmp_path / "out")
     client = started(env)
@@ -84,7 +89,7 @@ def test_a_checkpoint_directory_that_is_removed_ends_the_job_by_name_and_nothing
 
 
 @pytest.fixture
-def tiny_disk(tmp_path: Path):
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)], capture_output=True)
@@ -94,7 +99,9 @@ def tiny_disk(tmp_path: Path):
     subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
-def test_a_full_disk_is_named_and_the_job_goes_on_once_there_is_room(tiny_disk: Path, tmp_path: Path, capsys):
+def test_a_full_disk_is_named_and_the_job_goes_on_once_there_is_room(
+    tiny_disk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     env = environment(**checkpoints(tiny_disk), **restarts(1000))
     stateful(env, tmp_path / "out", count=10_000)  # ten seconds, in which the disk is full for a moment
     client = started(env)
@@ -113,7 +120,7 @@ def test_a_full_disk_is_named_and_the_job_goes_on_once_there_is_room(tiny_disk: 
 
 
 @pytest.fixture(scope="module")
-def kept(quick_session, tmp_path_factory) -> Path:
+def kept(quick_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the `checkpoints` and the output `out` of a job that was cancelled and kept two of them."""
     root = tmp_path_factory.mktemp("kept")
     options = checkpoints(root / "checkpoints", execution_checkpointing_num__retained="2")
@@ -137,7 +144,7 @@ def retained(job: Path) -> list[Path]:
     return sorted((path.parent for path in job.glob("chk-*/_metadata")), key=lambda path: int(path.name[4:]))
 
 
-def resumed(job: Path, path: Path, out: Path):
+def resumed(job: Path, path: Path, out: Path) -> StreamExecutionEnvironment:
     env = environment(execution_state__recovery_path=str(path), **checkpoints(job.parent), **restarts(3))
     stateful(env, out, count=KEPT_ROWS, rows_per_second=100_000)
     return env
@@ -155,7 +162,9 @@ def truncate(file: Path) -> None:
 
 @pytest.mark.parametrize("damage", [flip, truncate, Path.unlink])
 @pytest.mark.parametrize("what", ["metadata", "segment"])
-def test_a_damaged_checkpoint_is_refused_by_name_and_never_skipped(job: Path, tmp_path: Path, what, damage):
+def test_a_damaged_checkpoint_is_refused_by_name_and_never_skipped(
+    job: Path, tmp_path: Path, what: str, damage: Callable[[Path], None]
+) -> None:
     older, newest = retained(job)
     segments = {path: path.stat().st_mtime for path in (job / "shared").iterdir()}
     before = {path.name for path in retained(job)}
@@ -180,7 +189,9 @@ def newest_segment(checkpoint: Path, segments: dict[Path, float]) -> Path:
     return max(named, key=lambda path: path.stat().st_size)
 
 
-def test_the_checkpoint_before_a_damaged_one_restores_by_its_path_with_a_warning(job: Path, tmp_path: Path, capsys):
+def test_the_checkpoint_before_a_damaged_one_restores_by_its_path_with_a_warning(
+    job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     older, newest = retained(job)
     flip(newest / "_metadata")
     execute(resumed(job, older, tmp_path / "out"), "a new job")
@@ -192,7 +203,7 @@ def test_the_checkpoint_before_a_damaged_one_restores_by_its_path_with_a_warning
     assert lines.keys() <= expected(KEPT_ROWS).keys()
 
 
-def test_a_checkpoint_that_is_not_there_is_told_before_the_job_starts(job: Path, tmp_path: Path):
+def test_a_checkpoint_that_is_not_there_is_told_before_the_job_starts(job: Path, tmp_path: Path) -> None:
     with pytest.raises(RestoreSourceError, match=r"execution\.state-recovery\.path.*chk-9999"):
         execute(resumed(job, job / "chk-9999", tmp_path / "out"))
 
@@ -200,11 +211,11 @@ def test_a_checkpoint_that_is_not_there_is_told_before_the_job_starts(job: Path,
 # ---- files that are read --------------------------------------------------------------------------------------------
 
 
-def parquet(env, path: Path, out: Path) -> None:
+def parquet(env: StreamExecutionEnvironment, path: Path, out: Path) -> None:
     source = FileSource.for_parquet(str(path))
     rows = env.from_source(source, WatermarkStrategy.no_watermarks(), "flights")
 
-    def slow(row):
+    def slow(row: Row) -> str:
         import time
 
         time.sleep(0.001)
@@ -213,7 +224,7 @@ def parquet(env, path: Path, out: Path) -> None:
     rows.map(slow, Types.STRING()).sink_to(file_sink(out))
 
 
-def test_files_that_are_missing_truncated_or_of_another_schema_are_told_before_the_job_starts(tmp_path: Path):
+def test_files_that_are_missing_truncated_or_of_another_schema_are_told_before_the_job_starts(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": range(1000)}), tmp_path / "1.parquet")
     pq.write_table(pa.table({"b": ["x"]}), tmp_path / "2.parquet")
     for path, says in [
@@ -231,7 +242,7 @@ def test_files_that_are_missing_truncated_or_of_another_schema_are_told_before_t
         env.execute("never")
 
 
-def test_a_file_that_is_damaged_inside_names_operator_file_and_place(tmp_path: Path):
+def test_a_file_that_is_damaged_inside_names_operator_file_and_place(tmp_path: Path) -> None:
     file = tmp_path / "1.parquet"
     pq.write_table(pa.table({"a": range(100_000)}), file, compression="snappy")
     data = bytearray(file.read_bytes())
@@ -244,7 +255,7 @@ def test_a_file_that_is_damaged_inside_names_operator_file_and_place(tmp_path: P
 
 
 @pytest.mark.parametrize("change", ["changed", "removed"])
-def test_a_file_that_is_not_what_the_checkpoint_knew_is_named(tmp_path: Path, change: str):
+def test_a_file_that_is_not_what_the_checkpoint_knew_is_named(tmp_path: Path, change: str) -> None:
     file = tmp_path / "1.parquet"
     pq.write_table(pa.table({"a": range(50_000)}), file)
     env = environment(1, **checkpoints(tmp_path / "checkpoints"), **restarts(1))

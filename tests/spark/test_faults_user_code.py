@@ -7,10 +7,18 @@ import re
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from small_jobs import (
+
+from penstock.common import Row, Types
+from penstock.common.job_execution import JobExecutionError, JobStatus
+from penstock.common.type_information import TypeInformation
+from penstock.datastream import KeyedProcessFunction, MapFunction, RuntimeContext, ValueStateDescriptor
+from penstock.graph.pickling import UnpicklableFunction
+from tests.spark.small_jobs import (
     checkpoints,
     environment,
     execute,
@@ -21,11 +29,6 @@ from small_jobs import (
     restarts,
     wait_until,
 )
-
-from penstock.common import Row, Types
-from penstock.common.job_execution import JobExecutionError, JobStatus
-from penstock.datastream import KeyedProcessFunction, MapFunction, ValueStateDescriptor
-from penstock.graph.pickling import UnpicklableFunction
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(200), pytest.mark.usefixtures("quick_session")]
 PAIR = Types.TUPLE([Types.LONG(), Types.LONG()])
@@ -41,7 +44,7 @@ def lines_of(message: str) -> list[str]:
     return message.splitlines()
 
 
-def test_without_checkpointing_the_first_error_ends_the_job_and_the_users_traceback_comes_first():
+def test_without_checkpointing_the_first_error_ends_the_job_and_the_users_traceback_comes_first() -> None:
     env = environment()
     numbers(env, 5000).rebalance().map(parse, Types.LONG()).name("parse").filter(lambda _: False).print()
     first, where, *_, last = lines_of(failure(lambda: execute(env)))
@@ -50,7 +53,9 @@ def test_without_checkpointing_the_first_error_ends_the_job_and_the_users_traceb
     assert "the first failure" in last and "no restarts are configured" in last
 
 
-def test_each_failure_is_told_with_its_count_until_the_restarts_are_used_up(tmp_path: Path, capsys):
+def test_each_failure_is_told_with_its_count_until_the_restarts_are_used_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     env = environment(**checkpoints(tmp_path / "checkpoints"), **restarts(2))
     numbers(env, 5000).map(parse, Types.LONG()).name("parse").sink_to(file_sink(tmp_path / "out"))
     client = env.execute_async("parsing")
@@ -67,10 +72,10 @@ def test_each_failure_is_told_with_its_count_until_the_restarts_are_used_up(tmp_
 
 
 class Unready(MapFunction):
-    def open(self, runtime_context):
+    def open(self, runtime_context: RuntimeContext) -> None:
         raise LookupError("the table is not there")
 
-    def map(self, value):
+    def map(self, value: Any) -> Any:
         return value
 
 
@@ -96,7 +101,7 @@ def leaves(value: int) -> int:
         (lambda _value: next(iter(())), "StopIteration"),
     ],
 )
-def test_whatever_user_code_raises_names_the_operator(function, says):
+def test_whatever_user_code_raises_names_the_operator(function: MapFunction | Callable[[int], int], says: str) -> None:
     env = environment(1)
     numbers(env, 10).map(function, Types.LONG()).name("odd").print()
     message = failure(lambda: execute(env))
@@ -105,19 +110,19 @@ def test_whatever_user_code_raises_names_the_operator(function, says):
     assert __file__ in lines_of(message)[1]
 
 
-def test_a_function_that_returns_no_rows_is_told_what_it_should_return():
+def test_a_function_that_returns_no_rows_is_told_what_it_should_return() -> None:
     env = environment(1)
     numbers(env, 10).flat_map(lambda i: i, Types.LONG()).name("flat").print()
     message = failure(lambda: execute(env))
     assert message.startswith("operator 'flat': it must yield its rows, or return an iterable of them or None; it")
 
 
-def test_state_that_does_not_fit_its_type_names_state_and_key(tmp_path: Path):
+def test_state_that_does_not_fit_its_type_names_state_and_key(tmp_path: Path) -> None:
     class Wrong(KeyedProcessFunction):
-        def open(self, runtime_context):
+        def open(self, runtime_context: RuntimeContext) -> None:
             self.size = runtime_context.get_state(ValueStateDescriptor("size", Types.LONG()))
 
-        def process_element(self, value, ctx):
+        def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[Any]:
             self.size.update("large")
             yield value
 
@@ -130,7 +135,7 @@ def test_state_that_does_not_fit_its_type_names_state_and_key(tmp_path: Path):
     assert "its value does not fit its declared type LONG: 'large'" in message
 
 
-def test_a_process_that_ends_itself_is_a_lost_slot():
+def test_a_process_that_ends_itself_is_a_lost_slot() -> None:
     env = environment(1)
     numbers(env, 10).map(lambda _value: os._exit(3), Types.LONG()).print()
     message = failure(lambda: execute(env))
@@ -140,7 +145,7 @@ def test_a_process_that_ends_itself_is_a_lost_slot():
 
 
 @pytest.mark.parametrize("key_type", [Types.LONG(), None])
-def test_a_key_of_none_is_refused_with_its_row_and_a_way_out(key_type):
+def test_a_key_of_none_is_refused_with_its_row_and_a_way_out(key_type: TypeInformation | None) -> None:
     env = environment()
     pairs = numbers(env, 1000).map(lambda i: (None if i == 500 else i, i), PAIR).name("pairs")
     pairs.key_by(lambda pair: pair[0], key_type).reduce(lambda a, b: b).filter(lambda _: False).print()
@@ -150,7 +155,7 @@ def test_a_key_of_none_is_refused_with_its_row_and_a_way_out(key_type):
     assert "filter such rows out" in message
 
 
-def test_none_inside_a_composite_key_is_a_key_as_any_other():
+def test_none_inside_a_composite_key_is_a_key_as_any_other() -> None:
     env = environment()
     key_type = Types.TUPLE([Types.STRING(), Types.LONG()])
     pairs = numbers(env, 100).map(lambda i: (None if i % 2 else "even", 1), key_type)
@@ -159,7 +164,7 @@ def test_none_inside_a_composite_key_is_a_key_as_any_other():
         assert {(None, 50), ("even", 50)} <= set(rows)
 
 
-def test_collected_rows_come_before_the_error_and_a_limit_ends_the_job(tmp_path: Path):
+def test_collected_rows_come_before_the_error_and_a_limit_ends_the_job(tmp_path: Path) -> None:
     env = environment(**checkpoints(tmp_path / "checkpoints"), **restarts(0))
     env.set_parallelism(1)  # two readers have no order between them: what one puts out after the other's error counts
     rows = numbers(env, 3000, 1000.0).map(parse, Types.LONG())
@@ -187,7 +192,9 @@ def test_collected_rows_come_before_the_error_and_a_limit_ends_the_job(tmp_path:
         (Types.INT(), 2**31, "a row that it put out does not fit its declared type INT"),
     ],
 )
-def test_a_row_that_does_not_fit_its_declared_type_names_operator_field_and_row(declared, row, says):
+def test_a_row_that_does_not_fit_its_declared_type_names_operator_field_and_row(
+    declared: TypeInformation, row: object, says: str
+) -> None:
     env = environment(1)
     numbers(env, 10).map(lambda _value: row, declared).name("odd").print()
     message = failure(lambda: execute(env))
@@ -196,7 +203,7 @@ def test_a_row_that_does_not_fit_its_declared_type_names_operator_field_and_row(
     assert "Traceback" not in message
 
 
-def test_a_function_that_cannot_be_pickled_names_operator_and_variable_before_anything_starts():
+def test_a_function_that_cannot_be_pickled_names_operator_and_variable_before_anything_starts() -> None:
     lock = threading.Lock()
     env = environment()
 
@@ -214,7 +221,7 @@ def endless(value: int) -> int:
         time.sleep(0.01)
 
 
-def test_a_function_that_never_returns_ends_with_its_process_after_the_cancellation_timeout():
+def test_a_function_that_never_returns_ends_with_its_process_after_the_cancellation_timeout() -> None:
     env = environment(task_cancellation_timeout="500 ms")
     numbers(env, 10).map(endless, Types.LONG()).name("endless").print()
     client = env.execute_async("endless")
@@ -227,7 +234,7 @@ def test_a_function_that_never_returns_ends_with_its_process_after_the_cancellat
     wait_until(lambda: not any(map(is_alive, pids)), "the slots' processes are gone")
 
 
-def test_an_endless_function_does_not_keep_others_from_restarting(tmp_path: Path):
+def test_an_endless_function_does_not_keep_others_from_restarting(tmp_path: Path) -> None:
     """One subtask raises; its neighbour hangs for ever. The neighbour's process is ended, and the job goes on."""
     hung, failed = tmp_path / "hung", tmp_path / "failed"
 
@@ -250,7 +257,7 @@ def test_an_endless_function_does_not_keep_others_from_restarting(tmp_path: Path
     assert client.report().restarts >= 1
 
 
-def test_output_that_cannot_be_written_names_the_file(tmp_path: Path):
+def test_output_that_cannot_be_written_names_the_file(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     env = environment(1)
     numbers(env, 10).map(str, Types.STRING()).sink_to(file_sink(tmp_path / "file" / "out"))

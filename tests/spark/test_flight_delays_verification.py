@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
-from shared_spark import own_substrate
 
 from flights import FlightFiles, prepare
 from job import STATISTICS, WEATHER_NAMES, JoinPlaneAndWeather, Totals, advance
 from penstock.common import Row
+from tests.shared_spark import own_substrate
 from verify import verify
 
 ROWS = 3000
@@ -37,7 +37,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> FlightFiles:
 def right(files: FlightFiles) -> pa.Table:
     """What the job writes, by its own functions, without its runtime."""
     join = JoinPlaneAndWeather(str(files.planes), str(files.weather))
-    join.open(None)
+    join.open(None)  # type: ignore[arg-type]
     totals: dict[tuple[str, int], Totals] = {}
     weather: dict[tuple[str, int], Counter[int]] = {}
     rows = []

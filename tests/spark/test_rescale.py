@@ -6,12 +6,13 @@ import time
 from pathlib import Path
 
 import pytest
-from small_jobs import KEPT, checkpoints, committed, environment, failure, file_sink, numbers, wait_until
 
 from penstock.common import Types
+from penstock.datastream import StreamExecutionEnvironment
 from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.storage.metadata import read_metadata
 from penstock.storage.opening import open_store
+from tests.spark.small_jobs import KEPT, checkpoints, committed, environment, failure, file_sink, numbers, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(200), pytest.mark.usefixtures("quick_session")]
 
@@ -24,11 +25,13 @@ UNALIGNED = {
 }
 
 
-def counting(env, out: Path, crash: Path, pause_s: float = 0.0):
+def counting(
+    env: StreamExecutionEnvironment, out: Path, crash: Path, pause_s: float = 0.0
+) -> StreamExecutionEnvironment:
     """The n-th line of key k is `k:n`, so a row that is lost or counts twice shows. A sum takes `pause_s`, and fails
     once there is a file `crash`."""
 
-    def slowly(a, b):
+    def slowly(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
         time.sleep(pause_s)
         if crash.exists():
             raise RuntimeError("crashed as it was told to")
@@ -41,7 +44,7 @@ def counting(env, out: Path, crash: Path, pause_s: float = 0.0):
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 3), (4, 1)])
-def test_crashed_under_backpressure_and_resumed_at_another_parallelism(tmp_path: Path, before: int, after: int):
+def test_crashed_under_backpressure_and_resumed_at_another_parallelism(tmp_path: Path, before: int, after: int) -> None:
     root, out, crash = tmp_path / "checkpoints", tmp_path / "out", tmp_path / "crash"
     env = counting(environment(before, **checkpoints(root), **KEPT, **UNALIGNED), out, crash, pause_s=0.004)
     client = env.execute_async("counting")

@@ -10,10 +10,11 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
-from shared_spark import own_substrate
 
 from penstock.common.configuration import Configuration
 from penstock.network.control_server import ControlServer
@@ -21,28 +22,31 @@ from penstock.network.io_loop import IoLoop
 from penstock.network.listening import listen
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.messages import Cancel, Deploy, Leave, Left, Peer, Printed, ReachedEndOfData, Register
+from penstock.spark.session import Substrate
 from penstock.spark.slot_task import SlotArguments, slot_task
 from penstock.spark.slots import SparkSlots
 from penstock.spark.submission import search_path
+from tests.shared_spark import own_substrate
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
 
 SLOTS = 2
 WAIT_S = 60.0
 G = Generation(1, 0)
+Kind = TypeVar("Kind")
 _numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def substrate():
+def substrate() -> Substrate:
     return own_substrate(SLOTS)
 
 
 class Driver:
     """Hears slots; submits them with the tiny body."""
 
-    def __init__(self, substrate, entry="slot_body:main"):
-        self.events: queue.SimpleQueue = queue.SimpleQueue()
+    def __init__(self, substrate: Substrate, entry: str = "slot_body:main") -> None:
+        self.events: queue.SimpleQueue[tuple[str, object]] = queue.SimpleQueue()
         self.loop = IoLoop("test-driver-io")
         self.loop.start()
         secret, job_id = b"the secret", f"job-{next(_numbers)}"
@@ -57,7 +61,7 @@ class Driver:
         )
         paths = (*search_path(substrate, Configuration()), str(Path(__file__).parent))
 
-        def body(slot, submission, relieves):
+        def body(slot: int, submission: int, relieves: bool) -> Callable[[Any], Iterator[Any]]:
             return slot_task(
                 SlotArguments(
                     "127.0.0.1", self.server.port, secret, job_id, slot, submission, search_path=paths, entry=entry
@@ -67,25 +71,25 @@ class Driver:
         self.slots = SparkSlots(substrate, job_id, body, lambda *ended: self.events.put(("ended", ended)))
         self.alive: dict[int, Register] = {}
 
-    def next(self, kind, where=lambda message: True):
-        """The next event of this kind; others are dropped."""
+    def next(self, kind: type[Kind]) -> tuple[str, Kind]:
+        """Return the next event of this kind; drop the others."""
         deadline = time.monotonic() + WAIT_S
         while True:
             process, message = self.events.get(timeout=max(0.0, deadline - time.monotonic()))
-            if isinstance(message, kind) and where(message):
+            if isinstance(message, kind):
                 if isinstance(message, Register):
                     self.slots.on_registered(message.slot, message.submission)
                     self.alive[message.slot] = message
                 return process, message
 
-    def start(self, count=SLOTS):
-        for slot in range(count):
+    def start(self) -> Driver:
+        for slot in range(SLOTS):
             self.slots.submit(slot)
-        while len(self.alive) < count:
+        while len(self.alive) < SLOTS:
             self.next(Register)
         return self
 
-    def stop(self):
+    def stop(self) -> None:
         for register in self.alive.values():
             self.server.send(register.process, Leave("the test is over"))
         self.slots.cancel_all()
@@ -96,7 +100,7 @@ class Driver:
 
 
 @pytest.fixture
-def driver(substrate):
+def driver(substrate: Substrate) -> Iterator[Driver]:
     driver = Driver(substrate).start()
     yield driver
     driver.stop()
@@ -109,7 +113,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def wait_gone(pids, limit_s=10.0):
+def wait_gone(pids: Iterable[int], limit_s: float = 10.0) -> None:
     deadline = time.monotonic() + limit_s
     pause = threading.Event()
     while left := [pid for pid in pids if is_alive(pid)]:
@@ -117,7 +121,7 @@ def wait_gone(pids, limit_s=10.0):
         pause.wait(0.02)
 
 
-def test_slots_register_from_processes_of_their_own(driver):
+def test_slots_register_from_processes_of_their_own(driver: Driver) -> None:
     registered = driver.alive
     assert sorted(registered) == [0, 1]
     assert len({r.pid for r in registered.values()} | {os.getpid()}) == 3
@@ -125,7 +129,7 @@ def test_slots_register_from_processes_of_their_own(driver):
     assert {r.submission for r in registered.values()} == {1}
 
 
-def test_a_killed_slot_is_submitted_again_and_its_neighbour_never_notices(driver):
+def test_a_killed_slot_is_submitted_again_and_its_neighbour_never_notices(driver: Driver) -> None:
     before = dict(driver.alive)
     for time_killed in range(3):
         started = time.monotonic()
@@ -139,7 +143,7 @@ def test_a_killed_slot_is_submitted_again_and_its_neighbour_never_notices(driver
     assert driver.next(Left)[1].slot == 1
 
 
-def test_a_slot_that_does_not_answer_is_replaced(driver):
+def test_a_slot_that_does_not_answer_is_replaced(driver: Driver) -> None:
     stuck = driver.alive[1]
     os.kill(stuck.pid, signal.SIGSTOP)
     driver.slots.resubmit(1)
@@ -149,7 +153,7 @@ def test_a_slot_that_does_not_answer_is_replaced(driver):
     wait_gone([stuck.pid])
 
 
-def test_slots_connect_to_each_other_and_prints_arrive_with_their_subtask(driver):
+def test_slots_connect_to_each_other_and_prints_arrive_with_their_subtask(driver: Driver) -> None:
     peers = [Peer(r.slot, r.host, r.data_port, r.process) for r in driver.alive.values()]
     for register in driver.alive.values():
         driver.server.send(register.process, Deploy(G, register.slot, peers, b"", None))
@@ -159,7 +163,7 @@ def test_slots_connect_to_each_other_and_prints_arrive_with_their_subtask(driver
     assert driver.next(Printed)[1] == Printed(1, 1, ["2> slot 1 prints"])
 
 
-def test_leaving_ends_the_processes_and_nothing_is_submitted_again(substrate):
+def test_leaving_ends_the_processes_and_nothing_is_submitted_again(substrate: Substrate) -> None:
     driver = Driver(substrate).start()
     pids = [r.pid for r in driver.alive.values()]
     driver.stop()
@@ -169,7 +173,7 @@ def test_leaving_ends_the_processes_and_nothing_is_submitted_again(substrate):
     assert substrate.context.parallelize([1], 1).map(lambda _: sys.getswitchinterval()).collect() == [0.005]
 
 
-def test_slots_that_are_cancelled_without_a_word_are_gone_too(substrate):
+def test_slots_that_are_cancelled_without_a_word_are_gone_too(substrate: Substrate) -> None:
     driver = Driver(substrate).start()
     pids = [r.pid for r in driver.alive.values()]
     driver.slots.cancel_all()
@@ -179,7 +183,7 @@ def test_slots_that_are_cancelled_without_a_word_are_gone_too(substrate):
     driver.loop.stop()
 
 
-def test_a_slot_that_loses_its_driver_ends(substrate):
+def test_a_slot_that_loses_its_driver_ends(substrate: Substrate) -> None:
     driver = Driver(substrate).start()
     pids = [r.pid for r in driver.alive.values()]
     driver.server.stop()
@@ -189,7 +193,7 @@ def test_a_slot_that_loses_its_driver_ends(substrate):
     driver.loop.stop()
 
 
-def test_a_slot_that_cannot_start_says_why(substrate):
+def test_a_slot_that_cannot_start_says_why(substrate: Substrate) -> None:
     driver = Driver(substrate, entry="slot_body:fails")
     driver.slots.submit(0)
     _, (slot, fruitless, detail) = driver.next(tuple)
@@ -198,13 +202,14 @@ def test_a_slot_that_cannot_start_says_why(substrate):
     driver.stop()
 
 
-def test_a_slot_that_waits_for_a_place_or_starts_slowly_is_not_given_up(substrate, tmp_path: Path):
+def test_a_slot_that_waits_for_a_place_or_starts_slowly_is_not_given_up(substrate: Substrate, tmp_path: Path) -> None:
     """One killed slot finds its place taken, the other one's imports take long, and both are there in the end."""
     driver = Driver(substrate, entry="slot_body:slow_to_return").start()
     gate = str(tmp_path / "gate")
     places = substrate.task_places()
+    assert places is not None
 
-    def block(_rows):
+    def block(_rows: Iterable[int]) -> list[int]:
         deadline = time.monotonic() + WAIT_S
         while not os.path.exists(gate) and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -228,7 +233,7 @@ def test_a_slot_that_waits_for_a_place_or_starts_slowly_is_not_given_up(substrat
     driver.stop()
 
 
-def wait_until_active(substrate, tasks: int) -> None:
+def wait_until_active(substrate: Substrate, tasks: int) -> None:
     deadline = time.monotonic() + WAIT_S
     tracker = substrate.context.statusTracker()
     pause = threading.Event()
@@ -242,7 +247,7 @@ def wait_until_active(substrate, tasks: int) -> None:
         pause.wait(0.05)
 
 
-def test_a_slot_without_our_code_says_what_to_install(substrate):
+def test_a_slot_without_our_code_says_what_to_install(substrate: Substrate) -> None:
     driver = Driver(substrate, entry="penstock_missing.slot:main")
     driver.slots.submit(0)
     _, (_, _, detail) = driver.next(tuple)
@@ -250,5 +255,5 @@ def test_a_slot_without_our_code_says_what_to_install(substrate):
     driver.stop()
 
 
-def test_a_local_session_never_has_more_places(substrate):
-    assert substrate.fixed_places() == substrate.task_places() == max(os.cpu_count(), SLOTS + 2)
+def test_a_local_session_never_has_more_places(substrate: Substrate) -> None:
+    assert substrate.fixed_places() == substrate.task_places() == max(os.cpu_count() or 1, SLOTS + 2)

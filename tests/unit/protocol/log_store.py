@@ -24,7 +24,7 @@ from penstock.protocol.log.log_operations import (
     Wait,
 )
 from penstock.protocol.log.publication import NewCheckpoint, Publication
-from penstock.protocol.values.log_entries import CheckpointEntry, LogEntry
+from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence
 from penstock.protocol.values.metadata import FORMAT_VERSION, Metadata, Segment
 
 
@@ -60,10 +60,13 @@ Fault = str
 'full': an entry is certainly not applied."""
 
 
+Entry = Fence | CheckpointEntry | Ended
+
+
 @dataclass
 class LogStore:
-    entries: dict[int, LogEntry] = field(default_factory=dict)
-    history: dict[int, LogEntry] = field(default_factory=dict)
+    entries: dict[int, Entry] = field(default_factory=dict)
+    history: dict[int, Entry] = field(default_factory=dict)
     """What was first at each position, whether it was deleted since or not."""
     metadata: dict[str, Metadata] = field(default_factory=dict)
     damaged: dict[str, str] = field(default_factory=dict)
@@ -100,6 +103,7 @@ class LogStore:
         if isinstance(operation, AppendEntry):
             if operation.entry.sequence in self.entries and not self.ignores_conditions:
                 return Exists()
+            assert isinstance(operation.entry, Entry)
             self.entries[operation.entry.sequence] = operation.entry
             self.history.setdefault(operation.entry.sequence, operation.entry)
             return Done()

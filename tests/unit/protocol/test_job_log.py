@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
 from penstock.protocol.log import job_log
 from penstock.protocol.log.log_operations import ListLog, ReadEntry
 from penstock.protocol.log.publication import Fenced, LogRefused, NotPublished, OutcomeUnknown, Publication
-
-sys.path.insert(0, str(Path(__file__).parent))
-from log_store import Conversing, LogStore, new, owner, path_of, run
+from tests.unit.protocol.log_store import Conversing, LogStore, new, owner, path_of, run
 
 
 def long_log(store: LogStore, publication: Publication, count: int) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,9 +22,7 @@ from penstock.protocol.log.publication import (
 from penstock.protocol.log.publication_table import PublicationState
 from penstock.protocol.machine import IllegalEvent
 from penstock.protocol.values.log_entries import Ended, Fence
-
-sys.path.insert(0, str(Path(__file__).parent))
-from log_store import Conversing, LogStore, checkpoints, new, owner, path_of, run
+from tests.unit.protocol.log_store import Conversing, LogStore, checkpoints, new, owner, path_of, run
 
 # ---- taking over ------------------------------------------------------------------------------------------------
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,9 +20,7 @@ from penstock.protocol.log.publication import (
     TakenOver,
 )
 from penstock.protocol.values.log_entries import CheckpointEntry, Fence
-
-sys.path.insert(0, str(Path(__file__).parent))
-from log_store import Conversing, LogStore, new, path_of
+from tests.unit.protocol.log_store import Conversing, LogStore, new, path_of
 
 
 @dataclass
