@@ -69,4 +69,4 @@ def test_the_readmes_programs_compile() -> None:
 def test_the_licence_is_whole() -> None:
     text = (ROOT / "LICENSE").read_text(encoding="utf-8")
     assert "Apache License" in text and "END OF TERMS AND CONDITIONS" in text
-    assert PROJECT["project"]["license"]["text"] == "Apache-2.0"
+    assert PROJECT["project"]["license"] == "Apache-2.0"

@@ -1,0 +1,64 @@
+"""The wheel that users install: our package with its types, and nothing else."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from email.message import Message
+from email.parser import BytesParser
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+import penstock
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> ZipFile:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (built,) = folder.iterdir()
+    assert built.name == f"penstock-{penstock.__version__}-py3-none-any.whl"
+    return ZipFile(built)
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel: ZipFile) -> Message:
+    return BytesParser().parsebytes(wheel.read(f"penstock-{penstock.__version__}.dist-info/METADATA"))
+
+
+def test_it_holds_the_package_and_the_marker_of_its_types_and_nothing_else(wheel: ZipFile) -> None:
+    package = ROOT / "penstock"
+    ours = {f"penstock/{path.relative_to(package).as_posix()}" for path in package.rglob("*.py")}
+    data = {"penstock/py.typed", "penstock/spark/log4j2.properties"}
+    about = f"penstock-{penstock.__version__}.dist-info/"
+    assert {name for name in wheel.namelist() if not name.startswith(about)} == ours | data
+    assert f"{about}licenses/LICENSE" in wheel.namelist()
+
+
+def test_its_metadata_says_what_it_is_and_what_it_needs(metadata: Message) -> None:
+    told = {key: metadata[key] for key in ("Name", "Version", "License-Expression", "Requires-Python")}
+    assert told == {
+        "Name": "penstock",
+        "Version": penstock.__version__,
+        "License-Expression": "Apache-2.0",
+        "Requires-Python": ">=3.11",
+    }
+    assert "stream processor" in metadata["Summary"]
+    classifiers = metadata.get_all("Classifier", [])
+    assert "Typing :: Typed" in classifiers and not [c for c in classifiers if c.startswith("License ::")]
+    needed = [re.split(r"[<>=!;\s]", line)[0] for line in metadata.get_all("Requires-Dist", []) if "extra" not in line]
+    assert {"pyspark", "pyarrow"} <= set(needed) and not {"pytest", "mypy", "hatchling"} & set(needed)
+
+
+def test_its_description_is_the_readme(metadata: Message) -> None:
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    payload = metadata.get_payload(decode=True)
+    assert isinstance(payload, bytes)
+    assert payload.decode().strip() == (ROOT / "README.md").read_text(encoding="utf-8").strip()
