@@ -233,7 +233,7 @@ class JobMaster:
 
     def checkpoint_completed(self, checkpoint: NewCheckpoint) -> None:
         self.restore_point = RestorePoint(checkpoint.metadata, checkpoint.data)
-        self.lifecycle.on_checkpoint_completed()
+        self.lifecycle.restarts.on_checkpoint_completed()
 
     def final_checkpoint_reached(self) -> None:
         self.lifecycle.on_finishing()

@@ -81,10 +81,24 @@ PROTOCOL_MAY_USE = frozenset(
 # The last three are there for the types of keys; they have doors to the clock and to chance, which stay shut.
 PROTOCOL_MUST_NOT_ASK = frozenset({"now", "utcnow", "today", "uuid1", "uuid4", "random", "getnode"})
 
-LINES_SECOND_LOOK = 500
-LINES_MAX = 700
-# Files whose second look has been taken, with what was found there.
-LOOKED_AT_TWICE: dict[str, str] = {}
+LINES_MAX = 400
+CLASS_LINES_MAX = 250
+# Why a file or a class is longer all the same.
+LONG_FILES: dict[str, str] = {
+    "penstock/simulation/cluster.py": "the world's drivers, slots and users are one class: see `Cluster` below",
+    "penstock/spark/slots.py": "a keeper, and all that can become of its Spark job: a few lines too long",
+    "tests/unit/graph/test_builder_event_time.py": "a few lines too long, and one theme",
+}
+LONG_CLASSES: dict[str, str] = {
+    "Configuration": "PyFlink's class: as many methods as PyFlink has, each a line or two below its docstring",
+    "CheckpointConfig": "PyFlink's class: as many setters as PyFlink has, each a line or two below its docstring",
+    "CsvSchemaBuilder": "PyFlink's class: as many setters as PyFlink has, each a line or two below its docstring",
+    "StreamExecutionEnvironment": "PyFlink's class, what every program begins with; it only hands on",
+    "FileWriter": "buckets, their open parts and their snapshots are one state: a few lines too long",
+    "SubtaskRestore": "reads each kind of a subtask's state for the same old subtasks: a few lines too long",
+    "SparkJob": "threads and events of one job meet here, under one lock: a few lines too long",
+    "Cluster": "starts, kills and resumes drivers and slots, which share one schedule; to be cut by what is killed",
+}
 
 LEFTOVER_MARKS = ("TO" + "DO", "FIX" + "ME", "XX" + "X")
 NAMES_THAT_SAY_NOTHING = frozenset({"utils.py", "util.py", "helpers.py", "helper.py", "misc.py", "common.py"})
@@ -294,11 +308,22 @@ def test_files_stay_small() -> None:
         str(p.relative_to(ROOT)): sum(1 for _ in p.open(encoding="utf-8"))
         for p in python_files("penstock", "tests", "benchmarks", "examples")
     }
-    too_long = {name: n for name, n in lengths.items() if n > LINES_MAX}
-    assert not too_long, f"longer than {LINES_MAX} lines: {too_long}"
-    unseen = {name: n for name, n in lengths.items() if n > LINES_SECOND_LOOK and name not in LOOKED_AT_TWICE}
-    assert not unseen, f"longer than {LINES_SECOND_LOOK} lines; look again, and note here what you found: {unseen}"
-    stale = [name for name in LOOKED_AT_TWICE if lengths.get(name, 0) <= LINES_SECOND_LOOK]
+    too_long = {name: n for name, n in lengths.items() if n > LINES_MAX and name not in LONG_FILES}
+    assert not too_long, f"longer than {LINES_MAX} lines: cut them, or write the reason down here: {too_long}"
+    stale = [name for name in LONG_FILES if lengths.get(name, 0) <= LINES_MAX]
+    assert not stale, f"no longer that long: {stale}"
+
+
+def test_classes_stay_small() -> None:
+    lengths = {
+        node.name: (node.end_lineno or 0) - node.lineno + 1
+        for path in python_files("penstock", "tests", "benchmarks", "examples")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef) and (node.end_lineno or 0) - node.lineno >= CLASS_LINES_MAX
+    }
+    too_long = {name: n for name, n in lengths.items() if name not in LONG_CLASSES}
+    assert not too_long, f"longer than {CLASS_LINES_MAX} lines: cut them, or write the reason down here: {too_long}"
+    stale = [name for name in LONG_CLASSES if name not in lengths]
     assert not stale, f"no longer that long: {stale}"
 
 

@@ -47,7 +47,6 @@ class Lifecycle:
         self.settings = settings
         self.processes = SlotProcesses(settings)
         self.roster = self.processes.roster
-        self._players = self.processes.players
         self.phase = Phase.GATHERING
         self.restarts = Restarts(strategy, jitter)
         self.state = "CREATED"
@@ -105,9 +104,8 @@ class Lifecycle:
         return effects + (self._fail(cause, now_ms) if cause is not None else [])
 
     def _deploy_if_ready(self, now_ms: float) -> list[Effect]:
-        if self.phase is not Phase.GATHERING or not self._prepared or now_ms < self.restarts.at_ms:
-            return []
-        if self.is_finishing or not self.processes.are_all_free:
+        is_due = self._prepared and now_ms >= self.restarts.at_ms and not self.is_finishing
+        if self.phase is not Phase.GATHERING or not is_due or not self.processes.are_all_free:
             return []
         self._counter += 1
         self.generation = Generation(self._fence, self._counter)
@@ -135,25 +133,16 @@ class Lifecycle:
         return [StartRun(generation)]
 
     def _advance(self, process: str, generation: Generation, phase: Phase, before: Part, after: Part) -> bool:
-        """Whether every slot's process has now come that far."""
-        player = self._players.get(process)
-        if generation != self.generation or self.phase is not phase or player is None or player.part is not before:
-            return False
-        self._players.move(player, after)
-        return self._players.are_all(after)
+        """Return whether every slot's process has now come that far."""
+        return generation == self.generation and self.phase is phase and self.processes.advance(process, before, after)
 
     @stepped("left")
     def on_left(self, process: str, generation: Generation, now_ms: float) -> list[Effect]:
         """A process has let go of a generation, or leaves for good."""
-        player = self._players.get(process)
         if self.is_over or (self.processes.is_deployed(process) and generation == self.generation):
             return self.on_link_lost(process, "its process has left", now_ms)
-        if player is not None and player.part is Part.LEAVING:
-            self._players.move(player, Part.FREE)
+        self.processes.on_left(process)
         return self._deploy_if_ready(now_ms)
-
-    def on_checkpoint_completed(self) -> None:
-        self.restarts.on_checkpoint_completed()
 
     # ---- failures -----------------------------------------------------------------------------------------------
 
@@ -252,7 +241,7 @@ class Lifecycle:
                 deadlines.append(self.restarts.at_ms)
             elif self.roster.registered < self.settings.slots or not self._prepared:
                 deadlines.append(self._gather_by_ms)
-            elif self._players.are_all(Part.FREE):
+            elif self.processes.players.are_all(Part.FREE):
                 deadlines.append(self.restarts.at_ms)
         elif self.phase in (Phase.CONNECTING, Phase.RESTORING):
             deadlines.append(self._phase_by_ms)

@@ -44,12 +44,26 @@ class SlotProcesses:
             self.players.move(player, Part.DEPLOYED)
         return tuple(members)
 
+    def advance(self, process: str, before: Part, after: Part) -> bool:
+        """Move the process on if it is at `before`; return whether it was the last that `after` waited for."""
+        player = self.players.get(process)
+        if player is None or player.part is not before:
+            return False
+        self.players.move(player, after)
+        return self.players.are_all(after)
+
     def cancel(self, leave_by_ms: float) -> list[str]:
         """Return the processes that hold the generation which has ended, and must release it."""
         deployed = [member.process for member in self.roster.members() if self.is_deployed(member.process)]
         for process in deployed:
             self.players.move(self.players[process], Part.LEAVING, leave_by_ms)
         return deployed
+
+    def on_left(self, process: str) -> None:
+        """The process has released what it held of a generation: it is free again."""
+        player = self.players.get(process)
+        if player is not None and player.part is Part.LEAVING:
+            self.players.move(player, Part.FREE)
 
     def on_heard(self, process: str, now_ms: float) -> None:
         """Any message of a slot is a sign of life."""

@@ -4,10 +4,8 @@ by directory, and slots that answer as real ones do, unless the test wants other
 from __future__ import annotations
 
 import sys
-from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from penstock.common.configuration import Configuration
 from penstock.datastream.connectors.base import (
@@ -50,75 +48,13 @@ from penstock.protocol.values.reasons import SubtaskFailureReason
 from penstock.storage.layout import segment_path
 from penstock.storage.log import read_log
 from penstock.storage.memory import MemoryStore
-from penstock.storage.store import ObjectStore, StoreError
+from tests.unit.runtime.manual_ports import Directories, ManualClock, QueuedWork, RecordedConsole
 
 JOB_ID = "0" * 31 + "1"
 DIRECTORY = f"/checkpoints/{JOB_ID}"
 T = TypeVar("T")
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}.0"
-
-
-class ManualClock:
-    def __init__(self) -> None:
-        self.now_ms = 0.0
-
-    def monotonic_ms(self) -> float:
-        return self.now_ms
-
-    def undisturbed_ms(self) -> float:
-        return self.monotonic_ms()
-
-    def wall_ms(self) -> int:
-        return 1_000_000 + int(self.now_ms)
-
-
-class QueuedWork:
-    """Does its work when `run` is called; `is_paused` leaves it waiting."""
-
-    def __init__(self) -> None:
-        self.waiting: deque[tuple[str, Callable[[], Any], Callable[[Any], None]]] = deque()
-        self.is_paused = False
-
-    def submit(self, name: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        self.waiting.append((name, work, done))
-
-    def run_one(self) -> bool:
-        if not self.waiting:
-            return False
-        _, work, done = self.waiting.popleft()
-        try:
-            result = work()
-        except Exception as error:
-            result = error
-        done(result)
-        return True
-
-
-class RecordedConsole:
-    def __init__(self) -> None:
-        self.lines: list[tuple[int, str, bool]] = []
-        self.warnings: list[str] = []
-
-    def line(self, subtask: int, text: str, is_error: bool) -> None:
-        self.lines.append((subtask, text, is_error))
-
-    def warning(self, text: str) -> None:
-        self.warnings.append(text)
-
-
-class Directories:
-    """Stores by directory."""
-
-    def __init__(self) -> None:
-        self.stores: dict[str, MemoryStore] = {}
-
-    def open(self, directory: str, create: bool) -> ObjectStore:
-        if directory not in self.stores:
-            if not create:
-                raise StoreError(f"checkpoint directory {directory} does not exist here")
-            self.stores[directory] = MemoryStore()
-        return self.stores[directory]
 
 
 class CountedSplits(SplitEnumerator):

@@ -29,12 +29,12 @@ from penstock.protocol.values.messages import (
 )
 from penstock.protocol.values.reasons import FailureReason, SubtaskFailureReason
 from penstock.storage.metadata import decode_metadata, read_metadata
+from tests.unit.runtime.manual_ports import Directories
 from tests.unit.runtime.master_world import (
     COMMITTED,
     DIRECTORY,
     FAILING_COMMITS,
     JOB_ID,
-    Directories,
     World,
     checkpoint_entries,
     failed,

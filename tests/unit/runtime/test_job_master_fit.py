@@ -21,7 +21,8 @@ from penstock.storage.metadata import read_metadata
 from penstock.storage.opening import open_store
 from penstock.storage.sealed import seal
 from penstock.storage.store import ObjectStore
-from tests.unit.runtime.master_world import DIRECTORY, JOB_ID, Directories, World, two_vertices
+from tests.unit.runtime.manual_ports import Directories
+from tests.unit.runtime.master_world import DIRECTORY, JOB_ID, World, two_vertices
 
 RESUMED = JobIdentity(JOB_ID, DIRECTORY, resume=True)
 OTHER = "f" * 32

@@ -12,7 +12,8 @@ from penstock.common.options import OptionError
 from penstock.jobmaster.fit import check_fit
 from penstock.jobmaster.identity import CheckpointToStartFrom, JobIdentity, RestoreSourceError, identify
 from penstock.storage.log import newest_checkpoint
-from tests.unit.runtime.master_world import DIRECTORY, JOB_ID, Directories, World, two_vertices
+from tests.unit.runtime.manual_ports import Directories
+from tests.unit.runtime.master_world import DIRECTORY, JOB_ID, World, two_vertices
 
 OTHER = "f" * 32
 

@@ -14,15 +14,8 @@ from penstock.protocol.values.messages import Deploy
 from penstock.storage.local import LocalStore
 from penstock.storage.memory import MemoryStore
 from penstock.storage.store import ObjectStore, StoreError, StoreRemoved
-from tests.unit.runtime.master_world import (
-    FAILING_COMMITS,
-    Directories,
-    ListCommitter,
-    World,
-    reset_target,
-    seen_by,
-    two_vertices,
-)
+from tests.unit.runtime.manual_ports import Directories
+from tests.unit.runtime.master_world import FAILING_COMMITS, ListCommitter, World, reset_target, seen_by, two_vertices
 
 FIXED = {
     "restart-strategy.type": "fixed-delay",

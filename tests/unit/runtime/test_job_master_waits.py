@@ -12,15 +12,8 @@ from penstock.protocol.values.messages import Deploy, Message, Restore, Restored
 from penstock.protocol.values.reasons import SubtaskFailureReason
 from penstock.runtime.process.slot import Slot
 from penstock.storage.memory import MemoryStore
-from tests.unit.runtime.master_world import (
-    COMMITTED,
-    ManualClock,
-    QueuedWork,
-    World,
-    checkpoint_entries,
-    reset_target,
-    seen_by,
-)
+from tests.unit.runtime.manual_ports import ManualClock, QueuedWork
+from tests.unit.runtime.master_world import COMMITTED, World, checkpoint_entries, reset_target, seen_by
 from tests.unit.runtime.small_job import graph_of
 
 LIMIT = {"execution.checkpointing.timeout": "60 s", "heartbeat.timeout": "1 h"}
