@@ -110,7 +110,7 @@ class FencedDriverHasUsedTheNextId(Scenario):
 
     def has_happened(self) -> bool:
         is_taken = FailureReason.ID_TAKEN in self.cluster.statistics.aborted
-        restarts = [d.host.master.lifecycle.restarts for d in self.cluster.drivers if d.host.has_begun]
+        restarts = [d.host.master.lifecycle.restarts.count for d in self.cluster.drivers if d.host.has_begun]
         if any(restarts):
             self.cluster.world.violate(f"drivers restarted {restarts} times, and nothing has failed")
         return is_taken

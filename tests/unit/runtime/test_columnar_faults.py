@@ -17,9 +17,9 @@ from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.protocol.values.elements import Generation
 from tests.unit.runtime.small_job import CommittedRows, SmallJob, graph_of
 from tests.unit.runtime.test_columnar_jobs import EVENTS, Build, small_batches_are_added_up, source
+from tests.unit.runtime.test_small_jobs import SMALL, finish, run_with_checkpoint
 
 __all__ = ["small_batches_are_added_up"]  # a fixture for all tests here
-from tests.unit.runtime.test_small_jobs import SMALL, finish, run_with_checkpoint
 
 
 def run_failing(build: Build) -> OperatorFailure:
