@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_standalone import PARALLELISM, Running
 
 from tests import quick_spark, shared_spark
 from tests.chaos.standalone import StandaloneCluster, executor_of
+from tests.chaos.test_standalone import PARALLELISM, Running
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240)]
 

@@ -70,7 +70,7 @@ def session(cluster: StandaloneCluster) -> Iterator[Any]:
 class Running:
     """The job with every edge, and what is done to it."""
 
-    def __init__(self, folder: Path, rows: int = ROWS, **more: str) -> None:
+    def __init__(self, folder: Path, rows: int = ROWS, /, **more: str) -> None:
         configuration = options(folder)
         for key, value in more.items():
             configuration.set_string(key, value)
@@ -116,7 +116,7 @@ class Running:
 def test_with_a_spare_one_executor_is_decommissioned_and_slots_and_executors_are_killed(
     session: Any, tmp_path: Path
 ) -> None:
-    job = Running(tmp_path, rows=12_000, **{"slotmanager.redundant-taskmanager-num": "1"})
+    job = Running(tmp_path, 12_000, **{"slotmanager.redundant-taskmanager-num": "1"})
     before = job.until_runs()
     leaving = executor_of(before.slot_pids[0])
     decommission(session, leaving)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -70,3 +71,17 @@ def test_the_licence_is_whole() -> None:
     text = (ROOT / "LICENSE").read_text(encoding="utf-8")
     assert "Apache License" in text and "END OF TERMS AND CONDITIONS" in text
     assert PROJECT["project"]["license"] == "Apache-2.0"
+
+
+def test_tests_import_each_other_by_full_names() -> None:
+    """What a module defines that mypy does not find is Any to it, and pytest finds no module by a short name."""
+    files = sorted((ROOT / "tests").rglob("*.py"))
+    names = {file.stem for file in files}
+    short = []
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module in names:
+                short.append(f"{file.name}: {node.module}")
+            elif isinstance(node, ast.Import):
+                short += [f"{file.name}: {alias.name}" for alias in node.names if alias.name in names]
+    assert short == ["test_standalone.py: every_edge"], "which slots import by this name"
