@@ -1,8 +1,8 @@
-"""The JobMaster: the life of a job and its checkpoints, driven by events, carried out through ports.
+"""Runs the JobMaster: the life of a job and its checkpoints, driven by events, carried out through ports.
 
-It lives in one thread (or in the simulation's scheduler), never blocks, and knows no connection but by its process id.
-Whatever may block (storage, commits) is handed to `BlockingWork`, which calls back into the same loop. The decisions
-are made by `protocol.lifecycle` and `protocol.coordinator`; here stands only how their effects are carried out.
+It lives in one thread (or in the simulation's scheduler), never blocks, and knows connections only by process ids.
+Whatever may block (storage, commits) is handed to `BlockingWork`, which calls back into the same loop. `protocol.job`
+and `protocol.checkpoint` make the decisions; this module executes their effects.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ from penstock.protocol.values.messages import (
 
 
 class JobMaster:
-    """`incarnation`: letters and digits, random per driver. Raises `OptionError` and `UnpicklableFunction`.
+    """Runs one job. `incarnation`: letters and digits, random per driver. Raises `OptionError` and
+    `UnpicklableFunction`.
 
     The owner calls `start`, then `handle` for each event and `on_time` at `next_deadline_ms`, until there is an
     `outcome`. `report` may be read from any thread.
@@ -122,7 +123,7 @@ class JobMaster:
         self.refresh()
 
     def next_deadline_ms(self) -> float | None:
-        """When `on_time` is to be called, at the latest; None: only after an event."""
+        """Return when `on_time` is to be called, at the latest; None: only after an event."""
         if self.outcome is not None:
             return None
         deadlines = [
@@ -136,7 +137,7 @@ class JobMaster:
         return min((d for d in deadlines if d is not None), default=None)
 
     def on_time(self, now_ms: float | None = None) -> None:
-        """`now_ms` of the clock port; None: ask it."""
+        """Advance the time to `now_ms` of the clock port; None: ask it."""
         if now_ms is None:
             now_ms = self.clock.monotonic_ms()
         self.carry_out(self.lifecycle.on_time(now_ms))
@@ -204,7 +205,7 @@ class JobMaster:
         what = "This is no failure of the job" if cause.planned else f"Failure {restarting.failures} of this job"
         self.console.warning(f"{cause.text()}\n{what}; it restarts {when}.")
 
-    # ---- what the parts ask of the whole (`checkpoints.Master`) ----------------------------------------
+    # ---- what the parts of the JobMaster ask of it (`checkpoints.Master`) ------------------------------------------
 
     def broadcast(self, message: Message) -> None:
         for member in self.lifecycle.roster.members():
@@ -223,7 +224,7 @@ class JobMaster:
         return self.generations.is_draining
 
     def adopt(self, graph: JobGraph) -> None:
-        """The same job, with what it takes over from a checkpoint; before anything is deployed."""
+        """Take the same job's graph with what it takes over from a checkpoint, before anything is deployed."""
         self.graph = self.checkpoints.graph = graph
         self.generations.plan()
 

@@ -70,7 +70,7 @@ class JobStore:
     # ---- opening ------------------------------------------------------------------------------------------------
 
     def open(self, opened: Callable[[], None], failed: Callable[[str], None]) -> None:
-        """Only for a job with checkpoints."""
+        """Open the directory of a job with checkpoints."""
 
         def done(result: Any) -> None:
             if isinstance(result, Exception):
@@ -99,14 +99,14 @@ class JobStore:
             self._warn(f"files that are not needed any more could not be deleted: {result}")
 
     def claim(self, point: RestorePoint) -> None:
-        """The checkpoint that this job started from is its own now: deleted when it is subsumed."""
+        """Claim the checkpoint that this job started from: it is deleted when it is subsumed."""
         assert point.root is not None
         if self.publication is not None:
             claimed = Retained.of(metadata_path(point.metadata.checkpoint_id), point.metadata)
             self.publication.retention.claim(Claimed(point.root, claimed))
 
     def delete_unneeded(self, deletable: Sequence[str], shortened: Sequence[int]) -> None:
-        """Objects that no retained checkpoint names, and positions below the log's base."""
+        """Delete objects that no retained checkpoint names, and positions below the log's base."""
         self.delete([*deletable, *map(log_path, shortened)])
 
     def on_published(self, published: Published) -> None:
@@ -137,7 +137,7 @@ class JobStore:
             self._begin_sweep(running)
 
     def sweep_at_end(self, swept: Callable[[], None]) -> None:
-        """The job has ended, and its slots are gone: what they left of this generation, too, goes at once."""
+        """Delete at once what the slots left of this generation, too: the job has ended, and its slots have left."""
         self._sweeps.cancel()
         self._begin_sweep(Generation(self.fence + 1, 0))
         conversations = self.conversations
@@ -145,11 +145,11 @@ class JobStore:
         conversations.when_idle(lambda: self._after_all_work(swept))
 
     def _after_all_work(self, done: Callable[[], None]) -> None:
-        """Once what has been handed out, and what that hands out in turn, is done: a sweep lists, then deletes."""
+        """Call `done` after all queued work, and the work it enqueues, has finished (a sweep enqueues its deletes)."""
         self._work.submit("end", lambda: None, lambda _: self._work.submit("end", lambda: None, lambda _: done()))
 
     def _begin_sweep(self, running: Generation) -> None:
-        """Between the checkpoints' publications: what is retained must not change while it is looked at."""
+        """Begin a sweep between the checkpoints' publications: what is retained must not change meanwhile."""
         store, publication, conversations = self.store, self.publication, self.conversations
         if store is None or publication is None or conversations is None or not self.is_owner:
             return

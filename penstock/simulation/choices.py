@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class PlanError(Exception):
-    """A plan cannot be run by this version of the simulation. The text names the part of the plan."""
+    """Signals that this version of the simulation cannot run a plan. The text names the part of the plan."""
 
 
 class Step(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):

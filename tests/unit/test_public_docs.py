@@ -34,33 +34,34 @@ VERBS = frozenset(
     re.findall(
         r"\w+",
         """
-        abort accept access acknowledge acquire add advance advise aggregate agree aim allocate allow answer
-        append apply arrange arrive ask assemble assert assign assume attach attempt authenticate avoid await
-        begin bind block borrow bound break bring broadcast buffer build bundle bypass cache calculate call
-        cancel carry catch cease chain change check choose clamp clean clear clip clone close collect combine
-        commit compact compare complete compute concern configure connect construct contain continue convert
-        coordinate copy correct count cover crash create cut deal decide declare decline decode decouple defer
-        define delay delegate delete deliver deploy derive describe deserialize disable discard disconnect
-        dispatch distinguish distribute disturb divide do drain draw drive drop dump duplicate emit enable
-        encode encrypt end enforce enter escape estimate evaluate exclude execute exit expect expire explain
-        expose extend extract fail fence fetch fill filter find finish fire fit flip flush fold follow force
-        forget format forward freeze gate gather generate get give grant group grow guard guess hand handle
-        hash have hold identify ignore implement import include inherit initialize inject inspect install
-        introduce invoke isolate iterate join judge keep key kill know launch lay lead learn leave lend let
-        limit link list live load locate lock log look loop lose lower make manage map mark match measure
-        merge mirror mix monitor move name narrow need nest note notify number observe obtain offer open order
-        override own pace page pair parse partition pass patch pause permit persist pick pickle ping place
-        plan preload prepare print probe process produce promise propose protect prove provide prune publish
-        pull purge push put queue raise reach read reassign rebalance rebuild receive reconnect record reduce
-        refuse register reject release remember remove rename renew repeat replace reply report represent
-        request require rescale reseed reserve reset resolve restart restore resume retrieve retry return
-        reuse revoke rewrite roll root rotate round route run sample say scale scan scatter schedule score
-        script seal seek select send separate serialize serve set settle share ship shorten show shuffle shut
-        signal simulate size skip sleep slice slow snapshot sort spawn specify spend split spread stamp stand
-        start stay steal steer step stop store strike strip submit subtract sum support suspend swap sweep
-        switch synchronize take tell terminate test time tolerate touch trace track transform translate treat
-        trigger trim truncate try tune turn type undo union unite unpack unwrap update use validate vary
-        verify view visit wait wake warn watch widen withdraw wrap write yield
+        abandon abort accept access acknowledge acquire add advance advise aggregate agree aim allocate allow
+        answer append apply arrange arrive ask assemble assert assign assume attach attempt authenticate avoid
+        await begin bind block borrow bound break bring broadcast buffer build bundle bypass cache calculate
+        call cancel carry catch cease chain change check choose claim clamp clean clear clip clone close
+        collect combine commit compact compare complete compute concern configure confirm connect construct
+        contain continue convert coordinate copy correct count cover crash create cut deal decide declare
+        decline decode decouple defer define delay delegate delete deliver deploy derive describe deserialize
+        disable discard disconnect dispatch distinguish distribute disturb divide do drain draw drive drop
+        dump duplicate emit enable encode encrypt end enforce enter escape estimate evaluate exclude execute
+        exit expect expire explain expose extend extract fail fence fetch fill filter find finish fire fit
+        flip flush fold follow force forget format forward freeze gate gather generate get give grant group
+        grow guard guess hand handle hash have hold identify ignore implement import include inherit
+        initialize inject inspect install introduce invoke isolate iterate join judge keep key kill know
+        launch lay lead learn leave lend let limit link list live load locate lock log look loop lose lower
+        make manage map mark match measure merge mirror mix monitor move name narrow need nest note notify
+        number observe obtain offer open order override own pace pack page pair parse partition pass patch
+        pause permit persist pick pickle ping place plan preload prepare print probe process produce promise
+        propose protect prove provide prune publish pull purge push put queue raise reach read reassign
+        rebalance rebuild receive reconnect record reduce refuse register reject release remember remove
+        rename renew repeat replace reply report represent request require rescale reseed reserve reset
+        resolve restart restore resume retrieve retry return reuse revoke rewrite roll root rotate round route
+        run sample say scale scan scatter schedule score script seal seek select send separate serialize serve
+        set settle share ship shorten show shuffle shut signal simulate size skip sleep slice slow snapshot
+        sort spawn specify spend split spread stamp stand start stay steal steer step stop store strike strip
+        submit subtract sum support suspend swap sweep switch synchronize take tell terminate test time
+        tolerate touch trace track transform translate treat trigger trim truncate try tune turn type undo
+        union unite unpack unwrap update use validate vary verify view visit wait wake warn watch widen
+        withdraw wrap write yield
         """,
     )
 )

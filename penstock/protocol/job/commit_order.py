@@ -1,8 +1,8 @@
 """Decides when prepared output is committed: after the log entry, in the log's order, one batch at a time.
 
-A batch that failed stays at the head, rides along in the metadata of later checkpoints, and is tried again when the job
-restarts; nothing overtakes it. A commit that does not return is named after a while, and fails the job in the end:
-nobody can stop it, so it is not repeated by this driver.
+A batch that failed stays at the head. The metadata of later checkpoints includes it, and it is retried when the job
+restarts; nothing overtakes it. A commit that does not return is reported after a while, and fails the job in the end.
+Nothing can stop it, so this driver does not repeat it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WARN_AFTER_MS = 30_000.0
 
 
 class CommitState(Enum):
-    """What becomes of the batch at the head."""
+    """Lists the states of the batch at the head."""
 
     IDLE = "idle"
     COMMITTING = "committing"
@@ -61,26 +61,26 @@ TABLE: Table[CommitState] = Table(
 
 
 class Added(msgspec.Struct, frozen=True):
-    """A checkpoint is in the log. `batch` numbers what it has prepared."""
+    """Adds a checkpoint that is in the log. `batch` numbers what it has prepared."""
 
     batch: int
     committables: tuple[Committable, ...]
 
 
 class Retried(msgspec.Struct, frozen=True):
-    """The job restarts, or a pause is over."""
+    """Reports that the job restarts, or a pause is over."""
 
 
 class Committed(msgspec.Struct, frozen=True):
-    """Every sink has committed what it was given."""
+    """Reports that every sink has committed what it got."""
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """A sink could not commit."""
+    """Reports that a sink could not commit."""
 
 
 class TimePassed(msgspec.Struct, frozen=True):
-    """The machine's deadline may be over."""
+    """Reports that the machine's deadline may be over."""
 
 
 # ---- effects --------------------------------------------------------------------------------------------------------
@@ -93,13 +93,13 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class Confirm(msgspec.Struct, frozen=True):
-    """This batch and all before it are committed."""
+    """Confirm that this batch and all before it are committed."""
 
     batch: int
 
 
 class TellRefusal(msgspec.Struct, frozen=True):
-    """The attempt that was answered with `Refused` is over: the job fails over, or pauses at its end."""
+    """Report the failed attempt: the job fails over, or pauses at its end."""
 
 
 class WarnOfDelay(msgspec.Struct, frozen=True):
@@ -111,7 +111,7 @@ class FailForDelay(msgspec.Struct, frozen=True):
 
 
 class Settle(msgspec.Struct, frozen=True):
-    """Nothing is being committed now: all is confirmed, or an attempt has failed."""
+    """Report that nothing is being committed now: all is confirmed, or an attempt has failed."""
 
 
 Event = Added | Retried | Committed | Refused | TimePassed
@@ -125,7 +125,7 @@ class _Batch:
 
 
 class CommitOrder:
-    """`timeout_ms`: how long one commit may take."""
+    """Orders the commits of one driver. `timeout_ms`: how long one commit may take."""
 
     def __init__(self, timeout_ms: float) -> None:
         self._timeout_ms = timeout_ms

@@ -1,7 +1,7 @@
-"""Decides how a job ends once its slots are gone: publications and commits come to rest, then the log is ended.
+"""Decides how a job ends once its slots have left: publications and commits finish, then the log is ended.
 
-Nothing is deleted before a log entry has proved that the job is still ours. Everything is kept where the job never ran
-in this driver, where it was given up because of its storage, and where output is still waiting to be committed. The
+Nothing is deleted before a log entry has proved that this driver still owns the job. Everything is kept if the job
+never ran in this driver, if it was given up because of its storage, or if output is still waiting to be committed. The
 log itself always stays: it keeps the id of an ended job from being used again.
 """
 
@@ -21,7 +21,7 @@ STORAGE_TIMEOUT_MS = 30_000.0
 
 
 class EndingState(Enum):
-    """How far the end has come."""
+    """Lists how far the end can be."""
 
     RUNNING = "running"
     PUBLISHING = "publishing"
@@ -75,9 +75,11 @@ TABLE: Table[EndingState] = Table(
 
 @dataclass(frozen=True)
 class Holdings:
-    """`owns_log`: this driver has fenced the log, and has not lost it. `keeps_everything`: the job was given up because
-    of its storage. `has_run`: in this driver, or nothing was left to run. `keeps_checkpoints`: what the user chose for
-    this state, or output waits to be committed. `has_retained`: a checkpoint is kept in the job's directory."""
+    """Describes what decides about deleting. `owns_log`: this driver has fenced the log, and has not lost it.
+    `keeps_everything`: the job was given up because of its storage. `has_run`: in this driver, or nothing was left to
+    run. `keeps_checkpoints`: what the user chose for this state, or output waits to be committed. `has_retained`: a
+    checkpoint is kept in the job's directory.
+    """
 
     owns_log: bool
     keeps_everything: bool
@@ -87,52 +89,52 @@ class Holdings:
 
 
 class SlotsGone(msgspec.Struct, frozen=True):
-    """Every slot has left, or was given up."""
+    """Reports that every slot has left, or was given up."""
 
     state: str
     error: str | None
 
 
 class NothingPublishing(msgspec.Struct, frozen=True):
-    """The conversations with the log are idle."""
+    """Reports that the conversations with the log are idle."""
 
 
 class CommitsSettled(msgspec.Struct, frozen=True):
-    """All is committed, or an attempt has failed."""
+    """Reports that all is committed, or that an attempt has failed."""
 
     holdings: Holdings
 
 
 class LogChecked(msgspec.Struct, frozen=True):
-    """`lost`: what the log says where another driver owns the job now."""
+    """Reports the check of the log. `lost`: what the log shows if another driver owns the job now."""
 
     lost: str | None
 
 
 class LogEnded(msgspec.Struct, frozen=True):
-    """`lost`: why the log could not be ended."""
+    """Reports the end of the log. `lost`: why the log could not be ended."""
 
     lost: str | None
 
 
 class Swept(msgspec.Struct, frozen=True):
-    """What is not needed has been deleted."""
+    """Reports that what is not needed has been deleted."""
 
 
 class NewestLookedFor(msgspec.Struct, frozen=True):
-    """`is_gone`: the newest checkpoint is not there any more."""
+    """Reports the search. `is_gone`: the newest checkpoint does not exist any more."""
 
     is_gone: bool
 
 
 class FinalCommitRefused(msgspec.Struct, frozen=True):
-    """The last commits, which need no slot any more, have failed once more."""
+    """Reports that the last commits, which need no slot any more, have failed once more."""
 
     may_retry: bool
 
 
 class TimePassed(msgspec.Struct, frozen=True):
-    """The machine's deadline may be over."""
+    """Reports that the machine's deadline may be over."""
 
 
 # ---- effects --------------------------------------------------------------------------------------------------------
@@ -143,11 +145,11 @@ class LetGoOfSlots(msgspec.Struct, frozen=True):
 
 
 class AwaitPublications(msgspec.Struct, frozen=True):
-    """Answer with `NothingPublishing`."""
+    """Wait for publications; answer with `NothingPublishing`."""
 
 
 class AwaitCommits(msgspec.Struct, frozen=True):
-    """Answer with `CommitsSettled`."""
+    """Wait for commits; answer with `CommitsSettled`."""
 
 
 class CheckLog(msgspec.Struct, frozen=True):
@@ -166,7 +168,7 @@ class DeleteAndSweep(msgspec.Struct, frozen=True):
 
 
 class LookForNewest(msgspec.Struct, frozen=True):
-    """Answer with `NewestLookedFor`, before anybody is advised to resume from it."""
+    """Look for the newest checkpoint before a user is advised to resume from it; answer with `NewestLookedFor`."""
 
 
 class RetryFinalCommits(msgspec.Struct, frozen=True):
@@ -174,7 +176,7 @@ class RetryFinalCommits(msgspec.Struct, frozen=True):
 
 
 class WarnOfRefusal(msgspec.Struct, frozen=True):
-    """The final commits are tried again after a pause."""
+    """Warn that the final commits are retried after a pause."""
 
 
 class GiveUpFinalCommits(msgspec.Struct, frozen=True):
@@ -184,17 +186,17 @@ class GiveUpFinalCommits(msgspec.Struct, frozen=True):
 
 
 class WarnOfLoss(msgspec.Struct, frozen=True):
-    """Another driver owns the job."""
+    """Warn that another driver owns the job."""
 
     detail: str
 
 
 class WarnOfSilence(msgspec.Struct, frozen=True):
-    """The storage, or a committer, did not answer within `STORAGE_TIMEOUT_MS`: everything was kept."""
+    """Warn that the storage, or a committer, did not answer within `STORAGE_TIMEOUT_MS`: everything was kept."""
 
 
 class Finish(msgspec.Struct, frozen=True):
-    """The job is over. `is_resumable`: a checkpoint is retained in the job's directory."""
+    """Finish the job. `is_resumable`: a checkpoint is retained in the job's directory."""
 
     state: str
     error: str | None
@@ -230,7 +232,7 @@ Effect = (
 
 
 class Ending:
-    """The end of one job in one driver."""
+    """Ends one job in one driver."""
 
     def __init__(self) -> None:
         self.state = EndingState.RUNNING
@@ -299,7 +301,9 @@ class Ending:
         return [EndLog(self._verdict[0], self._keeps)]
 
     def _checked(self, lost: str | None) -> list[Effect]:
-        """A driver that was fenced while it failed says that: what it misses may be what its successor has deleted."""
+        """Continue after the check of the log. A driver that was fenced while it failed reports that: what it misses
+        may be what its successor has deleted.
+        """
         state, error = self._verdict
         if lost is not None:
             self._verdict = (state, lost if error is not None else None)

@@ -41,7 +41,7 @@ from penstock.protocol.values.messages import Register
 
 
 class Lifecycle:
-    """`jitter` returns the caller's next random number in [-1, 1]."""
+    """Decides about one job. `jitter` returns the caller's next random number in [-1, 1]."""
 
     def __init__(self, settings: LifecycleSettings, strategy: RestartStrategy, jitter: Callable[[], float]) -> None:
         self.settings = settings
@@ -81,7 +81,9 @@ class Lifecycle:
 
     @stepped("prepared")
     def on_prepared(self, fence: int, now_ms: float) -> list[Effect]:
-        """What the next generation restores is known, and that the job's log is ours from position `fence` on."""
+        """Note that what the next generation restores is known, and that the job's log is ours from position `fence`
+        on.
+        """
         if self._awaits_preparation:
             return []
         self._fence = fence
@@ -204,7 +206,7 @@ class Lifecycle:
 
     @stepped("abandoned")
     def abandon(self, error: str, now_ms: float) -> list[Effect]:
-        """The job fails for good, whatever the restart strategy says."""
+        """Fail the job for good, whatever the restart strategy says."""
         return self._end_job("FAILED", error, now_ms)
 
     def _end_job(self, state: str, error: str | None, now_ms: float) -> list[Effect]:

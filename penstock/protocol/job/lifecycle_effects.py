@@ -1,4 +1,4 @@
-"""What the life of a job asks of the JobMaster. See `lifecycle`."""
+"""Defines the effects of a job's life, which the JobMaster executes. See `lifecycle`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from penstock.protocol.values.messages import Register
 
 @dataclass(frozen=True)
 class FailureCause:
-    """`summary` is one line; `traceback` is the user's, or empty. `slot_lost`: not an error of the job itself.
-    `planned`: nothing failed at all, and the restart strategy is not asked."""
+    """Describes why a generation failed. `summary` is one line; `traceback` is the user's, or empty. `slot_lost`: not
+    an error of the job itself. `planned`: nothing failed at all, and the restart strategy is not asked.
+    """
 
     summary: str
     traceback: str = ""
@@ -25,14 +26,14 @@ class FailureCause:
 
 @dataclass(frozen=True)
 class SubmitSlot:
-    """`slot`: its number, or one beyond the slots for a spare."""
+    """Submit a slot. `slot`: its number, or one beyond the slots for a spare."""
 
     slot: int
 
 
 @dataclass(frozen=True)
 class ResubmitSlot:
-    """`slot`: the number under which it was submitted."""
+    """Submit a slot again. `slot`: the number under which it was submitted."""
 
     slot: int
 
@@ -73,7 +74,7 @@ class StartRestore:
 
 @dataclass(frozen=True)
 class StartRun:
-    """Every subtask is restored: the generation runs from here on."""
+    """Start to run the generation, of which every subtask is restored."""
 
     generation: Generation
 
@@ -86,7 +87,7 @@ class CancelGeneration:
 
 @dataclass(frozen=True)
 class GenerationEnded:
-    """Nothing of this generation counts any more."""
+    """Ignore this generation from now on: it has ended."""
 
     generation: Generation
     cause: str
@@ -94,7 +95,7 @@ class GenerationEnded:
 
 @dataclass(frozen=True)
 class Restarting:
-    """The job is restarted after `delay_ms`. `failures` counts all failures of the job, this one included."""
+    """Restart the job after `delay_ms`. `failures` counts all failures of the job, this one included."""
 
     cause: FailureCause
     failures: int
@@ -103,7 +104,7 @@ class Restarting:
 
 @dataclass(frozen=True)
 class SlotsGone:
-    """The job is over and every slot has left, or was given up: `state` is FINISHED, CANCELED or FAILED."""
+    """Report that the job is over and every slot has left, or was given up: `state` is FINISHED, CANCELED or FAILED."""
 
     state: str
     error: str | None

@@ -11,7 +11,7 @@ from penstock.protocol.machine import Cell, Table
 
 
 class Phase(Enum):
-    """How far the present generation is, or the end of the job."""
+    """Lists how far the present generation can be, or the end of the job."""
 
     GATHERING = "gathering"
     """A restart's delay passes; what to restore is found out; slots come."""

@@ -15,7 +15,7 @@ from enum import Enum
 
 
 class Part(Enum):
-    """How far one slot's process has come in the current generation."""
+    """Lists how far one slot's process has come in the current generation."""
 
     FREE = 0
     DEPLOYED = 1
@@ -29,7 +29,7 @@ DEPLOYED_PARTS = (Part.DEPLOYED, Part.CONNECTED, Part.RESTORED)
 
 @dataclass
 class Player:
-    """`part` and `leave_by_ms` change by `Players.move` only."""
+    """Tracks one process. Only `Players.move` changes `part` and `leave_by_ms`."""
 
     process: str
     part: Part
@@ -40,7 +40,9 @@ class Player:
 
 
 class Players:
-    """`heartbeat_timeout_ms`: a process that holds a part of a generation must be heard again within this time."""
+    """Tracks all processes. `heartbeat_timeout_ms`: a process that holds a part of a generation must be heard again
+    within this time.
+    """
 
     def __init__(self, heartbeat_timeout_ms: float) -> None:
         self._heartbeat_timeout_ms = heartbeat_timeout_ms
@@ -61,7 +63,7 @@ class Players:
         return self._by_part[part] == len(self._players)
 
     def join(self, process: str, now_ms: float) -> None:
-        """The process plays a slot from now on, and is free."""
+        """Add a process, which plays a slot from now on, and is free."""
         self.drop(process)
         self._players[process] = Player(process, Part.FREE, now_ms)
         self._by_part[Part.FREE] += 1

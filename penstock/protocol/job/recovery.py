@@ -1,11 +1,11 @@
 """Decides what the next generation is restored from, before it may be deployed.
 
-The first time in a driver: open the store, take over the log, choose the checkpoint (the job's own newest; else the
-one that it was told to start from; else none), check that it fits the program. After a failure: wait until no
-checkpoint is being published, and take the newest. Both times the files must be there.
+The first time in a driver: open the store, take over the log, choose the checkpoint, and check that it fits the
+program. That is the job's own newest checkpoint, else the one that the user named to start from, else none. After a
+failure: wait until no checkpoint is being published, and take the newest. Both times the files must exist.
 
 A restart without any checkpoint starts from scratch. A job whose newest checkpoint is its final one needs no slot any
-more: what may be missing is the commit.
+more: only its commit may be missing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.protocol.machine import Cell, Story, Table, Told
 
 
 class RecoveryState(Enum):
-    """What is being found out."""
+    """Lists the steps of a recovery."""
 
     FRESH = "fresh"
     OPENING = "opening the store"
@@ -31,7 +31,7 @@ class RecoveryState(Enum):
 
 
 class Files(Enum):
-    """What the files of the newest checkpoint are found to be."""
+    """Lists what the check of the newest checkpoint's files can find."""
 
     COMPLETE = "complete"
     DAMAGED = "damaged"
@@ -93,31 +93,36 @@ TABLE: Table[RecoveryState] = Table(
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """The lifecycle wants to know. `has_store`: the job takes checkpoints. `start`: the checkpoint that the user told
-    it to start from."""
+    """Asks for a recovery. `has_store`: the job takes checkpoints. `start`: the checkpoint that the user named to start
+    from.
+    """
 
     has_store: bool
     start: str | None
 
 
 class Superseded(msgspec.Struct, frozen=True):
-    """The job failed meanwhile, and will ask again."""
+    """Reports that the job failed meanwhile, and will ask again."""
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """It cannot be, and no restart mends it. `lost_log`: because another driver owns the job."""
+    """Reports that the restore is impossible, and no restart mends it. `lost_log`: because another driver owns the
+    job.
+    """
 
     error: str
     lost_log: bool = False
 
 
 class StoreOpened(msgspec.Struct, frozen=True):
-    """The job's directory is there, and can be written."""
+    """Reports that the job's directory exists, and can be written."""
 
 
 class LogTaken(msgspec.Struct, frozen=True):
-    """The log is ours. `has_checkpoint`: its newest one. `ended`: how the job ended before; `had_checkpoints`: some
-    that are gone. `restored_from`: where the job had started from, and has not got further."""
+    """Reports that this driver owns the log. `has_checkpoint`: its newest one. `ended`: how the job ended before;
+    `had_checkpoints`: some that were deleted. `restored_from`: where the job had started from, if it has completed no
+    checkpoint since.
+    """
 
     has_checkpoint: bool
     ended: str | None = None
@@ -126,14 +131,15 @@ class LogTaken(msgspec.Struct, frozen=True):
 
 
 class StartRead(msgspec.Struct, frozen=True):
-    """The checkpoint to start from is complete. `warning`: what the user should know of it."""
+    """Reports that the checkpoint to start from is complete. `warning`: what the user should know of it."""
 
     warning: str | None
 
 
 class Fitted(msgspec.Struct, frozen=True):
-    """The checkpoint fits the program. `is_own`: it is this job's, not one that it starts from. `holds_files`: its
-    files lie in the job's own directory."""
+    """Reports that the checkpoint fits the program. `is_own`: it is this job's, not one that it starts from.
+    `holds_files`: its files lie in the job's own directory.
+    """
 
     is_final: bool
     is_own: bool
@@ -141,7 +147,9 @@ class Fitted(msgspec.Struct, frozen=True):
 
 
 class PublicationsIdle(msgspec.Struct, frozen=True):
-    """`needs_slots` False: the job is over, or finishing. `holds_files`: what it restores lies in its own directory."""
+    """Reports that no publication runs. `needs_slots` False: the job is over, or finishing. `holds_files`: what it
+    restores lies in its own directory.
+    """
 
     attempt: int
     needs_slots: bool
@@ -159,11 +167,11 @@ class FilesChecked(msgspec.Struct, frozen=True):
 
 
 class OpenDirectory(msgspec.Struct, frozen=True):
-    """Answer with `StoreOpened` or `Refused`."""
+    """Open the directory; answer with `StoreOpened` or `Refused`."""
 
 
 class TakeOverLog(msgspec.Struct, frozen=True):
-    """Answer with `LogTaken` or `Refused`."""
+    """Take over the log; answer with `LogTaken` or `Refused`."""
 
 
 class ReadStart(msgspec.Struct, frozen=True):
@@ -177,7 +185,7 @@ class FitCheckpoint(msgspec.Struct, frozen=True):
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """The checkpoint that was read is this job's own from now on, if the user has said so."""
+    """Make the checkpoint that was read this job's own from now on, if the user has chosen that."""
 
 
 class Warn(msgspec.Struct, frozen=True):
@@ -191,7 +199,7 @@ class QueueCommits(msgspec.Struct, frozen=True):
 
 
 class AwaitPublications(msgspec.Struct, frozen=True):
-    """Answer with `PublicationsIdle`."""
+    """Wait for publications; answer with `PublicationsIdle`."""
 
     attempt: int
 
@@ -201,39 +209,39 @@ class RetryCommits(msgspec.Struct, frozen=True):
 
 
 class CheckFiles(msgspec.Struct, frozen=True):
-    """See whether all files of the checkpoint are there; answer with `FilesChecked`."""
+    """Check whether all files of the checkpoint exist; answer with `FilesChecked`."""
 
     attempt: int
 
 
 class LoseLog(msgspec.Struct, frozen=True):
-    """Another driver owns the job: delete nothing from now on."""
+    """Delete nothing from now on: another driver owns the job."""
 
 
 class KeepEverything(msgspec.Struct, frozen=True):
-    """`keeps`: whether nothing of the job's directory may be deleted, because it could not be looked at."""
+    """Keep everything if `keeps`: nothing of the job's directory may be deleted, because it could not be read."""
 
     keeps: bool
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """The lifecycle may deploy."""
+    """Let the lifecycle deploy."""
 
 
 class Fail(msgspec.Struct, frozen=True):
-    """The job fails over: the next attempt may do better."""
+    """Fail the job over: the next attempt may succeed."""
 
     cause: str
 
 
 class Abandon(msgspec.Struct, frozen=True):
-    """The job fails for good."""
+    """Fail the job for good."""
 
     error: str
 
 
 class AbandonEnded(msgspec.Struct, frozen=True):
-    """The job had ended before: there is nothing to resume."""
+    """Abandon a job that had ended before: there is nothing to resume."""
 
     state: str
 
@@ -260,7 +268,7 @@ Effect = (
 
 
 class Recovery:
-    """The recoveries of one job in one driver, one after the other."""
+    """Decides the recoveries of one job in one driver, one after the other."""
 
     def __init__(self) -> None:
         self.state = RecoveryState.FRESH

@@ -1,8 +1,8 @@
-"""Whether a failed job is restarted, and after how long. Flink's four strategies with Flink's options.
+"""Decides whether a failed job is restarted, and after how long: Flink's four strategies with Flink's options.
 
-Ours differs in one point: under exponential delay the first restart comes at once, and so does the restart after a
-lost slot if a checkpoint has completed since the previous restart (the job got on, and a killed process is not its
-fault). Only failures without progress, and those of user code, make the next delay longer.
+Ours differs in one point: under exponential delay the first restart comes at once. So does the restart after a lost
+slot if a checkpoint has completed since the previous restart: the job made progress, and a killed process is not its
+fault. Only failures without progress, and those of user code, make the next delay longer.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class Failure:
-    """`jitter` is the caller's random number in [-1, 1]. `slot_lost`: a process or connection went away, in contrast
-    to an error of the job itself. `progressed`: a checkpoint has completed since the last restart."""
+    """Describes a failure. `jitter` is the caller's random number in [-1, 1]. `slot_lost`: a process or connection was
+    lost, in contrast to an error of the job itself. `progressed`: a checkpoint has completed since the last restart.
+    """
 
     now_ms: float
     jitter: float = 0.0
@@ -25,10 +26,10 @@ class Failure:
 
 class RestartStrategy(Protocol):
     def on_failure(self, failure: Failure) -> float | None:
-        """Milliseconds until the job is to be restarted; None: it is not restarted."""
+        """Return the milliseconds until the job is to be restarted; None: it is not restarted."""
 
     def describe(self) -> str:
-        """Why it gave up, and which option allows more, for the message of a failed job."""
+        """Describe why it gave up, and which option allows more, for the message of a failed job."""
 
 
 class NoRestart:

@@ -1,4 +1,4 @@
-"""Several slots in a process, where there are fewer task places than slots.
+"""Packs several slots into a process, if there are fewer task places than slots.
 
 A slot that has no place is played by a process that plays another one already: with fewer rows per second, but now. Its
 own Spark job stays submitted; when that gets a place after all, its process takes the slot over (a planned restart).
@@ -24,14 +24,15 @@ from penstock.protocol.job.slot_roster import SlotRoster
 from penstock.protocol.values.messages import Host, Message
 
 _LOOK_MS = 200.0
-# A host that was asked and has not registered the slot within this time is not waited for.
+# How long to wait for a host that was asked and has not registered the slot.
 _ASKED_MS = 5_000.0
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How long slots are waited for before others play them: after a loss where places are too few; after a loss
-    where they are not; at the start."""
+    """Sets how long to wait for slots before others play them: after a loss with too few places; after a loss with
+    enough; at the start.
+    """
 
     loss_ms: float = 500.0
     return_ms: float = 15_000.0
@@ -39,7 +40,7 @@ class Patience:
 
     @classmethod
     def of(cls, grows: bool) -> Patience:
-        """Where executors come slowly, and each newcomer would cost a restart, longer than usual."""
+        """Return longer times if executors come slowly, because each newcomer would cost a restart."""
         return cls(start_ms=60_000.0) if grows else cls()
 
 
@@ -50,10 +51,11 @@ class SharedSlots(Protocol):
 
 
 class SlotPacking:
-    """All methods are called in the driver's loop, and so is what `ask_places` is given; it answers later with the
-    number of task places, or None. `capacity`: how many slots at most have a place of their own, where that is fixed.
-    `relieved`: whether a packed slot's own process may take it over later, which costs a restart and so needs
-    checkpoints. `tell` is given a line for the user."""
+    """Decides which process plays which slots. All methods are called in the driver's loop, and so is what `ask_places`
+    gets; it answers later with the number of task places, or None. `capacity`: how many slots at most have a place of
+    their own, if that is fixed. `relieved`: whether a packed slot's own process may take it over later, which costs a
+    restart and so needs checkpoints. `tell` gets a line for the user.
+    """
 
     def __init__(
         self,
@@ -86,7 +88,7 @@ class SlotPacking:
         return self._look_at_ms
 
     def look(self, life: Lifecycle, now_ms: float) -> None:
-        """After each event. Costs nothing while every slot is played."""
+        """Pack slots if needed; call it after each event. It costs nothing while every slot is played."""
         missing = life.roster.missing if life.phase is Phase.GATHERING and not life.is_finishing else []
         if missing != self._missing:
             self._missing, self._since_ms, self._places = missing, now_ms, None
@@ -117,7 +119,7 @@ class SlotPacking:
         return abandoned[: max(0, len(self._missing) - (len(empty) - len(abandoned)))]
 
     def share(self, seat: int, submission: int, roster: SlotRoster) -> None:
-        """Another process is to relieve the one that holds this seat, if there is one that can."""
+        """Ask another process, if there is one, to relieve the one that holds this seat."""
         leaving = next((r for r in (*roster.members(), *roster.spares) if roster.seat_of(r.process) == seat), None)
         living = _hosts(roster)
         if leaving is not None:
@@ -128,7 +130,7 @@ class SlotPacking:
     def _is_time(self, life: Lifecycle, now_ms: float) -> bool:
         waited_ms, slots, capacity = now_ms - self._since_ms, life.settings.slots, self._capacity
         if capacity is not None and capacity < slots:
-            # Nobody else will come: once all who can are there, the others' slots are shared out evenly.
+            # No other process will come: once all that can have registered, the others' slots are shared out evenly.
             come_still = any(seat < capacity for seat in life.roster.empty_seats)
             return not come_still or waited_ms >= self._patience.start_ms
         if self._places is not None and self._places < slots:
@@ -182,5 +184,5 @@ class SlotPacking:
 
 
 def _hosts(roster: SlotRoster) -> dict[str, tuple[str, int]]:
-    """Who can play further slots: processes with a place of their own, by host and process id."""
+    """Return the processes that can play further slots, those with a place of their own, by host and process id."""
     return {r.process: (r.host, r.pid) for r in (*roster.members(), *roster.spares) if not r.hosted}

@@ -1,15 +1,15 @@
-"""Who is slot 3.
+"""Maps processes to slots.
 
 A slot is a number of the job's; a *seat* is a Spark job that keeps one process running, submitted again whenever it
 ends. There are as many seats as slots, and further ones for spares. Seat 3 is meant for slot 3, but any seat's process
-may play any slot: when the process of a slot is lost, a spare takes its place at once, and whoever comes back later
-fills what is vacant then, or becomes a spare itself.
+may play any slot: when the process of a slot is lost, a spare takes its place at once, and the process that comes back
+later fills a vacant slot, or becomes a spare itself.
 
 A seat is held by a process of its newest submission. Within one submission it is the attempt that registered first and
-is alive; later ones (speculative copies, retries that overlap) stand by until it is lost, and neither return nor raise.
-Processes of older submissions are dismissed, whenever they come.
+is alive; later ones (speculative copies, retries that overlap) are spares until it is lost, and neither return nor
+raise. Processes of older submissions are dismissed, whenever they come.
 
-A process can hold a seat beside its own (hosted), where Spark has no place for another: a newer submission of that seat
+A process can hold a further seat (hosted), if Spark has no place for another process: a newer submission of that seat
 takes it over. For the roster each of its registrations is a process of its own.
 """
 
@@ -24,7 +24,9 @@ from penstock.protocol.values.messages import Register
 
 @dataclass(frozen=True)
 class Joined:
-    """`process` plays the slot from now on. `replaced`: who has played it so far, and is to be dismissed."""
+    """Reports that `process` plays the slot from now on. `replaced`: the process that has played it so far, and is to
+    be dismissed.
+    """
 
     slot: int
     process: str
@@ -33,7 +35,7 @@ class Joined:
 
 @dataclass(frozen=True)
 class StandsBy:
-    """Of its seat, or as a spare. `seat`: the number under which it was submitted."""
+    """Reports a spare, of its seat or of the job. `seat`: the number under which it was submitted."""
 
     seat: int
     process: str
@@ -41,7 +43,9 @@ class StandsBy:
 
 @dataclass(frozen=True)
 class Dismissed:
-    """`planned`: it was relieved while nothing was wrong with it, so that this is no failure."""
+    """Reports a process to dismiss. `planned`: it was relieved while nothing was wrong with it, so that this is no
+    failure.
+    """
 
     process: str
     reason: str
@@ -50,7 +54,7 @@ class Dismissed:
 
 @dataclass(frozen=True)
 class SlotLost:
-    """The process that played the slot is gone. A `Joined` follows when another one stood by."""
+    """Reports that the process that played the slot is lost. A `Joined` follows if there is a spare."""
 
     slot: int
     process: str
@@ -67,8 +71,9 @@ class _Seat:
 
 
 class SlotRoster:
-    """Slots 0 to `slots` - 1; seats 0 to `slots` + `spares` - 1. In what it returns, `Register.slot` is the slot that
-    the process plays, not its seat."""
+    """Maps slots 0 to `slots` - 1 and seats 0 to `slots` + `spares` - 1. In what it returns, `Register.slot` is the
+    slot that the process plays, not its seat.
+    """
 
     def __init__(self, slots: int, spares: int = 0) -> None:
         self._seats = [_Seat() for _ in range(slots + spares)]
@@ -88,7 +93,7 @@ class SlotRoster:
 
     @property
     def spares(self) -> list[Register]:
-        """Who can take a lost slot's place, in the order in which they are asked to."""
+        """Return the spares that can take a lost slot's place, in the order in which they are asked to."""
         holders = [self._seats[number].holder for number in sorted(self._spare_seats)]
         return sorted([h for h in holders if h is not None], key=lambda h: h.hosted)
 
@@ -102,7 +107,7 @@ class SlotRoster:
 
     @property
     def processes(self) -> list[str]:
-        """Of all seats, those that stand by included."""
+        """Return the processes of all seats, spares included."""
         return list(self._seat_of)
 
     def member(self, slot: int) -> Register | None:
@@ -112,7 +117,7 @@ class SlotRoster:
         return [player for player in self._players if player is not None]
 
     def plays(self, process: str) -> int | None:
-        """The slot that the process plays; None for one that stands by or is unknown."""
+        """Return the slot that the process plays; None for a spare or an unknown process."""
         return self._slot_of.get(process)
 
     def seat_of(self, process: str) -> int | None:
@@ -168,7 +173,7 @@ class SlotRoster:
         self.pids[slot] = holder.pid
 
     def _vacate(self, process: str) -> int | None:
-        """The slot that it played."""
+        """Remove the process; return the slot that it played."""
         slot = self._slot_of.pop(process, None)
         if slot is not None:
             self._players[slot] = self.pids[slot] = None
@@ -183,7 +188,7 @@ class SlotRoster:
         return Dismissed(register.process, f"slot {register.slot} was submitted again meanwhile")
 
     def lose(self, process: str) -> list[RosterChange]:
-        """The process has gone, or is given up."""
+        """Remove a process that has ended, or is given up."""
         number = self._seat_of.pop(process, None)
         if number is None:
             return []

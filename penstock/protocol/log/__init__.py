@@ -1,1 +1,1 @@
-"""The job's log: who may append to it, what counts, and what may be deleted."""
+"""Decides about the job's log: who may append to it, what counts, and what may be deleted."""

@@ -1,8 +1,9 @@
-"""One driver's side of a job's log: append, verify, read, and shorten. `PROTOCOL.md`, section 11, has the rules.
+"""Implements one driver's side of a job's log: append, verify, read, and shorten. `PROTOCOL.md`, section 11, has the
+rules.
 
 The log is a sequence of positions, each created if absent. Every entry names a `base`: the log counts from there, and
-whatever lies below may have been deleted. So a position can be free because it is new, or because it was deleted, and
-"created" alone does not tell the two apart: after each creation the driver lists the log, and its entry counts only if
+everything below may have been deleted. So a position can be free because it is new, or because it was deleted, and
+"created" alone does not distinguish the two. After each creation the driver lists the log, and its entry counts only if
 the newest entry does not say that the position lies below the base.
 
 Nothing here touches a store; see `publication` for how conversations work.
@@ -46,19 +47,19 @@ class PublicationError(Exception):
 
 
 class Fenced(PublicationError):
-    """Another driver owns the job."""
+    """Signals that another driver owns the job."""
 
 
 class LogRefused(PublicationError):
-    """The job may not be started or resumed like this; the message says what to do."""
+    """Signals that the job may not be started or resumed like this; the message says what to do."""
 
 
 class OutcomeUnknown(PublicationError):
-    """The store did not say for too long whether an operation was carried out."""
+    """Signals that the store did not answer for too long whether an operation was carried out."""
 
 
 class LogGone(PublicationError):
-    """The job's directory was removed."""
+    """Signals that the job's directory was removed."""
 
 
 LOG_EXISTS = (
@@ -75,8 +76,10 @@ IGNORES_CONDITIONS = (
 
 
 class JobLog:
-    """`base`: positions below it may be deleted. `next_sequence`: where this driver appends next. `below_base`: the
-    positions below `base` that were still there when the newest entry of this driver was verified."""
+    """Holds what this driver knows of the log. `base`: positions below it may be deleted. `next_sequence`: where this
+    driver appends next. `below_base`: the positions below `base` that still existed when the newest entry of this
+    driver was verified.
+    """
 
     def __init__(self, incarnation: str) -> None:
         self._incarnation = incarnation
@@ -116,7 +119,7 @@ class JobLog:
     def _append_fence(
         self, fence_at: Callable[[int, int], Fence], newest: LogEntry | None, resume: bool
     ) -> Conversation[Fence]:
-        """At the first free position behind `newest`. The base is that of the entry right below."""
+        """Append the fence at the first free position behind `newest`. The base is that of the entry directly below."""
         while True:
             fence = fence_at(0, 0) if newest is None else fence_at(newest.sequence + 1, _base(newest))
             found = yield from self._append(fence)
@@ -127,7 +130,7 @@ class JobLog:
             newest = found
 
     def _probe(self, fence: Fence) -> Conversation[bool]:
-        """Whether the store refuses to create the fence a second time."""
+        """Probe whether the store refuses to create the fence a second time."""
         for attempt in range(ATTEMPTS_MAX):
             answer = yield AppendEntry(fence)
             if isinstance(answer, (Exists, Done)):
@@ -138,7 +141,7 @@ class JobLog:
     # ---- appending ----------------------------------------------------------------------------------------------
 
     def base_after(self, sequence: int) -> int:
-        """The base that a checkpoint's entry at `sequence` names."""
+        """Return the base that a checkpoint's entry at `sequence` names."""
         return max(self.base, sequence - ENTRIES_KEPT + 1)
 
     def append_next(self, entry: LogEntry, gives_up: bool = False) -> Conversation[Refused | None]:
@@ -249,7 +252,7 @@ class JobLog:
     # ---- ownership ----------------------------------------------------------------------------------------------
 
     def check_ours(self) -> Conversation[None]:
-        """Raises `Fenced` if another driver has appended to the log. An answer that is not known proves nothing."""
+        """Raise `Fenced` if another driver has appended to the log. An unknown answer proves nothing."""
         positions = yield ListLog()
         newest = max(positions, default=-1) if isinstance(positions, list) else -1
         if newest >= self.next_sequence:
@@ -259,7 +262,7 @@ class JobLog:
         self.raise_if_lost()
 
     def raise_if_lost(self) -> None:
-        """Raises `Fenced` if a position of ours is known to be another driver's."""
+        """Raise `Fenced` if a position of ours is known to be another driver's."""
         other = self._lost_by
         if other is None:
             return

@@ -1,4 +1,5 @@
-"""What a conversation with the job's log asks of the store, and what it may be told. See `publication`.
+"""Defines the operations that a conversation with the job's log asks of the store, and their answers. See
+`publication`.
 
     operation        answers
     ListLog          list of positions | Unknown (what was created before the list began is in it)
@@ -51,7 +52,7 @@ class CreateMetadata:
 
 @dataclass(frozen=True)
 class ReadMetadata:
-    """`crc` is what the log says about the object; None where no log entry names it."""
+    """Read metadata. `crc` is the checksum in the log; None if no log entry names the object."""
 
     path: str
     crc: int | None = None
@@ -85,7 +86,9 @@ class Missing:
 
 @dataclass(frozen=True)
 class Damaged:
-    """Truncated, flipped bits, another format: `detail` names the file and what is wrong with it."""
+    """Reports a damaged object: truncated, flipped bits, another format. `detail` names the file and what is wrong with
+    it.
+    """
 
     detail: str
 

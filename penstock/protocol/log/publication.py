@@ -1,16 +1,16 @@
-"""How a checkpoint becomes canonical: the job's log, its fences, and what may be deleted when.
+"""Makes checkpoints canonical: the job's log, its fences, and what may be deleted when.
 
-The log is dense from its base on (`job_log`); a position belongs to whoever created its entry first. A driver appends
-its fence before it reads what to restore, so every older driver loses a position sooner or later, and stops without
-deleting anything. A checkpoint is canonical from the moment its entry exists, and its `_metadata` is durable before
-that.
+The log is dense from its base on (`job_log`); a position belongs to the driver that created its entry first. A driver
+appends its fence before it reads what to restore, so every older driver loses a position sooner or later, and stops
+without deleting anything. A checkpoint is canonical from the moment its entry exists, and its `_metadata` is durable
+before that.
 
-Nothing here touches a store. A conversation with it is a generator: it yields an operation, is sent the answer, and
-returns its result. Whoever drives it carries out one conversation of a job's at a time, in the order they were begun.
+Nothing here touches a store. A conversation with it is a generator: it yields an operation, receives the answer, and
+returns its result. The caller runs one conversation of a job's at a time, in the order they were begun.
 
-`Unknown` is no proof that an operation was not carried out. "Exists" is no proof that somebody else was first: our own
-first attempt may have gone through though its reply was lost. So both are settled by asking again, and by comparing
-what stands there with what we meant.
+`Unknown` is no proof that an operation was not carried out. "Exists" is no proof that another driver was first: our own
+first attempt may have succeeded although its reply was lost. So both are resolved by asking again, and by comparing
+what is there with what we meant.
 """
 
 from __future__ import annotations
@@ -63,14 +63,15 @@ be a moment behind."""
 
 
 class CheckpointUnreadable(PublicationError):
-    """The newest checkpoint is missing or damaged."""
+    """Signals that the newest checkpoint is missing or damaged."""
 
 
 @dataclass(frozen=True)
 class TakenOver:
-    """`newest` is the canonical checkpoint to restore, with its metadata; None: the job has none. `ended`: how an
-    earlier driver ended the job, if the log says so after the newest checkpoint. `restored_from`: see `Fence`.
-    `had_checkpoints`: there is one in the log, whether it was kept or not."""
+    """Holds the result of a takeover. `newest` is the canonical checkpoint to restore, with its metadata; None: the job
+    has none. `ended`: how an earlier driver ended the job, if the log says so after the newest checkpoint.
+    `restored_from`: see `Fence`. `had_checkpoints`: there is one in the log, kept or not.
+    """
 
     fence: int
     newest: CheckpointEntry | None
@@ -91,8 +92,9 @@ class NewCheckpoint:
 
 @dataclass(frozen=True)
 class Published:
-    """`deletable` may go now: no retained checkpoint names it. So may the entries of the log at `shortened`, and
-    `claimed`, which this checkpoint has subsumed."""
+    """Holds a published checkpoint. `deletable` may be deleted now: no retained checkpoint names it. So may the entries
+    of the log at `shortened`, and `claimed`, which this checkpoint has subsumed.
+    """
 
     entry: CheckpointEntry
     deletable: tuple[str, ...]
@@ -102,7 +104,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Closed:
-    """The job's end is in the log; what may be deleted, as in `Published`."""
+    """Reports that the job's end is in the log; what may be deleted, as in `Published`."""
 
     deletable: tuple[str, ...]
     shortened: tuple[int, ...]
@@ -110,14 +112,16 @@ class Closed:
 
 @dataclass(frozen=True)
 class NotPublished:
-    """There is no log entry, and never will be."""
+    """Reports that there is no log entry, and never will be."""
 
     detail: str
 
 
 @dataclass(frozen=True)
 class IdTaken:
-    """Metadata of this id is there already: a driver that was fenced meanwhile had written it. `next_id` is free."""
+    """Reports that metadata of this id exist already: a driver that was fenced meanwhile had written them. `next_id` is
+    free.
+    """
 
     detail: str
     next_id: int
@@ -125,13 +129,14 @@ class IdTaken:
 
 @dataclass(frozen=True)
 class Subsumed:
-    """A newer checkpoint is in the log already."""
+    """Reports that a newer checkpoint is in the log already."""
 
 
 @dataclass
 class Publication:
-    """One driver's side of a job's log. `wall_ms`, `host` and `pid` describe it to people; `directory` is the job's,
-    for messages."""
+    """Publishes checkpoints for one driver. `wall_ms`, `host` and `pid` describe it to people; `directory` is the
+    job's, for messages.
+    """
 
     incarnation: str
     retained_max: int
@@ -298,8 +303,9 @@ class Publication:
         )
 
     def end(self, state: str, keep: bool) -> Conversation[Closed]:
-        """The job has ended. Prove that it still was ours before anything is deleted; return what may be. Raises
-        `PublicationError`."""
+        """End the job. Prove that this driver still owned it before anything is deleted; return what may be deleted.
+        Raises `PublicationError`.
+        """
         self._step("end", self._after(PublicationState.ENDING))
         return (yield from self._as_owner(self._end(state, keep)))
 
@@ -323,7 +329,7 @@ class Publication:
 
 
 def unrestorable(checkpoint_id: int, detail: str, path: str, retained: list[str], directory: str) -> str:
-    """The message for a job whose newest checkpoint, with its metadata at `path`, is damaged."""
+    """Return the message for a job whose newest checkpoint, with its metadata at `path`, is damaged."""
     older = [f"{directory or '<job directory>'}/{other.rpartition('/')[0]}" for other in retained if other != path]
     way_out = (
         f"An older one is retained: start a new job from it by its explicit path, -s {' or -s '.join(older)}; rows "

@@ -8,7 +8,7 @@ from penstock.protocol.machine import Cell, Table
 
 
 class PublicationState(Enum):
-    """What the driver does with the log, one conversation at a time."""
+    """Lists what the driver does with the log, one conversation at a time."""
 
     NEW = "new"
     TAKING_OVER = "taking over"

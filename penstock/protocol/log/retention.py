@@ -18,8 +18,9 @@ from penstock.protocol.values.metadata import Metadata
 
 @dataclass(frozen=True)
 class Retained:
-    """A completed checkpoint that is kept. `path`: that of its metadata. `segments` None: its metadata could not be
-    read, so it may name any segment."""
+    """Describes a completed checkpoint that is kept. `path`: that of its metadata. `segments` None: its metadata could
+    not be read, so it may name any segment.
+    """
 
     checkpoint_id: int
     path: str
@@ -37,7 +38,7 @@ class Retained:
 
 @dataclass(frozen=True)
 class Claimed:
-    """A checkpoint of another job that this job started from and owns now. `root`: that job's directory."""
+    """Describes a checkpoint of another job that this job started from and owns now. `root`: that job's directory."""
 
     root: str
     checkpoint: Retained
@@ -60,7 +61,7 @@ def named_by(checkpoints: Iterable[Retained]) -> frozenset[str] | None:
 
 
 class Retention:
-    """What one driver keeps of its job. `retained_max`: so many checkpoints, the newest."""
+    """Decides what one driver keeps of its job. `retained_max`: so many checkpoints, the newest."""
 
     def __init__(self, retained_max: int) -> None:
         self.retained: list[Retained] = []
@@ -78,9 +79,11 @@ class Retention:
         return [*self.retained, newest][-self._retained_max :]
 
     def replace(self, retained: list[Retained]) -> tuple[str, ...]:
-        """A log entry that retains these counts. Returns the paths of the objects to delete.
+        """Replace the retained checkpoints by those that a new log entry names. Returns the paths of the objects to
+        delete.
 
-        Where it is not known what a retained checkpoint names, segments stay: a later sweep finds them."""
+        Where it is not known what a retained checkpoint names, segments stay: a later sweep finds them.
+        """
         dropped = [checkpoint for checkpoint in self.retained if checkpoint not in retained]
         self.retained = retained
         named = self.named
@@ -91,7 +94,7 @@ class Retention:
         return (*paths, *sorted(segments - named))
 
     def claim(self, claimed: Claimed) -> None:
-        """The checkpoint that this job started from is its own now. It counts as the oldest that is retained."""
+        """Claim the checkpoint that this job started from. It counts as the oldest that is retained."""
         self._claimed = claimed
 
     def take_subsumed_claim(self) -> Claimed | None:
@@ -107,7 +110,7 @@ class Retention:
 
 @dataclass(frozen=True)
 class FoundSegment:
-    """A segment in the job's directory. `generation`: the one that wrote it."""
+    """Describes a segment in the job's directory. `generation`: the one that wrote it."""
 
     path: str
     generation: Generation
@@ -115,8 +118,9 @@ class FoundSegment:
 
 @dataclass(frozen=True)
 class FoundMetadata:
-    """A checkpoint's metadata in the job's directory. `generation`: the one that wrote it; None: not read, or not
-    readable."""
+    """Describes a checkpoint's metadata in the job's directory. `generation`: the one that wrote it; None: not read, or
+    not readable.
+    """
 
     path: str
     checkpoint_id: int
@@ -128,11 +132,12 @@ Found = FoundSegment | FoundMetadata
 
 @dataclass(frozen=True)
 class Sweep:
-    """One look at the job's directory. `running`: what older generations wrote may go. `newest_id`: that of the newest
-    checkpoint in the log.
+    """Looks at the job's directory once. `running`: what older generations wrote may be deleted. `newest_id`: that of
+    the newest checkpoint in the log.
 
     A writer of an older generation may still be at work, so a sweep comes after a grace time. It never names log
-    entries, nor objects that it does not know."""
+    entries, nor objects that it does not know.
+    """
 
     running: Generation
     newest_id: int
@@ -162,7 +167,7 @@ class Sweep:
 
 
 class SweepSchedule:
-    """When a sweep is due: a grace time after a generation has begun to run."""
+    """Schedules sweeps: one is due a grace time after a generation has begun to run."""
 
     def __init__(self, grace_ms: float) -> None:
         self._grace_ms = grace_ms

@@ -15,8 +15,9 @@ KILLS = FaultPlan(kinds=("kill_slot",), count=3, gap_ms=60.0)
 
 
 class BarrierOvertakesHandedRows(Scenario):
-    """The connection has taken frame 41; the subtask captures 42 and 43; the urgent barrier leaves before 41; the
-    window closes; 41 is lost. Unless the window closes at the number `handed`, never at the arrival of a frame."""
+    """The connection has taken frame 41; the subtask captures 42 and 43; the urgent barrier leaves before 41. A window
+    that closes when the barrier arrives would lose 41, so it closes at the number `handed`.
+    """
 
     section = 1
     options = UNALIGNED

@@ -43,8 +43,9 @@ class FinalWatermarkAtAnotherParallelism(Rescaled):
 
 
 class OwnersOfDifferentTime(Rescaled):
-    """The minimum of two owners: a window that fired fires again. Each key group keeps the time that its owner had
-    reached, and no key sees it fall."""
+    """Two owners at different times are merged. A minimum of both would fire a window again that has fired. Each key
+    group keeps the time that its owner had reached, and no key sees it fall.
+    """
 
     section = 5
     options = FULL | OFTEN
@@ -71,9 +72,10 @@ class OwnersOfDifferentTime(Rescaled):
 
 
 class TimeGoesOnAfterAResume(Rescaled):
-    """What is left behind of an old owner holds time back for ever: a generator of a split that another reader has, a
-    virtual channel whose layer is read, an idle channel taken for a silent one. Long before the sources end, every
-    subtask has to see a later time than any had seen before the resume."""
+    """Remains of an old owner hold time back for ever: a generator of a split that another reader has, a virtual
+    channel whose layer is read, an idle channel taken for a silent one. Long before the sources end, every subtask has
+    to see a later time than any had seen before the resume.
+    """
 
     section = 5
     options = FULL | OFTEN
@@ -132,8 +134,9 @@ class BarrierBetweenTimers(Rescaled):
 
 
 class BarrierBetweenColumnarWindows(Rescaled):
-    """The same where windows are columns: what has been put out has left the state, and what has not fires when the
-    job goes on, at any parallelism."""
+    """A barrier falls between two groups of windows of columns that one watermark fires. Emitted windows have left the
+    state, and the others fire after the restore, at any parallelism.
+    """
 
     section = 5
     options = FULL | OFTEN | {"execution.checkpointing.interval": "10 ms", "penstock.slice.target": "1 ms"}

@@ -186,7 +186,9 @@ class FloorsOfRowsOverARestart(_FloorsOverARestart):
 
 
 class FloorsOfColumnsOverARestart(_FloorsOverARestart):
-    """The same for windows of columns: one that fired before the rescale takes no row after the restart."""
+    """Owners are at different times, as for rows, with windows of columns: one that fired before the rescale takes no
+    row after the restart.
+    """
 
     def declare(self, job: WorkloadBuilder) -> None:
         source = self.source(job)
