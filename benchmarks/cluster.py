@@ -77,7 +77,7 @@ def is_settled(report: JobReport, spares: int) -> bool:
         return False  # one of them has just died
 
 
-def settle(client: JobClient, spares: int) -> bool:
+def flush_held(client: JobClient, spares: int) -> bool:
     """Until everything is as before a kill. False where the job has ended."""
     ended = "FINISHED"
     wait_until("slot in each executor", client, lambda r: r.state == ended or is_settled(r, spares), START_LIMIT_S)
@@ -104,7 +104,7 @@ def measure_kills(args: Arguments, spares: int) -> dict[str, Any]:
         env = StreamExecutionEnvironment.get_execution_environment(configured(defaults, args.options))
         declare(env, home, rows, rows_per_s)
         client = env.execute_async("cluster")
-        while len(recovered) < args.whole("kills") and settle(client, spares):
+        while len(recovered) < args.whole("kills") and flush_held(client, spares):
             pids = client.report().slot_pids
             to_row_ms, _ = kill_and_time(home, [executor_of(pids[len(recovered) % len(pids)])])
             recovered.append(to_row_ms)

@@ -121,7 +121,7 @@ def _flat(file: Path, node: Any, prefix: str) -> Iterator[tuple[str, Any, int]]:
         if not isinstance(key_node, yaml.ScalarNode):
             raise ConfigurationError(f"{file}, line {line}: a key is a word, optionally with dots")
         key = prefix + key_node.value
-        # Some keys of Flink begin another one: `state.backend: hashmap` beside `state.backend.type`.
+        # Some keys of Flink begin another one: `state.backend: hashmap` next to `state.backend.type`.
         if isinstance(value_node, yaml.MappingNode):
             if OPTIONS.get(key) is not None and OPTIONS[key].type.name == "map":
                 yield key, {k.value: v.value for k, v in value_node.value}, line

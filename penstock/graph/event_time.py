@@ -56,7 +56,7 @@ def timed_rows(graph: LogicalGraph) -> dict[Node, Timed]:
         if node.kind in WINDOW_KINDS or (strategy is not None and strategy.assigns_timestamps):
             found[node] = Timed.ALL
         else:
-            found[node] = _put_out([timed_union(found, given) for given in _by_index(node)])
+            found[node] = _timed_output([timed_union(found, given) for given in _by_index(node)])
     return found
 
 
@@ -94,7 +94,7 @@ def _by_index(node: Node) -> list[list[Input]]:
     return [[i for i in node.inputs if i.index == index] for index in sorted({i.index for i in node.inputs})]
 
 
-def _put_out(inputs: Iterable[Timed]) -> Timed:
+def _timed_output(inputs: Iterable[Timed]) -> Timed:
     given = set(inputs)
     if given == {Timed.ALL, Timed.NONE}:
         # A function of two inputs decides itself which rows it makes from which: often only those of the first.

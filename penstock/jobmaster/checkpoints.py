@@ -40,8 +40,9 @@ from penstock.protocol.log.publication import (
     Published,
     Subsumed,
 )
+from penstock.protocol.values import messages
 from penstock.protocol.values.elements import Generation
-from penstock.protocol.values.messages import CheckpointEnded, Message, Trigger
+from penstock.protocol.values.messages import CheckpointEnded, Message
 from penstock.protocol.values.metadata import EnumeratorState
 
 
@@ -136,7 +137,7 @@ class Checkpoints:
         except EnumeratorFailed as error:
             self.carry_out(self._coordinator.on_trigger_failed(barrier.checkpoint_id, str(error), now_ms))
             return
-        self._master.broadcast(Trigger(self.generation, barrier))
+        self._master.broadcast(messages.TriggerCheckpoint(self.generation, barrier))
 
     def _publish(self, publish: PublishCheckpoint) -> None:
         checkpoint_id = publish.barrier.checkpoint_id

@@ -22,10 +22,10 @@ from penstock.protocol.job.commit_order import (
     Confirm,
     Effect,
     FailForDelay,
+    NotifyIdle,
     Refused,
+    ReportRefusal,
     Retried,
-    Settle,
-    TellRefusal,
     TimePassed,
     WarnOfDelay,
 )
@@ -80,7 +80,7 @@ class CommitQueue:
         self._numbers = count()
         self._confirmed: dict[int, Callable[[], None]] = {}
         self._refusal: CommitFailed | None = None
-        self._when_settled: list[Callable[[], None]] = []
+        self._when_idle: list[Callable[[], None]] = []
         self.committing: str | None = None
         """The name of the sink that commits now."""
 
@@ -103,10 +103,10 @@ class CommitQueue:
     def retry(self) -> None:
         self._handle(Retried())
 
-    def when_settled(self, action: Callable[[], None]) -> None:
+    def when_idle(self, action: Callable[[], None]) -> None:
         """Call `action` when all are confirmed, or one has failed."""
         if self._order.state is CommitState.COMMITTING:
-            self._when_settled.append(action)
+            self._when_idle.append(action)
         else:
             action()
 
@@ -129,7 +129,7 @@ class CommitQueue:
                 case Commit(committables):
                     self.committing = self._name(committables[0].operator)
                     self._submit(committables)
-                case TellRefusal():
+                case ReportRefusal():
                     failed, self._refusal = self._refusal, None
                     assert failed is not None
                     self._failed(failed)
@@ -141,8 +141,8 @@ class CommitQueue:
                         "resume the job from its directory: the commit is repeated"
                     )
                     self._failed(CommitFailed(summary, "", restartable=False))
-                case Settle() if self._order.state is not CommitState.COMMITTING:
-                    actions, self._when_settled = self._when_settled, []
+                case NotifyIdle() if self._order.state is not CommitState.COMMITTING:
+                    actions, self._when_idle = self._when_idle, []
                     for action in actions:
                         action()
 

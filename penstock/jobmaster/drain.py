@@ -10,8 +10,9 @@ from penstock.graph.compatibility import edge_shapes, vertex_shapes
 from penstock.graph.job_graph import JobGraph
 from penstock.protocol.restore.drain_phases import Draining, ReleaseVertices
 from penstock.protocol.restore.rescale import drains
+from penstock.protocol.values import messages
 from penstock.protocol.values.elements import Generation
-from penstock.protocol.values.messages import DrainReport, Message, Release
+from penstock.protocol.values.messages import DrainReport, Message
 from penstock.protocol.values.metadata import Metadata
 
 
@@ -51,4 +52,4 @@ class JobDrain:
 
     def _release(self, release: ReleaseVertices) -> None:
         pending = sorted(self._pending())
-        self._broadcast(Release(self._generation, list(release.vertices), pending, release.is_last))
+        self._broadcast(messages.ReleaseVertices(self._generation, list(release.vertices), pending, release.is_last))

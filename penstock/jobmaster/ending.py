@@ -18,7 +18,7 @@ from penstock.protocol.job.ending import (
     AwaitCommits,
     AwaitPublications,
     CheckLog,
-    CommitsSettled,
+    CommitsIdle,
     DeleteAndSweep,
     Effect,
     Ending,
@@ -28,12 +28,12 @@ from penstock.protocol.job.ending import (
     Finish,
     GiveUpFinalCommits,
     Holdings,
-    LetGoOfSlots,
     LogChecked,
     LogEnded,
     LookForNewest,
     NewestLookedFor,
     NothingPublishing,
+    ReleaseSlots,
     RetryFinalCommits,
     SlotsGone,
     Swept,
@@ -102,13 +102,13 @@ class JobEnding:
         master = self._master
         for effect in effects:
             match effect:
-                case LetGoOfSlots():
+                case ReleaseSlots():
                     master.slots.cancel_all()
                     master.close_all_links()
                 case AwaitPublications():
                     self._await_publications()
                 case AwaitCommits():
-                    master.commits.when_settled(lambda: self._handle(CommitsSettled(self._holdings())))
+                    master.commits.when_idle(lambda: self._handle(CommitsIdle(self._holdings())))
                 case CheckLog():
                     self._check_log()
                 case EndLog(state, keeps):

@@ -33,6 +33,7 @@ from penstock.protocol.job.lifecycle import Lifecycle
 from penstock.protocol.job.lifecycle_effects import FailureCause
 from penstock.protocol.log.publication import NewCheckpoint
 from penstock.protocol.values.messages import (
+    BecomeSpare,
     Cancel,
     Leave,
     Message,
@@ -161,8 +162,8 @@ class JobMaster:
                     self.slots.submit(slot)
                 case effects.ResubmitSlot(slot):
                     self.slots.resubmit(slot)
-                case effects.TellStandBy(process):
-                    links.send(process, StandBy())
+                case effects.AssignSpare(process):
+                    links.send(process, BecomeSpare())
                 case effects.Dismiss(process, message):
                     links.send(process, Leave(message))
                     if not self.lifecycle.is_over:

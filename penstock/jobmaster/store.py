@@ -211,7 +211,7 @@ def _read_if_asked(store: ObjectStore, sweep: Sweep, found: FoundMetadata) -> Fo
 
 
 def _delete(store: ObjectStore, paths: Sequence[str]) -> None:
-    """Goes on with the others where one cannot be deleted, and tries again once; raises for the first that stays."""
+    """Continue with the others if one cannot be deleted, and tries again once; raises for the first that stays."""
     failed: StoreError | None = None
     for path in paths:
         try:

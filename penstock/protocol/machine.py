@@ -77,7 +77,7 @@ def _told(cell: Cell[State], state: State) -> str:
 
 
 @dataclass(frozen=True)
-class Told:
+class StoryEvent:
     """Records one event of a machine for its story. `cause`: where the event came from."""
 
     at_ms: float
@@ -97,12 +97,12 @@ class Story:
     """Remembers the newest events of a machine, so that an error can show what led to it."""
 
     def __init__(self, lines_max: int = STORY_LINES_MAX) -> None:
-        self._told: deque[Told] = deque(maxlen=lines_max)
+        self._told: deque[StoryEvent] = deque(maxlen=lines_max)
 
-    def add(self, told: Told) -> None:
+    def add(self, told: StoryEvent) -> None:
         self._told.append(told)
 
-    def __iter__(self) -> Iterator[Told]:
+    def __iter__(self) -> Iterator[StoryEvent]:
         return iter(tuple(self._told))
 
     def text(self) -> str:
@@ -131,5 +131,5 @@ def step(
     table.follow(before, event, after, who)
     if effects or after is not before:
         did = tuple(type(effect).__name__ for effect in effects)
-        story.add(Told(now_ms, cause, f"{event}{who}", str(before.value), str(after.value), did))
+        story.add(StoryEvent(now_ms, cause, f"{event}{who}", str(before.value), str(after.value), did))
     return effects

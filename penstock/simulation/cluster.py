@@ -15,9 +15,10 @@ from penstock.simulation import surroundings
 from penstock.simulation.checkers import AnswerChecker, LogChecker, check_cancelled, check_end
 from penstock.simulation.control_network import ControlNetwork
 from penstock.simulation.data_network import DataNetwork
-from penstock.simulation.driver import DriverProcess, DriverSurroundings
+from penstock.simulation.driver import DriverEnvironment, DriverProcess
 from penstock.simulation.drivers import Driver, Statistics
 from penstock.simulation.durations import DurationChecker
+from penstock.simulation.fault_injector import FaultInjector
 from penstock.simulation.faults import NO_STORE_FAULTS, FaultPlan
 from penstock.simulation.output import Output
 from penstock.simulation.places import PlacePlan, Places
@@ -25,7 +26,6 @@ from penstock.simulation.scale import scaled
 from penstock.simulation.settings import CHECKPOINT_ROOT, Bounds, Pace
 from penstock.simulation.slots import SlotKeeper, SlotProcess
 from penstock.simulation.store import FaultyStore, SharedObjects, StoreFaults
-from penstock.simulation.strikes import Strikes
 from penstock.simulation.surroundings import Pending
 from penstock.simulation.trace import EVERYONE, About
 from penstock.simulation.workload import Workload
@@ -40,7 +40,7 @@ _PROBE = re.compile(r"probe/\w+")  # its name is random, and means nothing
 
 
 class Cluster:
-    """Implements `penstock.simulation.surroundings.Surroundings`."""
+    """Implements `penstock.simulation.surroundings.WorldHooks`."""
 
     def __init__(self, world: World, workload: Workload, faults: FaultPlan, pace: Pace, bounds: Bounds) -> None:
         self.world = world
@@ -78,7 +78,7 @@ class Cluster:
         self._is_undone = False
         """Whether the next driver runs what ran before a graph that was refused."""
         self._next_store_fault: StoreFaults | None = None
-        self.strikes = Strikes(self, world, faults)
+        self.fault_injector = FaultInjector(self, world, faults)
 
     def bound_durations(self) -> None:
         """Limit the time that checkpoints take, if nothing goes wrong and no snapshot has to wait for the rest of a row
@@ -185,7 +185,7 @@ class Cluster:
             configuration.remove_config("pipeline.job-id")
         elif self.checkpointing and not configuration.contains_key("pipeline.job-id"):
             configuration.set("pipeline.job-id", JOB_ID)
-        around = DriverSurroundings(control, keeper, places, self._store, pace.work_ms)
+        around = DriverEnvironment(control, keeper, places, self._store, pace.work_ms)
         host = DriverProcess(
             world,
             process,
@@ -220,12 +220,12 @@ class Cluster:
 
     def _faults_of_call(self) -> StoreFaults:
         once, self._next_store_fault = self._next_store_fault, None
-        return self.strikes.store_faults if once is None else once
+        return self.fault_injector.store_faults if once is None else once
 
     def fail_next_store_call(self, is_carried_out: bool = False) -> None:
         self._next_store_fault = StoreFaults(reply_lost=1.0) if is_carried_out else StoreFaults(refused=1.0)
 
-    # ---- what is told to us -------------------------------------------------------------------------------------
+    # ---- reports -------------------------------------------------------------------------------------
 
     def _on_sent(self, process: str, message: Message) -> None:
         self.answers.on_sent(process, message)
@@ -234,7 +234,7 @@ class Cluster:
         if isinstance(message, SlotAck):
             if self.durations is not None:
                 self.durations.on_acknowledged(message)
-            self.strikes.on_acknowledged()
+            self.fault_injector.on_acknowledged()
         if isinstance(message, SubtaskFailed):
             is_expected = self.expected_failure is not None and self.expected_failure in message.error
             if is_expected or "simulated" in message.error:
@@ -246,7 +246,7 @@ class Cluster:
             if message.generation != self._newest_generation:
                 self._newest_generation = message.generation
                 self.statistics.generations += 1
-                self.strikes.on_running()
+                self.fault_injector.on_running()
 
     def _seat_of(self, process: str) -> int:
         return next(p.slot for d in self.drivers for p in d.keeper.processes if p.process.name == process)
@@ -282,7 +282,7 @@ class Cluster:
         subtasks, unaligned = len(metadata.subtasks), sum(snapshot.unaligned for snapshot in metadata.subtasks)
         told = f"checkpoint {metadata.checkpoint_id} is complete: {subtasks} subtasks, {unaligned} unaligned"
         self.world.tell("log", told, About((metadata.checkpoint_id,)))
-        self.strikes.on_published(metadata)
+        self.fault_injector.on_published(metadata)
 
     def _on_aborted(self, reason: str, detail: str) -> None:
         self.statistics.aborted.append(reason)
@@ -294,7 +294,7 @@ class Cluster:
     def _on_driver_raised(self, driver: DriverProcess, detail: str) -> None:
         if "simulated store" in detail.splitlines()[-1] and not hasattr(driver, "master"):
             # It could not even look into the directory; the keeper tries again.
-            self.strikes.drop_driver(next(d for d in self.drivers if d.host is driver), 0.0)
+            self.fault_injector.drop_driver(next(d for d in self.drivers if d.host is driver), 0.0)
             self.start_driver_soon()
             return
         self.world.violate(f"{driver.process.name} raised\n{detail}")
@@ -319,9 +319,13 @@ class Cluster:
         elif outcome.state == "FAILED" and self.workload.changes is not None and _DOES_NOT_FIT in error:
             self._on_refused_graph(driver, error)
         elif outcome.state == "FAILED" and self._has_lost_the_log(driver):
-            if "taken over" not in error and not self._may_fail(error) and self.strikes.store_faults == NO_STORE_FAULTS:
+            if (
+                "taken over" not in error
+                and not self._may_fail(error)
+                and self.fault_injector.store_faults == NO_STORE_FAULTS
+            ):
                 self.world.violate(f"{driver.process.name} was fenced, and says something else: {error}")
-            if not self._some_driver_goes_on():
+            if not self._some_driver_continues():
                 self.start_driver_soon()
         elif outcome.state == "FAILED" and self._may_fail(error):
             self.start_driver_soon()
@@ -338,14 +342,14 @@ class Cluster:
             if not edges_in_flight(newest) - {e.name for e in graph.edges}:
                 self.world.violate(f"{driver.process.name}: a changed graph is refused for nothing: {error}")
         self.statistics.refused += 1
-        if driver is self.drivers[-1].host or not self._some_driver_goes_on():
+        if driver is self.drivers[-1].host or not self._some_driver_continues():
             # A newer one may have ended because this one fenced it before it was refused.
             if newest is not None:
                 self.workload.go_back_to(newest.incarnation)
                 self._is_undone = True
             self.start_driver_soon()
 
-    def _some_driver_goes_on(self) -> bool:
+    def _some_driver_continues(self) -> bool:
         return any(d.process.is_alive and not d.host.has_ended for d in self.drivers)
 
     def start_driver_soon(self) -> None:
@@ -368,7 +372,7 @@ class Cluster:
         may = self.checkpointing and not self._is_calm
         return may and "store" in error
 
-    # ---- surroundings of user code ------------------------------------------------------------------------------
+    # ---- hooks of user code ------------------------------------------------------------------------------
 
     def pass_time(self, elapsed_ms: float) -> None:
         self.world.pass_time(elapsed_ms)
@@ -380,8 +384,8 @@ class Cluster:
         self.world.violate(what)
 
     def fail_now(self) -> bool:
-        if self.strikes.failing_functions and self.world.chance() < 0.2:
-            self.strikes.failing_functions -= 1
+        if self.fault_injector.failing_functions and self.world.chance() < 0.2:
+            self.fault_injector.failing_functions -= 1
             return True
         return False
 
@@ -403,8 +407,8 @@ class Cluster:
             self.world.violate(f"{name} is committed, but no checkpoint in the log says so")
         if name not in self.output.pending:
             self.world.violate(f"{name} is committed, but was never prepared")
-        if self.strikes.failing_commits:
-            self.strikes.failing_commits -= 1
+        if self.fault_injector.failing_commits:
+            self.fault_injector.failing_commits -= 1
             if self.world.chance() < 0.5:
                 raise OSError("simulated failure before a commit")
             self._make_visible(name)

@@ -67,7 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
     started_s = time.monotonic()
     failed: list[Verdict] = []
     faults: Counter[str] = Counter()
-    checkpoints = rescales = drained = came_about = done = 0
+    checkpoints = rescales = drained = occurred = done = 0
     verdicts = _verdicts(tasks, options.jobs)
     for task, verdict in zip(tasks, verdicts):
         if done and done % SEEDS_PER_PROGRESS == 0:
@@ -77,7 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
         checkpoints += verdict.published
         rescales += verdict.rescales
         drained += verdict.drained
-        came_about += verdict.came_about
+        occurred += verdict.occurred
         if with_trace:
             print(f"{task.title}: {verdict.summary}")
             _print_trace(task, story, None)
@@ -93,9 +93,9 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{rescales} rescales; {checkpoints} checkpoints published, {drained} of them while the job drained")
         print(f"faults: {told or 'none'}; {time.monotonic() - started_s:.0f} s")
     else:
-        print(f"the schedule has come about in {came_about} of {done} runs")
-        if not came_about and not failed:
-            failed.append(Verdict(tasks[0].seed, ["the schedule has not come about"]))
+        print(f"the schedule occurred in {occurred} of {done} runs")
+        if not occurred and not failed:
+            failed.append(Verdict(tasks[0].seed, ["the schedule did not occur"]))
             print("  that proves nothing: it counts as a violation; try more seeds")
     runs = f"{done} seeds" if options.plan is None else "1 plan"
     print(f"{runs}, {sum(len(v.violations) for v in failed)} violations")

@@ -1,4 +1,4 @@
-"""Draws plans: what a seed stands for. Each seed means another plan as soon as anything is drawn otherwise, so a plan
+"""Draws plans: what a seed means. Each seed means another plan as soon as anything is drawn otherwise, so a plan
 that matters is kept as a file."""
 
 from __future__ import annotations

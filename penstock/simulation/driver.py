@@ -78,7 +78,7 @@ class TracedConsole:
 
 
 @dataclass(frozen=True)
-class DriverSurroundings:
+class DriverEnvironment:
     """Gives a driver its environment: where its slots come from and where objects are."""
 
     control: ControlNetwork
@@ -100,7 +100,7 @@ class DriverProcess:
         graph: JobGraph,
         configuration: Configuration,
         incarnation: str,
-        around: DriverSurroundings,
+        around: DriverEnvironment,
         ended: Callable[[DriverProcess, JobOutcome], None],
         raised: Callable[[DriverProcess, str], None],
         aborted: Callable[[str, str], None],

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from penstock.graph.job_graph import JobGraph
 from penstock.protocol.values.elements import Barrier
-from penstock.protocol.values.messages import Message, SlotAck, Trigger
+from penstock.protocol.values.messages import Message, SlotAck, TriggerCheckpoint
 from penstock.simulation.world import World
 
 SLOWNESS_MAX = 10.0
@@ -63,7 +63,7 @@ class DurationChecker:
 
     def on_told(self, message: Message) -> None:
         """Note a message from the driver to a slot."""
-        if isinstance(message, Trigger) and message.barrier.checkpoint_id not in self._running:
+        if isinstance(message, TriggerCheckpoint) and message.barrier.checkpoint_id not in self._running:
             barrier = message.barrier
             self._running[barrier.checkpoint_id] = _Running(barrier, self._world.now_ms, self._slots)
 

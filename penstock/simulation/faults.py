@@ -57,7 +57,7 @@ RESCALING = (
 """One resume at other parallelisms after the other, most of them before the one before has been drained."""
 
 KINDS = frozenset(ALL_KINDS + WITHOUT_LOG + RESCALING) | {
-    "cancel", "take_over_awake", "kill_driver_unnoticed", "kill_slot_beside_a_stuck_one", "kill_driver_and_slots",
+    "cancel", "take_over_awake", "kill_driver_unnoticed", "kill_slot_with_a_stuck_one", "kill_driver_and_slots",
     "stop_checkpoints",
 }  # fmt: skip
 """All that a plan may name."""

@@ -37,7 +37,7 @@ HOLD_UP = ("pause_slot", "pause_driver", "clock_jump")
 
 
 def without_hold_ups(kinds: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the faults that let every process go on or end it."""
+    """Return the faults that let every process continue or end it."""
     return tuple("take_over_awake" if kind == "take_over" else kind for kind in kinds if kind not in HOLD_UP)
 
 
@@ -48,7 +48,7 @@ def idleness_of(seed: int) -> Random | None:
 
 
 def add_idle_branch(job: WorkloadBuilder, random: Random) -> None:
-    """Declare the branch beside all others, down to a sink of its own."""
+    """Declare the branch next to all others, down to a sink of its own."""
     drawn, job.random = job.random, random
     try:
         at_source = random.random() < 0.4

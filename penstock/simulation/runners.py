@@ -17,7 +17,7 @@ from penstock.simulation.world import Process, World
 
 class _Driven:
     __slots__ = (
-        "runner", "pace_ms", "turn", "is_waiting", "is_stuck", "take_ring", "is_silent", "subtask", "about",
+        "runner", "pace_ms", "turn", "is_waiting", "is_stuck", "clear_wakeup", "is_silent", "subtask", "about",
         "is_restored",
     )  # fmt: skip
 
@@ -27,7 +27,7 @@ class _Driven:
         self.turn = 0
         self.is_waiting = False
         self.is_stuck = False
-        self.take_ring = runner.mailbox.take_ring
+        self.clear_wakeup = runner.mailbox.clear_wakeup
         self.is_silent = runner.mailbox.is_silent
         # For the trace.
         self.subtask: SubtaskId | None = runner.deployed.id if isinstance(runner, SubtaskRunner) else None
@@ -81,7 +81,7 @@ class ScheduledRunners:
             driven.is_waiting = False
             self._waiting.remove(driven)
         runner = driven.runner
-        driven.take_ring()
+        driven.clear_wakeup()
         generation = getattr(runner, "generation", None)
         if generation is not None:
             self._revocations.on_step(runner.name, generation)
@@ -130,7 +130,7 @@ class ScheduledRunners:
                 break
         else:
             return
-        for driven in [d for d in self._waiting if d.take_ring()]:
+        for driven in [d for d in self._waiting if d.clear_wakeup()]:
             driven.is_waiting = False
             self._waiting.remove(driven)
             self._give_turn(driven, 0.0)

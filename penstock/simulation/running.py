@@ -38,7 +38,7 @@ class Verdict:
     """How often a process has begun to play another slot, too."""
     drained: int = 0
     """Checkpoints that were taken while the job drained."""
-    came_about: bool = True
+    occurred: bool = True
     """Of a scenario: whether its schedule did."""
     plan: Plan | None = None
     """What was run, where it has failed."""

@@ -14,9 +14,9 @@ from penstock.operators.columns import columnar_windows, partial_aggregates
 from penstock.operators.rows import chain
 from penstock.protocol.channel import ends as channel
 from penstock.protocol.log import job_log
-from penstock.runtime.input import turns
+from penstock.runtime.input import deficit_round_robin
 from penstock.runtime.output import result_partition
-from penstock.state.columnar import snapshot as columnar_snapshot
+from penstock.state.columnar import table_view
 from penstock.state.heap import hash_map
 from penstock.storage import segments
 
@@ -94,11 +94,11 @@ def scaled(scale: Scale) -> Iterator[None]:
         (chain, "_ROWS_BETWEEN_CLOCKS", scale.rows_between_clocks),
         (channel, "JOINED_FRAME_BYTES", scale.joined_frame_bytes),
         (result_partition, "JOINED_FLUSH_BYTES", scale.joined_flush_bytes),
-        (turns, "QUANTUM_BYTES", scale.quantum_bytes),
+        (deficit_round_robin, "QUANTUM_BYTES", scale.quantum_bytes),
         (hash_map, "ENTRIES_PER_BATCH", scale.state_entries_per_batch),
         (hash_map, "BYTES_PER_RANGE", scale.state_range_bytes),
         (columnar_windows, "ROWS_PER_FIRED_GROUP", scale.fired_at_once),
-        (columnar_snapshot, "BLOCK_BYTES", scale.columnar_range_bytes),
+        (table_view, "BLOCK_BYTES", scale.columnar_range_bytes),
         (partial_aggregates, "HELD_ROWS_MAX", scale.held_rows),
         (partial_aggregates, "REPEATS_MIN", scale.repeats),
         (partial_aggregates, "GROUPED_ROWS_MIN", scale.grouped_rows),

@@ -64,7 +64,7 @@ def shrink(
     seconds_max: float = SECONDS_MAX, world_seeds: Sequence[Sequence[int]] = WORLD_SEEDS,
     run: Callable[..., Verdict] = run_plan,
 ) -> Shrunk:  # fmt: skip
-    """Return the smallest plan found whose run reports the first violation of `plan`. `report` is told of each step.
+    """Return the smallest plan found whose run reports the first violation of `plan`. `report` is called for each step.
 
     Raises: PlanError: the plan cannot be run, or violates nothing."""
     verdict = run(plan)
@@ -99,7 +99,7 @@ class _Shrinker:
         self._run = run
         self._tried: set[bytes] = set()
         self._world_seeds: Sequence[int] = ()
-        # A run that hangs is told by how long it lasts.
+        # A run that hangs is recognized by how long it lasts.
         is_hung = self.violation.startswith("no end after")
         self._bounds = Bounds() if is_hung else Bounds(events_max=max(5_000, _EVENTS_TIMES * verdict.events))
 

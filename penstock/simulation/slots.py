@@ -155,8 +155,9 @@ class SlotProcess:
 class SlotKeeper:
     """Implements `penstock.jobmaster.ports.SlotSubmitter` for one driver.
 
-    `return_ms`: how long a submission takes to start. `speculation`: share of submissions beside which a second
-    attempt starts; `retries`: share of lost processes that Spark starts again within the same submission."""
+    `return_ms`: how long a submission takes to start. `speculation`: share of submissions next to which a second
+    attempt starts; `retries`: share of lost processes that Spark starts again within the same submission.
+    """
 
     def __init__(
         self,

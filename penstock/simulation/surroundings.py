@@ -19,7 +19,7 @@ class Pending:
     rows: list[Row]
 
 
-class Surroundings(Protocol):
+class WorldHooks(Protocol):
     def pass_time(self, elapsed_ms: float) -> None:
         """Keep the caller busy for that long."""
 
@@ -43,14 +43,14 @@ class Surroundings(Protocol):
         """Makes prepared output visible; raises where a fault says so."""
 
 
-_current: Surroundings | None = None
+_current: WorldHooks | None = None
 
 
-def enter(surroundings: Surroundings | None) -> None:
+def enter(surroundings: WorldHooks | None) -> None:
     global _current
     _current = surroundings
 
 
-def current() -> Surroundings:
+def current() -> WorldHooks:
     assert _current is not None, "user code of a simulated job runs in a simulation only"
     return _current

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from penstock.protocol.machine import Told
+from penstock.protocol.machine import StoryEvent
 from penstock.protocol.subtask.capture import Capture
 from penstock.protocol.subtask.effects import (
     BarrierReached,
@@ -64,7 +64,7 @@ class _Watcher:
         self._tell(lines)
         return effects
 
-    def _newest(self) -> Told | None:
+    def _newest(self) -> StoryEvent | None:
         return next(reversed(tuple(self._machine.story)), None)
 
     def _tell(self, lines: Iterator[tuple[int, str]] | list[tuple[int, str]]) -> None:

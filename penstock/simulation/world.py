@@ -32,7 +32,9 @@ class Process:
 
 
 def of_connections(action: Callable[..., None]) -> Callable[..., None]:
-    """Mark an event that the thread of a process's connections carries out, beside the steps of the others."""
+    """Mark an event that the thread of a process's connections carries out, concurrently with the steps of the
+    others.
+    """
     action.of_connections = True  # type: ignore[attr-defined]
     return action
 

@@ -33,13 +33,13 @@ class DataFrameSink(Sink):
         schema_of(input_type)
         self._row_type = input_type
 
-    def prepare(self, folder: Path, uid: str, goes_on: bool) -> None:
-        """Choose where the rows go: the given path, else a folder below `folder`. `goes_on`: the job existed before,
+    def prepare(self, folder: Path, uid: str, is_resumed: bool) -> None:
+        """Choose where the rows go: the given path, else a folder below `folder`. `is_resumed`: the job existed before,
         and so may its rows. Raises `SinkError`.
         """
         if self._path is None:
             self._path = folder / uid
-        elif not goes_on and (there := next(_visible(self._path), None)) is not None:
+        elif not is_resumed and (there := next(_visible(self._path), None)) is not None:
             raise SinkError(
                 f"to_spark(path={str(self._path)!r}): there is {there.name} already, which would be read as if it were "
                 "this job's: give another path, or none"

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 class TimedMachine(Protocol):
     def next_deadline_ms(self) -> float | None: ...
     def on_time(self, now_ms: float) -> Any: ...
-    def settle(self) -> Any:
+    def after_event(self) -> Any:
         """Finish a call or `on_time`; called after each."""
 
 
@@ -61,7 +61,7 @@ class DriverLoop:
                 deadline_ms, now_ms = self._machine.next_deadline_ms(), self._clock.monotonic_ms()
                 if deadline_ms is not None and deadline_ms <= now_ms:
                     self._machine.on_time(now_ms)
-                self._machine.settle()
+                self._machine.after_event()
             except Exception as error:
                 log.exception("an error of Penstock's own in the driver")
                 self._on_error(error)

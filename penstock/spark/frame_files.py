@@ -6,8 +6,8 @@ A folder of such files lies below the directory of the job that reads it:
                                                          /_penstock.json   how to read them; written last
 
 Splits name files relative to the job's directory, so that it can be moved or copied. A reader takes schema and marker
-from the manifest beside the file that its split names: the folder of another attempt has another marker, and would read
-as damaged.
+from the manifest next to the file that its split names: the folder of another attempt has another marker, and would
+read as damaged.
 """
 
 from __future__ import annotations

@@ -293,7 +293,7 @@ class SparkJob:
     def on_time(self, now_ms: float) -> None:
         self._master.on_time(now_ms)
 
-    def settle(self) -> None:
+    def after_event(self) -> None:
         """Check, after each call, whether it has ended the job."""
         outcome = self._master.outcome
         if outcome is not None:
@@ -321,9 +321,9 @@ class SparkJob:
     def _end(self, outcome: JobOutcome) -> None:
         if not self._is_ended:
             self._is_ended = True
-            threading.Thread(target=self._let_go, args=(outcome,), name="penstock-end", daemon=True).start()
+            threading.Thread(target=self._end_slots, args=(outcome,), name="penstock-end", daemon=True).start()
 
-    def _let_go(self, outcome: JobOutcome) -> None:
+    def _end_slots(self, outcome: JobOutcome) -> None:
         self._advice.cancel()
         self._decommission.stop()
         self._release()

@@ -212,7 +212,7 @@ class SlotProcess:
             member, kind, detail = self._ends.get()
             if member is own:
                 break
-            self._let_go(member, kind)
+            self._release(member, kind)
         if kind == CLOSED:
             own.say_left()
             self._wait_for_driver(own)
@@ -226,7 +226,7 @@ class SlotProcess:
     def _on_end(self, member: SlotMember, kind: str, detail: str) -> None:
         self._ends.put((member, kind, detail))
 
-    def _let_go(self, member: SlotMember, kind: str) -> None:
+    def _release(self, member: SlotMember, kind: str) -> None:
         if kind == CLOSED:
             member.say_left()
         member.close()
@@ -244,7 +244,7 @@ class SlotProcess:
                 if member is own:
                     is_connected = False
                 else:
-                    self._let_go(member, kind)
+                    self._release(member, kind)
         time.sleep(self._arguments.linger_s)
 
     def _host(self, message: Host) -> None:

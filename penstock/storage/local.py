@@ -105,7 +105,7 @@ class LocalStore:
                 self._in_folder(target.parent, lambda: os.link(temporary, target))
             finally:
                 # A temporary name that stays is swept later. Without this: the object is linked, removing its temporary
-                # name fails on a full disk, and the caller is told that nothing was written.
+                # name fails on a full disk, and the caller gets an error that says that nothing was written.
                 with contextlib.suppress(OSError):
                     temporary.unlink(missing_ok=True)
         except FileExistsError:

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.protocol.values.keys import key_group_range
-from penstock.state.columnar import key_columns, slot_arrays, slot_index, snapshot
+from penstock.state.columnar import key_columns, slot_arrays, slot_index, table_view
 from penstock.state.columnar.backend import ColumnarStateBackend
 from penstock.state.columnar.table import ColumnTable, ValueColumn
 
@@ -67,7 +67,7 @@ class Model:
         sums, most = self.table.values
         np.add.at(sums, slots, np.array(values))
         np.maximum.at(most, slots, np.array(values, np.float64))
-        self.table.settle(slots, [0, 1])
+        self.table.after_write(slots, [0, 1])
         for key, number, value in zip(keys, numbers, values):
             _, before, greatest = self.expected.get(key, (0, 0, -np.inf))
             self.expected[key] = (group_of(number), before + value, max(greatest, value))
@@ -154,8 +154,8 @@ def step(reading: list[tuple[Any, dict[Any, Any]]], random: Random, kind: str) -
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """What happens with millions of keys, with hundreds."""
-    monkeypatch.setattr(snapshot, "_BLOCK_BITS_MAX", 6)
-    monkeypatch.setattr(snapshot, "_MARKED_AT_ONCE_SLOTS_MAX", 16)
+    monkeypatch.setattr(table_view, "_BLOCK_BITS_MAX", 6)
+    monkeypatch.setattr(table_view, "_MARKED_AT_ONCE_SLOTS_MAX", 16)
     monkeypatch.setattr(slot_arrays, "_AT_ONCE_SLOTS_MAX", 32)
     monkeypatch.setattr(slot_arrays, "_COPIED_PER_NEW_SLOT", 4)
     monkeypatch.setattr(slot_arrays, "CAPACITY_MIN", 64)
@@ -217,7 +217,7 @@ def test_a_snapshot_is_written_by_another_thread_while_every_key_changes(monkeyp
         table.touch(slots)
         np.add.at(table.values[0], slots, value)
         table.values[1][slots] = value
-        table.settle(slots, [0, 1])
+        table.after_write(slots, [0, 1])
 
     for start in range(0, keys, rows):
         fold(np.arange(start, start + rows), 1)

@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
-from penstock.protocol.restore.rescale import ANY_CONSUMER, Filter, dealt, floors, live_start, shares, state_holders
+from penstock.protocol.restore.rescale import (
+    ANY_CONSUMER,
+    Filter,
+    floors,
+    live_start,
+    redistributed,
+    shares,
+    state_holders,
+)
 from penstock.protocol.values.keys import key_group_range, owner
 from penstock.protocol.values.metadata import GroupFloor, SubtaskSnapshot
 
@@ -95,7 +103,7 @@ def test_keyed_state_is_read_by_whom_it_may_belong_to(old: int, new: int) -> Non
 
 @given(st.lists(st.lists(st.integers()), min_size=1, max_size=6), parallelisms)
 def test_items_are_dealt_to_one_subtask_each(items: list[list[int]], new: int) -> None:
-    got = [dealt(items, new, subtask) for subtask in range(new)]
+    got = [redistributed(items, new, subtask) for subtask in range(new)]
     assert sorted(x for of_one in got for x in of_one) == sorted(x for of_one in items for x in of_one)
     if new == len(items):
         assert got == items

@@ -6,7 +6,7 @@ import re
 
 from penstock.simulation.running import run_seed
 from penstock.simulation.scenarios import run_scenario
-from tests.simulation.telling_seeds import seeds_of
+from tests.simulation.sensitive_seeds import seeds_of
 
 SEEDS_MAX = 30
 

@@ -108,7 +108,7 @@ def test_verdicts_that_are_closed_early_start_no_further_seeds() -> None:
 
 def test_a_scenario_says_whether_it_came_about(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--scenario", "barrier-overtakes-handed-rows", "--seeds", "0:2"]) == 0
-    assert "come about in 2 of 2 runs" in capsys.readouterr().out
+    assert "occurred in 2 of 2 runs" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from penstock.protocol.values.metadata import ChannelTime
 from penstock.runtime.checkpoint import subtask_restore as restore
 from penstock.simulation.running import run_seed
 from penstock.simulation.scenarios import run_scenario
-from tests.simulation.telling_seeds import seeds_of
+from tests.simulation.sensitive_seeds import seeds_of
 
 Patch = Callable[[Any, str, Any], None]
 

@@ -14,10 +14,10 @@ from penstock.common.configuration import Configuration
 from penstock.simulation import running
 from penstock.simulation.choices import STEPS, Choosing, PlanError
 from penstock.simulation.drawing import plan_of
+from penstock.simulation.fault_injector import FaultInjector
 from penstock.simulation.faults import KINDS
 from penstock.simulation.plan import decode_plan, read_plan
 from penstock.simulation.running import build, declare, plan_as_read, run_plan, run_seed
-from penstock.simulation.strikes import Strikes
 
 
 def trace_of(plan: Any) -> str:
@@ -47,7 +47,7 @@ def test_seeds_draw_every_step() -> None:
 
 
 def test_every_kind_of_fault_is_a_method() -> None:
-    assert {kind for kind in KINDS if not callable(getattr(Strikes, kind, None))} == set()
+    assert {kind for kind in KINDS if not callable(getattr(FaultInjector, kind, None))} == set()
 
 
 def test_a_plan_reaches_another_process() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.operators.event_time import generation, progress, timers
+from penstock.operators.event_time import progress, timers, watermark_generators
 from penstock.protocol.channel import watermark_valve
 from penstock.protocol.restore import drain_phases as protocol_draining
 from penstock.protocol.restore import rescale
@@ -81,7 +81,7 @@ def columnar_state_is_restored_with_all_key_groups(patch: Patch) -> None:
 
 
 def splits_are_dealt_out_to_everybody(patch: Patch) -> None:
-    patch(rescale, "dealt", lambda items, new, subtask: [item for of_one in items for item in of_one])
+    patch(rescale, "redistributed", lambda items, new, subtask: [item for of_one in items for item in of_one])
 
 
 def whole_channels_go_to_one_owner_of_keys(patch: Patch) -> None:
@@ -161,13 +161,13 @@ def read_layers_hold_time_back(patch: Patch) -> None:
 
 
 def generators_of_foreign_splits_are_kept(patch: Patch) -> None:
-    own = generation.WatermarkGeneration.restore
+    own = watermark_generators.WatermarkGenerators.restore
     everything = lambda self, items, emitted_ms, splits: own(self, items, emitted_ms, None)  # noqa: E731
-    patch(generation.WatermarkGeneration, "restore", everything)
+    patch(watermark_generators.WatermarkGenerators, "restore", everything)
 
 
 def splits_that_nobody_has_begun_hold_nothing_back(patch: Patch) -> None:
-    patch(generation.WatermarkGeneration, "wait_for", lambda self, splits: None)
+    patch(watermark_generators.WatermarkGenerators, "wait_for", lambda self, splits: None)
 
 
 def the_last_word_of_one_ends_time_for_all(patch: Patch) -> None:
@@ -188,13 +188,13 @@ def held_rows_stay_behind_a_barrier(patch: Patch) -> None:
 
 
 def watermarks_overtake_held_rows(patch: Patch) -> None:
-    emit_event, settle = result_partition.ResultPartition.emit_event, result_partition.ResultPartition.settle
+    emit_event, flush_held = result_partition.ResultPartition.emit_event, result_partition.ResultPartition.flush_held
 
     def emits(self: Any, event: Any) -> None:
-        patch(result_partition.ResultPartition, "settle", lambda self: None)
+        patch(result_partition.ResultPartition, "flush_held", lambda self: None)
         emit_event(self, event)
-        patch(result_partition.ResultPartition, "settle", settle)
-        self.settle()
+        patch(result_partition.ResultPartition, "flush_held", flush_held)
+        self.flush_held()
 
     patch(result_partition.ResultPartition, "emit_event", emits)
 

@@ -12,12 +12,12 @@ from penstock.simulation.command_line import main
 from penstock.simulation.plan import read_plan
 from penstock.simulation.running import Verdict, run_plan
 from penstock.simulation.scenarios import SCENARIOS, run_scenario
-from tests.simulation.telling_seeds import TELLING, seeds_of
+from tests.simulation.sensitive_seeds import SENSITIVE, seeds_of
 
 RUNS = 3
 """The telling seed and two others see every mutant that has a schedule; the first six seeds left two of them unseen."""
 RUNS_MAX = 6
-"""As many, where the schedule does not come about sooner."""
+"""As many, if the schedule does not occur sooner."""
 
 
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
@@ -25,11 +25,11 @@ def test_the_schedule_comes_about_and_breaks_nothing(name: str) -> None:
     verdicts: list[Verdict] = []
     for seed in seeds_of(name, RUNS_MAX):
         verdicts.append(run_scenario(name, seed))
-        if len(verdicts) >= RUNS and any(v.came_about for v in verdicts):
+        if len(verdicts) >= RUNS and any(v.occurred for v in verdicts):
             break
     failed = [f"seed {v.seed}: {violation}" for v in verdicts for violation in v.violations]
     assert not failed, "\n".join([f"python -m penstock.simulation --scenario {name} --seeds <seed> --trace", *failed])
-    assert any(v.came_about for v in verdicts), "in no run has the schedule come about: nothing is proved"
+    assert any(v.occurred for v in verdicts), "in no run the schedule occurred: nothing is proved"
 
 
 def test_a_schedule_that_nothing_steers_is_a_plan(
@@ -59,8 +59,8 @@ def test_every_section_of_the_rules_has_its_schedules(section: int) -> None:
     assert [s for s in SCENARIOS.values() if s.section == section]
 
 
-def test_telling_seeds_are_those_of_schedules() -> None:
-    assert set(TELLING) <= set(SCENARIOS)
+def test_sensitive_seeds_are_those_of_schedules() -> None:
+    assert set(SENSITIVE) <= set(SCENARIOS)
 
 
 def test_scenarios_tell_their_schedule() -> None:

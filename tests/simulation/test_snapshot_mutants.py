@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.runtime.checkpoint.snapshot_writer import SnapshotWriter
-from penstock.state.columnar.snapshot import TableView
+from penstock.state.columnar.table_view import TableView
 from penstock.state.heap import tables
 from tests.simulation.finding import assert_found
 

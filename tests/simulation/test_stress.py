@@ -25,7 +25,7 @@ from penstock.jobmaster.ports import MasterPorts
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.messages import Leave, Left, Message, Register
 from penstock.runtime.process.slot import Slot
-from penstock.runtime.process.threads import ThreadDriver
+from penstock.runtime.process.threads import ThreadScheduler
 from penstock.simulation import surroundings
 from penstock.simulation.checkers import AnswerChecker, LogChecker, check_end
 from penstock.simulation.data_network import FrameQueue
@@ -140,7 +140,7 @@ class ThreadedSlot:
             RealClock(),
             self,
             self,
-            ThreadDriver(),
+            ThreadScheduler(),
             open_store=lambda root, fsync: cluster.store(),
             new_random=lambda: f"{next(self._numbers):06}",
         )
@@ -209,7 +209,7 @@ class ThreadedSlot:
 
 
 class ThreadedCluster:
-    """Implements `penstock.simulation.surroundings.Surroundings`, too."""
+    """Implements `penstock.simulation.surroundings.WorldHooks`, too."""
 
     def __init__(self, workload: Workload, identity: JobIdentity, failures: int) -> None:
         self.workload = workload

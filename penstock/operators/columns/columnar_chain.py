@@ -4,19 +4,19 @@ The outside, as a subtask uses it:
 
 - `open()`, then, where it was restored, `set_time(current_ms, floors)`; `close()` at the end of data or of the
   generation.
-- `run(batch)` pushes a slice through and returns what it puts out, a list of (side output's tag or None, batch). The
+- `run(batch)` pushes a slice through and returns its output, a list of (side output's tag or None, batch). The
   batch has the columns of the head's input type, TIMESTAMP_COLUMN where the input is timestamped, and, behind a
-  keyed edge, KEY_GROUP_COLUMN (KEY_COLUMN is ignored). What it puts out has the columns of the last operator's output
+  keyed edge, KEY_GROUP_COLUMN (KEY_COLUMN is ignored). The output has the columns of the last operator's output
   type, and TIMESTAMP_COLUMN where that is timestamped. A slice is never left in the middle: `unfinished` is False.
 - `on_watermark(ms)` returns an iterator over the outputs of windows that fire, in groups of at most
-  `ROWS_PER_FIRED_GROUP` rows. Between two of them the state may be snapshot: what has been put out has left it. No
+  `ROWS_PER_FIRED_GROUP` rows. Between two of them the state may be snapshot: what has been emitted has left it. No
   `run` before it is exhausted. A group may be empty: then only state was dropped.
 - Rows may be held until a batch of the size that the user wants is complete: then `holds` is True, `slice_rows()`
-  says how many rows the next `run` should bring, and `due_in_ms` when `settle()` must be called at the latest. What it
-  returns has to be emitted before whatever follows the rows, an event or a barrier, so held rows are in no state.
+  says how many rows the next `run` should bring, and `due_in_ms` when `flush_held()` must be called at the latest. Its
+  result has to be emitted before the event or barrier that follows the rows, so held rows are in no state.
 - `late_rows` counts rows that were dropped because they were late.
 
-Without operators (a bare source, sink, or both) batches pass as they are, but for the columns of their edge.
+Without operators (a bare source, sink, or both) batches pass as they are, except for the columns of their edge.
 """
 
 from __future__ import annotations
@@ -121,11 +121,11 @@ class ColumnarChain:
             return None
         return max(0.0, min(self._due_ms.values()) - self._clock_ms())
 
-    def settle(self) -> list[Output]:
+    def flush_held(self) -> list[Output]:
         """Process all rows that are held, head first."""
         made: list[Output] = []
         for index, operator in enumerate(self._operators):
-            for tag, batch in operator.settle():
+            for tag, batch in operator.flush_held():
                 made += [(tag, batch)] if tag is not None else self._push(index + 1, batch)
         self._due_ms.clear()
         return made

@@ -68,11 +68,11 @@ class MapBatches(_Stateless):
             self._hold(batch.slice(start, lacking))
             start += lacking
             self.began = True
-            yield from self.settle()
+            yield from self.flush_held()
         if start < batch.num_rows:
             self._hold(batch.slice(start))
 
-    def settle(self) -> Iterator[Output]:
+    def flush_held(self) -> Iterator[Output]:
         if self._held:
             rows = joined(self._held)
             self._held, self._held_rows, self.lacking_rows = [], 0, self._batch_rows

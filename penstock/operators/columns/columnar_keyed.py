@@ -97,7 +97,7 @@ class RollingAggregates(KeyedAggregates):
                 columns.append(accumulator.scan(self.table, runs, values))
             except SumOverflow as error:
                 raise self._overflow(accumulator.aggregate, error.slot) from None
-            self.table.settle(slots, accumulator.written)
+            self.table.after_write(slots, accumulator.written)
         if self.operator.timestamped:
             columns.append(batch.column(TIMESTAMP_COLUMN))
         yield None, pa.RecordBatch.from_arrays(columns, schema=self._output_schema)

@@ -49,7 +49,7 @@ class ColumnarOperator:
         """Return whether rows wait for their batch."""
         return False
 
-    def settle(self) -> Iterator[Output]:
+    def flush_held(self) -> Iterator[Output]:
         """Process the rows that wait, however few. Then `holds` is False."""
         return iter(())
 

@@ -84,7 +84,7 @@ class WindowAggregates(KeyedAggregates):
                 accumulator.fold(self.table, slots, values)
             except SumOverflow as error:
                 raise self._overflow(accumulator.aggregate, error.slot) from None
-            self.table.settle(slots, accumulator.written)
+            self.table.after_write(slots, accumulator.written)
         if self._stays and int(starts.min()) + self._spec.size_ms - 1 <= self._latest(reached_ms):
             again = np.unique(slots[starts + (self._spec.size_ms - 1) <= reached_ms])
             for at in range(0, len(again), ROWS_PER_FIRED_GROUP):
@@ -198,7 +198,7 @@ class WindowAggregates(KeyedAggregates):
     def _fire(self, slots: Slots) -> pa.RecordBatch:
         self.table.touch(slots)
         self.table.values[self._fired][slots] = True
-        self.table.settle(slots, [self._fired])
+        self.table.after_write(slots, [self._fired])
         return self._result(slots)
 
     def _result(self, slots: Slots) -> pa.RecordBatch:

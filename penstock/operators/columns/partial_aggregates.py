@@ -1,7 +1,7 @@
 """Implements the first phase of a window in two phases: rows become one for each key and window.
 
 Slices are small, so a key hardly repeats in one; rows are held until there are enough of them. An event or a barrier
-that follows them on the edge flushes them first (`ResultPartition.settle`). So they are in no state, and no
+that follows them on the edge flushes them first (`ResultPartition.flush_held`). So they are in no state, and no
 checkpoint includes them. If it would not pay, because rows are few or keys hardly repeat, each row becomes a row of its
 own in the same form.
 """
@@ -58,15 +58,15 @@ class PartialAggregator:
         held.
         """
         if self._paused_rows or not self._is_complete(batch):
-            return [*self.settle(), self.of(batch)]
+            return [*self.flush_held(), self.of(batch)]
         held = batch.select(self._used)
         self._held.append(held)
         self._held_rows += held.num_rows
         self._held_bytes += held.nbytes
         full = self._held_rows >= HELD_ROWS_MAX or self._held_bytes >= _HELD_BYTES_MAX
-        return self.settle() if full else []
+        return self.flush_held() if full else []
 
-    def settle(self) -> list[pa.RecordBatch]:
+    def flush_held(self) -> list[pa.RecordBatch]:
         """Aggregate all held rows and return them to leave now. Nothing is held afterwards."""
         if not self._held:
             return []

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Callable, Sequence
 
-from penstock.operators.event_time.generation import WatermarkGeneration
 from penstock.operators.event_time.progress import EventTime
+from penstock.operators.event_time.watermark_generators import WatermarkGenerators
 from penstock.protocol.channel.watermark_valve import WatermarkValve
 from penstock.protocol.values.elements import WATERMARK_MAX_MS, Active, Idle, InBandEvent, Watermark
 
@@ -26,7 +26,7 @@ class SubtaskClock:
         self,
         valve: WatermarkValve,
         time: EventTime,
-        generation: WatermarkGeneration | None,
+        generation: WatermarkGenerators | None,
         emits_time: bool,
         is_idle: bool,
         emit: Callable[[InBandEvent], None],

@@ -187,7 +187,7 @@ class Chain:
         while True:
             made, stamps = self._pull(piece.pulled)
             if made:
-                self._put_out(made, stamps)
+                self._emit_made(made, stamps)
             if len(made) < _PULLED_AT_ONCE:
                 piece.finished = True
                 self._unfinished = None
@@ -205,17 +205,17 @@ class Chain:
             stamps.append(element.timestamp_ms)
         return made, stamps
 
-    def _put_out(self, made: list[Any], stamps: list[int | None] | None) -> None:
+    def _emit_made(self, made: list[Any], stamps: list[int | None] | None) -> None:
         if not self._side_types:
-            self._put_out_rows(made, stamps, self._output_type, None)
+            self._emit_made_rows(made, stamps, self._output_type, None)
             return
         for tag, output_type in ((None, self._output_type), *self._side_types.items()):
             places = [i for i, row in enumerate(made) if (row.tag if type(row) is SideRow else None) == tag]
             if places:
                 rows = [made[i] if tag is None else made[i].value for i in places]
-                self._put_out_rows(rows, [stamps[i] for i in places] if stamps else None, output_type, tag)
+                self._emit_made_rows(rows, [stamps[i] for i in places] if stamps else None, output_type, tag)
 
-    def _put_out_rows(
+    def _emit_made_rows(
         self, made: list[Any], stamps: list[int | None] | None, output_type: TypeInformation, tag: str | None
     ) -> None:
         try:

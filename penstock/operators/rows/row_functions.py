@@ -126,7 +126,7 @@ class ProcessOperator(RowOperator):
             for row in rows:
                 made = process(row, element)
                 if made is not None:
-                    yield from sorted_out(made, side_outputs)
+                    yield from split_side_outputs(made, side_outputs)
         except OperatorFailure:
             raise
         except USER_ERRORS as error:
@@ -140,14 +140,14 @@ class ProcessOperator(RowOperator):
             for timer in timers:
                 made = on_timer(timer.timestamp_ms, context.at(timer))
                 if made is not None:
-                    yield from sorted_out(made, self.operator.side_outputs)
+                    yield from split_side_outputs(made, self.operator.side_outputs)
         except OperatorFailure:
             raise
         except USER_ERRORS as error:
             raise no_rows(name, made) or OperatorFailure(f"{name} (its on_timer)", error) from error
 
 
-def sorted_out(made: Any, side_outputs: tuple[str, ...]) -> Iterator[Any]:
+def split_side_outputs(made: Any, side_outputs: tuple[str, ...]) -> Iterator[Any]:
     """Yield what a process function emitted: `yield tag, value` belongs to a side output, and is dropped if it has no
     consumer.
     """

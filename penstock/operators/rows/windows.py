@@ -21,7 +21,7 @@ from penstock.graph.windows import WindowSpec
 from penstock.operators.event_time.timers import Timer
 from penstock.operators.event_time.tumbling import NoWindow
 from penstock.operators.rows.element import SideRow
-from penstock.operators.rows.row_functions import RowOperator, no_rows, sorted_out
+from penstock.operators.rows.row_functions import RowOperator, no_rows, split_side_outputs
 from penstock.operators.rows.runtime_context import SubtaskRuntimeContext
 from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
 from penstock.protocol.values.elements import WATERMARK_MAX_MS
@@ -157,7 +157,7 @@ class WindowOperator(RowOperator):
         if (refusal := no_rows(self.operator.name, made)) is not None:
             raise refusal
         if made is not None:
-            yield from sorted_out(made, self.operator.side_outputs)
+            yield from split_side_outputs(made, self.operator.side_outputs)
 
     def _forget(self, start: int) -> None:
         if not self._contents.contains(start):

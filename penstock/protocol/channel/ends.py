@@ -370,7 +370,7 @@ class InputChannel:
     def discard_window(self, checkpoint_id: int) -> None:
         self.windows.pop(checkpoint_id, None)
 
-    def widen(self) -> int | None:
+    def grant_while_blocked(self) -> int | None:
         """Grant two more windows while the channel is blocked by an alignment. Otherwise what follows the barrier waits
         at the producer, which then has no room for its other consumers: half of the job stands still. Returns the new
         credit limit, or None if it has not risen. Once unblocked, the limit stays until as much has been applied.

@@ -1,7 +1,7 @@
 """Follows each checkpoint from its trigger to its end: who has acknowledged it, and which files it leaves.
 
 Every checkpoint that is triggered ends exactly once, published or aborted. Ids are never used again, so a late
-acknowledgement is told from a current one by its id, and answered with the file to delete.
+acknowledgement is distinguished from a current one by its id, and answered with the file to delete.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from enum import Enum
 
 import msgspec
 
-from penstock.protocol.machine import Cell, Story, Table, Told
+from penstock.protocol.machine import Cell, Story, StoryEvent, Table
 from penstock.protocol.values.metadata import Committable
 
 WARN_AFTER_MS = 30_000.0
@@ -98,7 +98,7 @@ class Confirm(msgspec.Struct, frozen=True):
     batch: int
 
 
-class TellRefusal(msgspec.Struct, frozen=True):
+class ReportRefusal(msgspec.Struct, frozen=True):
     """Report the failed attempt: the job fails over, or pauses at its end."""
 
 
@@ -110,12 +110,12 @@ class FailForDelay(msgspec.Struct, frozen=True):
     waited_ms: float
 
 
-class Settle(msgspec.Struct, frozen=True):
+class NotifyIdle(msgspec.Struct, frozen=True):
     """Report that nothing is being committed now: all is confirmed, or an attempt has failed."""
 
 
 Event = Added | Retried | Committed | Refused | TimePassed
-Effect = Commit | Confirm | TellRefusal | WarnOfDelay | FailForDelay | Settle
+Effect = Commit | Confirm | ReportRefusal | WarnOfDelay | FailForDelay | NotifyIdle
 
 
 @dataclass(frozen=True)
@@ -153,31 +153,31 @@ class CommitOrder:
         TABLE.follow(before, name, self.state)
         if effects or before is not self.state:
             did = tuple(type(effect).__name__ for effect in effects)
-            self.story.add(Told(now_ms, "the JobMaster", name, before.value, self.state.value, did))
+            self.story.add(StoryEvent(now_ms, "the JobMaster", name, before.value, self.state.value, did))
         return effects
 
     def _decide(self, event: Event, now_ms: float) -> list[Effect]:
         match event:
             case Added(batch, committables):
                 self._batches.append(_Batch(batch, committables))
-                return self._go_on(now_ms) if self.state is CommitState.IDLE else []
+                return self._continue(now_ms) if self.state is CommitState.IDLE else []
             case Retried():
                 if self.state is not CommitState.STUCK:
                     return []
                 self.state = CommitState.IDLE
-                return self._go_on(now_ms)
+                return self._continue(now_ms)
             case Committed():
                 self._rest(CommitState.IDLE)
                 confirmed: list[Effect] = [Confirm(self._batches.popleft().number)]
-                confirmed += self._go_on(now_ms)
-                return confirmed if self.state is CommitState.COMMITTING else [*confirmed, Settle()]
+                confirmed += self._continue(now_ms)
+                return confirmed if self.state is CommitState.COMMITTING else [*confirmed, NotifyIdle()]
             case Refused():
                 self._rest(CommitState.STUCK)
-                return [TellRefusal(), Settle()]
+                return [ReportRefusal(), NotifyIdle()]
             case TimePassed():
                 return self._look_at_the_clock(now_ms)
 
-    def _go_on(self, now_ms: float) -> list[Effect]:
+    def _continue(self, now_ms: float) -> list[Effect]:
         effects: list[Effect] = []
         while self._batches and not self._batches[0].committables:
             effects.append(Confirm(self._batches.popleft().number))

@@ -13,7 +13,7 @@ from enum import Enum
 
 import msgspec
 
-from penstock.protocol.machine import Cell, Story, Table, Told
+from penstock.protocol.machine import Cell, Story, StoryEvent, Table
 
 FINAL_COMMIT_ATTEMPTS_MAX = 5
 FINAL_COMMIT_PAUSE_MS = 1000.0
@@ -42,7 +42,7 @@ TABLE: Table[EndingState] = Table(
     {
         "SlotsGone": {_RUNNING: Cell("let go of slots; wait for publications", (_PUBLISHING,)), _ENDED: _LATE},
         "NothingPublishing": {_PUBLISHING: Cell("wait for commits", (_COMMITTING,)), _ENDED: _LATE},
-        "CommitsSettled": {
+        "CommitsIdle": {
             _COMMITTING: Cell(
                 "not ours: keep nothing; never ran: check that it is ours; else end the log",
                 (_CHECKING, _LOGGING, *_DONE),
@@ -99,7 +99,7 @@ class NothingPublishing(msgspec.Struct, frozen=True):
     """Reports that the conversations with the log are idle."""
 
 
-class CommitsSettled(msgspec.Struct, frozen=True):
+class CommitsIdle(msgspec.Struct, frozen=True):
     """Reports that all is committed, or that an attempt has failed."""
 
     holdings: Holdings
@@ -140,7 +140,7 @@ class TimePassed(msgspec.Struct, frozen=True):
 # ---- effects --------------------------------------------------------------------------------------------------------
 
 
-class LetGoOfSlots(msgspec.Struct, frozen=True):
+class ReleaseSlots(msgspec.Struct, frozen=True):
     """Cancel what Spark still runs, and close all links."""
 
 
@@ -149,7 +149,7 @@ class AwaitPublications(msgspec.Struct, frozen=True):
 
 
 class AwaitCommits(msgspec.Struct, frozen=True):
-    """Wait for commits; answer with `CommitsSettled`."""
+    """Wait for commits; answer with `CommitsIdle`."""
 
 
 class CheckLog(msgspec.Struct, frozen=True):
@@ -206,7 +206,7 @@ class Finish(msgspec.Struct, frozen=True):
 Event = (
     SlotsGone
     | NothingPublishing
-    | CommitsSettled
+    | CommitsIdle
     | LogChecked
     | LogEnded
     | Swept
@@ -215,7 +215,7 @@ Event = (
     | TimePassed
 )
 Effect = (
-    LetGoOfSlots
+    ReleaseSlots
     | AwaitPublications
     | AwaitCommits
     | CheckLog
@@ -256,7 +256,7 @@ class Ending:
         TABLE.follow(before, name, self.state)
         if effects or before is not self.state:
             did = tuple(type(effect).__name__ for effect in effects)
-            self.story.add(Told(now_ms, "the JobMaster", name, before.value, self.state.value, did))
+            self.story.add(StoryEvent(now_ms, "the JobMaster", name, before.value, self.state.value, did))
         return effects
 
     def _decide(self, event: Event, now_ms: float) -> list[Effect]:
@@ -265,11 +265,11 @@ class Ending:
                 self._verdict = (state, error)
                 self._give_up_at_ms = now_ms + STORAGE_TIMEOUT_MS
                 self.state = EndingState.PUBLISHING
-                return [LetGoOfSlots(), AwaitPublications()]
+                return [ReleaseSlots(), AwaitPublications()]
             case NothingPublishing():
                 self.state = EndingState.COMMITTING
                 return [AwaitCommits()]
-            case CommitsSettled(holdings):
+            case CommitsIdle(holdings):
                 return self._end_log(holdings)
             case LogChecked(lost):
                 return self._checked(lost)

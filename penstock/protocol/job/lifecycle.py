@@ -3,7 +3,7 @@ next. `lifecycle_table.py` shows the phases, and what leads from one to another.
 
 A generation is deployed when the restart's delay has passed, what to restore is known, and every slot is played by a
 process that is free. A loss in any phase but the first and the last two ends the generation, and the restart strategy
-decides what comes. Survivors are asked to let go of their subtasks (Cancel), and are free again when they have said so
+decides what comes. Survivors are asked to release their subtasks (Cancel), and are free again when they have said so
 (Left). Everything carries the generation, and whatever carries an old one is ignored. A process counts for a slot only
 while the roster says that it plays it.
 """
@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from penstock.protocol.job import lifecycle_messages as messages
 from penstock.protocol.job.lifecycle_effects import (
+    AssignSpare,
     CancelGeneration,
     CloseLink,
     Deploy,

@@ -39,7 +39,7 @@ class ResubmitSlot:
 
 
 @dataclass(frozen=True)
-class TellStandBy:
+class AssignSpare:
     process: str
 
 
@@ -113,7 +113,7 @@ class SlotsGone:
 Effect = (
     SubmitSlot
     | ResubmitSlot
-    | TellStandBy
+    | AssignSpare
     | Dismiss
     | CloseLink
     | Prepare

@@ -14,7 +14,7 @@ from enum import Enum
 
 import msgspec
 
-from penstock.protocol.machine import Cell, Story, Table, Told
+from penstock.protocol.machine import Cell, Story, StoryEvent, Table
 
 
 class RecoveryState(Enum):
@@ -282,7 +282,7 @@ class Recovery:
         effects = self._decide(event)
         TABLE.follow(before, name, self.state)
         did = tuple(type(effect).__name__ for effect in effects)
-        self.story.add(Told(now_ms, "the JobMaster", name, before.value, self.state.value, did))
+        self.story.add(StoryEvent(now_ms, "the JobMaster", name, before.value, self.state.value, did))
         return effects
 
     def _decide(self, event: Event) -> list[Effect]:

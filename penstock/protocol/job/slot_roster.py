@@ -34,7 +34,7 @@ class Joined:
 
 
 @dataclass(frozen=True)
-class StandsBy:
+class SpareJoined:
     """Reports a spare, of its seat or of the job. `seat`: the number under which it was submitted."""
 
     seat: int
@@ -60,7 +60,7 @@ class SlotLost:
     process: str
 
 
-RosterChange = Joined | StandsBy | Dismissed | SlotLost
+RosterChange = Joined | SpareJoined | Dismissed | SlotLost
 
 
 @dataclass
@@ -149,10 +149,10 @@ class SlotRoster:
         self._seat_of[process] = register.slot
         if seat.holder is not None:
             seat.waiting.append(register)
-            return [*changes, StandsBy(register.slot, process)]
+            return [*changes, SpareJoined(register.slot, process)]
         self._hold(register.slot, register)
         if not self._missing:
-            return [*changes, StandsBy(register.slot, process)]
+            return [*changes, SpareJoined(register.slot, process)]
         slot = number if number in self._missing else min(self._missing)
         self._join(slot, register)
         return [*changes, Joined(slot, process, replaced)]

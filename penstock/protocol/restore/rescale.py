@@ -4,7 +4,7 @@ there.
 Everything is data: shapes of the old and the new graph in, shares out. A *holder* is an old subtask; what it held of an
 edge are the unread layers of its gate and, after them, the in-flight intervals of its channels. Each new consumer
 makes layers of its own from its share. Rows that only partly belong to it are filtered when they are read, and what is
-left is numbered from 0: a layer is a sequence of its own, so that a later restore need not know how it came about.
+left is numbered from 0: a layer is a sequence of its own, so that a later restore need not know its history.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def state_holders(old: int, new: int, max_parallelism: int, subtask: int) -> lis
     return [share.holder for share in _keyed_shares(old, new, max_parallelism, subtask)]
 
 
-def dealt(items: Sequence[Sequence[T]], new: int, subtask: int) -> list[T]:
+def redistributed(items: Sequence[Sequence[T]], new: int, subtask: int) -> list[T]:
     """Return what the new subtask gets of the old ones' items (splits, a writer's state): its own at the same
     parallelism, else every item goes to exactly one subtask, round robin.
     """

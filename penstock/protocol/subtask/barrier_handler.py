@@ -12,7 +12,7 @@ Ids are handled in growing order: a barrier of an older checkpoint than the newe
 checkpoint is declined. Every checkpoint that is offered ends here in exactly one acknowledgement or one decline, or
 is ended by the coordinator. Ended ids are remembered while a barrier of theirs may still come.
 
-Channels do not drop out: a subtask goes on answering barriers after its end of data, until its generation ends. So
+Channels do not drop out: a subtask keeps answering barriers after its end of data, until its generation ends. So
 end of data needs no transition here.
 """
 
@@ -220,7 +220,7 @@ class BarrierHandler:
         ]
 
     def _queued(self, channel: int, barrier: Barrier, position: int, now_ms: float) -> list[Effect]:
-        alignment, effects = self._hear(barrier, now_ms)
+        alignment, effects = self._alignment_for(barrier, now_ms)
         if alignment is None:
             return [*effects, TakeOut(channel, barrier.checkpoint_id)]
         alignment.expect(channel)
@@ -247,7 +247,7 @@ class BarrierHandler:
         return [self._snapshot(alignment, False, now_ms), *released, *self._finish_if_complete(alignment, now_ms)]
 
     def _urgent(self, channel: int, barrier: Barrier, handed: int, now_ms: float) -> list[Effect]:
-        alignment, effects = self._hear(barrier, now_ms)
+        alignment, effects = self._alignment_for(barrier, now_ms)
         if alignment is None:
             return effects
         alignment.expect(channel)
@@ -260,7 +260,7 @@ class BarrierHandler:
             effects += self._turn(alignment, now_ms)
         return effects + self._finish_if_complete(alignment, now_ms)
 
-    def _hear(self, barrier: Barrier, now_ms: float) -> tuple[_Alignment | None, list[Effect]]:
+    def _alignment_for(self, barrier: Barrier, now_ms: float) -> tuple[_Alignment | None, list[Effect]]:
         """Return the alignment that a barrier belongs to; None if its checkpoint has ended here, or is late."""
         checkpoint_id = barrier.checkpoint_id
         alignment = self._alignments.get(checkpoint_id)

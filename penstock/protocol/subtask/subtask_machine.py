@@ -1,11 +1,11 @@
 """Decides a subtask's part in checkpoints and in draining: alignment, the cut, what is in flight, and when all is in.
 
 The machine owns the two ends of the subtask's channels as far as barriers go: it puts barriers into output queues and
-takes them out, blocks inputs, and opens and closes the windows that capture what is in flight. Rows are applied and put
-out by whoever drives it. So the tests, the simulation and a slot run the same decisions.
+takes them out, blocks inputs, and opens and closes the windows that capture what is in flight. Its caller applies and
+emits rows. So the tests, the simulation and a slot run the same decisions.
 
 A snapshot lies between two input rows. While a function is in the middle of a row's output, what was decided waits:
-`FinishRow` asks for the rest of the row, and `RowFinished` says that it is through.
+`FinishRow` asks for the rest of the row, and `RowFinished` reports that it is finished.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from penstock.protocol.channel.ends import InputChannel, OutputChannel, Overtaken
-from penstock.protocol.machine import Story, Told
+from penstock.protocol.machine import Story, StoryEvent
 from penstock.protocol.subtask import barrier_handler as alignment
 from penstock.protocol.subtask.alignment_table import AlignmentState
 from penstock.protocol.subtask.barrier_handler import BarrierHandler
@@ -43,9 +43,18 @@ from penstock.protocol.values.frames import (
     Event,
     UrgentBarrier,
 )
-from penstock.protocol.values.messages import CheckpointEnded, Release, Trigger
+from penstock.protocol.values.messages import CheckpointEnded, ReleaseVertices, TriggerCheckpoint
 
-Received = Data | Event | AlignedBarrier | UrgentBarrier | CancelBarrier | Trigger | CheckpointEnded | Release
+Received = (
+    Data
+    | Event
+    | AlignedBarrier
+    | UrgentBarrier
+    | CancelBarrier
+    | TriggerCheckpoint
+    | CheckpointEnded
+    | ReleaseVertices
+)
 NOTHING: Sequence[Effect] = ()
 
 
@@ -80,7 +89,7 @@ class SubtaskMachine:
             effects += [*self._turn_outputs(now_ms), *self._close_outputs()]
         did = tuple(type(effect).__name__ for effect in effects)
         what = type(event).__name__ if checkpoint_id is None else f"{type(event).__name__} {checkpoint_id}"
-        self.story.add(Told(now_ms, _cause_of(event), what, before, self._state_of(checkpoint_id), did))
+        self.story.add(StoryEvent(now_ms, _cause_of(event), what, before, self._state_of(checkpoint_id), did))
         return effects
 
     def _decide(self, event: Received | LocalEvent, now_ms: float) -> Sequence[alignment.Effect]:
@@ -96,11 +105,11 @@ class SubtaskMachine:
                 return alignments.on_cancel(self._input_of[channel], checkpoint_id)
             case BarrierReached(at, barrier):
                 return alignments.on_barrier_reached(at, barrier, now_ms)
-            case Trigger(_, barrier):
+            case TriggerCheckpoint(_, barrier):
                 return alignments.on_trigger(barrier, now_ms)
             case CheckpointEnded(_, checkpoint_id, _):
                 return alignments.on_ended(checkpoint_id)
-            case Release(checkpoints=checkpoints, is_last=is_last):
+            case ReleaseVertices(checkpoints=checkpoints, is_last=is_last):
                 self.gate.on_release(is_last, checkpoints)
             case RowFinished():
                 self._row_is_finished = True
@@ -151,7 +160,7 @@ class SubtaskMachine:
         match effect:
             case alignment.Block(at, checkpoint_id):
                 self.inputs[at].blocked_by.add(checkpoint_id)
-                limit_bytes = self.inputs[at].widen()
+                limit_bytes = self.inputs[at].grant_while_blocked()
                 return NOTHING if limit_bytes is None else [SendFrame(CreditLimit(self.inputs[at].id, limit_bytes))]
             case alignment.Unblock(at, checkpoint_id):
                 self.inputs[at].blocked_by.discard(checkpoint_id)
@@ -273,7 +282,7 @@ class SubtaskMachine:
 
 def _checkpoint_of(event: Received | LocalEvent) -> int | None:
     match event:
-        case AlignedBarrier() | UrgentBarrier() | BarrierReached() | Trigger():
+        case AlignedBarrier() | UrgentBarrier() | BarrierReached() | TriggerCheckpoint():
             return event.barrier.checkpoint_id
         case CancelBarrier() | CheckpointEnded():
             return event.checkpoint_id

@@ -208,7 +208,7 @@ class Peer(msgspec.Struct, frozen=True):
     process: str
 
 
-class StandBy(Message):
+class BecomeSpare(Message):
     """Makes the process a spare: another process plays every slot, so wait without returning or raising."""
 
 
@@ -241,11 +241,11 @@ class Restore(Message):
     generation: Generation
 
 
-class Run(Message):
+class StartRun(Message):
     generation: Generation
 
 
-class Release(Message):
+class ReleaseVertices(Message):
     """Releases these vertices while the job drains. Each subtask starts to work when every checkpoint of `checkpoints`
     (triggered, and not ended when the release was decided) has ended there. `is_last`: nothing recovered is left, and
     draining is over, for all vertices.
@@ -257,7 +257,7 @@ class Release(Message):
     is_last: bool
 
 
-class Trigger(Message):
+class TriggerCheckpoint(Message):
     """Starts a checkpoint: it goes to every slot, and the slot's source subtasks inject the barrier."""
 
     generation: Generation
@@ -314,13 +314,13 @@ Upward = (
     | StoreRequest
 )
 Downward = (
-    StandBy
+    BecomeSpare
     | Host
     | Deploy
     | Restore
-    | Run
-    | Release
-    | Trigger
+    | StartRun
+    | ReleaseVertices
+    | TriggerCheckpoint
     | CheckpointEnded
     | SplitsAssigned
     | Cancel

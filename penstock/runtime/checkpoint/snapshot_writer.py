@@ -30,7 +30,7 @@ from penstock.protocol.values.metadata import (
     SubtaskSnapshot,
 )
 from penstock.protocol.values.reasons import FailureReason
-from penstock.runtime.checkpoint.snapshots import CapturedChannel, SubtaskCapture
+from penstock.runtime.checkpoint.subtask_capture import CapturedChannel, SubtaskCapture
 from penstock.runtime.process.mailbox import Mailbox
 from penstock.state.backend import EncodedState
 from penstock.storage.segments import SegmentWriter

@@ -27,7 +27,7 @@ from penstock.protocol.subtask.subtask_machine import Received
 from penstock.protocol.values.frames import CreditLimit, Frame
 from penstock.protocol.values.metadata import ChannelTime
 from penstock.protocol.values.reasons import FailureReason
-from penstock.runtime.checkpoint.snapshots import CapturedChannel, CapturedLayer, SubtaskCapture, TimeAtSnapshot
+from penstock.runtime.checkpoint.subtask_capture import CapturedChannel, CapturedLayer, SubtaskCapture, TimeAtSnapshot
 from penstock.runtime.input.layers import Layer
 from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
 from penstock.runtime.subtask.snapshot_source import SnapshotSource
@@ -37,7 +37,7 @@ class SubtaskCheckpoints:
     """Connects a subtask's machine with its channels, its state and the slot's snapshot writer.
 
     Args:
-        source: What snapshots take beside the channels.
+        source: What snapshots take besides the channels.
         went_unaligned: Called with the checkpoint's id after an unaligned snapshot.
         taken, closed, ended: Hand captures to the slot's writer.
         declined: Sends the JobMaster a decline.

@@ -132,7 +132,7 @@ class SubtaskRestore:
         ]
         if name == "watermarks" and self.is_dealt_out(operator):
             return [item for of_one in items for item in of_one]
-        return rescale.dealt(items, self._subtask.vertex.parallelism, self._subtask.id.subtask)
+        return rescale.redistributed(items, self._subtask.vertex.parallelism, self._subtask.id.subtask)
 
     def keyed_state(self, backend: StateBackend) -> None:
         if not self._old:

@@ -1,6 +1,6 @@
 """Combines all input channels of a subtask: picks what to take next, recovered data first.
 
-Channels take turns by bytes (`penstock.runtime.input.turns`), recovered layers first.
+Channels take turns by bytes (`penstock.runtime.input.deficit_round_robin`), recovered layers first.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from penstock.protocol.channel.flow_control import BoundSizer
 from penstock.protocol.values.elements import ChannelId, InBandEvent
 from penstock.protocol.values.frames import AlignedBarrier, CreditLimit, Data
 from penstock.protocol.values.keys import KeyDecoder
+from penstock.runtime.input.deficit_round_robin import DeficitRoundRobin
 from penstock.runtime.input.layers import Layer, RecoveredRows
-from penstock.runtime.input.turns import Turns
 from penstock.runtime.output.key_columns import KeyColumns
 
 
@@ -126,7 +126,7 @@ class InputGate:
         self._schemas = [schemas[channel.edge] for channel in ids]
         self._open: dict[int, OpenBatch] = {}
         self._open_layer: OpenBatch | None = None
-        self._turns = Turns(len(self.channels))
+        self._round_robin = DeficitRoundRobin(len(self.channels))
         self._consumed_bytes = 0
         self._decoder = KeyDecoder()
         self.layers: deque[Layer] = deque()
@@ -159,7 +159,7 @@ class InputGate:
                     return GateLayerRead(layer.virtual)
                 continue
             return self._poll_layer(layer)
-        index = self._turns.next(self._waits)
+        index = self._round_robin.next(self._waits)
         if index is None:
             return None
         channel = self.channels[index]
@@ -224,7 +224,7 @@ class InputGate:
             del self._open[index]
         size_bytes = batch.size_bytes * rows // max(batch.batch.num_rows, 1)
         self._consumed_bytes += size_bytes
-        self._turns.used(index, size_bytes)
+        self._round_robin.used(index, size_bytes)
         limit_bytes = channel.credit_due()
         return None if limit_bytes is None else CreditLimit(channel.id, limit_bytes)
 

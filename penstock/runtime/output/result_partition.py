@@ -106,11 +106,11 @@ class ResultPartition:
             self._held_since_ms = now_ms
         return emitted_bytes
 
-    def settle(self) -> None:
+    def flush_held(self) -> None:
         """Queue what the router holds: before whatever follows the rows on this edge, and before a snapshot."""
         if self._held_since_ms is None:
             return
-        parts = self.router.settle()
+        parts = self.router.flush_held()
         self._enqueue(parts, None, sum(part.nbytes for _, part in parts), self._held_since_ms)
         self._held_since_ms = None
 
@@ -132,7 +132,7 @@ class ResultPartition:
         return emitted_bytes
 
     def emit_event(self, event: InBandEvent) -> None:
-        self.settle()
+        self.flush_held()
         for channel in self.channels:
             channel.enqueue_event(event)
             self._drain(channel)
@@ -145,7 +145,7 @@ class ResultPartition:
         if self._held_since_ms is not None:
             next_ms = self._held_since_ms + self._buffer_timeout_ms
             if now_ms >= next_ms or (idle and self.has_room):
-                self.settle()
+                self.flush_held()
                 next_ms = None
         if self._oldest_ms == self._none_waits:
             return next_ms

@@ -35,7 +35,7 @@ class Router(ABC):
     def route(self, batch: pa.RecordBatch, rows: list[Any] | None) -> Routed:
         """Route a batch. `rows`: the same as Python objects, passed if `needs_rows`. Raises `OperatorFailure`."""
 
-    def settle(self) -> Routed:
+    def flush_held(self) -> Routed:
         """Return the result of all held rows; none is held afterwards."""
         return []
 
@@ -160,9 +160,9 @@ class _ByColumns(Router):
     def holds(self) -> bool:
         return self._partial is not None and self._partial.holds
 
-    def settle(self) -> Routed:
+    def flush_held(self) -> Routed:
         assert self._partial is not None
-        return [part for sent in self._partial.settle() for part in self._split(sent, sent)]
+        return [part for sent in self._partial.flush_held() for part in self._split(sent, sent)]
 
     def _split(self, sent: pa.RecordBatch, given: pa.RecordBatch) -> Routed:
         """Split the rows to send. `given`: the rows as they came, for messages."""

@@ -23,13 +23,13 @@ class Mailbox:
         self._bell = threading.Lock()
         self._bell.acquire()
         self.is_silent: Callable[[], bool] = self._bell.locked
-        """Whether it does not ring: for a scheduler that drives owners instead of letting them wait."""
+        """Whether no wake-up is pending: for a scheduler that drives owners instead of letting them wait."""
 
     def post(self, item: Any) -> None:
         self._mail.append(item)
-        self.ring()
+        self.wake()
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Wake the owner without mail."""
         if self.is_silent():
             try:
@@ -37,7 +37,7 @@ class Mailbox:
             except RuntimeError:
                 pass  # another thread has just set it
 
-    def take_ring(self) -> bool:
+    def clear_wakeup(self) -> bool:
         """Clear the wake-up flag; return whether it was set."""
         return self._bell.acquire(False)
 

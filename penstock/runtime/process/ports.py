@@ -21,7 +21,7 @@ class DataLinks(Protocol):
     """Sends to a slot's peers. `frame` is one of `penstock.protocol.values.frames`."""
 
     def connect(self, peers: list[Any], generation: Any) -> None:
-        """Starts connecting; the slot hears of success as an event when all peers have answered the handshake."""
+        """Start connecting; an event reports success to the slot when all peers have answered the handshake."""
 
     def send(self, peer_slot: int, frame: Any) -> None:
         """Send a frame. Frames of one channel arrive in order; urgent ones pass data of their channel that has not left

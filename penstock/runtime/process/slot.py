@@ -28,15 +28,15 @@ from penstock.protocol.values.messages import (
     Left,
     Message,
     PeerLost,
-    Release,
+    ReleaseVertices,
     Restore,
     Restored,
-    Run,
     SlotStatus,
     SplitsAssigned,
+    StartRun,
     StoreReply,
     SubtaskFailed,
-    Trigger,
+    TriggerCheckpoint,
 )
 from penstock.protocol.values.metadata import Metadata
 from penstock.protocol.values.reasons import FailureReason, SubtaskFailureReason
@@ -176,12 +176,12 @@ class _Deployment:
     def post_to(self, subtask: SubtaskId, item: Any) -> None:
         self._by_vertex[subtask.vertex].mailbox.post(item)
 
-    def release(self, message: Release) -> None:
+    def release(self, message: ReleaseVertices) -> None:
         for vertex, runner in self._by_vertex.items():
             if message.is_last or vertex in message.vertices:
                 runner.mailbox.post(message)
 
-    def trigger(self, message: Trigger) -> None:
+    def trigger(self, message: TriggerCheckpoint) -> None:
         for runner in self.runners:
             if runner.deployed.vertex.is_source:
                 runner.mailbox.post(message)
@@ -254,13 +254,13 @@ class Slot:
             case Restore(generation):
                 if deployment := self._of(generation):
                     deployment.restore()
-            case Run(generation):
+            case StartRun(generation):
                 if deployment := self._of(generation):
                     deployment.post(message)
-            case Release(generation):
+            case ReleaseVertices(generation):
                 if deployment := self._of(generation):
                     deployment.release(message)
-            case Trigger(generation):
+            case TriggerCheckpoint(generation):
                 if deployment := self._of(generation):
                     deployment.trigger(message)
             case CheckpointEnded(generation):

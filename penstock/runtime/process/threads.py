@@ -16,7 +16,7 @@ from penstock.runtime.process.slot import Slot
 from penstock.storage.opening import open_store
 
 
-class ThreadDriver:
+class ThreadScheduler:
     """Implements `penstock.runtime.process.ports.Driver`."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ def start_slot(
         clock,
         master,
         links,
-        ThreadDriver(),
+        ThreadScheduler(),
         open_store=lambda root, fsync: open_store(root, fsync=fsync),
         new_random=lambda: secrets.token_hex(6),
     )

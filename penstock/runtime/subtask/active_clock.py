@@ -8,10 +8,10 @@ from penstock.common.clock import Clock
 class ActiveClock:
     """Stands still while its owner waits for input or for a processor.
 
-    Rates by this clock say how fast a subtask consumes when it can. Rates by the wall clock would not: beside busy
-    processes both ends of a channel wait for a processor between two windows, so the rate is a window per wait; a
-    bound that follows such a rate shrinks the windows, which lowers the rate, down to the least size. (Flink's
-    throughput calculator leaves out idle time for the same reason.)
+    Rates by this clock say how fast a subtask consumes when it can. Rates by the wall clock would not: next to busy
+    processes both ends of a channel wait for a processor between two windows, so the rate is a window per wait; a bound
+    that follows such a rate shrinks the windows, which lowers the rate, down to the least size. (Flink's throughput
+    calculator leaves out idle time for the same reason.)
     """
 
     def __init__(self, clock: Clock) -> None:

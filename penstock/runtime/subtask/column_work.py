@@ -7,8 +7,8 @@ from typing import Iterator
 from penstock.common.clock import Clock
 from penstock.operators.batches import with_timestamps
 from penstock.operators.columns.columnar_chain import ColumnarChain, Output
-from penstock.operators.event_time.generation import WatermarkGeneration
 from penstock.operators.event_time.progress import EventTime
+from penstock.operators.event_time.watermark_generators import WatermarkGenerators
 from penstock.runtime.output.chain_output import ChainOutput
 from penstock.runtime.subtask.feeds import Portion
 from penstock.runtime.subtask.work import AppliedRows
@@ -27,7 +27,7 @@ class ColumnWork:
         chain: ColumnarChain,
         output: ChainOutput,
         applied: AppliedRows,
-        generation: WatermarkGeneration | None,
+        generation: WatermarkGenerators | None,
         time: EventTime,
         clock: Clock,
     ) -> None:
@@ -70,7 +70,7 @@ class ColumnWork:
         """Do nothing: no slice is ever left in the middle."""
 
     def finish_row(self) -> bool:
-        self.settle()
+        self.flush_held()
         return True
 
     def fire_due(self) -> bool:
@@ -87,9 +87,9 @@ class ColumnWork:
         """Return False: columnar operators have windows instead of timers."""
         return False
 
-    def settle(self) -> None:
+    def flush_held(self) -> None:
         if self.chain.holds:
-            self._output.emit_all(self.chain.settle())
+            self._output.emit_all(self.chain.flush_held())
 
     @property
     def holds_due_rows(self) -> bool:

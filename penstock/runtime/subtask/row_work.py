@@ -6,7 +6,7 @@ from typing import Callable
 
 from penstock.common.clock import Clock
 from penstock.common.typeinfo import TIMESTAMP_COLUMN
-from penstock.operators.event_time.generation import WatermarkGeneration
+from penstock.operators.event_time.watermark_generators import WatermarkGenerators
 from penstock.operators.rows.chain import Chain, Slice, TakeTimer
 from penstock.runtime.input.input_gate import OpenBatch
 from penstock.runtime.output.chain_output import ChainOutput
@@ -25,7 +25,7 @@ class RowWork:
         chain: Chain,
         output: ChainOutput,
         applied: AppliedRows,
-        generation: WatermarkGeneration | None,
+        generation: WatermarkGenerators | None,
         clock: Clock,
         slice_ms: float,
     ) -> None:
@@ -144,7 +144,7 @@ class RowWork:
 
     # ---- rows are never held ------------------------------------------------------------------------------------
 
-    def settle(self) -> None:
+    def flush_held(self) -> None:
         """Do nothing: row functions hold no rows."""
 
     def next_deadline_in_ms(self) -> float | None:

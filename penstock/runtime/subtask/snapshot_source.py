@@ -1,4 +1,4 @@
-"""Gives a snapshot what it takes from a subtask beside its channels: state, splits, prepared commits, time."""
+"""Gives a snapshot what it takes from a subtask besides its channels: state, splits, prepared commits, time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SnapshotSource:
         if not self.work.finish_row():
             return False
         for partition in self.output.partitions:
-            partition.settle()
+            partition.flush_held()
         return True
 
     def prepare_commit(self, checkpoint_id: int) -> list[Committable]:

@@ -16,10 +16,10 @@ from penstock.operators.event_time.clock import SubtaskClock
 from penstock.protocol.subtask.effects import BarrierReached
 from penstock.protocol.values.elements import WATERMARK_MAX_MS, EndOfData, Watermark
 from penstock.protocol.values.frames import CreditLimit, Data
-from penstock.protocol.values.messages import CheckpointEnded, DrainReport, Run, SplitsAssigned, SubtaskStatus
+from penstock.protocol.values.messages import CheckpointEnded, DrainReport, SplitsAssigned, StartRun, SubtaskStatus
 from penstock.runtime.checkpoint.subtask_checkpoints import SubtaskCheckpoints
 from penstock.runtime.output.chain_output import ChainOutput
-from penstock.runtime.process.compute_turn import COMPUTE_TURN
+from penstock.runtime.process.compute_lock import COMPUTE_LOCK
 from penstock.runtime.subtask.active_clock import ActiveClock
 from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
 from penstock.runtime.subtask.feeds import GateFeed, Portion, SourceFeed
@@ -83,7 +83,7 @@ class Subtask:
         self._clock = clock
         self._report_drained = report_drained
         self._report_end_of_data = report_end_of_data
-        self._turn = COMPUTE_TURN.held() if deployed.vertex.columnar else nullcontext()
+        self._compute_lock = COMPUTE_LOCK.held() if deployed.vertex.columnar else nullcontext()
         self._pace = ActiveClock(clock)
         self._resize_at_ms = 0.0
 
@@ -102,7 +102,7 @@ class Subtask:
             parking.begin(self._clock.monotonic_ms())
         if parking.lasts(now_ms):
             return self._pause(now_ms)
-        with self._turn:
+        with self._compute_lock:
             ready_in_ms = self._work()
         worked = ready_in_ms == 0
         had_room = worked or output.has_room()
@@ -142,7 +142,7 @@ class Subtask:
                     self.parking.end(checkpoint_id)
                 case SplitsAssigned(_, _, splits, no_more):
                     self.feed.add_splits(splits, no_more)
-                case Run():
+                case StartRun():
                     self.phase = Phase.RUNNING
                 case decided:  # barriers, triggers, releases, events
                     checkpoints.handle(decided)
@@ -182,7 +182,7 @@ class Subtask:
             self._finish()
             return 0
         if work.holds_due_rows:
-            work.settle()
+            work.flush_held()
             return 0
         if self._draining.is_over and (event_time.tick() or work.fire_processing_timers()):
             return 0
@@ -232,9 +232,9 @@ class Subtask:
         """Report to the JobMaster, while the job drains, each time that nothing is left to do here or in an output."""
         if self._draining.is_over:
             return
-        self.work.settle()
+        self.work.flush_held()
         for partition in self.partitions:
-            partition.settle()
+            partition.flush_held()
         idle = not (self.work.unfinished or self.event_time.time.behind)
         emitted = {partition.edge.index: sum(partition.emitted) for partition in self.partitions}
         report = self._draining.report(self.gate.applied_by_edge(), emitted, self.gate.layers_are_read, idle)
@@ -243,7 +243,7 @@ class Subtask:
 
     def _finish(self) -> None:
         """Close user code at the end of data, and tell the consumers."""
-        self.work.settle()
+        self.work.flush_held()
         self.work.close()
         self.output.finish()
         self.phase = Phase.FINISHED

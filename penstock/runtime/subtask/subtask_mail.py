@@ -1,4 +1,4 @@
-"""Names what arrives in a subtask's mailbox beside frames and the JobMaster's messages, and what a step returns."""
+"""Names what arrives in a subtask's mailbox besides frames and the JobMaster's messages, and what a step returns."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ from penstock.operators.batches import row_type
 from penstock.operators.columns.columnar_chain import ColumnarChain
 from penstock.operators.columns.columnar_functions import columnar_operators
 from penstock.operators.event_time.clock import SubtaskClock
-from penstock.operators.event_time.generation import WatermarkGeneration
 from penstock.operators.event_time.progress import EventTime
 from penstock.operators.event_time.timers import Timers
+from penstock.operators.event_time.watermark_generators import WatermarkGenerators
 from penstock.operators.rows.chain import Chain
 from penstock.operators.rows.creation import create_row_operator
 from penstock.operators.rows.element import CurrentElement
@@ -136,13 +136,13 @@ class SubtaskOpening:
         writer: SinkWriter = _guarded(tail, lambda: tail.function.create_writer(context, items))
         return writer
 
-    def _watermark_generation(self, reader: SourceReader | None, time: EventTime) -> WatermarkGeneration | None:
+    def _watermark_generation(self, reader: SourceReader | None, time: EventTime) -> WatermarkGenerators | None:
         """Return the vertex's own generators, if it has any. What is known of a split goes where the split goes."""
         clock, restore = self._vertex.clock, self._restore
         if clock is None:
             return None
         rows = clock.output_type if clock.kind is OperatorKind.SOURCE else clock.input_type
-        generation = WatermarkGeneration(
+        generation = WatermarkGenerators(
             clock,
             row_type(rows),
             self._settings.watermark_interval_ms,
@@ -158,7 +158,7 @@ class SubtaskOpening:
     # ---- the chain ----------------------------------------------------------------------------------------------
 
     def _work(
-        self, backend: StateBackend | None, output: ChainOutput, time: EventTime, generation: WatermarkGeneration | None
+        self, backend: StateBackend | None, output: ChainOutput, time: EventTime, generation: WatermarkGenerators | None
     ) -> RowWork | ColumnWork:
         applied = AppliedRows(output, self._settings.slice_ms, self._credit)
         if self._vertex.columnar:
@@ -249,7 +249,7 @@ class SubtaskOpening:
 
 def _emit_behind_rows(work: Work, output: ChainOutput, event: InBandEvent) -> None:
     """Emit an event behind all rows that came before it, those held for a user's batch included."""
-    work.settle()
+    work.flush_held()
     output.emit_event(event)
 
 

@@ -58,12 +58,12 @@ class SubtaskRunner:
 
     def may_restore(self) -> None:
         self._may_restore = True
-        self.mailbox.ring()
+        self.mailbox.wake()
 
     def revoke(self) -> None:
         """End the generation: no further step of user code runs, and `done` is called soon."""
         self._revoked = True
-        self.mailbox.ring()
+        self.mailbox.wake()
 
     def wait(self, timeout_ms: float | None) -> None:
         self.mailbox.wait(timeout_ms)
@@ -158,7 +158,7 @@ class WriterRunner:
 
     def revoke(self) -> None:
         self._revoked = True
-        self._writer.mailbox.ring()
+        self._writer.mailbox.wake()
 
     def wait(self, timeout_ms: float | None) -> None:
         self._writer.mailbox.wait(timeout_ms)

@@ -51,7 +51,7 @@ class Work(Protocol):
     def fire_processing_timers(self) -> bool:
         """Fire timers of processing time. Returns False if none is due."""
 
-    def settle(self) -> None:
+    def flush_held(self) -> None:
         """Emit what rows held for a user's batch become: before whatever follows them."""
 
     def next_deadline_in_ms(self) -> float | None:

@@ -26,18 +26,18 @@ class FailureAfterTheSweep(Scenario):
         job.sink(slow, 2)
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
-        log, strikes = self.cluster.log, self.cluster.strikes
+        log, fault_injector = self.cluster.log, self.cluster.fault_injector
         assert log is not None
         if what == "up" and isinstance(detail, Restored) and not self.count:
             self.count = 1
-            self.cluster.world.after(200.0, None, strikes.strike, "request_checkpoint")
+            self.cluster.world.after(200.0, None, fault_injector.inject, "request_checkpoint")
         elif what == "create" and detail.startswith(LOG_FOLDER) and self.count == 1:
             self.count = 2
-            self.cluster.world.after(200.0, None, strikes.strike, "kill_slot")
+            self.cluster.world.after(200.0, None, fault_injector.inject, "kill_slot")
         elif what == "list" and detail == "" and 2 <= self.count < 5 and log.published == 1:
             # The first sweep is that of the first generation, which spares what this generation has written.
             self.count += 1
-            self.cluster.world.after(200.0, None, strikes.strike, "kill_slot")
+            self.cluster.world.after(200.0, None, fault_injector.inject, "kill_slot")
 
     def has_happened(self) -> bool:
         return self.count > 3
@@ -65,7 +65,7 @@ class FailureRightAfterARestore(Scenario):
             self._waits = False
             if self.count < 4:
                 self.count += 1
-                self.cluster.world.after(0.0, None, self.cluster.strikes.strike, "kill_slot")
+                self.cluster.world.after(0.0, None, self.cluster.fault_injector.inject, "kill_slot")
 
     def has_happened(self) -> bool:
         return self.count > 1
@@ -95,8 +95,8 @@ class AnyBitFlips(Scenario):
         cluster.shared.objects[name] = bytes(data)
         self.count += 1
         cluster.expected_failure = path
-        cluster.strikes.stop_checkpoints()
-        cluster.strikes.strike("kill_slot")
+        cluster.fault_injector.stop_checkpoints()
+        cluster.fault_injector.inject("kill_slot")
 
 
 SCENARIOS: list[type[Scenario]] = [FailureAfterTheSweep, FailureRightAfterARestore, AnyBitFlips]

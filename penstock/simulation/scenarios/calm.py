@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.protocol.restore.rescale import edges_in_flight
-from penstock.protocol.values.messages import Release, Run, SlotAck
+from penstock.protocol.values.messages import ReleaseVertices, SlotAck, StartRun
 from penstock.protocol.values.metadata import Metadata
 from penstock.simulation.scenarios.rescaling import Rescaled
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
@@ -88,9 +88,9 @@ class DrainBesideACheckpoint(Rescaled):
     def observe(self, what: str, who: Any, detail: Any) -> None:
         super().observe(what, who, detail)
         world = self.cluster.world
-        if what == "down" and isinstance(detail, Run):
+        if what == "down" and isinstance(detail, StartRun):
             self.began_ms = world.now_ms
-        elif what == "down" and isinstance(detail, Release):
+        elif what == "down" and isinstance(detail, ReleaseVertices):
             self.waited += bool(detail.checkpoints)
             took_ms = world.now_ms - self.began_ms
             if detail.is_last and took_ms > self.limit_ms:

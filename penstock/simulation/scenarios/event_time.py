@@ -13,7 +13,7 @@ from penstock.operators.batches import TIMESTAMP_FIELD
 from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.protocol.values.elements import WATERMARK_MAX_MS, Idle
 from penstock.protocol.values.frames import Data, Event
-from penstock.protocol.values.messages import Release, SplitsAssigned
+from penstock.protocol.values.messages import ReleaseVertices, SplitsAssigned
 from penstock.protocol.values.metadata import Metadata
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scale import SMALL
@@ -84,7 +84,7 @@ class TimeGoesOnAfterAResume(Rescaled):
     def __init__(self) -> None:
         super().__init__()
         self.reached_ms: int | None = None
-        self.went_on = False
+        self.advanced = False
 
     def declare(self, job: WorkloadBuilder) -> None:
         source = job.source(kind="ranges", rows=150, parallelism=3, cost_ms=1.0, keys=8, timed="patient")
@@ -95,15 +95,15 @@ class TimeGoesOnAfterAResume(Rescaled):
         keyed = {v.index for v in metadata.vertices if any("delay" in name for name in v.operator_names)}
         times = [s.current_ms for s in metadata.subtasks if s.vertex in keyed and s.current_ms is not None]
         if self.reached_ms is not None:
-            self.went_on = self.went_on or self.reached_ms < min(times, default=0) < 390
+            self.advanced = self.advanced or self.reached_ms < min(times, default=0) < 390
         left = sum(s["end"] - s["next"] for s in _splits_in_hand(metadata))
         if self.resumes >= 2 or left < 70 or not times or max(times) < 0 or not super().is_right(metadata):
             return False
-        self.reached_ms, self.went_on = max(times), False
+        self.reached_ms, self.advanced = max(times), False
         return True
 
     def has_happened(self) -> bool:
-        if self.count and not self.went_on:
+        if self.count and not self.advanced:
             self.cluster.world.violate(f"after the resume time has never been later than {self.reached_ms}")
         return super().has_happened()
 
@@ -114,7 +114,7 @@ def _splits_in_hand(metadata: Metadata) -> list[Any]:
 
 class BarrierBetweenTimers(Rescaled):
     """A checkpoint falls between two groups of timers of one watermark: operators have seen it, nobody downstream has.
-    Restored, the rest fires before anything else, whoever owns it then, and each timer once."""
+    Restored, the rest fires before anything else, whichever subtask owns it then, and each timer once."""
 
     section = 5
     options = FULL | OFTEN | {"execution.checkpointing.interval": "10 ms"}
@@ -128,7 +128,7 @@ class BarrierBetweenTimers(Rescaled):
         is_firing = any((s.current_ms or 0) > (s.watermark_ms or 0) for s in metadata.subtasks)
         if is_firing and self.cluster.world.chance() < 0.5:
             self.count += 1
-            self.cluster.strikes.strike("kill_slot")
+            self.cluster.fault_injector.inject("kill_slot")
             return False
         return is_firing and self.cluster.world.chance() < 0.5
 
@@ -153,7 +153,7 @@ class BarrierBetweenColumnarWindows(Rescaled):
         is_firing = any((s.current_ms or 0) > (s.watermark_ms or 0) for s in metadata.subtasks)
         if is_firing and self.cluster.world.chance() < 0.3:
             self.count += 1
-            self.cluster.strikes.strike("kill_slot")
+            self.cluster.fault_injector.inject("kill_slot")
             return False
         return is_firing
 
@@ -240,7 +240,7 @@ class LayersOfDifferentTime(Rescaled):
 
 
 class SplitsOfDifferentTimeAreDealtOut(Rescaled):
-    """A split moved to a reader whose channel's watermark is further: its rows are late. Splits are dealt out anew,
+    """A split moved to a reader whose channel's watermark is further: its rows are late. Splits are redistributed,
     unread ones too, and a reader's watermark waits for all that it holds."""
 
     section = 10
@@ -300,7 +300,7 @@ class HeldSourcesGetSplits(Rescaled):
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
         super().observe(what, who, detail)
-        if what == "down" and isinstance(detail, Release):
+        if what == "down" and isinstance(detail, ReleaseVertices):
             self.is_draining = not detail.is_last
             self.given += 1
         elif what == "down" and isinstance(detail, SplitsAssigned) and self.is_draining:
@@ -329,7 +329,7 @@ class EverySourceHadEnded(Rescaled):
 
 
 class LastWordBesideAnIdleProducer(Scenario):
-    """A producer's final watermark reaches a subtask while another producer is idle and goes on later: time would end
+    """A producer's final watermark reaches a subtask while another producer is idle and continues later: time would end
     before the rows do, and a timer that is registered after that never fires. Found by a seed: rows were lost."""
 
     section = 5

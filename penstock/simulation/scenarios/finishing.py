@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.protocol.values.messages import ReachedEndOfData, SlotAck, SplitsAssigned, Trigger
+from penstock.protocol.values.messages import ReachedEndOfData, SlotAck, SplitsAssigned, TriggerCheckpoint
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
 from penstock.simulation.settings import Pace
@@ -13,7 +13,8 @@ from penstock.simulation.workload import WorkloadBuilder
 
 class FinishedProducerWithQueuedRows(Scenario):
     """Rows wait in a finished producer's queue; the checkpoint counts it as finished; they are lost. A finished
-    subtask goes on answering barriers for what its queues hold."""
+    subtask keeps answering barriers for what its queues hold.
+    """
 
     section = 9
     options = UNALIGNED | {"penstock.network.window-bytes": 700, "penstock.network.output-queue-bytes": 20_000}
@@ -48,7 +49,7 @@ class KilledBetweenEndOfDataAndFinalCheckpoint(Scenario):
             if sum(g == newest for g, _ in self._ended) == subtasks and self.count < 3:
                 self.count += 1
                 world = self.cluster.world
-                world.after(world.chance() * 2, None, self.cluster.strikes.strike, "kill_slot")
+                world.after(world.chance() * 2, None, self.cluster.fault_injector.inject, "kill_slot")
 
 
 class EndsWithoutCheckpoints(Scenario):
@@ -82,7 +83,7 @@ class SplitBetweenEnumeratorAndReader(Scenario):
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
         """Count splits that come between a trigger and the slot's acknowledgement, or directly before a trigger."""
-        if isinstance(detail, Trigger):
+        if isinstance(detail, TriggerCheckpoint):
             self._triggered[who.process.name] = detail.barrier.checkpoint_id
         elif isinstance(detail, SlotAck):
             self._triggered.pop(who.process.name, None)

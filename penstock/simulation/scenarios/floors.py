@@ -19,7 +19,7 @@ from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
 from penstock.protocol.values.elements import Active
 from penstock.protocol.values.frames import Event
 from penstock.protocol.values.keys import KeyEncoder, key_group_range
-from penstock.protocol.values.messages import Release, Restored
+from penstock.protocol.values.messages import ReleaseVertices, Restored
 from penstock.protocol.values.metadata import Metadata
 from penstock.simulation import clocks
 from penstock.simulation import functions as f
@@ -122,17 +122,17 @@ class _FloorsOverARestart(Rescaled):
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
         super().observe(what, who, detail)
-        world, strikes = self.cluster.world, self.cluster.strikes
+        world, fault_injector = self.cluster.world, self.cluster.fault_injector
         if what == "up" and isinstance(detail, Restored):
             if not self.resumes:
                 self._slow_down()
             elif self.restarts:
-                world.after(40.0, None, strikes.strike, "request_checkpoint")
-        elif what == "down" and isinstance(detail, Release) and detail.is_last and not self.restarts:
-            world.after(40.0, None, strikes.strike, "request_checkpoint")
+                world.after(40.0, None, fault_injector.inject, "request_checkpoint")
+        elif what == "down" and isinstance(detail, ReleaseVertices) and detail.is_last and not self.restarts:
+            world.after(40.0, None, fault_injector.inject, "request_checkpoint")
         elif what == "frame" and isinstance(detail, Event) and isinstance(detail.event, Active) and not self.is_back:
             self.is_back = True
-            world.after(0.0, None, strikes.strike, "request_checkpoint")
+            world.after(0.0, None, fault_injector.inject, "request_checkpoint")
 
     def _slow_down(self) -> None:
         """Slow the connection from the first slot to the second."""
@@ -145,7 +145,7 @@ class _FloorsOverARestart(Rescaled):
             if self.restarts < 3 and not metadata.draining:
                 self.restarts += 1
                 self.floors += any(s.floors for s in metadata.subtasks)
-                self.cluster.strikes.strike("kill_slot" if self.restarts < 3 else "rescale")
+                self.cluster.fault_injector.inject("kill_slot" if self.restarts < 3 else "rescale")
             return False
         sources = {v.index for v in metadata.vertices} - {e.target for e in metadata.edges}
         keyed = {e.target for e in metadata.edges if e.partitioner == "hash"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.protocol.restore.rescale import edges_in_flight
-from penstock.protocol.values.messages import Release
+from penstock.protocol.values.messages import ReleaseVertices
 from penstock.protocol.values.metadata import Metadata, SubtaskSnapshot
 from penstock.simulation import clocks
 from penstock.simulation.idle_branch import APART, scripted, slowly
@@ -20,7 +20,7 @@ _OPTIONS = FULL | OFTEN | {"execution.checkpointing.interval": "10 ms"}
 
 class IdlenessCountsNoDraining(Rescaled):
     """An assigner in the middle of a graph reads nothing new while the job drains, for longer than its timeout: it is
-    not idle when draining ends, because the others' time would go on and its rows would be late."""
+    not idle when draining ends, because the others' time would advance and its rows would be late."""
 
     section = 10
     options = _OPTIONS
@@ -34,7 +34,7 @@ class IdlenessCountsNoDraining(Rescaled):
     def observe(self, what: str, who: Any, detail: Any) -> None:
         """Make each phase of draining longer than the timeout: the driver's next message is delayed."""
         super().observe(what, who, detail)
-        if what == "down" and isinstance(detail, Release) and not detail.is_last:
+        if what == "down" and isinstance(detail, ReleaseVertices) and not detail.is_last:
             who.hold_back(80.0)
 
     def is_right(self, metadata: Metadata) -> bool:
@@ -42,9 +42,10 @@ class IdlenessCountsNoDraining(Rescaled):
 
 
 class ASplitPausesBesideABusyOne(Scenario):
-    """A split pauses for longer than the timeout, while its neighbour in the same reader goes on: time goes on with the
-    neighbour, and no row of the split is late when it comes back. Another reader pauses with all that it has, and is
-    idle; it is restored meanwhile, and its time counts again when it comes back."""
+    """A split pauses for longer than the timeout, while its neighbour in the same reader continues: time advances with
+    the neighbour, and no row of the split is late when it comes back. Another reader pauses with all that it has, and
+    is idle; it is restored meanwhile, and its time counts again when it comes back.
+    """
 
     section = 10
     options = _OPTIONS
@@ -52,7 +53,7 @@ class ASplitPausesBesideABusyOne(Scenario):
 
     def __init__(self) -> None:
         super().__init__()
-        self.candidates = self.went_on = 0
+        self.candidates = self.advanced = 0
         self.is_looking = False
         self.is_calm: bool | None = None
 
@@ -82,16 +83,16 @@ class ASplitPausesBesideABusyOne(Scenario):
         if busy and pausing and pausing["step"] == 1 and 80 < busy["step"] < 280:
             self.candidates += 1
             source = next(s for s in sources if s.subtask == 0)
-            self.went_on += (source.current_ms or 0) > 22 * clocks.STEP_MS
+            self.advanced += (source.current_ms or 0) > 22 * clocks.STEP_MS
         is_idle = any(s.idle for s in sources if s.subtask == 1)
         if self.is_calm is None:
             self.is_calm = self.cluster.world.chance() < 0.4
         if is_idle and not self.count and not self.is_calm:
             self.count += 1
-            self.cluster.strikes.strike("kill_slot")
+            self.cluster.fault_injector.inject("kill_slot")
 
     def has_happened(self) -> bool:
-        if self.candidates >= 3 and not self.went_on:
+        if self.candidates >= 3 and not self.advanced:
             self.cluster.world.violate("while a split paused, time stood still beside it")
         return self.count > 0 or self.candidates >= 3
 

@@ -44,7 +44,7 @@ class StateFirstAskedForAfterSeveralRestarts(Rescaled):
             return False
         self.restarts += 1
         if self.restarts % 2 == 0:
-            self.cluster.strikes.strike("kill_slot")
+            self.cluster.fault_injector.inject("kill_slot")
             return False
         return True
 

@@ -14,7 +14,7 @@ from penstock.simulation.workload import WorkloadBuilder
 
 class PackedSlotGetsAPlace(Scenario):
     """There is one place fewer than slots: the slot without one is played by a process that plays another. When there
-    is a place for it, its own process takes it over by a restart that is no failure, and the other one goes on."""
+    is a place for it, its own process takes it over by a restart that is no failure, and the other one continues."""
 
     section = 12
     options = UNALIGNED | {"restart-strategy.fixed-delay.attempts": 0}
@@ -67,9 +67,9 @@ class PackedSlotIsLostBeforeTheFirstRun(PackedSlotGetsAPlace):
         hosts = {p.host for p in self._processes if p.host is not None}
         if what == "down" and isinstance(detail, Deploy) and hosts and not self.was_packed:
             self.was_packed = True
-            self.cluster.world.after(0.0, None, self._strike, hosts)
+            self.cluster.world.after(0.0, None, self._inject, hosts)
 
-    def _strike(self, hosts: set[SlotProcess]) -> None:
+    def _inject(self, hosts: set[SlotProcess]) -> None:
         self.cluster.drivers[-1].keeper.places.change(8)
         self.cluster.statistics.faults.append("kill_host")
         for host in hosts:

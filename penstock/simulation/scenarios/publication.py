@@ -15,7 +15,7 @@ from penstock.storage.layout import METADATA_NAME
 class PausedDriverPublishesLate(Scenario):
     """Create-if-absent of `chk-12` is no fence: a paused driver publishes 12 or 13 after another one has restored 11,
     and both commit. It is paused between its metadata and its log entry, and again after its entry, before the
-    commit; it wakes up beside the driver that has taken over."""
+    commit; it wakes up while the driver runs that has taken over."""
 
     section = 11
     options = UNALIGNED
@@ -29,7 +29,7 @@ class PausedDriverPublishesLate(Scenario):
         log = cluster.log
         if wanted and log is not None and log.published >= 1 + self.count:
             self.count += 1
-            cluster.strikes.strike_now("pause_driver", cluster.world.uniform(500, 4000))
+            cluster.fault_injector.inject_now("pause_driver", cluster.world.uniform(500, 4000))
             cluster.world.after(1.0, None, cluster.start_driver)
 
 
@@ -61,7 +61,7 @@ class DriverKilledBeforeCommit(Scenario):
         if what == "create" and detail.startswith("log/") and log is not None and self.count < 4:
             if len(log.entries) % 3 == 2:
                 self.count += 1
-                self.cluster.world.after(0.0, None, self.cluster.strikes.strike, "kill_driver")
+                self.cluster.world.after(0.0, None, self.cluster.fault_injector.inject, "kill_driver")
 
 
 class CommitFailsBeforeTheFinalCheckpoint(Scenario):
@@ -78,8 +78,9 @@ class CommitFailsBeforeTheFinalCheckpoint(Scenario):
 
 
 class TwoDriversTakeOverAtOnce(Scenario):
-    """Two drivers resume the same directory while the first one lives: whoever puts its fence last owns the job, the
-    others stop and delete nothing."""
+    """Two drivers resume the same directory while the first one lives: the one that appends its fence last owns the
+    job, the others stop and delete nothing.
+    """
 
     section = 11
     options = UNALIGNED
@@ -105,7 +106,7 @@ class FencedDriverHasUsedTheNextId(Scenario):
         cluster, log = self.cluster, self.cluster.log
         if what == "create" and "/g" in detail and log is not None and log.published >= 2 and not self.count:
             self.count += 1
-            cluster.strikes.strike_now("pause_driver", cluster.world.uniform(10, 40))
+            cluster.fault_injector.inject_now("pause_driver", cluster.world.uniform(10, 40))
             cluster.world.after(0.0, None, cluster.start_driver)
 
     def has_happened(self) -> bool:
@@ -117,7 +118,7 @@ class FencedDriverHasUsedTheNextId(Scenario):
 
 
 class FailedJobIsResumed(Scenario):
-    """No restart is allowed: the job fails with its first lost slot, keeps its newest checkpoint, lets go of everything
+    """No restart is allowed: the job fails with its first lost slot, keeps its newest checkpoint, releases everything
     and is resumed by a new driver, three times. Each end is an entry of the log, and each resume a fence after it."""
 
     section = 11

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from penstock.protocol.restore.rescale import edges_in_flight
-from penstock.protocol.values.messages import Release
+from penstock.protocol.values.messages import ReleaseVertices
 from penstock.protocol.values.metadata import Metadata
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
@@ -51,7 +51,7 @@ class Rescaled(Scenario):
         if self.resumes < self.resumes_max and self.is_right(metadata):
             self.resumes += 1
             self.count += 1
-            self.cluster.strikes.strike("rescale")
+            self.cluster.fault_injector.inject("rescale")
 
     def has_happened(self) -> bool:
         return self.count > 0 and self.cluster.statistics.rescales > 0
@@ -104,7 +104,7 @@ class ResumedInTheMiddleOfDraining(Rescaled):
         if metadata.draining:
             self.drained += 1
             if self.drained % 2 == 0:
-                self.cluster.strikes.strike("kill_slot")
+                self.cluster.fault_injector.inject("kill_slot")
                 return False
         return metadata.draining or (not self.resumes and super().is_right(metadata))
 
@@ -136,7 +136,7 @@ class ReleasedWhileACheckpointIsPending(Rescaled):
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
         super().observe(what, who, detail)
-        self.pending += what == "down" and isinstance(detail, Release) and bool(detail.checkpoints)
+        self.pending += what == "down" and isinstance(detail, ReleaseVertices) and bool(detail.checkpoints)
 
     def has_happened(self) -> bool:
         return self.pending > 0
@@ -159,10 +159,10 @@ class FaultsWhileTheJobDrains(Rescaled):
     def observe(self, what: str, who: Any, detail: Any) -> None:
         super().observe(what, who, detail)
         world = self.cluster.world
-        if what == "down" and isinstance(detail, Release) and len(self.struck) < 6 and world.chance() < 0.4:
+        if what == "down" and isinstance(detail, ReleaseVertices) and len(self.struck) < 6 and world.chance() < 0.4:
             kind = world.random.choice(("kill_slot", "take_over", "expire_checkpoint", "break_data_link"))
             self.struck.add(f"{kind} {len(self.struck)}")
-            world.after(world.chance() * 5, None, self.cluster.strikes.strike, kind)
+            world.after(world.chance() * 5, None, self.cluster.fault_injector.inject, kind)
 
     def has_happened(self) -> bool:
         return bool(self.struck)
@@ -192,7 +192,7 @@ class CancelledAndResumed(Scenario):
             if is_resumed and self.count < 3 and edges_in_flight(log.newest) and not log.newest.is_final:
                 self.count += 1
                 self.cluster.is_resumed_after_cancel = True
-                self.cluster.world.after(0.0, None, self.cluster.strikes.strike, "cancel")
+                self.cluster.world.after(0.0, None, self.cluster.fault_injector.inject, "cancel")
 
     def has_happened(self) -> bool:
         return self.count > 1 and self.cluster.statistics.rescales > 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.protocol.values.elements import WATERMARK_MAX_MS
-from penstock.protocol.values.messages import Deploy, Restore, Run
+from penstock.protocol.values.messages import Deploy, Restore, StartRun
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
 from penstock.simulation.settings import Pace
@@ -33,7 +33,7 @@ class CheckpointBeforeRecoveredDataIsRead(Scenario):
         if what == "create" and detail.startswith("log/") and len(self.cluster.statistics.faults) < 4:
             self._published += 1
             if self._published % 3 == 0:
-                self.cluster.world.after(2.0, None, self.cluster.strikes.strike, "kill_slot")
+                self.cluster.world.after(2.0, None, self.cluster.fault_injector.inject, "kill_slot")
 
     def has_happened(self) -> bool:
         log = self.cluster.log
@@ -53,12 +53,12 @@ class RestoredWhileItIsRestored(Scenario):
         cluster, log = self.cluster, self.cluster.log
         if what != "down" or log is None:
             return
-        if not self.count and isinstance(detail, Run):
+        if not self.count and isinstance(detail, StartRun):
             self.count = 1
-            cluster.world.after(100.0, None, cluster.strikes.strike, "kill_slot")
-        elif 1 <= self.count < 4 and log.published and isinstance(detail, (Deploy, Restore, Run)[self.count - 1]):
+            cluster.world.after(100.0, None, cluster.fault_injector.inject, "kill_slot")
+        elif 1 <= self.count < 4 and log.published and isinstance(detail, (Deploy, Restore, StartRun)[self.count - 1]):
             self.count += 1
-            cluster.world.after(cluster.world.chance() * 4, None, cluster.strikes.strike, "kill_slot")
+            cluster.world.after(cluster.world.chance() * 4, None, cluster.fault_injector.inject, "kill_slot")
 
     def has_happened(self) -> bool:
         return self.count == 4

@@ -64,7 +64,7 @@ class Scenario:
 
     def __init__(self) -> None:
         self.count = 0
-        """How often the schedule has come about."""
+        """How often the schedule has occurred."""
 
     def declare(self, job: WorkloadBuilder) -> None:
         """Declare a keyed count behind a source, slower than that."""
@@ -92,7 +92,7 @@ def run(scenario_class: type[Scenario], seed: int, with_trace: bool) -> Verdict:
     else:
         scenario.cluster = _cluster(scenario, job, plan, with_trace)
     verdict = run_cluster(seed, scenario.cluster)
-    verdict.came_about = scenario.has_happened()
+    verdict.occurred = scenario.has_happened()
     if verdict.violations and is_plan(scenario_class, job):
         verdict.plan = plan
     return verdict

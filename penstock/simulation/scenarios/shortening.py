@@ -39,7 +39,7 @@ class DriverPausedAcrossAShortening(_LongJob):
             return
         if detail.endswith(METADATA_NAME) and cluster.log is not None and cluster.log.published >= 2:
             self.count += 1
-            cluster.strikes.strike_now("pause_driver", cluster.world.uniform(500, 2000))
+            cluster.fault_injector.inject_now("pause_driver", cluster.world.uniform(500, 2000))
             cluster.world.after(1.0, None, cluster.start_driver)
 
     def has_happened(self) -> bool:
@@ -53,7 +53,7 @@ class DriverKilledBeforeItDeletes(_LongJob):
     def observe(self, what: str, who: Any, detail: Any) -> None:
         if what == "create" and detail.startswith(LOG_FOLDER) and self.is_shortened and self.count < 3:
             self.count += 1
-            self.cluster.world.after(0.0, None, self.cluster.strikes.strike, "kill_driver")
+            self.cluster.world.after(0.0, None, self.cluster.fault_injector.inject, "kill_driver")
 
 
 class TakeoverWhileTheLogIsShortened(_LongJob):
@@ -75,7 +75,7 @@ class TakeoverWhileTheLogIsShortened(_LongJob):
             # The first list is that of who starts the job; the fence follows the second one, and a look at the newest.
             if self._lists == 2 and (is_listing or what == "get"):
                 pause_ms = cluster.world.uniform(0, 50) if is_listing else cluster.world.uniform(50, 500)
-                cluster.strikes.strike_now("pause_driver", pause_ms)
+                cluster.fault_injector.inject_now("pause_driver", pause_ms)
                 self.count += what == "get"
 
     def has_happened(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.protocol.values.messages import Cancel, Deploy, Leave, PeerLost, StandBy
+from penstock.protocol.values.messages import BecomeSpare, Cancel, Deploy, Leave, PeerLost
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
 from penstock.simulation.settings import Pace
@@ -14,7 +14,7 @@ from penstock.simulation.workload import WorkloadBuilder
 
 class SpeculativeCopies(Scenario):
     """A speculative copy that returns makes Spark kill the good one; one that replaces it restarts the job again and
-    again. Each slot has a copy, which stands by, and takes over only when the first one is lost."""
+    again. Each slot has a copy, which is a spare, and takes over only when the first one is lost."""
 
     section = 12
     options = UNALIGNED
@@ -22,7 +22,7 @@ class SpeculativeCopies(Scenario):
     faults = FaultPlan(kinds=("kill_slot",), count=3, gap_ms=100.0, speculation_share=1.0)
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
-        self.count += isinstance(detail, StandBy)
+        self.count += isinstance(detail, BecomeSpare)
         for driver in self.cluster.drivers:
             lifecycle = driver.host.master.lifecycle
             if lifecycle.restarts.count > len(self.cluster.statistics.faults) * 2:
@@ -47,7 +47,7 @@ class SlotThatTheDriverGaveUpLivesOn(Scenario):
 
 
 class SlotsOutliveTheirDriver(Scenario):
-    """The driver is killed, and its slots do not notice for seconds: they go on beside those of the driver that has
+    """The driver is killed, and its slots do not notice for seconds: they continue next to those of the driver that has
     resumed the job, in the same directory."""
 
     section = 12
@@ -76,12 +76,13 @@ class ConnectionsBreakWhileProcessesLive(Scenario):
 
 
 class SlotHangsWhileItLetsGo(Scenario):
-    """User code does not return within task.cancellation.timeout: its process ends hard, and the job goes on with a
-    new one, instead of waiting for ever."""
+    """User code does not return within task.cancellation.timeout: its process ends hard, and the job continues with
+    a new one, instead of waiting for ever.
+    """
 
     section = 12
     options = UNALIGNED | {"task.cancellation.timeout": "2 s", "heartbeat.timeout": "60 s"}
-    faults = FaultPlan(kinds=("kill_slot_beside_a_stuck_one",), count=1, gap_ms=60.0)
+    faults = FaultPlan(kinds=("kill_slot_with_a_stuck_one",), count=1, gap_ms=60.0)
 
     def has_happened(self) -> bool:
         return self.cluster.world.now_ms > 2000 and bool(self.cluster.statistics.faults)

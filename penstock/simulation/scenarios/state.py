@@ -39,7 +39,7 @@ class OneListYieldedAgainAndAgain(Scenario):
 
 
 class BarrierWaitsForAGenerator(Scenario):
-    """A function puts out far more for one row than the overdraft takes: the barrier waits for the rest of that row,
+    """A function emits far more for one row than the overdraft takes: the barrier waits for the rest of that row,
     and nothing else of the subtask runs meanwhile; a snapshot never lies inside a row."""
 
     section = 7

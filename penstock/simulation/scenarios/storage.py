@@ -24,8 +24,9 @@ class StoreIgnoresConditions(Scenario):
 
 
 class SegmentIsDamaged(Scenario):
-    """A bit of a segment has flipped when a slot is lost. The job fails by the segment's name and range, and says how
-    to go on; it never goes back to an older checkpoint by itself, because output may be committed."""
+    """A bit of a segment has flipped when a slot is lost. The job fails by the segment's name and range, and says
+    how to continue; it never goes back to an older checkpoint by itself, because output may be committed.
+    """
 
     section = 3
     options = UNALIGNED | {"execution.checkpointing.num-retained": 2}
@@ -45,8 +46,8 @@ class SegmentIsDamaged(Scenario):
             data[len(data) // 2] ^= 0x10
             objects[name] = bytes(data)
         self.cluster.expected_failure = "damaged"
-        self.cluster.strikes.stop_checkpoints()
-        self.cluster.strikes.strike("kill_slot")
+        self.cluster.fault_injector.stop_checkpoints()
+        self.cluster.fault_injector.inject("kill_slot")
 
 
 class NewJobFromACheckpoint(Scenario):
@@ -71,7 +72,7 @@ class NewJobFromACheckpoint(Scenario):
     def _start_from_newest(self) -> None:
         cluster, log = self.cluster, self.cluster.log
         assert log is not None
-        cluster.strikes.kill_driver_and_slots()
+        cluster.fault_injector.kill_driver_and_slots()
         self._before = dict(cluster.shared.objects)
         newest = log.entries[-1].path.partition("/")[0]
         cluster.start_new_job("beef" * 8, newest)

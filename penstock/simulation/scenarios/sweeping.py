@@ -1,4 +1,6 @@
-"""Tests section 11 for deletion: unneeded objects are deleted, whoever wrote them and however the job has ended."""
+"""Tests section 11 for deletion: unneeded objects are deleted, no matter which driver wrote them and however the
+job has ended.
+"""
 
 from __future__ import annotations
 
@@ -89,11 +91,11 @@ class FencedDriverLeavesMetadata(_WithLeftovers):
         cluster, log = self.cluster, self.cluster.log
         if what == "create" and detail.endswith(METADATA_NAME) and len(cluster.drivers) == 1:
             if log is not None and log.published:
-                cluster.strikes.strike_now("pause_driver", 20_000.0)
+                cluster.fault_injector.inject_now("pause_driver", 20_000.0)
                 cluster.world.after(1.0, None, cluster.start_driver)
         elif what == "up" and isinstance(detail, Restored) and len(cluster.drivers) == 2 and not self._restored:
             self._restored += 1
-            cluster.world.after(20.0, None, cluster.strikes.strike, "cancel")
+            cluster.world.after(20.0, None, cluster.fault_injector.inject, "cancel")
         elif what == "list" and self.has_ended():
             self.count += any(path.endswith(METADATA_NAME) for path in self.leftovers())
 
@@ -115,7 +117,7 @@ class ResumedAfterItsEnd(_WithLeftovers):
             self.cluster.world.after(0.0, None, self._resume)
 
     def _resume(self) -> None:
-        self.cluster.strikes.kill_driver_and_slots()
+        self.cluster.fault_injector.kill_driver_and_slots()
         self._left = dict(self.cluster.shared.objects)
         self.cluster.start_driver()
 

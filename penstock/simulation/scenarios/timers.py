@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.common.types import Types
 from penstock.protocol.restore.rescale import edges_in_flight
-from penstock.protocol.values.messages import Register, Release
+from penstock.protocol.values.messages import Register, ReleaseVertices
 from penstock.protocol.values.metadata import Metadata
 from penstock.simulation import functions as f
 from penstock.simulation import timed_functions as t
@@ -69,7 +69,7 @@ class ProcessingTimersOverRestarts(Rescaled):
             return False
         self.restarts += 1
         if self.restarts % 2:
-            self.cluster.strikes.strike("kill_slot")
+            self.cluster.fault_injector.inject("kill_slot")
             return False
         return True
 
@@ -90,7 +90,7 @@ class ProcessingTimersWaitForTheEndOfDraining(ProcessingTimersOverRestarts):
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
         super().observe(what, who, detail)
-        if what == "down" and isinstance(detail, Release) and detail.is_last:
+        if what == "down" and isinstance(detail, ReleaseVertices) and detail.is_last:
             self.is_draining = False
         elif what == "timer" and self.is_draining:
             self.cluster.world.violate(f"{who}: the timer of {detail} fired while the job drained")

@@ -17,8 +17,8 @@ from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import EncodedState, StateSchemaError
 from penstock.state.codecs import declared_metadata
 from penstock.state.columnar.slot_arrays import Array
-from penstock.state.columnar.snapshot import TableView
 from penstock.state.columnar.table import ColumnTable, ValueColumn
+from penstock.state.columnar.table_view import TableView
 from penstock.state.restored import RestoringBackend, StateName, UntouchedState
 
 KIND = "columns"
@@ -121,4 +121,4 @@ def _load(table: ColumnTable, batch: pa.RecordBatch) -> None:
     columns: list[Array] = table.values
     for c, array in enumerate(columns):
         array[found.slots] = batch.column(count + c).to_numpy(zero_copy_only=False)
-    table.settle(found.slots, range(len(columns)))
+    table.after_write(found.slots, range(len(columns)))

@@ -2,7 +2,7 @@
 
 `find_or_insert` turns rows into slots; operators then read and write `values[c][slots]` directly, with `touch` before
 and `after_write` after the write. `touch` is all that a snapshot costs the stream: while one is being encoded, the rows
-that are about to change are copied for it, each once (`penstock.state.columnar.snapshot`).
+that are about to change are copied for it, each once (`penstock.state.columnar.table_view`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 from penstock.state.columnar.key_columns import BytesKeys, KeyColumn, KeyRows, key_column
 from penstock.state.columnar.slot_arrays import Array, SlotArrays, Slots
 from penstock.state.columnar.slot_index import Hashes, Matches, Rows, SlotIndex
-from penstock.state.columnar.snapshot import FREE, TableView
+from penstock.state.columnar.table_view import FREE, TableView
 
 _EMPTY: npt.NDArray[np.intp] = np.empty(0, np.intp)
 
@@ -195,7 +195,7 @@ class ColumnTable:
         for view in self._views:
             view.before_write(slots, columns)
 
-    def settle(self, slots: Slots, columns: Sequence[int]) -> None:
+    def after_write(self, slots: Slots, columns: Sequence[int]) -> None:
         """Note that values of these columns and slots have been written."""
         if self._arrays.growing:
             self._arrays.written(slots, [self._first_value + c for c in columns])

@@ -25,7 +25,7 @@ from penstock.protocol.values.messages import (
     SplitsAssigned,
     StoreRequest,
     SubtaskFailed,
-    Trigger,
+    TriggerCheckpoint,
 )
 from penstock.protocol.values.reasons import SubtaskFailureReason
 
@@ -39,7 +39,7 @@ UPWARD = [
 ]
 DOWNWARD = [
     Deploy(G, 0, [Peer(0, "h", 1, "p"), Peer(1, "h", 2, "q")], b"plan", None),
-    Trigger(G, Barrier(7, None, 1.25)),
+    TriggerCheckpoint(G, Barrier(7, None, 1.25)),
     SplitsAssigned(G, SubtaskId(0, 1), [b"{}"], no_more=True),
     Leave("over"),
 ]

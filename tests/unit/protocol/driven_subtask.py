@@ -33,7 +33,7 @@ from penstock.protocol.subtask.effects import (
 from penstock.protocol.subtask.subtask_machine import Received, SubtaskMachine
 from penstock.protocol.values.elements import Barrier, ChannelId, Generation, SubtaskId
 from penstock.protocol.values.frames import AlignedBarrier, CreditLimit, Data, Event, Frame
-from penstock.protocol.values.messages import CheckpointEnded, Trigger
+from penstock.protocol.values.messages import CheckpointEnded, TriggerCheckpoint
 
 ROW_BYTES = 1_000
 GENERATION = Generation(1, 1)
@@ -137,7 +137,7 @@ class DrivenSubtask:
             self.handle(frame)
 
     def trigger(self, barrier: Barrier) -> None:
-        self.handle(Trigger(GENERATION, barrier))
+        self.handle(TriggerCheckpoint(GENERATION, barrier))
 
     def end(self, checkpoint_id: int) -> None:
         self.ended.add(checkpoint_id)

@@ -63,14 +63,14 @@ def test_commits_go_one_after_the_other_in_the_order_of_the_log() -> None:
         commit_order.Confirm(2),
         commit_order.Commit((B,)),
     ]
-    assert order.handle(commit_order.Committed(), 0.0) == [commit_order.Confirm(3), commit_order.Settle()]
+    assert order.handle(commit_order.Committed(), 0.0) == [commit_order.Confirm(3), commit_order.NotifyIdle()]
     assert order.unconfirmed == [] and order.next_deadline_ms() is None
 
 
 def test_a_refused_commit_stays_at_the_head_until_it_is_retried() -> None:
     order = CommitOrder(60_000.0)
     order.handle(commit_order.Added(1, (A,)), 0.0)
-    assert names(order.handle(commit_order.Refused(), 0.0)) == ["TellRefusal", "Settle"]
+    assert names(order.handle(commit_order.Refused(), 0.0)) == ["ReportRefusal", "NotifyIdle"]
     assert order.handle(commit_order.Added(2, (B,)), 0.0) == [], "nothing overtakes it"
     assert order.handle(commit_order.Retried(), 0.0) == [commit_order.Commit((A,))]
     assert order.handle(commit_order.Retried(), 0.0) == [], "it is under way"
@@ -104,9 +104,9 @@ def holdings(**changed: Any) -> Holdings:
 
 def ended(settled: Holdings, state: str = "CANCELED") -> Ending:
     machine = Ending()
-    assert names(machine.handle(ending.SlotsGone(state, None), 0.0)) == ["LetGoOfSlots", "AwaitPublications"]
+    assert names(machine.handle(ending.SlotsGone(state, None), 0.0)) == ["ReleaseSlots", "AwaitPublications"]
     assert names(machine.handle(ending.NothingPublishing(), 0.0)) == ["AwaitCommits"]
-    machine.handle(ending.CommitsSettled(settled), 0.0)
+    machine.handle(ending.CommitsIdle(settled), 0.0)
     return machine
 
 
@@ -129,7 +129,7 @@ def test_a_driver_that_was_fenced_while_it_failed_says_that() -> None:
     machine = Ending()
     machine.handle(ending.SlotsGone("FAILED", "chk-3 is missing"), 0.0)
     machine.handle(ending.NothingPublishing(), 0.0)
-    machine.handle(ending.CommitsSettled(holdings(keeps_everything=True, has_retained=lambda: False)), 0.0)
+    machine.handle(ending.CommitsIdle(holdings(keeps_everything=True, has_retained=lambda: False)), 0.0)
     assert machine.handle(ending.LogChecked("taken over by d2"), 0.0) == [
         ending.Finish("FAILED", "taken over by d2", False)
     ]

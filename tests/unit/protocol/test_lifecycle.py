@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.protocol.job.lifecycle_effects import (
+    AssignSpare,
     CancelGeneration,
     Deploy,
     Dismiss,
@@ -14,7 +15,6 @@ from penstock.protocol.job.lifecycle_effects import (
     StartRestore,
     StartRun,
     SubmitSlot,
-    TellStandBy,
 )
 from penstock.protocol.job.lifecycle_table import Phase
 from penstock.protocol.job.restart_strategy import NoRestart
@@ -104,7 +104,7 @@ def test_storage_that_does_not_answer_is_not_waited_for_for_ever() -> None:
 def test_a_speculative_copy_stands_by_and_takes_over_when_the_first_is_lost() -> None:
     """[A copy that returns makes Spark kill the good one; one that replaces it restarts the job again and again.]"""
     life = running()
-    assert life.on_register(register(1, "copy", attempt=1), 5.0) == [TellStandBy("copy")]
+    assert life.on_register(register(1, "copy", attempt=1), 5.0) == [AssignSpare("copy")]
     assert life.phase is Phase.RUNNING
     effects = life.on_link_lost("p1", "connection reset", 6.0)
     assert of(GenerationEnded, effects) == [GenerationEnded(G1, "slot 1 was lost: connection reset")]
@@ -116,7 +116,7 @@ def test_a_speculative_copy_stands_by_and_takes_over_when_the_first_is_lost() ->
 def test_within_a_submission_it_is_who_came_first_not_the_lower_attempt() -> None:
     life = gathered()
     life.on_register(register(1, "second", attempt=1), 2.0)
-    assert life.on_register(register(1, "first", attempt=0), 3.0) == [TellStandBy("first")]
+    assert life.on_register(register(1, "first", attempt=0), 3.0) == [AssignSpare("first")]
     assert life.phase is Phase.CONNECTING
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.protocol.job.lifecycle import Lifecycle
 from penstock.protocol.job.lifecycle_effects import (
+    AssignSpare,
     CancelGeneration,
     CloseLink,
     Deploy,
@@ -23,7 +24,6 @@ from penstock.protocol.job.lifecycle_effects import (
     SlotsGone,
     StartRun,
     SubmitSlot,
-    TellStandBy,
 )
 from penstock.protocol.job.lifecycle_settings import LifecycleSettings
 from penstock.protocol.job.lifecycle_table import Phase
@@ -87,7 +87,7 @@ class World:
                 case SlotsGone():
                     assert not self.gone
                     self.gone = True
-                case TellStandBy(process):
+                case AssignSpare(process):
                     assert self.processes[process].holds is None
 
     def deployed(self, generation: Generation, members: tuple[Register, ...]) -> None:

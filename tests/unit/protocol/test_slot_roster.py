@@ -10,7 +10,7 @@ from penstock.protocol.job.lifecycle_effects import Deploy, Prepare, Restarting,
 from penstock.protocol.job.lifecycle_settings import LifecycleSettings
 from penstock.protocol.job.lifecycle_table import Phase
 from penstock.protocol.job.restart_strategy import ExponentialDelay, NoRestart, RestartStrategy
-from penstock.protocol.job.slot_roster import Dismissed, Joined, SlotLost, SlotRoster, StandsBy
+from penstock.protocol.job.slot_roster import Dismissed, Joined, SlotLost, SlotRoster, SpareJoined
 from penstock.protocol.values.messages import Register
 
 
@@ -29,7 +29,7 @@ def test_seats_play_the_slots_of_their_number_and_further_ones_stand_by() -> Non
     roster = SlotRoster(2, 1)
     assert roster.register(register(1, "p1")) == [Joined(1, "p1")]
     assert roster.register(register(0, "p0")) == [Joined(0, "p0")]
-    assert roster.register(register(2, "p2")) == [StandsBy(2, "p2")]
+    assert roster.register(register(2, "p2")) == [SpareJoined(2, "p2")]
     assert [m.process for m in roster.members()] == ["p0", "p1"]
     assert [s.process for s in roster.spares] == ["p2"]
 
@@ -40,7 +40,7 @@ def test_a_spare_takes_the_lost_slot_at_once_and_who_comes_back_is_the_spare() -
     assert roster.missing == []
     assert [(m.slot, m.process) for m in roster.members()] == [(0, "p2"), (1, "p1")]
     assert roster.empty_seats == [0]
-    assert roster.register(register(0, "back", submission=2)) == [StandsBy(0, "back")]
+    assert roster.register(register(0, "back", submission=2)) == [SpareJoined(0, "back")]
     assert roster.lose("p1") == [SlotLost(1, "p1"), Joined(1, "back")]
 
 
@@ -50,7 +50,7 @@ def test_more_losses_than_spares_leave_slots_to_whoever_comes_first() -> None:
     assert roster.lose("p1") == [SlotLost(1, "p1")]
     assert roster.missing == [1]
     assert roster.register(register(0, "back", submission=2)) == [Joined(1, "back")]
-    assert roster.register(register(1, "again", submission=2)) == [StandsBy(1, "again")]
+    assert roster.register(register(1, "again", submission=2)) == [SpareJoined(1, "again")]
 
 
 def test_a_spare_that_is_lost_costs_nothing() -> None:
@@ -63,12 +63,12 @@ def test_spares_that_come_first_play() -> None:
     """Whoever is there first lets the job start."""
     roster = SlotRoster(1, 1)
     assert roster.register(register(1, "spare")) == [Joined(0, "spare")]
-    assert roster.register(register(0, "late")) == [StandsBy(0, "late")]
+    assert roster.register(register(0, "late")) == [SpareJoined(0, "late")]
 
 
 def test_another_attempt_of_the_same_seat_goes_before_spares() -> None:
     roster = filled()
-    assert roster.register(register(0, "copy")) == [StandsBy(0, "copy")]
+    assert roster.register(register(0, "copy")) == [SpareJoined(0, "copy")]
     assert roster.lose("p0") == [SlotLost(0, "p0"), Joined(0, "copy")]
 
 
@@ -83,7 +83,7 @@ def test_a_newer_submission_of_a_seat_takes_the_slot_that_its_process_plays() ->
 def test_a_spare_that_is_submitted_again_stays_a_spare() -> None:
     roster = filled()
     changes = roster.register(register(2, "newer", submission=2))
-    assert changes == [Dismissed("p2", "slot 2 was submitted again meanwhile"), StandsBy(2, "newer")]
+    assert changes == [Dismissed("p2", "slot 2 was submitted again meanwhile"), SpareJoined(2, "newer")]
 
 
 def test_a_slot_that_shares_a_process_is_taken_over_by_a_newer_submission_as_planned() -> None:
@@ -115,7 +115,7 @@ def running(strategy: RestartStrategy, spares: int) -> Lifecycle:
     life.on_prepared(0, 0.0)
     for seat in range(2 + spares):
         effects = life.on_register(register(seat, f"p{seat}"), 1.0)
-        assert seat < 2 or effects == [TellStandBy(f"p{seat}")]
+        assert seat < 2 or effects == [AssignSpare(f"p{seat}")]
     run(life)
     return life
 

@@ -37,11 +37,11 @@ from penstock.protocol.values.messages import (
     Register,
     Restore,
     Restored,
-    Run,
     SlotAck,
     SlotStatus,
+    StartRun,
     SubtaskFailed,
-    Trigger,
+    TriggerCheckpoint,
 )
 from penstock.protocol.values.metadata import Committable, InputCut, OutputCut, Segment, SubtaskSnapshot
 from penstock.protocol.values.reasons import SubtaskFailureReason
@@ -181,7 +181,7 @@ class World:
         )
         self.master.start()
         if autostart:
-            self.settle()
+            self.run_until_idle()
 
     # ---- ports --------------------------------------------------------------------------------------------------
 
@@ -223,13 +223,13 @@ class World:
             self.register(slot)
 
     def kill(self, slot: int) -> None:
-        """SIGKILL; the slot's Spark job is submitted again, and its process registers with the next `settle`."""
+        """Kill a slot; its Spark job is submitted again, and its process registers with the next `run_until_idle`."""
         played = self.slots[slot]
         played.is_alive = False
         self.submit(slot)
         self.master.handle(LinkLost(played.process, "connection reset"))
 
-    def settle(self) -> None:
+    def run_until_idle(self) -> None:
         """Until nobody has anything to do at this moment."""
         busy = True
         while busy:
@@ -256,7 +256,7 @@ class World:
                 self.say(slot.index, Connected(generation, slot.index))
             case Restore(generation):
                 self.say(slot.index, Restored(generation, slot.index, self.layers.get(slot.index, 0)))
-            case Trigger(generation, barrier) if generation == slot.generation:
+            case TriggerCheckpoint(generation, barrier) if generation == slot.generation:
                 self.say(slot.index, self.ack(slot.index, barrier.checkpoint_id))
             case Cancel(generation):
                 slot.generation = None
@@ -264,7 +264,7 @@ class World:
             case Leave():
                 slot.generation = None
                 self.say(slot.index, Left(Generation(0, 0), slot.index))
-            case Run():
+            case StartRun():
                 pass
 
     def ack(self, slot: int, checkpoint_id: int) -> SlotAck:
@@ -297,7 +297,7 @@ class World:
             for vertex in range(2):
                 assert slot.generation is not None
                 self.say(slot.index, ReachedEndOfData(slot.generation, slot.index, SubtaskId(vertex, slot.index)))
-        self.settle()
+        self.run_until_idle()
 
     # ---- time ---------------------------------------------------------------------------------------------------
 
@@ -309,10 +309,10 @@ class World:
                 break
             self.clock.now_ms = max(deadline_ms, self.clock.now_ms)
             self.master.on_time(self.clock.now_ms)
-            self.settle()
+            self.run_until_idle()
         self.clock.now_ms = now_ms
         self.master.on_time(now_ms)
-        self.settle()
+        self.run_until_idle()
 
     @property
     def store(self) -> MemoryStore:

@@ -32,12 +32,12 @@ from penstock.protocol.values.messages import (
     DrainReport,
     Message,
     ReachedEndOfData,
-    Release,
-    Run,
+    ReleaseVertices,
     SlotAck,
     SplitsAssigned,
     SplitsRequested,
-    Trigger,
+    StartRun,
+    TriggerCheckpoint,
 )
 from penstock.protocol.values.metadata import EnumeratorState, Metadata
 from penstock.runtime.checkpoint.snapshot_writer import SnapshotWriter
@@ -130,7 +130,7 @@ class SmallJob:
         for id, deployed in self.deployed.items():
             self.subtasks[id] = self._factories[id.subtask].open(deployed, self.restored, self.store)
         for subtask in self.subtasks.values():
-            subtask.mailbox.post(Run(self.generation))
+            subtask.mailbox.post(StartRun(self.generation))
         self.drain.begin()
 
     def _factory(self, plan: DeploymentPlan, slot: int) -> SubtaskFactory:
@@ -208,7 +208,7 @@ class SmallJob:
     # ---- what the JobMaster does --------------------------------------------------------------------------------
 
     def _release(self, release: Message) -> None:
-        assert isinstance(release, Release)
+        assert isinstance(release, ReleaseVertices)
         for subtask in self.subtasks.values():
             if release.is_last or subtask.id.vertex in release.vertices:
                 subtask.mailbox.post(release)
@@ -238,7 +238,7 @@ class SmallJob:
         ]
         for subtask in self.subtasks.values():
             if subtask.vertex.is_source:
-                subtask.mailbox.post(Trigger(self.generation, barrier))
+                subtask.mailbox.post(TriggerCheckpoint(self.generation, barrier))
 
     def end(self, checkpoint_id: int, aborted: bool) -> None:
         self._pending.discard(checkpoint_id)

@@ -84,7 +84,7 @@ def test_a_row_waits_no_longer_than_the_latency(sizes: Sizes) -> None:
     assert waiting(chain) == (True, 50, 8)
     clock.now_ms += 60
     assert chain.due_in_ms == 0
-    [(_, rest)] = chain.settle()
+    [(_, rest)] = chain.flush_held()
     assert rest.column("number").to_pylist() == [10, 11]
     assert waiting(chain) == (False, None, 10)
 
@@ -140,7 +140,7 @@ def test_a_row_behind_another_batch_waits_no_longer_either(sizes: Sizes, arrivin
         assert chain.due_in_ms == 50 - waited_ms
     clock.now_ms += 10
     assert chain.due_in_ms == 0
-    assert sum(batch.num_rows for _, batch in chain.settle()) == 10 + 4 * arriving
+    assert sum(batch.num_rows for _, batch in chain.flush_held()) == 10 + 4 * arriving
     assert waiting(chain)[:2] == (False, None)
 
 

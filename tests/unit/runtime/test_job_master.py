@@ -25,7 +25,7 @@ from penstock.protocol.values.messages import (
     StoreReply,
     StoreRequest,
     SubtaskStatus,
-    Trigger,
+    TriggerCheckpoint,
 )
 from penstock.protocol.values.reasons import FailureReason, SubtaskFailureReason
 from penstock.storage.metadata import decode_metadata, read_metadata
@@ -72,7 +72,7 @@ def test_commits_come_after_the_log_entry_and_never_before() -> None:
         assert world.work.run_one()
     assert COMMITTED == []
     world.work.is_paused = False
-    world.settle()
+    world.run_until_idle()
     assert COMMITTED == [b"1-0", b"1-1"]
 
 
@@ -96,14 +96,14 @@ def test_slots_are_told_and_what_is_subsumed_is_deleted() -> None:
 
 def test_a_declined_checkpoint_leaves_no_files_and_counts() -> None:
     world = World()
-    world.muted = {Trigger}
+    world.muted = {TriggerCheckpoint}
     world.at(50.0)
     world.say(0, world.ack(0, 1))
     generation = world.slots[1].generation
     assert generation is not None
     world.say(1, Decline(generation, 1, 1, SubtaskId(0, 1), FailureReason.IO_EXCEPTION, "disk full"))
     world.muted = set()
-    world.settle()
+    world.run_until_idle()
     assert world.master.report.failed == 1 and "disk full" in str(world.master.report.checkpoints[0].failure)
     assert not [p for p in world.store.list("shared") if "_c1_" in p]
     assert world.master.report.restarts == 1, "none is tolerated by default"
@@ -112,13 +112,13 @@ def test_a_declined_checkpoint_leaves_no_files_and_counts() -> None:
 
 def test_incomplete_in_flight_data_fails_the_checkpoint_by_channel() -> None:
     world = World({"execution.checkpointing.tolerable-failed-checkpoints": "5"})
-    world.muted = {Trigger}
+    world.muted = {TriggerCheckpoint}
     world.at(50.0)
     for slot in (0, 1):
         good = world.ack(slot, 1)
         good.subtasks[0].outputs[0].emitted[0] = 3
         world.say(slot, good)
-    world.settle()
+    world.run_until_idle()
     failure = str(world.master.report.checkpoints[0].failure)
     assert "channel a-b-0-0[1 -> 0]: elements [0, 3)" in failure and FailureReason.FINALIZE_FAILURE in failure
     assert checkpoint_entries(world) == []
@@ -128,19 +128,19 @@ def test_a_late_acknowledgement_is_deleted() -> None:
     world = World(
         {"execution.checkpointing.timeout": "20 ms", "execution.checkpointing.tolerable-failed-checkpoints": "9"}
     )
-    world.muted = {Trigger}
+    world.muted = {TriggerCheckpoint}
     world.at(80.0)
     late = world.ack(0, 1)
     assert len(world.store.list("shared")) == 1
     world.say(0, late)
-    world.settle()
+    world.run_until_idle()
     assert world.store.list("shared") == []
 
 
 def test_a_user_may_ask_for_a_checkpoint() -> None:
     world = World()
     world.master.handle(CheckpointRequested())
-    world.settle()
+    world.run_until_idle()
     assert checkpoint_entries(world) == [1]
 
 
@@ -151,7 +151,7 @@ def test_a_killed_slot_restarts_the_job_at_once_from_the_newest_checkpoint() -> 
     world = World()
     world.at(160.0)
     world.kill(1)
-    world.settle()
+    world.run_until_idle()
     deploy = seen_by(world, 0, Deploy)[-1]
     assert world.clock.now_ms == 160.0, "no delay"
     assert deploy.restore is not None and decode_metadata(deploy.restore, "").checkpoint_id == 2
@@ -164,7 +164,7 @@ def test_recovery_is_reported() -> None:
     world.at(60.0)
     world.kill(1)
     world.clock.now_ms = 70.0
-    world.settle()
+    world.run_until_idle()
     (recovery,) = world.master.report.recoveries
     assert recovery.running_after_ms == 10.0 and recovery.restored_checkpoint == 1
     assert "slot 1 was lost" in recovery.cause
@@ -175,7 +175,7 @@ def test_recovery_is_reported() -> None:
 def test_an_error_of_user_code_is_told_with_traceback_and_count_and_restarted() -> None:
     world = World()
     world.say(1, failed(1, Generation(0, 1)))
-    world.settle()
+    world.run_until_idle()
     (warning,) = world.console.warnings
     assert warning.startswith("Traceback: user line\nValueError: 7 (subtask 2/2 of 'list', slot 1)")
     assert "Failure 1" in warning and "at once" in warning
@@ -185,7 +185,7 @@ def test_an_error_of_user_code_is_told_with_traceback_and_count_and_restarted() 
 def test_without_restarts_the_job_fails_with_the_users_traceback_first() -> None:
     world = World({"restart-strategy.type": "none"})
     world.say(1, failed(1, Generation(0, 1)))
-    world.settle()
+    world.run_until_idle()
     assert world.master.outcome is not None and world.master.outcome.state == "FAILED"
     assert str(world.master.outcome.error).startswith("Traceback: user line\n")
     assert world.cancelled
@@ -194,7 +194,7 @@ def test_without_restarts_the_job_fails_with_the_users_traceback_first() -> None
 def test_a_lost_connection_between_slots_starts_the_next_generation() -> None:
     world = World()
     world.say(0, PeerLost(Generation(0, 1), 0, 1, "reset"))
-    world.settle()
+    world.run_until_idle()
     assert world.master.report.generation == 2
     assert "slot 0 lost its connection to slot 1" in world.console.warnings[0]
 
@@ -202,9 +202,9 @@ def test_a_lost_connection_between_slots_starts_the_next_generation() -> None:
 def test_messages_of_an_old_generation_are_ignored() -> None:
     world = World()
     world.kill(1)
-    world.settle()
+    world.run_until_idle()
     world.say(0, failed(0, Generation(0, 1)))
-    world.settle()
+    world.run_until_idle()
     assert world.master.report.generation == 2 and world.master.report.restarts == 1
 
 
@@ -215,10 +215,10 @@ def test_what_is_being_published_when_a_slot_dies_is_restored() -> None:
     world.at(50.0)
     assert world.work.waiting[0][0] == "log: CreateMetadata"
     world.kill(1)
-    world.settle()
+    world.run_until_idle()
     assert world.master.report.generation == 1, "not deployed before it is known"
     world.work.is_paused = False
-    world.settle()
+    world.run_until_idle()
     deploy = seen_by(world, 0, Deploy)[-1]
     assert deploy.generation == Generation(0, 2)
     assert deploy.restore is not None and decode_metadata(deploy.restore, "").checkpoint_id == 1
@@ -242,7 +242,7 @@ def test_unconfirmed_commits_ride_in_the_next_metadata() -> None:
         assert world.work.run_one()
     world.at(160.0)
     world.work.is_paused = False
-    world.settle()
+    world.run_until_idle()
     metadata = read_metadata(world.store, "chk-2/_metadata")
     assert [c.data for c in metadata.unconfirmed_commits] == [b"1-0", b"1-1"]
     assert COMMITTED == [b"1-0", b"1-1", b"2-0", b"2-1"]
@@ -254,7 +254,7 @@ def test_a_damaged_checkpoint_is_never_skipped() -> None:
     (newest,) = [p for p in world.store.list("shared") if "_s0_c2_" in p]
     world.store.delete(newest)
     world.kill(1)
-    world.settle()
+    world.run_until_idle()
     outcome = world.master.outcome
     assert outcome is not None and outcome.state == "FAILED"
     assert newest in str(outcome.error) and "/chk-1; rows" in str(outcome.error)
@@ -267,9 +267,9 @@ def test_a_segment_that_turns_out_damaged_while_it_is_read_ends_the_job() -> Non
     world.at(60.0)
     world.muted = {Restore}
     world.kill(1)
-    world.settle()
+    world.run_until_idle()
     world.say(0, failed(0, Generation(0, 2), "shared/x: checksum", SubtaskFailureReason.DAMAGE))
-    world.settle()
+    world.run_until_idle()
     assert world.master.outcome is not None and world.master.outcome.state == "FAILED"
     assert "shared/x" in str(world.master.outcome.error) and world.store.list("chk-1")
 
@@ -286,7 +286,7 @@ def test_too_few_slots_is_a_clear_failure() -> None:
 def test_a_slot_with_another_python_is_refused() -> None:
     world = World(autostart=False)
     world.say(0, Register(0, 1, 0, "one-0-1", 1, "far", 5000, "2.7.18", "0"))
-    world.settle()
+    world.run_until_idle()
     assert world.master.outcome is not None
     assert "PYSPARK_PYTHON" in str(world.master.outcome.error) and "far" in str(world.master.outcome.error)
 
@@ -300,12 +300,12 @@ def test_splits_are_handed_out_before_the_trigger_or_counted_in_its_snapshot() -
     world.at(50.0)
     assert [e.data for e in read_metadata(world.store, "chk-1/_metadata").enumerators] == [b"1"]
     kinds = [type(m) for m in world.seen[0]]
-    assert kinds.index(SplitsAssigned) < kinds.index(Trigger)
+    assert kinds.index(SplitsAssigned) < kinds.index(TriggerCheckpoint)
     world.kill(1)
-    world.settle()
+    world.run_until_idle()
     for _ in range(2):
         world.say(0, SplitsRequested(Generation(0, 2), 0, SubtaskId(0, 0)))
-    world.settle()
+    world.run_until_idle()
     after = seen_by(world, 0, SplitsAssigned)[1:]
     assert [(m.splits, m.no_more) for m in after] == [([b"0"], False), ([], True)], "goes on from the checkpoint"
 
@@ -321,7 +321,7 @@ def test_storage_in_the_drivers_memory_has_a_limit_per_object() -> None:
 
 def ask(world: World, request: StoreRequest) -> StoreReply:
     world.say(0, request)
-    world.settle()
+    world.run_until_idle()
     reply = seen_by(world, 0, StoreReply)[-1]
     assert isinstance(reply, StoreReply) and reply.request == request.request
     return reply
@@ -331,7 +331,7 @@ def test_a_job_in_memory_restarts_from_memory() -> None:
     world = World(identity=JobIdentity(JOB_ID, None))
     world.at(60.0)
     world.kill(0)
-    world.settle()
+    world.run_until_idle()
     assert world.master.report.recoveries[0].restored_checkpoint == 1
     assert world.master.report.checkpoints[0].path is None
 
@@ -356,7 +356,7 @@ def test_rates_are_differences_and_sums_survive_a_restart() -> None:
     vertex = world.master.report.vertices[1]
     assert (vertex.rows_in, vertex.rows_in_per_s, vertex.busy_share) == (60, 100.0, 0.5)
     world.kill(1)
-    world.settle()
+    world.run_until_idle()
     world.say(0, status(5))
     assert world.master.report.vertices[1].rows_in == 65
     assert world.master.report.slot_rss_bytes == (1234, 0) and world.master.report.slot_pids == (100, 101)

@@ -7,7 +7,14 @@ from dataclasses import replace
 import msgspec
 
 from penstock.protocol.values.elements import SubtaskId
-from penstock.protocol.values.messages import DrainReport, Release, SlotAck, SlotStatus, SubtaskStatus, Trigger
+from penstock.protocol.values.messages import (
+    DrainReport,
+    ReleaseVertices,
+    SlotAck,
+    SlotStatus,
+    SubtaskStatus,
+    TriggerCheckpoint,
+)
 from penstock.protocol.values.metadata import Capture, InputCut, OutputCut, Piece
 from penstock.storage.metadata import read_metadata
 from tests.unit.runtime.master_world import World, seen_by, two_vertices
@@ -45,40 +52,40 @@ def report(world: World, subtask: SubtaskId, sequence: int, applied: int, layers
     assert generation is not None
     counts = ({0: applied}, {}) if subtask.vertex else ({}, {0: applied})
     world.say(subtask.subtask, DrainReport(generation, subtask.subtask, subtask, sequence, layers_read, True, *counts))
-    world.settle()
+    world.run_until_idle()
 
 
 def test_without_rows_in_flight_nothing_is_held() -> None:
     world = resumed(3, World)
-    assert world.master.report.state == "RUNNING" and not seen_by(world, 0, Release)
+    assert world.master.report.state == "RUNNING" and not seen_by(world, 0, ReleaseVertices)
     assert not world.master.is_draining and world.master.report.draining is None
 
 
 def test_at_the_same_parallelism_nothing_is_held() -> None:
-    assert not seen_by(resumed(2), 0, Release)
+    assert not seen_by(resumed(2), 0, ReleaseVertices)
 
 
 def test_consumers_are_released_first_and_sources_when_everything_is_read() -> None:
     world = resumed(3)
-    assert [(r.vertices, r.is_last) for r in seen_by(world, 2, Release)] == [([1], False)]
+    assert [(r.vertices, r.is_last) for r in seen_by(world, 2, ReleaseVertices)] == [([1], False)]
     for slot in range(3):
         report(world, SubtaskId(1, slot), 1, applied=0, layers_read=slot != 1)
     assert world.master.is_draining
     report(world, SubtaskId(1, 1), 2, applied=0)
-    assert [(r.vertices, r.is_last) for r in seen_by(world, 2, Release)] == [([1], False), ([0], True)]
+    assert [(r.vertices, r.is_last) for r in seen_by(world, 2, ReleaseVertices)] == [([1], False), ([0], True)]
     assert not world.master.is_draining
 
 
 def test_the_report_says_how_many_layers_have_been_read() -> None:
     world = resumed(3, autostart=False)
     world.layers = {0: 2, 2: 3}
-    world.settle()
+    world.run_until_idle()
     said = world.master.report.draining
     assert str(said) == "draining 0 of 5 layers" and said is not None and not said.is_over
     generation = world.slots[2].generation
     assert generation is not None
     world.say(2, SlotStatus(generation, 2, [SubtaskStatus(1, 2, 0, 0, 0, 0, 0.5, 0.0, 0, layers=1)], 1))
-    world.settle()
+    world.run_until_idle()
     assert str(world.master.report.draining) == "draining 2 of 5 layers"
     world.clock.now_ms += 40
     for slot in range(3):
@@ -87,18 +94,18 @@ def test_the_report_says_how_many_layers_have_been_read() -> None:
     assert said is not None and said.is_over and (said.layers_read, said.duration_ms) == (5, 40.0)
     world.layers = {1: 4}
     world.kill(1)
-    world.settle()
+    world.run_until_idle()
     assert str(world.master.report.draining) == "draining 0 of 4 layers", "a new generation counts anew"
 
 
 def test_a_release_names_the_checkpoints_that_are_under_way() -> None:
     world = resumed(3)
-    world.muted.add(Trigger)
+    world.muted.add(TriggerCheckpoint)
     world.at(200.0)
-    (trigger,) = seen_by(world, 0, Trigger)
+    (trigger,) = seen_by(world, 0, TriggerCheckpoint)
     for slot in range(3):
         report(world, SubtaskId(1, slot), 1, applied=0)
-    assert seen_by(world, 0, Release)[-1].checkpoints == [trigger.barrier.checkpoint_id]
+    assert seen_by(world, 0, ReleaseVertices)[-1].checkpoints == [trigger.barrier.checkpoint_id]
 
 
 def test_a_checkpoint_says_whether_the_job_was_draining_and_a_restore_of_it_drains_again() -> None:
@@ -118,8 +125,8 @@ def test_a_checkpoint_says_whether_the_job_was_draining_and_a_restore_of_it_drai
 def test_a_failure_in_the_middle_drains_anew() -> None:
     world = resumed(3)
     world.kill(1)
-    world.settle()
-    assert [r.vertices for r in seen_by(world, 0, Release)] == [[1], [1]]
+    world.run_until_idle()
+    assert [r.vertices for r in seen_by(world, 0, ReleaseVertices)] == [[1], [1]]
     assert world.master.is_draining
 
 

@@ -91,7 +91,7 @@ def test_retention_on_cancellation(retention: str, keeps: bool) -> None:
     world = World({"execution.checkpointing.externalized-checkpoint-retention": retention})
     world.at(60.0)
     world.master.handle(CancelRequested())
-    world.settle()
+    world.run_until_idle()
     outcome = world.master.outcome
     assert outcome is not None and outcome.state == "CANCELED"
     assert outcome.resume_from == (DIRECTORY if keeps else None)
@@ -107,7 +107,7 @@ def test_retention_on_failure(retention: str, keeps: bool) -> None:
     )
     world.at(60.0)
     world.say(0, failed(0, Generation(0, 1)))
-    world.settle()
+    world.run_until_idle()
     assert world.master.outcome is not None and world.master.outcome.state == "FAILED"
     assert bool(world.store.list("chk-1")) is keeps
 
@@ -117,10 +117,10 @@ def test_cancel_waits_for_what_is_being_published() -> None:
     world.work.is_paused = True
     world.at(50.0)
     world.master.handle(CancelRequested())
-    world.settle()
+    world.run_until_idle()
     assert world.master.outcome is None
     world.work.is_paused = False
-    world.settle()
+    world.run_until_idle()
     assert world.master.outcome is not None
     assert COMMITTED == [b"1-0", b"1-1"] and checkpoint_entries(world) == [1]
 
@@ -160,7 +160,7 @@ def test_resume_fences_the_first_driver_which_stops_and_deletes_nothing() -> Non
 def test_generations_of_a_later_driver_are_larger() -> None:
     first = World()
     first.kill(0)
-    first.settle()
+    first.run_until_idle()
     second = World(directories=first.directories, resume=True, incarnation="two")
     fence = second.master.store.fence
     assert fence > 0 and second.slots[0].generation == Generation(fence, 1) > Generation(0, 2)
@@ -196,7 +196,7 @@ def test_a_cancelled_job_that_kept_nothing_cannot_be_resumed() -> None:
     first = World()
     first.at(60.0)
     first.master.handle(CancelRequested())
-    first.settle()
+    first.run_until_idle()
     second = World(directories=first.directories, resume=True, incarnation="two")
     assert second.master.outcome is not None and "kept no checkpoint" in str(second.master.outcome.error)
 
@@ -264,7 +264,7 @@ def test_what_older_generations_left_behind_is_swept_after_a_grace_time() -> Non
     world.at(60.0)
     world.store.put("shared/g0-1_one_s1_c9_dead", [b"orphan"])
     world.kill(1)
-    world.settle()
+    world.run_until_idle()
     world.store.put("shared/g0-9_one_s1_c99_new", [b"of a younger generation"])
     for now_ms in range(5_000, 40_000, 5_000):
         beat(world)

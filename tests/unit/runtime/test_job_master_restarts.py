@@ -127,7 +127,7 @@ def test_the_default_strategy_waits_longer_and_longer_for_storage_that_is_away()
 
 def ends_at_once(world: World) -> str:
     """The error of a job that has failed without a restart."""
-    world.settle()
+    world.run_until_idle()
     outcome = world.master.outcome
     assert outcome is not None and outcome.state == "FAILED" and world.master.lifecycle.restarts.count <= 1
     return str(outcome.error)
@@ -138,7 +138,7 @@ def test_output_of_a_sink_that_the_program_has_no_more_ends_the_job_by_name() ->
     first.at(60.0)
     second = World(directories=first.directories, resume=True, incarnation="two", autostart=False)
     second.master.commits._sinks.clear()
-    second.settle()
+    second.run_until_idle()
     error = ends_at_once(second)
     assert "sink 'b" in error and "Put the sink back, under its old uid" in error
     assert first.store.list("chk-1"), "everything is kept"
@@ -192,7 +192,7 @@ def test_a_job_whose_directory_was_removed_ends_by_name_and_advises_no_resume(tm
     assert len(list(directory.glob("chk-*"))) == checkpoints
     shutil.rmtree(directory)
     world.kill(0)
-    world.settle()
+    world.run_until_idle()
     world.at(2_100.0)
     error = ends_at_once(world)
     assert str(directory) in error and "has been removed" in error

@@ -54,7 +54,7 @@ def test_a_committer_that_hangs_does_not_hold_up_the_end_for_ever() -> None:
     world, _ = hanging_commits()
     world.at(60.0)
     world.master.handle(CancelRequested())
-    world.settle()
+    world.run_until_idle()
     world.at(31_000.0)
     assert world.master.outcome is not None
     assert "did not finish committing its output within 30 s" in world.console.warnings[-1]
@@ -63,7 +63,7 @@ def test_a_committer_that_hangs_does_not_hold_up_the_end_for_ever() -> None:
 def test_a_slot_that_does_not_restore_is_a_failure_that_names_slot_and_operator() -> None:
     world = World(LIMIT, autostart=False)
     world.muted.add(Restore)
-    world.settle()
+    world.run_until_idle()
     generation = world.slots[1].generation
     assert generation is not None
     world.say(0, Restored(generation, 0, 0))

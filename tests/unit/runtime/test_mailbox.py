@@ -22,8 +22,8 @@ def test_mail_comes_in_order_and_a_ring_wakes_without_mail() -> None:
     with pytest.raises(IndexError):
         mailbox.take()
     mailbox.wait(None)  # what was posted has rung once
-    mailbox.ring()
-    mailbox.ring()
+    mailbox.wake()
+    mailbox.wake()
     mailbox.wait(None)
     started = time.monotonic()
     mailbox.wait(20.0)
@@ -43,7 +43,7 @@ def test_waiting_with_mail_returns_at_once_and_a_limit_is_kept() -> None:
 def test_a_limit_beyond_what_a_lock_can_wait_is_no_error(timeout_ms: float) -> None:
     """`execution.buffer-timeout.enabled: false` makes such limits."""
     mailbox = Mailbox()
-    mailbox.ring()
+    mailbox.wake()
     mailbox.wait(timeout_ms)
 
 

@@ -173,9 +173,9 @@ def test_what_waits_leaves_when_it_is_asked_for_and_no_event_time_and_no_key_are
     aggregator = PartialAggregator(spec)
     rows: list[tuple[Any, ...]] = [("ann", None, 1, None, -150), ("bob", 5, None, None, 90), ("ann", 2, 3, None, 99)]
     assert held_by(aggregator, batch_of(rows), batch_of(rows)) == [0, 0]
-    [made] = aggregator.settle()
+    [made] = aggregator.flush_held()
     assert merged(made) == directly(rows * 2)
-    assert aggregator.settle() == [] and not aggregator.holds
+    assert aggregator.flush_held() == [] and not aggregator.holds
 
 
 @pytest.mark.usefixtures("small")

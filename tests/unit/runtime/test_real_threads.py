@@ -18,7 +18,7 @@ from penstock.protocol.values.frames import Data, Frame
 from penstock.protocol.values.messages import Message, SubtaskFailed
 from penstock.protocol.values.metadata import Metadata
 from penstock.runtime.process.mailbox import Mailbox
-from penstock.runtime.process.threads import ThreadDriver
+from penstock.runtime.process.threads import ThreadScheduler
 from penstock.runtime.subtask.subtask_runner import SubtaskRunner, WriterRunner
 from penstock.storage.memory import MemoryStore
 from tests.unit.runtime.small_job import CommittedRows, ManualClock, SmallJob, already_open, graph_of
@@ -56,7 +56,7 @@ class ThreadedJob(SmallJob):
             for s in self.subtasks.values()
         ]
         self.runners: list[Any] = [*runners, *(WriterRunner(w, self._on_writer_failed) for w in self.writers)]
-        self.driver = ThreadDriver()
+        self.driver = ThreadScheduler()
         for runner in runners:
             runner.may_restore()
         for runner in self.runners:
@@ -72,7 +72,7 @@ class ThreadedJob(SmallJob):
         super()._on_message(message)
         if isinstance(message, SubtaskFailed):
             self.failures.append(message.error + "\n" + message.traceback)
-        self.bell.ring()
+        self.bell.wake()
 
     def _on_writer_failed(self, error: BaseException) -> None:
         self.failures.append(repr(error))
@@ -93,7 +93,7 @@ class ThreadedJob(SmallJob):
 
         def on_done() -> None:
             stopped.append(True)
-            self.bell.ring()
+            self.bell.wake()
 
         self.driver.when_done(self.runners, LIMIT_S * 1_000, on_done)
         deadline = time.monotonic() + LIMIT_S

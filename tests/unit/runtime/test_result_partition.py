@@ -36,7 +36,7 @@ from penstock.protocol.values.frames import (
     Frame,
     UrgentBarrier,
 )
-from penstock.protocol.values.messages import CheckpointEnded, Trigger
+from penstock.protocol.values.messages import CheckpointEnded, TriggerCheckpoint
 from penstock.runtime.output.result_partition import ResultPartition
 from penstock.runtime.output.routing import Routed, Router, create_router
 
@@ -84,7 +84,7 @@ class Outputs:
         while waiting:
             match waiting.popleft():
                 case FinishRow():
-                    self.partition.settle()
+                    self.partition.flush_held()
                     waiting.extend(self.machine.handle(RowFinished(), self.now_ms))
                 case SendFrame(frame):
                     self.sent.append((frame.channel.consumer, frame))
@@ -95,7 +95,7 @@ class Outputs:
         return closed
 
     def trigger(self, barrier: Barrier) -> list[Capture]:
-        closed = self.handle(Trigger(Generation(1, 1), barrier))
+        closed = self.handle(TriggerCheckpoint(Generation(1, 1), barrier))
         return [*closed, *self.handle(OutputsSent())]
 
     def taken(self) -> list[Any]:
@@ -216,7 +216,7 @@ class Holding(Router):
         self.batches.append(batch)
         return []
 
-    def settle(self) -> Routed:
+    def flush_held(self) -> Routed:
         held, self.batches = self.batches, []
         return [(0, batch) for batch in held]
 

@@ -209,7 +209,7 @@ def test_checkpoints_that_overlap_and_are_given_up_at_any_moment(seed: int) -> N
     done: dict[int, Completed] = {}
     open_ids: set[int] = set()
 
-    def settle() -> None:
+    def run_until_idle() -> None:
         declined = {d.checkpoint_id for d in job.declines}
         for checkpoint_id in sorted(open_ids):
             if job.is_acknowledged(checkpoint_id):
@@ -229,11 +229,11 @@ def test_checkpoints_that_overlap_and_are_given_up_at_any_moment(seed: int) -> N
             given_up = random.choice(sorted(open_ids))
             open_ids.discard(given_up)
             job.end(given_up, aborted=True)
-        settle()
+        run_until_idle()
     job.rest(50.0)
-    settle()
+    run_until_idle()
     job.rest(50.0)
-    settle()
+    run_until_idle()
     assert not open_ids, "stuck"
     assert job.all_at_end
     declines = [(d.checkpoint_id, tuple(d.subtask)) for d in job.declines]

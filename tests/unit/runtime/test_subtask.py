@@ -15,7 +15,7 @@ from penstock.datastream.connectors.number_seq import NumberSequenceSource
 from penstock.graph.job_graph import JobGraph
 from penstock.protocol.values.elements import Barrier, Generation, SubtaskId
 from penstock.protocol.values.frames import AlignedBarrier, Data
-from penstock.protocol.values.messages import CheckpointEnded, Trigger
+from penstock.protocol.values.messages import CheckpointEnded, TriggerCheckpoint
 from penstock.runtime.subtask.subtask import Subtask
 from penstock.runtime.subtask.subtask_mail import Unpark
 from tests.unit.runtime.small_job import CommittedRows, ManualClock, SmallJob, graph_of
@@ -148,7 +148,7 @@ def parked_job() -> tuple[SmallJob, Subtask]:
 def test_a_subtask_rests_after_an_unaligned_snapshot_until_it_is_written() -> None:
     job, source = parked_job()
     before = source.rows_in
-    source.mailbox.post(Trigger(GENERATION, Barrier(1, 0)))
+    source.mailbox.post(TriggerCheckpoint(GENERATION, Barrier(1, 0)))
     result = source.step(job.clock.now_ms)
     assert not result.worked and result.wait_ms == 20.0
     assert source.step(job.clock.now_ms + 5).wait_ms == 15.0
@@ -159,7 +159,7 @@ def test_a_subtask_rests_after_an_unaligned_snapshot_until_it_is_written() -> No
 
 def test_a_subtask_rests_for_its_limit_at_most() -> None:
     job, source = parked_job()
-    source.mailbox.post(Trigger(GENERATION, Barrier(1, 0)))
+    source.mailbox.post(TriggerCheckpoint(GENERATION, Barrier(1, 0)))
     assert not source.step(job.clock.now_ms).worked
     assert source.step(job.clock.now_ms + 20).worked
 
@@ -168,7 +168,7 @@ def test_rests_in_vain_become_rare() -> None:
     job, source = parked_job()
     rested = []
     for checkpoint_id in range(1, 12):
-        source.mailbox.post(Trigger(GENERATION, Barrier(checkpoint_id, 0)))
+        source.mailbox.post(TriggerCheckpoint(GENERATION, Barrier(checkpoint_id, 0)))
         source.step(job.clock.now_ms)
         rested.append(source.parking.left_ms(job.clock.now_ms) is not None)
         source.step(job.clock.now_ms + 20)
@@ -179,7 +179,7 @@ def test_rests_in_vain_become_rare() -> None:
 
 def test_an_aligned_snapshot_rests_nobody() -> None:
     job, source = parked_job()
-    source.mailbox.post(Trigger(GENERATION, Barrier(1, None)))
+    source.mailbox.post(TriggerCheckpoint(GENERATION, Barrier(1, None)))
     assert source.step(job.clock.now_ms).worked
 
 
@@ -187,16 +187,16 @@ def test_an_aligned_snapshot_rests_nobody() -> None:
 def test_what_is_written_before_the_subtask_rests_does_not_make_it_rest(wake_up: Any) -> None:
     """The writer was faster than the rest of the mail."""
     job, source = parked_job()
-    source.mailbox.post(Trigger(GENERATION, Barrier(1, 0)))
+    source.mailbox.post(TriggerCheckpoint(GENERATION, Barrier(1, 0)))
     source.mailbox.post(wake_up)
     assert source.step(job.clock.now_ms).worked
 
 
 def test_mail_is_handled_while_the_subtask_rests() -> None:
     job, source = parked_job()
-    source.mailbox.post(Trigger(GENERATION, Barrier(1, 0)))
+    source.mailbox.post(TriggerCheckpoint(GENERATION, Barrier(1, 0)))
     source.step(job.clock.now_ms)
-    source.mailbox.post(Trigger(GENERATION, Barrier(2, 0)))
+    source.mailbox.post(TriggerCheckpoint(GENERATION, Barrier(2, 0)))
     assert not source.step(job.clock.now_ms + 1).worked
     job.writers[0].step()
     assert job.subtasks[SubtaskId(1, 0)].mailbox

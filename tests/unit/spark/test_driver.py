@@ -26,7 +26,7 @@ class Machine:
     def next_deadline_ms(self) -> float | None:
         return self.deadlines[0] if self.deadlines else None
 
-    def settle(self) -> None:
+    def after_event(self) -> None:
         pass
 
     def on_time(self, now_ms: float) -> None:

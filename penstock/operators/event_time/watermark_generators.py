@@ -62,7 +62,7 @@ class _Split(WatermarkOutput):
         self.idle = False
 
 
-class WatermarkGeneration:
+class WatermarkGenerators:
     """Assigns timestamps and makes watermarks.
 
     Args:

@@ -7,14 +7,14 @@ import time
 
 import pytest
 
-from penstock.runtime.process import compute_turn
-from penstock.runtime.process.compute_turn import ComputeTurn
+from penstock.runtime.process import compute_lock
+from penstock.runtime.process.compute_lock import ComputeLock
 
 LIMIT_S = 10.0
 
 
 def test_one_thread_has_the_turn_and_the_next_one_gets_it() -> None:
-    turn = ComputeTurn()
+    turn = ComputeLock()
     order: list[str] = []
     inside, leave = threading.Event(), threading.Event()
 
@@ -40,7 +40,7 @@ def test_one_thread_has_the_turn_and_the_next_one_gets_it() -> None:
 
 
 def test_who_blocks_with_the_turn_holds_up_its_neighbours_for_a_moment_only() -> None:
-    turn = ComputeTurn()
+    turn = ComputeLock()
     slices = 1000
     with turn.held():
         started = time.monotonic()
@@ -62,7 +62,7 @@ def test_who_blocks_with_the_turn_holds_up_its_neighbours_for_a_moment_only() ->
 
 
 def test_an_error_gives_the_turn_back() -> None:
-    turn = ComputeTurn()
+    turn = ComputeLock()
     try:
         with turn.held():
             raise ValueError
@@ -83,8 +83,8 @@ def test_a_holder_without_a_processor_is_waited_for_beyond_the_patience(
         queued_ns[0] += 20_000_000 if is_held_up else 0
         return queued_ns[0]
 
-    monkeypatch.setattr(compute_turn, "_queued_ns", queued)
-    turn, got = ComputeTurn(), []
+    monkeypatch.setattr(compute_lock, "_queued_ns", queued)
+    turn, got = ComputeLock(), []
 
     def neighbour() -> None:
         with turn.held() as alone:
@@ -102,5 +102,5 @@ def test_a_holder_without_a_processor_is_waited_for_beyond_the_patience(
 
 def test_what_a_thread_has_waited_for_a_processor_is_never_less_than_before() -> None:
     own = threading.get_native_id()
-    assert 0 <= compute_turn._queued_ns(own) <= compute_turn._queued_ns(own)
-    assert compute_turn._queued_ns(0) == 0
+    assert 0 <= compute_lock._queued_ns(own) <= compute_lock._queued_ns(own)
+    assert compute_lock._queued_ns(0) == 0

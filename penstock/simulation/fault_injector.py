@@ -18,7 +18,7 @@ AIMED_AT_ANY_AFTER_MS = 300.0
 """From then on a kill is aimed at any checkpoint, not only at one that is taken while the job drains."""
 
 
-class StruckCluster(Protocol):
+class InjectedCluster(Protocol):
     """Declares what faults need of the `Cluster`."""
 
     drivers: list[Driver]
@@ -32,10 +32,10 @@ class StruckCluster(Protocol):
     def rescale(self) -> bool: ...
 
 
-class Strikes:
+class FaultInjector:
     """Injects faults. `store_faults`: what the store does now. `failing_*`: how many calls are still to fail."""
 
-    def __init__(self, cluster: StruckCluster, world: World, faults: FaultPlan) -> None:
+    def __init__(self, cluster: InjectedCluster, world: World, faults: FaultPlan) -> None:
         self._cluster = cluster
         self._world = world
         self._faults = faults
@@ -57,7 +57,7 @@ class Strikes:
             self._plan()
         elif self._waits_for_recovery:
             self._waits_for_recovery = False
-            self._world.after(self._world.chance() * 30, None, self._strike)
+            self._world.after(self._world.chance() * 30, None, self._inject)
 
     def _plan(self) -> None:
         if self._left:
@@ -65,21 +65,21 @@ class Strikes:
             if self._left < self._faults.count - 1 and self._world.chance() < self._faults.recovering_share:
                 self._waits_for_recovery = True
                 return
-            self._world.after(self._world.uniform(0.1, 2.0) * self._faults.gap_ms, None, self._strike)
+            self._world.after(self._world.uniform(0.1, 2.0) * self._faults.gap_ms, None, self._inject)
 
-    def _strike(self) -> None:
+    def _inject(self) -> None:
         if self._cluster.is_over:
             return
         kind = self._world.random.choice(self._faults.kinds)
-        self.strike(kind)
+        self.inject(kind)
         self._plan()
 
-    def strike(self, kind: str) -> None:
+    def inject(self, kind: str) -> None:
         self._world.tell("FAULT", kind)
         self._cluster.statistics.faults.append(kind)
         getattr(self, kind)()
 
-    def strike_now(self, kind: str, duration_ms: float) -> None:
+    def inject_now(self, kind: str, duration_ms: float) -> None:
         """Inject a pause of the newest driver that begins during its present step."""
         self._world.tell("FAULT", f"{kind} for {duration_ms:.0f} ms")
         self._cluster.statistics.faults.append(kind)
@@ -155,7 +155,7 @@ class Strikes:
             self.drop_driver(driver, 20_000.0)
             self._cluster.start_driver_soon()
 
-    def kill_slot_beside_a_stuck_one(self) -> None:
+    def kill_slot_with_a_stuck_one(self) -> None:
         """Kill one slot, while in another one a subtask's thread never comes back from user code."""
         processes = [p for d in self._cluster.drivers if d.process.is_alive for p in d.keeper.processes]
         if len(processes) > 1:
@@ -196,7 +196,7 @@ class Strikes:
 
     def _strike_unless_over(self, kind: str) -> None:
         if not self._cluster.is_over:
-            self.strike(kind)
+            self.inject(kind)
 
     def on_published(self, metadata: Metadata) -> None:
         is_aimed = self._faults.aimed == "after_a_restore" and self._aimed_left > 0
@@ -209,7 +209,7 @@ class Strikes:
 
     def _rescale_unless_over(self) -> None:
         if not self._cluster.is_over and self._newest.process.is_alive:
-            self.strike("rescale")
+            self.inject("rescale")
 
     def stop_checkpoints(self) -> None:
         """Stop the newest driver from triggering checkpoints."""

@@ -11,7 +11,7 @@ from typing import Callable
 QUANTUM_BYTES = 32 * 1024
 
 
-class Turns:
+class DeficitRoundRobin:
     """Shares bytes fairly among participants 0 to `count` - 1."""
 
     __slots__ = ("_left_bytes", "_turn")

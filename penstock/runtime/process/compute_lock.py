@@ -19,7 +19,7 @@ _HELD_UP_MS_MAX = 200.0
 """How long a holder is waited for that waits for a processor itself: some time slices of busy neighbours."""
 
 
-class ComputeTurn:
+class ComputeLock:
     """Implements a lock that waiters give up on: a thread that times out runs without it."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class ComputeTurn:
         return alone
 
     def _wait(self) -> bool:
-        """Wait for the turn as long as patience lasts, and longer while the holder waits for a processor."""
+        """Wait for the lock as long as patience lasts, and longer while the holder waits for a processor."""
         waited_ms, queued_ns = 0.0, _queued_ns(self._holder)
         while waited_ms < _HELD_UP_MS_MAX:
             if self._lock.acquire(timeout=self._patience_ms / 1000):
@@ -60,7 +60,7 @@ class ComputeTurn:
 
 
 def _queued_ns(thread: int) -> int:
-    """Return how long a thread of this process has waited for a processor so far (Linux tells; 0 elsewhere)."""
+    """Return how long a thread of this process has waited for a processor so far (Linux reports it; 0 elsewhere)."""
     try:
         with open(f"/proc/self/task/{thread}/schedstat", "rb") as file:
             return int(file.read().split()[1])
@@ -73,20 +73,20 @@ class _Held:
     entered per slice.
     """
 
-    __slots__ = ("_turn", "_alone")
+    __slots__ = ("_compute_lock", "_alone")
 
-    def __init__(self, turn: ComputeTurn) -> None:
-        self._turn = turn
+    def __init__(self, lock: ComputeLock) -> None:
+        self._compute_lock = lock
         self._alone = False
 
     def __enter__(self) -> bool:
-        self._alone = self._turn.begin()
+        self._alone = self._compute_lock.begin()
         return self._alone
 
     def __exit__(self, *raised: object) -> None:
         if self._alone:
-            self._turn.end()
+            self._compute_lock.end()
 
 
-COMPUTE_TURN = ComputeTurn()
+COMPUTE_LOCK = ComputeLock()
 """Of this process, as the interpreter's lock is."""
