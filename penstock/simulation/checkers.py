@@ -26,9 +26,9 @@ from penstock.simulation.keyed_ranges import wrong_ranges
 from penstock.simulation.output import Output
 from penstock.simulation.store import SharedObjects
 from penstock.simulation.streams import Expected
-from penstock.simulation.surroundings import Row
 from penstock.simulation.workload import Workload
 from penstock.simulation.world import World
+from penstock.simulation.world_hooks import Row
 from penstock.state.heap.hash_map import HashMapStateBackend
 from penstock.storage.layout import LOG_FOLDER, LogName, MetadataName, SegmentName, parse
 from penstock.storage.log import decode_entry

@@ -11,7 +11,7 @@ from typing import Any, Callable
 
 from penstock.common.time import Duration
 from penstock.common.watermark_strategy import Watermark, WatermarkGenerator, WatermarkOutput, WatermarkStrategy
-from penstock.simulation.surroundings import Row
+from penstock.simulation.world_hooks import Row
 
 Clock = Callable[[Row], int]
 

@@ -11,7 +11,7 @@ from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.protocol.values.log_entries import Ended
 from penstock.protocol.values.messages import Message, Restored, SlotAck, SubtaskFailed
 from penstock.protocol.values.metadata import Metadata
-from penstock.simulation import surroundings
+from penstock.simulation import world_hooks
 from penstock.simulation.checkers import AnswerChecker, LogChecker, check_cancelled, check_end
 from penstock.simulation.control_network import ControlNetwork
 from penstock.simulation.data_network import DataNetwork
@@ -26,10 +26,10 @@ from penstock.simulation.scale import scaled
 from penstock.simulation.settings import CHECKPOINT_ROOT, Bounds, Pace
 from penstock.simulation.slots import SlotKeeper, SlotProcess
 from penstock.simulation.store import FaultyStore, SharedObjects, StoreFaults
-from penstock.simulation.surroundings import Pending
 from penstock.simulation.trace import EVERYONE, About
 from penstock.simulation.workload import Workload
 from penstock.simulation.world import Process, World
+from penstock.simulation.world_hooks import Pending
 from penstock.storage.layout import SegmentName, parse
 
 JOB_ID = "5eed" * 8
@@ -40,7 +40,7 @@ _PROBE = re.compile(r"probe/\w+")  # its name is random, and means nothing
 
 
 class Cluster:
-    """Implements `penstock.simulation.surroundings.WorldHooks`."""
+    """Implements `penstock.simulation.world_hooks.WorldHooks`."""
 
     def __init__(self, world: World, workload: Workload, faults: FaultPlan, pace: Pace, bounds: Bounds) -> None:
         self.world = world
@@ -94,12 +94,12 @@ class Cluster:
     # ---- running ------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        surroundings.enter(self)
+        world_hooks.enter(self)
         try:
             with scaled(self.pace.scale):
                 self._run()
         finally:
-            surroundings.enter(None)
+            world_hooks.enter(None)
         if not self.world.violations:
             self._check_end()
 

@@ -22,8 +22,8 @@ from penstock.simulation import timed_functions as t
 from penstock.simulation.choices import Choosing, PlanError, step
 from penstock.simulation.clocks import WindowEnd
 from penstock.simulation.streams import Expected, Stream
-from penstock.simulation.surroundings import Row
 from penstock.simulation.timed_steps import timed
+from penstock.simulation.world_hooks import Row
 
 
 @dataclass(frozen=True)

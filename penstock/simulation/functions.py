@@ -18,8 +18,8 @@ from penstock.datastream.functions import (
     RuntimeContext,
 )
 from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from penstock.simulation import surroundings
-from penstock.simulation.surroundings import Row
+from penstock.simulation import world_hooks
+from penstock.simulation.world_hooks import Row
 
 ROW_TYPE = Types.TUPLE([Types.LONG()] * 5)
 SPLITS_PER_TAG = 16
@@ -53,7 +53,7 @@ class Busy:
         self._rows = 0
 
     def work(self) -> None:
-        around = surroundings.current()
+        around = world_hooks.current()
         self._rows += 1
         stalls = self.stalls_every and self._rows % self.stalls_every == 0
         around.pass_time(200.0 if stalls else self.cost_ms)
@@ -71,12 +71,12 @@ class Hoard(Busy, MapFunction):
 
     def open(self, runtime_context: RuntimeContext) -> None:
         if self._kept:
-            surroundings.current().violate(f"a function object is opened that keeps {len(self._kept)} values")
+            world_hooks.current().violate(f"a function object is opened that keeps {len(self._kept)} values")
 
     def map(self, value: Any) -> Any:
         self.work()
         if value in self._kept:
-            surroundings.current().violate(f"{value} comes twice to one function object")
+            world_hooks.current().violate(f"{value} comes twice to one function object")
         self._kept.add(value)
         return value
 
@@ -160,7 +160,7 @@ class Expand(Busy, FlatMapFunction):
 
     def flat_map(self, value: Row) -> Iterator[Row]:
         self.work()
-        around = surroundings.current()
+        around = world_hooks.current()
         for row in self.expanded(value):
             around.pass_time(self.cost_ms / 10)
             yield row
@@ -212,7 +212,7 @@ class Count(Busy, KeyedProcessFunction):
         self._last = runtime_context.get_map_state(MapStateDescriptor("last", Types.LONG()))
 
     def close(self) -> None:
-        surroundings.current().keep(self._count)
+        world_hooks.current().keep(self._count)
 
     def process_element(self, value: Row, ctx: KeyedProcessFunction.Context) -> Iterable[Row]:
         self.work()
@@ -227,10 +227,10 @@ class Count(Busy, KeyedProcessFunction):
         self._names.add(name)
         last = self._last.get(split)
         if self.ordered and last is not None and tuple(last) >= (number, copy):
-            surroundings.current().violate(f"{self.name}: split {split} key {key}: {(number, copy)} after {last}")
+            world_hooks.current().violate(f"{self.name}: split {split} key {key}: {(number, copy)} after {last}")
         self._last.put(split, (number, copy))
         if len(seen) != count:
-            surroundings.current().violate(f"{self.name}: key {key}: {len(seen)} rows seen, {count} counted")
+            world_hooks.current().violate(f"{self.name}: key {key}: {len(seen)} rows seen, {count} counted")
         yield (split, number, key, copy, count)
 
 

@@ -6,9 +6,9 @@ from typing import Any, Iterator
 
 from penstock.datastream.functions import KeyedProcessFunction, RuntimeContext
 from penstock.datastream.state import ListStateDescriptor
-from penstock.simulation import surroundings
+from penstock.simulation import world_hooks
 from penstock.simulation.functions import Busy
-from penstock.simulation.surroundings import Row
+from penstock.simulation.world_hooks import Row
 
 
 class AskLate(Busy, KeyedProcessFunction):
@@ -35,7 +35,7 @@ class AskLate(Busy, KeyedProcessFunction):
         elif number >= self.asked_from:
             found = sorted(self._kept().get() or [])
             if found != sorted(set(found)) or len(found) != self.expected[key]:
-                surroundings.current().violate(
+                world_hooks.current().violate(
                     f"key {key}: state that is first asked for now has {len(found)} of {self.expected[key]} rows"
                 )
         yield value

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from penstock.datastream.connectors.base import Committer, Sink, SinkWriter, WriterContext
 from penstock.operators.batches import row_type
-from penstock.simulation import surroundings
-from penstock.simulation.surroundings import Pending, Row
+from penstock.simulation import world_hooks
+from penstock.simulation.world_hooks import Pending, Row
 
 
 @dataclass
@@ -59,13 +59,13 @@ class _Writer(SinkWriter):
 
     def prepare_commit(self, checkpoint_id: int) -> list[bytes]:
         if checkpoint_id <= self._newest_checkpoint:
-            surroundings.current().violate(f"snapshot of {checkpoint_id} after that of {self._newest_checkpoint}")
+            world_hooks.current().violate(f"snapshot of {checkpoint_id} after that of {self._newest_checkpoint}")
         self._newest_checkpoint = checkpoint_id
         if not self._rows or (len(self._rows) <= self._sink.held_rows_max and not self._is_finished):
             return []
         self._parts += 1
         name = f"{self._sink.name}/{self._context.subtask}/{self._context.incarnation}/{checkpoint_id}-{self._parts}"
-        surroundings.current().prepare(name, Pending(self._sink.name, self._context.subtask, self._rows))
+        world_hooks.current().prepare(name, Pending(self._sink.name, self._context.subtask, self._rows))
         self._rows = []
         return [name.encode()]
 
@@ -79,4 +79,4 @@ class _Writer(SinkWriter):
 class _Committer(Committer):
     def commit(self, committables: list[bytes]) -> None:
         for name in committables:
-            surroundings.current().commit(name.decode())
+            world_hooks.current().commit(name.decode())

@@ -14,7 +14,7 @@ from penstock.common.typeinfo import TypeInformation
 from penstock.common.types import Types
 from penstock.datastream.connectors.base import NotReady, ReaderContext, Source, SourceReader, SplitEnumerator
 from penstock.datastream.connectors.splits import decode_split, encode_split
-from penstock.simulation import surroundings
+from penstock.simulation import world_hooks
 from penstock.simulation.ranges import OwnedSplits
 
 WAIT_MS = 3.0
@@ -100,7 +100,7 @@ class _Reader(SourceReader):
         script = self._scripts[split["script"]]
         first, count = script.steps[split["step"]]
         if first is None:
-            now_ms = surroundings.current().now_ms()
+            now_ms = world_hooks.current().now_ms()
             if now_ms - self._paused_since.setdefault(split["script"], now_ms) >= count:
                 del self._paused_since[split["script"]]
                 split["step"], split["pausing"] = split["step"] + 1, 0

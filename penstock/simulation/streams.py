@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.simulation.clocks import Clock
 from penstock.simulation.parallelism import Group
-from penstock.simulation.surroundings import Row
+from penstock.simulation.world_hooks import Row
 
 
 @dataclass(frozen=True)

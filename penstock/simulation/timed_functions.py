@@ -24,10 +24,10 @@ from penstock.datastream.functions import (
 )
 from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.state import MapStateDescriptor, ValueStateDescriptor
-from penstock.simulation import surroundings
+from penstock.simulation import world_hooks
 from penstock.simulation.clocks import Clock, WindowEnd
 from penstock.simulation.functions import ROW_TYPE, Busy, scrambled, tagged
-from penstock.simulation.surroundings import Row
+from penstock.simulation.world_hooks import Row
 
 LATE = OutputTag("late", ROW_TYPE)
 ASIDE = OutputTag("aside", ROW_TYPE)
@@ -68,7 +68,7 @@ class Watching(Busy):
         return time_ms
 
     def complain(self, what: str) -> None:
-        surroundings.current().violate(f"{self.name}: {what}")
+        world_hooks.current().violate(f"{self.name}: {what}")
 
 
 class Delay(Watching, KeyedProcessFunction):
@@ -137,7 +137,7 @@ class Nap(Busy, KeyedProcessFunction):
         for at_ms in due:
             held = self._held.get(at_ms)
             if held is None:
-                surroundings.current().violate(f"{self.name}: the timer of {at_ms} fired twice")
+                world_hooks.current().violate(f"{self.name}: the timer of {at_ms} fired twice")
                 return
             self._held.remove(at_ms)
             ctx.timer_service().delete_processing_time_timer(at_ms)
@@ -167,10 +167,10 @@ class NapOnce(Busy, KeyedProcessFunction):
         timers.register_processing_time_timer(at_ms)
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[Row]:
-        surroundings.current().on_timer(self.name, timestamp)
+        world_hooks.current().on_timer(self.name, timestamp)
         held = self._held.get(timestamp)
         if held is None:
-            surroundings.current().violate(f"{self.name}: the timer of {timestamp} fired twice")
+            world_hooks.current().violate(f"{self.name}: the timer of {timestamp} fired twice")
             return
         self._held.remove(timestamp)
         yield from map(tuple, held)
@@ -194,7 +194,7 @@ class Together(Busy, ProcessWindowFunction[Any, Any, Any, Any]):
 
     def process(self, key: Any, context: Any, elements: Iterable[Row]) -> Iterator[Row]:
         self.work()
-        complain = surroundings.current().violate
+        complain = world_hooks.current().violate
         window, rows = context.window(), [tuple(row) for row in elements]
         outside = [row for row in rows if self.ends(row) != window.max_timestamp()]  # type: ignore[arg-type]
         if outside:
@@ -251,7 +251,7 @@ class TooLate(MapFunction):
 
     def map(self, value: Row) -> Row:
         if self.patient:
-            surroundings.current().violate(f"{self.name}: row {value} is late")
+            world_hooks.current().violate(f"{self.name}: row {value} is late")
         return value
 
 
@@ -270,7 +270,7 @@ class Divert(Busy, ProcessFunction):
     def process_element(self, value: Row, ctx: ProcessFunction.Context) -> Iterator[Any]:
         self.work()
         if self.clock is not None and ctx.timestamp() != self.clock(value):
-            surroundings.current().violate(f"{self.name}: row {value} has timestamp {ctx.timestamp()}")
+            world_hooks.current().violate(f"{self.name}: row {value} has timestamp {ctx.timestamp()}")
         if self.diverts(value):
             yield ASIDE, value
         else:

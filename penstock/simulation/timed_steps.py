@@ -16,7 +16,7 @@ from penstock.simulation import timed_functions as t
 from penstock.simulation.choices import Choosing, PlanError, step
 from penstock.simulation.clocks import WindowEnd
 from penstock.simulation.streams import Expected, Stream
-from penstock.simulation.surroundings import Row
+from penstock.simulation.world_hooks import Row
 
 
 class TimedSteps(Choosing):

@@ -8,7 +8,7 @@ found by one that comes later, and a better one is to be noted.
 from __future__ import annotations
 
 SENSITIVE = {
-    "a-split-pauses-beside-a-busy-one": 35,
+    "a-split-pauses-while-another-is-busy": 35,
     "barrier-between-columnar-windows": 9,
     "barrier-between-timers": 1,
     "barrier-waits-for-a-generator": 5,
@@ -19,7 +19,7 @@ SENSITIVE = {
     "generation-ends-inside-a-step": 13,
     "graph-changes-at-every-resume": 78,
     "idleness-counts-no-draining": 33,
-    "last-word-beside-an-idle-producer": 7,
+    "last-watermark-with-an-idle-producer": 7,
     "layers-of-different-time": 31,
     "owners-of-different-time": 8,
     "released-while-a-checkpoint-is-pending": 26,
@@ -27,10 +27,10 @@ SENSITIVE = {
     "rows-are-overtaken-on-the-way-to-their-key": 2,
     "several-rescales-in-a-row": 9,
     "split-between-enumerator-and-reader": 5,
-    "splits-of-different-time-are-dealt-out": 3,
+    "splits-of-different-time-are-redistributed": 3,
     "splits-that-nobody-has-begun": 2,
     "state-changed-behind-the-barrier": 5,
-    "time-goes-on-after-a-resume": 2,
+    "time-advances-after-a-resume": 2,
 }
 """Schedule -> seed. Where none is noted, 0 is as good as any."""
 

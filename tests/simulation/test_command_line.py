@@ -81,7 +81,7 @@ def test_what_holds_every_rule_cannot_be_made_smaller(capsys: pytest.CaptureFixt
     assert capsys.readouterr().out == "seed 8: the plan violates nothing: there is nothing to make smaller\n"
 
 
-@pytest.mark.parametrize("arguments", [["--seeds", "0:2"], ["--scenario", "drain-beside-a-checkpoint", "--seeds", "1"]])
+@pytest.mark.parametrize("arguments", [["--seeds", "0:2"], ["--scenario", "drain-during-a-checkpoint", "--seeds", "1"]])
 def test_only_one_plan_is_made_smaller(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([*arguments, "--shrink"])

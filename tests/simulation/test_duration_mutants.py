@@ -66,7 +66,7 @@ MUTANTS: list[tuple[Callable[[Patch], None], str, str]] = [
     (the_timeout_is_ignored_at_the_output, "checkpoints-under-pressure-are-quick", TOOK),
     (the_timeout_starts_again_at_each_vertex, "one-timeout-on-the-whole-way", TOOK),
     (barriers_do_not_grow_older_in_output_queues, "one-timeout-on-the-whole-way", TOOK),
-    (a_release_waits_for_a_checkpoint_that_has_ended, "drain-beside-a-checkpoint", r"^draining took \d+ ms"),
+    (a_release_waits_for_a_checkpoint_that_has_ended, "drain-during-a-checkpoint", r"^draining took \d+ ms"),
 ]
 
 

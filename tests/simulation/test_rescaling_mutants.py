@@ -238,7 +238,7 @@ MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
     ),
     (
         splits_are_dealt_out_to_everybody,
-        "splits-of-different-time-are-dealt-out",
+        "splits-of-different-time-are-redistributed",
         r"[1-9]\d* too many",
     ),
     (
@@ -288,12 +288,12 @@ MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
     ),
     (
         read_layers_hold_time_back,
-        "time-goes-on-after-a-resume",
+        "time-advances-after-a-resume",
         r"after the resume time has never been later",
     ),
     (
         generators_of_foreign_splits_are_kept,
-        "time-goes-on-after-a-resume",
+        "time-advances-after-a-resume",
         r"after the resume time has never been later",
     ),
     (
@@ -313,7 +313,7 @@ MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
     ),
     (
         the_last_word_of_one_ends_time_for_all,
-        "last-word-beside-an-idle-producer",
+        "last-watermark-with-an-idle-producer",
         r"[1-9]\d* rows lost",
     ),
 ]

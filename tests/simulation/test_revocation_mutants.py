@@ -96,4 +96,4 @@ def test_a_broken_rule_is_found(
 def test_a_slot_that_leaves_waits_for_what_it_has_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     a_slot_forgets_whom_it_waits_for(monkeypatch.setattr)
     violation = r"runs in generation .*, which the process has left|a handle of state works"
-    assert_found("slot-is-told-to-leave-while-it-lets-go", violation)
+    assert_found("slot-leaves-during-a-release", violation)

@@ -40,7 +40,7 @@ def test_a_schedule_that_nothing_steers_is_a_plan(
     monkeypatch.setattr(output._Writer, "prepare_commit", lambda self, checkpoint_id: [])
     plans = {
         "watermark-in-its-place": True, "ends-without-checkpoints": True,
-        "commit-fails-before-the-final-checkpoint": True, "slot-hangs-while-it-lets-go": True,
+        "commit-fails-before-the-final-checkpoint": True, "slot-hangs-during-a-release": True,
         # One is steered, and the other one has an operator that is no step.
         "barriers-turn-at-both-ends": False, "functions-that-keep-rows": False,
     }  # fmt: skip

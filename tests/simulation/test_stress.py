@@ -26,15 +26,15 @@ from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.messages import Leave, Left, Message, Register
 from penstock.runtime.process.slot import Slot
 from penstock.runtime.process.threads import ThreadScheduler
-from penstock.simulation import surroundings
+from penstock.simulation import world_hooks
 from penstock.simulation.checkers import AnswerChecker, LogChecker, check_end
 from penstock.simulation.data_network import FrameQueue
 from penstock.simulation.output import Output
 from penstock.simulation.scale import SMALL, scaled
 from penstock.simulation.store import FaultyStore, SharedObjects, StoreFaults
-from penstock.simulation.surroundings import Pending
 from penstock.simulation.workload import Workload, WorkloadBuilder
 from penstock.simulation.world import Process, World
+from penstock.simulation.world_hooks import Pending
 
 END_S_MAX = 60.0
 DIRECTORY = "/checkpoints/" + "5eed" * 8
@@ -209,7 +209,7 @@ class ThreadedSlot:
 
 
 class ThreadedCluster:
-    """Implements `penstock.simulation.surroundings.WorldHooks`, too."""
+    """Implements `penstock.simulation.world_hooks.WorldHooks`, too."""
 
     def __init__(self, workload: Workload, identity: JobIdentity, failures: int) -> None:
         self.workload = workload
@@ -294,7 +294,7 @@ class ThreadedCluster:
         loop = self._master
         ports = MasterPorts(RealClock(), loop, self, loop, lambda directory, create: self.store(), self, random.random)
         loop.master = JobMaster(self.workload.graph, self.workload.configuration, self.identity, "abc", ports)
-        surroundings.enter(self)
+        world_hooks.enter(self)
         loop.thread.start()
         loop.thread.join(END_S_MAX)
         assert not loop.thread.is_alive(), f"no end: {loop.master.lifecycle.phase}, {self.world.violations}"
@@ -319,7 +319,7 @@ def restless_interpreter() -> Iterator[None]:
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(before)
-    surroundings.enter(None)
+    world_hooks.enter(None)
 
 
 def counted(job: WorkloadBuilder) -> None:

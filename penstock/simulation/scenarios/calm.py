@@ -54,7 +54,7 @@ class OneTimeoutOnTheWholeWay(CheckpointsUnderPressureAreQuick):
         job.sink(stream, 1)
 
 
-class DrainBesideACheckpoint(Rescaled):
+class DrainDuringACheckpoint(Rescaled):
     """While the job drains, an aligned checkpoint is under way that takes long to become durable. A release waits until
     the checkpoint has ended at the subtask, which is soon, and not until it is published."""
 
@@ -100,4 +100,4 @@ class DrainBesideACheckpoint(Rescaled):
         return super().has_happened() and self.waited > 0
 
 
-SCENARIOS: list[type[Scenario]] = [CheckpointsUnderPressureAreQuick, OneTimeoutOnTheWholeWay, DrainBesideACheckpoint]
+SCENARIOS: list[type[Scenario]] = [CheckpointsUnderPressureAreQuick, OneTimeoutOnTheWholeWay, DrainDuringACheckpoint]

@@ -71,7 +71,7 @@ class OwnersOfDifferentTime(Rescaled):
         return self.floors > 0
 
 
-class TimeGoesOnAfterAResume(Rescaled):
+class TimeAdvancesAfterAResume(Rescaled):
     """Remains of an old owner hold time back for ever: a generator of a split that another reader has, a virtual
     channel whose layer is read, an idle channel taken for a silent one. Long before the sources end, every subtask has
     to see a later time than any had seen before the resume.
@@ -239,7 +239,7 @@ class LayersOfDifferentTime(Rescaled):
         return self.different > 0
 
 
-class SplitsOfDifferentTimeAreDealtOut(Rescaled):
+class SplitsOfDifferentTimeAreRedistributed(Rescaled):
     """A split moved to a reader whose channel's watermark is further: its rows are late. Splits are redistributed,
     unread ones too, and a reader's watermark waits for all that it holds."""
 
@@ -328,7 +328,7 @@ class EverySourceHadEnded(Rescaled):
         return ended and bool(edges_in_flight(metadata))
 
 
-class LastWordBesideAnIdleProducer(Scenario):
+class LastWatermarkWithAnIdleProducer(Scenario):
     """A producer's final watermark reaches a subtask while another producer is idle and continues later: time would end
     before the rows do, and a timer that is registered after that never fires. Found by a seed: rows were lost."""
 
@@ -357,8 +357,8 @@ class LastWordBesideAnIdleProducer(Scenario):
 
 
 SCENARIOS: list[type[Scenario]] = [
-    FinalWatermarkAtAnotherParallelism, OwnersOfDifferentTime, TimeGoesOnAfterAResume, BarrierBetweenTimers,
+    FinalWatermarkAtAnotherParallelism, OwnersOfDifferentTime, TimeAdvancesAfterAResume, BarrierBetweenTimers,
     BarrierBetweenColumnarWindows, RowsHeldBeforeAWindow, RowsHeldForABatch, LayersOfDifferentTime,
-    SplitsOfDifferentTimeAreDealtOut, SplitsThatNobodyHasBegun, HeldSourcesGetSplits, EverySourceHadEnded,
-    LastWordBesideAnIdleProducer,
+    SplitsOfDifferentTimeAreRedistributed, SplitsThatNobodyHasBegun, HeldSourcesGetSplits, EverySourceHadEnded,
+    LastWatermarkWithAnIdleProducer,
 ]  # fmt: skip

@@ -30,8 +30,8 @@ from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
 from penstock.simulation.scripted import Script, ScriptedSource
 from penstock.simulation.settings import Pace
 from penstock.simulation.streams import Expected, Stream
-from penstock.simulation.surroundings import Row
 from penstock.simulation.workload import WorkloadBuilder
+from penstock.simulation.world_hooks import Row
 
 _MAX_PARALLELISM = 16
 _KEYS = 8

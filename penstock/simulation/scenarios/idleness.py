@@ -41,7 +41,7 @@ class IdlenessCountsNoDraining(Rescaled):
         return bool(edges_in_flight(metadata)) and not metadata.draining
 
 
-class ASplitPausesBesideABusyOne(Scenario):
+class ASplitPausesWhileAnotherIsBusy(Scenario):
     """A split pauses for longer than the timeout, while its neighbour in the same reader continues: time advances with
     the neighbour, and no row of the split is late when it comes back. Another reader pauses with all that it has, and
     is idle; it is restored meanwhile, and its time counts again when it comes back.
@@ -101,4 +101,4 @@ def splits_of(snapshot: SubtaskSnapshot) -> list[dict[str, int]]:
     return [split for part in snapshot.parts if part.name == "splits" for split in splits_in(part.items)]
 
 
-SCENARIOS: list[type[Scenario]] = [IdlenessCountsNoDraining, ASplitPausesBesideABusyOne]
+SCENARIOS: list[type[Scenario]] = [IdlenessCountsNoDraining, ASplitPausesWhileAnotherIsBusy]

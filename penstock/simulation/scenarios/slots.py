@@ -75,7 +75,7 @@ class ConnectionsBreakWhileProcessesLive(Scenario):
             self.cluster.world.violate(f"{restarts} restarts after {len(self.cluster.statistics.faults)} faults")
 
 
-class SlotHangsWhileItLetsGo(Scenario):
+class SlotHangsDuringARelease(Scenario):
     """User code does not return within task.cancellation.timeout: its process ends hard, and the job continues with
     a new one, instead of waiting for ever.
     """
@@ -110,7 +110,7 @@ class GenerationEndsInsideAStep(Scenario):
         self.count += what == "down" and isinstance(detail, Cancel) and self.cluster.world.is_let_in
 
 
-class SlotIsToldToLeaveWhileItLetsGo(Scenario):
+class SlotLeavesDuringARelease(Scenario):
     """A generation is cancelled, and before its threads have ended the driver, which somebody has fenced, tells the
     slot to leave. The slot says that it has left when the cancelled threads have ended, too: what runs on would be
     killed in the middle, and Spark would report a crash."""
@@ -129,5 +129,5 @@ class SlotIsToldToLeaveWhileItLetsGo(Scenario):
 
 SCENARIOS: list[type[Scenario]] = [
     SpeculativeCopies, SlotThatTheDriverGaveUpLivesOn, SlotsOutliveTheirDriver, ConnectionsBreakWhileProcessesLive,
-    SlotHangsWhileItLetsGo, GenerationEndsInsideAStep, SlotIsToldToLeaveWhileItLetsGo,
+    SlotHangsDuringARelease, GenerationEndsInsideAStep, SlotLeavesDuringARelease,
 ]  # fmt: skip

@@ -57,7 +57,7 @@ class BarrierWaitsForAGenerator(Scenario):
             self.count += any(r.deployed.machine.waits_for_row for r in deployment.runners)
 
 
-class ParkedBesideASlowNeighbour(Scenario):
+class ParkedWithASlowNeighbour(Scenario):
     """Parked until all is captured waits for remote user code. A subtask rests for 20 ms at the most after its
     snapshot, whatever others do, and gets up when its slot's data is written."""
 
@@ -135,6 +135,6 @@ class ColumnsChangedBetweenBlocks(StateChangedBetweenRanges):
 
 
 SCENARIOS: list[type[Scenario]] = [
-    OneListYieldedAgainAndAgain, BarrierWaitsForAGenerator, ParkedBesideASlowNeighbour, StateChangedBehindTheBarrier,
+    OneListYieldedAgainAndAgain, BarrierWaitsForAGenerator, ParkedWithASlowNeighbour, StateChangedBehindTheBarrier,
     StateChangedBetweenRanges, ColumnsChangedBetweenBlocks,
 ]  # fmt: skip

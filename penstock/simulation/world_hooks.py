@@ -46,9 +46,9 @@ class WorldHooks(Protocol):
 _current: WorldHooks | None = None
 
 
-def enter(surroundings: WorldHooks | None) -> None:
+def enter(hooks: WorldHooks | None) -> None:
     global _current
-    _current = surroundings
+    _current = hooks
 
 
 def current() -> WorldHooks:
