@@ -99,7 +99,7 @@ class Checkpoints:
         self.sources: SplitDistribution | None = None
         self.generation: Generation | None = None
 
-    def carry_out(self, effects: Sequence[Effect]) -> None:
+    def execute(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
             match effect:
                 case TriggerCheckpoint():
@@ -135,7 +135,7 @@ class Checkpoints:
             if self._master.is_draining:
                 self._draining.add(barrier.checkpoint_id)
         except EnumeratorFailed as error:
-            self.carry_out(self._coordinator.on_trigger_failed(barrier.checkpoint_id, str(error), now_ms))
+            self.execute(self._coordinator.on_trigger_failed(barrier.checkpoint_id, str(error), now_ms))
             return
         self._master.broadcast(messages.TriggerCheckpoint(self.generation, barrier))
 
@@ -187,11 +187,11 @@ class Checkpoints:
                 self._complete(checkpoint, result, now_ms)
             case IdTaken(detail, next_id):
                 self._coordinator.skip_ids_to(next_id)
-                self.carry_out(self._coordinator.on_id_taken(checkpoint_id, detail, now_ms))
+                self.execute(self._coordinator.on_id_taken(checkpoint_id, detail, now_ms))
             case NotPublished(detail):
-                self.carry_out(self._coordinator.on_publication_failed(checkpoint_id, detail, now_ms))
+                self.execute(self._coordinator.on_publication_failed(checkpoint_id, detail, now_ms))
             case Subsumed():
-                self.carry_out(self._coordinator.on_publication_subsumed(checkpoint_id, now_ms))
+                self.execute(self._coordinator.on_publication_subsumed(checkpoint_id, now_ms))
 
     def _complete(self, checkpoint: NewCheckpoint, published: Published, now_ms: float) -> None:
         metadata = checkpoint.metadata
@@ -206,7 +206,7 @@ class Checkpoints:
             # An older commit may have failed while this one was published: no restart will retry it.
             self._commits.retry()
         self._store.on_published(published)
-        self.carry_out(self._coordinator.on_published(metadata.checkpoint_id, metadata.is_final, now_ms))
+        self.execute(self._coordinator.on_published(metadata.checkpoint_id, metadata.is_final, now_ms))
 
     def _commit_at_end(self, publish: PublishCheckpoint) -> None:
         self._history.ended_without_entry(publish.barrier.checkpoint_id)
@@ -216,7 +216,7 @@ class Checkpoints:
 
     def _committed_at_end(self, checkpoint_id: int) -> Callable[[], None]:
         def confirmed() -> None:
-            self.carry_out(self._coordinator.on_published(checkpoint_id, True, self._clock.monotonic_ms()))
+            self.execute(self._coordinator.on_published(checkpoint_id, True, self._clock.monotonic_ms()))
             self._master.committed_all()
 
         return confirmed

@@ -114,14 +114,14 @@ class CommitQueue:
         return self._order.next_deadline_ms()
 
     def on_time(self, now_ms: float) -> None:
-        self._carry_out(self._order.handle(TimePassed(), now_ms))
+        self._execute(self._order.handle(TimePassed(), now_ms))
 
     # ---- effects ------------------------------------------------------------------------------------------------
 
     def _handle(self, event: Added | Retried | Committed | Refused) -> None:
-        self._carry_out(self._order.handle(event, self._clock.monotonic_ms()))
+        self._execute(self._order.handle(event, self._clock.monotonic_ms()))
 
-    def _carry_out(self, effects: Iterable[Effect]) -> None:
+    def _execute(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             match effect:
                 case Confirm(batch):

@@ -80,7 +80,7 @@ class JobEnding:
         return self._machine.next_deadline_ms()
 
     def on_time(self, now_ms: float) -> None:
-        self._carry_out(self._machine.handle(TimePassed(), now_ms))
+        self._execute(self._machine.handle(TimePassed(), now_ms))
 
     def begin(self, state: str, error: str | None) -> None:
         """Begin to end the job: every slot has left, or was given up."""
@@ -96,9 +96,9 @@ class JobEnding:
     # ---- effects ------------------------------------------------------------------------------------------------
 
     def _handle(self, event: Event) -> None:
-        self._carry_out(self._machine.handle(event, self._master.clock.monotonic_ms()))
+        self._execute(self._machine.handle(event, self._master.clock.monotonic_ms()))
 
-    def _carry_out(self, effects: Iterable[Effect]) -> None:
+    def _execute(self, effects: Iterable[Effect]) -> None:
         master = self._master
         for effect in effects:
             match effect:

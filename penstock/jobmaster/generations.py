@@ -24,7 +24,7 @@ from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
 from penstock.protocol.job.lifecycle import Lifecycle
 from penstock.protocol.job.lifecycle_effects import FailureCause
 from penstock.protocol.values.elements import Generation, SubtaskId
-from penstock.protocol.values.messages import Deploy, DrainReport, Message, Peer, Register, Run, SplitsAssigned
+from penstock.protocol.values.messages import Deploy, DrainReport, Message, Peer, Register, SplitsAssigned, StartRun
 
 
 class Master(Protocol):
@@ -97,7 +97,7 @@ class Generations:
     def run(self, generation: Generation) -> None:
         """Let every slot run: all have restored their subtasks."""
         master, now_ms = self._master, self._master.clock.monotonic_ms()
-        master.broadcast(Run(generation))
+        master.broadcast(StartRun(generation))
         metadata = None if master.restore_point is None else master.restore_point.metadata
         self._drain = JobDrain(
             master.graph, metadata, generation, lambda: master.coordinator.pending_ids, master.broadcast
@@ -109,7 +109,7 @@ class Generations:
         slots = frozenset(range(master.graph.slots))
         subtasks = sum(vertex.parallelism for vertex in master.graph.vertices)
         running = master.coordinator.on_running(generation, slots, subtasks, now_ms, self._random())
-        master.checkpoints.carry_out(running)
+        master.checkpoints.execute(running)
 
     def end(self, cause: str) -> None:
         """Abort the checkpoints of the generation: it has ended."""
@@ -117,7 +117,7 @@ class Generations:
         master.reporter.on_generation_ended()
         master.checkpoints.generation = None
         self._drain = None
-        master.checkpoints.carry_out(master.coordinator.on_stopped(master.clock.monotonic_ms(), detail=cause))
+        master.checkpoints.execute(master.coordinator.on_stopped(master.clock.monotonic_ms(), detail=cause))
 
     def on_drain_report(self, report: DrainReport, now_ms: float) -> None:
         if self._drain is not None:

@@ -38,7 +38,6 @@ from penstock.protocol.values.messages import (
     Leave,
     Message,
     Restore,
-    StandBy,
 )
 
 
@@ -107,7 +106,7 @@ class JobMaster:
 
     def start(self) -> None:
         self.ending.started_ms = self.clock.monotonic_ms()
-        self.carry_out(self.lifecycle.start(self.clock.monotonic_ms()))
+        self.execute(self.lifecycle.start(self.clock.monotonic_ms()))
         self.refresh()
 
     def handle(self, event: Event) -> None:
@@ -116,11 +115,11 @@ class JobMaster:
                 self._messages.on_message(process, message)
             case LinkLost(process, detail):
                 self._processes.pop(process, None)
-                self.carry_out(self.lifecycle.on_link_lost(process, detail, self.clock.monotonic_ms()))
+                self.execute(self.lifecycle.on_link_lost(process, detail, self.clock.monotonic_ms()))
             case CancelRequested():
-                self.carry_out(self.lifecycle.cancel(self.clock.monotonic_ms()))
+                self.execute(self.lifecycle.cancel(self.clock.monotonic_ms()))
             case CheckpointRequested():
-                self.checkpoints.carry_out(self.coordinator.request(self.clock.monotonic_ms()))
+                self.checkpoints.execute(self.coordinator.request(self.clock.monotonic_ms()))
         self.refresh()
 
     def next_deadline_ms(self) -> float | None:
@@ -141,8 +140,8 @@ class JobMaster:
         """Advance the time to `now_ms` of the clock port; None: ask it."""
         if now_ms is None:
             now_ms = self.clock.monotonic_ms()
-        self.carry_out(self.lifecycle.on_time(now_ms))
-        self.checkpoints.carry_out(self.coordinator.on_time(now_ms))
+        self.execute(self.lifecycle.on_time(now_ms))
+        self.checkpoints.execute(self.coordinator.on_time(now_ms))
         self.store.on_time(now_ms)
         self.ending.on_time(now_ms)
         self.commits.on_time(now_ms)
@@ -154,7 +153,7 @@ class JobMaster:
 
     # ---- effects of the job's life ------------------------------------------------------------------------------
 
-    def carry_out(self, decided: Sequence[effects.Effect]) -> None:
+    def execute(self, decided: Sequence[effects.Effect]) -> None:
         links, now_ms = self.links, self.clock.monotonic_ms()
         for effect in decided:
             match effect:
@@ -213,11 +212,11 @@ class JobMaster:
             self.links.send(member.process, message)
 
     def fail(self, cause: FailureCause) -> None:
-        self.carry_out(self.lifecycle.on_failure(None, cause, self.clock.monotonic_ms()))
+        self.execute(self.lifecycle.on_failure(None, cause, self.clock.monotonic_ms()))
 
     def abandon(self, error: str) -> None:
         self.ending.keep_everything = True
-        self.carry_out(self.lifecycle.abandon(error, self.clock.monotonic_ms()))
+        self.execute(self.lifecycle.abandon(error, self.clock.monotonic_ms()))
         self.refresh()
 
     @property
@@ -230,8 +229,8 @@ class JobMaster:
         self.generations.plan()
 
     def prepared(self) -> None:
-        """What the next generation restores is known."""
-        self.carry_out(self.lifecycle.on_prepared(self.store.fence, self.clock.monotonic_ms()))
+        """Continue: what the next generation restores is known."""
+        self.execute(self.lifecycle.on_prepared(self.store.fence, self.clock.monotonic_ms()))
 
     def checkpoint_completed(self, checkpoint: NewCheckpoint) -> None:
         self.restore_point = RestorePoint(checkpoint.metadata, checkpoint.data)
@@ -241,7 +240,7 @@ class JobMaster:
         self.lifecycle.on_finishing()
 
     def committed_all(self) -> None:
-        self.carry_out(self.lifecycle.finish(self.clock.monotonic_ms()))
+        self.execute(self.lifecycle.finish(self.clock.monotonic_ms()))
 
     def _commit_failed(self, failed: CommitFailed) -> None:
         if self.lifecycle.is_over:

@@ -36,10 +36,10 @@ from penstock.storage.sealed import DamagedObject, NewerFormat
 from penstock.storage.store import ObjectExists, ObjectMissing, ObjectStore, StoreError, StoreRefused, StoreRemoved
 
 
-def carry_out(store: ObjectStore, operation: Operation) -> Any:
+def execute(store: ObjectStore, operation: Operation) -> Any:
     """Return the answer that `penstock.protocol.log.log_operations` lists for the operation. Blocks."""
     try:
-        return _carry_out(store, operation)
+        return _execute(store, operation)
     except ObjectExists:
         return Exists()
     except ObjectMissing:
@@ -54,7 +54,7 @@ def carry_out(store: ObjectStore, operation: Operation) -> Any:
         return Unknown(str(error))
 
 
-def _carry_out(store: ObjectStore, operation: Operation) -> Any:
+def _execute(store: ObjectStore, operation: Operation) -> Any:
     match operation:
         case ListLog():
             return [name.sequence for path in store.list(LOG_FOLDER) if isinstance(name := parse(path), LogName)]
@@ -131,7 +131,7 @@ class LogConversations:
             self._resume_at_ms = self._clock.monotonic_ms() + operation.delay_ms
             return
         store = self._store
-        self._work.submit(f"log: {type(operation).__name__}", lambda: carry_out(store, operation), self._advance)
+        self._work.submit(f"log: {type(operation).__name__}", lambda: execute(store, operation), self._advance)
 
     def _finish(self, result: Any) -> None:
         assert self._current is not None

@@ -107,9 +107,9 @@ class JobRecovery:
     # ---- effects ------------------------------------------------------------------------------------------------
 
     def _handle(self, event: Event) -> None:
-        self._carry_out(self._machine.handle(event, self._master.clock.monotonic_ms()))
+        self._execute(self._machine.handle(event, self._master.clock.monotonic_ms()))
 
-    def _carry_out(self, effects: Iterable[Effect]) -> None:
+    def _execute(self, effects: Iterable[Effect]) -> None:
         master = self._master
         for effect in effects:
             match effect:

@@ -59,7 +59,7 @@ class Master(Protocol):
     reporter: Reporter
     restore_point: RestorePoint | None
 
-    def carry_out(self, decided: Sequence[Effect]) -> None: ...
+    def execute(self, decided: Sequence[Effect]) -> None: ...
 
     def connected(self, process: str) -> None:
         """Remember the process, to close its link at the end."""
@@ -85,15 +85,15 @@ class SlotMessages:
             case StoreRequest():
                 master.links.send(process, master.store.serve(message))
             case Left(generation):
-                master.carry_out(life.on_left(process, Generation(*generation), now_ms))
+                master.execute(life.on_left(process, Generation(*generation), now_ms))
             case SlotAck():
-                master.checkpoints.carry_out(master.coordinator.on_ack(message, now_ms))
+                master.checkpoints.execute(master.coordinator.on_ack(message, now_ms))
             case Connected(generation) if played_slot is not None:
-                master.carry_out(life.on_connected(process, Generation(*generation), now_ms))
+                master.execute(life.on_connected(process, Generation(*generation), now_ms))
             case Restored(generation, slot, layers) if played_slot is not None:
                 if Generation(*generation) == life.generation:
                     master.reporter.on_restored(slot, layers)
-                master.carry_out(life.on_restored(process, Generation(*generation), now_ms))
+                master.execute(life.on_restored(process, Generation(*generation), now_ms))
             case _ if played_slot is not None:
                 self._on_message_of_generation(played_slot, message, now_ms)
 
@@ -107,7 +107,7 @@ class SlotMessages:
                 "can only be shipped between equal minor versions: set PYSPARK_PYTHON for the executors"
             )
         master.connected(register.process)
-        master.carry_out(master.lifecycle.on_register(register, now_ms))
+        master.execute(master.lifecycle.on_register(register, now_ms))
 
     def _on_message_of_generation(self, played_slot: int, message: Any, now_ms: float) -> None:
         master, lifecycle = self._master, self._master.lifecycle
@@ -124,19 +124,19 @@ class SlotMessages:
                     lifecycle.processes.on_restoring(member.process, restoring)
                 master.reporter.on_status(message, now_ms)
             case Decline():
-                master.checkpoints.carry_out(master.coordinator.on_decline(message, now_ms))
+                master.checkpoints.execute(master.coordinator.on_decline(message, now_ms))
             case SubtaskFailed():
-                master.carry_out(lifecycle.on_failure(generation, self._cause(message), now_ms))
+                master.execute(lifecycle.on_failure(generation, self._cause(message), now_ms))
             case PeerLost(slot=slot, peer=peer, detail=detail):
                 cause = FailureCause(f"slot {slot} lost its connection to slot {peer}: {detail}", slot_lost=True)
-                master.carry_out(lifecycle.on_failure(generation, cause, now_ms))
+                master.execute(lifecycle.on_failure(generation, cause, now_ms))
             case DrainReport():
                 master.generations.on_drain_report(message, now_ms)
             case ReachedEndOfData(subtask=subtask, status=status):
                 if status is not None:
                     master.reporter.on_subtask(status, now_ms)
                 ended = master.coordinator.on_end_of_data(SubtaskId(*subtask), now_ms)
-                master.checkpoints.carry_out(ended)
+                master.checkpoints.execute(ended)
             case SplitsRequested(subtask=subtask):
                 master.generations.on_splits_requested(SubtaskId(*subtask), now_ms)
 

@@ -97,6 +97,6 @@ class JobReport:
     """The process of each slot; None for a slot that is missing now."""
     latest_checkpoint_path: str | None = None
     spare_pids: tuple[int, ...] = ()
-    """Of processes that stand by to take a lost slot's place."""
+    """The spares, which can take a lost slot's place."""
     draining: DrainingReport | None = None
     """Of the newest generation; None where it had nothing to drain."""

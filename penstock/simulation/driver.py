@@ -41,12 +41,12 @@ class ScheduledWork:
         self._waiting.append((name, work, done))
         if not self._is_busy:
             self._is_busy = True
-            self._later(self._carry_out)
+            self._later(self._execute)
 
     def _later(self, action: Callable[..., None], *arguments: Any) -> None:
         self._world.after(self._world.chance() * self._latency_ms, self._process, action, *arguments)
 
-    def _carry_out(self) -> None:
+    def _execute(self) -> None:
         name, work, done = self._waiting.popleft()
         self._world.tell(self._process.name, f"works on '{name}'")
         try:
@@ -57,7 +57,7 @@ class ScheduledWork:
 
     def _report(self, done: Callable[[Any], None], result: Any) -> None:
         if self._waiting:
-            self._later(self._carry_out)
+            self._later(self._execute)
         else:
             self._is_busy = False
         done(result)

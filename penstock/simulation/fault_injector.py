@@ -192,9 +192,9 @@ class FaultInjector:
 
     def _aim(self, kind: str) -> None:
         self._aimed_left -= 1
-        self._world.after(0.0, None, self._strike_unless_over, kind)
+        self._world.after(0.0, None, self._inject_unless_over, kind)
 
-    def _strike_unless_over(self, kind: str) -> None:
+    def _inject_unless_over(self, kind: str) -> None:
         if not self._cluster.is_over:
             self.inject(kind)
 

@@ -67,10 +67,10 @@ class Parallelisms:
         else:
             for group, old in zip(roots, before):
                 group.parallelism = old
-        self._carry_out()
+        self._execute()
         return [g.parallelism for g in roots] != before
 
-    def _carry_out(self) -> None:
+    def _execute(self) -> None:
         for stream, group in self._streams:
             stream.set_parallelism(group.root().parallelism)
 
@@ -81,7 +81,7 @@ class Parallelisms:
     def set_levels(self, levels: list[int]) -> None:
         for group, parallelism in zip(self._groups, levels):
             group.parallelism = parallelism
-        self._carry_out()
+        self._execute()
 
     def __str__(self) -> str:
         return " ".join(str(g.parallelism) for g in self._groups if g.joined_to is None)

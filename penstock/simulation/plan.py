@@ -1,7 +1,7 @@
 """Describes a simulated run as data: the job, its options, and what goes wrong.
 
 A plan holds all that is chosen before the run starts. What happens during the run (how long each thing takes, which
-fault comes next and whom it strikes, at which parallelism a job is resumed) is drawn from the seeds in the plan.
+fault comes next and whom it hits, at which parallelism a job is resumed) is drawn from the seeds in the plan.
 """
 
 from __future__ import annotations

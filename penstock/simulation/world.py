@@ -32,7 +32,7 @@ class Process:
 
 
 def of_connections(action: Callable[..., None]) -> Callable[..., None]:
-    """Mark an event that the thread of a process's connections carries out, concurrently with the steps of the
+    """Mark an event that the thread of a process's connections executes, concurrently with the steps of the
     others.
     """
     action.of_connections = True  # type: ignore[attr-defined]

@@ -89,14 +89,14 @@ class MasterThread:
         self._inbox.put(action)
 
     def submit(self, name: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        def carry_out() -> None:
+        def execute() -> None:
             try:
                 result = work()
             except Exception as error:
                 result = error
             self.put(lambda: done(result))
 
-        self._work.put(carry_out)
+        self._work.put(execute)
 
     def send(self, process: str, message: Message) -> None:
         self._cluster.slots[process].put(message)

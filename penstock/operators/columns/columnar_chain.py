@@ -50,7 +50,7 @@ class ColumnarChain:
         self._rows_in = self._rows_reached = 0
         """Of the chain, and of the first operator that waits for batches: how many rows get so far. Old ones fade."""
         self._due_ms: dict[ColumnarOperator, float] = {}
-        """When each operator that holds rows must let go of them."""
+        """When each operator that holds rows must flush them."""
         self.keyed = bool(operators) and operators[0].operator.kind.keyed
         head = vertex.operators[0]
         self._own_columns = len(row_type(head.output_type if vertex.is_source else head.input_type).schema)

@@ -172,12 +172,12 @@ class CheckpointCoordinator:
     def _request(self, now_ms: float, *, is_periodic: bool = False) -> list[Effect]:
         self._requests += 1
         request = CheckpointRequest(self._requests, is_periodic=is_periodic)
-        return self._carry_out(self._decider.on_request(request, self._situation(now_ms)), now_ms)
+        return self._execute(self._decider.on_request(request, self._situation(now_ms)), now_ms)
 
     def _situation(self, now_ms: float) -> Situation:
         return Situation(now_ms, pending=len(self.pending), last_completion_ms=self._last_completion_ms)
 
-    def _carry_out(self, decisions: list[Decision], now_ms: float) -> list[Effect]:
+    def _execute(self, decisions: list[Decision], now_ms: float) -> list[Effect]:
         effects: list[Effect] = []
         for decision in decisions:
             if isinstance(decision, Start):
@@ -277,7 +277,7 @@ class CheckpointCoordinator:
         """Start the final checkpoint, or the next queued request, if limits allow: a checkpoint has ended."""
         if not self.may_trigger:
             return []
-        return self._final(now_ms) or self._carry_out(self._decider.on_change(self._situation(now_ms)), now_ms)
+        return self._final(now_ms) or self._execute(self._decider.on_change(self._situation(now_ms)), now_ms)
 
     def _final(self, now_ms: float) -> list[Effect]:
         """Trigger the final checkpoint if it is time for it. One that is pending is waited for: it may turn out to be

@@ -14,7 +14,6 @@ from collections.abc import Callable
 
 from penstock.protocol.job import lifecycle_messages as messages
 from penstock.protocol.job.lifecycle_effects import (
-    AssignSpare,
     CancelGeneration,
     CloseLink,
     Deploy,
@@ -151,7 +150,7 @@ class Lifecycle:
 
     @stepped("failure")
     def on_failure(self, generation: Generation | None, cause: FailureCause, now_ms: float) -> list[Effect]:
-        """Something of a generation failed; `generation` None: the job as a whole, whatever runs."""
+        """Handle a failure of a generation; `generation` None: of the job as a whole, whatever runs."""
         if generation is not None and generation != self.generation:
             return []
         return self._fail(cause, now_ms) + self._deploy_if_ready(now_ms)
@@ -194,7 +193,7 @@ class Lifecycle:
     # ---- the end ------------------------------------------------------------------------------------------------
 
     def on_finishing(self) -> None:
-        """The final checkpoint is canonical: what is left to do needs no slot."""
+        """Note that the final checkpoint is canonical: what is left to do needs no slot."""
         self.is_finishing = True
 
     @stepped("finished")

@@ -1,4 +1,4 @@
-"""Words the failures of a job in which slots, or the storage, did not do in time what they had to."""
+"""Describes failures of a job in which slots, or the storage, were too late."""
 
 from __future__ import annotations
 

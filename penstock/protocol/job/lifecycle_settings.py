@@ -1,4 +1,4 @@
-"""Holds the limits within which a job's life goes on."""
+"""Holds the limits of a job's life."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class LifecycleSettings:
-    """`restore_timeout_ms`: how long state may take to be restored and user code to be opened; as long as a checkpoint
-    may take to be written. `leave_timeout_ms`: how long slots are waited for at the end before their Spark jobs are
-    cancelled. `spares`: how many processes beyond the slots stand by."""
+    """Holds the settings of a job's life. `restore_timeout_ms`: how long state may take to be restored and user code to
+    be opened; as long as a checkpoint may take to be written. `leave_timeout_ms`: how long to wait for slots at the end
+    before their Spark jobs are cancelled. `spares`: how many processes beyond the slots are spares.
+    """
 
     slots: int
     slot_request_timeout_ms: float = 300_000.0

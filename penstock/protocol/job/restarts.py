@@ -9,7 +9,7 @@ from penstock.protocol.job.restart_strategy import Failure, RestartStrategy
 
 
 class Restarts:
-    """`jitter` returns the caller's next random number in [-1, 1]."""
+    """Decides when a failed job is restarted. `jitter` returns the caller's next random number in [-1, 1]."""
 
     def __init__(self, strategy: RestartStrategy, jitter: Callable[[], float]) -> None:
         self.failures = 0

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.protocol.job.lifecycle_effects import Dismiss, Effect, FailureCause, ResubmitSlot, TellStandBy
+from penstock.protocol.job.lifecycle_effects import AssignSpare, Dismiss, Effect, FailureCause, ResubmitSlot
 from penstock.protocol.job.lifecycle_settings import LifecycleSettings
 from penstock.protocol.job.players import DEPLOYED_PARTS, Part, Players
-from penstock.protocol.job.slot_roster import Dismissed, Joined, RosterChange, SlotLost, SlotRoster, StandsBy
+from penstock.protocol.job.slot_roster import Dismissed, Joined, RosterChange, SlotLost, SlotRoster, SpareJoined
 from penstock.protocol.values.messages import Register
 
 
 class SlotProcesses:
-    """All processes that a job's slots have, in whatever generation."""
+    """Tracks all processes that a job's slots have, in whatever generation."""
 
     def __init__(self, settings: LifecycleSettings) -> None:
         self.roster = SlotRoster(settings.slots, settings.spares)
@@ -66,13 +66,13 @@ class SlotProcesses:
             self.players.move(player, Part.FREE)
 
     def on_heard(self, process: str, now_ms: float) -> None:
-        """Any message of a slot is a sign of life."""
+        """Note that a slot is alive, because any message of it has arrived."""
         player = self.players.get(process)
         if player is not None:
             player.heard_ms = now_ms
 
     def on_restoring(self, process: str, names: list[str]) -> None:
-        """A process reports which of its subtasks are not restored yet."""
+        """Note which subtasks of a process are not restored yet."""
         player = self.players.get(process)
         if player is not None:
             player.restoring = tuple(names)
@@ -86,8 +86,8 @@ class SlotProcesses:
         effects: list[Effect] = []
         cause: FailureCause | None = None
         for change in changes:
-            if isinstance(change, StandsBy):
-                effects.append(TellStandBy(change.process))
+            if isinstance(change, SpareJoined):
+                effects.append(AssignSpare(change.process))
             elif isinstance(change, Dismissed):
                 effects.append(Dismiss(change.process, change.reason))
                 if self._was_deployed(change.process):
@@ -133,8 +133,9 @@ class SlotProcesses:
         return due_ms is not None and due_ms <= now_ms
 
     def excuse_own_pause(self, now_ms: float) -> None:
-        """If this process was suspended, queued heartbeats have not been processed yet: restart all heartbeat timers
-        instead of declaring every slot lost."""
+        """Restart all heartbeat timers if this process was suspended. Without this: queued heartbeats have not been
+        processed yet, and every slot is declared lost.
+        """
         self.players.excuse(now_ms, self._settings.heartbeat_timeout_ms / 2)
 
     def why_late(self, process: str, now_ms: float) -> str | None:

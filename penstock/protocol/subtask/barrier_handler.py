@@ -175,10 +175,10 @@ class BarrierHandler:
                 effects += self._checked("deadline", checkpoint_id, partial(self._turn_if_due, alignment, now_ms))
         return effects
 
-    def _checked(self, event: str, checkpoint_id: int, carry_out: Callable[[], list[Effect]]) -> list[Effect]:
+    def _checked(self, event: str, checkpoint_id: int, execute: Callable[[], list[Effect]]) -> list[Effect]:
         before, who = self.state_of(checkpoint_id), f" of checkpoint {checkpoint_id}"
         TABLE.check(before, event, who)
-        effects = carry_out()
+        effects = execute()
         TABLE.follow(before, event, self.state_of(checkpoint_id), who)
         return effects
 

@@ -84,7 +84,7 @@ class SubtaskMachine:
             return self._close_outputs() if self._captures else NOTHING
         checkpoint_id = _checkpoint_of(event)
         before = self._state_of(checkpoint_id)
-        effects = self._carry_out(self._decide(event, now_ms), now_ms)
+        effects = self._execute(self._decide(event, now_ms), now_ms)
         if isinstance(event, TimePassed):
             effects += [*self._turn_outputs(now_ms), *self._close_outputs()]
         did = tuple(type(effect).__name__ for effect in effects)
@@ -144,7 +144,7 @@ class SubtaskMachine:
 
     # ---- what the alignment decides -----------------------------------------------------------------------------
 
-    def _carry_out(self, decided: Iterable[alignment.Effect], now_ms: float) -> list[Effect]:
+    def _execute(self, decided: Iterable[alignment.Effect], now_ms: float) -> list[Effect]:
         self._decided.extend(decided)
         effects: list[Effect] = []
         while self._decided:

@@ -1,4 +1,4 @@
-"""Carries out what the `SubtaskMachine` decides: sends barriers, takes snapshots, hands closed captures on."""
+"""Executes what the `SubtaskMachine` decides: sends barriers, takes snapshots, hands closed captures on."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ class SubtaskCheckpoints:
         self._captures: dict[int, SubtaskCapture] = {}
 
     def handle(self, event: Received | LocalEvent) -> None:
-        """Tell the machine of an event, and carry out what it decides."""
+        """Pass an event to the machine, and execute what it decides."""
         effects = self._machine.handle(event, self._clock.monotonic_ms())
         if effects:
-            self._carry_out(effects)
+            self._execute(effects)
 
     def on_time(self, now_ms: float) -> None:
-        self._carry_out(self._machine.handle(TimePassed(), now_ms))
+        self._execute(self._machine.handle(TimePassed(), now_ms))
 
     def next_deadline_ms(self) -> float | None:
         return self._machine.next_deadline_ms()
@@ -91,7 +91,7 @@ class SubtaskCheckpoints:
 
     def resume(self) -> None:
         """Continue the rest of the row that a snapshot waits for, if there is room again."""
-        self._carry_out([FinishRow()])
+        self._execute([FinishRow()])
 
     def look_at_outputs(self) -> None:
         """Check whether aligned barriers have left the output queues."""
@@ -100,7 +100,7 @@ class SubtaskCheckpoints:
 
     # ---- effects ------------------------------------------------------------------------------------------------
 
-    def _carry_out(self, effects: Iterable[Effect]) -> None:
+    def _execute(self, effects: Iterable[Effect]) -> None:
         waiting = deque(effects)
         while waiting:
             effect = waiting.popleft()

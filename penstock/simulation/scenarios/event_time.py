@@ -178,9 +178,9 @@ class RowsHeldBeforeAWindow(Rescaled):
     def observe(self, what: str, who: Any, detail: Any) -> None:
         super().observe(what, who, detail)
         if what == "frame" and isinstance(detail, Data):
-            self.added_up += self._stand_for_several(detail)
+            self.added_up += self._represent_several(detail)
 
-    def _stand_for_several(self, frame: Data) -> bool:
+    def _represent_several(self, frame: Data) -> bool:
         partial = self.cluster.workload.graph.edges[frame.channel.edge].partitioner.partial
         if partial is None:
             return False

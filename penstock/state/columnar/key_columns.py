@@ -53,7 +53,7 @@ class KeyColumn(ABC):
     dtypes: tuple[npt.DTypeLike, ...]
     garbage_bytes = 0
     heap_bytes = 0
-    """Beside the arrays."""
+    """Bytes besides the arrays."""
 
     def __init__(self, type: pa.DataType) -> None:
         self.type = type

@@ -126,7 +126,7 @@ class DrivenSubtask:
         """The row in hand is through."""
         self.is_in_a_row = False
         if self.machine.waits_for_row:
-            self._carry_out([FinishRow()])
+            self._execute([FinishRow()])
 
     # ---- what arrives -------------------------------------------------------------------------------------------
 
@@ -161,9 +161,9 @@ class DrivenSubtask:
     # ---- effects ------------------------------------------------------------------------------------------------
 
     def handle(self, event: Received | LocalEvent) -> None:
-        self._carry_out(self.machine.handle(event, self.clock.now_ms))
+        self._execute(self.machine.handle(event, self.clock.now_ms))
 
-    def _carry_out(self, effects: Iterable[Effect]) -> None:
+    def _execute(self, effects: Iterable[Effect]) -> None:
         waiting = deque(effects)
         while waiting:
             effect = waiting.popleft()

@@ -83,9 +83,9 @@ class LogStore:
         if fault == "refused":
             return Unknown("time-out")
         if fault == "late":
-            self.late.append(lambda: self._carry_out(operation))
+            self.late.append(lambda: self._execute(operation))
             return Unknown("time-out")
-        answer = self._carry_out(operation)
+        answer = self._execute(operation)
         return Unknown("time-out") if fault == "lost" else answer
 
     def apply_late(self) -> None:
@@ -93,7 +93,7 @@ class LogStore:
             operation()
         self.late.clear()
 
-    def _carry_out(self, operation: Operation) -> Any:
+    def _execute(self, operation: Operation) -> Any:
         if isinstance(operation, ListLog):
             return sorted(self.entries)
         if isinstance(operation, ListMetadata):

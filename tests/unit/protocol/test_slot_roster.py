@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.protocol.job.lifecycle import Lifecycle
-from penstock.protocol.job.lifecycle_effects import Deploy, Prepare, Restarting, SubmitSlot, TellStandBy
+from penstock.protocol.job.lifecycle_effects import AssignSpare, Deploy, Prepare, Restarting, SubmitSlot
 from penstock.protocol.job.lifecycle_settings import LifecycleSettings
 from penstock.protocol.job.lifecycle_table import Phase
 from penstock.protocol.job.restart_strategy import ExponentialDelay, NoRestart, RestartStrategy

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.jobmaster.events import CheckpointRequested
 from penstock.jobmaster.identity import JobIdentity
-from penstock.jobmaster.log import carry_out
+from penstock.jobmaster.log import execute
 from penstock.protocol.log.log_operations import ReadEntry
 from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.log_entries import Fence
@@ -371,5 +371,5 @@ def test_a_missing_slot_has_no_process_in_the_report() -> None:
 
 def test_the_log_speaks_the_answers_of_the_protocol() -> None:
     world = World()
-    assert isinstance(carry_out(world.store, ReadEntry(0)), Fence)
+    assert isinstance(execute(world.store, ReadEntry(0)), Fence)
     assert Directories().stores == {}

@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.jobmaster.log import carry_out
+from penstock.jobmaster.log import execute
 from penstock.protocol.log.log_operations import Conversation
 from penstock.protocol.log.publication import NewCheckpoint, Publication, Published
 from penstock.protocol.values.elements import Generation
@@ -39,7 +39,7 @@ def drive(store: MemoryStore, conversation: Conversation[Any]) -> Any:
     answer: Any = None
     while True:
         try:
-            answer = carry_out(store, conversation.send(answer))
+            answer = execute(store, conversation.send(answer))
         except StopIteration as stop:
             return stop.value
 

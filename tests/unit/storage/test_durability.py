@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.jobmaster.log import carry_out
+from penstock.jobmaster.log import execute
 from penstock.protocol.log.log_operations import AppendEntry, Done
 from penstock.protocol.values.log_entries import Fence
 from penstock.storage.local import TEMPORARY_FOLDER, LocalStore
@@ -111,7 +111,7 @@ def test_an_entry_that_was_linked_is_created_though_its_temporary_name_stays(
     monkeypatch.setattr(Path, "unlink", refuses)
     store = LocalStore(tmp_path)
     fence = Fence(0, "one", 0, "host", 7)
-    assert carry_out(store, AppendEntry(fence)) == Done()
+    assert execute(store, AppendEntry(fence)) == Done()
     assert read_entry(store, 0) == fence
     monkeypatch.setattr(Path, "unlink", unlink)
     store.sweep_temporary(grace_s=-1.0)

@@ -122,7 +122,7 @@ class FileWriter(SinkWriter):
             os.makedirs(directory, exist_ok=True)
             remove_leftovers(directory, names, predecessors, kept)
             for part, state in parts:
-                self._go_on_with(part["name"], part["bucket"], part["size"], state)
+                self._continue_part(part["name"], part["bucket"], part["size"], state)
 
     def write(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows == 0:
@@ -194,7 +194,7 @@ class FileWriter(SinkWriter):
             os.fsync(part.file.fileno())
             part.durable_bytes = os.fstat(part.file.fileno()).st_size
 
-    def _go_on_with(self, name: str, bucket: str, size: int, state: dict[str, Any]) -> None:
+    def _continue_part(self, name: str, bucket: str, size: int, state: dict[str, Any]) -> None:
         """Take over a part of the checkpoint: its first `size` bytes, in a file of its own.
 
         `state`: of the writer that began it, perhaps in another directory, format or type.

@@ -1,0 +1,81 @@
+"""The glossary of ARCHITECTURE.md: each word has one meaning, and the code uses no synonym that the table refuses."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+GLOSSARY = re.search(r"^## 10\. Words\n(.*?)(?=^## |\Z)", (ROOT / "ARCHITECTURE.md").read_text("utf-8"), re.S | re.M)
+assert GLOSSARY is not None
+ROWS = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in GLOSSARY[1].splitlines()
+    if line.startswith("| ") and not line.startswith("| word ")
+]
+REFUSED = {synonym: row[0] for row in ROWS for synonym in row[2].split(", ") if synonym}
+SYNONYM = re.compile(rf"\b(?:{'|'.join(sorted(map(re.escape, REFUSED), key=len, reverse=True))})\b", re.I)
+
+
+def words_of(name: str) -> str:
+    """Return the words of an identifier: `LetGoOf` and `let_go_of` become "let go of"."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", name).replace("_", " ").lower()
+
+
+def texts(source: str) -> Iterator[tuple[int, str]]:
+    """Yield (line, text) of all comments, docstrings, descriptions of fields, and names."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+        elif token.type == tokenize.NAME:
+            yield token.start[0], words_of(token.string)
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.lineno, " ".join(node.value.value.split())
+
+
+@cache
+def refused_in(source: str) -> tuple[tuple[int, str], ...]:
+    return tuple((line, found[0].lower()) for line, text in texts(source) for found in SYNONYM.finditer(text))
+
+
+@pytest.mark.parametrize("package", sorted(path.parent.name for path in (ROOT / "penstock").glob("*/__init__.py")))
+def test_the_code_uses_no_refused_synonym(package: str) -> None:
+    found = [
+        f"  {path.relative_to(ROOT)}:{line}: {synonym!r} (write {REFUSED[synonym]!r})"
+        for path in sorted((ROOT / "penstock" / package).rglob("*.py"))
+        for line, synonym in refused_in(path.read_text("utf-8"))
+    ]
+    assert not found, "\n".join(["see the glossary in ARCHITECTURE.md:", *sorted(set(found))])
+
+
+def test_every_word_is_listed_once_and_refused_nowhere() -> None:
+    words = [word for row in ROWS for word in row[0].split(", ")]
+    assert len(words) == len(set(words)) > 50
+    assert not set(words) & set(REFUSED)
+    assert all(len(row) == 3 for row in ROWS)
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("x = 1  # it goes on", "goes on"),
+        ("def let_go_of_slots(): ...", "let go of"),
+        ("class StandByList: ...", "stand by"),
+        ('class A:\n    x: int\n    """Built anew."""', "anew"),
+        ('"""What a\nspare\nis told."""', "is told"),
+    ],
+)
+def test_synonyms_are_found_in_comments_names_and_docstrings(source: str, found: str) -> None:
+    assert [synonym for _, synonym in refused_in(source)] == [found]
+
+
+def test_strings_for_users_and_other_words_are_not_refused() -> None:
+    assert not refused_in('x = "goes on"\nbesides = ongoing = 1')
