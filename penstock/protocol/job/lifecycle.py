@@ -140,7 +140,7 @@ class Lifecycle:
 
     @stepped("left")
     def on_left(self, process: str, generation: Generation, now_ms: float) -> list[Effect]:
-        """A process has let go of a generation, or leaves for good."""
+        """Note that a process has released a generation, or leaves for good."""
         if self.is_over or (self.processes.is_deployed(process) and generation == self.generation):
             return self.on_link_lost(process, "its process has left", now_ms)
         self.processes.on_left(process)

@@ -60,7 +60,7 @@ class SlotProcesses:
         return deployed
 
     def on_left(self, process: str) -> None:
-        """The process has released what it held of a generation: it is free again."""
+        """Note that the process has released what it held of a generation: it is free again."""
         player = self.players.get(process)
         if player is not None and player.part is Part.LEAVING:
             self.players.move(player, Part.FREE)
