@@ -28,7 +28,7 @@ def print_jobs(directory: str) -> None:
     """Print the jobs. Raises `StoreError` if `directory` is none."""
     root = Path(local_path(directory))
     if not root.is_dir():
-        raise StoreError(f"{root} is no directory")
+        raise StoreError(f"{root} is no directory; give the one that execution.checkpointing.dir names")
     jobs = sorted(folder.parent for folder in root.glob(f"*/{LOG_FOLDER}"))
     if not jobs:
         _console.print(f"There are no jobs below {root}.")

@@ -70,7 +70,7 @@ def run(
     from penstock.common.options import OptionError
 
     if not program.is_file():
-        raise _usage(f"there is no program {program}")
+        raise _usage(f"there is no program {program}; give the path of a Python file")
     given = list(define or [])
     if parallelism is not None:
         given.append(f"parallelism.default={parallelism}")

@@ -114,7 +114,7 @@ def _checkpoint_root(configuration: Configuration) -> str | None:
     if storage == "filesystem" and directory is None:
         raise OptionError(
             f"{CheckpointingOptions.CHECKPOINT_STORAGE.key} is filesystem, so "
-            f"{CheckpointingOptions.CHECKPOINTS_DIRECTORY.key} must say where",
+            f"{CheckpointingOptions.CHECKPOINTS_DIRECTORY.key} must name a directory",
             CheckpointingOptions.CHECKPOINTS_DIRECTORY.key,
         )
     if storage == "jobmanager" or directory is None:
@@ -125,7 +125,7 @@ def _checkpoint_root(configuration: Configuration) -> str | None:
 def _resumed(configuration: Configuration, directory: str, job_id: str, open_store: OpenStore) -> JobIdentity:
     if configuration.get(CheckpointingOptions.CHECKPOINTING_INTERVAL) is None:
         raise OptionError(
-            f"resuming a job needs checkpoints, so that its log goes on: set "
+            f"resuming a job needs checkpoints, because they continue its log: set "
             f"{CheckpointingOptions.CHECKPOINTING_INTERVAL.key}, or start a new job from {directory}/chk-<n>",
             CheckpointingOptions.CHECKPOINTING_INTERVAL.key,
         )

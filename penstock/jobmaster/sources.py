@@ -98,5 +98,6 @@ def _guarded(operator: Operator, call: Callable[[], T]) -> T:
         return call()
     except Exception as error:
         raise EnumeratorFailed(
-            f"source '{operator.name}' could not find out what to read: {type(error).__name__}: {error}"
+            f"the enumerator of source '{operator.name}', which lists what to read, failed: "
+            f"{type(error).__name__}: {error}"
         ) from error

@@ -155,15 +155,15 @@ class DataFrameSource(Source):
         columns, origin = before["columns"], before["origin"]
         if columns != str(self._row_type):
             raise SourceError(
-                f"from_spark() {self._name!r}: the DataFrame has changed. The job that goes on has read {columns}, "
+                f"from_spark() {self._name!r}: the DataFrame has changed. The resumed job has read {columns}, "
                 f"written to {folder}, and the program now passes {self._row_type}. Pass a DataFrame of the "
                 "same columns, give the operator another uid, or start without the checkpoint."
             )
         assert self._frame is not None
         if not ignore_changes and (changed := change(origin, origin_of(self._frame))) is not None:
             raise SourceError(
-                f"from_spark() {self._name!r}: the DataFrame has changed: {changed}. The job that goes on reads the "
-                f"rows that were written to {folder}, and would not see it. To go on with those, set "
+                f"from_spark() {self._name!r}: the DataFrame has changed: {changed}. The resumed job reads the "
+                f"rows that were written to {folder}, and would not see it. To continue with those, set "
                 f"{PenstockOptions.DATA_FRAMES_IGNORE_CHANGES.key} to true; to read the new ones, start without the "
                 "checkpoint, or give the operator another uid."
             )

@@ -56,7 +56,7 @@ def row_type_of(schema: sql.StructType) -> RowType:
     """Return ROW_NAMED with a field per column of a DataFrame. Raises `UnsupportedType`."""
     names = schema.names
     if not names:
-        raise UnsupportedType("the DataFrame has no columns")
+        raise UnsupportedType("the DataFrame has no columns: select at least one before from_spark()")
     for name in names:
         if name in RESERVED_COLUMNS:
             raise UnsupportedType(f"the column name {name!r} is reserved for Penstock's own columns: rename it")

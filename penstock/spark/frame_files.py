@@ -134,7 +134,10 @@ def take_along(source: Path, target: Path) -> None:
                 _link_or_copy(file, target / file.name)
     except OSError as error:
         shutil.rmtree(target, ignore_errors=True)
-        raise SourceError(f"{source} could not be copied to {target}: {error}") from error
+        raise SourceError(
+            f"{source}, with rows of a DataFrame, could not be copied to {target}: {error}. Make room or set the "
+            "permissions, and start the job again."
+        ) from error
 
 
 def _link_or_copy(source: Path, target: Path) -> None:

@@ -106,7 +106,10 @@ def open_session(job_name: str, slots: int, keep: bool = False) -> Substrate:
     """
     global _own
     if SparkContext._active_spark_context is None and (active := SparkSession.getActiveSession()) is not None:
-        raise SessionError(f"slots need a classic Spark session; the active one is a {type(active).__module__}")
+        raise SessionError(
+            f"slots need a classic Spark session, and the active one is a {type(active).__module__}: make the "
+            "session without .remote(...), and unset SPARK_REMOTE"
+        )
     if not keep and _is_too_small(slots):
         SparkContext._active_spark_context.stop()  # type: ignore[union-attr]
     context = SparkContext._active_spark_context

@@ -211,7 +211,10 @@ class LocalStore:
                 self._check_root()
                 with contextlib.suppress(FileNotFoundError):
                     self._make_folder(folder)
-        raise StoreError(f"cannot write in {folder}: it is removed as often as it is made")
+        raise StoreError(
+            f"cannot write in {folder}: something removes the folder each time that it is made; stop what does, or "
+            "choose another execution.checkpointing.dir"
+        )
 
     def _make_folder(self, folder: Path) -> None:
         if folder == self.root or folder.is_dir():

@@ -114,7 +114,10 @@ class JobLog:
                 self.base, self.next_sequence = fence.base, fence.sequence + 1
                 return fence
             self._lost_by = None
-        raise OutcomeUnknown("the end of the job's log could not be found: another driver appends to it all the time")
+        raise OutcomeUnknown(
+            "the end of the job's log could not be found: another driver appends to it all the time. Stop that "
+            "driver, then resume the job from its directory."
+        )
 
     def _append_fence(
         self, fence_at: Callable[[int, int], Fence], newest: LogEntry | None, resume: bool
@@ -136,7 +139,10 @@ class JobLog:
             if isinstance(answer, (Exists, Done)):
                 return isinstance(answer, Exists)
             yield Wait(wait_ms(attempt))
-        raise OutcomeUnknown(f"whether the checkpoint storage creates objects only if absent: {detail(answer)}")
+        raise OutcomeUnknown(
+            f"could not find out whether the checkpoint storage creates objects only if absent: {detail(answer)}. "
+            "Start the job again when the storage answers."
+        )
 
     # ---- appending ----------------------------------------------------------------------------------------------
 
@@ -229,7 +235,10 @@ class JobLog:
             if isinstance(answer, Missing) and self.next_sequence:
                 yield from self.check_ours()
             yield Wait(wait_ms(attempt))
-        raise OutcomeUnknown(f"entry {sequence} of the job's log cannot be read: {detail(answer)}")
+        raise OutcomeUnknown(
+            f"entry {sequence} of the job's log cannot be read: {detail(answer)}. Everything was kept; resume the "
+            "job from its directory when the storage answers again."
+        )
 
     def _read_if_there(self, sequence: int) -> Conversation[LogEntry | None]:
         answer = yield ReadEntry(sequence)
@@ -247,7 +256,10 @@ class JobLog:
                 return answer
             _raise_if_gone(answer)
             yield Wait(wait_ms(attempt))
-        raise OutcomeUnknown(f"the job's directory cannot be listed: {detail(answer)}")
+        raise OutcomeUnknown(
+            f"the job's directory cannot be listed: {detail(answer)}. Everything was kept; resume the job from its "
+            "directory when the storage answers again."
+        )
 
     # ---- ownership ----------------------------------------------------------------------------------------------
 

@@ -244,4 +244,4 @@ class AggregatingHandle(Handle):
 
 def _refuse_none(values: list[Any]) -> None:
     if any(value is None for value in values):
-        raise StateError("None cannot be added to a list state")
+        raise StateError("None cannot be added to a list state: leave it out, or add another value in its place")

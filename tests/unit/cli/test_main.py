@@ -90,7 +90,10 @@ def test_wrong_options_are_usage_errors(program: Program, arguments: list[str], 
 
 def test_a_program_that_is_not_there_is_a_usage_error() -> None:
     done = CliRunner().invoke(app, ["run", "no/such/job.py"])
-    assert (done.exit_code, done.output) == (2, "penstock: there is no program no/such/job.py\n")
+    assert (done.exit_code, done.output) == (
+        2,
+        "penstock: there is no program no/such/job.py; give the path of a Python file\n",
+    )
 
 
 def test_a_path_that_cannot_be_resumed_is_a_usage_error(program: Program) -> None:

@@ -50,7 +50,7 @@ def test_without_a_directory_or_checkpoints_nothing_is_stored_in_files() -> None
 
 
 def test_filesystem_storage_needs_a_directory() -> None:
-    with pytest.raises(OptionError, match=r"execution\.checkpointing\.dir must say where"):
+    with pytest.raises(OptionError, match=r"execution\.checkpointing\.dir must name a directory"):
         asked(None, "job", **{"execution.checkpointing.storage": "filesystem", "execution.checkpointing.dir": ""})
 
 
