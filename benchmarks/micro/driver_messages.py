@@ -237,7 +237,7 @@ class Driver:
         assert deadline_ms is not None
         self.ports.now_ms = deadline_ms
         self.master.on_time(deadline_ms)
-        (checkpoint_id,) = self.master.coordinator.pending_ids
+        (checkpoint_id,) = self.master.coordinator.pending.ids
         return checkpoint_id
 
     def acks(self, checkpoint_id: int) -> list[MessageReceived]:

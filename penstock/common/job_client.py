@@ -36,6 +36,47 @@ class JobClient(ABC):
         """
 
     @abstractmethod
+    def trigger_savepoint(
+        self, savepoint_directory: str | None = None, *, aligned: bool | None = None
+    ) -> CompletableFuture[str]:
+        """Take a savepoint; the job continues. Also under backpressure, and while a checkpoint is being taken.
+
+        A savepoint is self-contained: its directory can be copied or moved, and the job never deletes it.
+
+        Args:
+            savepoint_directory: Where to make the savepoint's directory, a path or a `file:` URI. None:
+                `execution.checkpointing.savepoint-dir`.
+            aligned: True: it holds no rows in flight, so the program's graph may change before it is restored, but it
+                waits until they are processed. False: unaligned, fast under any load. None: as the job's checkpoints.
+
+        Returns:
+            A future of the savepoint's directory. Its `result()` raises `SavepointFailed` if there is none.
+        """
+
+    @abstractmethod
+    def stop_with_savepoint(
+        self,
+        advance_to_end_of_event_time: bool = False,
+        savepoint_directory: str | None = None,
+        *,
+        aligned: bool | None = None,
+    ) -> CompletableFuture[str]:
+        """Take a savepoint behind which the job takes no more input, commit its output, and end the job as FINISHED.
+
+        If the savepoint fails, the job continues.
+
+        Args:
+            advance_to_end_of_event_time: Drain the job: end its sources and send the last watermark, so that all
+                windows and event-time timers fire, before the savepoint. Right if the job ends for good.
+            savepoint_directory: As for `trigger_savepoint`.
+            aligned: As for `trigger_savepoint`.
+
+        Returns:
+            A future of the savepoint's directory, complete when the job has ended. Its `result()` raises
+            `SavepointFailed` if the savepoint was not taken, and `JobExecutionError` if the job failed after it.
+        """
+
+    @abstractmethod
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
         """Return a future of the result, complete when the job has ended.
 

@@ -101,3 +101,7 @@ class JobExecutionResult:
             f"Program execution finished\nJob with JobID {self.job_id} has finished.\n"
             f"Job Runtime: {self.net_runtime_ms} ms"
         )
+
+
+class SavepointFailed(Exception):
+    """Signals that a savepoint was not taken. The job continues, unless it had ended before."""

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+import msgspec
+
 from penstock.common.clock import Clock
 from penstock.graph.job_graph import JobGraph
 from penstock.jobmaster.assembly import NotCovered, assemble, committables_of
@@ -18,18 +20,22 @@ from penstock.jobmaster.commits import CommitQueue
 from penstock.jobmaster.console import Console
 from penstock.jobmaster.history import CheckpointHistory
 from penstock.jobmaster.identity import JobIdentity
+from penstock.jobmaster.savepoints import Savepoints, last_checkpoint
 from penstock.jobmaster.sources import EnumeratorFailed, SplitDistribution
 from penstock.jobmaster.store import JobStore
 from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
 from penstock.protocol.checkpoint.coordinator_effects import (
     CheckpointAborted,
     DiscardSegments,
+    DrainSources,
     Effect,
     FailJob,
     PublishCheckpoint,
+    SavepointRefused,
     StillPublishing,
     TriggerCheckpoint,
 )
+from penstock.protocol.checkpoint.savepoint import Savepoint
 from penstock.protocol.job.lifecycle_effects import FailureCause
 from penstock.protocol.log.log_operations import Conversation
 from penstock.protocol.log.publication import (
@@ -41,9 +47,17 @@ from penstock.protocol.log.publication import (
     Subsumed,
 )
 from penstock.protocol.values import messages
-from penstock.protocol.values.elements import Generation
-from penstock.protocol.values.messages import CheckpointEnded, Message
-from penstock.protocol.values.metadata import EnumeratorState
+from penstock.protocol.values.elements import Generation, SnapshotKind
+from penstock.protocol.values.messages import CheckpointEnded, EndSources, Message
+from penstock.protocol.values.metadata import EnumeratorState, Metadata
+from penstock.protocol.values.reasons import FailureReason
+
+_WHY_REFUSED = {
+    FailureReason.NOT_ALL_TASKS_RUNNING: "the job is not running (it starts, or restarts); try again",
+    FailureReason.STOP_PENDING: "the job is being stopped with another savepoint",
+    FailureReason.JOB_ENDED: "the job has ended",
+    FailureReason.JOB_FAILOVER: "the job failed over; try again",
+}
 
 
 class Master(Protocol):
@@ -82,6 +96,7 @@ class Checkpoints:
         store: JobStore,
         commits: CommitQueue,
         history: CheckpointHistory,
+        savepoints: Savepoints,
         clock: Clock,
         master: Master,
     ) -> None:
@@ -92,6 +107,7 @@ class Checkpoints:
         self._store = store
         self._commits = commits
         self._history = history
+        self._savepoints = savepoints
         self._clock = clock
         self._master = master
         self._enumerators: dict[int, list[EnumeratorState]] = {}
@@ -106,30 +122,42 @@ class Checkpoints:
                     self._trigger(effect)
                 case PublishCheckpoint():
                     self._publish(effect)
-                case CheckpointAborted(checkpoint_id, reason, detail):
+                case CheckpointAborted(checkpoint_id, reason, detail, savepoint):
                     self._enumerators.pop(checkpoint_id, None)
                     self._draining.discard(checkpoint_id)
                     self._history.aborted(checkpoint_id, reason, detail)
                     self._tell(checkpoint_id, aborted=True)
-                case DiscardSegments(paths):
-                    self._store.delete(paths)
-                case FailJob(message):
-                    self._master.fail(FailureCause(message))
+                    if savepoint is not None:
+                        self._savepoints.failed(savepoint, f"{reason}: {detail}" if detail else reason)
+                case SavepointRefused(savepoint, reason):
+                    self._savepoints.failed(savepoint, _WHY_REFUSED.get(reason, reason))
+                case DrainSources():
+                    if self.generation is not None:
+                        self._master.broadcast(EndSources(self.generation))
+                case DiscardSegments(paths, directory):
+                    if directory is None:
+                        self._store.delete(paths)
+                    else:
+                        self._savepoints.discard(directory, paths)
+                case FailJob(message, planned):
+                    self._master.fail(FailureCause(message, planned=planned))
                 case StillPublishing(checkpoint_id, waited_ms):
                     self._master.console.warning(
                         f"checkpoint {checkpoint_id} was triggered {waited_ms / 1000:.0f} s ago, and the checkpoint "
                         "storage has not said yet whether it is published; no other one is taken meanwhile"
                     )
 
-    def _tell(self, checkpoint_id: int, aborted: bool) -> None:
+    def _tell(self, checkpoint_id: int, aborted: bool, commits: bool = True) -> None:
         if self.generation is not None:
-            self._master.broadcast(CheckpointEnded(self.generation, checkpoint_id, aborted))
+            self._master.broadcast(CheckpointEnded(self.generation, checkpoint_id, aborted, commits))
 
     def _trigger(self, effect: TriggerCheckpoint) -> None:
         assert self.generation is not None and self.sources is not None
         barrier = effect.barrier
         now_ms, wall_ms = self._clock.monotonic_ms(), self._clock.wall_ms()
-        self._history.triggered(barrier.checkpoint_id, now_ms, wall_ms, barrier.starts_unaligned)
+        self._history.triggered(
+            barrier.checkpoint_id, now_ms, wall_ms, barrier.starts_unaligned, barrier.kind.is_savepoint
+        )
         try:
             self._enumerators[barrier.checkpoint_id] = self.sources.snapshot()
             if self._master.is_draining:
@@ -137,13 +165,17 @@ class Checkpoints:
         except EnumeratorFailed as error:
             self.execute(self._coordinator.on_trigger_failed(barrier.checkpoint_id, str(error), now_ms))
             return
-        self._master.broadcast(messages.TriggerCheckpoint(self.generation, barrier))
+        directory = None if effect.savepoint is None else effect.savepoint.directory
+        self._master.broadcast(messages.TriggerCheckpoint(self.generation, barrier, directory))
 
     def _publish(self, publish: PublishCheckpoint) -> None:
         checkpoint_id = publish.barrier.checkpoint_id
         enumerators = self._enumerators.pop(checkpoint_id, [])
         self._history.acknowledged(publish)
-        if publish.barrier.commits_only:
+        if publish.savepoint is not None:
+            self._write_savepoint(publish, enumerators)
+            return
+        if publish.barrier.kind is SnapshotKind.COMMITS_ONLY:
             self._commit_at_end(publish)
             return
         assert self._store.conversations is not None
@@ -155,25 +187,82 @@ class Checkpoints:
         all older commits are in the queue.
         """
         assert self._store.publication is not None
-        checkpoint_id = publish.barrier.checkpoint_id
-        draining = checkpoint_id in self._draining
-        self._draining.discard(checkpoint_id)
         try:
-            checkpoint = assemble(
-                self.graph,
-                self._identity.job_id,
-                self.graph.name,
-                self._incarnation,
-                publish,
-                self._history.trigger_wall_ms(checkpoint_id),
-                enumerators,
-                self._commits.unconfirmed,
-                draining,
-            )
+            checkpoint = self._assembled(publish, enumerators)
         except NotCovered as error:
             return None, NotPublished(str(error))
         result = yield from self._store.publication.publish(checkpoint)
         return checkpoint, result
+
+    def _assembled(self, publish: PublishCheckpoint, enumerators: list[EnumeratorState]) -> NewCheckpoint:
+        checkpoint_id = publish.barrier.checkpoint_id
+        draining = checkpoint_id in self._draining
+        self._draining.discard(checkpoint_id)
+        return assemble(
+            self.graph,
+            self._identity.job_id,
+            self.graph.name,
+            self._incarnation,
+            publish,
+            self._history.trigger_wall_ms(checkpoint_id),
+            enumerators,
+            self._commits.unconfirmed,
+            draining,
+        )
+
+    # ---- savepoints ---------------------------------------------------------------------------------------------
+
+    def _write_savepoint(self, publish: PublishCheckpoint, enumerators: list[EnumeratorState]) -> None:
+        savepoint, checkpoint_id = publish.savepoint, publish.barrier.checkpoint_id
+        assert savepoint is not None
+        try:
+            metadata = self._assembled(publish, enumerators).metadata
+        except NotCovered as error:
+            self._not_published(checkpoint_id, str(error))
+            return
+
+        def written(failure: str | None) -> None:
+            if failure is not None:
+                self._not_published(checkpoint_id, failure)
+            elif savepoint.stops:
+                self._stop_with(savepoint, metadata, publish)
+            else:
+                self._tell(checkpoint_id, aborted=False, commits=False)
+                self.execute(self._coordinator.on_saved(checkpoint_id, self._clock.monotonic_ms()))
+                self._savepoints.succeeded(savepoint)
+
+        self._savepoints.write(publish, metadata, written)
+
+    def _stop_with(self, savepoint: Savepoint, metadata: Metadata, publish: PublishCheckpoint) -> None:
+        """Make the savepoint the job's last checkpoint. Once it is in the log it is the only way forward."""
+        conversations, publication = self._store.conversations, self._store.publication
+        if conversations is None or publication is None:
+            self._commit_at_end(publish)
+            self._savepoints.succeeded(savepoint)
+            return
+
+        def publish_last() -> Conversation[Any]:
+            # Only now all older commits are in the queue.
+            unconfirmed = msgspec.structs.replace(metadata, unconfirmed_commits=list(self._commits.unconfirmed))
+            last = last_checkpoint(unconfirmed, savepoint.directory)
+            result = yield from publication.publish(last)
+            return last, result
+
+        def published(outcome: Any) -> None:
+            self._on_published(metadata.checkpoint_id, outcome)
+            if not isinstance(outcome, PublicationError) and isinstance(outcome[1], Published):
+                self._savepoints.succeeded(savepoint)
+
+        conversations.begin(publish_last(), published)
+
+    def _not_published(self, checkpoint_id: int, detail: str) -> None:
+        self.execute(
+            self._coordinator.on_not_published(
+                checkpoint_id, FailureReason.FINALIZE_FAILURE, detail, self._clock.monotonic_ms()
+            )
+        )
+
+    # ---- publishing ---------------------------------------------------------------------------------------------
 
     def _on_published(self, checkpoint_id: int, outcome: Any) -> None:
         now_ms = self._clock.monotonic_ms()
@@ -187,11 +276,15 @@ class Checkpoints:
                 self._complete(checkpoint, result, now_ms)
             case IdTaken(detail, next_id):
                 self._coordinator.skip_ids_to(next_id)
-                self.execute(self._coordinator.on_id_taken(checkpoint_id, detail, now_ms))
+                self.execute(self._coordinator.on_not_published(checkpoint_id, FailureReason.ID_TAKEN, detail, now_ms))
             case NotPublished(detail):
-                self.execute(self._coordinator.on_publication_failed(checkpoint_id, detail, now_ms))
+                self._not_published(checkpoint_id, detail)
             case Subsumed():
-                self.execute(self._coordinator.on_publication_subsumed(checkpoint_id, now_ms))
+                self.execute(
+                    self._coordinator.on_not_published(
+                        checkpoint_id, FailureReason.SUBSUMED, "a newer one has completed", now_ms
+                    )
+                )
 
     def _complete(self, checkpoint: NewCheckpoint, published: Published, now_ms: float) -> None:
         metadata = checkpoint.metadata

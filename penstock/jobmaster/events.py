@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.jobmaster.savepoints import SavepointOrder
 from penstock.protocol.values.messages import Message
 
 
@@ -33,4 +34,11 @@ class CheckpointRequested:
     """Asks for a checkpoint now, for a user."""
 
 
-Event = MessageReceived | LinkLost | CancelRequested | CheckpointRequested
+@dataclass(frozen=True)
+class SavepointRequested:
+    """Asks for a savepoint, for a user."""
+
+    order: SavepointOrder
+
+
+Event = MessageReceived | LinkLost | CancelRequested | CheckpointRequested | SavepointRequested

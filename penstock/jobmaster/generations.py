@@ -100,7 +100,7 @@ class Generations:
         master.broadcast(StartRun(generation))
         metadata = None if master.restore_point is None else master.restore_point.metadata
         self._drain = JobDrain(
-            master.graph, metadata, generation, lambda: master.coordinator.pending_ids, master.broadcast
+            master.graph, metadata, generation, lambda: master.coordinator.pending.ids, master.broadcast
         )
         self._drain.begin()
         master.reporter.on_draining(self._drain.is_over, now_ms)

@@ -33,10 +33,23 @@ class CheckpointHistory:
     def path(self, checkpoint_id: int) -> str | None:
         return None if self._directory is None else f"{self._directory}/chk-{checkpoint_id}"
 
-    def triggered(self, checkpoint_id: int, now_ms: float, wall_ms: int, unaligned: bool) -> None:
+    def triggered(
+        self, checkpoint_id: int, now_ms: float, wall_ms: int, unaligned: bool, is_savepoint: bool = False
+    ) -> None:
         self._triggered_ms[checkpoint_id] = now_ms
         self._reports[checkpoint_id] = CheckpointReport(
-            checkpoint_id, "in_progress", wall_ms, None, None, unaligned, 0, 0, 0, 0, None
+            checkpoint_id,
+            "in_progress",
+            wall_ms,
+            None,
+            None,
+            unaligned,
+            0,
+            0,
+            0,
+            0,
+            None,
+            is_savepoint=is_savepoint,
         )
         while len(self._reports) > self._newest_max:
             del self._reports[next(iter(self._reports))]
@@ -63,9 +76,11 @@ class CheckpointHistory:
 
     def published(self, checkpoint: NewCheckpoint, now_ms: float) -> None:
         checkpoint_id = checkpoint.metadata.checkpoint_id
+        triggered_ms = self._triggered_ms.pop(checkpoint_id, now_ms)
+        if checkpoint.metadata.savepoint is not None:
+            return
         self.completed += 1
         self.latest_path = self.path(checkpoint_id)
-        triggered_ms = self._triggered_ms.pop(checkpoint_id, now_ms)
         if checkpoint_id in self._reports:
             report = self._reports[checkpoint_id]
             self._reports[checkpoint_id] = replace(
@@ -75,6 +90,18 @@ class CheckpointHistory:
                 written_bytes=report.written_bytes + len(checkpoint.data),
                 objects_written=report.objects_written + METADATA_AND_LOG_ENTRY,
                 path=self.latest_path,
+            )
+
+    def saved(self, checkpoint_id: int, directory: str, metadata_bytes: int) -> None:
+        """Record a savepoint whose metadata has been written."""
+        report = self._reports.get(checkpoint_id)
+        if report is not None:
+            self._reports[checkpoint_id] = replace(
+                report,
+                status="completed",
+                written_bytes=report.written_bytes + metadata_bytes,
+                objects_written=report.objects_written + 1,
+                path=directory,
             )
 
     def aborted(self, checkpoint_id: int, reason: FailureReason, detail: str) -> None:

@@ -1,8 +1,8 @@
 """Identifies the job before anything is started: its id, its directory, and what it starts from.
 
 `execution.state-recovery.path` (on the command line `-s`) names a job's directory, and that job continues: same id,
-same log. Or it names a checkpoint (`…/chk-<n>`), and a new job starts from it. `latest` is the directory of the job
-whose id is given, or of the only job below the checkpoint directory that has this job's name.
+same log. Or it names a checkpoint (`…/chk-<n>`) or a savepoint, and a new job starts from it. `latest` is the
+directory of the job whose id is given, or of the only job below the checkpoint directory that has this job's name.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from penstock.common.configuration import Configuration
 from penstock.common.options import CheckpointingOptions, OptionError, PipelineOptions, StateRecoveryOptions
 from penstock.protocol.values.log_entries import CheckpointEntry, Ended
-from penstock.storage.layout import LOG_FOLDER, METADATA_NAME, LogName, parse
+from penstock.storage.layout import LOG_FOLDER, METADATA_NAME, LogName, metadata_path, parse
 from penstock.storage.log import Entry, log_length, look_at_log
 from penstock.storage.metadata import read_metadata
 from penstock.storage.opening import local_path
-from penstock.storage.store import ObjectStore, StoreError
+from penstock.storage.store import ObjectMissing, ObjectStore, StoreError
 
 LATEST = "latest"
 
@@ -40,20 +40,35 @@ class RestoreSourceError(Exception):
 
 @dataclass(frozen=True)
 class CheckpointToStartFrom:
-    """Names a checkpoint of another job: its directory, and its number."""
+    """Names a checkpoint of another job by its job's directory and its number, or a savepoint by its own directory."""
 
     directory: str
-    checkpoint_id: int
+    checkpoint_id: int | None
+
+    @property
+    def is_savepoint(self) -> bool:
+        return self.checkpoint_id is None
 
     @property
     def path(self) -> str:
-        return posixpath.join(self.directory, f"chk-{self.checkpoint_id}")
+        return (
+            self.directory if self.checkpoint_id is None else f"{self.directory.rstrip('/')}/chk-{self.checkpoint_id}"
+        )
+
+    @property
+    def metadata_path(self) -> str:
+        """Return the path of its metadata below `directory`."""
+        return METADATA_NAME if self.checkpoint_id is None else metadata_path(self.checkpoint_id)
 
     @classmethod
     def parse(cls, path: str) -> CheckpointToStartFrom | None:
-        """Parse a path; return None if it does not end with chk-<n> (or its `_metadata`)."""
+        """Parse the path of a checkpoint (…/chk-<n>) or of a savepoint, or of its `_metadata`. Return None if it can
+        only be a job's directory."""
         match = _CHECKPOINT.fullmatch(path)
-        return cls(match[1] or "/", int(match[2])) if match else None
+        if match:
+            return cls(match[1] or "/", int(match[2]))
+        directory = path.removesuffix(f"/{METADATA_NAME}")
+        return None if _JOB_ID.fullmatch(posixpath.basename(directory)) else cls(directory, None)
 
 
 @dataclass(frozen=True)
@@ -87,21 +102,34 @@ def identify(
     path = os.path.abspath(local_path(path))
     start_from = CheckpointToStartFrom.parse(path)
     if start_from is not None:
+        if start_from.is_savepoint:
+            _check_savepoint(start_from, open_store)
         job_id = given_id or random_job_id()
         return JobIdentity(job_id, root and posixpath.join(root, job_id), start_from=start_from)
     directory = path
     job_id = posixpath.basename(directory)
-    if not _JOB_ID.fullmatch(job_id):
-        raise RestoreSourceError(
-            f"{StateRecoveryOptions.SAVEPOINT_PATH.key}: {path} is neither a job's directory (which is called by the "
-            f"job's id, 32 hex digits) nor one of its checkpoints (…/chk-<n>), nor '{LATEST}'"
-        )
     if given_id is not None and given_id != job_id:
         raise RestoreSourceError(
             f"{StateRecoveryOptions.SAVEPOINT_PATH.key} resumes job {job_id}, but {PipelineOptions.FIXED_JOB_ID.key} "
             f"is {given_id}: leave that out, or start a new job from one of its checkpoints ({directory}/chk-<n>)"
         )
     return _resumed(configuration, directory, job_id, open_store)
+
+
+def _check_savepoint(start: CheckpointToStartFrom, open_store: OpenStore) -> None:
+    key, path = StateRecoveryOptions.SAVEPOINT_PATH.key, start.directory
+    try:
+        open_store(path, False).size(METADATA_NAME)
+    except ObjectMissing:
+        raise RestoreSourceError(
+            f"{key}: {path} is neither a savepoint (it has no {METADATA_NAME}), nor a job's directory (which is called "
+            f"by the job's id, 32 hex digits), nor one of its checkpoints (…/chk-<n>), nor '{LATEST}'"
+        ) from None
+    except StoreError as error:
+        raise RestoreSourceError(
+            f"{key}: {path} cannot be read as a savepoint: {error}. Give a savepoint's directory, a job's (32 "
+            "hex digits), or one of its checkpoints (…/chk-<n>)"
+        ) from None
 
 
 def _checkpoint_root(configuration: Configuration) -> str | None:

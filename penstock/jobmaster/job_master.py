@@ -10,11 +10,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.common.configuration import Configuration
+from penstock.common.job_execution import SavepointFailed
 from penstock.graph.job_graph import JobGraph
 from penstock.jobmaster.checkpoints import Checkpoints
 from penstock.jobmaster.commits import CommitFailed, CommitQueue
 from penstock.jobmaster.ending import JobEnding
-from penstock.jobmaster.events import CancelRequested, CheckpointRequested, Event, LinkLost, MessageReceived
+from penstock.jobmaster.events import (
+    CancelRequested,
+    CheckpointRequested,
+    Event,
+    LinkLost,
+    MessageReceived,
+    SavepointRequested,
+)
 from penstock.jobmaster.generations import Generations
 from penstock.jobmaster.history import CheckpointHistory
 from penstock.jobmaster.identity import JobIdentity
@@ -23,11 +31,13 @@ from penstock.jobmaster.ports import BlockingWork, MasterPorts, RefreshingWork
 from penstock.jobmaster.recovery import JobRecovery
 from penstock.jobmaster.reports import Reporter
 from penstock.jobmaster.restore import RestorePoint
+from penstock.jobmaster.savepoints import Savepoints
 from penstock.jobmaster.settings import JobSettings, restart_strategy
 from penstock.jobmaster.slot_messages import SlotMessages
 from penstock.jobmaster.store import JobStore
 from penstock.monitoring.report import JobReport
 from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
+from penstock.protocol.checkpoint.savepoint import Savepoint
 from penstock.protocol.job import lifecycle_effects as effects
 from penstock.protocol.job.lifecycle import Lifecycle
 from penstock.protocol.job.lifecycle_effects import FailureCause
@@ -89,8 +99,28 @@ class JobMaster:
             self._commit_failed,
             self.console.warning,
         )
+        self.savepoints = Savepoints(
+            graph,
+            identity,
+            self.history,
+            RefreshingWork(ports.savepoint_work or ports.work, self.refresh),
+            ports.open_store,
+            self.settings.savepoint_directory,
+            lambda: f"{int(ports.random() * 2**48):012x}",
+            self._request_savepoint,
+            self.console.warning,
+        )
         self.checkpoints = Checkpoints(
-            graph, identity, incarnation, self.coordinator, self.store, self.commits, self.history, self.clock, self
+            graph,
+            identity,
+            incarnation,
+            self.coordinator,
+            self.store,
+            self.commits,
+            self.history,
+            self.savepoints,
+            self.clock,
+            self,
         )
         self.recovery = JobRecovery(self)
         self.ending = JobEnding(self)
@@ -120,7 +150,15 @@ class JobMaster:
                 self.execute(self.lifecycle.cancel(self.clock.monotonic_ms()))
             case CheckpointRequested():
                 self.checkpoints.execute(self.coordinator.request(self.clock.monotonic_ms()))
+            case SavepointRequested(order):
+                if self.outcome is None:
+                    self.savepoints.order(order)
+                else:
+                    order.answer(SavepointFailed("the job has ended"))
         self.refresh()
+
+    def _request_savepoint(self, savepoint: Savepoint) -> None:
+        self.checkpoints.execute(self.coordinator.request_savepoint(savepoint, self.clock.monotonic_ms()))
 
     def next_deadline_ms(self) -> float | None:
         """Return when `on_time` is to be called, at the latest; None: only after an event."""
@@ -255,3 +293,4 @@ class JobMaster:
         for line in self.reporter.rows_left_out():
             self.console.warning(line)
         self.outcome = outcome
+        self.savepoints.fail_all("the job has ended" + (f": {outcome.error}" if outcome.error else ""))

@@ -168,7 +168,11 @@ class JobRecovery:
     def _read(self, path: str) -> None:
         master, start = self._master, CheckpointToStartFrom.parse(path)
         if start is None:
-            self._handle(Refused(f"the job's log names {path} as what it started from, which is no checkpoint"))
+            self._handle(
+                Refused(
+                    f"the job's log names {path} as what it started from, which is neither a checkpoint nor a savepoint"
+                )
+            )
             return
 
         def done(result: Any) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from penstock.common.options import StateRecoveryOptions
 from penstock.jobmaster.identity import CheckpointToStartFrom, OpenStore, RestoreSourceError
 from penstock.protocol.log.publication import unrestorable
+from penstock.protocol.restore.drained import undrained
 from penstock.protocol.values.metadata import Metadata
 from penstock.storage.damage import DAMAGE
 from penstock.storage.layout import LOG_FOLDER, metadata_path
@@ -27,6 +28,8 @@ class RestorePoint:
     data: bytes
     root: str | None = None
     warning: str | None = None
+    path: str | None = None
+    """That of the metadata below `root`."""
 
 
 def open_own(open_store: OpenStore, directory: str) -> ObjectStore:
@@ -40,12 +43,13 @@ def read_start(open_store: OpenStore, start: CheckpointToStartFrom) -> RestorePo
     """Read a checkpoint of another job, and check that it is complete. Raises `RestoreSourceError`."""
     try:
         store = open_store(start.directory, False)
-        metadata = read_metadata(store, metadata_path(start.checkpoint_id))
+        metadata = undrained(read_metadata(store, start.metadata_path))
         check_segments(store, metadata)
-        newest = newest_checkpoint(store)
+        newest = None if start.is_savepoint else newest_checkpoint(store)
     except StoreError as error:
+        what = "savepoint" if start.is_savepoint else "checkpoint"
         raise RestoreSourceError(
-            f"{StateRecoveryOptions.SAVEPOINT_PATH.key}: checkpoint {start.path} cannot be restored: {error}"
+            f"{StateRecoveryOptions.SAVEPOINT_PATH.key}: {what} {start.path} cannot be restored: {error}"
         ) from None
     warning = None
     if newest is not None and newest.checkpoint_id > metadata.checkpoint_id:
@@ -53,7 +57,7 @@ def read_start(open_store: OpenStore, start: CheckpointToStartFrom) -> RestorePo
             f"starting from {start.path}, which is not the newest checkpoint of its job ({newest.checkpoint_id}): rows "
             f"that were put out after checkpoint {metadata.checkpoint_id} are put out again"
         )
-    return RestorePoint(metadata, encode_metadata(metadata), start.directory, warning)
+    return RestorePoint(metadata, encode_metadata(metadata), start.directory, warning, start.metadata_path)
 
 
 def check_segments(store: ObjectStore, metadata: Metadata) -> None:

@@ -17,7 +17,7 @@ from penstock.common.options import (
     WebOptions,
 )
 from penstock.common.options.restart import INFINITE
-from penstock.protocol.checkpoint.coordinator import CoordinatorSettings
+from penstock.protocol.checkpoint.coordinator_settings import CoordinatorSettings
 from penstock.protocol.job.lifecycle_settings import LifecycleSettings
 from penstock.protocol.job.restart_strategy import ExponentialDelay, FailureRate, FixedDelay, NoRestart, RestartStrategy
 
@@ -38,6 +38,7 @@ class JobSettings:
     history_max: int
     object_bytes_max: int
     fsync: bool
+    savepoint_directory: str | None = None
 
     @property
     def sweep_grace_ms(self) -> float:
@@ -85,6 +86,7 @@ class JobSettings:
             get(WebOptions.CHECKPOINTS_HISTORY_SIZE),
             get(CheckpointingOptions.JOBMANAGER_STORAGE_MAX_SIZE),
             get(CheckpointingOptions.STORAGE_FSYNC),
+            get(CheckpointingOptions.SAVEPOINT_DIRECTORY),
         )
 
 

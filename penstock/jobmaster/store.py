@@ -102,7 +102,7 @@ class JobStore:
         """Claim the checkpoint that this job started from: it is deleted when it is subsumed."""
         assert point.root is not None
         if self.publication is not None:
-            claimed = Retained.of(metadata_path(point.metadata.checkpoint_id), point.metadata)
+            claimed = Retained.of(point.path or metadata_path(point.metadata.checkpoint_id), point.metadata)
             self.publication.retention.claim(Claimed(point.root, claimed))
 
     def delete_unneeded(self, deletable: Sequence[str], shortened: Sequence[int]) -> None:

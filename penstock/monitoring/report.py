@@ -41,6 +41,7 @@ class CheckpointReport:
     objects_written: int
     path: str | None
     failure: str | None = None
+    is_savepoint: bool = False
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,16 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from penstock.protocol.values.elements import Active, Barrier, ChannelId, EndOfData, Idle, InBandEvent, Watermark
+from penstock.protocol.values.elements import (
+    Active,
+    Barrier,
+    ChannelId,
+    EndOfData,
+    Idle,
+    InBandEvent,
+    SnapshotKind,
+    Watermark,
+)
 from penstock.protocol.values.frames import (
     AlignedBarrier,
     CancelBarrier,
@@ -99,12 +108,16 @@ def _encode_event(event: InBandEvent) -> tuple[int, int]:
 
 def _encode_barrier(barrier: Barrier) -> bytes:
     timeout_ms = -1 if barrier.alignment_timeout_ms is None else barrier.alignment_timeout_ms
-    return _BARRIER.pack(barrier.checkpoint_id, timeout_ms, barrier.age_ms, barrier.commits_only)
+    return _BARRIER.pack(barrier.checkpoint_id, timeout_ms, barrier.age_ms, barrier.kind)
 
 
 def _decode_barrier(data: bytes | bytearray) -> Barrier:
-    checkpoint_id, timeout_ms, age_ms, commits_only = _BARRIER.unpack(data)
-    return Barrier(checkpoint_id, None if timeout_ms < 0 else timeout_ms, age_ms, bool(commits_only))
+    checkpoint_id, timeout_ms, age_ms, number = _BARRIER.unpack(data)
+    try:
+        kind = SnapshotKind(number)
+    except ValueError:
+        raise FrameError(f"a barrier of the unknown kind {number}") from None
+    return Barrier(checkpoint_id, None if timeout_ms < 0 else timeout_ms, age_ms, kind)
 
 
 class FrameDecoder:

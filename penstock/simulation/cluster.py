@@ -12,7 +12,7 @@ from penstock.protocol.values.log_entries import Ended
 from penstock.protocol.values.messages import Message, Restored, SlotAck, SubtaskFailed
 from penstock.protocol.values.metadata import Metadata
 from penstock.simulation import world_hooks
-from penstock.simulation.checkers import AnswerChecker, LogChecker, check_cancelled, check_end
+from penstock.simulation.checkers import AnswerChecker, check_cancelled, check_end
 from penstock.simulation.control_network import ControlNetwork
 from penstock.simulation.data_network import DataNetwork
 from penstock.simulation.driver import DriverEnvironment, DriverProcess
@@ -20,6 +20,7 @@ from penstock.simulation.drivers import Driver, Statistics
 from penstock.simulation.durations import DurationChecker
 from penstock.simulation.fault_injector import FaultInjector
 from penstock.simulation.faults import NO_STORE_FAULTS, FaultPlan
+from penstock.simulation.log_checker import LogChecker
 from penstock.simulation.output import Output
 from penstock.simulation.places import PlacePlan, Places
 from penstock.simulation.scale import scaled
@@ -142,15 +143,16 @@ class Cluster:
         life = driver.host.master.lifecycle
         return f"{driver.process.name}: {life.phase}, {life.state}, generation {life.generation}"
 
-    def start_new_job(self, job_id: str, checkpoint: str) -> Driver:
-        """Start a new job from a checkpoint of the present one, which is left alone from here on."""
+    def start_new_job(self, job_id: str, start_from: str) -> Driver:
+        """Start a new job from a checkpoint or savepoint. The present one is left alone from here on."""
         assert self.log is not None
         before = self.log
         self.directory = f"{CHECKPOINT_ROOT}/{job_id}"
+        self.answers = AnswerChecker(self.world)  # its generations and checkpoints are numbered from the start again
         self.log = LogChecker(self.world, self.workload, self.shared, self.directory)
         self.log.committable |= before.committable
         self.workload.configuration.set("pipeline.job-id", job_id)
-        self.workload.configuration.set("execution.state-recovery.path", f"{before.directory}/{checkpoint}")
+        self.workload.configuration.set("execution.state-recovery.path", start_from)
         return self.start_driver()
 
     def start_driver(self) -> Driver:
@@ -300,11 +302,19 @@ class Cluster:
         self.world.violate(f"{driver.process.name} raised\n{detail}")
 
     def _on_driver_ended(self, driver: DriverProcess, outcome: JobOutcome) -> None:
+        ended = next(d for d in self.drivers if d.host is driver)
+        if unanswered := self.fault_injector.orders.unanswered(ended):
+            self.world.violate(f"{driver.process.name} has ended, and never answered the savepoint orders {unanswered}")
+        if driver.has_begun and self.checkpointing and driver.master.identity.directory != self.directory:
+            return  # of a job that was stopped with a savepoint, from which the present one has started
         told = _PROBE.sub("the probe", outcome.error or "")
         self.world.tell(driver.process.name, f"has ended: {outcome.state} {told}", EVERYONE)
         error = outcome.error or ""
         if self.expected_failure is not None and outcome.state == "FAILED" and self.expected_failure in error:
             self.is_over = self.is_cancelled = True
+        elif outcome.state == "FINISHED" and (stopped_with := self._stopped_with()) is not None:
+            self.fault_injector.on_stopped()
+            self.start_new_job(f"{len(self.drivers):032x}", stopped_with)
         elif outcome.state == "FINISHED":
             self.is_over = True
         elif outcome.state == "CANCELED" and self.is_resumed_after_cancel:
@@ -349,14 +359,24 @@ class Cluster:
                 self._is_undone = True
             self.start_driver_soon()
 
+    def check_savepoint(self, directory: str) -> None:
+        if self.log is not None:
+            self.log.check_savepoint(directory)
+
+    def _stopped_with(self) -> str | None:
+        """Return the savepoint that the job was stopped with: somebody starts a new job from it."""
+        newest = None if self.log is None else self.log.newest
+        return None if newest is None else newest.savepoint
+
     def _some_driver_continues(self) -> bool:
         return any(d.process.is_alive and not d.host.has_ended for d in self.drivers)
 
     def start_driver_soon(self) -> None:
-        self.world.after(self.world.chance() * 1000, None, self.start_driver_unless_over)
+        self.world.after(self.world.chance() * 1000, None, self.start_driver_unless_over, self.directory)
 
-    def start_driver_unless_over(self) -> None:
-        if not self.is_over:
+    def start_driver_unless_over(self, directory: str) -> None:
+        """Start a driver of the job in `directory`, unless a new job has been started from it meanwhile."""
+        if not self.is_over and directory == self.directory:
             self.start_driver()
 
     def _has_lost_the_log(self, driver: DriverProcess) -> bool:

@@ -20,6 +20,7 @@ from penstock.simulation.settings import (
     random_configuration,
     random_pace,
     restarts_of,
+    savepoints_of,
     spares_of,
 )
 from penstock.simulation.streams import Stream
@@ -40,7 +41,7 @@ def plan_of(seed: int) -> Plan:
     faults = random_faults(random, checkpointing)
     changes = checkpointing and faults.rescale_share > 0 and changes_graph(seed)
     if checkpointing and not faults.is_calm:
-        faults = replace(faults, aimed=aimed_of(seed))
+        faults = replace(faults, aimed=aimed_of(seed), kinds=(*faults.kinds, *savepoints_of(seed)))
     if idle is not None:
         faults = replace(faults, kinds=without_hold_ups(faults.kinds))
     if faults.is_calm and has_room(seed):

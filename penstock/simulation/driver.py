@@ -131,6 +131,7 @@ class DriverProcess:
             slots=around.slots,
             work=ScheduledWork(world, self.process, around.work_latency_ms),
             commit_work=ScheduledWork(world, self.process, around.work_latency_ms),
+            savepoint_work=ScheduledWork(world, self.process, around.work_latency_ms),
             open_store=lambda directory, create: around.open_store(self.process, directory),
             console=TracedConsole(world, self.process.name),
             random=world.chance,

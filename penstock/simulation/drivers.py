@@ -16,6 +16,8 @@ class Driver:
     host: DriverProcess
     control: ControlNetwork
     keeper: SlotKeeper
+    orders: list[int] = field(default_factory=list)
+    """Numbers of the savepoints that were ordered from it."""
 
 
 @dataclass

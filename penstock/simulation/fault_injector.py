@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from penstock.jobmaster.events import CancelRequested, CheckpointRequested
+from penstock.jobmaster.events import CancelRequested, CheckpointRequested, SavepointRequested
+from penstock.protocol.checkpoint.savepoint import Alignment
 from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.protocol.values.metadata import Metadata
 from penstock.simulation.drivers import Driver, Statistics
 from penstock.simulation.faults import FaultPlan
+from penstock.simulation.savepoint_orders import SavepointOrders
 from penstock.simulation.slots import SlotProcess
 from penstock.simulation.store import StoreFaults
 from penstock.simulation.world import World
@@ -24,12 +26,15 @@ class InjectedCluster(Protocol):
     drivers: list[Driver]
     statistics: Statistics
     is_over: bool
+    directory: str
 
     def start_driver_soon(self) -> None: ...
 
-    def start_driver_unless_over(self) -> None: ...
+    def start_driver_unless_over(self, directory: str) -> None: ...
 
     def rescale(self) -> bool: ...
+
+    def check_savepoint(self, directory: str) -> None: ...
 
 
 class FaultInjector:
@@ -46,6 +51,7 @@ class FaultInjector:
         self.failing_commits = 0
         self._aimed_left = AIMED_MAX
         self._has_restored = False
+        self.orders = SavepointOrders(world, cluster.check_savepoint)
 
     def on_running(self) -> None:
         """Note that a generation runs: the first one, or one after a fault that was to be followed by the next at
@@ -119,6 +125,22 @@ class FaultInjector:
     def request_checkpoint(self) -> None:
         """Request a checkpoint now, as a user."""
         self._tell_driver(CheckpointRequested())
+
+    def savepoint(self) -> None:
+        """Ask for a savepoint, as a user; the job continues."""
+        self._order(stops=False)
+
+    def stop_with_savepoint(self) -> None:
+        """Stop the job with a savepoint; a new job starts from it."""
+        self._order(stops=True)
+
+    def _order(self, stops: bool) -> None:
+        order = self.orders.new(self._newest, self._world.random.choice(list(Alignment)), stops)
+        self._tell_driver(SavepointRequested(order))
+
+    def on_stopped(self) -> None:
+        """Note that a new job starts from the savepoint that the present one was stopped with: it has not run yet."""
+        self._waits_for_rows = False
 
     def cancel(self) -> None:
         """Cancel the job, as Ctrl-C does."""
@@ -213,7 +235,7 @@ class FaultInjector:
 
     def stop_checkpoints(self) -> None:
         """Stop the newest driver from triggering checkpoints."""
-        self._newest.host.master.coordinator._next_trigger_ms = None
+        self._newest.host.master.coordinator.schedule.stop()
 
     def drop_driver(self, driver: Driver, notice_ms: float) -> None:
         """Drop the driver's process; its slots notice within that time."""
@@ -237,7 +259,8 @@ class FaultInjector:
 
     def take_over_awake(self) -> None:
         """Resume the job with another driver while its driver continues."""
-        self._world.after(self._world.chance() * 50, None, self._cluster.start_driver_unless_over)
+        cluster = self._cluster
+        self._world.after(self._world.chance() * 50, None, cluster.start_driver_unless_over, cluster.directory)
 
     def store_outage(self) -> None:
         self.store_faults = self._faults.outage

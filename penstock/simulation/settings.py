@@ -12,6 +12,7 @@ from penstock.simulation.faults import AIMED
 from penstock.simulation.scale import SMALL, Scale, random_scale
 
 CHECKPOINT_ROOT = "/checkpoints"
+SAVEPOINT_ROOT = "/savepoints"
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,12 @@ def restarts_of(seed: int, configuration: Configuration) -> None:
     never_expires = configuration.get(CheckpointingOptions.CHECKPOINTING_TIMEOUT).ms >= 60_000
     if never_expires and apart.random() < 0.25:
         configuration.set("execution.checkpointing.tolerable-failed-checkpoints", 0)
+
+
+def savepoints_of(seed: int) -> tuple[str, ...]:
+    """Return what a user does with savepoints, besides the faults that a plan draws; a source of chance of its own."""
+    some, many = ("savepoint",) * 4, ("savepoint",) * 4 + ("stop_with_savepoint",) * 8
+    return Random(f"savepoints of {seed}").choice(((), (), (), (), some, many))
 
 
 def aimed_of(seed: int) -> str | None:

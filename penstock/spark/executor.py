@@ -94,7 +94,11 @@ def _leaves_places(substrate: Substrate, slots: int) -> bool:
 def _with_absolute_paths(configuration: Configuration) -> Configuration:
     """Make paths absolute: executors may have another working directory than the program."""
     configuration = configuration.copy()
-    for option in (CheckpointingOptions.CHECKPOINTS_DIRECTORY, StateRecoveryOptions.SAVEPOINT_PATH):
+    for option in (
+        CheckpointingOptions.CHECKPOINTS_DIRECTORY,
+        CheckpointingOptions.SAVEPOINT_DIRECTORY,
+        StateRecoveryOptions.SAVEPOINT_PATH,
+    ):
         path = configuration.get(option)
         if path and path != LATEST and ":/" not in path:
             configuration.set(option, str(Path(path).absolute()))

@@ -82,6 +82,12 @@ class FrameFiles(Source):
 
         return FileReader(open_file)
 
+    def copy_files(self, snapshot: bytes, directory: str) -> None:
+        name = folder_in(snapshot) or Path(self._folder).name
+        target = Path(directory, FRAMES_FOLDER, name)
+        if not target.exists():
+            take_along(Path(self._root, FRAMES_FOLDER, name), target)
+
     def _splits(self) -> Iterator[bytes]:
         folder = Path(self._root, self._folder)
         format = _format_of(folder, self._row_type)

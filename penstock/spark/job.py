@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import atexit
-import functools
 import os
 import random
 import secrets
 import socket
 import sys
 import threading
+from functools import partial
 from typing import Any, Callable, Iterator
 
 from penstock.common.configuration import Configuration
+from penstock.common.job_execution import SavepointFailed
 from penstock.common.job_id import JobID
 from penstock.common.options import (
     CheckpointingOptions,
@@ -23,11 +24,19 @@ from penstock.common.options import (
     TaskManagerOptions,
 )
 from penstock.graph.job_graph import JobGraph
-from penstock.jobmaster.events import CancelRequested, CheckpointRequested, Event, LinkLost, MessageReceived
+from penstock.jobmaster.events import (
+    CancelRequested,
+    CheckpointRequested,
+    Event,
+    LinkLost,
+    MessageReceived,
+    SavepointRequested,
+)
 from penstock.jobmaster.identity import JobIdentity, OpenStore
 from penstock.jobmaster.job_master import JobMaster
 from penstock.jobmaster.outcome import JobOutcome
 from penstock.jobmaster.ports import MasterPorts
+from penstock.jobmaster.savepoints import SavepointOrder
 from penstock.network.control_server import ControlServer
 from penstock.network.io_loop import IoLoop
 from penstock.network.listening import listen
@@ -114,6 +123,7 @@ class SparkJob:
         self._lost = LostSlots(substrate, self._slots.tag_of, self._on_link_lost)
         self._work = OrderedWork(self._loop)
         self._commit_work = OrderedWork(self._loop, "penstock-commit")
+        self._savepoint_work = OrderedWork(self._loop, "penstock-savepoint")
         self._console = TerminalConsole(terminal)
         self._own_errors = 0
         self._switch_interval_s = sys.getswitchinterval()
@@ -141,6 +151,7 @@ class SparkJob:
             lambda: self._master.report,
             lambda: self._post(CancelRequested()),
             lambda: self._post(CheckpointRequested()),
+            lambda order: self._loop.post(partial(self._order_savepoint, order)),
         )
 
     def start_slots(self, count: int) -> None:
@@ -186,6 +197,7 @@ class SparkJob:
             socket.gethostname(),
             os.getpid(),
             self._commit_work,
+            self._savepoint_work,
         )
 
     # ---- slots ---------------------------------------------------------------------------------------------------
@@ -278,7 +290,13 @@ class SparkJob:
     # ---- the driver's loop ---------------------------------------------------------------------------------------
 
     def _post(self, event: Event) -> None:
-        self._loop.post(functools.partial(self._handle, event))
+        self._loop.post(partial(self._handle, event))
+
+    def _order_savepoint(self, order: SavepointOrder) -> None:
+        if self._is_ended:
+            order.answer(SavepointFailed("the job has ended"))
+        else:
+            self._master.handle(SavepointRequested(order))
 
     def _handle(self, event: Event) -> None:
         if not self._is_ended:
@@ -345,3 +363,4 @@ class SparkJob:
         self._io.stop()
         self._work.stop()
         self._commit_work.stop()
+        self._savepoint_work.stop()

@@ -7,16 +7,20 @@ import signal
 import sys
 import threading
 import weakref
+from functools import partial
 from types import FrameType
 from typing import Any, Callable
 
 from penstock.common.completable_future import CompletableFuture
 from penstock.common.job_client import JobClient
-from penstock.common.job_execution import JobExecutionError, JobExecutionResult, JobStatus
+from penstock.common.job_execution import JobExecutionError, JobExecutionResult, JobStatus, SavepointFailed
 from penstock.common.job_id import JobID
 from penstock.jobmaster.outcome import JobOutcome
+from penstock.jobmaster.savepoints import SavepointOrder
 from penstock.monitoring.report import JobReport
+from penstock.protocol.checkpoint.savepoint import Alignment
 
+_ALIGNMENTS = {None: Alignment.CONFIGURED, True: Alignment.ALIGNED, False: Alignment.UNALIGNED}
 CANCEL_TIMEOUT_S = 60.0
 
 
@@ -29,11 +33,13 @@ class SparkJobClient(JobClient):
         report: Callable[[], JobReport],
         cancel: Callable[[], None],
         trigger_checkpoint: Callable[[], None],
+        order_savepoint: Callable[[SavepointOrder], None],
     ) -> None:
         self._job_id = job_id
         self._report = report
         self._cancel = cancel
         self._trigger_checkpoint = trigger_checkpoint
+        self._order_savepoint = order_savepoint
         self._ended: CompletableFuture[JobExecutionResult] = CompletableFuture()
         self._cancelled: CompletableFuture[None] = CompletableFuture()
         self._resume_from: str | None = None
@@ -56,6 +62,40 @@ class SparkJobClient(JobClient):
 
     def trigger_checkpoint(self) -> None:
         self._trigger_checkpoint()
+
+    def trigger_savepoint(
+        self, savepoint_directory: str | None = None, *, aligned: bool | None = None
+    ) -> CompletableFuture[str]:
+        taken: CompletableFuture[str] = CompletableFuture()
+        order = SavepointOrder(partial(_answer, taken), _absolute(savepoint_directory), _ALIGNMENTS[aligned])
+        self._order(order)
+        return taken
+
+    def stop_with_savepoint(
+        self,
+        advance_to_end_of_event_time: bool = False,
+        savepoint_directory: str | None = None,
+        *,
+        aligned: bool | None = None,
+    ) -> CompletableFuture[str]:
+        stopped: CompletableFuture[str] = CompletableFuture()
+
+        def answer(result: str | SavepointFailed) -> None:
+            if isinstance(result, SavepointFailed):
+                stopped.set_exception(result)
+            else:
+                self._ended.add_done_callback(partial(_ended_with, stopped, result))
+
+        drains = advance_to_end_of_event_time
+        directory, alignment = _absolute(savepoint_directory), _ALIGNMENTS[aligned]
+        self._order(SavepointOrder(answer, directory, alignment, stops=True, drains=drains))
+        return stopped
+
+    def _order(self, order: SavepointOrder) -> None:
+        if self._ended.done():
+            order.answer(SavepointFailed("the job has ended"))
+        else:
+            self._order_savepoint(order)
 
     def on_ended(self, outcome: JobOutcome) -> None:
         self._resume_from = outcome.resume_from
@@ -137,3 +177,23 @@ class _OwnInterrupt:
     @staticmethod
     def _interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
+
+
+def _absolute(directory: str | None) -> str | None:
+    """Make a path absolute: the program may change its working directory, and executors have another."""
+    return directory if directory is None or ":/" in directory else os.path.abspath(directory)
+
+
+def _answer(taken: CompletableFuture[str], result: str | SavepointFailed) -> None:
+    if isinstance(result, SavepointFailed):
+        taken.set_exception(result)
+    else:
+        taken.set_result(result)
+
+
+def _ended_with(stopped: CompletableFuture[str], directory: str, ended: CompletableFuture[JobExecutionResult]) -> None:
+    error = ended.exception()
+    if error is None:
+        stopped.set_result(directory)
+    else:
+        stopped.set_exception(error)

@@ -68,6 +68,11 @@ def segment_path(generation: Generation, incarnation: str, slot: int, checkpoint
     return SegmentName(generation, incarnation, slot, checkpoint_id, random).path
 
 
+def savepoint_segment_path(slot: int, checkpoint_id: int, random: str) -> str:
+    """Return the name of a slot's segment in a savepoint's directory, which holds nothing else but `_metadata`."""
+    return f"s{slot}_c{checkpoint_id}_{random}"
+
+
 def checkpoint_folder(checkpoint_id: int) -> str:
     return f"chk-{checkpoint_id}"
 

@@ -21,7 +21,7 @@ from penstock.protocol.values.log_entries import Fence
 from penstock.protocol.values.reasons import FailureReason
 from penstock.runtime.checkpoint import subtask_checkpoints
 from penstock.runtime.subtask import column_work, snapshot_source, subtask_opening
-from penstock.simulation import checkers
+from penstock.simulation import content_checker
 from penstock.state.heap import tables
 from penstock.storage import segments
 from tests.simulation.finding import assert_found
@@ -213,7 +213,7 @@ def a_sweep_deletes_by_generation_alone(patch: Patch) -> None:
 def checksums_are_not_compared(patch: Patch) -> None:
     """Every sum of a range is what was written, and what is read has it."""
     patch(segments, "zlib", SimpleNamespace(crc32=lambda data, value=0: 0))
-    patch(checkers, "zlib", SimpleNamespace(crc32=lambda data, value=0: 0))
+    patch(content_checker, "zlib", SimpleNamespace(crc32=lambda data, value=0: 0))
 
 
 def unpublished_metadata_is_not_looked_for(patch: Patch) -> None:

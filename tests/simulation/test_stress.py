@@ -27,8 +27,9 @@ from penstock.protocol.values.messages import Leave, Left, Message, Register
 from penstock.runtime.process.slot import Slot
 from penstock.runtime.process.threads import ThreadScheduler
 from penstock.simulation import world_hooks
-from penstock.simulation.checkers import AnswerChecker, LogChecker, check_end
+from penstock.simulation.checkers import AnswerChecker, check_end
 from penstock.simulation.data_network import FrameQueue
+from penstock.simulation.log_checker import LogChecker
 from penstock.simulation.output import Output
 from penstock.simulation.scale import SMALL, scaled
 from penstock.simulation.store import FaultyStore, SharedObjects, StoreFaults

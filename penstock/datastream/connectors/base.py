@@ -182,6 +182,14 @@ class Source(ABC):
     def validate(self) -> None:
         """Check what can be known before the job starts. Called on the driver; raises `SourceError`."""
 
+    def copy_files(self, snapshot: bytes, directory: str) -> None:
+        """Copy what the job's directory holds of this source to a savepoint, which must not need that directory.
+
+        Args:
+            snapshot: What the enumerator's `snapshot` returned for the savepoint.
+            directory: The savepoint's directory.
+        """
+
     @abstractmethod
     def create_enumerator(self, parallelism: int, restored: bytes | None) -> SplitEnumerator:
         """Make the enumerator of a job. Called on the driver.

@@ -14,10 +14,16 @@ was triggered for. Without an interval it is the only one, and collects only com
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-from penstock.protocol.checkpoint.coordinator_effects import CheckpointAborted, Effect, FailJob
-from penstock.protocol.checkpoint.coordinator_tables import COORDINATOR_TABLE, CheckpointState, CoordinatorPhase
+from penstock.protocol.checkpoint.coordinator_effects import (
+    CheckpointAborted,
+    DrainSources,
+    Effect,
+    FailJob,
+    SavepointRefused,
+)
+from penstock.protocol.checkpoint.coordinator_settings import CoordinatorSettings
+from penstock.protocol.checkpoint.coordinator_tables import COORDINATOR_TABLE, CoordinatorPhase
 from penstock.protocol.checkpoint.failure_manager import CheckpointFailureManager
 from penstock.protocol.checkpoint.pending_checkpoints import PendingCheckpoints
 from penstock.protocol.checkpoint.request_decider import (
@@ -27,26 +33,15 @@ from penstock.protocol.checkpoint.request_decider import (
     Situation,
     Start,
 )
+from penstock.protocol.checkpoint.savepoint import Savepoint
+from penstock.protocol.checkpoint.stopping import Stopping
+from penstock.protocol.checkpoint.trigger_schedule import TriggerSchedule
 from penstock.protocol.machine import Story, step
-from penstock.protocol.values.elements import Barrier, Generation, SubtaskId
+from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.messages import Decline, SlotAck
 from penstock.protocol.values.reasons import FailureReason
 
 RETRY_FINAL_AFTER_MS = 1000.0
-
-
-@dataclass(frozen=True)
-class CoordinatorSettings:
-    """Holds the coordinator's options. `interval_ms` None: no checkpoints but the final one. `alignment_timeout_ms` as
-    in `Barrier`.
-    """
-
-    interval_ms: float | None
-    min_pause_ms: float = 0.0
-    timeout_ms: float = 600_000.0
-    concurrent_max: int = 1
-    alignment_timeout_ms: int | None = None
-    tolerable_failures_max: int | None = 0
 
 
 class CheckpointCoordinator:
@@ -62,7 +57,7 @@ class CheckpointCoordinator:
         self.next_checkpoint_id = next_checkpoint_id
         self.phase = CoordinatorPhase.STOPPED
         self.story = Story()
-        self._interval_ms = None if settings.interval_ms is None else max(settings.interval_ms, settings.min_pause_ms)
+        self.schedule = TriggerSchedule(settings.interval_ms, settings.min_pause_ms)
         self._decider = CheckpointRequestDecider(settings.concurrent_max, settings.min_pause_ms)
         self._failures = CheckpointFailureManager(settings.tolerable_failures_max)
         self.pending = PendingCheckpoints(settings.timeout_ms, self.story)
@@ -71,24 +66,16 @@ class CheckpointCoordinator:
         self._slots: frozenset[int] = frozenset()
         self._subtasks = 0
         self._at_end: set[SubtaskId] = set()
-        self._has_run = False
-        self._next_trigger_ms: float | None = None
         self._final_due_ms: float | None = None
         self._final_attempted = False
+        self.stopping = Stopping()
         self._last_completion_ms: float | None = None
         self.completed = 0
-
-    @property
-    def pending_ids(self) -> list[int]:
-        return self.pending.ids
 
     @property
     def may_trigger(self) -> bool:
         """Return whether a checkpoint may be triggered: a generation runs, and the final one is still to come."""
         return self.phase in (CoordinatorPhase.RUNNING, CoordinatorPhase.ENDING)
-
-    def state_of(self, checkpoint_id: int) -> CheckpointState:
-        return self.pending.state_of(checkpoint_id)
 
     def skip_ids_to(self, next_checkpoint_id: int) -> None:
         self.next_checkpoint_id = max(self.next_checkpoint_id, next_checkpoint_id)
@@ -111,13 +98,7 @@ class CheckpointCoordinator:
             self._at_end.clear()
             self._final_due_ms = None
             self._final_attempted = False
-            self._next_trigger_ms = None
-            if self._interval_ms is not None:
-                delay_ms = self.settings.min_pause_ms
-                if not self._has_run:
-                    delay_ms += spread * (self._interval_ms - delay_ms)
-                self._next_trigger_ms = now_ms + delay_ms
-            self._has_run = True
+            self.schedule.start(now_ms, spread)
             return self._look_at_the_clock(now_ms)
 
         return self._step("started", "the JobMaster", now_ms, start)
@@ -131,17 +112,18 @@ class CheckpointCoordinator:
             if self.phase is not CoordinatorPhase.FINAL:
                 self.phase = CoordinatorPhase.STOPPED
             self._generation = None
-            self._next_trigger_ms = None
+            self.schedule.stop()
             self._final_due_ms = None
-            self._decider.abandon(reason)
-            return self.pending.on_generation_ended(reason, detail, now_ms)
+            effects = self._execute(self._decider.abandon(reason), now_ms)
+            ended = self.pending.on_generation_ended(reason, detail, now_ms)
+            return [*effects, *self.stopping.on_generation_ended(self.pending, ended, reason), *ended]
 
         return self._step("stopped", "the JobMaster", now_ms, stop)
 
     # ---- time ---------------------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> float | None:
-        deadlines = (self.pending.next_deadline_ms(), self._next_trigger_ms, self._final_due_ms)
+        deadlines = (self.pending.next_deadline_ms(), self.schedule.next_ms, self._final_due_ms)
         return min((t for t in deadlines if t is not None), default=None)
 
     def on_time(self, now_ms: float) -> list[Effect]:
@@ -154,13 +136,11 @@ class CheckpointCoordinator:
             if isinstance(effects[-1], FailJob):
                 # Without this: the generation has ended, and what is triggered next finds none.
                 return effects
-        if self._next_trigger_ms is not None and self._next_trigger_ms <= now_ms and self._interval_ms is not None:
-            self._next_trigger_ms = max(self._next_trigger_ms + self._interval_ms, now_ms)
-            if self._decider.queued == 0:
-                effects += self._request(now_ms, is_periodic=True)
+        if self.schedule.take_due(now_ms) and self._decider.queued == 0:
+            effects += self._request(now_ms, is_periodic=True)
         if self._final_due_ms is not None and self._final_due_ms <= now_ms:
             self._final_due_ms = None
-            effects += self._request(now_ms)
+            effects += self._request(now_ms, savepoint=self.stopping.savepoint)
         return effects
 
     # ---- requests -----------------------------------------------------------------------------------------------
@@ -169,38 +149,62 @@ class CheckpointCoordinator:
         """Request a checkpoint for a user: limited by what is pending, but by no pause."""
         return self._step("requested", "a user", now_ms, lambda: self._request(now_ms) if self.may_trigger else [])
 
-    def _request(self, now_ms: float, *, is_periodic: bool = False) -> list[Effect]:
+    def request_savepoint(self, savepoint: Savepoint, now_ms: float) -> list[Effect]:
+        """Request a savepoint for a user. It passes the limit of pending checkpoints. While one stops the job, or must
+        not hold rows in flight, nothing else is triggered."""
+
+        def ask() -> list[Effect]:
+            if not self.may_trigger:
+                is_over = self.phase is CoordinatorPhase.FINAL
+                reason = FailureReason.JOB_ENDED if is_over else FailureReason.NOT_ALL_TASKS_RUNNING
+                return [SavepointRefused(savepoint, reason)]
+            if self.stopping.savepoint is not None:
+                return [SavepointRefused(savepoint, FailureReason.STOP_PENDING)]
+            self.stopping.begin(savepoint)
+            if savepoint.drains:
+                # Without a source left to end, the final checkpoint may be waiting for something already.
+                return [DrainSources(), *(self._final(now_ms) if self.phase is CoordinatorPhase.ENDING else ())]
+            return self._request(now_ms, savepoint=savepoint)
+
+        return self._step("savepoint requested", "a user", now_ms, ask)
+
+    def _request(self, now_ms: float, *, is_periodic: bool = False, savepoint: Savepoint | None = None) -> list[Effect]:
         self._requests += 1
-        request = CheckpointRequest(self._requests, is_periodic=is_periodic)
+        request = CheckpointRequest(self._requests, is_periodic, is_forced=savepoint is not None, savepoint=savepoint)
         return self._execute(self._decider.on_request(request, self._situation(now_ms)), now_ms)
 
     def _situation(self, now_ms: float) -> Situation:
-        return Situation(now_ms, pending=len(self.pending), last_completion_ms=self._last_completion_ms)
+        return Situation(
+            now_ms,
+            len(self.pending),
+            is_triggering=self.pending.is_exclusive,
+            last_completion_ms=self._last_completion_ms,
+        )
 
     def _execute(self, decisions: list[Decision], now_ms: float) -> list[Effect]:
         effects: list[Effect] = []
         for decision in decisions:
             if isinstance(decision, Start):
-                effects += self._trigger(now_ms)
+                effects += self._trigger(now_ms, decision.request.savepoint)
+            elif decision.request.savepoint is not None:
+                effects.append(self.stopping.refused(decision.request.savepoint, decision.reason))
             elif decision.retry_after_ms is not None:
-                self._next_trigger_ms = now_ms + decision.retry_after_ms
+                self.schedule.postpone(now_ms + decision.retry_after_ms)
         return effects
 
-    def _trigger(self, now_ms: float) -> list[Effect]:
+    def _trigger(self, now_ms: float, savepoint: Savepoint | None = None) -> list[Effect]:
         assert self._generation is not None
-        commits_only = self._interval_ms is None
-        timeout_ms = None if commits_only else self.settings.alignment_timeout_ms
-        barrier = Barrier(self.next_checkpoint_id, timeout_ms, commits_only=commits_only)
+        barrier = self.settings.barrier(self.next_checkpoint_id, savepoint)
         self.next_checkpoint_id += 1
-        return self.pending.trigger(barrier, self._generation, self._slots, self._subtasks, now_ms)
+        return self.pending.trigger(barrier, self._generation, self._slots, self._subtasks, now_ms, savepoint)
 
     # ---- answers ------------------------------------------------------------------------------------------------
 
     def on_ack(self, ack: SlotAck, now_ms: float) -> list[Effect]:
-        return self.pending.on_ack(ack, now_ms)
+        return self.stopping.not_final(self.pending.on_ack(ack, now_ms))
 
     def on_decline(self, decline: Decline, now_ms: float) -> list[Effect]:
-        vertex = self._name_of(decline.subtask)
+        vertex = _vertex_name(self._vertex_names, decline.subtask)
         return self._after_abort(self.pending.on_decline(decline, vertex, now_ms), now_ms)
 
     def on_trigger_failed(self, checkpoint_id: int, detail: str, now_ms: float) -> list[Effect]:
@@ -217,12 +221,8 @@ class CheckpointCoordinator:
             self.phase = CoordinatorPhase.ENDING
             return self._final(now_ms)
 
-        cause = f"subtask {subtask.subtask + 1} of {self._name_of(subtask)}"
+        cause = f"subtask {subtask.subtask + 1} of {_vertex_name(self._vertex_names, subtask)}"
         return self._step("end of data", cause, now_ms, reached)
-
-    def _name_of(self, subtask: SubtaskId) -> str:
-        names, vertex = self._vertex_names, subtask.vertex
-        return f"'{names[vertex]}'" if vertex < len(names) else f"vertex {vertex}"
 
     # ---- ends ---------------------------------------------------------------------------------------------------
 
@@ -236,27 +236,27 @@ class CheckpointCoordinator:
             self.completed += 1
             if is_final:
                 self.phase = CoordinatorPhase.FINAL
-                self._next_trigger_ms = self._final_due_ms = None
-                self._decider.abandon(FailureReason.PERIODIC_SCHEDULER_SHUTDOWN)
+                self.stopping.end()
+                self.schedule.stop()
+                self._final_due_ms = None
+                effects += self._execute(self._decider.abandon(FailureReason.JOB_ENDED), now_ms)
             return effects + self._start_next(now_ms)
 
         return self._step("published", f"checkpoint {checkpoint_id}", now_ms, complete)
 
-    def on_publication_failed(self, checkpoint_id: int, detail: str, now_ms: float) -> list[Effect]:
-        """Fail a checkpoint that certainly has no log entry, and never will."""
-        return self._not_published(checkpoint_id, FailureReason.FINALIZE_FAILURE, detail, now_ms)
+    def on_saved(self, checkpoint_id: int, now_ms: float) -> list[Effect]:
+        """Complete a savepoint of a job that continues."""
 
-    def on_id_taken(self, checkpoint_id: int, detail: str, now_ms: float) -> list[Effect]:
-        """Give up a checkpoint whose id a driver that was fenced meanwhile had used. That is no failure of this job:
-        the next checkpoint gets an unused id.
-        """
-        return self._not_published(checkpoint_id, FailureReason.ID_TAKEN, detail, now_ms)
+        def complete() -> list[Effect]:
+            self.pending.on_saved(checkpoint_id, now_ms)
+            self._last_completion_ms = now_ms
+            return self._start_next(now_ms)
 
-    def on_publication_subsumed(self, checkpoint_id: int, now_ms: float) -> list[Effect]:
-        """Give up a checkpoint because a newer one was in the log already."""
-        return self._not_published(checkpoint_id, FailureReason.SUBSUMED, "a newer one has completed", now_ms)
+        return self._step("saved", f"savepoint {checkpoint_id}", now_ms, complete)
 
-    def _not_published(self, checkpoint_id: int, reason: FailureReason, detail: str, now_ms: float) -> list[Effect]:
+    def on_not_published(self, checkpoint_id: int, reason: FailureReason, detail: str, now_ms: float) -> list[Effect]:
+        """Abort a checkpoint that certainly has no log entry, and never will. `ID_TAKEN`: a driver that was fenced
+        meanwhile had used the id; the next checkpoint gets one that nobody has used."""
         return self._after_abort(self.pending.on_not_published(checkpoint_id, reason, detail, now_ms), now_ms)
 
     def _after_abort(self, effects: list[Effect], now_ms: float) -> list[Effect]:
@@ -266,6 +266,9 @@ class CheckpointCoordinator:
             return effects
 
         def follow() -> list[Effect]:
+            if ended.savepoint is not None:
+                failed = self.stopping.on_failed(ended.savepoint, ended.detail, self.may_trigger)
+                return failed or self._start_next(now_ms)
             message = self._failures.on_failed(ended.checkpoint_id, ended.reason, ended.detail)
             if message is not None and self.may_trigger:
                 return [FailJob(message)]
@@ -284,10 +287,14 @@ class CheckpointCoordinator:
         the final one itself. After a failed attempt the next one follows after a moment, not at once."""
         if self.phase is not CoordinatorPhase.ENDING or len(self.pending):
             return []
-        self._next_trigger_ms = None
-        self._decider.abandon(FailureReason.PERIODIC_SCHEDULER_SHUTDOWN)
+        self.schedule.stop()
+        refused = self._execute(self._decider.abandon(FailureReason.PERIODIC_SCHEDULER_SHUTDOWN), now_ms)
         if not self._final_attempted:
             self._final_attempted = True
-            return self._trigger(now_ms)
+            return [*refused, *self._trigger(now_ms, self.stopping.savepoint)]
         self._final_due_ms = now_ms + RETRY_FINAL_AFTER_MS
-        return []
+        return refused
+
+
+def _vertex_name(names: Sequence[str], subtask: SubtaskId) -> str:
+    return f"'{names[subtask.vertex]}'" if subtask.vertex < len(names) else f"vertex {subtask.vertex}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.protocol.checkpoint.savepoint import Savepoint
 from penstock.protocol.values.elements import Barrier, Generation
 from penstock.protocol.values.messages import SlotAck
 from penstock.protocol.values.reasons import FailureReason
@@ -14,12 +15,13 @@ class TriggerCheckpoint:
     """Snapshot the enumerators, then send the trigger to every slot."""
 
     barrier: Barrier
+    savepoint: Savepoint | None = None
 
 
 @dataclass(frozen=True)
 class PublishCheckpoint:
     """Publish a checkpoint that every slot has acknowledged. `acks` in the order of slots. `duration_ms`: trigger to
-    last acknowledgement.
+    last acknowledgement. `savepoint`: write its metadata; only one that stops the job has an entry in the log.
     """
 
     barrier: Barrier
@@ -27,6 +29,7 @@ class PublishCheckpoint:
     acks: tuple[SlotAck, ...]
     duration_ms: float
     is_final: bool
+    savepoint: Savepoint | None = None
 
 
 @dataclass(frozen=True)
@@ -36,20 +39,38 @@ class CheckpointAborted:
     checkpoint_id: int
     reason: FailureReason
     detail: str
+    savepoint: Savepoint | None = None
+
+
+@dataclass(frozen=True)
+class SavepointRefused:
+    """Tell who asked for a savepoint that it is not triggered."""
+
+    savepoint: Savepoint
+    reason: FailureReason
+
+
+@dataclass(frozen=True)
+class DrainSources:
+    """End all sources, so that everything in the job is processed; then the final checkpoint comes."""
 
 
 @dataclass(frozen=True)
 class DiscardSegments:
-    """Delete these files: nothing names them, and nothing will."""
+    """Delete these files: nothing names them, and nothing will. `directory`: of the savepoint that they are of."""
 
     paths: tuple[str, ...]
+    directory: str | None = None
 
 
 @dataclass(frozen=True)
 class FailJob:
-    """Fail the job over: too many checkpoints have failed."""
+    """Fail the job over: too many checkpoints have failed. `planned`: it is no failure of the job, because the sources
+    were ended for a savepoint that failed.
+    """
 
     message: str
+    planned: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,4 +83,13 @@ class StillPublishing:
     waited_ms: float
 
 
-Effect = TriggerCheckpoint | PublishCheckpoint | CheckpointAborted | DiscardSegments | FailJob | StillPublishing
+Effect = (
+    TriggerCheckpoint
+    | PublishCheckpoint
+    | CheckpointAborted
+    | SavepointRefused
+    | DrainSources
+    | DiscardSegments
+    | FailJob
+    | StillPublishing
+)

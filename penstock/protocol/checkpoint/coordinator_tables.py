@@ -93,6 +93,18 @@ COORDINATOR_TABLE: Table[CoordinatorPhase] = Table(
             _ENDING: Cell("trigger; too many pending: queue", (_ENDING,)),
             _FINAL: Cell("ignore", (_FINAL,)),
         },
+        "savepoint requested": {
+            _STOPPED: Cell("refuse it", (_STOPPED,)),
+            _RUNNING: Cell("trigger; drains: end the sources; the job is being stopped: refuse it", (_RUNNING,)),
+            _ENDING: Cell("trigger; drains: with the final one; the job is being stopped: refuse it", (_ENDING,)),
+            _FINAL: Cell("refuse it", (_FINAL,)),
+        },
+        "saved": {
+            _STOPPED: Cell("ignore", (_STOPPED,)),
+            _RUNNING: Cell("trigger the next request", (_RUNNING,)),
+            _ENDING: Cell("trigger the final one", (_ENDING,)),
+            _FINAL: Cell("ignore", (_FINAL,)),
+        },
         "end of data": {
             _STOPPED: Cell("ignore", (_STOPPED,)),
             _RUNNING: Cell("of the last subtask: trigger the final one, once none is pending", (_RUNNING, _ENDING)),

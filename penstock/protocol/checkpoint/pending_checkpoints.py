@@ -19,8 +19,9 @@ from penstock.protocol.checkpoint.coordinator_effects import (
     TriggerCheckpoint,
 )
 from penstock.protocol.checkpoint.coordinator_tables import CHECKPOINT_TABLE, CheckpointState
+from penstock.protocol.checkpoint.savepoint import Alignment, Savepoint
 from penstock.protocol.machine import Story, step
-from penstock.protocol.values.elements import Barrier, Generation
+from penstock.protocol.values.elements import Barrier, Generation, SnapshotKind
 from penstock.protocol.values.messages import Decline, SlotAck
 from penstock.protocol.values.reasons import FailureReason
 
@@ -40,6 +41,7 @@ class PendingCheckpoint:
     subtasks: int
     triggered_ms: float
     expires_ms: float
+    savepoint: Savepoint | None = None
     state: CheckpointState = CheckpointState.TRIGGERED
     acks: dict[int, SlotAck] = field(default_factory=dict)
 
@@ -62,6 +64,7 @@ class _Ended:
 
     state: CheckpointState
     kept: frozenset[str]
+    savepoint: Savepoint | None
 
 
 class PendingCheckpoints:
@@ -85,6 +88,13 @@ class PendingCheckpoints:
     def ids(self) -> list[int]:
         return list(self._pending)
 
+    @property
+    def is_exclusive(self) -> bool:
+        """Return whether a savepoint is pending that stops the job, or would get rows in flight from an unaligned
+        barrier that overtakes its own: nothing else may be triggered."""
+        pending = (p.savepoint for p in self if p.savepoint is not None)
+        return any(savepoint.stops or savepoint.alignment is Alignment.ALIGNED for savepoint in pending)
+
     def state_of(self, checkpoint_id: int) -> CheckpointState:
         pending = self._pending.get(checkpoint_id)
         if pending is not None:
@@ -102,13 +112,19 @@ class PendingCheckpoints:
     # ---- events -------------------------------------------------------------------------------------------------
 
     def trigger(
-        self, barrier: Barrier, generation: Generation, slots: frozenset[int], subtasks: int, now_ms: float
+        self,
+        barrier: Barrier,
+        generation: Generation,
+        slots: frozenset[int],
+        subtasks: int,
+        now_ms: float,
+        savepoint: Savepoint | None = None,
     ) -> list[Effect]:
         def begin() -> list[Effect]:
             expires_ms = now_ms + self._timeout_ms
-            pending = PendingCheckpoint(barrier, generation, slots, subtasks, now_ms, expires_ms)
+            pending = PendingCheckpoint(barrier, generation, slots, subtasks, now_ms, expires_ms, savepoint)
             self._pending[barrier.checkpoint_id] = pending
-            return [TriggerCheckpoint(barrier)]
+            return [TriggerCheckpoint(barrier, savepoint)]
 
         return self._step("triggered", barrier.checkpoint_id, "the coordinator", now_ms, begin)
 
@@ -151,16 +167,19 @@ class PendingCheckpoints:
     def on_generation_ended(self, reason: FailureReason, detail: str, now_ms: float) -> list[Effect]:
         return self._abort_triggered("generation ended", self.ids, reason, detail, now_ms)
 
+    def on_saved(self, checkpoint_id: int, now_ms: float) -> None:
+        """End a savepoint that is complete. It is not canonical, so nothing older ends by it."""
+        self._step("published", checkpoint_id, "the JobMaster", now_ms, lambda: self._complete(checkpoint_id))
+
+    def _complete(self, checkpoint_id: int) -> list[Effect]:
+        pending = self._pending[checkpoint_id]
+        self._end(pending, CheckpointState.PUBLISHED, pending.segments)
+        return []
+
     def on_published(self, checkpoint_id: int, now_ms: float) -> list[Effect]:
-        """Return how the older ones end that are not being published."""
-
-        def end() -> list[Effect]:
-            pending = self._pending[checkpoint_id]
-            self._end(pending, CheckpointState.PUBLISHED, pending.segments)
-            return []
-
-        self._step("published", checkpoint_id, "the JobMaster", now_ms, end)
-        older = [number for number in self._pending if number < checkpoint_id]
+        """Return how the older ones end that are not being published. Savepoints do not: somebody waits for them."""
+        self._step("published", checkpoint_id, "the JobMaster", now_ms, lambda: self._complete(checkpoint_id))
+        older = [n for n, pending in self._pending.items() if n < checkpoint_id and pending.savepoint is None]
         detail = f"checkpoint {checkpoint_id} has completed"
         return self._abort_triggered("newer one published", older, FailureReason.SUBSUMED, detail, now_ms)
 
@@ -192,11 +211,10 @@ class PendingCheckpoints:
         if len(pending.acks) < len(pending.slots):
             return []
         pending.state = CheckpointState.PUBLISHING
-        snapshots = [s for a in pending.acks.values() for s in a.subtasks]
-        is_final = len(snapshots) == pending.subtasks and all(s.finished for s in snapshots)
         acks = tuple(pending.acks[slot] for slot in sorted(pending.acks))
         duration_ms = now_ms - pending.triggered_ms
-        return [PublishCheckpoint(pending.barrier, pending.generation, acks, duration_ms, is_final)]
+        is_final, savepoint = _is_final(pending), pending.savepoint
+        return [PublishCheckpoint(pending.barrier, pending.generation, acks, duration_ms, is_final, savepoint)]
 
     def _discard_late(self, ack: SlotAck, pending: PendingCheckpoint | None) -> list[Effect]:
         """Delete the late segment only if its checkpoint is known to have ended without it. An unknown checkpoint may
@@ -204,12 +222,12 @@ class PendingCheckpoints:
         if ack.segment is None:
             return []
         if pending is not None:
-            kept = pending.segments
+            kept, savepoint = pending.segments, pending.savepoint
         elif ack.checkpoint_id in self._ended:
-            kept = self._ended[ack.checkpoint_id].kept
+            kept, savepoint = self._ended[ack.checkpoint_id].kept, self._ended[ack.checkpoint_id].savepoint
         else:
             return []
-        return [] if ack.segment.path in kept else [DiscardSegments((ack.segment.path,))]
+        return [] if ack.segment.path in kept else [DiscardSegments((ack.segment.path,), _directory_of(savepoint))]
 
     def _abort_triggered(
         self, event: str, checkpoint_ids: list[int], reason: FailureReason, detail: str, now_ms: float
@@ -228,13 +246,26 @@ class PendingCheckpoints:
 
     def _abort(self, pending: PendingCheckpoint, reason: FailureReason, detail: str) -> list[Effect]:
         self._end(pending, CheckpointState.ABORTED, frozenset())
-        effects: list[Effect] = [CheckpointAborted(pending.checkpoint_id, reason, detail)]
+        savepoint = pending.savepoint
+        effects: list[Effect] = [CheckpointAborted(pending.checkpoint_id, reason, detail, savepoint)]
         if pending.segments:
-            effects.append(DiscardSegments(tuple(sorted(pending.segments))))
+            effects.append(DiscardSegments(tuple(sorted(pending.segments)), _directory_of(savepoint)))
         return effects
 
     def _end(self, pending: PendingCheckpoint, state: CheckpointState, kept: frozenset[str]) -> None:
         del self._pending[pending.checkpoint_id]
-        self._ended[pending.checkpoint_id] = _Ended(state, kept)
+        self._ended[pending.checkpoint_id] = _Ended(state, kept, pending.savepoint)
         if len(self._ended) > ENDED_REMEMBERED_MAX:
             del self._ended[next(iter(self._ended))]
+
+
+def _is_final(pending: PendingCheckpoint) -> bool:
+    """Return whether the job ends with it: every subtask had finished, or it is a savepoint that stops the job."""
+    if pending.barrier.kind.is_savepoint:
+        return pending.barrier.kind is SnapshotKind.STOP
+    snapshots = [s for a in pending.acks.values() for s in a.subtasks]
+    return len(snapshots) == pending.subtasks and all(s.finished for s in snapshots)
+
+
+def _directory_of(savepoint: Savepoint | None) -> str | None:
+    return None if savepoint is None else savepoint.directory

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import insort
 from dataclasses import dataclass, field
 
+from penstock.protocol.checkpoint.savepoint import Savepoint
 from penstock.protocol.values.reasons import FailureReason
 
 QUEUE_MAX = 1000
@@ -21,8 +22,12 @@ class CheckpointRequest:
 
     number: int
     is_periodic: bool = False
-    is_savepoint: bool = False
     is_forced: bool = False
+    savepoint: Savepoint | None = None
+
+    @property
+    def is_savepoint(self) -> bool:
+        return self.savepoint is not None
 
     @property
     def rank(self) -> tuple[bool, bool, bool, int]:

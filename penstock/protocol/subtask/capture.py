@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from penstock.protocol.channel.ends import Captured
-from penstock.protocol.values.elements import Barrier
+from penstock.protocol.values.elements import Barrier, SnapshotKind
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Capture:
     @property
     def stores(self) -> bool:
         """Return whether anything but committables belongs to the checkpoint."""
-        return not self.barrier.commits_only
+        return self.barrier.kind is not SnapshotKind.COMMITS_ONLY
 
     @property
     def is_closed(self) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from penstock.protocol.channel.ends import InputChannel, OutputChannel, Overtaken
 from penstock.protocol.machine import Story, StoryEvent
@@ -69,8 +70,9 @@ class SubtaskMachine:
         self._input_of = {channel.id: position for position, channel in enumerate(inputs)}
         self._alignments = BarrierHandler(len(inputs))
         self._captures: dict[int, Capture] = {}
-        self._decided: deque[alignment.Effect] = deque()
+        self._decided: deque[alignment.Effect | _Resume] = deque()
         self._row_is_finished = False
+        self._suspended_by: int | None = None
 
     # ---- events -------------------------------------------------------------------------------------------------
 
@@ -92,7 +94,7 @@ class SubtaskMachine:
         self.story.add(StoryEvent(now_ms, _cause_of(event), what, before, self._state_of(checkpoint_id), did))
         return effects
 
-    def _decide(self, event: Received | LocalEvent, now_ms: float) -> Sequence[alignment.Effect]:
+    def _decide(self, event: Received | LocalEvent, now_ms: float) -> Sequence[alignment.Effect | _Resume]:
         alignments = self._alignments
         match event:
             case AlignedBarrier(channel, position, barrier):
@@ -107,8 +109,11 @@ class SubtaskMachine:
                 return alignments.on_barrier_reached(at, barrier, now_ms)
             case TriggerCheckpoint(_, barrier):
                 return alignments.on_trigger(barrier, now_ms)
-            case CheckpointEnded(_, checkpoint_id, _):
-                return alignments.on_ended(checkpoint_id)
+            case CheckpointEnded(_, checkpoint_id, aborted):
+                ended = alignments.on_ended(checkpoint_id)
+                # In its turn. Without this: the snapshot waits for the rest of a row, its checkpoint fails, the row is
+                # finished, the snapshot suspends the subtask, and nothing ever resumes it.
+                return [*ended, _Resume(checkpoint_id)] if aborted else ended
             case ReleaseVertices(checkpoints=checkpoints, is_last=is_last):
                 self.gate.on_release(is_last, checkpoints)
             case RowFinished():
@@ -133,6 +138,11 @@ class SubtaskMachine:
         """Return whether a snapshot waits for the rest of a row's output."""
         return bool(self._decided)
 
+    @property
+    def is_suspended(self) -> bool:
+        """Return whether a terminating snapshot was taken: nothing is consumed until its checkpoint has failed."""
+        return self._suspended_by is not None
+
     def pending(self) -> dict[int, AlignmentState]:
         """Return the checkpoints whose barriers are still to come, with how far they are."""
         return self._alignments.pending
@@ -144,7 +154,7 @@ class SubtaskMachine:
 
     # ---- what the alignment decides -----------------------------------------------------------------------------
 
-    def _execute(self, decided: Iterable[alignment.Effect], now_ms: float) -> list[Effect]:
+    def _execute(self, decided: Iterable[alignment.Effect | _Resume], now_ms: float) -> list[Effect]:
         self._decided.extend(decided)
         effects: list[Effect] = []
         while self._decided:
@@ -156,7 +166,7 @@ class SubtaskMachine:
             effects += self._one(effect, now_ms)
         return effects
 
-    def _one(self, effect: alignment.Effect, now_ms: float) -> Sequence[Effect]:
+    def _one(self, effect: alignment.Effect | _Resume, now_ms: float) -> Sequence[Effect]:
         match effect:
             case alignment.Block(at, checkpoint_id):
                 self.inputs[at].blocked_by.add(checkpoint_id)
@@ -182,6 +192,9 @@ class SubtaskMachine:
                 return [*self._drop(checkpoint_id), *cancels, Decline(checkpoint_id, reason)]
             case alignment.Discard(checkpoint_id):
                 return self._drop(checkpoint_id)
+            case _Resume(checkpoint_id):
+                if self._suspended_by == checkpoint_id:
+                    self._suspended_by = None
         return NOTHING
 
     # ---- the cut ------------------------------------------------------------------------------------------------
@@ -205,6 +218,8 @@ class SubtaskMachine:
             if self.inputs[at].open_window(barrier.checkpoint_id, until):
                 closed.append(at)
         effects.append(TakeSnapshot(capture))
+        if barrier.kind.terminates:
+            self._suspended_by = barrier.checkpoint_id
         self.gate.on_checkpoint_ended(barrier.checkpoint_id)
         for at in closed:
             effects += self._close_window(at, barrier.checkpoint_id)
@@ -278,6 +293,13 @@ class SubtaskMachine:
             output.drop_barrier(checkpoint_id)
         self.gate.on_checkpoint_ended(checkpoint_id)
         return [DropCapture(checkpoint_id)]
+
+
+@dataclass(frozen=True)
+class _Resume:
+    """Ends the suspension by a terminating checkpoint, which has failed."""
+
+    checkpoint_id: int
 
 
 def _checkpoint_of(event: Received | LocalEvent) -> int | None:

@@ -6,6 +6,7 @@ A *channel* is (edge, producer subtask, consumer subtask) in one generation. Wha
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import NamedTuple
 
 import msgspec
@@ -58,19 +59,39 @@ class EndOfData(msgspec.Struct, frozen=True, tag="end-of-data"):
 InBandEvent = Watermark | Idle | Active | EndOfData
 
 
+class SnapshotKind(IntEnum):
+    """Says what a barrier's snapshots are for. The number travels with the barrier."""
+
+    CHECKPOINT = 0
+    COMMITS_ONLY = 1
+    """Stores nothing, collects only committables: the end of a job without checkpointing."""
+    SAVEPOINT = 2
+    STOP = 3
+    """A savepoint behind which the job takes no more input: it ends, or the savepoint fails and it continues."""
+
+    @property
+    def is_savepoint(self) -> bool:
+        """Return whether the user owns what is written: it lies in a directory of its own."""
+        return self in (SnapshotKind.SAVEPOINT, SnapshotKind.STOP)
+
+    @property
+    def terminates(self) -> bool:
+        """Return whether a subtask consumes nothing after its snapshot, until the checkpoint has failed."""
+        return self is SnapshotKind.STOP
+
+
 class Barrier(msgspec.Struct, frozen=True):
     """Carries what is the same for all barriers of one checkpoint, aligned or unaligned.
 
     `alignment_timeout_ms`: None never turns unaligned (purely aligned), 0 starts unaligned, else how long after the
     trigger an aligned barrier turns unaligned. `age_ms` is the time since the trigger when the barrier left its
     sender, measured there: deadlines are local monotonic time, never a wall-clock date.
-    `commits_only`: nothing is stored, only committables are collected (the end of a job without checkpointing).
     """
 
     checkpoint_id: int
     alignment_timeout_ms: int | None
     age_ms: float = 0.0
-    commits_only: bool = False
+    kind: SnapshotKind = SnapshotKind.CHECKPOINT
 
     @property
     def starts_unaligned(self) -> bool:

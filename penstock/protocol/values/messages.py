@@ -258,18 +258,30 @@ class ReleaseVertices(Message):
 
 
 class TriggerCheckpoint(Message):
-    """Starts a checkpoint: it goes to every slot, and the slot's source subtasks inject the barrier."""
+    """Starts a checkpoint: it goes to every slot, and the slot's source subtasks inject the barrier.
+    `savepoint_directory`: where a savepoint's segments are written.
+    """
 
     generation: Generation
     barrier: Barrier
+    savepoint_directory: str | None = None
+
+
+class EndSources(Message):
+    """Ends all sources where they are: the job processes everything, and stops with a savepoint."""
+
+    generation: Generation
 
 
 class CheckpointEnded(Message):
-    """Ends a checkpoint: it has completed (`aborted` False: it is canonical) or was given up."""
+    """Ends a checkpoint: it has completed (`aborted` False) or has failed. `commits`: it is canonical, so its output is
+    committed. A savepoint of a job that continues is not: what its writers had prepared waits for the next checkpoint.
+    """
 
     generation: Generation
     checkpoint_id: int
     aborted: bool
+    commits: bool = True
 
 
 class SplitsAssigned(Message):
@@ -321,6 +333,7 @@ Downward = (
     | StartRun
     | ReleaseVertices
     | TriggerCheckpoint
+    | EndSources
     | CheckpointEnded
     | SplitsAssigned
     | Cancel

@@ -226,3 +226,7 @@ class Metadata(msgspec.Struct, frozen=True):
     unconfirmed_commits: list[Committable]
     """Committables of earlier checkpoints whose commit had not been confirmed when this one was published."""
     is_final: bool = False
+    drained: bool = False
+    """A savepoint before which all sources were ended: whoever restores it reads on, from the start of event time."""
+    savepoint: str | None = None
+    """The directory of the savepoint that this job was stopped with: everything but the output to commit is there."""

@@ -24,6 +24,10 @@ class FailureReason(StrEnum):
     TOO_MANY_REQUESTS = "TOO_MANY_CHECKPOINT_REQUESTS"
     PERIODIC_SCHEDULER_SHUTDOWN = "PERIODIC_SCHEDULER_SHUTDOWN"
     NOT_ALL_TASKS_RUNNING = "NOT_ALL_REQUIRED_TASKS_RUNNING"
+    STOP_PENDING = "STOP_WITH_SAVEPOINT_PENDING"
+    """Ours: the job is being stopped with another savepoint already."""
+    JOB_ENDED = "JOB_ENDED"
+    """Ours: the job ended before its savepoint could be triggered."""
     ID_TAKEN = "CHECKPOINT_ID_TAKEN"
     """Ours: a driver that was fenced meanwhile has written metadata of this id."""
 

@@ -7,6 +7,7 @@ when the last subtask's windows have closed.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Callable, NamedTuple
@@ -59,6 +60,13 @@ class Ended(msgspec.Struct, frozen=True):
     checkpoint_id: int
 
 
+class SavepointTarget(msgspec.Struct, frozen=True):
+    """Says where a savepoint's segments go. It comes from the JobMaster, so the snapshots may come before it."""
+
+    checkpoint_id: int
+    directory: str
+
+
 @dataclass
 class _SlotCheckpoint:
     segment: SegmentWriter
@@ -77,7 +85,8 @@ class _Encoding(NamedTuple):
 
 class SnapshotWriter:
     """Writes the segments of one generation in a slot. `subtasks`: how many of this slot take part.
-    `new_segment_path(checkpoint id)` is unique. `unpark(checkpoint id)` is called when no subtask has to pause for it
+    `new_segment_path(checkpoint id)` is unique. `open_savepoint(checkpoint id, directory)` returns the store of a
+    savepoint and a unique path in it. `unpark(checkpoint id)` is called when no subtask has to pause for it
     any more: it is written, or over, or too large.
     """
 
@@ -88,6 +97,7 @@ class SnapshotWriter:
         subtasks: int,
         store: ObjectStore | None,
         new_segment_path: Callable[[int], str],
+        open_savepoint: Callable[[int, str], tuple[ObjectStore, str]],
         send: Callable[[Message], None],
         unpark: Callable[[int], None],
         clock: Clock,
@@ -97,6 +107,10 @@ class SnapshotWriter:
         self._subtasks = subtasks
         self._store = store
         self._new_segment_path = new_segment_path
+        self._open_savepoint = open_savepoint
+        self._targets: dict[int, str] = {}
+        self._untargeted: dict[int, list[Taken | Closed]] = {}
+        self._replayed: deque[Taken | Closed] = deque()
         self._send = send
         self._unpark = unpark
         self._clock = clock
@@ -112,22 +126,45 @@ class SnapshotWriter:
         if self._encoding is not None:
             self._encode_next(self._encoding)
             return True
-        if not self.mailbox:
+        if not (self._replayed or self.mailbox):
             return False
-        item = self.mailbox.take()
+        item = self._replayed.popleft() if self._replayed else self.mailbox.take()
         match item:
+            case Taken(capture) | Closed(capture) if self._waits_for_target(capture):
+                self._untargeted.setdefault(capture.checkpoint_id, []).append(item)
             case Taken(capture):
                 self._take(capture)
             case Closed(capture):
                 self._close(capture)
+            case SavepointTarget():
+                self._on_target(item)
             case Ended(checkpoint_id):
                 self._drop(checkpoint_id)
         return True
 
     def close(self) -> None:
         """End the generation: discard everything that is being written."""
-        for checkpoint_id in list(self._checkpoints):
+        for checkpoint_id in [*self._checkpoints, *self._untargeted]:
             self._drop(checkpoint_id)
+
+    def _waits_for_target(self, capture: SubtaskCapture) -> bool:
+        checkpoint_id = capture.checkpoint_id
+        is_known = checkpoint_id in self._targets or checkpoint_id in self._ended
+        return capture.cut.barrier.kind.is_savepoint and not is_known
+
+    def _on_target(self, target: SavepointTarget) -> None:
+        if target.checkpoint_id in self._ended:
+            return
+        self._targets[target.checkpoint_id] = target.directory
+        # Ahead of the mail: a snapshot comes before its end.
+        self._replayed.extend(self._untargeted.pop(target.checkpoint_id, []))
+
+    def _segment(self, checkpoint_id: int) -> SegmentWriter:
+        directory = self._targets.get(checkpoint_id)
+        if directory is None:
+            return SegmentWriter(self._store, lambda: self._new_segment_path(checkpoint_id))
+        store, path = self._open_savepoint(checkpoint_id, directory)
+        return SegmentWriter(store, lambda: path)
 
     def _take(self, capture: SubtaskCapture) -> None:
         checkpoint_id = capture.checkpoint_id
@@ -136,7 +173,12 @@ class SnapshotWriter:
             return
         checkpoint = self._checkpoints.get(checkpoint_id)
         if checkpoint is None:
-            segment = SegmentWriter(self._store, lambda: self._new_segment_path(checkpoint_id))
+            try:
+                segment = self._segment(checkpoint_id)
+            except StoreError as error:
+                self._discard(capture)
+                self._decline(capture, FailureReason.IO_EXCEPTION, str(error))
+                return
             checkpoint = self._checkpoints[checkpoint_id] = _SlotCheckpoint(segment)
         checkpoint.taken[capture.subtask] = capture
         if capture.state is not None:
@@ -232,6 +274,9 @@ class SnapshotWriter:
         self._remember(checkpoint_id)
         if self._encoding is not None and self._encoding.capture.checkpoint_id == checkpoint_id:
             self._encoding = None
+        for item in self._untargeted.pop(checkpoint_id, []):
+            if isinstance(item, Taken):
+                self._discard(item.capture)
         checkpoint = self._checkpoints.pop(checkpoint_id, None)
         if checkpoint is not None:
             for capture in checkpoint.taken.values():
@@ -246,6 +291,7 @@ class SnapshotWriter:
 
     def _remember(self, checkpoint_id: int) -> None:
         self._ended.add(checkpoint_id)
+        self._targets.pop(checkpoint_id, None)
         if len(self._ended) > _ENDED_REMEMBERED:
             self._ended.remove(min(self._ended))
 

@@ -25,6 +25,7 @@ from penstock.protocol.values.messages import (
     Connected,
     Decline,
     Deploy,
+    EndSources,
     Left,
     Message,
     PeerLost,
@@ -41,7 +42,7 @@ from penstock.protocol.values.messages import (
 from penstock.protocol.values.metadata import Metadata
 from penstock.protocol.values.reasons import FailureReason, SubtaskFailureReason
 from penstock.runtime.checkpoint.master_store import MasterStore
-from penstock.runtime.checkpoint.snapshot_writer import SnapshotWriter
+from penstock.runtime.checkpoint.snapshot_writer import SavepointTarget, SnapshotWriter
 from penstock.runtime.process.ports import DataLinks, Driver, MasterLink, Runner
 from penstock.runtime.process.reason_of import reason_of, text_of
 from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
@@ -49,7 +50,7 @@ from penstock.runtime.subtask.slot_resources import SlotResources
 from penstock.runtime.subtask.subtask_factory import SubtaskFactory
 from penstock.runtime.subtask.subtask_mail import Unpark
 from penstock.runtime.subtask.subtask_runner import SubtaskRunner, WriterRunner
-from penstock.storage.layout import segment_path
+from penstock.storage.layout import savepoint_segment_path, segment_path
 from penstock.storage.metadata import decode_metadata
 from penstock.storage.store import ObjectStore
 
@@ -79,6 +80,7 @@ class _Deployment:
             len(vertices),
             self.store,
             self._segment_path,
+            self._open_savepoint,
             self.send,
             self._unpark,
             slot.clock,
@@ -121,6 +123,12 @@ class _Deployment:
         else:
             store = slot.open_store(plan.storage_root, fsync)
         return store, (slot.open_store(root, fsync) if root is not None else store)
+
+    def _open_savepoint(self, checkpoint_id: int, directory: str) -> tuple[ObjectStore, str]:
+        """Return a savepoint's store, and a name for the slot's segment in it."""
+        fsync = self.plan.configuration.get(CheckpointingOptions.STORAGE_FSYNC)
+        name = savepoint_segment_path(self._slot.index, checkpoint_id, self._slot.new_random())
+        return self._slot.open_store(directory, fsync), name
 
     def _segment_path(self, checkpoint_id: int) -> str:
         return segment_path(
@@ -182,6 +190,11 @@ class _Deployment:
                 runner.mailbox.post(message)
 
     def trigger(self, message: TriggerCheckpoint) -> None:
+        if message.savepoint_directory is not None:
+            self.writer.mailbox.post(SavepointTarget(message.barrier.checkpoint_id, message.savepoint_directory))
+        self.post_to_sources(message)
+
+    def post_to_sources(self, message: Message) -> None:
         for runner in self.runners:
             if runner.deployed.vertex.is_source:
                 runner.mailbox.post(message)
@@ -263,6 +276,9 @@ class Slot:
             case TriggerCheckpoint(generation):
                 if deployment := self._of(generation):
                     deployment.trigger(message)
+            case EndSources(generation):
+                if deployment := self._of(generation):
+                    deployment.post_to_sources(message)
             case CheckpointEnded(generation):
                 if deployment := self._of(generation):
                     deployment.post(message)

@@ -67,6 +67,7 @@ class SourceFeed:
         self._clock = clock
         self._request_splits = request_splits
         self._splits_requested = False
+        self._ends_early = False
 
     @property
     def was_finished(self) -> bool:
@@ -80,7 +81,7 @@ class SourceFeed:
     def take(self, rows_max: int) -> Portion | BarrierReached | float | None:
         """Read up to `rows_max` rows. Returns them, or in how many ms to ask again (None: when splits have come)."""
         reader = self.reader
-        if reader is None:
+        if reader is None or self._ends_early:
             return self._end()
         started_ms = self._clock.undisturbed_ms()
         try:
@@ -112,6 +113,10 @@ class SourceFeed:
         self._event_time.wait_for(self.reader.splits_in_hand())
         if no_more:
             self.reader.no_more_splits()
+
+    def end_early(self) -> None:
+        """End the data where the reader is. Its splits stay with it, for whoever restores them."""
+        self._ends_early = True
 
     def _end(self) -> float:
         self.ended = True
@@ -176,6 +181,9 @@ class GateFeed:
     def add_splits(self, splits: list[bytes], no_more: bool) -> None:
         """Splits are for sources only."""
         raise AssertionError(f"'{self._subtask.vertex.name}' is no source, but was sent splits")
+
+    def end_early(self) -> None:
+        """Do nothing: only sources end."""
 
     def parts(self) -> list[OperatorPart]:
         """Return nothing: the capture of the channels holds what is in flight."""

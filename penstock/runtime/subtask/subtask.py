@@ -16,7 +16,14 @@ from penstock.operators.event_time.clock import SubtaskClock
 from penstock.protocol.subtask.effects import BarrierReached
 from penstock.protocol.values.elements import WATERMARK_MAX_MS, EndOfData, Watermark
 from penstock.protocol.values.frames import CreditLimit, Data
-from penstock.protocol.values.messages import CheckpointEnded, DrainReport, SplitsAssigned, StartRun, SubtaskStatus
+from penstock.protocol.values.messages import (
+    CheckpointEnded,
+    DrainReport,
+    EndSources,
+    SplitsAssigned,
+    StartRun,
+    SubtaskStatus,
+)
 from penstock.runtime.checkpoint.subtask_checkpoints import SubtaskCheckpoints
 from penstock.runtime.output.chain_output import ChainOutput
 from penstock.runtime.process.compute_lock import COMPUTE_LOCK
@@ -79,6 +86,7 @@ class Subtask:
         self.phase = Phase.OPENED
         self.bytes_in = 0
         self._draining = deployed.draining
+        self._machine = deployed.machine
         self._bound_target_ms = settings.bound_target_ms
         self._clock = clock
         self._report_drained = report_drained
@@ -133,15 +141,17 @@ class Subtask:
                     self.bytes_in += element.size_bytes
                 case CreditLimit(channel, limit_bytes):
                     self.deployed.partition_of(channel.edge).grant(channel, limit_bytes)
-                case CheckpointEnded(_, checkpoint_id, aborted) as ended:
+                case CheckpointEnded(_, checkpoint_id, aborted, commits) as ended:
                     checkpoints.handle(ended)
-                    if not aborted:
+                    if commits and not aborted:
                         self.output.on_published(checkpoint_id)
                     self.parking.end(checkpoint_id)
                 case Unpark(checkpoint_id):
                     self.parking.end(checkpoint_id)
                 case SplitsAssigned(_, _, splits, no_more):
                     self.feed.add_splits(splits, no_more)
+                case EndSources():
+                    self.feed.end_early()
                 case StartRun():
                     self.phase = Phase.RUNNING
                 case decided:  # barriers, triggers, releases, events
@@ -170,7 +180,8 @@ class Subtask:
         work, output, event_time = self.work, self.output, self.event_time
         if self.phase is Phase.OPENED:
             return None
-        if self._draining.held:
+        if self._draining.held or self._machine.is_suspended:
+            event_time.pause()
             return 0 if self._take_barrier(past_layers=True) else None
         if work.unfinished:
             return self._resume()

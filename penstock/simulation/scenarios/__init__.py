@@ -20,6 +20,7 @@ from penstock.simulation.scenarios import (
     publication,
     rescaling,
     restoring,
+    savepoints,
     shortening,
     slots,
     state,
@@ -37,7 +38,7 @@ def _name(scenario: type[Scenario]) -> str:
 
 _PARTS = (
     aimed, cut, barriers, calm, restoring, rescaling, changed_graphs, state, kept, event_time, floors, timers,
-    idleness, finishing, publication, shortening, storage, sweeping, slots, packing,
+    idleness, finishing, savepoints, publication, shortening, storage, sweeping, slots, packing,
 )  # fmt: skip
 SCENARIOS: dict[str, type[Scenario]] = {_name(scenario): scenario for part in _PARTS for scenario in part.SCENARIOS}
 

@@ -75,7 +75,7 @@ class NewJobFromACheckpoint(Scenario):
         cluster.fault_injector.kill_driver_and_slots()
         self._before = dict(cluster.shared.objects)
         newest = log.entries[-1].path.partition("/")[0]
-        cluster.start_new_job("beef" * 8, newest)
+        cluster.start_new_job("beef" * 8, f"{cluster.directory}/{newest}")
 
     def has_happened(self) -> bool:
         objects = self.cluster.shared.objects

@@ -29,6 +29,20 @@ class FinishedJob(JobClient):
     def cancel(self) -> CompletableFuture[None]:
         return CompletableFuture.completed(None)
 
+    def trigger_savepoint(
+        self, savepoint_directory: str | None = None, *, aligned: bool | None = None
+    ) -> CompletableFuture[str]:
+        raise NotImplementedError
+
+    def stop_with_savepoint(
+        self,
+        advance_to_end_of_event_time: bool = False,
+        savepoint_directory: str | None = None,
+        *,
+        aligned: bool | None = None,
+    ) -> CompletableFuture[str]:
+        raise NotImplementedError
+
     def trigger_checkpoint(self) -> None:
         pass
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator, CoordinatorSettings
+from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
 from penstock.protocol.checkpoint.coordinator_effects import (
     CheckpointAborted,
     DiscardSegments,
@@ -17,7 +17,8 @@ from penstock.protocol.checkpoint.coordinator_effects import (
     StillPublishing,
     TriggerCheckpoint,
 )
-from penstock.protocol.values.elements import Generation, SubtaskId
+from penstock.protocol.checkpoint.coordinator_settings import CoordinatorSettings
+from penstock.protocol.values.elements import Generation, SnapshotKind, SubtaskId
 from penstock.protocol.values.messages import Decline, SlotAck
 from penstock.protocol.values.metadata import Segment, SubtaskSnapshot
 from penstock.protocol.values.reasons import FailureReason
@@ -99,7 +100,7 @@ def test_the_interval_is_raised_to_the_pause() -> None:
 
 def test_only_one_is_pending_and_missed_triggers_become_one() -> None:
     coordinator = started()
-    assert coordinator.pending_ids == [1]
+    assert coordinator.pending.ids == [1]
     for now_ms in (100.0, 200.0, 300.0, 400.0):
         assert coordinator.on_time(now_ms) == []
     assert triggered(complete(coordinator, 1, 450.0)) == [2]
@@ -168,11 +169,11 @@ def test_acknowledgements_of_an_older_generation_never_count() -> None:
     coordinator = started()
     coordinator.on_stopped(6.0)
     coordinator.on_running(G2, SLOTS, 2, 10.0)
-    assert coordinator.pending_ids == [2]
+    assert coordinator.pending.ids == [2]
     assert discarded(coordinator.on_ack(ack(1, 0, G1), 11.0)) == ["shared/1-0"]
     assert discarded(coordinator.on_ack(ack(2, 0, G1), 11.0)) == ["shared/2-0"]
     coordinator.on_ack(ack(2, 0, G2), 12.0)
-    assert coordinator.pending_ids == [2], "slot 1 is missing"
+    assert coordinator.pending.ids == [2], "slot 1 is missing"
 
 
 def test_files_of_checkpoints_that_nothing_is_known_of_are_left_to_the_sweep() -> None:
@@ -186,7 +187,7 @@ def test_ids_are_never_used_again() -> None:
     coordinator.on_stopped(6.0)
     coordinator.skip_ids_to(40)
     coordinator.on_running(G2, SLOTS, 2, 10.0)
-    assert coordinator.pending_ids == [40]
+    assert coordinator.pending.ids == [40]
     coordinator.skip_ids_to(3)
     assert coordinator.next_checkpoint_id == 41
 
@@ -249,7 +250,7 @@ def test_what_is_being_published_cannot_be_given_up() -> None:
     assert coordinator.on_time(61.0) == []
     assert coordinator.on_decline(decline(1), 61.0) == []
     assert coordinator.on_stopped(62.0) == []
-    assert coordinator.pending_ids == [1]
+    assert coordinator.pending.ids == [1]
     assert coordinator.on_published(1, False, 80.0) == []
     assert coordinator.completed == 1
 
@@ -258,7 +259,7 @@ def test_failed_publication_counts_and_its_files_go() -> None:
     coordinator = started()
     coordinator.on_ack(ack(1, 0), 1.0)
     coordinator.on_ack(ack(1, 1), 2.0)
-    effects = coordinator.on_publication_failed(1, "disk full", 3.0)
+    effects = coordinator.on_not_published(1, FailureReason.FINALIZE_FAILURE, "disk full", 3.0)
     assert aborted(effects) == {1: FailureReason.FINALIZE_FAILURE}
     assert discarded(effects) == ["shared/1-0", "shared/1-1"]
     assert [e for e in effects if isinstance(e, FailJob)]
@@ -325,7 +326,7 @@ def test_without_an_interval_the_end_collects_only_committables() -> None:
     coordinator.on_end_of_data(SubtaskId(0, 0), 5.0)
     (trigger,) = coordinator.on_end_of_data(SubtaskId(0, 1), 6.0)
     assert isinstance(trigger, TriggerCheckpoint)
-    assert trigger.barrier.commits_only and trigger.barrier.alignment_timeout_ms is None
+    assert trigger.barrier.kind is SnapshotKind.COMMITS_ONLY and trigger.barrier.alignment_timeout_ms is None
 
 
 def test_ends_of_data_of_an_earlier_generation_are_forgotten() -> None:

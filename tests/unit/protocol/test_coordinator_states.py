@@ -7,22 +7,23 @@ import pytest
 from penstock.protocol.checkpoint.coordinator_tables import CheckpointState, CoordinatorPhase
 from penstock.protocol.machine import IllegalEvent
 from penstock.protocol.values.elements import SubtaskId
+from penstock.protocol.values.reasons import FailureReason
 from tests.unit.protocol.test_coordinator import G2, SLOTS, ack, complete, decline, started
 
 
 def test_a_checkpoint_goes_from_its_trigger_to_one_of_two_ends() -> None:
     coordinator = started(interval_ms=1000.0, tolerable_failures_max=9)
-    assert coordinator.state_of(1) is CheckpointState.TRIGGERED
+    assert coordinator.pending.state_of(1) is CheckpointState.TRIGGERED
     coordinator.on_ack(ack(1, 0), 1.0)
-    assert coordinator.state_of(1) is CheckpointState.TRIGGERED
+    assert coordinator.pending.state_of(1) is CheckpointState.TRIGGERED
     coordinator.on_ack(ack(1, 1), 2.0)
-    assert coordinator.state_of(1) is CheckpointState.PUBLISHING
+    assert coordinator.pending.state_of(1) is CheckpointState.PUBLISHING
     coordinator.on_published(1, False, 3.0)
-    assert coordinator.state_of(1) is CheckpointState.PUBLISHED
+    assert coordinator.pending.state_of(1) is CheckpointState.PUBLISHED
     coordinator.request(4.0)
     coordinator.on_decline(decline(2), 5.0)
-    assert coordinator.state_of(2) is CheckpointState.ABORTED
-    assert coordinator.state_of(3) is CheckpointState.UNKNOWN
+    assert coordinator.pending.state_of(2) is CheckpointState.ABORTED
+    assert coordinator.pending.state_of(3) is CheckpointState.UNKNOWN
 
 
 def test_the_coordinator_is_final_whether_a_generation_runs_or_not() -> None:
@@ -47,7 +48,7 @@ def test_an_event_that_cannot_come_names_the_checkpoint_its_state_and_the_event(
     with pytest.raises(IllegalEvent, match="checkpoint 1 is triggered, and the event 'published' cannot come then"):
         coordinator.on_published(1, False, 1.0)
     with pytest.raises(IllegalEvent, match="checkpoint 9 is unknown, and the event 'not published'"):
-        coordinator.on_publication_failed(9, "disk full", 1.0)
+        coordinator.on_not_published(9, FailureReason.FINALIZE_FAILURE, "disk full", 1.0)
     coordinator.on_ack(ack(1, 0), 1.0)
     coordinator.on_ack(ack(1, 1), 2.0)
     with pytest.raises(IllegalEvent, match="checkpoint 1 is publishing, and the event 'trigger failed'"):

@@ -11,6 +11,7 @@ from penstock.protocol.checkpoint.request_decider import (
     Situation,
     Start,
 )
+from penstock.protocol.checkpoint.savepoint import Savepoint
 from penstock.protocol.values.reasons import FailureReason
 
 BUSY = Situation(now_ms=0, pending=1)
@@ -27,7 +28,7 @@ def manual(number: int = 0) -> CheckpointRequest:
 
 
 def savepoint(number: int = 0, *, forced: bool = False, is_periodic: bool = False) -> CheckpointRequest:
-    return CheckpointRequest(number, is_savepoint=True, is_forced=forced, is_periodic=is_periodic)
+    return CheckpointRequest(number, is_periodic, is_forced=forced, savepoint=Savepoint(f"/savepoints/{number}"))
 
 
 def test_forced_request_passes_pending_limit_and_min_pause() -> None:

@@ -142,6 +142,7 @@ class SmallJob:
             len(vertices),
             self.store,
             lambda checkpoint_id: f"shared/{self.generation.counter}-{slot}-{checkpoint_id}-{next(count)}",
+            lambda checkpoint_id, directory: (self.store, f"{directory}/s{slot}_c{checkpoint_id}"),
             self._on_message,
             lambda checkpoint_id: None,
             self.clock,

@@ -1,0 +1,170 @@
+"""Writes savepoints: makes their directories, writes their metadata, and answers those who asked for them.
+
+A savepoint is self-contained: its directory holds `_metadata`, one segment per slot, and the files of sources that lie
+in the job's directory otherwise. It can be moved, and nothing in it is ever deleted by the job that took it. One that
+stops the job is published in the job's log, too, as the job's last checkpoint: nothing restarts below it.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from penstock.common.job_execution import SavepointFailed
+from penstock.common.options import CheckpointingOptions
+from penstock.graph.job_graph import JobGraph
+from penstock.jobmaster.history import CheckpointHistory
+from penstock.jobmaster.identity import JobIdentity, OpenStore
+from penstock.jobmaster.ports import BlockingWork
+from penstock.protocol.checkpoint.coordinator_effects import PublishCheckpoint
+from penstock.protocol.checkpoint.savepoint import Alignment, Savepoint
+from penstock.protocol.log.publication import NewCheckpoint
+from penstock.protocol.values.metadata import Metadata
+from penstock.storage.layout import METADATA_NAME, metadata_path
+from penstock.storage.metadata import encode_metadata, metadata_crc
+from penstock.storage.opening import local_path
+from penstock.storage.store import StoreError
+
+Answer = Callable[[str | SavepointFailed], None]
+"""Called once: with the savepoint's directory, or with why there is none."""
+
+
+@dataclass(frozen=True)
+class SavepointOrder:
+    """Holds what a user asks for. `directory`: where to make the savepoint's directory; None: the configured one."""
+
+    answer: Answer
+    directory: str | None = None
+    alignment: Alignment = Alignment.CONFIGURED
+    stops: bool = False
+    drains: bool = False
+
+
+class Savepoints:
+    """Writes the savepoints of one job. `random_name` returns letters and digits that no other savepoint has. `request`
+    passes a savepoint to the coordinator once its directory is there."""
+
+    def __init__(
+        self,
+        graph: JobGraph,
+        identity: JobIdentity,
+        history: CheckpointHistory,
+        work: BlockingWork,
+        open_store: OpenStore,
+        default_directory: str | None,
+        random_name: Callable[[], str],
+        request: Callable[[Savepoint], None],
+        warn: Callable[[str], None],
+    ) -> None:
+        self._graph = graph
+        self._identity = identity
+        self._history = history
+        self._work = work
+        self._open_store = open_store
+        self._default_directory = default_directory
+        self._random_name = random_name
+        self._request = request
+        self._warn = warn
+        self._answers: dict[str, Answer] = {}
+
+    def order(self, order: SavepointOrder) -> None:
+        """Make the directory, then ask the coordinator."""
+        parent = order.directory or self._default_directory
+        if not parent:
+            key = CheckpointingOptions.SAVEPOINT_DIRECTORY.key
+            order.answer(SavepointFailed(f"a savepoint needs a directory: name one, or set {key}"))
+            return
+        try:
+            parent = local_path(parent)
+        except StoreError as error:
+            order.answer(SavepointFailed(str(error)))
+            return
+        directory = posixpath.join(parent, f"savepoint-{self._identity.job_id[:6]}-{self._random_name()}")
+        savepoint = Savepoint(directory, order.alignment, order.stops, order.drains)
+
+        def made(result: Any) -> None:
+            if isinstance(result, Exception):
+                order.answer(SavepointFailed(f"the savepoint {directory} cannot be written: {result}"))
+                return
+            self._answers[directory] = order.answer
+            self._request(savepoint)
+
+        self._work.submit("make the savepoint's directory", lambda: self._open_store(directory, True), made)
+
+    # ---- writing ------------------------------------------------------------------------------------------------
+
+    def write(self, publish: PublishCheckpoint, metadata: Metadata, written: Callable[[str | None], None]) -> None:
+        """Write the metadata, after all that it refers to. `written` gets None, or why it failed."""
+        savepoint = publish.savepoint
+        assert savepoint is not None
+        directory = savepoint.directory
+        metadata = msgspec.structs.replace(metadata, drained=savepoint.drains, is_final=False)
+        data = encode_metadata(metadata)
+
+        def write() -> None:
+            for source, state in self._sources(metadata):
+                source.copy_files(state, directory)
+            self._open_store(directory, False).create(METADATA_NAME, data)
+
+        def done(result: Any) -> None:
+            if isinstance(result, Exception):
+                written(f"the savepoint {directory} could not be written: {result}")
+                return
+            self._history.saved(metadata.checkpoint_id, directory, len(data))
+            written(None)
+
+        self._work.submit("write the savepoint", write, done)
+
+    def _sources(self, metadata: Metadata) -> list[tuple[Any, bytes]]:
+        functions = {o.uid: o.function for v in self._graph.vertices if v.is_source for o in v.operators[:1]}
+        return [(functions[e.operator], e.data) for e in metadata.enumerators if e.operator in functions]
+
+    # ---- answers ------------------------------------------------------------------------------------------------
+
+    def succeeded(self, savepoint: Savepoint) -> None:
+        """Answer who asked: the savepoint is complete (and in the log, if it stops the job)."""
+        answer = self._answers.pop(savepoint.directory, None)
+        if answer is not None:
+            answer(savepoint.directory)
+
+    def failed(self, savepoint: Savepoint, why: str) -> None:
+        """Answer who asked, and remove what was written."""
+        answer = self._answers.pop(savepoint.directory, None)
+        self.discard(savepoint.directory, [METADATA_NAME])
+        if answer is not None:
+            answer(SavepointFailed(f"the savepoint {savepoint.directory} was not taken: {why}"))
+
+    def fail_all(self, why: str) -> None:
+        """Answer everybody who still waits: the job has ended."""
+        for directory, answer in list(self._answers.items()):
+            answer(SavepointFailed(f"the savepoint {directory} was not taken: {why}"))
+        self._answers.clear()
+
+    def discard(self, directory: str, paths: Sequence[str]) -> None:
+        """Delete files of a savepoint that failed."""
+
+        def delete() -> None:
+            store = self._open_store(directory, False)
+            for path in paths:
+                store.delete(path)
+
+        def done(result: Any) -> None:
+            if isinstance(result, Exception):
+                self._warn(f"files of the failed savepoint {directory} could not be deleted: {result}")
+
+        self._work.submit("delete a failed savepoint", delete, done)
+
+
+def last_checkpoint(metadata: Metadata, directory: str) -> NewCheckpoint:
+    """Return what the job's log says of a savepoint that stops the job: its output to commit, and where it is."""
+    subtasks = [
+        msgspec.structs.replace(s, inputs=[], outputs=[], layers=[], keyed=[], schemas=[], parts=[])
+        for s in metadata.subtasks
+    ]
+    last = msgspec.structs.replace(metadata, segments=[], subtasks=subtasks, is_final=True, savepoint=directory)
+    data = encode_metadata(last)
+    return NewCheckpoint(last, metadata_path(metadata.checkpoint_id), data, metadata_crc(data))

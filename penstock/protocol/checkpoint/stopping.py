@@ -1,0 +1,71 @@
+"""Remembers the savepoint that a job is being stopped with, from the request to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from penstock.protocol.checkpoint.coordinator_effects import (
+    CheckpointAborted,
+    Effect,
+    FailJob,
+    PublishCheckpoint,
+    SavepointRefused,
+)
+from penstock.protocol.checkpoint.pending_checkpoints import PendingCheckpoint
+from penstock.protocol.checkpoint.savepoint import Savepoint
+from penstock.protocol.values.elements import SnapshotKind
+from penstock.protocol.values.reasons import FailureReason
+
+
+class Stopping:
+    """Holds one savepoint at most: a second request to stop is refused until the first has failed."""
+
+    def __init__(self) -> None:
+        self.savepoint: Savepoint | None = None
+
+    def begin(self, savepoint: Savepoint) -> None:
+        """Remember the savepoint, if it stops the job."""
+        if savepoint.stops:
+            self.savepoint = savepoint
+
+    def end(self) -> None:
+        """Forget it: the job has stopped."""
+        self.savepoint = None
+
+    def refused(self, savepoint: Savepoint, reason: FailureReason) -> SavepointRefused:
+        """Return the answer to whoever asked; the job is not being stopped with it any more."""
+        if savepoint == self.savepoint:
+            self.savepoint = None
+        return SavepointRefused(savepoint, reason)
+
+    def on_failed(self, savepoint: Savepoint, detail: str, is_running: bool) -> list[Effect]:
+        """Restart the job only if its sources were ended for the failed savepoint."""
+        was_stop = savepoint == self.savepoint
+        if was_stop:
+            self.savepoint = None
+        if was_stop and is_running and savepoint.drains:
+            return [FailJob(f"the savepoint that the job was drained for has failed: {detail}", planned=True)]
+        return []
+
+    def on_generation_ended(
+        self, pending: Iterable[PendingCheckpoint], ended: list[Effect], reason: FailureReason
+    ) -> list[Effect]:
+        """End the stop with the generation, unless its savepoint is being published. `ended`: what was aborted."""
+        stop = self.savepoint
+        if stop is None or any(p.savepoint == stop for p in pending):
+            return []
+        self.savepoint = None
+        is_answered = any(isinstance(e, CheckpointAborted) and e.savepoint == stop for e in ended)
+        return [] if is_answered else [SavepointRefused(stop, reason)]
+
+    def not_final(self, effects: list[Effect]) -> list[Effect]:
+        """Return the effects for a job that ends with its savepoint, not with a checkpoint that was under way."""
+        if self.savepoint is None:
+            return effects
+        return [
+            replace(e, is_final=False)
+            if isinstance(e, PublishCheckpoint) and e.barrier.kind is SnapshotKind.CHECKPOINT
+            else e
+            for e in effects
+        ]

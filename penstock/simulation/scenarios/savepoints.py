@@ -1,0 +1,95 @@
+"""Tests savepoints: sections 9 and 11."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.protocol.values.reasons import FailureReason
+from penstock.simulation.faults import FaultPlan
+from penstock.simulation.scenarios.scenario import TIMEOUT, UNALIGNED, Scenario
+from penstock.simulation.settings import Pace
+from penstock.simulation.workload import WorkloadBuilder
+
+
+class StopTakesNothingBehindItsSnapshot(Scenario):
+    """A subtask that continues behind the snapshot of a stop emits what nobody commits, and what a sink without
+    transactions shows twice. From its snapshot on it takes no row, until the job ends or the savepoint has failed."""
+
+    section = 9
+    options = UNALIGNED
+    pace = Pace(step_ms=0.5)
+    faults = FaultPlan(kinds=("stop_with_savepoint",), count=2, gap_ms=30.0)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rows: dict[Any, int] = {}
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        if what != "frame":
+            return
+        for runner in who.listener._deployment.runners:
+            subtask = runner.opened
+            if subtask is None or not subtask.deployed.machine.is_suspended:
+                self._rows.pop(runner, None)
+                continue
+            self.count += 1
+            before = self._rows.setdefault(runner, subtask.rows_in)
+            if subtask.rows_in > before:
+                self.cluster.world.violate(
+                    f"{runner.name} took {subtask.rows_in - before} rows behind its last snapshot"
+                )
+
+
+class StopFailsInsideARow(Scenario):
+    """The snapshot of a stop waits for the rest of a row, and its checkpoint expires meanwhile. Decided before the end
+    and carried out behind it, the snapshot suspends the subtask for ever. The job continues after each such failure."""
+
+    section = 9
+    options = TIMEOUT | {
+        "penstock.network.overdraft-bytes-max": 0,
+        "penstock.network.output-queue-bytes": 900,
+        "execution.checkpointing.timeout": "40 ms",
+    }
+    faults = FaultPlan(kinds=("stop_with_savepoint", "expire_checkpoint"), count=6, gap_ms=15.0)
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="sequence", rows=30, parallelism=2, cost_ms=0.1, keys=8)
+        burst = job.expand(job.repartition(source, "rebalance", 2, cost_ms=0.1), (10, 60), cost_ms=0.2)
+        job.sink(job.count(burst, 2, cost_ms=1.0), 2)
+
+    def has_happened(self) -> bool:
+        return FailureReason.EXPIRED in self.cluster.statistics.aborted
+
+
+class SavepointCommitsNothing(Scenario):
+    """Output that a savepoint's writers prepare counts as committed, the job continues, and it is lost. Only what is in
+    the log is committed: output that a savepoint has prepared is prepared again for the next checkpoint."""
+
+    section = 11
+    options = UNALIGNED
+    faults = FaultPlan(kinds=("savepoint", "savepoint", "kill_slot"), count=8, gap_ms=15.0)
+
+    def has_happened(self) -> bool:
+        log = self.cluster.log
+        return log is not None and log.savepoints > 0
+
+
+class DriverDiesBehindTheEntryOfAStop(Scenario):
+    """The driver dies when the log says that the job is stopped, before anything is committed. The next driver commits
+    from that entry and ends: restarted below it, the job would repeat what whoever starts from the savepoint does."""
+
+    section = 11
+    options = UNALIGNED
+    faults = FaultPlan(kinds=("stop_with_savepoint",), count=1, gap_ms=60.0)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        log = self.cluster.log
+        newest = None if log is None or self.count else log.newest
+        if newest is not None and newest.savepoint is not None:
+            self.count += 1
+            self.cluster.world.after(0.0, None, self.cluster.fault_injector.inject, "kill_driver")
+
+
+SCENARIOS: list[type[Scenario]] = [
+    StopTakesNothingBehindItsSnapshot, StopFailsInsideARow, SavepointCommitsNothing, DriverDiesBehindTheEntryOfAStop,
+]  # fmt: skip

@@ -1,0 +1,88 @@
+"""The simulation finds broken rules of savepoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from penstock.jobmaster import checkpoints, savepoints
+from penstock.protocol.log.publication import NewCheckpoint
+from penstock.protocol.subtask import subtask_machine
+from penstock.protocol.values.messages import CheckpointEnded
+from penstock.storage.metadata import encode_metadata, metadata_crc
+from tests.simulation.finding import assert_found
+
+Patch = Callable[[Any, str, Any], None]
+
+
+def rows_are_taken_behind_a_terminating_snapshot(patch: Patch) -> None:
+    held = subtask_machine.SubtaskMachine.is_suspended.fget  # type: ignore[attr-defined]
+    asked: dict[int, int] = {}
+
+    def forgets(self: Any) -> bool:
+        """Every other time it is asked."""
+        asked[id(self)] = asked.get(id(self), 0) + 1
+        return bool(held(self)) and asked[id(self)] % 2 == 0
+
+    patch(subtask_machine.SubtaskMachine, "is_suspended", property(forgets))
+
+
+def a_failed_stop_resumes_out_of_its_turn(patch: Patch) -> None:
+    decide = subtask_machine.SubtaskMachine._decide
+
+    def at_once(self: Any, event: Any, now_ms: float) -> Any:
+        decided = list(decide(self, event, now_ms))
+        if isinstance(event, CheckpointEnded):
+            resumes = [d for d in decided if isinstance(d, subtask_machine._Resume)]
+            for resume in resumes:
+                self._one(resume, now_ms)
+                decided.remove(resume)
+        return decided
+
+    patch(subtask_machine.SubtaskMachine, "_decide", at_once)
+
+
+def a_savepoint_counts_as_committed(patch: Patch) -> None:
+    tell = checkpoints.Checkpoints._tell
+    patch(
+        checkpoints.Checkpoints,
+        "_tell",
+        lambda self, checkpoint_id, aborted, commits=True: tell(self, checkpoint_id, aborted),
+    )
+
+
+def a_stop_is_not_the_last_checkpoint(patch: Patch) -> None:
+    last_checkpoint = savepoints.last_checkpoint
+
+    def goes_on(metadata: Any, directory: str) -> NewCheckpoint:
+        last = last_checkpoint(metadata, directory)
+        changed = msgspec.structs.replace(last.metadata, is_final=False)
+        data = encode_metadata(changed)
+        return NewCheckpoint(changed, last.path, data, metadata_crc(data))
+
+    patch(checkpoints, "last_checkpoint", goes_on)
+
+
+MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
+    # (mutant, schedule or seeds, the violation that it must cause)
+    (
+        rows_are_taken_behind_a_terminating_snapshot,
+        "stop-takes-nothing-behind-its-snapshot",
+        r"took \d+ rows behind its last snapshot",
+    ),
+    (a_failed_stop_resumes_out_of_its_turn, "stop-fails-inside-a-row", r"no end after|nothing will ever happen"),
+    (a_savepoint_counts_as_committed, "savepoint-commits-nothing", r"[1-9]\d* rows lost"),
+    (a_stop_is_not_the_last_checkpoint, "driver-dies-behind-the-entry-of-a-stop", r"."),
+]
+_IDS = [f"{mutant.__name__}, {where if isinstance(where, str) else 'seeds'}" for mutant, where, _ in MUTANTS]
+
+
+@pytest.mark.parametrize(("mutant", "where", "violation"), MUTANTS, ids=_IDS)
+def test_a_broken_rule_is_found(
+    mutant: Callable[[Patch], None], where: str | list[int], violation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutant(monkeypatch.setattr)
+    assert_found(where, violation)

@@ -1,0 +1,150 @@
+"""The checkpoint coordinator and savepoints: beside checkpoints, instead of the final one, and when they fail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
+from penstock.protocol.checkpoint.coordinator_effects import (
+    CheckpointAborted,
+    DiscardSegments,
+    DrainSources,
+    FailJob,
+    PublishCheckpoint,
+    SavepointRefused,
+    TriggerCheckpoint,
+)
+from penstock.protocol.checkpoint.coordinator_tables import CoordinatorPhase
+from penstock.protocol.checkpoint.savepoint import Alignment, Savepoint
+from penstock.protocol.values.elements import SnapshotKind, SubtaskId
+from penstock.protocol.values.reasons import FailureReason
+from tests.unit.protocol.test_coordinator import G2, SLOTS, aborted, ack, complete, decline, started, triggered
+
+PLAIN, STOP = Savepoint("/s/plain"), Savepoint("/s/stop", stops=True)
+DRAIN = Savepoint("/s/drain", stops=True, drains=True)
+ALIGNED = Savepoint("/s/aligned", Alignment.ALIGNED)
+
+
+def acknowledged(coordinator: CheckpointCoordinator, checkpoint_id: int, finished: bool = False) -> PublishCheckpoint:
+    coordinator.on_ack(ack(checkpoint_id, 0, finished=finished), 50.0)
+    (publish,) = coordinator.on_ack(ack(checkpoint_id, 1, finished=finished), 50.0)
+    assert isinstance(publish, PublishCheckpoint)
+    return publish
+
+
+def test_a_savepoint_is_taken_beside_a_pending_checkpoint_and_ends_nothing() -> None:
+    coordinator = started()
+    (trigger,) = coordinator.request_savepoint(PLAIN, 10.0)
+    assert isinstance(trigger, TriggerCheckpoint) and trigger.savepoint == PLAIN
+    assert trigger.barrier.kind is SnapshotKind.SAVEPOINT and coordinator.pending.ids == [1, 2]
+    publish = acknowledged(coordinator, 2)
+    assert publish.savepoint == PLAIN and not publish.is_final
+    assert coordinator.on_saved(2, 51.0) == [] and coordinator.pending.ids == [1]
+    assert aborted(complete(coordinator, 1, 60.0)) == {}
+
+
+def test_a_newer_checkpoint_does_not_subsume_a_savepoint() -> None:
+    coordinator = started(concurrent_max=3)
+    coordinator.request_savepoint(PLAIN, 10.0)
+    assert triggered(coordinator.on_time(100.0)) == [3]
+    assert aborted(complete(coordinator, 3, 110.0)) == {1: FailureReason.SUBSUMED}
+    assert coordinator.pending.ids == [2]
+
+
+@pytest.mark.parametrize(
+    ("savepoint", "timeout_ms"), [(PLAIN, 30), (ALIGNED, None), (Savepoint("/u", Alignment.UNALIGNED), 0)]
+)
+def test_the_user_says_whether_rows_may_be_in_flight(savepoint: Savepoint, timeout_ms: int | None) -> None:
+    coordinator = started(alignment_timeout_ms=30)
+    (trigger,) = coordinator.request_savepoint(savepoint, 10.0)
+    assert isinstance(trigger, TriggerCheckpoint) and trigger.barrier.alignment_timeout_ms == timeout_ms
+
+
+@pytest.mark.parametrize("exclusive", [STOP, ALIGNED])
+def test_nothing_is_triggered_behind_a_stop_or_an_aligned_savepoint(exclusive: Savepoint) -> None:
+    """An unaligned barrier that overtook the aligned one would leave rows in flight in its snapshots."""
+    coordinator = started()
+    complete(coordinator, 1, 5.0)
+    assert triggered(coordinator.request_savepoint(exclusive, 10.0)) == [2]
+    assert coordinator.on_time(100.0) == [] and coordinator.request(101.0) == []
+    effects = coordinator.on_decline(decline(2), 120.0)
+    assert aborted(effects) == {2: FailureReason.DECLINED} and triggered(effects) == [3], "what waited goes on"
+
+
+def test_a_failed_savepoint_is_no_failure_of_the_job() -> None:
+    coordinator = started()
+    coordinator.request_savepoint(STOP, 10.0)
+    coordinator.on_ack(ack(2, 0, path="s0"), 11.0)
+    effects = coordinator.on_decline(decline(2), 12.0)
+    assert [e for e in effects if isinstance(e, FailJob)] == []
+    assert CheckpointAborted(2, FailureReason.DECLINED, effects[0].detail, STOP) == effects[0]  # type: ignore[union-attr]
+    assert DiscardSegments(("s0",), "/s/stop") in effects
+    assert triggered(coordinator.request_savepoint(STOP, 13.0)) == [3], "the user may try again"
+
+
+def test_a_stop_is_the_last_checkpoint_of_the_job() -> None:
+    coordinator = started()
+    complete(coordinator, 1, 5.0)
+    (trigger,) = coordinator.request_savepoint(STOP, 10.0)
+    assert isinstance(trigger, TriggerCheckpoint) and trigger.barrier.kind is SnapshotKind.STOP
+    assert coordinator.request_savepoint(PLAIN, 11.0) == [SavepointRefused(PLAIN, FailureReason.STOP_PENDING)]
+    assert acknowledged(coordinator, 2).is_final
+    coordinator.on_published(2, True, 51.0)
+    assert coordinator.phase is CoordinatorPhase.FINAL and coordinator.on_time(500.0) == []
+    assert coordinator.request_savepoint(PLAIN, 501.0) == [SavepointRefused(PLAIN, FailureReason.JOB_ENDED)]
+
+
+def test_a_job_is_drained_and_ends_with_its_savepoint_not_with_a_checkpoint_under_way() -> None:
+    coordinator = started()
+    assert coordinator.request_savepoint(DRAIN, 10.0) == [DrainSources()]
+    assert complete_with(coordinator, 1, 30.0) == [], "other checkpoints go on while it drains"
+    assert triggered(coordinator.on_time(100.0)) == [2]
+    for subtask in range(2):
+        assert coordinator.on_end_of_data(SubtaskId(0, subtask), 105.0) == []
+    publish = acknowledged(coordinator, 2, finished=True)
+    assert not publish.is_final
+    (trigger,) = coordinator.on_published(2, publish.is_final, 110.0)
+    assert isinstance(trigger, TriggerCheckpoint) and trigger.savepoint == DRAIN
+    assert trigger.barrier.kind is SnapshotKind.STOP
+    assert acknowledged(coordinator, 3, finished=True).is_final
+
+
+def test_a_job_whose_sources_were_ended_for_a_savepoint_that_fails_restarts() -> None:
+    coordinator = started()
+    complete(coordinator, 1, 5.0)
+    coordinator.request_savepoint(DRAIN, 10.0)
+    coordinator.on_end_of_data(SubtaskId(0, 0), 11.0)
+    assert triggered(coordinator.on_end_of_data(SubtaskId(0, 1), 12.0)) == [2]
+    effects = coordinator.on_decline(decline(2), 13.0)
+    (failed,) = [e for e in effects if isinstance(e, FailJob)]
+    assert failed.planned and "drained for" in failed.message
+    coordinator.on_stopped(14.0)
+    (trigger,) = coordinator.on_running(G2, SLOTS, 2, 20.0)
+    assert isinstance(trigger, TriggerCheckpoint) and trigger.savepoint is None, "the next one is a checkpoint again"
+
+
+@pytest.mark.parametrize("savepoint", [PLAIN, STOP])
+def test_a_savepoint_ends_with_the_generation(savepoint: Savepoint) -> None:
+    coordinator = started()
+    coordinator.request_savepoint(savepoint, 10.0)
+    effects = coordinator.on_stopped(20.0)
+    assert [e.savepoint for e in effects if isinstance(e, CheckpointAborted)] == [None, savepoint]
+    assert not [e for e in effects if isinstance(e, SavepointRefused)], "answered once"
+    refused = SavepointRefused(savepoint, FailureReason.NOT_ALL_TASKS_RUNNING)
+    assert coordinator.request_savepoint(savepoint, 21.0) == [refused]
+
+
+def test_a_drain_that_has_not_reached_its_savepoint_ends_with_the_generation() -> None:
+    coordinator = started()
+    coordinator.request_savepoint(DRAIN, 10.0)
+    assert SavepointRefused(DRAIN, FailureReason.JOB_FAILOVER) in coordinator.on_stopped(20.0)
+    coordinator.on_running(G2, SLOTS, 2, 30.0)
+    for subtask in range(2):
+        effects: list[Any] = coordinator.on_end_of_data(SubtaskId(0, subtask), 40.0)
+    assert coordinator.phase is CoordinatorPhase.ENDING and not any(getattr(e, "savepoint", None) for e in effects)
+
+
+def complete_with(coordinator: CheckpointCoordinator, checkpoint_id: int, now_ms: float) -> list[Any]:
+    return [e for e in complete(coordinator, checkpoint_id, now_ms) if not isinstance(e, TriggerCheckpoint)]
