@@ -25,6 +25,7 @@ __all__ = [
     "MaxTimestampGenerator",
     "TimestampAssigner",
     "Watermark",
+    "WatermarkAlignmentParams",
     "WatermarkGenerator",
     "WatermarkOutput",
     "WatermarkStrategy",
@@ -51,6 +52,21 @@ class TimestampAssigner(ABC):
 
 
 @dataclass(frozen=True)
+class WatermarkAlignmentParams:
+    """Describes a group of sources that stay together in event time. See `WatermarkStrategy.with_watermark_alignment`.
+
+    Args:
+        watermark_group: The group's name.
+        max_allowed_watermark_drift: How far a source may be ahead of the group's slowest one.
+        update_interval: How often sources report their watermarks.
+    """
+
+    watermark_group: str
+    max_allowed_watermark_drift: Duration
+    update_interval: Duration
+
+
+@dataclass(frozen=True)
 class WatermarkStrategy:
     """Describes how rows get timestamps, and how watermarks are made from them.
 
@@ -71,6 +87,7 @@ class WatermarkStrategy:
     timestamp_assigner: TimestampAssigner | Callable[[Any, int], int] | None = None
     timestamp_column: str | None = None
     idle_timeout: Duration | None = None
+    alignment: WatermarkAlignmentParams | None = None
 
     @staticmethod
     def no_watermarks() -> WatermarkStrategy:
@@ -191,6 +208,37 @@ class WatermarkStrategy:
             raise ValueError("with_idleness(): the timeout is more than 0 ms")
         return replace(self, idle_timeout=timeout)
 
+    def with_watermark_alignment(
+        self, watermark_group: str, max_allowed_watermark_drift: Length, update_interval: Length = 1000
+    ) -> WatermarkStrategy:
+        """Keep sources together in event time, so that state does not grow with what fast ones read ahead.
+
+        A source of the group pauses while its watermark is ahead of the smallest one in the group by more than the
+        allowed drift. Idle sources and finished ones hold nobody back. Only for `env.from_source`; pausing concerns a
+        subtask with all its splits.
+
+        Args:
+            watermark_group: The name of the group; several sources may share it.
+            max_allowed_watermark_drift: A `Duration`, or milliseconds.
+            update_interval: How often sources report their watermarks, a `Duration` or milliseconds; by default 1 s.
+
+        Returns:
+            The changed strategy.
+
+        Raises:
+            ValueError: The group has no name, or the interval is not more than 0 ms.
+        """
+        method = "with_watermark_alignment"
+        if not isinstance(watermark_group, str) or not watermark_group:
+            raise ValueError(f"{method}(): a group has a name, got {watermark_group!r}")
+        if not self.generates_watermarks:
+            raise ValueError(f"{method}(): a strategy without watermarks has nothing to align: {self.name}")
+        drift = _length(max_allowed_watermark_drift, method, "the allowed drift")
+        interval = _length(update_interval, method, "the update interval")
+        if not interval.nanoseconds:
+            raise ValueError(f"{method}(): the update interval is more than 0 ms")
+        return replace(self, alignment=WatermarkAlignmentParams(watermark_group, drift, interval))
+
     @property
     def assigns_timestamps(self) -> bool:
         """Return True if the strategy assigns timestamps, by a function or a column."""
@@ -226,6 +274,9 @@ class WatermarkStrategy:
             text += f", timestamps from column {self.timestamp_column!r}"
         if self.idle_timeout is not None:
             text += f", idle after {self.idle_timeout}"
+        if self.alignment is not None:
+            drift = self.alignment.max_allowed_watermark_drift
+            text += f", at most {drift} ahead of group {self.alignment.watermark_group!r}"
         return text
 
 

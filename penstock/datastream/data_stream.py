@@ -236,6 +236,11 @@ class DataStream(
         name = "Timestamps/Watermarks"
         timed = timed_union(timed_rows(self._environment._graph_with(self._inputs)), self._inputs)
         check_strategy(watermark_strategy, self._type, "assign_timestamps_and_watermarks()", timed)
+        if watermark_strategy.alignment is not None:
+            raise ValueError(
+                "assign_timestamps_and_watermarks(): only sources can be kept together in event time; give a strategy "
+                "with_watermark_alignment() to env.from_source()"
+            )
         return self._then(OperatorKind.TIMESTAMPS, name, watermark_strategy, self._type)
 
 

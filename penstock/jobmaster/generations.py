@@ -23,8 +23,18 @@ from penstock.jobmaster.store import JobStore
 from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
 from penstock.protocol.job.lifecycle import Lifecycle
 from penstock.protocol.job.lifecycle_effects import FailureCause
+from penstock.protocol.job.watermark_alignment import AlignedSource, LimitWatermarks, WatermarkAlignment
 from penstock.protocol.values.elements import Generation, SubtaskId
-from penstock.protocol.values.messages import Deploy, DrainReport, Message, Peer, Register, SplitsAssigned, StartRun
+from penstock.protocol.values.messages import (
+    Deploy,
+    DrainReport,
+    LimitWatermark,
+    Message,
+    Peer,
+    Register,
+    SplitsAssigned,
+    StartRun,
+)
 
 
 class Master(Protocol):
@@ -56,6 +66,7 @@ class Generations:
         self._configuration = configuration
         self._random = random
         self._drain: JobDrain | None = None
+        self._alignment = WatermarkAlignment(())
         self._plan = b""
         self.plan()
 
@@ -103,6 +114,7 @@ class Generations:
             master.graph, metadata, generation, lambda: master.coordinator.pending.ids, master.broadcast
         )
         self._drain.begin()
+        self._alignment = WatermarkAlignment(aligned_sources(master.graph))
         master.reporter.on_draining(self._drain.is_over, now_ms)
         master.reporter.recoveries.running(generation, now_ms, None if metadata is None else metadata.checkpoint_id)
         master.store.plan_sweep(generation, now_ms)
@@ -123,6 +135,21 @@ class Generations:
         if self._drain is not None:
             self._drain.on_report(report)
             self._master.reporter.on_draining(self._drain.is_over, now_ms)
+
+    # ---- watermark alignment ------------------------------------------------------------------------------------
+
+    def on_watermark(self, subtask: SubtaskId, watermark_ms: int | None) -> None:
+        """Pass a source's watermark to its group; None: it is idle."""
+        self._limit(self._alignment.on_report(subtask, watermark_ms))
+
+    def on_source_ended(self, subtask: SubtaskId) -> None:
+        self._limit(self._alignment.on_end_of_data(subtask))
+
+    def _limit(self, limits: Sequence[LimitWatermarks]) -> None:
+        generation = self._master.lifecycle.generation
+        for limit in limits:
+            if generation is not None:
+                self._master.broadcast(LimitWatermark(generation, limit.vertex, limit.watermark_max_ms))
 
     # ---- splits -------------------------------------------------------------------------------------------------
 
@@ -153,3 +180,14 @@ class Generations:
         generation, member = lifecycle.generation, lifecycle.roster.member(subtask.subtask)
         if generation is not None and member is not None:
             self._master.links.send(member.process, SplitsAssigned(generation, subtask, splits, no_more))
+
+
+def aligned_sources(graph: JobGraph) -> list[AlignedSource]:
+    """Return the sources that are in a group of watermark alignment."""
+    found = []
+    for vertex in graph.vertices:
+        strategy = vertex.operators[0].watermark_strategy if vertex.is_source else None
+        if strategy is not None and strategy.alignment is not None:
+            group, drift = strategy.alignment.watermark_group, strategy.alignment.max_allowed_watermark_drift
+            found.append(AlignedSource(vertex.index, group, int(drift.ms)))
+    return found

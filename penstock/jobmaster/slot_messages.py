@@ -38,6 +38,7 @@ from penstock.protocol.values.messages import (
     SplitsRequested,
     StoreRequest,
     SubtaskFailed,
+    WatermarkReport,
 )
 from penstock.protocol.values.reasons import SubtaskFailureReason
 
@@ -135,8 +136,11 @@ class SlotMessages:
             case ReachedEndOfData(subtask=subtask, status=status):
                 if status is not None:
                     master.reporter.on_subtask(status, now_ms)
+                master.generations.on_source_ended(SubtaskId(*subtask))
                 ended = master.coordinator.on_end_of_data(SubtaskId(*subtask), now_ms)
                 master.checkpoints.execute(ended)
+            case WatermarkReport(subtask=subtask, watermark_ms=watermark_ms):
+                master.generations.on_watermark(SubtaskId(*subtask), watermark_ms)
             case SplitsRequested(subtask=subtask):
                 master.generations.on_splits_requested(SubtaskId(*subtask), now_ms)
 

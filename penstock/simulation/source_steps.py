@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 from penstock.common.configuration import Configuration
@@ -41,8 +42,10 @@ class SourceSteps(Choosing):
         cost_ms: float | None = None,
         keys: int | None = None,
         timed: str | None = "",
+        drift_ms: int | None = None,
     ) -> Stream:
-        """Declare a source. `timed`: "patient", "hasty" or (hasty) "idle" watermarks, None for none; "" is drawn."""
+        """Declare a source. `timed`: "patient", "hasty" or (hasty) "idle" watermarks, None for none; "" is drawn.
+        `drift_ms`: how far it may be ahead of the other sources in event time; 0 is any."""
         random = self.random
         number = self.choose("number", lambda: 0, number)
         parallelism = self.parallelism(parallelism)
@@ -64,7 +67,13 @@ class SourceSteps(Choosing):
         keys = self.choose("keys", lambda: random.choice((1, 3, 8)), keys)
         label = f.Label(number, bounds, keys, self.cost_ms(cost_ms), relative)
         strategy = None if timed is None else self._strategy(timed, label)
-        at_source = strategy is not None and self.choose("at_source", lambda: random.random() < 0.6)
+        at_source = strategy is not None and self.choose(
+            "at_source", lambda: random.random() < 0.6, True if drift_ms else None
+        )
+        if strategy is not None and at_source and kind != "collection":
+            drift_ms = self.choose("drift_ms", lambda: _drift_ms(label), drift_ms, absent=0)
+            if drift_ms:
+                strategy = strategy.with_watermark_alignment("all sources", drift_ms, 5)
         made = self._read(kind, number, rows, bounds, strategy if at_source else None)
         # Other numbers of readers make other splits of a sequence where the job starts from scratch; then one that is
         # through gets a split of an earlier time.
@@ -110,3 +119,8 @@ class SourceSteps(Choosing):
         if not strategy.generates_watermarks:
             return collected
         return collected.assign_timestamps_and_watermarks(strategy).set_parallelism(1)
+
+
+def _drift_ms(label: f.Label) -> int:
+    """Draw how far a source may be ahead of the others, from a random source of its own. 0: it is in no group."""
+    return Random(f"drift of {label.source} {label.bounds} {label.keys}").choice((0, 0, 0, 10, 200))

@@ -16,6 +16,7 @@ from penstock.operators.rows import windows
 from penstock.protocol.restore import rescale
 from penstock.protocol.values.metadata import ChannelTime
 from penstock.runtime.checkpoint import subtask_restore as restore
+from penstock.runtime.subtask import source_alignment
 from penstock.simulation.running import run_seed
 from penstock.simulation.scenarios import run_scenario
 from tests.simulation.sensitive_seeds import seeds_of
@@ -128,10 +129,15 @@ def windows_of_columns_know_no_floors(patch: Patch) -> None:
     patch(columnar_windows.WindowAggregates, "set_time", without)
 
 
+def limits_of_a_group_are_ignored(patch: Patch) -> None:
+    patch(source_alignment.SourceAlignment, "limit", lambda self, watermark_max_ms: None)
+
+
 IDLE_SEEDS = (195, 907)
 """Random jobs with a branch of idle splits that drain for longer than its timeout."""
 
 MUTANTS: list[tuple[Callable[[Patch], None], str | tuple[int, ...] | range, str]] = [
+    (limits_of_a_group_are_ignored, "fast-source-waits-for-its-group", r"the fast source has ended"),
     (rows_on_vanished_edges_are_dropped, "graph-changes-at-every-resume", "rows lost"),
     (new_edges_start_at_the_furthest_producer, "graph-changes-at-every-resume", "is late"),
     (parts_are_looked_for_in_the_vertex_of_the_head, "graph-changes-at-every-resume", "rows lost"),

@@ -108,6 +108,15 @@ class SplitsRequested(Message):
     subtask: SubtaskId
 
 
+class WatermarkReport(Message):
+    """Reports a source subtask's watermark to its alignment group. None: it is idle."""
+
+    generation: Generation
+    slot: int
+    subtask: SubtaskId
+    watermark_ms: int | None
+
+
 class DrainReport(Message):
     """Reports that a subtask that was released while the job drains has run empty. The report with the largest
     `sequence` counts.
@@ -267,6 +276,14 @@ class TriggerCheckpoint(Message):
     savepoint_directory: str | None = None
 
 
+class LimitWatermark(Message):
+    """Lets the source subtasks of a vertex read up to this watermark: their group is not further."""
+
+    generation: Generation
+    vertex: int
+    watermark_max_ms: int
+
+
 class EndSources(Message):
     """Ends all sources where they are: the job processes everything, and stops with a savepoint."""
 
@@ -320,6 +337,7 @@ Upward = (
     | ReachedEndOfData
     | SplitsRequested
     | DrainReport
+    | WatermarkReport
     | SlotStatus
     | Printed
     | Left
@@ -334,6 +352,7 @@ Downward = (
     | ReleaseVertices
     | TriggerCheckpoint
     | EndSources
+    | LimitWatermark
     | CheckpointEnded
     | SplitsAssigned
     | Cancel

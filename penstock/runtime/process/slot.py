@@ -27,6 +27,7 @@ from penstock.protocol.values.messages import (
     Deploy,
     EndSources,
     Left,
+    LimitWatermark,
     Message,
     PeerLost,
     ReleaseVertices,
@@ -194,6 +195,11 @@ class _Deployment:
             self.writer.mailbox.post(SavepointTarget(message.barrier.checkpoint_id, message.savepoint_directory))
         self.post_to_sources(message)
 
+    def limit(self, message: LimitWatermark) -> None:
+        runner = self._by_vertex.get(message.vertex)
+        if runner is not None:
+            runner.mailbox.post(message)
+
     def post_to_sources(self, message: Message) -> None:
         for runner in self.runners:
             if runner.deployed.vertex.is_source:
@@ -276,6 +282,9 @@ class Slot:
             case TriggerCheckpoint(generation):
                 if deployment := self._of(generation):
                     deployment.trigger(message)
+            case LimitWatermark(generation):
+                if deployment := self._of(generation):
+                    deployment.limit(message)
             case EndSources(generation):
                 if deployment := self._of(generation):
                     deployment.post_to_sources(message)

@@ -20,6 +20,7 @@ from penstock.runtime.input.input_gate import GateBarrier, GateEvent, GateLayerR
 from penstock.runtime.input.key_ownership import check_owner
 from penstock.runtime.output.chain_output import ChainOutput
 from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
+from penstock.runtime.subtask.source_alignment import SourceAlignment
 
 
 class Portion(NamedTuple):
@@ -47,6 +48,7 @@ class SourceFeed:
         reader: None if the subtask was restored from a snapshot that was taken after the end of its data.
         output: Takes the rows that the reader could not read.
         request_splits: Asks the JobMaster for splits.
+        alignment: Pauses the source while it is ahead of its group in event time; None: it is in none.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class SourceFeed:
         event_time: SubtaskClock,
         clock: Clock,
         request_splits: Callable[[], None],
+        alignment: SourceAlignment | None = None,
     ) -> None:
         self.ended = False
         self.reader = reader
@@ -66,6 +69,7 @@ class SourceFeed:
         self._event_time = event_time
         self._clock = clock
         self._request_splits = request_splits
+        self._alignment = alignment
         self._splits_requested = False
         self._ends_early = False
 
@@ -83,6 +87,9 @@ class SourceFeed:
         reader = self.reader
         if reader is None or self._ends_early:
             return self._end()
+        if self._alignment is not None and (wait_ms := self._alignment.wait_ms()) is not None:
+            self._event_time.pause()  # whoever may not read is not idle
+            return wait_ms
         started_ms = self._clock.undisturbed_ms()
         try:
             got = reader.read(rows_max)
@@ -113,6 +120,11 @@ class SourceFeed:
         self._event_time.wait_for(self.reader.splits_in_hand())
         if no_more:
             self.reader.no_more_splits()
+
+    def limit_watermark(self, watermark_max_ms: int) -> None:
+        """Read up to this watermark."""
+        if self._alignment is not None:
+            self._alignment.limit(watermark_max_ms)
 
     def end_early(self) -> None:
         """End the data where the reader is. Its splits stay with it, for whoever restores them."""
@@ -184,6 +196,9 @@ class GateFeed:
 
     def end_early(self) -> None:
         """Do nothing: only sources end."""
+
+    def limit_watermark(self, watermark_max_ms: int) -> None:
+        """Do nothing: only sources are aligned."""
 
     def parts(self) -> list[OperatorPart]:
         """Return nothing: the capture of the channels holds what is in flight."""

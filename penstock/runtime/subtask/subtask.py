@@ -20,6 +20,7 @@ from penstock.protocol.values.messages import (
     CheckpointEnded,
     DrainReport,
     EndSources,
+    LimitWatermark,
     SplitsAssigned,
     StartRun,
     SubtaskStatus,
@@ -150,6 +151,8 @@ class Subtask:
                     self.parking.end(checkpoint_id)
                 case SplitsAssigned(_, _, splits, no_more):
                     self.feed.add_splits(splits, no_more)
+                case LimitWatermark(watermark_max_ms=watermark_max_ms):
+                    self.feed.limit_watermark(watermark_max_ms)
                 case EndSources():
                     self.feed.end_early()
                 case StartRun():

@@ -22,7 +22,7 @@ from penstock.operators.rows.creation import create_row_operator
 from penstock.operators.rows.element import CurrentElement
 from penstock.operators.rows.runtime_context import SubtaskRuntimeContext
 from penstock.protocol.values.elements import InBandEvent
-from penstock.protocol.values.messages import Printed, ReachedEndOfData, SplitsRequested
+from penstock.protocol.values.messages import Printed, ReachedEndOfData, SplitsRequested, WatermarkReport
 from penstock.runtime.checkpoint.snapshot_writer import Closed, Ended, Taken
 from penstock.runtime.checkpoint.subtask_checkpoints import SubtaskCheckpoints
 from penstock.runtime.checkpoint.subtask_restore import SubtaskRestore
@@ -35,6 +35,7 @@ from penstock.runtime.subtask.parking import Parking
 from penstock.runtime.subtask.row_work import RowWork
 from penstock.runtime.subtask.slot_resources import SlotResources
 from penstock.runtime.subtask.snapshot_source import SnapshotSource
+from penstock.runtime.subtask.source_alignment import SourceAlignment
 from penstock.runtime.subtask.subtask import Subtask
 from penstock.runtime.subtask.work import AppliedRows, Work
 from penstock.state.backend import StateBackend
@@ -216,8 +217,19 @@ class SubtaskOpening:
         if not self._vertex.is_source:
             return GateFeed(deployed, event_time, work.keyed)
         request = SplitsRequested(shared.generation, shared.slot, deployed.id)
-        source = self._vertex.operators[0]
-        return SourceFeed(source, reader, output, event_time, self._clock, lambda: shared.send(request))
+        source, alignment = self._vertex.operators[0], self._alignment(event_time)
+        return SourceFeed(source, reader, output, event_time, self._clock, lambda: shared.send(request), alignment)
+
+    def _alignment(self, event_time: SubtaskClock) -> SourceAlignment | None:
+        shared, strategy = self._shared, self._vertex.operators[0].watermark_strategy
+        generators, subtask = event_time.generation, self._deployed.id
+        if strategy is None or strategy.alignment is None or generators is None:
+            return None
+
+        def report(watermark_ms: int | None) -> None:
+            shared.send(WatermarkReport(shared.generation, shared.slot, subtask, watermark_ms))
+
+        return SourceAlignment(generators, self._clock, report, strategy.alignment.update_interval.ms)
 
     def _assembled(self, parts: SnapshotSource) -> Subtask:
         shared, deployed = self._shared, self._deployed

@@ -7,6 +7,7 @@ import re
 from penstock.simulation.running import Verdict
 from penstock.simulation.scenarios import (
     aimed,
+    aligned_sources,
     barriers,
     calm,
     changed_graphs,
@@ -38,7 +39,7 @@ def _name(scenario: type[Scenario]) -> str:
 
 _PARTS = (
     aimed, cut, barriers, calm, restoring, rescaling, changed_graphs, state, kept, event_time, floors, timers,
-    idleness, finishing, savepoints, publication, shortening, storage, sweeping, slots, packing,
+    idleness, aligned_sources, finishing, savepoints, publication, shortening, storage, sweeping, slots, packing,
 )  # fmt: skip
 SCENARIOS: dict[str, type[Scenario]] = {_name(scenario): scenario for part in _PARTS for scenario in part.SCENARIOS}
 
