@@ -6,6 +6,8 @@ And how often garbage is collected: thousands of collected tests would be walked
 from __future__ import annotations
 
 import gc
+import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,14 @@ _PLACES = {name: (row, column) for row, names in enumerate(BEHIND_EACH_OTHER) fo
 
 def _name(path: str) -> str:
     return "/".join(path.split("/")[-2:])
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the jobs of tests out of the user's registry of running jobs."""
+    if "PENSTOCK_REGISTRY_DIR" not in os.environ:
+        directory = tempfile.TemporaryDirectory(prefix="penstock-registry-")
+        os.environ["PENSTOCK_REGISTRY_DIR"] = directory.name
+        config.add_cleanup(directory.cleanup)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -42,6 +42,7 @@ from penstock.network.io_loop import IoLoop
 from penstock.network.listening import listen
 from penstock.protocol.job.slot_packing import Patience, SlotPacking
 from penstock.protocol.values.messages import Message, Register
+from penstock.rest.hosting import JobHosting
 from penstock.spark.data_frames import JobFiles
 from penstock.spark.decommission import DecommissionWatch
 from penstock.spark.driver import DriverLoop, OrderedWork
@@ -116,6 +117,7 @@ class SparkJob:
         self._loop = DriverLoop(self._clock, self._on_own_error)
         self._io = IoLoop("penstock-io")
         self._server = self._listen()
+        self._hosting = JobHosting(configuration)
         self._io.start()
         self._takes_checkpoints = configuration.get(CheckpointingOptions.CHECKPOINTING_INTERVAL) is not None
         capacity = substrate.fixed_places()
@@ -169,6 +171,7 @@ class SparkJob:
         sys.setswitchinterval(min(self._switch_interval_s, SWITCH_INTERVAL_S))
         self._master.start()
         self._loop.start(self)
+        self._hosting.start(self._client, self._identity.directory, self._terminal.tell)
         if self._configuration.get(PenstockOptions.PROGRESS_ENABLED):
             self._progress.start()
         if self._takes_checkpoints:  # without checkpoints, moving a slot would mean to start from scratch
@@ -182,6 +185,7 @@ class SparkJob:
 
     def give_up(self) -> None:
         """End the slots: the job cannot be started."""
+        self._hosting.end()
         self._release()
         self._console.stop()
 
@@ -352,6 +356,7 @@ class SparkJob:
         # A driver that lost the job keeps the files, too: its successor reads them.
         self._files.remove(keep=outcome.resume_from is not None or not self._master.store.is_owner)
         self._client.on_ended(outcome)
+        self._hosting.end()
         atexit.unregister(self._client.leave)
 
     def _release(self) -> None:

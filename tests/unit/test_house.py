@@ -27,7 +27,7 @@ _CONNECTORS = frozenset({"connectors", "connectors.base"})
 EVERYTHING = _PROTOCOL | _CONNECTORS | frozenset(
     {
         "common", "datastream", "graph", "operators", "runtime", "jobmaster", "monitoring", "network", "state",
-        "storage", "spark", "cli", "simulation",
+        "storage", "rest", "spark", "cli", "simulation",
     }
 )  # fmt: skip
 
@@ -54,9 +54,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "runtime": frozenset({"common", "connectors.base", "graph", "operators", "state", "storage"}) | _PROTOCOL,
     "jobmaster": frozenset({"common", "connectors.base", "graph", "monitoring", "storage"}) | _PROTOCOL,
     "monitoring": frozenset(),
+    "rest": frozenset({"common", "monitoring", "network"}),
     "spark": EVERYTHING - {"simulation", "cli"},
-    "cli": frozenset({"common", "jobmaster", "monitoring", "protocol.values", "storage"}),
-    "simulation": EVERYTHING - {"spark", "cli"},
+    "cli": frozenset({"common", "jobmaster", "monitoring", "protocol.values", "rest", "storage"}),
+    "simulation": EVERYTHING - {"rest", "spark", "cli"},
 }
 
 # What a package outside may be imported by. Anything of the standard library is free but in `protocol`.

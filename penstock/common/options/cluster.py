@@ -164,6 +164,36 @@ class NetworkOptions:
     )
 
 
+class RestOptions:
+    """Holds the options of the server by which other terminals reach a running job."""
+
+    ADDRESS: ConfigOption[str | None] = ConfigOption(
+        "rest.address",
+        STRING,
+        None,
+        "The driver's address as those see it who control its jobs (`penstock savepoint` and the like). Not set: "
+        "127.0.0.1, this machine only.",
+    )
+    BIND_ADDRESS: ConfigOption[str | None] = ConfigOption(
+        "rest.bind-address",
+        STRING,
+        None,
+        "The address that the driver listens on for them. Not set: rest.address. Requests carry a token, but are not "
+        "encrypted: leave it on this machine, or in a network that you trust.",
+    )
+    PORT = ConfigOption(
+        "rest.port",
+        INTEGER,
+        0,
+        "The port as those see it who control a job; the driver listens on it if rest.bind-port is not set. 0: the "
+        "one it listens on, any free one.",
+        check=lambda port: None if 0 <= port <= 65535 else "a port is 0 to 65535",
+    )
+    BIND_PORT: ConfigOption[tuple[range, ...] | None] = ConfigOption(
+        "rest.bind-port", PORTS, None, "The ports that the driver may listen on for them. Not set: rest.port."
+    )
+
+
 class WebOptions:
     """Holds the options of reports."""
 

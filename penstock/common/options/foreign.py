@@ -10,7 +10,7 @@ FOREIGN_PREFIXES = (
     "akka.", "pekko.", "blob.", "classloader.", "client.", "cluster.", "containerized.", "daemon.", "env.",
     "external-resource.", "external-resources", "fs.", "high-availability", "historyserver.", "io.", "jmx.",
     "jobstore.", "kubernetes.", "library-cache-manager.", "metrics.", "minicluster.", "mesos.", "oss.", "plugin.",
-    "process.", "queryable-state.", "rest.", "s3.", "gs.", "scheduler-mode", "security.", "sql-client.",
+    "process.", "queryable-state.", "s3.", "gs.", "scheduler-mode", "security.", "sql-client.",
     "slotmanager.number-of-slots.", "slotmanager.min-total-resource.", "slotmanager.max-total-resource.",
     "sql-gateway.", "sql.", "state.backend.changelog.", "state.backend.forst.", "state.backend.latency-track.",
     "state.backend.rocksdb.", "state.changelog.", "state.latency-track.", "state.size-track.", "state.ttl.",
@@ -20,7 +20,9 @@ FOREIGN_PREFIXES = (
     "taskmanager.network.hybrid-shuffle.", "taskmanager.network.sort-shuffle.", "taskmanager.network.netty.",
     "taskmanager.network.adaptive-partitioner.", "taskmanager.debug.", "taskmanager.load-balance", "web.log.",
     "web.timeout", "web.tmpdir", "web.upload.", "web.submit.", "web.cancel.", "web.rescale.",
-    "web.access-control-allow-origin", "heartbeat.rpc-",
+    "web.access-control-allow-origin", "heartbeat.rpc-", "rest.async.", "rest.await-", "rest.cache.", "rest.client.",
+    "rest.connection-", "rest.flamegraph.", "rest.idleness-", "rest.profiling.", "rest.retry.", "rest.server.",
+    "rest.url-prefix", "rest.uri-",
 )  # fmt: skip
 
 _KEYS = """

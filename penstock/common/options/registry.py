@@ -13,6 +13,7 @@ from penstock.common.options.cluster import (
     JobManagerOptions,
     NetworkOptions,
     ResourceManagerOptions,
+    RestOptions,
     SlotOptions,
     TaskManagerOptions,
     WebOptions,
@@ -26,7 +27,7 @@ from penstock.common.options.restart import RestartStrategyOptions
 _GROUPS: tuple[type, ...] = (
     DeploymentOptions, ParallelismOptions, PipelineOptions, ExecutionOptions, PythonOptions, CheckpointingOptions,
     StateRecoveryOptions, StateBackendOptions, RestartStrategyOptions, SlotOptions, ResourceManagerOptions,
-    HeartbeatOptions, JobManagerOptions, TaskManagerOptions, NetworkOptions, WebOptions, PenstockOptions,
+    HeartbeatOptions, JobManagerOptions, TaskManagerOptions, NetworkOptions, RestOptions, WebOptions, PenstockOptions,
 )  # fmt: skip
 
 OPTIONS: dict[str, ConfigOption[Any]] = {

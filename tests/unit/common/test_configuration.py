@@ -161,12 +161,18 @@ def test_an_unknown_key_is_refused_with_the_nearest_one(key: str, near: str) -> 
 
 def test_keys_that_mean_nothing_here_are_listed_in_one_warning() -> None:
     configuration = Configuration(
-        {"rest.port": "8081", "taskmanager.memory.process.size": "1 gb", "yarn.application.name": "x", INTERVAL: "1 s"}
+        {
+            "rest.url-prefix": "/x",
+            "taskmanager.memory.process.size": "1 gb",
+            "yarn.application.name": "x",
+            INTERVAL: "1 s",
+        }
     )
     with pytest.warns(OptionWarning) as warned:
         configuration.validate()
     assert [str(w.message) for w in warned] == [
-        "options of Flink that have no effect here: rest.port, taskmanager.memory.process.size, yarn.application.name"
+        "options of Flink that have no effect here: rest.url-prefix, taskmanager.memory.process.size, "
+        "yarn.application.name"
     ]
 
 

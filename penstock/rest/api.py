@@ -1,0 +1,289 @@
+"""Answers requests to the jobs of one driver: methods, paths and JSON are those of Flink's REST API.
+
+It reads a job's report, which is immutable, and calls the job's client, which posts to the JobMaster: no request waits
+for a job.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from penstock.common.completable_future import CompletableFuture
+from penstock.common.job_client import JobClient
+from penstock.monitoring.report import JobReport
+from penstock.rest.operations import Operations, Outcome, TooManyOperations
+from penstock.rest.views import (
+    checkpoint_details,
+    checkpoint_statistics,
+    has_ended,
+    job_details,
+    job_overview,
+    job_status,
+)
+
+_TRIGGER_ID = re.compile(r"[0-9a-f]{32}")
+_FORMATS = ("CANONICAL", "NATIVE", "DEFAULT")
+_SAVEPOINT, _CHECKPOINT = "savepoint", "checkpoint"
+
+
+class RequestRefused(Exception):
+    """Signals that a request is refused, with the HTTP status that says so."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class ServedJob:
+    """Holds a job that is served. `takes_checkpoints`: its checkpointing is enabled."""
+
+    client: JobClient
+    started_wall_ms: int
+    takes_checkpoints: bool
+    operations: Operations = field(default_factory=Operations)
+
+    @property
+    def report(self) -> JobReport:
+        report: JobReport = self.client.report()
+        return report
+
+
+Answer = tuple[int, dict[str, Any]]
+
+
+class JobApi:
+    """Answers requests. `jobs` returns the served jobs by id. One thread calls `answer`."""
+
+    def __init__(self, jobs: Callable[[], dict[str, ServedJob]]) -> None:
+        self._jobs = jobs
+        self._routes: list[tuple[str, re.Pattern[str], Callable[[_Request], Answer]]] = [
+            (method, re.compile(path), handler)
+            for method, path, handler in (
+                ("GET", r"/config", self._config),
+                ("GET", r"/jobs", self._list),
+                ("GET", r"/jobs/overview", self._overview),
+                ("GET", r"/jobs/(?P<job>[^/]+)", self._details),
+                ("PATCH", r"/jobs/(?P<job>[^/]+)", self._terminate),
+                ("GET", r"/jobs/(?P<job>[^/]+)/checkpoints", self._checkpoints),
+                ("POST", r"/jobs/(?P<job>[^/]+)/checkpoints", self._trigger_checkpoint),
+                ("GET", r"/jobs/(?P<job>[^/]+)/checkpoints/details/(?P<checkpoint>\d+)", self._checkpoint),
+                ("GET", r"/jobs/(?P<job>[^/]+)/checkpoints/(?P<trigger>[^/]+)", self._checkpoint_status),
+                ("POST", r"/jobs/(?P<job>[^/]+)/savepoints", self._trigger_savepoint),
+                ("GET", r"/jobs/(?P<job>[^/]+)/savepoints/(?P<trigger>[^/]+)", self._savepoint_status),
+                ("POST", r"/jobs/(?P<job>[^/]+)/stop", self._stop),
+            )
+        ]
+
+    def answer(self, method: str, target: str, body: bytes) -> Answer:
+        """Return status and JSON for a request. Raises `RequestRefused`."""
+        url = urlsplit(target)
+        path = unquote(url.path).removeprefix("/v1").rstrip("/")
+        others = []
+        for allowed, pattern, handler in self._routes:
+            match = pattern.fullmatch(path)
+            if match is None:
+                continue
+            if allowed == method:
+                return handler(_Request(match.groupdict(), parse_qs(url.query), body, self._job))
+            others.append(allowed)
+        if others:
+            raise RequestRefused(405, f"{path} is asked with {' or '.join(others)}, not with {method}")
+        raise RequestRefused(
+            404, f"there is nothing at {path or '/'}: the paths are those of Flink's REST API below /jobs"
+        )
+
+    def _job(self, job_id: str) -> ServedJob:
+        job = self._jobs().get(job_id)
+        if job is None:
+            running = ", ".join(self._jobs()) or "none"
+            raise RequestRefused(404, f"there is no job {job_id} in this driver, whose jobs are: {running}")
+        return job
+
+    # ---- what is seen --------------------------------------------------------------------------------------------
+
+    def _config(self, request: _Request) -> Answer:
+        from penstock import __version__
+
+        return 200, {"refresh-interval": 3000, "flink-version": f"penstock {__version__}", "features": {}}
+
+    def _list(self, request: _Request) -> Answer:
+        return 200, {"jobs": [job_status(job.report) for job in self._jobs().values()]}
+
+    def _overview(self, request: _Request) -> Answer:
+        now = _now_wall_ms()
+        return 200, {"jobs": [job_overview(j.report, j.started_wall_ms, now) for j in self._jobs().values()]}
+
+    def _details(self, request: _Request) -> Answer:
+        return 200, job_details(request.job.report, request.job.started_wall_ms, _now_wall_ms())
+
+    def _checkpoints(self, request: _Request) -> Answer:
+        return 200, checkpoint_statistics(request.job.report)
+
+    def _checkpoint(self, request: _Request) -> Answer:
+        report, number = request.job.report, int(request.named["checkpoint"])
+        for checkpoint in report.checkpoints:
+            if checkpoint.checkpoint_id == number:
+                return 200, checkpoint_details(checkpoint, report)
+        known = ", ".join(str(checkpoint.checkpoint_id) for checkpoint in report.checkpoints) or "none"
+        raise RequestRefused(
+            404, f"checkpoint {number} is not remembered (those are: {known}); see web.checkpoints.history"
+        )
+
+    # ---- what is asked for ---------------------------------------------------------------------------------------
+
+    def _trigger_checkpoint(self, request: _Request) -> Answer:
+        job = request.job
+        request.fields(checkpointType=str, triggerId=str)
+        if not job.takes_checkpoints:
+            raise RequestRefused(400, "checkpointing is not enabled; set execution.checkpointing.interval")
+        return _begun(job, _CHECKPOINT, request.trigger_id, lambda: _checkpoint_after_now(job))
+
+    def _trigger_savepoint(self, request: _Request) -> Answer:
+        names: dict[str, type] = {"target-directory": str, "cancel-job": bool, "formatType": str}
+        given = request.fields(**names, triggerId=str, aligned=bool)
+        _check_format(given)
+        if given.get("cancel-job"):
+            path = f"/jobs/{request.named['job']}/stop"
+            raise RequestRefused(400, f"a job is not cancelled with a savepoint; to stop it with one, POST to {path}")
+        job, directory, aligned = request.job, given.get("target-directory"), given.get("aligned")
+        return _begun(
+            job,
+            _SAVEPOINT,
+            request.trigger_id,
+            lambda: _location(job.client.trigger_savepoint(directory, aligned=aligned)),
+        )
+
+    def _stop(self, request: _Request) -> Answer:
+        given = request.fields(targetDirectory=str, drain=bool, formatType=str, triggerId=str, aligned=bool)
+        _check_format(given)
+        job, drain = request.job, given.get("drain", False)
+        directory, aligned = given.get("targetDirectory"), given.get("aligned")
+        return _begun(
+            job,
+            _SAVEPOINT,
+            request.trigger_id,
+            lambda: _location(job.client.stop_with_savepoint(drain, directory, aligned=aligned)),
+        )
+
+    def _terminate(self, request: _Request) -> Answer:
+        mode = request.query.get("mode", ["cancel"])[-1]
+        if mode != "cancel":
+            raise RequestRefused(
+                400, f"mode={mode} is not known: mode=cancel cancels; POST to /jobs/{request.named['job']}/stop stops"
+            )
+        state = request.job.report.state
+        if has_ended(request.job.report):
+            raise RequestRefused(409, f"job {request.named['job']} has ended already ({state})")
+        request.job.client.cancel()
+        return 202, {}
+
+    def _checkpoint_status(self, request: _Request) -> Answer:
+        return _status(request, _CHECKPOINT)
+
+    def _savepoint_status(self, request: _Request) -> Answer:
+        return _status(request, _SAVEPOINT)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """Holds a request: the named parts of its path, its query, its body."""
+
+    named: dict[str, str]
+    query: dict[str, list[str]]
+    body: bytes
+    find: Callable[[str], ServedJob]
+
+    @property
+    def job(self) -> ServedJob:
+        return self.find(self.named["job"])
+
+    def fields(self, **types: type) -> dict[str, Any]:
+        """Return the fields of the JSON body that are not null. Refuses unknown names and other types."""
+        given = self._document()
+        for name, value in given.items():
+            if name not in types:
+                raise RequestRefused(400, f"the body has an unknown field {name!r}; there are {', '.join(types)}")
+            if value is not None and not isinstance(value, types[name]):
+                kind = "true or false" if types[name] is bool else "a string"
+                raise RequestRefused(400, f"the field {name!r} must be {kind}, not {json.dumps(value)}")
+        return {name: value for name, value in given.items() if value is not None}
+
+    @property
+    def trigger_id(self) -> str | None:
+        given = self._document().get("triggerId")
+        if given is not None and not _TRIGGER_ID.fullmatch(given):
+            raise RequestRefused(400, f"triggerId must be 32 hex digits, not {given!r}")
+        return given
+
+    def _document(self) -> dict[str, Any]:
+        try:
+            document = json.loads(self.body) if self.body.strip() else {}
+        except (ValueError, RecursionError) as error:
+            raise RequestRefused(400, f"the body is not JSON: {error}") from None
+        if not isinstance(document, dict):
+            raise RequestRefused(400, "the body must be a JSON object")
+        return document
+
+
+def _begun(job: ServedJob, kind: str, trigger_id: str | None, begin: Callable[[], Outcome]) -> Answer:
+    try:
+        return 202, {"request-id": job.operations.begin(kind, trigger_id, begin)}
+    except TooManyOperations as error:
+        raise RequestRefused(503, str(error)) from None
+
+
+def _status(request: _Request, kind: str) -> Answer:
+    status = request.job.operations.status(kind, request.named["trigger"])
+    if status is None:
+        raise RequestRefused(404, f"there is no {kind} with the trigger id {request.named['trigger']}")
+    return 200, status
+
+
+def _location(taken: CompletableFuture[str]) -> Outcome:
+    def outcome() -> dict[str, Any] | None:
+        if not taken.done():
+            return None
+        error = taken.exception()
+        return {"location": taken.result()} if error is None else {"failure-cause": _cause(error)}
+
+    return outcome
+
+
+def _checkpoint_after_now(job: ServedJob) -> Outcome:
+    """Trigger a checkpoint. Its outcome is that of the first one that is triggered from now on."""
+    newest = max((checkpoint.checkpoint_id for checkpoint in job.report.checkpoints), default=-1)
+    job.client.trigger_checkpoint()
+
+    def outcome() -> dict[str, Any] | None:
+        report = job.report
+        for checkpoint in report.checkpoints:
+            if checkpoint.checkpoint_id > newest and not checkpoint.is_savepoint:
+                if checkpoint.status == "completed":
+                    return {"checkpointId": checkpoint.checkpoint_id}
+                if checkpoint.status == "failed":
+                    return {"failureCause": {"class": "CheckpointFailed", "stack-trace": checkpoint.failure}}
+        ended = {"class": "CheckpointFailed", "stack-trace": "the job has ended"}
+        return {"failureCause": ended} if has_ended(report) else None
+
+    return outcome
+
+
+def _cause(error: BaseException) -> dict[str, Any]:
+    return {"class": type(error).__name__, "stack-trace": str(error)}
+
+
+def _check_format(given: dict[str, Any]) -> None:
+    name = given.get("formatType", "CANONICAL")
+    if name.upper() not in _FORMATS:
+        raise RequestRefused(400, f"formatType {name!r} is none of {', '.join(_FORMATS)}")
+
+
+def _now_wall_ms() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,64 @@
+"""Keeps what callers have asked a job for (savepoints, checkpoints) until they have fetched the outcome."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+REMEMBERED_MAX = 100
+"""How many outcomes are remembered, fetched or not."""
+UNFINISHED_MAX = 32
+
+Outcome = Callable[[], dict[str, Any] | None]
+"""Returns what came of it, as Flink's JSON has it; None while it is in progress."""
+
+
+class TooManyOperations(Exception):
+    """Signals that a job has been asked for too much at once."""
+
+
+@dataclass
+class _Operation:
+    kind: str
+    outcome: Outcome
+    is_fetched: bool = False
+
+
+class Operations:
+    """Holds the operations of one job by their trigger ids. One thread uses it."""
+
+    def __init__(self) -> None:
+        self._operations: dict[str, _Operation] = {}
+
+    def begin(self, kind: str, trigger_id: str | None, begin: Callable[[], Outcome]) -> str:
+        """Begin an operation, once per trigger id; return the id. Raises `TooManyOperations`."""
+        if trigger_id in self._operations:
+            return trigger_id
+        finished = [name for name, operation in self._operations.items() if operation.outcome() is not None]
+        if len(self._operations) - len(finished) >= UNFINISHED_MAX:
+            raise TooManyOperations(
+                f"{UNFINISHED_MAX} savepoints and checkpoints have been asked for, and none is done"
+            )
+        for name in finished[: max(0, len(self._operations) - REMEMBERED_MAX + 1)]:
+            del self._operations[name]
+        trigger_id = trigger_id or secrets.token_hex(16)
+        self._operations[trigger_id] = _Operation(kind, begin())
+        return trigger_id
+
+    def status(self, kind: str, trigger_id: str) -> dict[str, Any] | None:
+        """Return an operation's status as Flink's JSON has it; None if there is no such operation."""
+        operation = self._operations.get(trigger_id)
+        if operation is None or operation.kind != kind:
+            return None
+        outcome = operation.outcome()
+        if outcome is None:
+            return {"status": {"id": "IN_PROGRESS"}}
+        operation.is_fetched = True
+        return {"status": {"id": "COMPLETED"}, "operation": outcome}
+
+    @property
+    def are_fetched(self) -> bool:
+        """Return True if nobody may still come for an outcome."""
+        return all(operation.is_fetched for operation in self._operations.values())

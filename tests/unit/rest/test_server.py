@@ -1,0 +1,274 @@
+"""The server over real connections on loopback: Flink's paths and JSON, the token, limits, its end."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+import time
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from penstock.common import Configuration
+from penstock.common.job_execution import SavepointFailed
+from penstock.network.listening import PortError, listen
+from penstock.rest.api import ServedJob
+from penstock.rest.client import DriverUnreachable, RequestFailed, RestClient
+from penstock.rest.hosting import JobHosting
+from penstock.rest.operations import REMEMBERED_MAX, UNFINISHED_MAX
+from penstock.rest.registry import running_jobs
+from penstock.rest.server import REQUEST_BYTES_MAX, RestServer
+from tests.unit.rest.conftest import Hosted
+from tests.unit.rest.running import JOB_ID, DrivenClient, checkpoint, report
+
+
+def ask(
+    hosted: Hosted, method: str, path: str, body: str | None = None, token: str | None = None, **headers: str
+) -> tuple[int, Any]:
+    url = urlsplit(hosted.job.url)
+    assert url.hostname is not None
+    connection = http.client.HTTPConnection(url.hostname, url.port, timeout=20)
+    authorization = f"Bearer {hosted.job.token}" if token is None else token
+    try:
+        connection.request(method, path, body, {"Authorization": authorization, **headers})
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+    finally:
+        connection.close()
+
+
+def test_jobs_are_shown_as_flink_shows_them(hosted: Hosted) -> None:
+    assert ask(hosted, "GET", "/jobs") == (200, {"jobs": [{"id": JOB_ID, "status": "RUNNING"}]})
+    assert ask(hosted, "GET", "/v1/jobs/")[0] == 200
+    (overview,) = ask(hosted, "GET", "/jobs/overview")[1]["jobs"]
+    assert (overview["jid"], overview["name"], overview["tasks"]) == (JOB_ID, "counting", {"total": 5, "running": 5})
+    _, job = ask(hosted, "GET", f"/jobs/{JOB_ID}")
+    assert (job["jid"], job["state"], job["status-counts"]) == (JOB_ID, "RUNNING", {"RUNNING": 2})
+    assert [(v["name"], v["parallelism"], v["metrics"]["read-records"]) for v in job["vertices"]] == [
+        ("source", 2, 0),
+        ("sink", 3, 10),
+    ]
+    assert ask(hosted, "GET", "/config")[0] == 200
+
+
+def test_checkpoints_are_shown_as_flink_shows_them(hosted: Hosted) -> None:
+    hosted.client.current = report(
+        checkpoint(1),
+        checkpoint(2, "failed", failure="expired"),
+        checkpoint(3, unaligned=True),
+        checkpoint(4, is_savepoint=True, path="/s/savepoint-1"),
+        checkpoint(5, "in_progress"),
+    )
+    _, statistics = ask(hosted, "GET", f"/jobs/{JOB_ID}/checkpoints")
+    assert statistics["counts"] == {"restored": 0, "total": 5, "in_progress": 1, "completed": 3, "failed": 1}
+    assert [c["id"] for c in statistics["history"]] == [5, 4, 3, 2, 1]
+    latest = statistics["latest"]
+    assert (latest["completed"]["id"], latest["savepoint"]["id"], latest["failed"]["id"]) == (3, 4, 2)
+    sizes = statistics["summary"]["checkpointed_size"]
+    assert (sizes["min"], sizes["p50"], sizes["max"], sizes["p999"]) == (200, 600, 800, 800)
+    _, third = ask(hosted, "GET", f"/jobs/{JOB_ID}/checkpoints/details/3")
+    assert (third["checkpoint_type"], third["status"], third["external_path"]) == (
+        "UNALIGNED_CHECKPOINT", "COMPLETED", "/c/chk-3",
+    )  # fmt: skip
+    assert (third["latest_ack_timestamp"], third["num_acknowledged_subtasks"]) == (3_030, 5)
+    assert ask(hosted, "GET", f"/jobs/{JOB_ID}/checkpoints/details/2")[1]["failure_message"] == "expired"
+    status, answer = ask(hosted, "GET", f"/jobs/{JOB_ID}/checkpoints/details/9")
+    assert status == 404 and "those are: 1, 2, 3, 4, 5" in answer["errors"][0]
+
+
+def test_a_savepoint_is_in_progress_until_it_has_a_location(hosted: Hosted) -> None:
+    body = json.dumps({"target-directory": "/s", "cancel-job": False, "formatType": "CANONICAL", "aligned": True})
+    status, answer = ask(hosted, "POST", f"/jobs/{JOB_ID}/savepoints", body)
+    assert status == 202 and hosted.client.asked == [("savepoint", None, "/s", True)]
+    path = f"/jobs/{JOB_ID}/savepoints/{answer['request-id']}"
+    assert ask(hosted, "GET", path) == (200, {"status": {"id": "IN_PROGRESS"}})
+    hosted.client.futures[0].set_result("/s/savepoint-1")
+    done = {"status": {"id": "COMPLETED"}, "operation": {"location": "/s/savepoint-1"}}
+    assert ask(hosted, "GET", path) == ask(hosted, "GET", path) == (200, done)
+
+
+def test_a_stop_that_fails_says_why_and_one_trigger_id_asks_once(hosted: Hosted) -> None:
+    body = json.dumps({"targetDirectory": None, "drain": True, "triggerId": "5" * 32})
+    for _ in range(2):
+        assert ask(hosted, "POST", f"/jobs/{JOB_ID}/stop", body) == (202, {"request-id": "5" * 32})
+    assert hosted.client.asked == [("stop", True, None, None)]
+    hosted.client.futures[0].set_exception(SavepointFailed("no room"))
+    _, answer = ask(hosted, "GET", f"/jobs/{JOB_ID}/savepoints/{'5' * 32}")
+    assert answer["operation"] == {"failure-cause": {"class": "SavepointFailed", "stack-trace": "no room"}}
+    assert ask(hosted, "GET", f"/jobs/{JOB_ID}/checkpoints/{'5' * 32}")[0] == 404
+
+
+def test_a_checkpoint_is_the_first_that_is_triggered_after_the_request(hosted: Hosted) -> None:
+    hosted.client.current = report(checkpoint(3), checkpoint(4, "in_progress"))
+    _, answer = ask(hosted, "POST", f"/jobs/{JOB_ID}/checkpoints", '{"checkpointType": "FULL"}')
+    path = f"/jobs/{JOB_ID}/checkpoints/{answer['request-id']}"
+    hosted.client.current = report(checkpoint(4), checkpoint(5, is_savepoint=True), checkpoint(6, "in_progress"))
+    assert ask(hosted, "GET", path)[1] == {"status": {"id": "IN_PROGRESS"}}
+    hosted.client.current = report(checkpoint(6))
+    assert ask(hosted, "GET", path)[1]["operation"] == {"checkpointId": 6}
+    _, answer = ask(hosted, "POST", f"/jobs/{JOB_ID}/checkpoints")
+    hosted.client.current = report(checkpoint(6), state="FINISHED")
+    _, status = ask(hosted, "GET", f"/jobs/{JOB_ID}/checkpoints/{answer['request-id']}")
+    assert status["operation"]["failureCause"]["stack-trace"] == "the job has ended"
+    assert hosted.client.checkpoints_asked == 2
+
+
+def test_a_job_is_cancelled_once_it_runs(hosted: Hosted) -> None:
+    assert ask(hosted, "PATCH", f"/jobs/{JOB_ID}?mode=cancel") == (202, {})
+    assert hosted.client.cancels == 1
+    hosted.client.current = report(state="CANCELED")
+    assert ask(hosted, "PATCH", f"/jobs/{JOB_ID}")[0] == 409
+    status, answer = ask(hosted, "PATCH", f"/jobs/{JOB_ID}?mode=stop")
+    assert status == 400 and f"/jobs/{JOB_ID}/stop stops" in answer["errors"][0]
+    assert hosted.client.cancels == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "says"),
+    [
+        ("GET", "/jobs/xyz", None, 404, f"there is no job xyz in this driver, whose jobs are: {JOB_ID}"),
+        ("GET", "/taskmanagers", None, 404, "there is nothing at /taskmanagers"),
+        ("DELETE", f"/jobs/{JOB_ID}", None, 405, "is asked with GET or PATCH, not with DELETE"),
+        ("POST", f"/jobs/{JOB_ID}/savepoints", "{", 400, "the body is not JSON"),
+        ("POST", f"/jobs/{JOB_ID}/savepoints", "[" * 50_000, 400, "the body is not JSON"),
+        ("POST", f"/jobs/{JOB_ID}/savepoints", "[]", 400, "must be a JSON object"),
+        (
+            "POST",
+            f"/jobs/{JOB_ID}/savepoints",
+            '{"directory": "x"}',
+            400,
+            "unknown field 'directory'; there are target",
+        ),
+        ("POST", f"/jobs/{JOB_ID}/stop", '{"drain": "yes"}', 400, "'drain' must be true or false, not \"yes\""),
+        ("POST", f"/jobs/{JOB_ID}/stop", '{"formatType": "PDF"}', 400, "'PDF' is none of CANONICAL, NATIVE"),
+        ("POST", f"/jobs/{JOB_ID}/stop", '{"triggerId": "1"}', 400, "triggerId must be 32 hex digits, not '1'"),
+        ("POST", f"/jobs/{JOB_ID}/savepoints", '{"cancel-job": true}', 400, f"POST to /jobs/{JOB_ID}/stop"),
+        ("GET", f"/jobs/{JOB_ID}/savepoints/0", None, 404, "no savepoint with the trigger id 0"),
+        ("POST", f"/jobs/{JOB_ID}/stop", " " * (REQUEST_BYTES_MAX + 1), 413, "a body may have 65536 bytes, not 65537"),
+    ],
+)
+def test_wrong_requests_are_refused_by_name(
+    hosted: Hosted, method: str, path: str, body: str | None, status: int, says: str
+) -> None:
+    found, answer = ask(hosted, method, path, body)
+    assert found == status and says in answer["errors"][0]
+    assert not hosted.client.asked and not hosted.client.cancels
+
+
+@pytest.mark.parametrize("token", ["", "Bearer", "Bearer x", "Basic abc", "Bearer \xe9"])
+@pytest.mark.parametrize(("method", "path"), [("GET", "/jobs"), ("PATCH", f"/jobs/{JOB_ID}"), ("GET", "/nothing")])
+def test_without_the_token_nothing_is_answered(hosted: Hosted, token: str, method: str, path: str) -> None:
+    status, answer = ask(hosted, method, path, token=token)
+    assert status == 401
+    assert ("is wrong" if token else "is missing") in answer["errors"][0]
+    assert f"{hosted.directory.parents[1] / 'registry'}/<job id>.json" in answer["errors"][0]
+    assert hosted.job.token not in answer["errors"][0] and not hosted.client.cancels
+
+
+def test_a_job_without_checkpointing_refuses_checkpoints() -> None:
+    client, hosting = DrivenClient(), JobHosting(Configuration())
+    try:
+        hosting.start(client, None, pytest.fail)
+        (job,) = running_jobs()
+        with pytest.raises(RequestFailed, match="set execution.checkpointing.interval") as refused:
+            RestClient(job).post("/checkpoints")
+        assert refused.value.status == 400 and job.directory is None
+    finally:
+        hosting.end()
+
+
+def test_too_much_at_once_is_refused_and_outcomes_are_forgotten(hosted: Hosted) -> None:
+    client = RestClient(hosted.job)
+    for _ in range(UNFINISHED_MAX):
+        first = client.post("/savepoints")["request-id"]
+    with pytest.raises(RequestFailed, match=f"{UNFINISHED_MAX} savepoints"):
+        client.post("/savepoints")
+    for future in hosted.client.futures:
+        future.set_result("/s")
+    for _ in range(REMEMBERED_MAX):
+        client.post("/savepoints")
+        hosted.client.futures[-1].set_result("/t")
+    with pytest.raises(RequestFailed, match="no savepoint with the trigger id"):
+        client.get(f"/savepoints/{first}")
+
+
+def raw(port: int, data: bytes, *, then: bytes = b"") -> bytes:
+    """Sends bytes; returns all that comes back until the other side closes."""
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.sendall(data)
+        received = b""
+        try:
+            while more := connection.recv(65536):
+                received += more
+                if then:
+                    connection.sendall(then)
+        except ConnectionResetError:
+            pass
+        return received
+
+
+def test_what_is_slow_or_no_http_or_too_long_holds_nobody_up() -> None:
+    server = RestServer(listen("127.0.0.1", (range(1),), "rest.port", "rest.address"), "x", request_timeout_s=0.3)
+    assert server.acquire()
+    server.serve(JOB_ID, ServedJob(DrivenClient(), 0, True))
+    try:
+        began = time.monotonic()
+        assert raw(server.port, b"GET /jobs HTTP/1.1\r\n") == b"", "a request that never ends"
+        assert raw(server.port, b"POST /jobs HTTP/1.1\r\nContent-Length: 9\r\n\r\n1") == b"", "a body that never ends"
+        assert time.monotonic() - began < 10
+        assert b'{"errors": [' in raw(server.port, b"hello\r\n\r\n")
+        assert b"413" in raw(
+            server.port, b"GET / HTTP/1.1\r\n" + b"".join(b"A%d: %s\r\n" % (i, b"x" * 9000) for i in range(15))
+        )
+        assert b"411" in raw(server.port, b"POST /jobs HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
+        assert b"401" in raw(server.port, b"GET /jobs HTTP/1.1\r\n\r\n")
+    finally:
+        server.release(JOB_ID)
+    server.join(20)
+    with pytest.raises(OSError):
+        raw(server.port, b"")
+
+
+def test_after_its_end_a_job_is_served_until_its_outcome_is_fetched(hosted: Hosted) -> None:
+    client = RestClient(hosted.job)
+    trigger = client.post("/stop", drain=False)["request-id"]
+    hosted.client.futures[0].set_result("/s/savepoint-1")
+    hosted.client.current = report(state="FINISHED")
+    hosted.hosting.end()
+    assert running_jobs() == []
+    assert client.get(f"/savepoints/{trigger}")["operation"] == {"location": "/s/savepoint-1"}
+    deadline = time.monotonic() + 20
+    with pytest.raises(
+        DriverUnreachable, match=rf"the driver of job {JOB_ID} \(counting; process \d+ on .*\) does not"
+    ):
+        while time.monotonic() < deadline:
+            client.get()
+
+
+def test_jobs_of_one_driver_share_a_port_and_another_driver_is_refused_it(hosted: Hosted) -> None:
+    first, second = JobHosting(Configuration({"rest.port": "0"})), JobHosting(Configuration())
+    second_client = DrivenClient(report(name="second"))
+    second_client.current = report(name="second").__class__(**{**vars(second_client.current), "job_id": "cd" * 16})
+    try:
+        second.start(second_client, None, pytest.fail)
+        assert {job.url for job in running_jobs()} == {hosted.job.url}
+        assert {job["id"] for job in ask(hosted, "GET", "/jobs")[1]["jobs"]} == {JOB_ID, "cd" * 16}
+        taken = urlsplit(hosted.job.url).port
+        with pytest.raises(PortError, match=rf"rest.port: port {taken} cannot be used on \"127.0.0.1\""):
+            JobHosting(Configuration({"rest.port": str(taken)}))
+    finally:
+        first.end()
+        second.end()
+
+
+def test_requests_are_answered_while_others_ask(hosted: Hosted) -> None:
+    answers: list[int] = []
+    threads = [threading.Thread(target=lambda: answers.append(ask(hosted, "GET", "/jobs")[0])) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert answers == [200] * 16
