@@ -19,7 +19,7 @@ from tests.slow_tests import SLOW
 ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
 """Python's 700 are for programs that make garbage slowly; a collection took an eighth of the tests' time."""
 
-SPREAD = ("spark/test_command_line.py", "spark/test_java.py")
+SPREAD = ("spark/test_command_line.py", "spark/test_control.py", "spark/test_java.py")
 """The tests of these files start what they need themselves, and run wherever there is room. The tests of any other file
 share what its fixtures have made, a Spark above all."""
 
@@ -36,6 +36,7 @@ BEHIND_EACH_OTHER = [
     ("spark/test_data_frames_restored.py",),
     ("spark/test_programs.py",),
     ("spark/test_command_line.py",),
+    ("spark/test_control.py",),
 ]
 """Longest first. The files of one line share a Spark, too: see `shared_spark.py`."""
 

@@ -37,7 +37,7 @@ def print_jobs(directory: str) -> None:
     table = Table(Column("job id", min_width=32), *columns, box=None)
     reasons = []
     for job in jobs:
-        size, seen = _bytes(_size_of(job)), _Seen(job)
+        size, seen = format_bytes(_size_of(job)), _Seen(job)
         try:
             look_at_log(open_store(str(job)), seen.look)
             state = _state(seen.log)
@@ -77,7 +77,7 @@ def print_job(job: Path) -> None:
         raise StoreError(f"{job} is no job's directory: it has no {LOG_FOLDER}/")
     log = read_log(open_store(str(job)))
     retained = _retained(log)
-    _console.print(f"job {job.name}: {_state(log)}, {_bytes(_size_of(job))} in {job}")
+    _console.print(f"job {job.name}: {_state(log)}, {format_bytes(_size_of(job))} in {job}")
     entries = Table("position", "entry", box=None, title="log", title_justify="left")
     for entry in log[-20:]:
         entries.add_row(str(entry.sequence), _describe(entry))
@@ -96,10 +96,22 @@ def print_job(job: Path) -> None:
 
 
 def print_checkpoint(folder: Path) -> None:
-    """Print a checkpoint. Raises `StoreError` if there is no readable one."""
+    """Print a checkpoint of a job. Raises `StoreError` if there is no readable one."""
     metadata = _metadata(folder.parent, f"{folder.name}/{METADATA_NAME}")
+    _print_metadata(f"checkpoint {metadata.checkpoint_id}", metadata, folder.parent)
+
+
+def print_savepoint(folder: Path) -> None:
+    """Print a savepoint. Raises `StoreError` if there is no readable one."""
+    metadata = _metadata(folder, METADATA_NAME)
+    kind = "savepoint of a drained job" if metadata.drained else "savepoint"
+    _print_metadata(f"{kind} {metadata.checkpoint_id}", metadata, folder)
+
+
+def _print_metadata(title: str, metadata: Metadata, root: Path) -> None:
+    """Print what a checkpoint consists of. `root`: the directory of its segments."""
     triggered = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(metadata.trigger_wall_ms / 1000))
-    _console.print(f"checkpoint {metadata.checkpoint_id} of job {metadata.job_id} ({metadata.job_name}), {triggered}")
+    _console.print(f"{title} of job {metadata.job_id} ({metadata.job_name}), {triggered}")
     table = Table("vertex", "parallelism", "max", "state", "in flight", "kind", box=None)
     for vertex in metadata.vertices:
         mine = [s for s in metadata.subtasks if s.vertex == vertex.index]
@@ -107,14 +119,14 @@ def print_checkpoint(folder: Path) -> None:
             vertex.name,
             str(vertex.parallelism),
             str(vertex.max_parallelism),
-            _bytes(sum(s.state_bytes for s in mine)),
-            _bytes(sum(s.persisted_bytes for s in mine)),
+            format_bytes(sum(s.state_bytes for s in mine)),
+            format_bytes(sum(s.persisted_bytes for s in mine)),
             "unaligned" if any(s.unaligned for s in mine) else "aligned",
         )
     _console.print(table)
     for segment in metadata.segments:
-        there = (folder.parent / segment.path).is_file()
-        _console.print(f"  {segment.path}  {_bytes(segment.length_bytes)}{'' if there else '  MISSING'}")
+        there = (root / segment.path).is_file()
+        _console.print(f"  {segment.path}  {format_bytes(segment.length_bytes)}{'' if there else '  MISSING'}")
 
 
 def _row(job: Path, path: str) -> Iterable[str]:
@@ -123,9 +135,9 @@ def _row(job: Path, path: str) -> Iterable[str]:
     return (
         path.partition("/")[0],
         "unaligned" if any(s.unaligned for s in subtasks) else "aligned",
-        _bytes(sum(s.state_bytes for s in subtasks)),
-        _bytes(sum(s.persisted_bytes for s in subtasks)),
-        f"{len(metadata.segments)}, {_bytes(sum(s.length_bytes for s in metadata.segments))}",
+        format_bytes(sum(s.state_bytes for s in subtasks)),
+        format_bytes(sum(s.persisted_bytes for s in subtasks)),
+        f"{len(metadata.segments)}, {format_bytes(sum(s.length_bytes for s in metadata.segments))}",
         _age(job / path),
     )
 
@@ -174,7 +186,8 @@ def _size_of(folder: Path) -> int:
     return size
 
 
-def _bytes(size: int) -> str:
+def format_bytes(size: int) -> str:
+    """Write a size in its largest unit: "2.0 KiB"."""
     amount = float(size)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if amount < 1024:
@@ -185,9 +198,13 @@ def _bytes(size: int) -> str:
 
 def _age(file: Path) -> str:
     try:
-        seconds = max(0.0, time.time() - file.stat().st_mtime)
+        return format_seconds(max(0.0, time.time() - file.stat().st_mtime))
     except OSError:
         return "missing"
+
+
+def format_seconds(seconds: float) -> str:
+    """Write a time in its largest unit: "3 min"."""
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= size:
             return f"{seconds / size:.0f} {unit}"

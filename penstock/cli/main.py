@@ -1,21 +1,43 @@
-"""Runs programs and shows their checkpoints: the command `penstock`. Each command imports what is heavy itself."""
+"""Runs programs, controls their jobs, shows checkpoints: the command `penstock`. Each command imports what it needs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+if TYPE_CHECKING:
+    from penstock.common.time import Duration
+    from penstock.rest.registry import RunningJob
+
 app = typer.Typer(
     name="penstock",
-    help="Run a streaming program on Spark, and look at its checkpoints.",
+    help="Run a streaming program on Spark, control its job, and look at its checkpoints.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
+EXIT_FAILED = 1
 EXIT_USAGE = 2
+
+Job = Annotated[
+    str,
+    typer.Argument(help="A running job: its id, the beginning of it, its name, or its directory.", show_default=False),
+]
+Aligned = Annotated[
+    bool | None,
+    typer.Option(
+        "--aligned/--unaligned",
+        help="Aligned: without rows in flight. Unaligned: fast under any load. Not given: as the job's checkpoints.",
+        show_default=False,
+    ),
+]
+Timeout = Annotated[str, typer.Option("--timeout", metavar="DURATION", help="How long to wait, e.g. '30 s'.")]
+TIMEOUT = "15 min"
 
 
 def _usage(message: str) -> typer.Exit:
@@ -37,7 +59,7 @@ def main(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version, and end.")
     ] = False,
 ) -> None:
-    """Run a streaming program on Spark, and look at its checkpoints."""
+    """Run a streaming program on Spark, control its job, and look at its checkpoints."""
 
 
 @app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
@@ -89,28 +111,112 @@ def _absolute(path: str) -> str:
     return path if "://" in path else str(Path(path).absolute())
 
 
+@app.command()
+def savepoint(
+    job: Annotated[
+        str | None,
+        typer.Argument(
+            help="A running job: its id, the beginning of it, its name, or its directory.", show_default=False
+        ),
+    ] = None,
+    directory: Annotated[
+        str | None,
+        typer.Argument(help="Where to make its directory; not given: execution.checkpointing.savepoint-dir."),
+    ] = None,
+    aligned: Aligned = None,
+    timeout: Timeout = TIMEOUT,
+    disposed: Annotated[
+        str | None, typer.Option("--dispose", metavar="PATH", help="Delete the files of this savepoint instead.")
+    ] = None,
+) -> None:
+    """Take a savepoint of a running job, and print its directory. The job continues."""
+    from penstock.cli.control import take_savepoint
+
+    if disposed is not None:
+        if job is not None:
+            raise _usage("--dispose PATH deletes a savepoint, and takes no job")
+        _dispose(disposed)
+        return
+    if job is None:
+        raise _usage("give a running job (`penstock list` shows them), or --dispose PATH")
+    with _exit_codes():
+        found = _running(job)
+        typer.echo(take_savepoint(found, directory, aligned, _duration(timeout)))
+
+
+@app.command()
+def stop(
+    job: Job,
+    drain: Annotated[
+        bool, typer.Option("--drain", help="End the sources first, so that all windows and timers fire: for ever.")
+    ] = False,
+    directory: Annotated[
+        str | None,
+        typer.Option("-p", "--savepoint-path", metavar="DIRECTORY", help="Where to make the savepoint's directory."),
+    ] = None,
+    aligned: Aligned = None,
+    timeout: Timeout = TIMEOUT,
+) -> None:
+    """Stop a running job with a savepoint, and print its directory. Continue with: penstock run -s <directory>."""
+    from penstock.cli.control import stop_job
+
+    with _exit_codes():
+        found = _running(job)
+        typer.echo(stop_job(found, directory, drain, aligned, _duration(timeout)))
+
+
+@app.command()
+def cancel(job: Job, timeout: Timeout = "2 min") -> None:
+    """Cancel a running job without a savepoint, and wait until it has ended."""
+    from penstock.cli.control import cancel_job
+
+    with _exit_codes():
+        found = _running(job)
+        cancel_job(found, _duration(timeout))
+        typer.echo(f"penstock: job {found.job_id} ({found.job_name}) is cancelled", err=True)
+
+
+@app.command()
+def checkpoints(job: Job) -> None:
+    """Show the newest checkpoints and savepoints of a running job."""
+    from penstock.cli.control import print_checkpoints
+
+    with _exit_codes():
+        print_checkpoints(_running(job))
+
+
 @app.command("list")
 def list_jobs(
     directory: Annotated[
         str | None, typer.Argument(help="execution.checkpointing.dir; not given: what the configuration says.")
     ] = None,
 ) -> None:
-    """List the jobs that have a log below a checkpoint directory, with their newest checkpoint and size."""
+    """List your running jobs, and those that have a log below a checkpoint directory, with their newest checkpoint."""
     from penstock.cli.checkpoint_tables import print_jobs
+    from penstock.cli.control import print_running_jobs
     from penstock.storage.store import StoreError
 
+    any_runs = print_running_jobs()
+    directory = directory or _configured_directory()
+    if directory is None:
+        if not any_runs:
+            typer.echo("No job of yours is running. To see those that have ended, give a checkpoint directory.")
+        return
     try:
-        print_jobs(directory or _configured_directory())
+        print_jobs(directory)
     except StoreError as error:
         raise _usage(str(error)) from None
 
 
 @app.command()
 def info(
-    path: Annotated[str, typer.Argument(help="A job's directory, or a chk-<n> in it.", show_default=False)],
+    path: Annotated[
+        str, typer.Argument(help="A job's directory, a chk-<n> in it, or a savepoint.", show_default=False)
+    ],
 ) -> None:
-    """Show a job's log and checkpoints: entries, sizes, vertices."""
-    from penstock.cli.checkpoint_tables import print_checkpoint, print_job
+    """Show a job's log and checkpoints, or one checkpoint or savepoint: entries, sizes, vertices."""
+    from penstock.cli.checkpoint_tables import print_checkpoint, print_job, print_savepoint
+    from penstock.cli.savepoints import savepoint_folder
     from penstock.storage.opening import local_path
     from penstock.storage.store import StoreError
 
@@ -118,7 +224,10 @@ def info(
         folder = Path(local_path(path))
         if folder.name == "_metadata":
             folder = folder.parent
-        if folder.name.startswith("chk-"):
+        savepoint_of = savepoint_folder(path)
+        if savepoint_of is not None:
+            print_savepoint(savepoint_of)
+        elif folder.name.startswith("chk-"):
             print_checkpoint(folder)
         else:
             print_job(folder)
@@ -134,17 +243,59 @@ def options() -> None:
     typer.echo(option_table())
 
 
-def _configured_directory() -> str:
+def _configured_directory() -> str | None:
     from penstock.common.configuration_sources import load_configuration
     from penstock.common.options import CheckpointingOptions, OptionError
 
     try:
-        directory = load_configuration().get(CheckpointingOptions.CHECKPOINTS_DIRECTORY)
+        return load_configuration().get(CheckpointingOptions.CHECKPOINTS_DIRECTORY)
     except OptionError as error:
         raise _usage(str(error)) from None
-    if not directory:
-        raise _usage("give a checkpoint directory, or set execution.checkpointing.dir in $PENSTOCK_CONF_DIR")
-    return str(directory)
+
+
+def _dispose(path: str) -> None:
+    from penstock.cli.savepoints import dispose
+    from penstock.storage.store import StoreError
+
+    try:
+        deleted, left = dispose(path)
+    except StoreError as error:
+        raise _usage(str(error)) from None
+    kept = f"; left are files that are not part of it: {', '.join(left)}" if left else ""
+    typer.echo(f"penstock: deleted {deleted} files of savepoint {path}{kept}", err=True)
+
+
+def _running(named: str) -> RunningJob:
+    from penstock.cli.running_jobs import NoSuchJob, find_job
+
+    try:
+        return find_job(named)
+    except NoSuchJob as error:
+        raise _usage(str(error)) from None
+
+
+def _duration(text: str) -> Duration:
+    from penstock.common.time import Duration
+
+    try:
+        return Duration.parse(text)
+    except ValueError as error:
+        raise _usage(f"--timeout: {error}") from None
+
+
+@contextmanager
+def _exit_codes() -> Iterator[None]:
+    """End the command with exit code 1, and the reason, if what was asked of a job was not done."""
+    from penstock.cli.control import ControlFailed
+    from penstock.storage.store import StoreError
+
+    try:
+        yield
+    except ControlFailed as error:
+        typer.echo(f"penstock: {error}", err=True)
+        raise typer.Exit(EXIT_FAILED) from None
+    except StoreError as error:
+        raise _usage(str(error)) from None
 
 
 if __name__ == "__main__":

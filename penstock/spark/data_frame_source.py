@@ -29,8 +29,9 @@ from penstock.datastream.connectors.base import ReaderContext, Source, SourceErr
 from penstock.spark.arrow_files import NoArrowWriter, has_rows_of_fixed_size, write_arrow
 from penstock.spark.data_frame_origin import change, origin_of
 from penstock.spark.data_types import row_type_of
-from penstock.spark.frame_files import FRAMES_FOLDER, MANIFEST, FrameFiles, read_manifest
+from penstock.spark.frame_files import FrameFiles, read_manifest
 from penstock.spark.python_errors import user_traceback
+from penstock.storage.layout import FRAMES_FOLDER, FRAMES_MANIFEST
 
 log = logging.getLogger(__name__)
 
@@ -148,7 +149,7 @@ class DataFrameSource(Source):
                 raise SourceError(f"{traceback}\n{where}: {traceback.splitlines()[-1]}") from error
             raise SourceError(f"{where}: {_first_line(error)}") from error
         manifest = {"name": self._name, "columns": str(self._row_type), "origin": origin_of(frame), "arrow": arrow}
-        (target / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+        (target / FRAMES_MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
 
     def _check_unchanged(self, folder: Path, ignore_changes: bool) -> None:
         before = read_manifest(folder)

@@ -30,9 +30,9 @@ from penstock.jobmaster.fit import FoundCheckpoint
 from penstock.jobmaster.identity import JobIdentity
 from penstock.spark.data_frame_sink import DataFrameSink
 from penstock.spark.data_frame_source import DataFrameSource
-from penstock.spark.frame_files import FRAMES_FOLDER, MANIFEST, folder_in, take_along
+from penstock.spark.frame_files import folder_in, take_along
 from penstock.spark.session import Substrate
-from penstock.storage.layout import METADATA_NAME
+from penstock.storage.layout import FRAMES_FOLDER, FRAMES_MANIFEST, METADATA_NAME
 
 _RESULTS = "results"
 _CLAIMED_FROM = "_claimed_from"
@@ -114,7 +114,7 @@ class JobFiles:
             else:
                 self._written.append(folder)
                 function.read_again(root, folder, options.ignore_changes)
-                tell(_what_is_read(operator.name, folder / MANIFEST))
+                tell(_what_is_read(operator.name, folder / FRAMES_MANIFEST))
 
     def _written_before(
         self,
@@ -129,7 +129,7 @@ class JobFiles:
         if restored is None:
             # An unreadable checkpoint does not decide this: every split of a checkpoint names its own folder.
             found = _complete(root, uid) if identity.resume else []
-            return max(found, key=lambda folder: (folder / MANIFEST).stat().st_mtime, default=None)
+            return max(found, key=lambda folder: (folder / FRAMES_MANIFEST).stat().st_mtime, default=None)
         states = [state.data for state in restored.metadata.enumerators if state.operator == uid]
         if not states:
             return None  # an operator that the checkpoint does not know
@@ -139,9 +139,9 @@ class JobFiles:
         if name is None:
             return None
         folder, origin = root / FRAMES_FOLDER / name, theirs / FRAMES_FOLDER / name
-        if (folder / MANIFEST).is_file():
+        if (folder / FRAMES_MANIFEST).is_file():
             return folder
-        if not (origin / MANIFEST).is_file():
+        if not (origin / FRAMES_MANIFEST).is_file():
             raise SourceError(
                 f"from_spark() {source.name!r}: the rows that the checkpoint needs are not in {origin}, or not all of "
                 "them. Put the folder back, or start without the checkpoint."
@@ -196,7 +196,7 @@ def _remove_claimed(folder: Path) -> None:
 
 
 def _complete(root: Path, uid: str) -> list[Path]:
-    return sorted(manifest.parent for manifest in root.glob(f"{FRAMES_FOLDER}/{uid}-*/{MANIFEST}"))
+    return sorted(manifest.parent for manifest in root.glob(f"{FRAMES_FOLDER}/{uid}-*/{FRAMES_MANIFEST}"))
 
 
 def _what_is_read(operator: str, manifest: Path) -> str:

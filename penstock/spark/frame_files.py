@@ -39,9 +39,7 @@ from penstock.datastream.connectors.files.file_formats import FileReadFormat, Op
 from penstock.datastream.connectors.files.file_reader import FileReader
 from penstock.datastream.connectors.files.parquet import ParquetColumnarRowInputFormat
 from penstock.datastream.connectors.splits import FixedSplitEnumerator, decode_split, encode_split
-
-MANIFEST = "_penstock.json"
-FRAMES_FOLDER = "data-frames"
+from penstock.storage.layout import FRAMES_FOLDER, FRAMES_MANIFEST
 
 
 class FrameFiles(Source):
@@ -120,8 +118,8 @@ def folder_in(snapshot: bytes) -> str | None:
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Read a folder's manifest. Raises `SourceChanged`."""
-    with _readable(folder / MANIFEST):
-        manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    with _readable(folder / FRAMES_MANIFEST):
+        manifest: dict[str, Any] = json.loads((folder / FRAMES_MANIFEST).read_text(encoding="utf-8"))
         for key in ("columns", "origin", "arrow"):
             manifest[key]
         return manifest
@@ -134,9 +132,9 @@ def take_along(source: Path, target: Path) -> None:
     shutil.rmtree(target, ignore_errors=True)
     try:
         target.mkdir(parents=True)
-        for file in sorted(source.iterdir(), key=lambda file: file.name == MANIFEST):  # the manifest is last
+        for file in sorted(source.iterdir(), key=lambda file: file.name == FRAMES_MANIFEST):  # the manifest is last
             # Other names that begin with _ are notes on the folder itself: two jobs would write to a linked one.
-            if file.is_file() and (file.name == MANIFEST or not file.name.startswith("_")):
+            if file.is_file() and (file.name == FRAMES_MANIFEST or not file.name.startswith("_")):
                 _link_or_copy(file, target / file.name)
     except OSError as error:
         shutil.rmtree(target, ignore_errors=True)
@@ -157,7 +155,7 @@ def _format_of(folder: Path, row_type: TypeInformation) -> FileReadFormat:
     arrow = read_manifest(folder)["arrow"]
     if arrow is None:
         return ParquetColumnarRowInputFormat(row_type)
-    with _readable(folder / MANIFEST):
+    with _readable(folder / FRAMES_MANIFEST):
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(arrow["schema"])))
         return ArrowMessages(row_type, schema, arrow["marker"].encode())
 

@@ -17,9 +17,13 @@ from penstock.protocol.values.elements import Generation
 SHARED_FOLDER = "shared"
 LOG_FOLDER = "log"
 METADATA_NAME = "_metadata"
+FRAMES_FOLDER = "data-frames"
+"""Rows of DataFrames, in a folder per source with a manifest. Savepoints take them along."""
+FRAMES_MANIFEST = "_penstock.json"
 
 _WORD = re.compile(r"[0-9A-Za-z]+")
 _SEGMENT = re.compile(rf"{SHARED_FOLDER}/g(\d+)-(\d+)_([0-9A-Za-z]+)_s(\d+)_c(\d+)_([0-9A-Za-z]+)")
+_SAVEPOINT_SEGMENT = re.compile(r"s\d+_c\d+_[0-9A-Za-z]+")
 _METADATA = re.compile(rf"chk-(\d+)/{METADATA_NAME}")
 _LOG = re.compile(rf"{LOG_FOLDER}/(\d{{20}})")
 
@@ -71,6 +75,11 @@ def segment_path(generation: Generation, incarnation: str, slot: int, checkpoint
 def savepoint_segment_path(slot: int, checkpoint_id: int, random: str) -> str:
     """Return the name of a slot's segment in a savepoint's directory, which holds nothing else but `_metadata`."""
     return f"s{slot}_c{checkpoint_id}_{random}"
+
+
+def is_savepoint_segment(path: str) -> bool:
+    """Return True if a segment of a savepoint may be called so."""
+    return _SAVEPOINT_SEGMENT.fullmatch(path) is not None
 
 
 def checkpoint_folder(checkpoint_id: int) -> str:

@@ -61,7 +61,10 @@ def programs_in(folder: Path) -> Iterator[Programs]:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_the_blocks_of_a_page_run_and_print_what_it_says(name: str, tmp_path: Path, commands: Path) -> None:
+def test_the_blocks_of_a_page_run_and_print_what_it_says(
+    name: str, tmp_path: Path, commands: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_REGISTRY_DIR", str(tmp_path / ".registry"))
     page = read_page((DOCS / name).read_text(encoding="utf-8"))
     with programs_in(tmp_path) as programs:
         for step in page.steps:

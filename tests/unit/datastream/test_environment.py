@@ -223,9 +223,9 @@ def test_the_execution_plan_is_json(env: StreamExecutionEnvironment) -> None:
 
 
 def test_foreign_options_warn_once_per_job(env: StreamExecutionEnvironment, executor: InstantExecutor) -> None:
-    env.get_configuration().set_string("rest.port", "8081")
+    env.get_configuration().set_string("rest.url-prefix", "/x")
     env.from_collection([1]).sink_to(DiscardingSink())
-    with pytest.warns(OptionWarning, match="no effect here: rest.port"):
+    with pytest.warns(OptionWarning, match="no effect here: rest.url-prefix"):
         env.execute()
 
 

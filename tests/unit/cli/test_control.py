@@ -1,0 +1,174 @@
+"""The commands for running jobs, against a real server on loopback: what they print, and how they end."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from penstock.cli.main import app
+from penstock.common import Configuration
+from penstock.common.job_execution import SavepointFailed
+from penstock.protocol.values.log_entries import Ended, Fence
+from penstock.rest.hosting import JobHosting
+from penstock.rest.registry import running_jobs
+from penstock.storage.log import append
+from penstock.storage.opening import open_store
+from tests.unit.rest.conftest import Hosted, hosted, registry
+from tests.unit.rest.running import JOB_ID, DrivenClient, checkpoint, report
+
+__all__ = ["hosted", "registry"]
+
+
+def penstock(*arguments: str) -> Any:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def asked(hosted: Hosted, then: Callable[[Hosted], object]) -> threading.Thread:
+    """Does something as soon as the job has been asked for something."""
+
+    def wait() -> None:
+        until = time.monotonic() + 20
+        while not hosted.client.futures and not hosted.client.cancels and time.monotonic() < until:
+            time.sleep(0.005)
+        then(hosted)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("named", [JOB_ID, "aba", "counting", "directory"])
+def test_a_savepoint_prints_its_directory_however_the_job_is_named(
+    hosted: Hosted, tmp_path: Path, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    named = os.path.relpath(hosted.directory) + "/" if named == "directory" else named
+    answering = asked(hosted, lambda h: h.client.futures[0].set_result("/s/savepoint-1"))
+    done = penstock("savepoint", named, "mine", "--aligned")
+    answering.join()
+    assert (done.exit_code, done.stdout) == (0, "/s/savepoint-1\n")
+    assert hosted.client.asked == [("savepoint", None, str(tmp_path / "mine"), True)]
+
+
+def test_a_stop_ends_the_job_and_prints_where_it_can_be_continued(hosted: Hosted) -> None:
+    def end(hosted: Hosted) -> None:
+        hosted.client.futures[0].set_result("/s/savepoint-1")
+        hosted.hosting.end()
+
+    answering = asked(hosted, end)
+    done = penstock("stop", JOB_ID, "--drain", "-p", "file:///s", "--unaligned")
+    answering.join()
+    assert (done.exit_code, done.stdout) == (0, "/s/savepoint-1\n")
+    assert hosted.client.asked == [("stop", True, "/s", False)]
+
+
+def test_a_savepoint_that_fails_says_why(hosted: Hosted) -> None:
+    answering = asked(hosted, lambda h: h.client.futures[0].set_exception(SavepointFailed("the disk is full")))
+    done = penstock("savepoint", "counting")
+    answering.join()
+    assert (done.exit_code, done.stdout, done.stderr) == (1, "", "penstock: the disk is full\n")
+
+
+def test_waiting_has_a_limit_and_says_what_goes_on(hosted: Hosted) -> None:
+    done = penstock("savepoint", "counting", "--timeout", "200 ms")
+    assert done.exit_code == 1
+    assert f"waited 200 ms for the savepoint of job {JOB_ID} (counting)" in done.stderr
+    assert f"`penstock checkpoints {JOB_ID}`" in done.stderr
+    done = penstock("cancel", "counting", "--timeout", "200 ms")
+    assert done.exit_code == 1 and f"or end its driver: kill {os.getpid()}" in done.stderr
+    assert penstock("stop", "counting", "--timeout", "soon").exit_code == 2
+
+
+def test_cancel_waits_for_the_end(hosted: Hosted) -> None:
+    answering = asked(hosted, lambda h: h.hosting.end())
+    done = penstock("cancel", JOB_ID[:5])
+    answering.join()
+    assert (done.exit_code, done.stderr) == (0, f"penstock: job {JOB_ID} (counting) is cancelled\n")
+    assert hosted.client.cancels == 1
+
+
+def test_checkpoints_of_a_running_job_are_shown(hosted: Hosted) -> None:
+    savepoint = checkpoint(2, is_savepoint=True, path="/s/savepoint-1", unaligned=True)
+    failed = checkpoint(3, "failed", failure="expired: slot 1 was late")
+    hosted.client.current = report(checkpoint(1), savepoint, failed)
+    done = penstock("checkpoints", "counting")
+    assert done.exit_code == 0
+    assert f"job {JOB_ID} (counting): 2 checkpoints completed, 1 failed, 0 in progress" in done.stdout
+    for text in ("unaligned savepoint", "/s/savepoint-1", "/c/chk-1", "expired: slot 1 was late", "20 ms", "400 B"):
+        assert text in done.stdout
+
+
+def test_list_shows_running_jobs_first(hosted: Hosted, tmp_path: Path) -> None:
+    hosted.client.current = report(checkpoint(17))
+    listed = penstock("list").stdout
+    for text in (JOB_ID, "counting", "RUNNING", str(os.getpid()), "17", str(hosted.directory)):
+        assert text in listed
+    listed = penstock("list", str(tmp_path)).stdout
+    assert listed.index("running") < listed.index(f"There are no jobs below {tmp_path}.")
+    hosted.hosting.end()
+    assert JOB_ID not in penstock("list", str(tmp_path)).stdout
+    assert "No job of yours is running." in penstock("list").stdout
+
+
+def second(job_id: str) -> JobHosting:
+    hosting = JobHosting(Configuration())
+    hosting.start(DrivenClient(replace(report(), job_id=job_id)), None, pytest.fail)
+    return hosting
+
+
+def test_a_name_that_means_two_jobs_or_none_is_a_usage_error(hosted: Hosted, registry: Path) -> None:
+    other = second("ac" * 16)
+    try:
+        for named in ("counting", "a"):
+            done = penstock("cancel", named)
+            assert done.exit_code == 2
+            assert f"{named!r} may be {JOB_ID} (counting), {'ac' * 16} (counting): give an id" in done.stderr
+        done = penstock("cancel", "other")
+        assert done.exit_code == 2 and f"running are {JOB_ID} (counting), " in done.stderr
+    finally:
+        other.end()
+    hosted.hosting.end()
+    assert f"none runs ({registry} lists them)" in penstock("savepoint", "other").stderr
+    assert not hosted.client.cancels
+
+
+def test_a_job_that_does_not_run_is_explained_from_its_log(registry: Path, tmp_path: Path) -> None:
+    folder = tmp_path / JOB_ID
+    store = open_store(str(folder), create_root=True)
+    append(store, Fence(0, "inc", 0, "farhost", 4711))
+    done = penstock("stop", str(folder))
+    assert done.exit_code == 2
+    assert "Its driver was process 4711 on farhost. If it still runs, give this command there, as user " in done.stderr
+    assert f"resume it with: penstock run -s {folder} <program>" in done.stderr
+    append(store, Ended(1, "inc", "CANCELED", ["chk-4/_metadata"]))
+    done = penstock("stop", str(folder))
+    assert done.stderr.startswith(f"penstock: job {JOB_ID} is not running: it has ended (CANCELED); resume it with: ")
+
+
+def test_a_driver_that_does_not_answer_or_runs_elsewhere_is_named(hosted: Hosted, registry: Path) -> None:
+    (job,), file = running_jobs(), registry / f"{JOB_ID}.json"
+    file.write_bytes(msgspec.json.encode(msgspec.structs.replace(job, url="http://127.0.0.1:9")))
+    done = penstock("savepoint", "counting")
+    assert done.exit_code == 1
+    assert f"process {os.getpid()} on {job.host}) does not answer at http://127.0.0.1:9: " in done.stderr
+    assert "does not answer" in penstock("list").stdout
+    file.write_bytes(msgspec.json.encode(msgspec.structs.replace(job, host="farhost")))
+    done = penstock("savepoint", "counting")
+    assert done.exit_code == 2 and "run this command on farhost, or start the job with rest.address" in done.stderr
+    file.write_bytes(msgspec.json.encode(msgspec.structs.replace(job, token="old")))
+    done = penstock("savepoint", "counting")
+    assert done.exit_code == 1 and "the token is wrong" in done.stderr
+
+
+def test_a_savepoint_needs_a_job_or_a_path_to_dispose_of() -> None:
+    assert "give a running job" in penstock("savepoint").stderr
+    assert "takes no job" in penstock("savepoint", "counting", "--dispose", "/s").stderr
