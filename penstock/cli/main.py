@@ -287,6 +287,7 @@ def _duration(text: str) -> Duration:
 def _exit_codes() -> Iterator[None]:
     """End the command with exit code 1, and the reason, if what was asked of a job was not done."""
     from penstock.cli.control import ControlFailed
+    from penstock.common.excepthook import EXIT_INTERRUPTED
     from penstock.storage.store import StoreError
 
     try:
@@ -294,6 +295,9 @@ def _exit_codes() -> Iterator[None]:
     except ControlFailed as error:
         typer.echo(f"penstock: {error}", err=True)
         raise typer.Exit(EXIT_FAILED) from None
+    except KeyboardInterrupt:
+        typer.echo("penstock: interrupted; what the job was asked for is not taken back", err=True)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
     except StoreError as error:
         raise _usage(str(error)) from None
 

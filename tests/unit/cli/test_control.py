@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -86,6 +87,15 @@ def test_waiting_has_a_limit_and_says_what_goes_on(hosted: Hosted) -> None:
     done = penstock("cancel", "counting", "--timeout", "200 ms")
     assert done.exit_code == 1 and f"or end its driver: kill {os.getpid()}" in done.stderr
     assert penstock("stop", "counting", "--timeout", "soon").exit_code == 2
+
+
+def test_who_does_not_wait_any_longer_is_told_that_the_job_still_does_it(hosted: Hosted) -> None:
+    interrupting = asked(hosted, lambda h: signal.raise_signal(signal.SIGINT))
+    done = penstock("stop", "counting")
+    interrupting.join()
+    assert done.exit_code == 130
+    assert done.stderr == "penstock: interrupted; what the job was asked for is not taken back\n"
+    assert hosted.client.asked
 
 
 def test_cancel_waits_for_the_end(hosted: Hosted) -> None:
