@@ -19,9 +19,10 @@ from penstock.protocol.restore.rescale import ANY_CONSUMER
 from penstock.protocol.values.metadata import EdgeShape, VertexShape
 
 _WITHOUT_ROWS = (
-    "resume the old program with execution.checkpointing.unaligned.enabled=false until a checkpoint has completed"
+    "resume the old program, stop it with an aligned savepoint (stop_with_savepoint(aligned=True)) and start from "
+    "that; or give the rows up (execution.state-recovery.without-channel-state.checkpoint-id)"
 )
-"""An aligned checkpoint holds no rows in flight, unless the job was still reading those of the one before."""
+"""An aligned savepoint holds no rows in flight, unless the job was still reading those of the one before."""
 
 
 class IncompatibleGraph(ValueError):
@@ -235,8 +236,7 @@ def _check_rows(old: EdgeShape, now: Edge, label: str, parallelism: tuple[int, i
     if old.partitioner == "broadcast" and parallelism != (now.source_parallelism, now.target_parallelism):
         problems.append(
             f"{label} is a broadcast from {parallelism[0]} to {parallelism[1]} subtasks, of which the checkpoint holds "
-            f"rows that some have read and others have not, so its parallelism cannot change now; {_WITHOUT_ROWS} with "
-            f"{parallelism[0]} and {parallelism[1]}, then change it"
+            f"rows that some have read and others have not, so its parallelism cannot change now; {_WITHOUT_ROWS}"
         )
 
 

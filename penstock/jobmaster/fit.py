@@ -12,7 +12,7 @@ from penstock.common.options import PipelineOptions, StateRecoveryOptions
 from penstock.graph.compatibility import IncompatibleGraph, check, with_max_parallelism
 from penstock.graph.job_graph import JobGraph
 from penstock.jobmaster.identity import CheckpointToStartFrom, JobIdentity, OpenStore, RestoreSourceError
-from penstock.jobmaster.restore import read_start
+from penstock.jobmaster.restore import read_start, without_channel_state
 from penstock.protocol.log.publication import LOG_EXISTS, unrestorable
 from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence
@@ -42,7 +42,11 @@ def fitted(graph: JobGraph, metadata: Metadata, ignore_unclaimed_state: bool) ->
 
 
 def check_fit(
-    graph: JobGraph, identity: JobIdentity, open_store: OpenStore, ignore_unclaimed_state: bool
+    graph: JobGraph,
+    identity: JobIdentity,
+    open_store: OpenStore,
+    ignore_unclaimed_state: bool,
+    without_channel_state_of: int = -1,
 ) -> FoundCheckpoint | None:
     """Return the checkpoint that the job will be restored from, as far as it can be seen now.
 
@@ -52,7 +56,8 @@ def check_fit(
     found = _to_restore(identity, open_store)
     if found is not None:
         try:
-            fitted(graph, found.metadata, ignore_unclaimed_state)
+            metadata, _ = without_channel_state(found.metadata, without_channel_state_of)
+            fitted(graph, metadata, ignore_unclaimed_state)
         except IncompatibleGraph as error:
             raise _refused(str(error)) from None
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Protocol
 
 from penstock.common.clock import Clock
@@ -15,7 +16,7 @@ from penstock.jobmaster.ending import JobEnding
 from penstock.jobmaster.fit import fitted, nothing_to_resume
 from penstock.jobmaster.identity import CheckpointToStartFrom, JobIdentity, OpenStore
 from penstock.jobmaster.ports import BlockingWork
-from penstock.jobmaster.restore import RestorePoint, check_log, damage, read_start
+from penstock.jobmaster.restore import RestorePoint, check_log, damage, read_start, without_channel_state
 from penstock.jobmaster.settings import JobSettings
 from penstock.jobmaster.store import JobStore
 from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
@@ -187,7 +188,10 @@ class JobRecovery:
     def _fit(self) -> None:
         master, point = self._master, self._found
         assert point is not None
-        metadata = point.metadata
+        metadata, lost = without_channel_state(point.metadata, master.settings.without_channel_state_of)
+        if lost is not None:
+            master.console.warning(lost)
+            point = self._found = replace(point, metadata=metadata, data=encode_metadata(metadata))
         try:
             graph = fitted(master.graph, metadata, master.settings.ignore_unclaimed_state)
         except IncompatibleGraph as error:

@@ -8,6 +8,7 @@ from penstock.common.options import StateRecoveryOptions
 from penstock.jobmaster.identity import CheckpointToStartFrom, OpenStore, RestoreSourceError
 from penstock.protocol.log.publication import unrestorable
 from penstock.protocol.restore.drained import undrained
+from penstock.protocol.restore.given_up import without_rows_in_flight
 from penstock.protocol.values.metadata import Metadata
 from penstock.storage.damage import DAMAGE
 from penstock.storage.layout import LOG_FOLDER, metadata_path
@@ -30,6 +31,19 @@ class RestorePoint:
     warning: str | None = None
     path: str | None = None
     """That of the metadata below `root`."""
+
+
+def without_channel_state(metadata: Metadata, checkpoint_id: int) -> tuple[Metadata, str | None]:
+    """Return the metadata without rows in flight, and what is lost, if it is of this checkpoint; else as it is."""
+    if metadata.checkpoint_id != checkpoint_id:
+        return metadata, None
+    metadata, given_up = without_rows_in_flight(metadata)
+    rows = sum(channel.rows for channel in given_up)
+    told = "".join(f"\n  {channel}" for channel in given_up)
+    return metadata, (
+        f"{rows} rows that were in flight in checkpoint {checkpoint_id} are given up, as "
+        f"{StateRecoveryOptions.WITHOUT_CHANNEL_STATE.key} says{':' if told else ''}{told}"
+    )
 
 
 def open_own(open_store: OpenStore, directory: str) -> ObjectStore:

@@ -39,6 +39,8 @@ class JobSettings:
     object_bytes_max: int
     fsync: bool
     savepoint_directory: str | None = None
+    without_channel_state_of: int = -1
+    """The checkpoint from which no rows in flight are restored."""
 
     @property
     def sweep_grace_ms(self) -> float:
@@ -87,6 +89,7 @@ class JobSettings:
             get(CheckpointingOptions.JOBMANAGER_STORAGE_MAX_SIZE),
             get(CheckpointingOptions.STORAGE_FSYNC),
             get(CheckpointingOptions.SAVEPOINT_DIRECTORY),
+            get(StateRecoveryOptions.WITHOUT_CHANNEL_STATE),
         )
 
 

@@ -21,6 +21,7 @@ from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
 from penstock.protocol.job.lifecycle import Lifecycle
 from penstock.protocol.job.lifecycle_effects import Effect, FailureCause
 from penstock.protocol.job.lifecycle_table import Phase
+from penstock.protocol.log.publication import to_give_up_rows
 from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.messages import (
     Connected,
@@ -41,6 +42,7 @@ from penstock.protocol.values.messages import (
     WatermarkReport,
 )
 from penstock.protocol.values.reasons import SubtaskFailureReason
+from penstock.storage.layout import METADATA_NAME
 
 
 class Master(Protocol):
@@ -155,7 +157,10 @@ class SlotMessages:
             if point.root is None:
                 text = refusal(point.metadata, detail, master.store.retained_paths, master.identity.directory)
             else:
-                text = f"{point.root}/chk-{point.metadata.checkpoint_id} cannot be restored: {detail}"
+                where = (
+                    point.root if point.path == METADATA_NAME else f"{point.root}/chk-{point.metadata.checkpoint_id}"
+                )
+                text = f"{where} cannot be restored: {detail}. {to_give_up_rows(point.metadata.checkpoint_id, detail)}"
             return FailureCause(text, restartable=False)
         restartable = failed.reason is not SubtaskFailureReason.PERMANENT
         return FailureCause(f"{failed.error} ({where})", failed.traceback, restartable=restartable)

@@ -44,7 +44,9 @@ class SparkExecutor:
         settings, open_store = JobSettings.from_configuration(configuration, graph.slots), driver_store(configuration)
         dumps(graph)
         identity = identify(configuration, graph.name, lambda: JobID.generate().hex, open_store)
-        restored = check_fit(graph, identity, open_store, settings.ignore_unclaimed_state)
+        restored = check_fit(
+            graph, identity, open_store, settings.ignore_unclaimed_state, settings.without_channel_state_of
+        )
         if identity.directory is not None:
             open_own(open_store, identity.directory)
         terminal, files = Terminal(), JobFiles()

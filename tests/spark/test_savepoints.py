@@ -15,6 +15,7 @@ from penstock.common import Time, TimestampAssigner, Types, WatermarkStrategy
 from penstock.common.job_execution import SavepointFailed
 from penstock.datastream.connectors.datagen import DataGeneratorSource
 from penstock.datastream.window import TumblingEventTimeWindows
+from penstock.protocol.restore.given_up import without_rows_in_flight
 from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.storage.metadata import read_metadata
 from penstock.storage.opening import open_store
@@ -162,3 +163,30 @@ def test_a_savepoint_that_lost_a_file_is_refused_by_name(tmp_path: Path) -> None
     options["execution_state__recovery_path"] = str(tmp_path / "savepoints")
     told = failure(lambda: counting(environment(2, **options), out).execute_async("counting"))
     assert "neither a savepoint (it has no _metadata), nor a job's directory" in told
+
+
+def test_a_damaged_range_of_rows_in_flight_is_refused_by_name_and_may_be_given_up(tmp_path: Path) -> None:
+    root, out = tmp_path / "checkpoints", tmp_path / "out"
+    client = counting(environment(2, **checkpoints(root), **UNALIGNED), out, pause_s=0.004).execute_async("counting")
+    wait_until(lambda: client.report().completed >= 3, "checkpoints under backpressure")
+    directory = client.stop_with_savepoint(savepoint_directory=str(tmp_path / "savepoints")).result(WAIT_S)
+    metadata = read_metadata(open_store(directory), "_metadata")
+    received = [c for s in metadata.subtasks for cut in s.inputs for c in cut.captures if c.pieces]
+    captures = received + [c for s in metadata.subtasks for cut in s.outputs for c in cut.captures if c.pieces]
+    piece = captures[0].pieces[0]
+    segment = Path(directory, metadata.segments[piece.segment].path)
+    data = bytearray(segment.read_bytes())
+    data[piece.offset + piece.length_bytes // 2] ^= 0xFF
+    segment.write_bytes(data)
+    options = {"execution_state__recovery_path": directory, **checkpoints(tmp_path / "new"), **UNALIGNED}
+    options["restart__strategy_type"] = "none"
+    told = failure(lambda: counting(environment(2, **options), out).execute_async("counting").wait(timeout_ms=60_000))
+    assert "in-flight data of channel" in told and str(directory) in told
+    assert f"without-channel-state.checkpoint-id to {metadata.checkpoint_id}" in told
+    options["execution_state__recovery_without__channel__state_checkpoint__id"] = str(metadata.checkpoint_id)
+    options |= checkpoints(tmp_path / "newer")
+    counting(environment(2, **options), out).execute_async("counting").wait(timeout_ms=WAIT_S * 1000)
+    lost = EXPECTED - committed(out)
+    rows = sum(given_up.rows for given_up in without_rows_in_flight(metadata)[1])
+    assert not committed(out) - EXPECTED, "nothing is there twice"
+    assert 0 < sum(lost.values()) <= rows

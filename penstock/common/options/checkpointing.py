@@ -174,6 +174,13 @@ class StateRecoveryOptions:
         "dropped.",
         deprecated_keys=("execution.savepoint.ignore-unclaimed-state",),
     )
+    WITHOUT_CHANNEL_STATE = ConfigOption(
+        "execution.state-recovery.without-channel-state.checkpoint-id",
+        INTEGER,
+        -1,
+        "The number of a checkpoint or savepoint from which rows in flight are not restored: they are lost, and the "
+        "job reports how many on which channel. The way past a damaged range, or an edge that is gone. -1: none.",
+    )
 
 
 class StateBackendOptions:

@@ -37,7 +37,7 @@ execution.checkpointing.unaligned.max-subtasks-per-channel-state-file
 execution.checkpointing.unaligned.recover-output-on-downstream.enabled execution.checkpointing.write-buffer-size
 execution.job-listeners execution.program-config.enabled execution.program-config.wildcards
 execution.shutdown-on-attached-exit execution.state-recovery.approximate-local-recovery
-execution.state-recovery.from-local execution.state-recovery.without-channel-state.checkpoint-id
+execution.state-recovery.from-local
 execution.submit-failed-job-on-application-error job.autoscaler.enabled jobmanager.bind-policy
 jobmanager.execution.attempts-history-size jobmanager.execution.failover-strategy jobmanager.failure-enrichers
 jobmanager.future-pool.size jobmanager.heap.mb jobmanager.heap.size jobmanager.io-pool.size

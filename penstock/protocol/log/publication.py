@@ -339,5 +339,13 @@ def unrestorable(checkpoint_id: int, detail: str, path: str, retained: list[str]
     )
     return (
         f"checkpoint {checkpoint_id}, the newest of this job, cannot be restored: {detail}. It is not skipped "
-        f"by itself, because its output may be committed. {way_out}"
+        f"by itself, because its output may be committed. {to_give_up_rows(checkpoint_id, detail)}{way_out}"
     )
+
+
+def to_give_up_rows(checkpoint_id: int, detail: str) -> str:
+    """Return how to restore a checkpoint of which only rows in flight are damaged; "" if `detail` names other data."""
+    if "in-flight data" not in detail:
+        return ""
+    option = "execution.state-recovery.without-channel-state.checkpoint-id"
+    return f"To give up the rows that were in flight, and restore all else, set {option} to {checkpoint_id}. "

@@ -131,7 +131,7 @@ def test_rows_in_flight_on_a_vanished_edge_are_refused_whatever_the_option_says(
     edge = next(e for e in old.edges if e.target == 1)
     told = refusal(old, without_map(), ignore_unclaimed_state=True, in_flight={edge.name})
     assert "the edge from 'parse' to 'sum' is gone (the program has no operator 'parse' any more)" in told
-    assert "holds rows that were on it" in told and "execution.checkpointing.unaligned.enabled=false" in told
+    assert "holds rows that were on it" in told and "stop_with_savepoint(aligned=True)" in told
     assert "=true" not in told, "the option is not recommended for what it does not mend"
     assert "'parse' to 'sum' is gone" in refusal(old, without_map(), ignore_unclaimed_state=True)
     check(*shapes(old), without_map(), ignore_unclaimed_state=True, in_flight=())
@@ -142,7 +142,7 @@ def test_the_option_is_not_recommended_while_rows_are_in_flight() -> None:
     edge = next(e for e in old.edges if e.target == 1)
     told = refusal(old, without_map(), in_flight={edge.name})
     assert "vertex 'events -> parse': the program has no operator 'parse' any more" in told
-    assert "ignore-unclaimed-state=true" not in told and "execution.checkpointing.unaligned.enabled=false" in told
+    assert "ignore-unclaimed-state=true" not in told and "stop_with_savepoint(aligned=True)" in told
     assert "ignore-unclaimed-state=true" in refusal(old, without_map(), in_flight=())
 
 
@@ -178,7 +178,7 @@ def test_a_broadcast_in_flight_is_refused_at_another_parallelism() -> None:
     old, new = program(edge=broadcast), program(parallelism=3, edge=broadcast)
     text = refusal(old, new)
     assert "the edge from 'parse' to 'sum' is a broadcast from 2 to 2 subtasks" in text
-    assert "execution.checkpointing.unaligned.enabled=false" in text
+    assert "stop_with_savepoint(aligned=True)" in text
     check(*shapes(old), new, in_flight=frozenset())
     check(*shapes(old), old)
 
@@ -210,7 +210,7 @@ def test_an_edge_that_is_chained_now_is_refused_while_it_has_rows() -> None:
     first = next(e for e in old.edges if e.source == 0)
     told = refusal(old, program(), in_flight={first.name})
     assert "the edge from 'events' to 'parse' is gone (the two are connected in another way, or chained)" in told
-    assert "execution.checkpointing.unaligned.enabled=false" in told
+    assert "stop_with_savepoint(aligned=True)" in told
     assert "the edge from 'events' to 'parse' is gone" in refusal(old, program())
     others = {e.name for e in old.edges if e.source == 1}
     check(*shapes(old), program(), in_flight=others)
