@@ -12,6 +12,7 @@ from penstock.common.typeinfo import TypeInformation
 from penstock.common.types import PICKLED
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream._streams import missing_methods
+from penstock.datastream._streams.broadcast import BroadcastConnectedStream, BroadcastStream
 from penstock.datastream._streams.connected import Connected, Key
 from penstock.datastream._streams.ends import Ends
 from penstock.datastream._streams.environment import Environment
@@ -33,8 +34,8 @@ from penstock.graph.event_time import timed_rows, timed_union
 from penstock.graph.logical import Input, Node, OperatorKind, Partitioner, PartitionerKind
 
 __all__ = [
-    "ColumnKeyedStream", "ColumnWindowedStream", "ConnectedStreams", "DataStream", "DataStreamSink", "KeyedStream",
-    "SingleOutputStreamOperator", "WindowedStream",
+    "BroadcastConnectedStream", "BroadcastStream", "ColumnKeyedStream", "ColumnWindowedStream", "ConnectedStreams",
+    "DataStream", "DataStreamSink", "KeyedStream", "SingleOutputStreamOperator", "WindowedStream",
 ]  # fmt: skip
 
 
@@ -123,14 +124,20 @@ class DataStream(
     def _plain_inputs(self) -> list[Input]:
         return self._inputs
 
-    def connect(self, ds: DataStream) -> ConnectedStreams:
+    @overload
+    def connect(self, ds: DataStream) -> ConnectedStreams: ...
+
+    @overload
+    def connect(self, ds: BroadcastStream) -> BroadcastConnectedStream[SingleOutputStreamOperator]: ...
+
+    def connect(self, ds: Any) -> Any:
         """Connect two streams of any types, for functions that have a method for the rows of each.
 
         Example:
             orders.connect(rates).key_by("currency", "currency").process(Convert(), output_type)
 
         Args:
-            ds: The second stream.
+            ds: The second stream, or a `BroadcastStream` of `broadcast(descriptor)`.
 
         Returns:
             Both streams. If both are keyed their functions share keyed state.
@@ -139,7 +146,7 @@ class DataStream(
             TypeError: `ds` is no stream.
             ValueError: `ds` is a stream of another environment.
         """
-        return ConnectedStreams(self, ds)
+        return ds._connected_to(self) if isinstance(ds, BroadcastStream) else ConnectedStreams(self, ds)
 
     def get_side_output(self, output_tag: OutputTag) -> DataStream:
         """Return the stream of the rows that the operator emits under a tag.

@@ -1,5 +1,16 @@
 """Offers the functions that users implement, and what they are given."""
 
+from penstock.datastream._functions.broadcast import (
+    BaseBroadcastProcessFunction,
+    BroadcastProcessFunction,
+    KeyedBroadcastProcessFunction,
+)
+from penstock.datastream._functions.checkpointed import (
+    CheckpointedFunction,
+    FunctionInitializationContext,
+    FunctionSnapshotContext,
+    OperatorStateStore,
+)
 from penstock.datastream._functions.process import (
     CoProcessFunction,
     KeyedCoProcessFunction,
@@ -30,18 +41,25 @@ from penstock.datastream._functions.windows import (
 
 __all__ = [
     "AggregateFunction",
+    "BaseBroadcastProcessFunction",
+    "BroadcastProcessFunction",
+    "CheckpointedFunction",
     "CoFlatMapFunction",
     "CoMapFunction",
     "CoProcessFunction",
     "FilterFunction",
     "FlatMapFunction",
     "Function",
+    "FunctionInitializationContext",
+    "FunctionSnapshotContext",
     "KeySelector",
+    "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStateStore",
     "MapFunction",
     "NullByteKeySelector",
+    "OperatorStateStore",
     "Partitioner",
     "ProcessFunction",
     "ProcessWindowFunction",

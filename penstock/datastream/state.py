@@ -1,4 +1,4 @@
-"""Defines keyed state: the descriptors that name it, and the handles that read and write it."""
+"""Defines keyed and broadcast state: the descriptors that name it, and the handles that read and write it."""
 
 from __future__ import annotations
 
@@ -171,6 +171,95 @@ class MapState(State, Generic[K, V]):
         return iter(self.keys())
 
 
+class ReadOnlyBroadcastState(State, Generic[K, V]):
+    """Holds a map that every subtask has, and that belongs to no key. A call that would change it raises `StateError`.
+
+    It can be read like a dict: `state[k]`, `k in state`. Values that it returns must not be changed.
+    """
+
+    @abstractmethod
+    def get(self, key: K) -> V | None:
+        """Return the value of an entry, or None if there is no entry. `state[key]` does the same.
+
+        Args:
+            key: The key of the entry.
+
+        Returns:
+            The value, or None.
+        """
+
+    @abstractmethod
+    def contains(self, key: K) -> bool:
+        """Test whether there is an entry.
+
+        Args:
+            key: The key of the entry.
+
+        Returns:
+            True if there is one.
+        """
+
+    @abstractmethod
+    def items(self) -> Iterable[tuple[K, V]]:
+        """Return the entries as (key, value)."""
+
+    @abstractmethod
+    def keys(self) -> Iterable[K]:
+        """Return the keys of the entries."""
+
+    @abstractmethod
+    def values(self) -> Iterable[V]:
+        """Return the values of the entries."""
+
+    @abstractmethod
+    def is_empty(self) -> bool:
+        """Return True if there are no entries."""
+
+    def __getitem__(self, key: K) -> V | None:
+        return self.get(key)
+
+    def __contains__(self, key: K) -> bool:
+        return self.contains(key)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self.keys())
+
+
+class BroadcastState(ReadOnlyBroadcastState[K, V]):
+    """Holds a map that every subtask has, and that belongs to no key. It can be changed like a dict, too."""
+
+    @abstractmethod
+    def put(self, key: K, value: V) -> None:
+        """Set the value of an entry.
+
+        Args:
+            key: The key of the entry.
+            value: The value.
+        """
+
+    @abstractmethod
+    def put_all(self, dict_value: dict[K, V]) -> None:
+        """Set the values of several entries.
+
+        Args:
+            dict_value: The values by key.
+        """
+
+    @abstractmethod
+    def remove(self, key: K) -> None:
+        """Remove an entry, if there is one.
+
+        Args:
+            key: The key of the entry.
+        """
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self.put(key, value)
+
+    def __delitem__(self, key: K) -> None:
+        self.remove(key)
+
+
 class StateDescriptor:
     """Names a state, and describes its values.
 
@@ -227,7 +316,7 @@ class ListStateDescriptor(StateDescriptor):
 
 
 class MapStateDescriptor(StateDescriptor):
-    """Describes a map per key.
+    """Describes a map per key, or broadcast state: a map that every subtask has.
 
     `key_type_info` and `value_type_info` are the types of its entries, made by `Types`; None: they are pickled.
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.watermark_strategy import WatermarkStrategy
-from penstock.graph.logical import OperatorKind, Partitioner
+from penstock.graph.logical import OperatorKind, Partitioner, PartitionerKind
 from penstock.protocol.values import topology
 
 
@@ -97,6 +97,11 @@ class Edge:
     """Whether its batches have a column of event times."""
     side_output: str | None = None
     """The id of the tag whose rows travel here; None: the producer's main output."""
+
+    @property
+    def keyed(self) -> bool:
+        """Return whether its rows carry keys. The head of a keyed vertex may have inputs without: broadcast ones."""
+        return self.partitioner.kind is PartitionerKind.HASH
 
     def consumers_of(self, producer: int) -> range:
         """Return the consumer subtasks that the given producer has a channel to."""

@@ -59,6 +59,8 @@ class OperatorKind(Enum):
     CO_FLAT_MAP = "co_flat_map"
     CO_PROCESS = "co_process"
     KEYED_CO_PROCESS = "keyed_co_process"
+    BROADCAST_PROCESS = "broadcast_process"
+    KEYED_BROADCAST_PROCESS = "keyed_broadcast_process"
     TIMESTAMPS = "timestamps"
     MAP_BATCHES = "map_batches"
     PROJECT = "project"
@@ -88,10 +90,11 @@ _COLUMNAR = frozenset(
 )  # fmt: skip
 _KEYED = frozenset(
     {OperatorKind.KEYED_PROCESS, OperatorKind.REDUCE, OperatorKind.WINDOW, OperatorKind.KEYED_CO_PROCESS,
-     OperatorKind.AGGREGATE_COLUMNS, OperatorKind.WINDOW_COLUMNS}
+     OperatorKind.KEYED_BROADCAST_PROCESS, OperatorKind.AGGREGATE_COLUMNS, OperatorKind.WINDOW_COLUMNS}
 )  # fmt: skip
 _TWO_INPUTS = frozenset(
-    {OperatorKind.CO_MAP, OperatorKind.CO_FLAT_MAP, OperatorKind.CO_PROCESS, OperatorKind.KEYED_CO_PROCESS}
+    {OperatorKind.CO_MAP, OperatorKind.CO_FLAT_MAP, OperatorKind.CO_PROCESS, OperatorKind.KEYED_CO_PROCESS,
+     OperatorKind.BROADCAST_PROCESS, OperatorKind.KEYED_BROADCAST_PROCESS}
 )  # fmt: skip
 
 
@@ -119,7 +122,8 @@ class Input:
 class Node:
     """Describes one declared operation. `function`: by `kind` the user's MapFunction, FlatMapFunction, FilterFunction,
     (Keyed)(Co)ProcessFunction, ReduceFunction, Source or Sink; a WatermarkStrategy (TIMESTAMPS); a
-    `penstock.graph.windows.WindowSpec` (WINDOW); one of `penstock.graph.columns` (columnar kinds). `output_type` None:
+    `penstock.graph.windows.WindowSpec` (WINDOW); a `penstock.graph.broadcasts.BroadcastSpec` (broadcast kinds); one of
+    `penstock.graph.columns` (columnar kinds). `output_type` None:
     an untyped stream (one binary column of pickles). `watermark_strategy`: of a source.
     """
 

@@ -9,6 +9,7 @@ from typing import Any, Iterator
 import cloudpickle
 
 from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.graph.broadcasts import BroadcastSpec
 from penstock.graph.job_graph import JobGraph, Operator
 from penstock.graph.windows import WindowSpec
 
@@ -64,6 +65,8 @@ def _shipped(operator: Operator) -> list[tuple[Any, str]]:
             (spec.aggregate, "the aggregate function of "),
             (spec.process, "the window function of "),
         ]
+    if isinstance(operator.function, BroadcastSpec):
+        return [(operator.function.process, ""), (operator.function.descriptors, "the state descriptors of ")]
     if isinstance(operator.watermark_strategy, WatermarkStrategy):
         strategy = operator.watermark_strategy
         parts = [

@@ -80,7 +80,13 @@ class KeyedStateBackend(StateBackend, Protocol):
     def set_current_key(self, key: Any, key_group: int) -> None:
         """Set the current key: hashable, and what `penstock.protocol.values.keys.decode` returns for its encoding."""
 
+    def clear_current_key(self) -> None:
+        """Let there be no current key: every use of keyed state is an error until one is set."""
+
     def current_key(self) -> Any: ...
+
+    def keys_of(self, operator: str, name: str) -> list[tuple[Any, int]]:
+        """Return (key, key group) of all entries of a state that has been asked for."""
 
     def state(self, operator: str, descriptor: Any) -> Any:
         """Return the handle (PyFlink's ValueState, ListState, MapState, ReducingState, AggregatingState) of a

@@ -13,7 +13,8 @@ import pyarrow.types as kinds
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream._streams.schemas import columns_of, unknown_column
-from penstock.datastream.functions import KeyedCoProcessFunction, KeyedProcessFunction
+from penstock.datastream.functions import KeyedBroadcastProcessFunction, KeyedCoProcessFunction, KeyedProcessFunction
+from penstock.graph.broadcasts import BroadcastSpec
 from penstock.graph.event_time import WINDOW_KINDS, Timed, hears_watermarks, silent_origins
 from penstock.graph.logical import LogicalGraph, Node
 
@@ -84,10 +85,11 @@ def warn_of_silence(graph: LogicalGraph) -> None:
 
 def _has_timers(node: Node) -> bool:
     """Return True if the function overrides `on_timer`; only then can it register timers."""
-    kind = type(node.function)
-    if isinstance(node.function, KeyedProcessFunction):
-        return kind.on_timer is not KeyedProcessFunction.on_timer
-    return isinstance(node.function, KeyedCoProcessFunction) and kind.on_timer is not KeyedCoProcessFunction.on_timer
+    function = node.function.process if isinstance(node.function, BroadcastSpec) else node.function
+    for base in (KeyedProcessFunction, KeyedCoProcessFunction, KeyedBroadcastProcessFunction):
+        if isinstance(function, base):
+            return type(function).on_timer is not base.on_timer
+    return False
 
 
 def _names(nodes: Iterable[Node]) -> str:

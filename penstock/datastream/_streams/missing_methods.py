@@ -99,7 +99,7 @@ def aggregate_of_windows(stream: Stream[Any], name: str) -> str:
 
 def of_connected(connected: Any, name: str) -> AttributeError:
     """Return the error for a name that connected streams do not have."""
-    text = f"'ConnectedStreams' object has no attribute {name!r}"
+    text = f"{type(connected).__name__!r} object has no attribute {name!r}"
     if name in _KEYED or name in _KEYED_BY_COLUMNS or name in ("filter", "select", "union", "print", "sink_to"):
         text = (
             f"two connected streams have no {name}(): bring their rows into one stream first, with map(), "
@@ -108,6 +108,14 @@ def of_connected(connected: Any, name: str) -> AttributeError:
     else:
         text += _similar(connected, name)
     return AttributeError(text)
+
+
+def of_broadcast(broadcast: Any, name: str) -> AttributeError:
+    """Return the error for a name that a broadcast stream with state does not have."""
+    return AttributeError(
+        f"{type(broadcast).__name__!r} object has no attribute {name!r}: its rows go to the function of "
+        "stream.connect(broadcast_stream).process(...); broadcast() without a state descriptor returns a stream"
+    )
 
 
 def _similar(stream: Any, name: str) -> str:

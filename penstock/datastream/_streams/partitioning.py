@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Generic
+from typing import Any, Callable, Generic, overload
 
+from penstock.datastream._streams.broadcast import BroadcastStream, checked_descriptors
 from penstock.datastream._streams.function_wrappers import partitioner_of, selector_of
 from penstock.datastream._streams.stream_classes import D
 from penstock.datastream.functions import Function, KeySelector
+from penstock.datastream.state import MapStateDescriptor
 from penstock.graph.logical import Partitioner, PartitionerKind
 
 
@@ -40,24 +42,43 @@ class Partitioning(Generic[D]):
         """Send all rows to subtask 0 of the next operator."""
         return self._partitioned(Partitioner(PartitionerKind.GLOBAL))
 
-    def broadcast(self, *broadcast_state_descriptors: Any) -> D:
+    @overload
+    def broadcast(self) -> D: ...
+
+    @overload
+    def broadcast(
+        self, broadcast_state_descriptor: MapStateDescriptor, *other_broadcast_state_descriptors: MapStateDescriptor
+    ) -> BroadcastStream: ...
+
+    def broadcast(
+        self,
+        broadcast_state_descriptor: MapStateDescriptor | None = None,
+        *other_broadcast_state_descriptors: MapStateDescriptor,
+    ) -> Any:
         """Send every row to every subtask of the next operator.
 
+        Example:
+            limits = MapStateDescriptor("limits", Types.STRING(), Types.DOUBLE())
+            orders.connect(rates.broadcast(limits)).process(Limit(), Types.STRING())
+
         Args:
-            broadcast_state_descriptors: None may be given: broadcast state is not implemented yet.
+            broadcast_state_descriptor: Names broadcast state, which the function of `stream.connect(...)` fills from
+                the rows. None: the rows are broadcast, and there is no such state.
+            other_broadcast_state_descriptors: Name more broadcast states.
 
         Returns:
-            The broadcast stream.
+            With descriptors a `BroadcastStream`, for `connect()`; without any a `DataStream`.
 
         Raises:
-            NotImplementedError: A state descriptor was given.
+            TypeError: An argument is no `MapStateDescriptor`.
+            ValueError: Two descriptors have one name.
         """
-        if broadcast_state_descriptors:
-            raise NotImplementedError(
-                "broadcast(state_descriptor): broadcast state comes with a later release; "
-                "broadcast() without one sends every row to every subtask"
-            )
-        return self._partitioned(Partitioner(PartitionerKind.BROADCAST))
+        partitioned: Any = self._partitioned(Partitioner(PartitionerKind.BROADCAST))
+        if broadcast_state_descriptor is None and not other_broadcast_state_descriptors:
+            return partitioned
+        given: Any = self
+        descriptors = checked_descriptors((broadcast_state_descriptor, *other_broadcast_state_descriptors))
+        return BroadcastStream(given, descriptors, partitioned)
 
     def partition_custom(
         self, partitioner: Callable[[Any, int], int] | Function, key_selector: KeySelector | Callable[[Any], Any]

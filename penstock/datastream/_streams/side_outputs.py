@@ -15,6 +15,11 @@ from penstock.graph.windows import WindowSpec
 _TYPES = "side_output_types"
 """In a node's options: by tag id, the type that its rows are known to have."""
 
+_ALWAYS = (
+    OperatorKind.PROCESS, OperatorKind.CO_PROCESS, OperatorKind.BROADCAST_PROCESS, OperatorKind.KEYED_BROADCAST_PROCESS,
+)  # fmt: skip
+"""The functions of these kinds may emit rows under any tag."""
+
 
 def side_output_type(node: Node, output_tag: Any) -> TypeInformation | None:
     """Return the type of the rows that the operator emits under the tag.
@@ -47,7 +52,7 @@ def check_tag(output_tag: Any, method: str) -> None:
 
 
 def _refusal(node: Node, output_tag: OutputTag) -> str | None:
-    if node.kind in (OperatorKind.PROCESS, OperatorKind.CO_PROCESS):
+    if node.kind in _ALWAYS:
         return None
     if node.kind in (OperatorKind.KEYED_PROCESS, OperatorKind.KEYED_CO_PROCESS):
         if not isinstance(node.function, (KeyedAdapter, KeyedCoAdapter)):

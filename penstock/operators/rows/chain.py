@@ -158,7 +158,7 @@ class Chain:
         """Push a slice through. Returns False if the outputs are full in the middle of it: call `resume` when there is
         room.
         """
-        rows = self._feed_keyed(piece) if self.keyed else self._feed(piece)
+        rows = self._feed(piece) if piece.keys is None else self._feed_keyed(piece)
         if piece.timestamps is not None:
             rows = self._timed(rows, piece.timestamps, piece.start)
         return self._start(piece, self._functions[0].pipe_input(rows, piece.input_index))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.graph.job_graph import Operator
 from penstock.graph.logical import OperatorKind
+from penstock.operators.rows.broadcasts import BroadcastProcessOperator
 from penstock.operators.rows.row_functions import (
     CoFlatMapOperator,
     CoMapOperator,
@@ -30,6 +31,8 @@ _OPERATORS: dict[OperatorKind, type[RowOperator]] = {
     OperatorKind.CO_FLAT_MAP: CoFlatMapOperator,
     OperatorKind.CO_PROCESS: CoProcessOperator,
     OperatorKind.KEYED_CO_PROCESS: CoProcessOperator,
+    OperatorKind.BROADCAST_PROCESS: BroadcastProcessOperator,
+    OperatorKind.KEYED_BROADCAST_PROCESS: BroadcastProcessOperator,
 }
 
 

@@ -118,9 +118,12 @@ class ProcessOperator(RowOperator):
     def pipe(self, rows: Iterator[Any]) -> Iterator[Any]:
         return self.called(self.function.process_element, rows)
 
-    def called(self, process: Callable[[Any, Any], Any], rows: Iterator[Any]) -> Iterator[Any]:
+    def called(
+        self, process: Callable[[Any, Any], Any], rows: Iterator[Any], context: Any | None = None
+    ) -> Iterator[Any]:
         """Yield what `process(row, context)` emits for each row."""
-        element, side_outputs, name = self._element, self.operator.side_outputs, self.operator.name
+        element = self._element if context is None else context
+        side_outputs, name = self.operator.side_outputs, self.operator.name
         made: Any = None
         try:
             for row in rows:
@@ -133,8 +136,11 @@ class ProcessOperator(RowOperator):
             raise no_rows(name, made) or OperatorFailure(name, error) from error
 
     def fire(self, timers: Iterator[Timer]) -> Iterator[Any]:
+        return self.fired(timers, self.context.timer_context())
+
+    def fired(self, timers: Iterator[Timer], context: Any) -> Iterator[Any]:
+        """Yield what the function's `on_timer` emits for each timer."""
         on_timer, name = self.function.on_timer, self.operator.name
-        context = self.context.timer_context()
         made: Any = None
         try:
             for timer in timers:

@@ -33,6 +33,7 @@ from penstock.operators.rows.element import CurrentElement
 from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
 from penstock.protocol.values.elements import WATERMARK_MAX_MS
 from penstock.state.backend import KeyedStateBackend
+from penstock.state.operator_state import BroadcastHandle, OperatorStateBackend
 
 
 class SubtaskRuntimeContext(RuntimeContext):
@@ -52,6 +53,7 @@ class SubtaskRuntimeContext(RuntimeContext):
         wall_ms: Callable[[], int],
         timers: Timers | None = None,
         operator: Operator | None = None,
+        operator_state: OperatorStateBackend | None = None,
     ) -> None:
         self._vertex = vertex
         self._subtask = subtask
@@ -63,6 +65,7 @@ class SubtaskRuntimeContext(RuntimeContext):
         self._wall_ms = wall_ms
         self._timers = timers
         self._operator = operator or vertex.operators[0]
+        self._operator_state = operator_state
 
     def for_operator(self, operator: Operator) -> SubtaskRuntimeContext:
         return SubtaskRuntimeContext(
@@ -76,6 +79,7 @@ class SubtaskRuntimeContext(RuntimeContext):
             self._wall_ms,
             self._timers,
             operator,
+            self._operator_state,
         )
 
     def get_task_name(self) -> str:
@@ -149,10 +153,10 @@ class SubtaskRuntimeContext(RuntimeContext):
         return WindowStateStore(backend, self._operator.uid, start)
 
     def element_context(self) -> ElementContext:
-        return ElementContext(self, self._element, self._timer_service())
+        return ElementContext(self, self._element, self.timer_service())
 
     def timer_context(self) -> FiringContext:
-        return FiringContext(self, self._element, self._timer_service())
+        return FiringContext(self, self._element, self.timer_service())
 
     def keyed_timers(self) -> Timers:
         if self._timers is None or self._operator is not self._vertex.operators[0]:
@@ -167,10 +171,34 @@ class SubtaskRuntimeContext(RuntimeContext):
         timers = self._timers if self._operator is self._vertex.operators[0] else None
         return self._time.current_ms if timers is None else timers.current_watermark_ms()
 
+    def subtask_watermark_ms(self) -> int:
+        """Return the watermark of the subtask, whatever the current key is."""
+        return self._time.current_ms
+
+    def clear_current_key(self) -> None:
+        """Let there be no current key, for rows without one."""
+        if self._backend is not None:
+            self._backend.clear_current_key()
+
+    def apply_to_keyed_state(self, descriptor: StateDescriptor, function: Callable[[Any, Any], None]) -> None:
+        """Call `function(key, state)` for each key that has an entry of the state in this subtask."""
+        state = self._state(descriptor)
+        backend = self._keyed_backend(f"state '{descriptor.get_name()}'")
+        try:
+            for key, key_group in backend.keys_of(self._operator.uid, descriptor.get_name()):
+                backend.set_current_key(key, key_group)
+                function(key, state)
+        finally:
+            backend.clear_current_key()
+
+    def broadcast_state(self, descriptor: MapStateDescriptor) -> BroadcastHandle[Any, Any]:
+        assert self._operator_state is not None
+        return self._operator_state.broadcast_state(self._operator.uid, descriptor)
+
     def processing_time_ms(self) -> int:
         return self._wall_ms()
 
-    def _timer_service(self) -> KeyedTimerService:
+    def timer_service(self) -> KeyedTimerService:
         return KeyedTimerService(self)
 
 

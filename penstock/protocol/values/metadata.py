@@ -129,11 +129,17 @@ class OperatorPart(msgspec.Struct, frozen=True):
 
     `name`: "splits" (one item per split, encoded by the source), "writer" (a sink's `SinkWriter.snapshot()`),
     "watermarks" (a watermark generator's state: one item per split).
+
+    With a `kind` it is operator state of a user's function: "split", "union" or "broadcast". Then `name` is the user's,
+    `codec` the type of the values, and each item is an Arrow IPC stream, whose rows are the elements of a list, or one
+    map.
     """
 
     operator: str
     name: str
     items: list[bytes]
+    kind: str = ""
+    codec: str = ""
 
 
 class Committable(msgspec.Struct, frozen=True):

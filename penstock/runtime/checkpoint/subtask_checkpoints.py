@@ -140,7 +140,7 @@ class SubtaskCheckpoints:
         capture.committables = source.prepare_commit(cut.checkpoint_id)
         if cut.stores:
             capture.state = source.state_snapshot()
-            capture.parts = source.operator_parts()
+            capture.parts = source.operator_parts(cut.checkpoint_id)
         capture.sync_ms = self._clock.monotonic_ms() - cut.taken_ms
         if cut.unaligned:
             self._went_unaligned(cut.checkpoint_id)

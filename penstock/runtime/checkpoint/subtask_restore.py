@@ -30,10 +30,12 @@ from penstock.protocol.values.metadata import (
     SubtaskSnapshot,
     VertexShape,
 )
+from penstock.runtime.checkpoint.operator_state_restore import restore_operator_state
 from penstock.runtime.input.layers import Layer, RecoveredRows
 from penstock.runtime.input.recovered import Mask, filtered, of_key_groups, of_partition, read_elements
 from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
 from penstock.state.backend import StateBackend
+from penstock.state.operator_state import OperatorStateBackend
 from penstock.storage.segments import read_range
 from penstock.storage.store import ObjectStore
 
@@ -127,12 +129,22 @@ class SubtaskRestore:
         the state of watermark generators goes to all, and each takes what belongs to its splits.
         """
         items = [
-            next((p.items for p in snapshot.parts if p.operator == operator and p.name == name), [])
+            next((p.items for p in snapshot.parts if (p.operator, p.name, p.kind) == (operator, name, "")), [])
             for snapshot in self._snapshots_of(operator)
         ]
         if name == "watermarks" and self.is_dealt_out(operator):
             return [item for of_one in items for item in of_one]
         return rescale.redistributed(items, self._subtask.vertex.parallelism, self._subtask.id.subtask)
+
+    def operator_state(self, backend: OperatorStateBackend) -> None:
+        vertex, number = self._subtask.vertex, self._subtask.id.subtask
+        for operator in vertex.operators:
+            restore_operator_state(backend, operator.uid, self._snapshots_of(operator.uid), vertex.parallelism, number)
+
+    @property
+    def checkpoint_id(self) -> int | None:
+        """Return the id of the checkpoint that is restored; None without any."""
+        return None if self._metadata is None else self._metadata.checkpoint_id
 
     def keyed_state(self, backend: StateBackend) -> None:
         if not self._old:

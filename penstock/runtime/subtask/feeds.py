@@ -148,7 +148,7 @@ class GateFeed:
     """Takes rows, events and barriers from the input gate, recovered ones first.
 
     Args:
-        keyed: True if the head of the chain is keyed, so that each row must belong to one of our key groups.
+        keyed: True if the head of the chain is keyed, so that each row with a key must be of our key groups.
     """
 
     was_finished = False
@@ -175,7 +175,7 @@ class GateFeed:
         if isinstance(found, GateLayerRead):
             self._event_time.on_inputs(self._valve.end_virtual(found.virtual))
             return 0
-        if found.start == 0 and self._keyed:
+        if found.start == 0 and self._keyed and found.edge.keyed:
             subtask = self._subtask
             check_owner(found, subtask.key_groups, subtask.vertex.name, subtask.id.subtask)
         edge, rows = found.edge, min(rows_max, found.remaining)

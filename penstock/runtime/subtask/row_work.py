@@ -76,7 +76,7 @@ class RowWork:
 
     def _piece_of_gate(self, found: OpenBatch, portion: Portion) -> Slice:
         now_ms = self._clock.monotonic_ms()
-        keyed = self.chain.keyed
+        keyed = self.chain.keyed and found.edge.keyed
         if found.timestamps is None and self._generation is not None:
             found.timestamps = self._generation.of_rows(found.rows, found.batch)
         elif found.timestamps is None and found.edge.timestamped:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.operators.event_time.clock import SubtaskClock
+from penstock.operators.operator_state import CheckpointedParts
 from penstock.protocol.values.metadata import Committable, OperatorPart
 from penstock.runtime.output.chain_output import ChainOutput
 from penstock.runtime.subtask.feeds import GateFeed, SourceFeed
@@ -21,6 +22,7 @@ class SnapshotSource:
     output: ChainOutput
     event_time: SubtaskClock
     backend: StateBackend | None
+    checkpointed: CheckpointedParts
 
     def finish_row(self) -> bool:
         """Emit the rest of the row that the chain is in the middle of. False: the overdraft is used up, try later."""
@@ -34,9 +36,9 @@ class SnapshotSource:
         """Return what the sink's writer has written and nobody has committed yet."""
         return self.output.prepare_commit(checkpoint_id)
 
-    def operator_parts(self) -> list[OperatorPart]:
-        """Return the state of the reader, the writer and the watermark generators."""
-        parts = [*self.feed.parts(), *self.output.parts()]
+    def operator_parts(self, checkpoint_id: int) -> list[OperatorPart]:
+        """Return the state of the reader, the writer and the watermark generators, and operator state."""
+        parts = [*self.checkpointed.snapshot(checkpoint_id), *self.feed.parts(), *self.output.parts()]
         if (generation := self.event_time.generation) is not None:
             parts.append(OperatorPart(generation.operator.uid, "watermarks", generation.snapshot()))
         return parts
@@ -44,6 +46,12 @@ class SnapshotSource:
     def state_snapshot(self) -> StateSnapshot | None:
         """Return a snapshot of the keyed state; None without any."""
         return None if self.backend is None else self.backend.snapshot()
+
+    def revoke(self) -> None:
+        """End the generation: every handle of state raises from now on."""
+        self.checkpointed.revoke()
+        if self.backend is not None:
+            self.backend.revoke()
 
     @property
     def finished(self) -> bool:

@@ -258,6 +258,7 @@ class Subtask:
     def _finish(self) -> None:
         """Close user code at the end of data, and tell the consumers."""
         self.work.flush_held()
+        self.parts.checkpointed.end()
         self.work.close()
         self.output.finish()
         self.phase = Phase.FINISHED
@@ -296,7 +297,6 @@ class Subtask:
         try:
             self.work.close()
         finally:
-            if self.parts.backend is not None:
-                self.parts.backend.revoke()
+            self.parts.revoke()
             self.feed.close()
             self.output.close()

@@ -17,6 +17,7 @@ from penstock.operators.event_time.clock import SubtaskClock
 from penstock.operators.event_time.progress import EventTime
 from penstock.operators.event_time.timers import Timers
 from penstock.operators.event_time.watermark_generators import WatermarkGenerators
+from penstock.operators.operator_state import CheckpointedParts
 from penstock.operators.rows.chain import Chain
 from penstock.operators.rows.creation import create_row_operator
 from penstock.operators.rows.element import CurrentElement
@@ -41,6 +42,7 @@ from penstock.runtime.subtask.work import AppliedRows, Work
 from penstock.state.backend import StateBackend
 from penstock.state.columnar.backend import ColumnarStateBackend
 from penstock.state.heap.hash_map import HashMapStateBackend
+from penstock.state.operator_state import OperatorStateBackend
 
 _ENDS = (OperatorKind.SOURCE, OperatorKind.TIMESTAMPS, OperatorKind.SINK)
 
@@ -75,6 +77,10 @@ class SubtaskOpening:
         if backend is not None:
             on_failure.callback(backend.revoke)
             restore.keyed_state(backend)
+        operator_state = OperatorStateBackend({o.uid: o.name for o in self._vertex.operators})
+        on_failure.callback(operator_state.revoke)
+        restore.operator_state(operator_state)
+        checkpointed = CheckpointedParts(operator_state, restore.checkpoint_id)
         reader = self._reader()
         if reader is not None:
             on_failure.callback(_quietly, reader.close)
@@ -85,14 +91,17 @@ class SubtaskOpening:
         overdraft_bytes_max = self._settings.overdraft_bytes_max
         output = ChainOutput(tail, deployed.partitions, writer, overdraft_bytes_max, self._clock)
         generation = self._watermark_generation(reader, time)
-        work = self._work(backend, output, time, generation)
+        work = self._work(backend, output, time, generation, operator_state, checkpointed)
         on_failure.callback(_quietly, work.close)
 
         emit = partial(_emit_behind_rows, work, output)
         event_time = SubtaskClock(
             deployed.valve, time, generation, tail.timestamped, restored.idle, emit, self._clock.monotonic_ms
         )
-        parts = SnapshotSource(self._feed(reader, work, output, event_time), work, output, event_time, backend)
+        feed = self._feed(reader, work, output, event_time)
+        parts = SnapshotSource(feed, work, output, event_time, backend, checkpointed)
+        checkpointed.initialize(self._vertex.operators[0], reader)
+        checkpointed.initialize(tail, writer)
         work.chain.open()
         return self._assembled(parts)
 
@@ -159,7 +168,13 @@ class SubtaskOpening:
     # ---- the chain ----------------------------------------------------------------------------------------------
 
     def _work(
-        self, backend: StateBackend | None, output: ChainOutput, time: EventTime, generation: WatermarkGenerators | None
+        self,
+        backend: StateBackend | None,
+        output: ChainOutput,
+        time: EventTime,
+        generation: WatermarkGenerators | None,
+        operator_state: OperatorStateBackend,
+        checkpointed: CheckpointedParts,
     ) -> RowWork | ColumnWork:
         applied = AppliedRows(output, self._settings.slice_ms, self._credit)
         if self._vertex.columnar:
@@ -169,7 +184,7 @@ class SubtaskOpening:
             columns.set_time(time.current_ms, time.floors())
             return ColumnWork(columns, output, applied, generation, time, self._clock)
         assert backend is None or isinstance(backend, HashMapStateBackend)
-        rows = self._chain(backend, output, time)
+        rows = self._chain(backend, output, time, operator_state, checkpointed)
         return RowWork(rows, output, applied, generation, self._clock, self._settings.slice_ms)
 
     def _credit(self, origin: OpenBatch, rows: int) -> None:
@@ -177,7 +192,14 @@ class SubtaskOpening:
         if credit is not None:
             self._shared.send_frame(credit.channel.producer, credit)
 
-    def _chain(self, backend: HashMapStateBackend | None, output: ChainOutput, time: EventTime) -> Chain:
+    def _chain(
+        self,
+        backend: HashMapStateBackend | None,
+        output: ChainOutput,
+        time: EventTime,
+        operator_state: OperatorStateBackend,
+        checkpointed: CheckpointedParts,
+    ) -> Chain:
         vertex, element, wall_ms = self._vertex, CurrentElement(), self._clock.wall_ms
         timers = None if backend is None else Timers(vertex.operators[0].uid, backend, time, wall_ms)
         context = SubtaskRuntimeContext(
@@ -190,8 +212,11 @@ class SubtaskOpening:
             element,
             wall_ms,
             timers,
+            operator_state=operator_state,
         )
         functions = [create_row_operator(o, context.for_operator(o)) for o in vertex.operators if o.kind not in _ENDS]
+        for function in functions:
+            checkpointed.initialize(function.operator, function.operator.function, function.context)
         side_edges = [p.edge for p in output.partitions if p.edge.side_output is not None]
         return Chain(
             vertex,

@@ -23,7 +23,8 @@ class _NoCurrentKey:
     def __index__(self) -> int:
         raise StateError(
             "keyed state was used where there is no current key: it can be used in process_element, on_timer, reduce "
-            "and the like, not in open(), close() or the constructor (there, only ask for the handle)"
+            "and the like, not in open(), close() or the constructor (there, only ask for the handle), nor in "
+            "process_broadcast_element (there, call ctx.apply_to_keyed_state(descriptor, function))"
         )
 
 
@@ -33,6 +34,9 @@ class CurrentKey:
     __slots__ = ("key", "key_group")
 
     def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
         self.key: Any = None
         self.key_group: Any = _NoCurrentKey()
 

@@ -59,8 +59,17 @@ class HashMapStateBackend(RestoringBackend):
         at.key = key
         at.key_group = key_group
 
+    def clear_current_key(self) -> None:
+        """Let there be no current key: every use of keyed state is an error until one is set."""
+        self._at.clear()
+
     def current_key(self) -> Any:
         return self._at.key
+
+    def keys_of(self, operator: str, name: str) -> list[tuple[Any, int]]:
+        """Return (key, key group) of all entries of a state that has been asked for."""
+        buckets = enumerate(self._tables[operator, name].buckets)
+        return [(key, key_group) for key_group, bucket in buckets for key in bucket]
 
     def current_key_group(self) -> int:
         return self._at.key_group  # type: ignore[no-any-return]

@@ -183,7 +183,6 @@ def test_values_that_cannot_be(
     "call, says",
     [
         (lambda s: s.slot_sharing_group("a"), "slot_sharing_group.'a'. of operator 'Source: Collection Source'"),
-        (lambda s: s.broadcast("descriptor"), "broadcast state comes with a later release"),
     ],
 )
 def test_what_comes_later_is_refused_by_name(

@@ -44,6 +44,14 @@ class Convert(penstock.datastream.KeyedCoProcessFunction):
         return None
 
 
+class Limit(penstock.datastream.BroadcastProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> None:
+        return None
+
+    def process_broadcast_element(self, value: Any, ctx: Any) -> None:
+        return None
+
+
 class States:
     """A runtime context that gives the descriptor back."""
 
@@ -95,7 +103,8 @@ def surroundings(env: StreamExecutionEnvironment, directory: Path) -> dict[str, 
         "pairs": env.from_collection([], Types.TUPLE([Types.STRING(), Types.LONG()])),
         "lines": env.from_collection([], Types.STRING()), "keyed": orders.key_by(lambda row: row["user"]),
         "add": lambda a, b: a, "assigner": assigner, "strategy": timed, "sink": sink, "output_type": order_type,
-        "Budget": Budget, "Convert": Convert, "model": Model(), "self": Itself(), "runtime_context": States(),
+        "Budget": Budget, "Convert": Convert, "Limit": Limit, "model": Model(), "self": Itself(),
+        "runtime_context": States(),
         "path": str(directory / "in"), "schema": csv_schema, "datetime": datetime,
     }  # fmt: skip
 
