@@ -121,7 +121,9 @@ class CheckpointConfig:
         return self._configuration.get(Options.MAX_CONCURRENT_CHECKPOINTS)
 
     def set_max_concurrent_checkpoints(self, max_concurrent_checkpoints: int) -> CheckpointConfig:
-        """Set how many checkpoints may be in progress at once. Only 1 is accepted for now.
+        """Set how many checkpoints may be in progress at once. The default is 1; more are for slow storage.
+
+        With a minimum pause there is one, whatever is set here.
 
         Args:
             max_concurrent_checkpoints: The number.

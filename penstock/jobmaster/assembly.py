@@ -49,9 +49,10 @@ def assemble(
     enumerators: Sequence[EnumeratorState],
     unconfirmed: Sequence[Committable],
     draining: bool = False,
+    newest_id: int = 0,
 ) -> NewCheckpoint:
-    """Build the metadata. `draining`: whether the job was draining when the checkpoint was triggered. Raises
-    `NotCovered`.
+    """Build the metadata. `draining`: whether the job was draining when the checkpoint was triggered. `newest_id`: the
+    newest canonical checkpoint, whose output is committed or among `unconfirmed`. Raises `NotCovered`.
     """
     segments, subtasks = _joined(publish.acks)
     violations = verify(graph.edges, subtasks, draining)
@@ -73,7 +74,7 @@ def assemble(
         vertex_shapes(graph),
         edge_shapes(graph),
         segments,
-        subtasks,
+        without_committables(subtasks, newest_id),
         list(enumerators),
         list(unconfirmed),
         publish.is_final,
@@ -85,6 +86,19 @@ def assemble(
 def committables_of(metadata: Metadata) -> list[Committable]:
     """Return what a restore of this checkpoint commits again, in order."""
     return [*metadata.unconfirmed_commits, *(c for s in metadata.subtasks for c in s.committables)]
+
+
+def without_committables(subtasks: list[SubtaskSnapshot], newest_id: int) -> list[SubtaskSnapshot]:
+    """Leave out the output that the checkpoint `newest_id` has named: snapshots of later ones that were pending then
+    name it again. Without this: it is committed with each of them, when its user may have moved it away."""
+
+    def without(snapshot: SubtaskSnapshot) -> SubtaskSnapshot:
+        kept = [c for c in snapshot.committables if c.prepared_for > newest_id]
+        if len(kept) == len(snapshot.committables):
+            return snapshot
+        return msgspec.structs.replace(snapshot, committables=kept)
+
+    return [without(snapshot) for snapshot in subtasks] if newest_id else subtasks
 
 
 def _joined(acks: Sequence[SlotAck]) -> tuple[list[Segment], list[SubtaskSnapshot]]:

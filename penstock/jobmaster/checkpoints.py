@@ -7,6 +7,7 @@ canonical: slots are notified, sinks commit, what it subsumes is deleted. A chec
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -15,7 +16,7 @@ import msgspec
 
 from penstock.common.clock import Clock
 from penstock.graph.job_graph import JobGraph
-from penstock.jobmaster.assembly import NotCovered, assemble, committables_of
+from penstock.jobmaster.assembly import NotCovered, assemble, committables_of, without_committables
 from penstock.jobmaster.commits import CommitQueue
 from penstock.jobmaster.console import Console
 from penstock.jobmaster.history import CheckpointHistory
@@ -35,6 +36,7 @@ from penstock.protocol.checkpoint.coordinator_effects import (
     StillPublishing,
     TriggerCheckpoint,
 )
+from penstock.protocol.checkpoint.coordinator_tables import CheckpointState
 from penstock.protocol.checkpoint.savepoint import Savepoint
 from penstock.protocol.job.lifecycle_effects import FailureCause
 from penstock.protocol.log.log_operations import Conversation
@@ -116,10 +118,15 @@ class Checkpoints:
         self.generation: Generation | None = None
 
     def execute(self, effects: Sequence[Effect]) -> None:
-        for effect in effects:
+        waiting = deque(effects)
+        while waiting:
+            effect = waiting.popleft()
             match effect:
                 case TriggerCheckpoint():
-                    self._trigger(effect)
+                    follows = self._trigger(effect)
+                    # A failure of the job ends those that wait here; a later trigger never passes them.
+                    waiting.extend(f for f in follows if isinstance(f, TriggerCheckpoint))
+                    waiting.extendleft(f for f in reversed(follows) if not isinstance(f, TriggerCheckpoint))
                 case PublishCheckpoint():
                     self._publish(effect)
                 case CheckpointAborted(checkpoint_id, reason, detail, savepoint):
@@ -144,16 +151,19 @@ class Checkpoints:
                 case StillPublishing(checkpoint_id, waited_ms):
                     self._master.console.warning(
                         f"checkpoint {checkpoint_id} was triggered {waited_ms / 1000:.0f} s ago, and the checkpoint "
-                        "storage has not said yet whether it is published; no other one is taken meanwhile"
+                        "storage has not said yet whether it is published; no other one is published meanwhile"
                     )
 
     def _tell(self, checkpoint_id: int, aborted: bool, commits: bool = True) -> None:
         if self.generation is not None:
             self._master.broadcast(CheckpointEnded(self.generation, checkpoint_id, aborted, commits))
 
-    def _trigger(self, effect: TriggerCheckpoint) -> None:
-        assert self.generation is not None and self.sources is not None
+    def _trigger(self, effect: TriggerCheckpoint) -> list[Effect]:
+        """Return what follows if the checkpoint cannot be triggered."""
         barrier = effect.barrier
+        if self._coordinator.pending.state_of(barrier.checkpoint_id) is not CheckpointState.TRIGGERED:
+            return []  # what was executed before it has failed the job, and ended it
+        assert self.generation is not None and self.sources is not None
         now_ms, wall_ms = self._clock.monotonic_ms(), self._clock.wall_ms()
         self._history.triggered(
             barrier.checkpoint_id, now_ms, wall_ms, barrier.starts_unaligned, barrier.kind.is_savepoint
@@ -163,10 +173,10 @@ class Checkpoints:
             if self._master.is_draining:
                 self._draining.add(barrier.checkpoint_id)
         except EnumeratorFailed as error:
-            self.execute(self._coordinator.on_trigger_failed(barrier.checkpoint_id, str(error), now_ms))
-            return
+            return self._coordinator.on_trigger_failed(barrier.checkpoint_id, str(error), now_ms)
         directory = None if effect.savepoint is None else effect.savepoint.directory
         self._master.broadcast(messages.TriggerCheckpoint(self.generation, barrier, directory))
+        return []
 
     def _publish(self, publish: PublishCheckpoint) -> None:
         checkpoint_id = publish.barrier.checkpoint_id
@@ -208,6 +218,7 @@ class Checkpoints:
             enumerators,
             self._commits.unconfirmed,
             draining,
+            0 if self._store.publication is None else self._store.publication.newest_id,
         )
 
     # ---- savepoints ---------------------------------------------------------------------------------------------
@@ -243,7 +254,11 @@ class Checkpoints:
 
         def publish_last() -> Conversation[Any]:
             # Only now all older commits are in the queue.
-            unconfirmed = msgspec.structs.replace(metadata, unconfirmed_commits=list(self._commits.unconfirmed))
+            unconfirmed = msgspec.structs.replace(
+                metadata,
+                unconfirmed_commits=list(self._commits.unconfirmed),
+                subtasks=without_committables(metadata.subtasks, publication.newest_id),
+            )
             last = last_checkpoint(unconfirmed, savepoint.directory)
             result = yield from publication.publish(last)
             return last, result

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.common.checkpointing import ExternalizedCheckpointRetention, RecoveryClaimMode
+from penstock.common.concurrent_checkpoints import concurrent_checkpoints_max
 from penstock.common.configuration import Configuration
 from penstock.common.options import (
     CheckpointingOptions,
@@ -65,7 +66,7 @@ class JobSettings:
             None if interval is None else float(interval.ms),
             float(get(CheckpointingOptions.MIN_PAUSE_BETWEEN_CHECKPOINTS).ms),
             float(get(CheckpointingOptions.CHECKPOINTING_TIMEOUT).ms),
-            get(CheckpointingOptions.MAX_CONCURRENT_CHECKPOINTS),
+            concurrent_checkpoints_max(configuration),
             alignment_timeout_ms,
             get(CheckpointingOptions.TOLERABLE_FAILURE_NUMBER),
         )

@@ -11,6 +11,7 @@ from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.protocol.values.log_entries import Ended
 from penstock.protocol.values.messages import Message, Restored, SlotAck, SubtaskFailed
 from penstock.protocol.values.metadata import Metadata
+from penstock.protocol.values.reasons import FailureReason
 from penstock.simulation import world_hooks
 from penstock.simulation.checkers import AnswerChecker, check_cancelled, check_end
 from penstock.simulation.control_network import ControlNetwork
@@ -48,6 +49,7 @@ class Cluster:
         self.workload = workload
         self.faults = faults
         self.pace = pace
+        world.upload_ms = pace.upload_ms
         self.bounds = bounds
         self.checkpointing = workload.configuration.get(CheckpointingOptions.CHECKPOINTING_INTERVAL) is not None
         self.checkpoint_timeout_ms = workload.configuration.get(CheckpointingOptions.CHECKPOINTING_TIMEOUT).ms
@@ -290,7 +292,7 @@ class Cluster:
         self.statistics.aborted.append(reason)
         if "incomplete" in detail:
             self.world.violate(f"a checkpoint cannot be published: {detail}")
-        elif self._is_calm and self.checkpoint_timeout_ms >= 60_000:
+        elif self._is_calm and self.checkpoint_timeout_ms >= 60_000 and reason != FailureReason.SUBSUMED:
             self.world.violate(f"nothing has gone wrong, and a checkpoint was given up: {reason} {detail}")
 
     def _on_driver_raised(self, driver: DriverProcess, detail: str) -> None:

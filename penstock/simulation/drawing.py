@@ -15,6 +15,7 @@ from penstock.simulation.plan import Plan
 from penstock.simulation.settings import (
     aimed_of,
     changes_graph,
+    concurrency_of,
     has_room,
     interleaves,
     random_configuration,
@@ -46,6 +47,9 @@ def plan_of(seed: int) -> Plan:
         faults = replace(faults, kinds=without_hold_ups(faults.kinds))
     if faults.is_calm and has_room(seed):
         configuration.set("penstock.network.overdraft-bytes-max", ROOM_FOR_A_ROW_BYTES)
+    elif (upload_ms := concurrency_of(seed, configuration)) is not None:
+        # The limit of durations knows of one checkpoint at a time.
+        pace = replace(pace, upload_ms=upload_ms)
     return Plan(
         told=f"seed {seed}",
         world_seed=world_seed,

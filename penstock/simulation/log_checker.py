@@ -46,6 +46,8 @@ class LogChecker(ContentChecker):
     _named: set[str] = field(default_factory=set)
     """Metadata of the retained checkpoints, and the segments that it names."""
     _newest_id: int = 0
+    _output: dict[str, int] = field(default_factory=dict)
+    """Prepared output -> the checkpoint in the log that named it first as its own."""
     _failures_at_end: int | None = None
     _late: set[str] = field(default_factory=set)
 
@@ -76,6 +78,8 @@ class LogChecker(ContentChecker):
         if isinstance(entry, CheckpointEntry):
             if entry.checkpoint_id <= self._newest_id:
                 self.world.violate(f"checkpoint {entry.checkpoint_id} published after {self._newest_id}")
+            if self.newest is not None and self.newest.is_final:
+                self.world.violate(f"checkpoint {entry.checkpoint_id} follows the final one, {self._newest_id}")
             self._newest_id = entry.checkpoint_id
             self._check_metadata(entry)
 
@@ -137,12 +141,23 @@ class LogChecker(ContentChecker):
         if metadata.savepoint is None:
             for violation in uncovered(graph.edges, metadata.subtasks):
                 self.world.violate(f"{what}: {violation}")
+        self._check_output(what, metadata)
         expected = {(v.index, s) for v in graph.vertices for s in range(v.parallelism)}
         if {(s.vertex, s.subtask) for s in metadata.subtasks} != expected:
             self.world.violate(f"{what}: not a snapshot of each subtask")
         if metadata.savepoint is not None:
             metadata = self._savepoint(what, metadata)
         self.check_content(what, graph, metadata, metadata.savepoint or self.directory)
+
+    def _check_output(self, what: str, metadata: Metadata) -> None:
+        """Check that the checkpoint commits nothing again that an older one has committed. What is not confirmed stands
+        apart."""
+        for snapshot in metadata.subtasks:
+            for committable in snapshot.committables:
+                name = committable.data.decode()
+                first = self._output.setdefault(name, metadata.checkpoint_id)
+                if first != metadata.checkpoint_id:
+                    self.world.violate(f"{what} commits {name} again, which checkpoint {first} has named")
 
     def _savepoint(self, what: str, last: Metadata) -> Metadata:
         """Return the metadata of the savepoint that the job was stopped with. It must be there before the log entry."""

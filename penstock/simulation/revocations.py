@@ -22,24 +22,24 @@ class RevocationChecker:
     def __init__(self, world: World, process: str) -> None:
         self._world = world
         self._process = process
-        self._revoked = Generation(0, 0)
+        self.revoked = Generation(0, 0)
         self._left = Generation(0, 0)
         self._handles: list[Any] = []
 
     def on_revoked(self, generation: Generation) -> None:
-        self._revoked = max(self._revoked, generation)
+        self.revoked = max(self.revoked, generation)
 
     def on_sent(self, message: Message) -> None:
         if isinstance(message, Left):
-            self._left = self._revoked
+            self._left = self.revoked
             self._check_handles()
             return
         generation = getattr(message, "generation", None)
-        if generation is not None and Generation(0, 0) < tuple(generation) <= self._revoked:
+        if generation is not None and Generation(0, 0) < tuple(generation) <= self.revoked:
             self._violate(f"{type(message).__name__} of generation {tuple(generation)} leaves after the end of that")
 
     def on_frame(self, generation: Generation, frame: Frame) -> None:
-        if generation <= self._revoked:
+        if generation <= self.revoked:
             self._violate(f"{type(frame).__name__} of generation {tuple(generation)} leaves after the end of that")
 
     def on_step(self, name: str, generation: Generation) -> None:

@@ -67,6 +67,11 @@ class ScheduledRunners:
             watch(self._world, self._process.name, runner.deployed.machine, driven.subtask)
         self._give_turn(driven, 0.0)
 
+    def run_apart(self, work: Callable[[], None]) -> None:
+        """Let an upload of a segment take its time, then carry it out."""
+        shortest_ms, longest_ms = self._world.upload_ms
+        self._world.after(shortest_ms + self._world.chance() * (longest_ms - shortest_ms), self._process, work)
+
     def _give_turn(self, driven: _Driven, delay_ms: float) -> None:
         if driven.is_stuck:
             return

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from penstock.common.concurrent_checkpoints import concurrent_checkpoints_max
 from penstock.common.configuration import Configuration
 from penstock.common.options import CheckpointingOptions
 from penstock.simulation.faults import AIMED
@@ -17,7 +18,9 @@ SAVEPOINT_ROOT = "/savepoints"
 
 @dataclass(frozen=True)
 class Pace:
-    """Holds how long things take, in ms: each duration is drawn from 0 to about so much."""
+    """Holds how long things take, in ms: each duration is drawn from 0 to about so much. `upload_ms`: the least and the
+    most for a segment that is stored next to others.
+    """
 
     step_ms: float = 0.1
     data_ms: float = 1.0
@@ -27,6 +30,7 @@ class Pace:
     bytes_share: float = 0.0
     control_as_bytes: bool = False
     scale: Scale = SMALL
+    upload_ms: tuple[float, float] = (0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,21 @@ def savepoints_of(seed: int) -> tuple[str, ...]:
     """Return what a user does with savepoints, besides the faults that a plan draws; a source of chance of its own."""
     some, many = ("savepoint",) * 4, ("savepoint",) * 4 + ("stop_with_savepoint",) * 8
     return Random(f"savepoints of {seed}").choice(((), (), (), (), some, many))
+
+
+def concurrency_of(seed: int, configuration: Configuration) -> tuple[float, float] | None:
+    """Set how many checkpoints may be in progress at once, from a random source of their own, and return how long their
+    uploads take. None: one at a time, as without this.
+    """
+    apart = Random(f"concurrent checkpoints of {seed}")
+    concurrent_max = apart.choice((1, 1, 1, 2, 3, 8))
+    longest_ms = apart.choice((1.0, 20.0, 100.0))
+    if concurrent_max == 1 or CheckpointingOptions.CHECKPOINTING_INTERVAL.key not in configuration.key_set():
+        return None
+    configuration.set(CheckpointingOptions.MAX_CONCURRENT_CHECKPOINTS.key, concurrent_max)
+    if concurrent_checkpoints_max(configuration) == 1:
+        return None
+    return 0.0, longest_ms
 
 
 def aimed_of(seed: int) -> str | None:

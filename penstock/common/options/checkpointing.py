@@ -19,10 +19,6 @@ from penstock.common.options.option import (
 from penstock.common.time import Duration
 
 
-def _one_for_now(value: int) -> str | None:
-    return None if value == 1 else "one checkpoint at a time is all this release can do; concurrent ones come later"
-
-
 class CheckpointingOptions:
     """Holds the options of checkpoints."""
 
@@ -50,14 +46,17 @@ class CheckpointingOptions:
         "execution.checkpointing.min-pause",
         DURATION,
         Duration(0),
-        "The shortest time from the end of a checkpoint to the trigger of the next periodic one.",
+        "The shortest time from the end of a checkpoint to the trigger of the next periodic one. Above 0, one "
+        "checkpoint is in progress at a time.",
     )
     MAX_CONCURRENT_CHECKPOINTS = ConfigOption(
         "execution.checkpointing.max-concurrent-checkpoints",
         INTEGER,
         1,
-        "How many checkpoints may be in progress at once. Only 1 for now.",
-        check=_one_for_now,
+        "How many checkpoints may be in progress at once, aligned or unaligned. More than 1 is for slow storage: a "
+        "checkpoint is triggered while segments of earlier ones are being stored. Each keeps its in-flight data in "
+        "memory until it is stored.",
+        check=positive,
     )
     TOLERABLE_FAILURE_NUMBER = ConfigOption(
         "execution.checkpointing.tolerable-failed-checkpoints",

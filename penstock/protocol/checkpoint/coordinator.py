@@ -35,13 +35,11 @@ from penstock.protocol.checkpoint.request_decider import (
 )
 from penstock.protocol.checkpoint.savepoint import Savepoint
 from penstock.protocol.checkpoint.stopping import Stopping
-from penstock.protocol.checkpoint.trigger_schedule import TriggerSchedule
+from penstock.protocol.checkpoint.trigger_schedule import FinalAttempts, TriggerSchedule
 from penstock.protocol.machine import Story, step
 from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.messages import Decline, SlotAck
 from penstock.protocol.values.reasons import FailureReason
-
-RETRY_FINAL_AFTER_MS = 1000.0
 
 
 class CheckpointCoordinator:
@@ -66,8 +64,7 @@ class CheckpointCoordinator:
         self._slots: frozenset[int] = frozenset()
         self._subtasks = 0
         self._at_end: set[SubtaskId] = set()
-        self._final_due_ms: float | None = None
-        self._final_attempted = False
+        self._final_attempts = FinalAttempts()
         self.stopping = Stopping()
         self._last_completion_ms: float | None = None
         self.completed = 0
@@ -96,8 +93,7 @@ class CheckpointCoordinator:
             self.phase = CoordinatorPhase.RUNNING
             self._generation, self._slots, self._subtasks = generation, slots, subtasks
             self._at_end.clear()
-            self._final_due_ms = None
-            self._final_attempted = False
+            self._final_attempts = FinalAttempts()
             self.schedule.start(now_ms, spread)
             return self._look_at_the_clock(now_ms)
 
@@ -113,7 +109,7 @@ class CheckpointCoordinator:
                 self.phase = CoordinatorPhase.STOPPED
             self._generation = None
             self.schedule.stop()
-            self._final_due_ms = None
+            self._final_attempts.due_ms = None
             effects = self._execute(self._decider.abandon(reason), now_ms)
             ended = self.pending.on_generation_ended(reason, detail, now_ms)
             return [*effects, *self.stopping.on_generation_ended(self.pending, ended, reason), *ended]
@@ -123,7 +119,7 @@ class CheckpointCoordinator:
     # ---- time ---------------------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> float | None:
-        deadlines = (self.pending.next_deadline_ms(), self.schedule.next_ms, self._final_due_ms)
+        deadlines = (self.pending.next_deadline_ms(), self.schedule.next_ms, self._final_attempts.due_ms)
         return min((t for t in deadlines if t is not None), default=None)
 
     def on_time(self, now_ms: float) -> list[Effect]:
@@ -138,8 +134,7 @@ class CheckpointCoordinator:
                 return effects
         if self.schedule.take_due(now_ms) and self._decider.queued == 0:
             effects += self._request(now_ms, is_periodic=True)
-        if self._final_due_ms is not None and self._final_due_ms <= now_ms:
-            self._final_due_ms = None
+        if self._final_attempts.take_due(now_ms):
             effects += self._request(now_ms, savepoint=self.stopping.savepoint)
         return effects
 
@@ -219,6 +214,8 @@ class CheckpointCoordinator:
             if len(self._at_end) < self._subtasks:
                 return []
             self.phase = CoordinatorPhase.ENDING
+            # Without this: with several at once one is always pending, and the final one waits until none is.
+            self.schedule.stop()
             return self._final(now_ms)
 
         cause = f"subtask {subtask.subtask + 1} of {_vertex_name(self._vertex_names, subtask)}"
@@ -230,7 +227,7 @@ class CheckpointCoordinator:
         """Complete a checkpoint: its log entry exists (or, if it collects only committables, they are committed)."""
 
         def complete() -> list[Effect]:
-            effects = self.pending.on_published(checkpoint_id, now_ms)
+            effects = self.pending.on_published(checkpoint_id, is_final, now_ms)
             self._failures.on_completed(checkpoint_id)
             self._last_completion_ms = now_ms
             self.completed += 1
@@ -238,7 +235,7 @@ class CheckpointCoordinator:
                 self.phase = CoordinatorPhase.FINAL
                 self.stopping.end()
                 self.schedule.stop()
-                self._final_due_ms = None
+                self._final_attempts.due_ms = None
                 effects += self._execute(self._decider.abandon(FailureReason.JOB_ENDED), now_ms)
             return effects + self._start_next(now_ms)
 
@@ -277,10 +274,14 @@ class CheckpointCoordinator:
         return effects + self._step("aborted", f"checkpoint {ended.checkpoint_id}", now_ms, follow)
 
     def _start_next(self, now_ms: float) -> list[Effect]:
-        """Start the final checkpoint, or the next queued request, if limits allow: a checkpoint has ended."""
+        """Start the final checkpoint, or what is queued, as far as limits allow: a checkpoint has ended."""
         if not self.may_trigger:
             return []
-        return self._final(now_ms) or self._execute(self._decider.on_change(self._situation(now_ms)), now_ms)
+        effects = self._final(now_ms)
+        # One that has completed may have ended several older ones, so there may be room for several.
+        while decisions := self._decider.on_change(self._situation(now_ms)):
+            effects += self._execute(decisions, now_ms)
+        return effects
 
     def _final(self, now_ms: float) -> list[Effect]:
         """Trigger the final checkpoint if it is time for it. One that is pending is waited for: it may turn out to be
@@ -289,11 +290,8 @@ class CheckpointCoordinator:
             return []
         self.schedule.stop()
         refused = self._execute(self._decider.abandon(FailureReason.PERIODIC_SCHEDULER_SHUTDOWN), now_ms)
-        if not self._final_attempted:
-            self._final_attempted = True
-            return [*refused, *self._trigger(now_ms, self.stopping.savepoint)]
-        self._final_due_ms = now_ms + RETRY_FINAL_AFTER_MS
-        return refused
+        begins = self._final_attempts.begin(now_ms)
+        return [*refused, *(self._trigger(now_ms, self.stopping.savepoint) if begins else ())]
 
 
 def _vertex_name(names: Sequence[str], subtask: SubtaskId) -> str:

@@ -76,7 +76,7 @@ class FailJob:
 @dataclass(frozen=True)
 class StillPublishing:
     """Warn that the storage has not answered for the time of a whole checkpoint whether this one is in the log. Wait
-    for it; no other one is triggered meanwhile.
+    for it; no other one is published meanwhile.
     """
 
     checkpoint_id: int

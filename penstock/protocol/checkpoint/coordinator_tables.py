@@ -50,7 +50,7 @@ CHECKPOINT_TABLE: Table[CheckpointState] = Table(
             _PUBLISHING: Cell("warn, and wait as long again", (_PUBLISHING,)),
         },
         "generation ended": {_TRIGGERED: Cell("abort", (_ABORTED,)), **_ignored(_PUBLISHING)},
-        "newer one published": {_TRIGGERED: Cell("abort", (_ABORTED,)), **_ignored(_PUBLISHING)},
+        "newer, or the final one, published": {_TRIGGERED: Cell("abort", (_ABORTED,)), **_ignored(_PUBLISHING)},
         "published": {_PUBLISHING: Cell("remember which files it names", (_PUBLISHED,))},
         "not published": {_PUBLISHING: Cell("abort", (_ABORTED,))},
     },

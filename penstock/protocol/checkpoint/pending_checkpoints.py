@@ -176,12 +176,15 @@ class PendingCheckpoints:
         self._end(pending, CheckpointState.PUBLISHED, pending.segments)
         return []
 
-    def on_published(self, checkpoint_id: int, now_ms: float) -> list[Effect]:
-        """Return how the older ones end that are not being published. Savepoints do not: somebody waits for them."""
+    def on_published(self, checkpoint_id: int, is_final: bool, now_ms: float) -> list[Effect]:
+        """Return how the older ones end that are not being published; behind the final one, the newer ones, too.
+        Savepoints do not: somebody waits for them."""
         self._step("published", checkpoint_id, "the JobMaster", now_ms, lambda: self._complete(checkpoint_id))
-        older = [n for n, pending in self._pending.items() if n < checkpoint_id and pending.savepoint is None]
-        detail = f"checkpoint {checkpoint_id} has completed"
-        return self._abort_triggered("newer one published", older, FailureReason.SUBSUMED, detail, now_ms)
+        detail = f"checkpoint {checkpoint_id} has completed" + (", the job's last" if is_final else "")
+        subsumed = [n for n, p in self._pending.items() if p.savepoint is None and (is_final or n < checkpoint_id)]
+        return self._abort_triggered(
+            "newer, or the final one, published", subsumed, FailureReason.SUBSUMED, detail, now_ms
+        )
 
     def on_not_published(self, checkpoint_id: int, reason: FailureReason, detail: str, now_ms: float) -> list[Effect]:
         def give_up() -> list[Effect]:

@@ -1,6 +1,8 @@
-"""Says when the next periodic checkpoint is due, as Flink's coordinator does."""
+"""Says when the next periodic checkpoint is due, as Flink's coordinator does, and when the final one."""
 
 from __future__ import annotations
+
+RETRY_FINAL_AFTER_MS = 1000.0
 
 
 class TriggerSchedule:
@@ -37,4 +39,27 @@ class TriggerSchedule:
         if self.next_ms is None or self._interval_ms is None or self.next_ms > now_ms:
             return False
         self.next_ms = max(self.next_ms + self._interval_ms, now_ms)
+        return True
+
+
+class FinalAttempts:
+    """Plans the attempts of one generation at its final checkpoint: the first at once, the next after a moment."""
+
+    def __init__(self) -> None:
+        self.due_ms: float | None = None
+        self._has_begun = False
+
+    def begin(self, now_ms: float) -> bool:
+        """Return whether to trigger it now; else an attempt is due later."""
+        if not self._has_begun:
+            self._has_begun = True
+            return True
+        self.due_ms = now_ms + RETRY_FINAL_AFTER_MS
+        return False
+
+    def take_due(self, now_ms: float) -> bool:
+        """Return whether a later attempt is due."""
+        if self.due_ms is None or self.due_ms > now_ms:
+            return False
+        self.due_ms = None
         return True

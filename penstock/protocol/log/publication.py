@@ -129,7 +129,7 @@ class IdTaken:
 
 @dataclass(frozen=True)
 class Subsumed:
-    """Reports that a newer checkpoint is in the log already."""
+    """Reports that a newer checkpoint is in the log already, or the final one, which nothing follows."""
 
 
 @dataclass
@@ -154,6 +154,7 @@ class Publication:
         self.log = JobLog(self.incarnation)
         self.retention = Retention(self.retained_max)
         self._lost_by: PublicationError | None = None
+        self._has_final = False
 
     def _step(self, event: str, after: PublicationState) -> None:
         TABLE.check(self.state, event)
@@ -245,7 +246,8 @@ class Publication:
 
     def publish(self, checkpoint: NewCheckpoint) -> Conversation[Published | NotPublished | IdTaken | Subsumed]:
         """Write the checkpoint's metadata, then its log entry. Raises `PublicationError`."""
-        is_subsumed = self._lost_by is None and checkpoint.metadata.checkpoint_id <= self.newest_id
+        is_older = checkpoint.metadata.checkpoint_id <= self.newest_id
+        is_subsumed = self._lost_by is None and (is_older or self._has_final)
         self._step("publish", self._after(PublicationState.OWNER if is_subsumed else PublicationState.WRITING))
         return Subsumed() if is_subsumed else (yield from self._as_owner(self._publish(checkpoint)))
 
@@ -274,7 +276,7 @@ class Publication:
             self._step("entry refused", PublicationState.OWNER)
             return NotPublished(refused.detail)
         self._step("entry counts", PublicationState.OWNER)
-        self.newest_id = metadata.checkpoint_id
+        self.newest_id, self._has_final = metadata.checkpoint_id, metadata.is_final
         deletable = self.retention.replace(kept)
         return Published(entry, deletable, log.below_base, self.retention.take_subsumed_claim())
 

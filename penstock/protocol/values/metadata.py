@@ -143,8 +143,13 @@ class OperatorPart(msgspec.Struct, frozen=True):
 
 
 class Committable(msgspec.Struct, frozen=True):
+    """Holds prepared output. `prepared_for`: the checkpoint at whose snapshot the writer prepared it. Later ones name
+    it as well, until the writer hears that one of them is canonical.
+    """
+
     operator: str
     data: bytes
+    prepared_for: int = 0
 
 
 class SubtaskSnapshot(msgspec.Struct, frozen=True):

@@ -2,7 +2,8 @@
 
 It is an actor with a mailbox of its own. Keyed state is encoded as soon as the snapshot is taken, because the stream
 pays for it until then, and what is large is written as it is encoded, one range in a step; what was in flight follows
-when the last subtask's windows have closed.
+when the last subtask's windows have closed. Then the segment is stored: by the writer itself, or, if several
+checkpoints may be in progress, next to it (`segment_uploads.py`).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from penstock.protocol.values.metadata import (
     SubtaskSnapshot,
 )
 from penstock.protocol.values.reasons import FailureReason
+from penstock.runtime.checkpoint.segment_uploads import SegmentUploads, Stored, Upload
 from penstock.runtime.checkpoint.subtask_capture import CapturedChannel, SubtaskCapture
 from penstock.runtime.process.mailbox import Mailbox
 from penstock.state.backend import EncodedState
@@ -87,7 +89,7 @@ class SnapshotWriter:
     """Writes the segments of one generation in a slot. `subtasks`: how many of this slot take part.
     `new_segment_path(checkpoint id)` is unique. `open_savepoint(checkpoint id, directory)` returns the store of a
     savepoint and a unique path in it. `unpark(checkpoint id)` is called when no subtask has to pause for it
-    any more: it is written, or over, or too large.
+    any more: it is written, or over, or too large. `uploads` None: each segment is stored before the next one.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class SnapshotWriter:
         send: Callable[[Message], None],
         unpark: Callable[[int], None],
         clock: Clock,
+        uploads: SegmentUploads | None = None,
     ) -> None:
         self.generation = generation
         self._slot = slot
@@ -117,6 +120,7 @@ class SnapshotWriter:
         self._checkpoints: dict[int, _SlotCheckpoint] = {}
         self._ended: set[int] = set()
         self._encoding: _Encoding | None = None
+        self._uploads = SegmentUploads(1) if uploads is None else uploads
         self.mailbox = Mailbox()
 
     def step(self) -> bool:
@@ -138,14 +142,27 @@ class SnapshotWriter:
                 self._close(capture)
             case SavepointTarget():
                 self._on_target(item)
+            case Stored(upload):
+                self._uploads.on_stored(upload)
+                self._acknowledge(upload)
             case Ended(checkpoint_id):
                 self._drop(checkpoint_id)
         return True
 
+    @property
+    def is_storing(self) -> bool:
+        """Return whether a segment is still being stored, which nothing interrupts."""
+        return self._uploads.are_running
+
     def close(self) -> None:
-        """End the generation: discard everything that is being written."""
+        """End the generation: discard everything that is being written. Call it again while `is_storing`."""
         for checkpoint_id in [*self._checkpoints, *self._untargeted]:
             self._drop(checkpoint_id)
+        self._uploads.drop_waiting()
+        while self.mailbox:
+            item = self.mailbox.take()
+            if isinstance(item, Stored):
+                self._uploads.on_stored(item.upload)
 
     def _waits_for_target(self, capture: SubtaskCapture) -> bool:
         checkpoint_id = capture.checkpoint_id
@@ -212,21 +229,35 @@ class SnapshotWriter:
         checkpoint.closed[capture.subtask] = capture
         if len(checkpoint.closed) < self._subtasks:
             return
+        captures = sorted(checkpoint.closed.values(), key=lambda c: c.subtask)
         try:
-            ack = self._write(capture.checkpoint_id, checkpoint)
+            snapshots = [self._with_rows_in_flight(checkpoint.segment, c) for c in captures]
         except StoreError as error:
             self._decline(capture, FailureReason.IO_EXCEPTION, str(error))
             return
         del self._checkpoints[capture.checkpoint_id]
-        self._remember(capture.checkpoint_id)
-        self._send(ack)
-        self._unpark(capture.checkpoint_id)
+        upload = Upload(capture, checkpoint.segment, snapshots)
+        if self._uploads.are_apart:
+            self._unpark(capture.checkpoint_id)
+            self._uploads.submit(upload, self.mailbox)
+        else:
+            upload.store()
+            self._acknowledge(upload)
 
-    def _write(self, checkpoint_id: int, checkpoint: _SlotCheckpoint) -> SlotAck:
-        captures = sorted(checkpoint.closed.values(), key=lambda c: c.subtask)
-        snapshots = [self._with_rows_in_flight(checkpoint.segment, c) for c in captures]
-        segment = checkpoint.segment.finish()
-        return SlotAck(self.generation, self._slot, checkpoint_id, segment, snapshots)
+    def _acknowledge(self, upload: Upload) -> None:
+        """Acknowledge a checkpoint whose segment is stored. One that has ended meanwhile is acknowledged, too: the
+        coordinator deletes segments that come late."""
+        checkpoint_id = upload.capture.checkpoint_id
+        if upload.error is not None:
+            if not isinstance(upload.error, StoreError):
+                raise upload.error
+            upload.segment.abort()
+            if checkpoint_id not in self._ended:
+                self._decline(upload.capture, FailureReason.IO_EXCEPTION, str(upload.error))
+            return
+        self._remember(checkpoint_id)
+        self._send(SlotAck(self.generation, self._slot, checkpoint_id, upload.stored, upload.snapshots))
+        self._unpark(checkpoint_id)
 
     def _with_rows_in_flight(self, segment: SegmentWriter, capture: SubtaskCapture) -> SubtaskSnapshot:
         before = segment.length_bytes
@@ -277,6 +308,7 @@ class SnapshotWriter:
         for item in self._untargeted.pop(checkpoint_id, []):
             if isinstance(item, Taken):
                 self._discard(item.capture)
+        self._uploads.drop_waiting(checkpoint_id)
         checkpoint = self._checkpoints.pop(checkpoint_id, None)
         if checkpoint is not None:
             for capture in checkpoint.taken.values():

@@ -38,7 +38,7 @@ class ChainOutput:
         self._by_tag: dict[str | None, list[ResultPartition]] = {}
         for partition in partitions:
             self._by_tag.setdefault(partition.edge.side_output, []).append(partition)
-        self._unpublished: list[tuple[int, Committable]] = []
+        self._unpublished: list[Committable] = []
 
     # ---- rows and events ----------------------------------------------------------------------------------------
 
@@ -119,8 +119,8 @@ class ChainOutput:
             prepared = self.writer.prepare_commit(checkpoint_id)
         except Exception as error:
             raise OperatorFailure(self._operator.name, error) from error
-        self._unpublished += [(checkpoint_id, Committable(self._operator.uid, data)) for data in prepared]
-        return [committable for _, committable in self._unpublished]
+        self._unpublished += [Committable(self._operator.uid, data, checkpoint_id) for data in prepared]
+        return list(self._unpublished)
 
     def parts(self) -> list[OperatorPart]:
         """Return what a snapshot holds of the writer."""
@@ -128,7 +128,7 @@ class ChainOutput:
         return [OperatorPart(self._operator.uid, "writer", items)] if items else []
 
     def on_published(self, checkpoint_id: int) -> None:
-        self._unpublished = [c for c in self._unpublished if c[0] > checkpoint_id]
+        self._unpublished = [c for c in self._unpublished if c.prepared_for > checkpoint_id]
 
     def finish(self) -> None:
         """Finish the output: the chain's data has ended, and the writer sees nothing more except barriers."""

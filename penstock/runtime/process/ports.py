@@ -53,6 +53,9 @@ class Driver(Protocol):
 
     def start(self, runner: Runner) -> None: ...
 
+    def run_apart(self, work: Callable[[], None]) -> None:
+        """Run `work` once, next to all runners, because it may wait for storage. It does not raise."""
+
     def when_done(self, runners: list[Runner], timeout_ms: float, done: Callable[[], None]) -> None:
         """Call `done` once all have ended. If one has not within the time, end its process hard: user code that does
         not return must not write next to the next generation.

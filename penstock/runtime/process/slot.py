@@ -14,6 +14,7 @@ from typing import Any, Callable
 import cloudpickle
 
 from penstock.common.clock import Clock
+from penstock.common.concurrent_checkpoints import concurrent_checkpoints_max
 from penstock.common.failures import describe, summary
 from penstock.common.options import CheckpointingOptions, ExecutionOptions
 from penstock.graph.deployment import DeploymentPlan
@@ -43,6 +44,7 @@ from penstock.protocol.values.messages import (
 from penstock.protocol.values.metadata import Metadata
 from penstock.protocol.values.reasons import FailureReason, SubtaskFailureReason
 from penstock.runtime.checkpoint.master_store import MasterStore
+from penstock.runtime.checkpoint.segment_uploads import SegmentUploads
 from penstock.runtime.checkpoint.snapshot_writer import SavepointTarget, SnapshotWriter
 from penstock.runtime.process.ports import DataLinks, Driver, MasterLink, Runner
 from penstock.runtime.process.reason_of import reason_of, text_of
@@ -85,6 +87,7 @@ class _Deployment:
             self.send,
             self._unpark,
             slot.clock,
+            SegmentUploads(concurrent_checkpoints_max(self.plan.configuration), slot.run_apart),
         )
         resources = SlotResources(
             self.plan,
@@ -245,6 +248,7 @@ class Slot:
         self.new_random = new_random
         self.master_store = MasterStore(index, master)
         self._driver = driver
+        self.run_apart = driver.run_apart
         self._deployment: _Deployment | None = None
         self._letting_go: list[Any] = []
 

@@ -27,6 +27,9 @@ class ThreadScheduler:
         self._threads[id(runner)] = thread
         thread.start()
 
+    def run_apart(self, work: Callable[[], None]) -> None:
+        threading.Thread(target=work, name="segment upload", daemon=True).start()
+
     @staticmethod
     def _run(runner: Runner) -> None:
         while not runner.done:

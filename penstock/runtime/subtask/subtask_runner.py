@@ -166,8 +166,8 @@ class WriterRunner:
     def step(self) -> float | None:
         if self._revoked:
             self._writer.close()
-            self.done = True
-            return 0
+            self.done = not self._writer.is_storing
+            return 0 if self.done else None
         try:
             return 0 if self._writer.step() else None
         except Exception as error:

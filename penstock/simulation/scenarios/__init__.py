@@ -11,6 +11,7 @@ from penstock.simulation.scenarios import (
     barriers,
     calm,
     changed_graphs,
+    concurrent,
     cut,
     event_time,
     finishing,
@@ -38,8 +39,9 @@ def _name(scenario: type[Scenario]) -> str:
 
 
 _PARTS = (
-    aimed, cut, barriers, calm, restoring, rescaling, changed_graphs, state, kept, event_time, floors, timers,
-    idleness, aligned_sources, finishing, savepoints, publication, shortening, storage, sweeping, slots, packing,
+    aimed, cut, barriers, concurrent, calm, restoring, rescaling, changed_graphs, state, kept, event_time, floors,
+    timers, idleness, aligned_sources, finishing, savepoints, publication, shortening, storage, sweeping, slots,
+    packing,
 )  # fmt: skip
 SCENARIOS: dict[str, type[Scenario]] = {_name(scenario): scenario for part in _PARTS for scenario in part.SCENARIOS}
 

@@ -122,7 +122,7 @@ def test_port_ranges(text: str, ports: tuple[range, ...]) -> None:
         ("execution.checkpointing.num-retained", "0", "more than 0"),
         ("execution.checkpointing.num-retained", "many", "is no whole number"),
         ("execution.checkpointing.mode", "MAYBE_ONCE", "none of EXACTLY_ONCE, AT_LEAST_ONCE"),
-        ("execution.checkpointing.max-concurrent-checkpoints", "2", "one checkpoint at a time"),
+        ("execution.checkpointing.max-concurrent-checkpoints", "0", "more than 0"),
         ("execution.checkpointing.storage", "s3", "none of jobmanager, filesystem"),
         ("state.backend.type", "rocksdb", "none of hashmap"),
         ("restart-strategy.type", "sometimes", "none of none, fixed-delay"),

@@ -283,7 +283,7 @@ class World:
         source = SubtaskSnapshot(
             0, slot, [], [OutputCut("a-b-0-0", zeros, [])], [], [], [], [], [], finished=finished, state_bytes=3
         )
-        committable = Committable("b" * 32, b"%d-%d" % (checkpoint_id, slot))
+        committable = Committable("b" * 32, b"%d-%d" % (checkpoint_id, slot), checkpoint_id)
         sink = SubtaskSnapshot(
             1, slot, [InputCut("a-b-0-0", zeros, [])], [], [], [], [], [], [committable], finished=finished
         )

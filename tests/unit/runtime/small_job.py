@@ -40,6 +40,7 @@ from penstock.protocol.values.messages import (
     TriggerCheckpoint,
 )
 from penstock.protocol.values.metadata import EnumeratorState, Metadata
+from penstock.runtime.checkpoint.segment_uploads import SegmentUploads
 from penstock.runtime.checkpoint.snapshot_writer import SnapshotWriter
 from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
 from penstock.runtime.subtask.slot_resources import SlotResources
@@ -105,6 +106,7 @@ class SmallJob:
     restored: Metadata | None = None
     generation: Generation = field(default_factory=lambda: Generation(1, 0))
     order: Random | None = None
+    new_uploads: Callable[[], SegmentUploads | None] = lambda: None
 
     def __post_init__(self) -> None:
         plan = DeploymentPlan("job", self.graph, self.configuration, "inc", "memory", True)
@@ -117,6 +119,7 @@ class SmallJob:
         self.subtasks: dict[SubtaskId, Subtask] = {}
         self.writers: list[SnapshotWriter] = []
         self.barriers: dict[int, Barrier] = {}
+        self.newest_id = 0
         # Every slot has functions of its own, as where plans travel.
         pickled = dumps(plan)
         self._factories = [self._factory(pickle.loads(pickled), slot) for slot in range(self.graph.slots)]
@@ -146,6 +149,7 @@ class SmallJob:
             self._on_message,
             lambda checkpoint_id: None,
             self.clock,
+            self.new_uploads(),
         )
         self.writers.append(writer)
         resources = SlotResources(
@@ -263,7 +267,9 @@ class SmallJob:
             self._snapshots[checkpoint_id],
             [],
             self._draining_at[checkpoint_id],
+            self.newest_id,
         )
+        self.newest_id = checkpoint_id
         rows = [r for s in made.metadata.subtasks for c in s.committables for r in pickle.loads(c.data)]
         self.end(checkpoint_id, aborted=False)
         return Completed(made.metadata, rows)

@@ -1,0 +1,93 @@
+"""Stores the segments of several checkpoints next to each other, so that slow storage delays no later checkpoint.
+
+A slot stores one segment per checkpoint. Where one checkpoint is in progress at a time, its snapshot writer stores it
+itself: handing it over would only cost time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from penstock.protocol.values.metadata import Segment, SubtaskSnapshot
+from penstock.runtime.checkpoint.subtask_capture import SubtaskCapture
+from penstock.runtime.process.mailbox import Mailbox
+from penstock.storage.segments import SegmentWriter
+
+
+@dataclass(eq=False)
+class Upload:
+    """Holds a segment with all its ranges. `capture`: that of the subtask that closed last. `stored` or `error` is its
+    outcome.
+    """
+
+    capture: SubtaskCapture
+    segment: SegmentWriter
+    snapshots: list[SubtaskSnapshot]
+    stored: Segment | None = None
+    error: Exception | None = None
+
+    def store(self) -> None:
+        """Store the segment. Blocks."""
+        try:
+            self.stored = self.segment.finish()
+        except Exception as error:
+            self.error = error
+
+
+class Stored(NamedTuple):
+    """Reports to the snapshot writer that an upload has its outcome."""
+
+    upload: Upload
+
+
+class SegmentUploads:
+    """Runs as many uploads at once as checkpoints may be in progress; others wait. The snapshot writer's thread calls
+    it. `run_apart` runs an upload in a thread of its own.
+    """
+
+    def __init__(self, uploads_max: int, run_apart: Callable[[Callable[[], None]], None] | None = None) -> None:
+        self._uploads_max = uploads_max
+        self._run_apart = run_apart
+        self._running: set[Upload] = set()
+        self._waiting: deque[tuple[Upload, Mailbox]] = deque()
+
+    @property
+    def are_apart(self) -> bool:
+        """Return False if the snapshot writer stores segments itself."""
+        return self._run_apart is not None and self._uploads_max > 1
+
+    @property
+    def are_running(self) -> bool:
+        return bool(self._running)
+
+    def submit(self, upload: Upload, mailbox: Mailbox) -> None:
+        """Store a segment as soon as there is room. `mailbox` gets `Stored`."""
+        self._waiting.append((upload, mailbox))
+        self._start_waiting()
+
+    def on_stored(self, upload: Upload) -> None:
+        """Note that an upload has ended, and start the next one."""
+        self._running.discard(upload)
+        self._start_waiting()
+
+    def drop_waiting(self, checkpoint_id: int | None = None) -> None:
+        """Discard what has not begun, of one checkpoint or (None) of all."""
+        for item in list(self._waiting):
+            if checkpoint_id is None or item[0].capture.checkpoint_id == checkpoint_id:
+                self._waiting.remove(item)
+                item[0].segment.abort()
+
+    def _start_waiting(self) -> None:
+        while self._waiting and len(self._running) < self._uploads_max:
+            upload, mailbox = self._waiting.popleft()
+            self._running.add(upload)
+            assert self._run_apart is not None
+            self._run_apart(lambda upload=upload, mailbox=mailbox: _store(upload, mailbox))  # type: ignore[misc]
+
+
+def _store(upload: Upload, mailbox: Mailbox) -> None:
+    upload.store()
+    mailbox.post(Stored(upload))

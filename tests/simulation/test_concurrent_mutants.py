@@ -1,0 +1,82 @@
+"""The simulation finds broken rules of several checkpoints in progress at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.jobmaster import assembly, checkpoints
+from penstock.protocol.log.publication import Publication
+from penstock.protocol.log.publication_table import PublicationState
+from penstock.runtime.checkpoint.segment_uploads import SegmentUploads
+from penstock.runtime.checkpoint.snapshot_writer import SnapshotWriter
+from tests.simulation.finding import assert_found
+
+Patch = Callable[[Any, str, Any], None]
+
+
+def segments_wait_for_each_other(patch: Patch) -> None:
+    start_waiting = SegmentUploads._start_waiting
+
+    def one_at_a_time(self: Any) -> None:
+        uploads_max, self._uploads_max = self._uploads_max, 1
+        start_waiting(self)
+        self._uploads_max = uploads_max
+
+    patch(SegmentUploads, "_start_waiting", one_at_a_time)
+
+
+def an_older_checkpoint_follows_a_newer_one(patch: Patch) -> None:
+    def publish(self: Any, checkpoint: Any) -> Any:
+        self._step("publish", self._after(PublicationState.WRITING))
+        return (yield from self._as_owner(self._publish(checkpoint)))
+
+    patch(Publication, "publish", publish)
+
+
+def output_is_committed_with_each_checkpoint_that_names_it(patch: Patch) -> None:
+    for module in (assembly, checkpoints):
+        patch(module, "without_committables", lambda subtasks, newest_id: subtasks)
+
+
+def a_checkpoint_follows_the_final_one(patch: Patch) -> None:
+    publish = Publication.publish
+
+    def forgetful(self: Any, checkpoint: Any) -> Any:
+        self._has_final = False
+        return (yield from publish(self, checkpoint))
+
+    patch(Publication, "publish", forgetful)
+
+
+def segments_that_are_being_stored_are_not_waited_for(patch: Patch) -> None:
+    patch(SnapshotWriter, "is_storing", property(lambda self: False))
+
+
+MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
+    # (mutant, schedule or seeds, the violation that it must cause)
+    (segments_wait_for_each_other, "slow-store-with-concurrent-checkpoints", r"ms after the one before|given up"),
+    (an_older_checkpoint_follows_a_newer_one, "older-checkpoint-is-acknowledged-last", r"published after"),
+    (
+        output_is_committed_with_each_checkpoint_that_names_it,
+        "output-named-by-two-checkpoints",
+        r"again, which checkpoint \d+ has named",
+    ),
+    (a_checkpoint_follows_the_final_one, "two-checkpoints-are-final", r"follows the final one"),
+    (
+        segments_that_are_being_stored_are_not_waited_for,
+        "generation-ends-while-segments-are-stored",
+        r"a segment of generation .* is written, which the process has left",
+    ),
+]
+_IDS = [f"{mutant.__name__}, {where if isinstance(where, str) else 'seeds'}" for mutant, where, _ in MUTANTS]
+
+
+@pytest.mark.parametrize(("mutant", "where", "violation"), MUTANTS, ids=_IDS)
+def test_a_broken_rule_is_found(
+    mutant: Callable[[Patch], None], where: str | list[int], violation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutant(monkeypatch.setattr)
+    assert_found(where, violation)
