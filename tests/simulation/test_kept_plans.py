@@ -18,6 +18,7 @@ from penstock.simulation.plan import read_plan
 from penstock.simulation.running import run_plan
 from tests.simulation.test_graph_and_time_mutants import idle_timers_count_the_time_of_draining
 from tests.simulation.test_revocation_mutants import a_slot_forgets_whom_it_waits_for
+from tests.simulation.test_savepoint_mutants import a_failed_stop_resumes_out_of_its_turn
 
 PLANS = Path(__file__).parent / "plans"
 WORLD_SEEDS = range(40)
@@ -29,6 +30,7 @@ KEPT: dict[str, tuple[Callable[[Any], None], str]] = {
         a_slot_forgets_whom_it_waits_for,
         r"runs in generation .*, which the process has left|a handle of state works",
     ),
+    "stop-fails-inside-a-row.json": (a_failed_stop_resumes_out_of_its_turn, r"no end after|nothing will ever happen"),
 }
 
 
