@@ -15,7 +15,7 @@ from penstock.graph.columns import WindowAggregateSpec
 from penstock.graph.job_graph import Edge, JobGraph, Vertex
 from penstock.graph.logical import PartitionerKind
 from penstock.graph.windows import WindowSpec
-from penstock.protocol.restore.rescale import ANY_CONSUMER
+from penstock.protocol.restore.rescale import ANY_CONSUMER, BROADCAST
 from penstock.protocol.values.metadata import EdgeShape, VertexShape
 
 _WITHOUT_ROWS = (
@@ -99,20 +99,22 @@ def check(
     graph: JobGraph,
     ignore_unclaimed_state: bool = False,
     in_flight: Container[str] | None = None,
+    uneven: Container[str] | None = None,
 ) -> None:
     """Raise `IncompatibleGraph` if the checkpoint cannot be restored into `graph`.
 
     Operators may be chained in another way, edges may be new, and an edge may vanish if the checkpoint holds no rows of
     it. With `ignore_unclaimed_state` (`execution.state-recovery.ignore-unclaimed-state`) operators may vanish with
     their state, but never with rows that were on their way to them. `in_flight`: names of the edges that the checkpoint
-    holds rows of; None: unknown, so every edge may be one of them."""
+    holds rows of; `uneven`: of the broadcasts whose receivers had read different rows; None: unknown, so every edge may
+    be one of them."""
     problems: list[str] = []
     operators_now = {o.uid: v for v in graph.vertices for o in v.operators}
     vanished = {uid for v in vertices for uid in v.operators if uid not in operators_now}
     on_their_way = _ends_with_rows(edges, vertices, in_flight)
     for old in vertices:
         _check_vertex(old, operators_now, vanished, ignore_unclaimed_state, on_their_way, problems)
-    _check_edges(edges, vertices, graph, operators_now, in_flight, problems)
+    _check_edges(edges, vertices, graph, operators_now, in_flight, uneven, problems)
     if problems:
         raise IncompatibleGraph("the checkpoint does not fit the program:\n  " + "\n  ".join(problems))
 
@@ -174,6 +176,7 @@ def _check_edges(
     graph: JobGraph,
     operators_now: dict[str, Vertex],
     in_flight: Container[str] | None,
+    uneven: Container[str] | None,
     problems: list[str],
 ) -> None:
     by_index = {v.index: v for v in vertices}
@@ -200,7 +203,8 @@ def _check_edges(
                 "comes with a later release"
             )
         elif has_rows:
-            _check_rows(old, now, label, (source.parallelism, target.parallelism), problems)
+            is_uneven = uneven is None or old.name in uneven
+            _check_rows(old, now, label, (source.parallelism, target.parallelism), is_uneven, problems)
 
 
 def _is_keyed(vertex: Vertex, operator: str) -> bool:
@@ -225,18 +229,22 @@ def _lost_rows(
     )
 
 
-def _check_rows(old: EdgeShape, now: Edge, label: str, parallelism: tuple[int, int], problems: list[str]) -> None:
-    """Check that rows in flight on an edge can be read, and have a consumer."""
+def _check_rows(
+    old: EdgeShape, now: Edge, label: str, parallelism: tuple[int, int], is_uneven: bool, problems: list[str]
+) -> None:
+    """Check that rows in flight on an edge can be read, and have a consumer. `is_uneven`: of a broadcast, some of its
+    receivers have read rows that others have not.
+    """
     columns = _columns(now)
     if old.columns and old.columns != columns:
         problems.append(
             f"{label} carried rows of ({old.columns}), now ({columns}), and the checkpoint holds rows that were on it; "
             f"{_WITHOUT_ROWS}, then change them"
         )
-    if old.partitioner == "broadcast" and parallelism != (now.source_parallelism, now.target_parallelism):
+    if old.partitioner == BROADCAST and is_uneven and parallelism[1] != now.target_parallelism:
         problems.append(
-            f"{label} is a broadcast from {parallelism[0]} to {parallelism[1]} subtasks, of which the checkpoint holds "
-            f"rows that some have read and others have not, so its parallelism cannot change now; {_WITHOUT_ROWS}"
+            f"{label} is a broadcast from {parallelism[0]} to {parallelism[1]} subtasks, and some of these had read "
+            f"rows that others had not, so the number of its receivers cannot change now; {_WITHOUT_ROWS}"
         )
 
 

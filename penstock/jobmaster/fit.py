@@ -14,6 +14,7 @@ from penstock.graph.job_graph import JobGraph
 from penstock.jobmaster.identity import CheckpointToStartFrom, JobIdentity, OpenStore, RestoreSourceError
 from penstock.jobmaster.restore import read_start, without_channel_state
 from penstock.protocol.log.publication import LOG_EXISTS, unrestorable
+from penstock.protocol.restore.receivers import uneven_broadcasts
 from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence
 from penstock.protocol.values.metadata import Metadata
@@ -35,7 +36,14 @@ def fitted(graph: JobGraph, metadata: Metadata, ignore_unclaimed_state: bool) ->
     """Return the graph, with what it takes over from the checkpoint. Raises `IncompatibleGraph`."""
     graph = with_max_parallelism(graph, metadata.vertices)
     try:
-        check(metadata.vertices, metadata.edges, graph, ignore_unclaimed_state, edges_in_flight(metadata))
+        check(
+            metadata.vertices,
+            metadata.edges,
+            graph,
+            ignore_unclaimed_state,
+            edges_in_flight(metadata),
+            uneven_broadcasts(metadata),
+        )
     except IncompatibleGraph as error:
         raise IncompatibleGraph(f"checkpoint {metadata.checkpoint_id}: {error}") from None
     return graph

@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.common.options import CheckpointingOptions, NetworkOptions
 from penstock.jobmaster.outcome import JobOutcome
+from penstock.protocol.restore.receivers import uneven_broadcasts
 from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.protocol.values.log_entries import Ended
 from penstock.protocol.values.messages import Message, Restored, SlotAck, SubtaskFailed
@@ -328,7 +329,7 @@ class Cluster:
             # The driver that ended it may have been killed before it had deleted what is no longer needed.
             self.is_over = self.is_left_unswept = True
             self.is_cancelled |= "(CANCELED)" in error
-        elif outcome.state == "FAILED" and self.workload.changes is not None and _DOES_NOT_FIT in error:
+        elif outcome.state == "FAILED" and _DOES_NOT_FIT in error:
             self._on_refused_graph(driver, error)
         elif outcome.state == "FAILED" and self._has_lost_the_log(driver):
             if (
@@ -345,13 +346,14 @@ class Cluster:
             self.world.violate(f"{driver.process.name} ended {outcome.state}: {error}")
 
     def _on_refused_graph(self, driver: DriverProcess, error: str) -> None:
-        """Continue with the previous graph. Rows in flight on a vanished edge are the only legal reason for a
-        refusal.
+        """Continue with the previous graph. There are two legal reasons for a refusal: rows in flight on a vanished
+        edge, and receivers of a broadcast that have read different rows.
         """
         assert self.log is not None
         newest, graph = self.log.newest, self.log.graphs[driver.incarnation]
         if newest is not None and self.log.owner == driver.incarnation:
-            if not edges_in_flight(newest) - {e.name for e in graph.edges}:
+            vanished = edges_in_flight(newest) - {e.name for e in graph.edges}
+            if not vanished and not uneven_broadcasts(newest):
                 self.world.violate(f"{driver.process.name}: a changed graph is refused for nothing: {error}")
         self.statistics.refused += 1
         if driver is self.drivers[-1].host or not self._some_driver_continues():

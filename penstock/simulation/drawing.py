@@ -7,6 +7,7 @@ from dataclasses import replace
 from random import Random
 
 from penstock.common.configuration import Configuration
+from penstock.simulation.broadcast_branch import add_broadcast_branch, broadcasts_of
 from penstock.simulation.cluster import ROOM_FOR_A_ROW_BYTES
 from penstock.simulation.faults import random_faults
 from penstock.simulation.idle_branch import add_idle_branch, idleness_of, without_hold_ups
@@ -35,7 +36,7 @@ def plan_of(seed: int) -> Plan:
     configuration = random_configuration(random, pace)
     configuration.set("slotmanager.redundant-taskmanager-num", spares_of(seed))
     idle = idleness_of(seed)
-    job, chaining = _random_job(random, configuration, idle)
+    job, chaining = _random_job(random, configuration, idle, broadcasts_of(seed))
     world_seed = random.getrandbits(64)
     restarts_of(seed, configuration)
     checkpointing = "execution.checkpointing.interval" in configuration.key_set()
@@ -66,14 +67,18 @@ def plan_of(seed: int) -> Plan:
     )
 
 
-def _random_job(random: Random, configuration: Configuration, idle: Random | None) -> tuple[WorkloadBuilder, bool]:
+def _random_job(
+    random: Random, configuration: Configuration, idle: Random | None, broadcasts: Random | None
+) -> tuple[WorkloadBuilder, bool]:
     """Return the declared job, and whether its operators are chained. `idle`: draws a branch whose splits become idle,
-    besides all others."""
+    besides all others; `broadcasts`: draws one that waits for a broadcast, unless there is the other one."""
     job = WorkloadBuilder(random, configuration)
     _declare_random_steps(job, random)
     chaining = random.random() >= 0.1
     if idle is not None:
         add_idle_branch(job, idle)
+    elif broadcasts is not None:
+        add_broadcast_branch(job, broadcasts)
     return job, chaining
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -88,10 +87,10 @@ def test_rows_of_one_old_channel_stay_together_where_they_may_go_anywhere(old: i
     assert got == list(range(old)), "in order, and each once"
 
 
-def test_a_broadcast_cannot_be_shared_out_at_another_parallelism() -> None:
-    assert [s.holder for s in shares("broadcast", 3, 3, MAX_PARALLELISM, 2)] == [2]
-    with pytest.raises(ValueError, match="broadcast"):
-        shares("broadcast", 3, 2, MAX_PARALLELISM, 0)
+@given(parallelisms, parallelisms)
+def test_what_is_left_of_a_broadcast_goes_to_every_receiver(old: int, new: int) -> None:
+    found = [[s.holder for s in shares("broadcast", old, new, MAX_PARALLELISM, consumer)] for consumer in range(new)]
+    assert found == [[consumer] if old == new else [0] for consumer in range(new)]
 
 
 @given(parallelisms, parallelisms)

@@ -33,6 +33,7 @@ ANY_CONSUMER = ("forward", "rescale", "rebalance", "shuffle")
 """Partitionings that say nothing about where a row has to be: whole old channels move."""
 
 _KEYED = "hash"
+BROADCAST = "broadcast"
 
 
 # ---- what has changed -------------------------------------------------------------------------------------------
@@ -115,7 +116,8 @@ class Share:
 
 def shares(partitioner: str, old: int, new: int, max_parallelism: int, consumer: int) -> list[Share]:
     """Return what the new subtask `consumer` of `new` gets of an edge into a vertex that had `old` subtasks.
-    `partitioner` is the edge's kind; `max_parallelism` of the consuming vertex. Every row goes to exactly one consumer.
+    `partitioner` is the edge's kind; `max_parallelism` of the consuming vertex. Every row goes to exactly one consumer,
+    but rows of a broadcast go to all.
     """
     if old == new:
         return [Share(consumer, Filter.WHOLE)]
@@ -123,6 +125,8 @@ def shares(partitioner: str, old: int, new: int, max_parallelism: int, consumer:
         return _keyed_shares(old, new, max_parallelism, consumer)
     if partitioner == "custom":
         return [Share(holder, Filter.CUSTOM) for holder in range(old)]
+    if partitioner == BROADCAST:  # its receivers have read the same rows (`receivers.py`), so each continues as 0 does
+        return [Share(0, Filter.WHOLE)]
     if partitioner == "global":
         return [Share(holder, Filter.WHOLE) for holder in range(old)] if consumer == 0 else []
     if partitioner in ANY_CONSUMER:

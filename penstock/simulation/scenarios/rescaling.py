@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from penstock.protocol.restore.receivers import uneven_broadcasts
 from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.protocol.values.messages import ReleaseVertices
 from penstock.protocol.values.metadata import Metadata
+from penstock.simulation.broadcast_branch import await_rules
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
 from penstock.simulation.settings import Pace
@@ -198,7 +200,7 @@ class CancelledAndResumed(Scenario):
         return self.count > 1 and self.cluster.statistics.rescales > 0
 
 
-class BroadcastKeepsItsParallelism(Rescaled):
+class BroadcastKeepsItsReceivers(Rescaled):
     """Rows of a broadcast that some receivers have read and others have not cannot go to another number of them: the
     job is not resumed, and the edge is named."""
 
@@ -212,8 +214,7 @@ class BroadcastKeepsItsParallelism(Rescaled):
         job.sink(self.told, 2)
 
     def is_right(self, metadata: Metadata) -> bool:
-        names = {e.name for e in metadata.edges if e.partitioner == "broadcast"}
-        if not names & edges_in_flight(metadata):
+        if not uneven_broadcasts(metadata):
             return False
         self.told.group.root().pinned = False
         self.cluster.expected_failure = "is a broadcast from 2 to 2 subtasks"
@@ -223,8 +224,36 @@ class BroadcastKeepsItsParallelism(Rescaled):
         return self.count > 0 and self.cluster.is_cancelled
 
 
+class BroadcastsAtAnotherParallelism(Rescaled):
+    """All receivers of a broadcast have read the same rows: the others go to every new one, and broadcast state is that
+    of subtask 0. Where they have not, the resume is refused, and the job continues with as many receivers as before."""
+
+    section = 6
+    resumes_max = 5
+    is_keyed: ClassVar[bool] = True
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        rows = job.source(kind="ranges", rows=80, parallelism=2, cost_ms=0.5, keys=8, timed=None)
+        rules = job.source(1, kind="ranges", rows=12, parallelism=1, cost_ms=3.0, keys=8, timed=None)
+        waiting = await_rules(job, rows, rules, keyed=self.is_keyed, parallelism=2, cost_ms=1.0)
+        job.sink(waiting, 2)
+
+    def is_right(self, metadata: Metadata) -> bool:
+        broadcasts = {e.name for e in metadata.edges if e.partitioner == "broadcast"}
+        return bool(edges_in_flight(metadata) & broadcasts)
+
+    def has_happened(self) -> bool:
+        return self.count > 0 and self.cluster.statistics.rescales > self.cluster.statistics.refused
+
+
+class BroadcastsAndOperatorStateAtAnotherParallelism(BroadcastsAtAnotherParallelism):
+    """The same with rows that wait in operator state, which is dealt out: a row waits where its rule is not known."""
+
+    is_keyed = False
+
+
 SCENARIOS: list[type[Scenario]] = [
     RowsAreOvertakenOnTheWayToTheirKey, SeveralRescalesInARow, ResumedInTheMiddleOfDraining,
     ReleasedWhileACheckpointIsPending, FaultsWhileTheJobDrains, CancelledAndResumed,
-    BroadcastKeepsItsParallelism,
+    BroadcastKeepsItsReceivers, BroadcastsAtAnotherParallelism, BroadcastsAndOperatorStateAtAnotherParallelism,
 ]  # fmt: skip

@@ -173,13 +173,14 @@ def test_edges_that_say_nothing_about_where_a_row_has_to_be_may_change(kinds: tu
     check(*shapes(old), new)
 
 
-def test_a_broadcast_in_flight_is_refused_at_another_parallelism() -> None:
+def test_another_number_of_receivers_of_a_broadcast_is_refused_while_they_have_read_different_rows() -> None:
     broadcast = Partitioner(PartitionerKind.BROADCAST)
     old, new = program(edge=broadcast), program(parallelism=3, edge=broadcast)
     text = refusal(old, new)
-    assert "the edge from 'parse' to 'sum' is a broadcast from 2 to 2 subtasks" in text
+    assert "the edge from 'parse' to 'sum' is a broadcast from 2 to 2 subtasks, and some of these had read rows" in text
     assert "stop_with_savepoint(aligned=True)" in text
     check(*shapes(old), new, in_flight=frozenset())
+    check(*shapes(old), new, uneven=frozenset())
     check(*shapes(old), old)
 
 

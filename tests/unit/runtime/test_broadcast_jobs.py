@@ -22,6 +22,9 @@ from penstock.datastream import (
 from penstock.datastream.connectors.number_seq import NumberSequenceSource
 from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from penstock.datastream.time_domain import TimeDomain
+from penstock.graph.job_graph import JobGraph
+from penstock.protocol.restore.receivers import uneven_broadcasts
+from penstock.protocol.restore.rescale import edges_in_flight
 from tests.unit.runtime.small_job import CommittedRows, SmallJob, graph_of
 from tests.unit.runtime.test_rescaled_jobs import SMALL, TIMEOUTS, Cascade, checkpointed
 
@@ -107,6 +110,46 @@ def test_at_another_parallelism_every_subtask_has_the_broadcast_state(before: in
         cascade.restored = done.metadata
         cascade.start(after)
         assert sorted(cascade.finish()) == expected()
+
+
+def test_rows_in_flight_go_to_all_receivers_if_these_have_read_the_same() -> None:
+    """Where they have not, the job continues at the parallelism that it had."""
+    moved = with_rows = kept = 0
+    for seed in range(24):
+        cascade = Cascade(waiting, seed)
+        cascade.start(parallelism := 2)
+        for _ in range(3):
+            cascade.crash_after(cascade.random.randrange(1, 12), 0)
+            metadata = cascade.restored
+            assert metadata is not None
+            broadcast = {e.name for e in metadata.edges if e.partitioner == "broadcast"}
+            if uneven_broadcasts(metadata):
+                kept += 1
+            else:
+                parallelism = cascade.random.randrange(1, 5)
+                moved += 1
+                with_rows += bool(broadcast & edges_in_flight(metadata))
+            cascade.start(parallelism)
+        assert sorted(cascade.finish()) == expected()
+    assert min(moved, with_rows, kept) > 0
+
+
+def test_the_number_of_producers_may_change_whatever_the_receivers_have_read() -> None:
+    class MoreProducers(Cascade):
+        def graph(self, parallelism: int) -> JobGraph:
+            return graph_of(lambda env: waiting(env, parallelism), 3)
+
+    uneven = 0
+    for seed in range(8):
+        cascade = MoreProducers(waiting, seed)
+        cascade.start(1)
+        for producers in (3, 2):
+            cascade.crash_after(cascade.random.randrange(2, 12), 0)
+            assert cascade.restored is not None
+            uneven += bool(uneven_broadcasts(cascade.restored))
+            cascade.start(producers)
+        assert sorted(cascade.finish()) == expected()
+    assert uneven
 
 
 class Seen(BroadcastProcessFunction):
