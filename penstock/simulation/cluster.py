@@ -33,7 +33,8 @@ from penstock.simulation.trace import EVERYONE, About
 from penstock.simulation.workload import Workload
 from penstock.simulation.world import Process, World
 from penstock.simulation.world_hooks import Pending
-from penstock.storage.layout import SegmentName, parse
+from penstock.storage.layout import METADATA_NAME, SegmentName, parse
+from penstock.storage.metadata import decode_metadata
 
 JOB_ID = "5eed" * 8
 ROOM_FOR_A_ROW_BYTES = 100_000
@@ -81,6 +82,8 @@ class Cluster:
         self._newest_generation: Any = None
         self._is_undone = False
         """Whether the next driver runs what ran before a graph that was refused."""
+        self._started_from: Metadata | None = None
+        """What the present job was started from, if it is not the first."""
         self._next_store_fault: StoreFaults | None = None
         self.fault_injector = FaultInjector(self, world, faults)
 
@@ -150,6 +153,8 @@ class Cluster:
         """Start a new job from a checkpoint or savepoint. The present one is left alone from here on."""
         assert self.log is not None
         before = self.log
+        path = f"{start_from}/{METADATA_NAME}"
+        self._started_from = decode_metadata(self.shared.objects[path], path)
         self.directory = f"{CHECKPOINT_ROOT}/{job_id}"
         self.answers = AnswerChecker(self.world)  # its generations and checkpoints are numbered from the start again
         self.log = LogChecker(self.world, self.workload, self.shared, self.directory)
@@ -350,7 +355,7 @@ class Cluster:
         edge, and receivers of a broadcast that have read different rows.
         """
         assert self.log is not None
-        newest, graph = self.log.newest, self.log.graphs[driver.incarnation]
+        newest, graph = self.log.newest or self._started_from, self.log.graphs[driver.incarnation]
         if newest is not None and self.log.owner == driver.incarnation:
             vanished = edges_in_flight(newest) - {e.name for e in graph.edges}
             if not vanished and not uneven_broadcasts(newest):
