@@ -39,7 +39,8 @@ def test_every_complete_checkpoint_has_a_snapshot_of_each_subtask_before_it(verd
             unaligned[number] += "its unaligned snapshot" in line.what
         elif found := re.fullmatch(r"checkpoint (\d+) is complete: (\d+) subtasks, (\d+) unaligned", line.what):
             number, subtasks, turned = map(int, found.groups())
-            assert len(taken[number]) == subtasks and unaligned[number] == turned
+            # A barrier may turn in the output queue after the aligned snapshot.
+            assert len(taken[number]) == subtasks and unaligned[number] <= turned <= subtasks
             complete += 1
     assert complete == verdict.published >= 2
 
@@ -86,7 +87,10 @@ def test_the_story_of_a_checkpoint_in_a_subtask(verdict: Verdict) -> None:
         is_of_subtask = not about.subtasks or (vertex, subtask) in about.subtasks
         assert is_for_all or (about.checkpoints == (number,) and is_of_subtask)
     text = "".join(map(str, told))
-    order = [text.index(word) for word in (": Trigger ", "takes its", ": SlotAck ", "is complete", ": CheckpointEnded")]
+    order = [
+        text.index(word)
+        for word in (": TriggerCheckpoint ", "takes its", ": SlotAck ", "is complete", ": CheckpointEnded")
+    ]
     assert order == sorted(order)
 
 
