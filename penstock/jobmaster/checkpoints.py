@@ -235,6 +235,9 @@ class Checkpoints:
         def written(failure: str | None) -> None:
             if failure is not None:
                 self._not_published(checkpoint_id, failure)
+            elif savepoint.stops and not self._still_runs(publish.generation):
+                # Without this: a restart is under way, and the job ends in the middle of it.
+                self._not_published(checkpoint_id, "the job failed over while the savepoint was written")
             elif savepoint.stops:
                 self._stop_with(savepoint, metadata, publish)
             else:
@@ -243,6 +246,9 @@ class Checkpoints:
                 self._savepoints.succeeded(savepoint)
 
         self._savepoints.write(publish, metadata, written)
+
+    def _still_runs(self, generation: Generation) -> bool:
+        return self.generation == generation
 
     def _stop_with(self, savepoint: Savepoint, metadata: Metadata, publish: PublishCheckpoint) -> None:
         """Make the savepoint the job's last checkpoint. Once it is in the log it is the only way forward."""

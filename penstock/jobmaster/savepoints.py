@@ -87,12 +87,14 @@ class Savepoints:
         savepoint = Savepoint(directory, order.alignment, order.stops, order.drains)
 
         def made(result: Any) -> None:
+            if directory not in self._answers:
+                return  # the job ended meanwhile
             if isinstance(result, Exception):
-                order.answer(SavepointFailed(f"the savepoint {directory} cannot be written: {result}"))
+                self._answers.pop(directory)(SavepointFailed(f"the savepoint {directory} cannot be written: {result}"))
                 return
-            self._answers[directory] = order.answer
             self._request(savepoint)
 
+        self._answers[directory] = order.answer
         self._work.submit("make the savepoint's directory", lambda: self._open_store(directory, True), made)
 
     # ---- writing ------------------------------------------------------------------------------------------------

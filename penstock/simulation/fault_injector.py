@@ -135,8 +135,16 @@ class FaultInjector:
         self._order(stops=True)
 
     def _order(self, stops: bool) -> None:
-        order = self.orders.new(self._newest, self._world.random.choice(list(Alignment)), stops)
-        self._tell_driver(SavepointRequested(order))
+        driver = self._newest
+        number, order = self.orders.new(self._world.random.choice(list(Alignment)), stops)
+
+        def deliver() -> None:
+            if not driver.host.has_ended:
+                driver.orders.append(number)
+                driver.host.handle(SavepointRequested(order))
+
+        if driver.process.is_alive and driver.host.has_begun and not driver.host.has_ended:
+            self._world.after(0.0, driver.process, deliver)
 
     def on_stopped(self) -> None:
         """Note that a new job starts from the savepoint that the present one was stopped with: it has not run yet."""

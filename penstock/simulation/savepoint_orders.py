@@ -21,8 +21,8 @@ class SavepointOrders:
         self._number = 0
         self._answered: set[int] = set()
 
-    def new(self, driver: Driver, alignment: Alignment, stops: bool) -> SavepointOrder:
-        """Return an order for a driver."""
+    def new(self, alignment: Alignment, stops: bool) -> tuple[int, SavepointOrder]:
+        """Return an order, and its number."""
         number = self._number = self._number + 1
 
         def answer(result: str | SavepointFailed) -> None:
@@ -34,8 +34,7 @@ class SavepointOrders:
                 self._check(result)
 
         self._world.tell("user", f"orders savepoint {number}, {alignment.value}{', and to stop' if stops else ''}")
-        driver.orders.append(number)
-        return SavepointOrder(answer, SAVEPOINT_ROOT, alignment, stops)
+        return number, SavepointOrder(answer, SAVEPOINT_ROOT, alignment, stops)
 
     def unanswered(self, driver: Driver) -> list[int]:
         """Return the orders that a driver has not answered."""

@@ -40,6 +40,7 @@ class SparkJobClient(JobClient):
         self._cancel = cancel
         self._trigger_checkpoint = trigger_checkpoint
         self._order_savepoint = order_savepoint
+        self._ordered: list[CompletableFuture[str]] = []
         self._ended: CompletableFuture[JobExecutionResult] = CompletableFuture()
         self._cancelled: CompletableFuture[None] = CompletableFuture()
         self._resume_from: str | None = None
@@ -67,6 +68,7 @@ class SparkJobClient(JobClient):
         self, savepoint_directory: str | None = None, *, aligned: bool | None = None
     ) -> CompletableFuture[str]:
         taken: CompletableFuture[str] = CompletableFuture()
+        self._ordered.append(taken)
         order = SavepointOrder(partial(_answer, taken), _absolute(savepoint_directory), _ALIGNMENTS[aligned])
         self._order(order)
         return taken
@@ -79,6 +81,7 @@ class SparkJobClient(JobClient):
         aligned: bool | None = None,
     ) -> CompletableFuture[str]:
         stopped: CompletableFuture[str] = CompletableFuture()
+        self._ordered.append(stopped)
 
         def answer(result: str | SavepointFailed) -> None:
             if isinstance(result, SavepointFailed):
@@ -107,6 +110,8 @@ class SparkJobClient(JobClient):
             self._ended.set_exception(
                 JobExecutionError(message, status=status, job_id=self._job_id, checkpoint_path=outcome.resume_from)
             )
+        for order in self._ordered:  # one that came too late for the driver's loop; the others have their answers
+            order.set_exception(SavepointFailed("the job has ended"))
         self._cancelled.set_result(None)
 
     def wait(self, timeout_ms: float | None = None) -> JobExecutionResult:

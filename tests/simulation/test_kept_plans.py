@@ -18,7 +18,10 @@ from penstock.simulation.plan import read_plan
 from penstock.simulation.running import run_plan
 from tests.simulation.test_graph_and_time_mutants import idle_timers_count_the_time_of_draining
 from tests.simulation.test_revocation_mutants import a_slot_forgets_whom_it_waits_for
-from tests.simulation.test_savepoint_mutants import a_failed_stop_resumes_out_of_its_turn
+from tests.simulation.test_savepoint_mutants import (
+    a_failed_stop_resumes_out_of_its_turn,
+    a_stop_is_published_although_the_job_restarts,
+)
 
 PLANS = Path(__file__).parent / "plans"
 WORLD_SEEDS = range(40)
@@ -29,6 +32,10 @@ KEPT: dict[str, tuple[Callable[[Any], None], str]] = {
     "left-before-its-threads.json": (
         a_slot_forgets_whom_it_waits_for,
         r"runs in generation .*, which the process has left|a handle of state works",
+    ),
+    "stop-is-written-while-the-job-fails.json": (
+        a_stop_is_published_although_the_job_restarts,
+        r"the event 'finished' cannot come then",
     ),
     "stop-fails-inside-a-row.json": (a_failed_stop_resumes_out_of_its_turn, r"no end after|nothing will ever happen"),
 }

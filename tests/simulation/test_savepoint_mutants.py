@@ -66,6 +66,10 @@ def a_stop_is_not_the_last_checkpoint(patch: Patch) -> None:
     patch(checkpoints, "last_checkpoint", goes_on)
 
 
+def a_stop_is_published_although_the_job_restarts(patch: Patch) -> None:
+    patch(checkpoints.Checkpoints, "_still_runs", lambda self, generation: True)
+
+
 MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
     # (mutant, schedule or seeds, the violation that it must cause)
     (

@@ -1,0 +1,43 @@
+"""What a program hears of the savepoints that it has ordered, whenever the job ends."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from penstock.common.job_execution import JobExecutionError, SavepointFailed
+from penstock.common.job_id import JobID
+from penstock.jobmaster.outcome import JobOutcome
+from penstock.jobmaster.savepoints import SavepointOrder
+from penstock.protocol.checkpoint.savepoint import Alignment
+from penstock.spark.job_client import SparkJobClient
+
+
+def client_with(orders: list[SavepointOrder]) -> SparkJobClient:
+    return SparkJobClient(JobID("a" * 32), lambda: cast(Any, None), lambda: None, lambda: None, orders.append)
+
+
+def test_an_order_that_nobody_answers_any_more_fails_when_the_job_has_ended() -> None:
+    client = client_with([])
+    taken, stopped = client.trigger_savepoint("/s"), client.stop_with_savepoint()
+    client.on_ended(JobOutcome("FINISHED", None, None, 1.0))
+    for future in (taken, stopped, client.trigger_savepoint("/s")):
+        with pytest.raises(SavepointFailed, match="the job has ended"):
+            future.result(0)
+
+
+def test_a_stop_is_complete_when_the_job_has_ended_and_fails_with_it() -> None:
+    for state in ("FINISHED", "FAILED"):
+        orders: list[SavepointOrder] = []
+        client = client_with(orders)
+        stopped = client.stop_with_savepoint(True, "/s", aligned=True)
+        assert orders[0].stops and orders[0].drains and orders[0].alignment is Alignment.ALIGNED
+        orders[0].answer("/s/savepoint-1")
+        assert not stopped.done(), "its output is still to be committed"
+        client.on_ended(JobOutcome(state, None if state == "FINISHED" else "no", None, 1.0))
+        if state == "FINISHED":
+            assert stopped.result(0) == "/s/savepoint-1"
+        else:
+            with pytest.raises(JobExecutionError):
+                stopped.result(0)
