@@ -166,7 +166,7 @@ def test_a_fresh_start_into_a_directory_with_a_log_is_refused(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("options", "error", "says"),
     [
-        ({"path": "/nowhere/at/all"}, RestoreSourceError, "neither a job's directory"),
+        ({"path": "/nowhere/at/all"}, RestoreSourceError, "cannot be read as a savepoint"),
         ({"path": f"/nowhere/{ID}"}, RestoreSourceError, f"/nowhere/{ID}"),
         ({"path": f"/nowhere/{ID}", "id": "ab" * 16}, RestoreSourceError, "leave that out"),
         ({"id": "mine"}, OptionError, "pipeline.job-id"),
