@@ -48,8 +48,8 @@ def plan_of(seed: int) -> Plan:
         faults = replace(faults, kinds=without_hold_ups(faults.kinds))
     if faults.is_calm and has_room(seed):
         configuration.set("penstock.network.overdraft-bytes-max", ROOM_FOR_A_ROW_BYTES)
-    elif (upload_ms := concurrency_of(seed, configuration)) is not None:
-        # The limit of durations knows of one checkpoint at a time.
+    elif not faults.is_calm and idle is None and (upload_ms := concurrency_of(seed, configuration)) is not None:
+        # The limit of durations knows of one checkpoint at a time, and idleness has no patience with eight.
         pace = replace(pace, upload_ms=upload_ms)
     return Plan(
         told=f"seed {seed}",
