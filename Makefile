@@ -9,6 +9,8 @@ OLDEST := .venv-oldest
 # A job from its start to its end, DataFrames, who owns a job: what Spark's versions differ in.
 ON_OLDEST := tests/unit/spark $(addprefix tests/spark/test_, \
 	slots_of_jobs.py data_frames.py data_frames_restored.py identity.py)
+# A test that hangs fails by its name; otherwise its worker dies, and the others wait for it.
+NAMED  := -o timeout_method=signal
 export VENV PYTHON
 # Tests and jobs start Python a hundred times: our modules are compiled once, wherever the user would rather not.
 unexport PYTHONDONTWRITEBYTECODE
@@ -35,11 +37,11 @@ check: lint ## lint, types and the fast unit tests, in less than a minute: what 
 
 unit: setup ## all unit and property tests
 	@echo "== unit tests and properties ($(JOBS) at a time)"
-	@$(PY) -m pytest -q -n $(JOBS) tests/unit tests/properties
+	@$(PY) -m pytest -q -n $(JOBS) $(NAMED) tests/unit tests/properties
 
 test: lint ## lint, types and all tests
 	@echo "== unit tests, properties and simulation ($(JOBS) at a time)"
-	@$(PY) -m pytest -q -n $(JOBS) tests --ignore=tests/spark --ignore=tests/chaos
+	@$(PY) -m pytest -q -n $(JOBS) $(NAMED) tests --ignore=tests/spark --ignore=tests/chaos
 	@echo "== simulation, seeds $(SEEDS)"
 	@$(PY) -m penstock.simulation --seeds $(SEEDS) -j $(JOBS)
 	@echo "== tests on a real Spark, with kills ($(SPARKS) at a time)"
