@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from penstock.protocol.values.metadata import Segment, SubtaskSnapshot
@@ -85,7 +86,7 @@ class SegmentUploads:
             upload, mailbox = self._waiting.popleft()
             self._running.add(upload)
             assert self._run_apart is not None
-            self._run_apart(lambda upload=upload, mailbox=mailbox: _store(upload, mailbox))  # type: ignore[misc]
+            self._run_apart(partial(_store, upload, mailbox))
 
 
 def _store(upload: Upload, mailbox: Mailbox) -> None:
