@@ -29,7 +29,7 @@ class Operator:
     output_type: TypeInformation | None
     user_uid: str | None = None
     timestamped: bool = False
-    """Whether its output rows have event time."""
+    """True if its output rows have event time."""
     watermark_strategy: WatermarkStrategy | None = None
     """Of a source, or of `assign_timestamps_and_watermarks`."""
     side_outputs: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 REMEMBERED_MAX = 100
-"""How many outcomes are remembered, fetched or not."""
+"""So many outcomes are remembered, fetched or not."""
 UNFINISHED_MAX = 32
 
 Outcome = Callable[[], dict[str, Any] | None]

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 REQUEST_TIMEOUT_S = 5.0
 REQUEST_BYTES_MAX = 64 * 1024
 LINGER_S = 3.0
-"""How long the server outlives its jobs, so that who has stopped one learns how it ended."""
+"""The server outlives its jobs by this, so that whoever has stopped one learns how it ended."""
 
 
 class RestServer:

@@ -83,7 +83,7 @@ class Cluster:
         self._is_undone = False
         """Whether the next driver runs what ran before a graph that was refused."""
         self._started_from: Metadata | None = None
-        """What the present job was started from, if it is not the first."""
+        """The checkpoint or savepoint that the present job was started from, if it is not the first."""
         self._next_store_fault: StoreFaults | None = None
         self.fault_injector = FaultInjector(self, world, faults)
 

@@ -37,7 +37,7 @@ class ContentChecker:
     """Snapshots of subtasks after their end of data, with rows in their output queues."""
     layers: int = 0
     committable: set[bytes] = field(default_factory=set)
-    """What some published checkpoint says is to be committed."""
+    """Output that some published checkpoint says is to be committed."""
     final: Metadata | None = None
 
     def check_content(self, what: str, graph: JobGraph, metadata: Metadata, directory: str) -> None:

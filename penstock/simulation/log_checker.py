@@ -29,14 +29,14 @@ class LogChecker(ContentChecker):
     draining: int = 0
     """Checkpoints that were triggered while the job drained."""
     graphs: dict[str, JobGraph] = field(default_factory=dict)
-    """What each incarnation of a driver runs, where it is not the workload's graph."""
+    """The graph of each incarnation of a driver that does not run the workload's."""
     newest: Metadata | None = None
     told: Callable[[Metadata], None] = lambda metadata: None
     """Called with each checkpoint as it is published."""
     owner: str | None = None
     """The incarnation of the driver whose fence is the newest."""
     base: int = 0
-    """Where the log counts from, as its newest entry says."""
+    """The position that the log counts from, as its newest entry says."""
     void: list[tuple[int, str]] = field(default_factory=list)
     """Entries that were created at positions that had been deleted, with the driver's incarnation: they count for
     nobody."""

@@ -56,7 +56,7 @@ class World:
     is_parallel: bool = False
     """Whether processes are busy at the same time; else all others wait while one is."""
     upload_ms: tuple[float, float] = (0.0, 1.0)
-    """How long it takes, at least and at most, to store a segment next to others."""
+    """The shortest and the longest time that it takes to store a segment next to others."""
     observer: Callable[..., None] | None = None
     """What steers a scenario: called with (what, who, details...) for frames and messages as they arrive, and for
     calls of a store before they are carried out."""

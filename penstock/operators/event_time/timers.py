@@ -45,7 +45,7 @@ class TimerQueue:
         """Registered when their key's time had passed already: they fire with the next watermark, as in Flink."""
         self._sequence = 0
         self._dead = 0
-        """How many entries have no registered timer, or for one that has another entry."""
+        """Count the entries without a registered timer, or for one that has another entry."""
         for key, key_group, timestamps in backend.entries(operator, name):
             for timestamp_ms in timestamps:
                 self._push(timestamp_ms, key, key_group)

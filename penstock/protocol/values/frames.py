@@ -14,7 +14,7 @@ import msgspec
 from penstock.protocol.values.elements import Barrier, ChannelId, InBandEvent
 
 FRAME_OVERHEAD_BYTES = 512
-"""What a data frame is charged in addition to its own bytes, so that many small ones are bounded, too."""
+"""A data frame is charged this in addition to its own bytes, so that many small ones are bounded, too."""
 
 
 JOINED_FLUSH_BYTES = 16 * 1024

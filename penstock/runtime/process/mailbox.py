@@ -23,7 +23,7 @@ class Mailbox:
         self._bell = threading.Lock()
         self._bell.acquire()
         self.is_silent: Callable[[], bool] = self._bell.locked
-        """Whether no wake-up is pending: for a scheduler that drives owners instead of letting them wait."""
+        """Return True if no wake-up is pending: for a scheduler that drives owners instead of letting them wait."""
 
     def post(self, item: Any) -> None:
         self._mail.append(item)

@@ -64,7 +64,7 @@ class Scenario:
 
     def __init__(self) -> None:
         self.count = 0
-        """How often the schedule has occurred."""
+        """Counts how often the schedule has occurred."""
 
     def declare(self, job: WorkloadBuilder) -> None:
         """Declare a keyed count behind a source, slower than that."""
