@@ -29,7 +29,7 @@ LOOPBACK = "127.0.0.1"
 _EVERYWHERE = ("0.0.0.0", "::")
 
 _lock = threading.Lock()
-_servers: dict[tuple[str, tuple[range, ...]], RestServer] = {}
+_servers: dict[tuple[str, tuple[range, ...], str], RestServer] = {}
 """The servers of this process, by where they listen: jobs with the same options share one."""
 
 
@@ -90,13 +90,14 @@ def _acquire(configuration: Configuration) -> RestServer:
     port = configuration.get(RestOptions.PORT)
     ports, option = (given, RestOptions.BIND_PORT) if given else ((range(port, port + 1),), RestOptions.PORT)
     host_option = RestOptions.BIND_ADDRESS if configuration.get(RestOptions.BIND_ADDRESS) else RestOptions.ADDRESS
+    # A server that lingers tells users of the registry's directory that it began with.
+    where_token = f"{registry_directory()}/<job id>.json"
     with _lock:
-        server = _servers.get((host, ports))
+        server = _servers.get((host, ports, where_token))
         if server is None or not server.acquire():
-            where_token = f"{registry_directory()}/<job id>.json"
             server = RestServer(listen(host, ports, option.key, host_option.key), where_token)
             server.acquire()
-            _servers[host, ports] = server
+            _servers[host, ports, where_token] = server
         return server
 
 
