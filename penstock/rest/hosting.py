@@ -40,7 +40,7 @@ class JobHosting:
         self._configuration = configuration
         self._server = _acquire(configuration)
         self._end = threading.Lock()
-        self._job_id: str | None = None
+        self._served: tuple[str, ServedJob] | None = None
         self._registered: tuple[RunningJob, Path] | None = None
 
     def start(self, client: JobClient, directory: str | None, warn: Callable[[str], None]) -> None:
@@ -48,8 +48,8 @@ class JobHosting:
         get, started_wall_ms = self._configuration.get, int(time.time() * 1000)
         report, pid = client.report(), os.getpid()
         takes_checkpoints = get(CheckpointingOptions.CHECKPOINTING_INTERVAL) is not None
-        self._job_id = report.job_id
-        self._server.serve(report.job_id, ServedJob(client, started_wall_ms, takes_checkpoints))
+        self._served = report.job_id, ServedJob(client, started_wall_ms, takes_checkpoints)
+        self._server.serve(*self._served)
         job = RunningJob(
             report.job_id,
             report.job_name,
@@ -71,7 +71,7 @@ class JobHosting:
         if self._end.acquire(blocking=False):
             if self._registered is not None:
                 unregister(*self._registered)
-            self._server.release(self._job_id)
+            self._server.release(self._served)
 
     def _url(self) -> str:
         get = self._configuration.get

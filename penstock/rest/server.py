@@ -61,12 +61,13 @@ class RestServer:
             self._jobs[job_id] = job
             self._ended_at.pop(job_id, None)
 
-    def release(self, job_id: str | None) -> None:
+    def release(self, served: tuple[str, ServedJob] | None) -> None:
         """End what `acquire` began: the job has ended, if it was served. The server closes after the last one."""
         with self._lock:
             self._users -= 1
-            if job_id is not None:
-                self._ended_at[job_id] = time.monotonic()
+            # A job that was started again in this process has taken the place of the one that ends.
+            if served is not None and self._jobs.get(served[0]) is served[1]:
+                self._ended_at[served[0]] = time.monotonic()
         self._bell_rope.send(b"!")
 
     def join(self, timeout_s: float) -> None:

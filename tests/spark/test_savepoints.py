@@ -33,14 +33,14 @@ UNALIGNED = {
 EXPECTED = Counter({f"{key}:{n}": 1 for key in range(13) for n in range(1, len(range(key, ROWS, 13)) + 1)})
 
 
-def counting(env: Any, out: Path, pause_s: float = 0.0) -> Any:
+def counting(env: Any, out: Path, pause_s: float = 0.0, rows: int = ROWS) -> Any:
     """Declares a job whose n-th line of key k is `k:n`, so a row that is lost or counts twice shows."""
 
     def slowly(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
         time.sleep(pause_s)
         return (a[0], a[1] + b[1])
 
-    keyed = numbers(env, ROWS).rebalance().map(lambda i: (i % 13, 1), PAIR).key_by(lambda p: p[0], Types.LONG())
+    keyed = numbers(env, rows).rebalance().map(lambda i: (i % 13, 1), PAIR).key_by(lambda p: p[0], Types.LONG())
     counted = keyed.reduce(slowly)
     counted.rebalance().map(lambda p: f"{p[0]}:{p[1]}", Types.STRING()).sink_to(file_sink(out))
     return env
@@ -73,7 +73,7 @@ def test_a_job_stopped_with_a_savepoint_under_backpressure_continues_elsewhere_e
 
 def test_an_aligned_savepoint_of_an_unaligned_job_holds_no_rows_in_flight(tmp_path: Path) -> None:
     root, out = tmp_path / "checkpoints", tmp_path / "out"
-    client = counting(environment(2, **checkpoints(root), **UNALIGNED), out, pause_s=0.001).execute_async("counting")
+    client = counting(environment(2, **checkpoints(root), **UNALIGNED), out, pause_s=0.004).execute_async("counting")
     wait_until(lambda: client.report().completed >= 2, "checkpoints")
     directory = client.trigger_savepoint(str(tmp_path / "savepoints"), aligned=True).result(WAIT_S)
     assert not edges_in_flight(read_metadata(open_store(directory), "_metadata"))
@@ -85,7 +85,7 @@ def test_an_aligned_savepoint_of_an_unaligned_job_holds_no_rows_in_flight(tmp_pa
 
 def test_a_savepoint_that_cannot_be_written_fails_and_the_job_continues(tmp_path: Path) -> None:
     root, out = tmp_path / "checkpoints", tmp_path / "out"
-    client = counting(environment(2, **checkpoints(root)), out, pause_s=0.001).execute_async("counting")
+    client = counting(environment(2, **checkpoints(root)), out, pause_s=0.004).execute_async("counting")
     wait_until(lambda: client.report().completed >= 1, "a checkpoint")
     with pytest.raises(
         SavepointFailed, match="needs a directory: name one, or set execution.checkpointing.savepoint-dir"
@@ -104,7 +104,7 @@ def test_a_slot_that_is_killed_fails_the_stop_and_the_job_continues(tmp_path: Pa
     root, out = tmp_path / "checkpoints", tmp_path / "out"
     options = {**checkpoints(root), **UNALIGNED, "restart__strategy_type": "fixed-delay"}
     options |= {"restart__strategy_fixed__delay_attempts": "10", "restart__strategy_fixed__delay_delay": "10 ms"}
-    client = counting(environment(2, **options), out, pause_s=0.002).execute_async("counting")
+    client = counting(environment(2, **options), out, pause_s=0.004).execute_async("counting")
     wait_until(lambda: client.report().completed >= 2, "checkpoints")
     pid = next(pid for pid in client.report().slot_pids if pid is not None)
     os.kill(pid, 9)
@@ -152,7 +152,8 @@ def test_a_drained_job_fires_its_windows_and_its_savepoint_starts_time_again(tmp
 
 def test_a_savepoint_that_lost_a_file_is_refused_by_name(tmp_path: Path) -> None:
     root, out = tmp_path / "checkpoints", tmp_path / "out"
-    client = counting(environment(2, **checkpoints(root)), out, pause_s=0.001).execute_async("counting")
+    env = environment(2, **checkpoints(root), **UNALIGNED)
+    client = counting(env, out, pause_s=0.004, rows=40 * ROWS).execute_async("counting")
     wait_until(lambda: client.report().completed >= 1, "a checkpoint")
     directory = Path(client.stop_with_savepoint(savepoint_directory=str(tmp_path / "savepoints")).result(WAIT_S))
     (segment, *_) = [file for file in directory.iterdir() if file.name != "_metadata"]

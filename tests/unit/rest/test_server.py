@@ -20,7 +20,7 @@ from penstock.rest.client import DriverUnreachable, RequestFailed, RestClient
 from penstock.rest.hosting import JobHosting
 from penstock.rest.operations import REMEMBERED_MAX, UNFINISHED_MAX
 from penstock.rest.registry import running_jobs
-from penstock.rest.server import REQUEST_BYTES_MAX, RestServer
+from penstock.rest.server import LINGER_S, REQUEST_BYTES_MAX, RestServer
 from tests.unit.rest.conftest import Hosted
 from tests.unit.rest.running import JOB_ID, DrivenClient, checkpoint, report
 
@@ -213,7 +213,8 @@ def raw(port: int, data: bytes, *, then: bytes = b"") -> bytes:
 def test_what_is_slow_or_no_http_or_too_long_holds_nobody_up() -> None:
     server = RestServer(listen("127.0.0.1", (range(1),), "rest.port", "rest.address"), "x", request_timeout_s=0.3)
     assert server.acquire()
-    server.serve(JOB_ID, ServedJob(DrivenClient(), 0, True))
+    served = ServedJob(DrivenClient(), 0, True)
+    server.serve(JOB_ID, served)
     try:
         began = time.monotonic()
         assert raw(server.port, b"GET /jobs HTTP/1.1\r\n") == b"", "a request that never ends"
@@ -226,7 +227,7 @@ def test_what_is_slow_or_no_http_or_too_long_holds_nobody_up() -> None:
         assert b"411" in raw(server.port, b"POST /jobs HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
         assert b"401" in raw(server.port, b"GET /jobs HTTP/1.1\r\n\r\n")
     finally:
-        server.release(JOB_ID)
+        server.release((JOB_ID, served))
     server.join(20)
     with pytest.raises(OSError):
         raw(server.port, b"")
@@ -262,6 +263,18 @@ def test_jobs_of_one_driver_share_a_port_and_another_driver_is_refused_it(hosted
     finally:
         first.end()
         second.end()
+
+
+def test_a_job_that_was_started_again_is_served_until_both_have_ended(hosted: Hosted) -> None:
+    client, again = RestClient(hosted.job), JobHosting(Configuration())
+    again.start(DrivenClient(report(name="again")), None, pytest.fail)
+    hosted.hosting.end()
+    time.sleep(LINGER_S + 0.2)
+    assert client.get()["name"] == "again", "the end of the first one is not the end of the second"
+    again.end()
+    with pytest.raises((DriverUnreachable, RequestFailed)):
+        while client.get():
+            time.sleep(0.05)
 
 
 def test_requests_are_answered_while_others_ask(hosted: Hosted) -> None:
