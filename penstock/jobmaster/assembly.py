@@ -18,11 +18,11 @@ from penstock.protocol.values.metadata import (
     Capture,
     Committable,
     EnumeratorState,
+    InflightRange,
     InputCut,
     LayerCut,
     Metadata,
     OutputCut,
-    Piece,
     Segment,
     StateRange,
     SubtaskSnapshot,
@@ -114,8 +114,8 @@ def _joined(acks: Sequence[SlotAck]) -> tuple[list[Segment], list[SubtaskSnapsho
 
 
 def _moved(snapshot: SubtaskSnapshot, offset: int) -> SubtaskSnapshot:
-    def piece(p: Piece) -> Piece:
-        return Piece(p.first, p.rows, p.segment + offset, p.offset, p.length_bytes, p.crc)
+    def piece(p: InflightRange) -> InflightRange:
+        return InflightRange(p.first, p.rows, p.segment + offset, p.offset, p.length_bytes, p.crc)
 
     def capture(c: Capture) -> Capture:
         return Capture(c.peer, [piece(p) for p in c.pieces], c.events)

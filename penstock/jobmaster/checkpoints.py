@@ -21,9 +21,9 @@ from penstock.jobmaster.commits import CommitQueue
 from penstock.jobmaster.console import Console
 from penstock.jobmaster.history import CheckpointHistory
 from penstock.jobmaster.identity import JobIdentity
+from penstock.jobmaster.job_directory import JobDirectory
 from penstock.jobmaster.savepoints import Savepoints, last_checkpoint
 from penstock.jobmaster.sources import EnumeratorFailed, SplitDistribution
-from penstock.jobmaster.store import JobStore
 from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
 from penstock.protocol.checkpoint.coordinator_effects import (
     CheckpointAborted,
@@ -95,7 +95,7 @@ class Checkpoints:
         identity: JobIdentity,
         incarnation: str,
         coordinator: CheckpointCoordinator,
-        store: JobStore,
+        job_directory: JobDirectory,
         commits: CommitQueue,
         history: CheckpointHistory,
         savepoints: Savepoints,
@@ -106,7 +106,7 @@ class Checkpoints:
         self._identity = identity
         self._incarnation = incarnation
         self._coordinator = coordinator
-        self._store = store
+        self._job_directory = job_directory
         self._commits = commits
         self._history = history
         self._savepoints = savepoints
@@ -143,7 +143,7 @@ class Checkpoints:
                         self._master.broadcast(EndSources(self.generation))
                 case DiscardSegments(paths, directory):
                     if directory is None:
-                        self._store.delete(paths)
+                        self._job_directory.delete(paths)
                     else:
                         self._savepoints.discard(directory, paths)
                 case FailJob(message, planned):
@@ -188,20 +188,20 @@ class Checkpoints:
         if publish.barrier.kind is SnapshotKind.COMMITS_ONLY:
             self._commit_at_end(publish)
             return
-        assert self._store.conversations is not None
+        assert self._job_directory.conversations is not None
         publication = self._publication_of(publish, enumerators)
-        self._store.conversations.begin(publication, partial(self._on_published, checkpoint_id))
+        self._job_directory.conversations.begin(publication, partial(self._on_published, checkpoint_id))
 
     def _publication_of(self, publish: PublishCheckpoint, enumerators: list[EnumeratorState]) -> Conversation[Any]:
         """Yield the conversation that publishes a checkpoint. The metadata is built when its turn has come: only then
         all older commits are in the queue.
         """
-        assert self._store.publication is not None
+        assert self._job_directory.publication is not None
         try:
             checkpoint = self._assembled(publish, enumerators)
         except NotCovered as error:
             return None, NotPublished(str(error))
-        result = yield from self._store.publication.publish(checkpoint)
+        result = yield from self._job_directory.publication.publish(checkpoint)
         return checkpoint, result
 
     def _assembled(self, publish: PublishCheckpoint, enumerators: list[EnumeratorState]) -> NewCheckpoint:
@@ -218,7 +218,7 @@ class Checkpoints:
             enumerators,
             self._commits.unconfirmed,
             draining,
-            0 if self._store.publication is None else self._store.publication.newest_id,
+            0 if self._job_directory.publication is None else self._job_directory.publication.newest_id,
         )
 
     # ---- savepoints ---------------------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ class Checkpoints:
 
     def _stop_with(self, savepoint: Savepoint, metadata: Metadata, publish: PublishCheckpoint) -> None:
         """Make the savepoint the job's last checkpoint. Once it is in the log it is the only way forward."""
-        conversations, publication = self._store.conversations, self._store.publication
+        conversations, publication = self._job_directory.conversations, self._job_directory.publication
         if conversations is None or publication is None:
             self._commit_at_end(publish)
             self._savepoints.succeeded(savepoint)
@@ -288,7 +288,7 @@ class Checkpoints:
     def _on_published(self, checkpoint_id: int, outcome: Any) -> None:
         now_ms = self._clock.monotonic_ms()
         if isinstance(outcome, PublicationError):
-            self._store.is_owner = False
+            self._job_directory.is_owner = False
             self._master.abandon(str(outcome))
             return
         checkpoint, result = outcome
@@ -319,7 +319,7 @@ class Checkpoints:
         if metadata.is_final:
             # An older commit may have failed while this one was published: no restart will retry it.
             self._commits.retry()
-        self._store.on_published(published)
+        self._job_directory.on_published(published)
         self.execute(self._coordinator.on_published(metadata.checkpoint_id, metadata.is_final, now_ms))
 
     def _commit_at_end(self, publish: PublishCheckpoint) -> None:

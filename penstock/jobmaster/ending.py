@@ -9,10 +9,10 @@ from penstock.common.clock import Clock
 from penstock.jobmaster.commits import CommitFailed, CommitQueue
 from penstock.jobmaster.console import Console
 from penstock.jobmaster.identity import JobIdentity
+from penstock.jobmaster.job_directory import JobDirectory
 from penstock.jobmaster.outcome import JobOutcome
 from penstock.jobmaster.ports import BlockingWork, SlotSubmitter
 from penstock.jobmaster.settings import JobSettings
-from penstock.jobmaster.store import JobStore
 from penstock.protocol.job.ending import (
     STORAGE_TIMEOUT_MS,
     AwaitCommits,
@@ -50,7 +50,7 @@ from penstock.storage.store import ObjectMissing, StoreRemoved
 class Master(Protocol):
     identity: JobIdentity
     settings: JobSettings
-    store: JobStore
+    job_directory: JobDirectory
     commits: CommitQueue
     lifecycle: Lifecycle
     slots: SlotSubmitter
@@ -115,8 +115,8 @@ class JobEnding:
                     self._end_log(state, keeps)
                 case DeleteAndSweep():
                     assert self._closed is not None
-                    master.store.delete_unneeded(self._closed.deletable, self._closed.shortened)
-                    master.store.sweep_at_end(lambda: self._handle(Swept()))
+                    master.job_directory.delete_unneeded(self._closed.deletable, self._closed.shortened)
+                    master.job_directory.sweep_at_end(lambda: self._handle(Swept()))
                 case LookForNewest():
                     self._look_for_newest()
                 case RetryFinalCommits():
@@ -127,7 +127,7 @@ class JobEnding:
                 case GiveUpFinalCommits(attempts):
                     self._give_up(attempts)
                 case WarnOfLoss(detail):
-                    master.store.is_owner = False
+                    master.job_directory.is_owner = False
                     master.console.warning(detail)
                 case WarnOfSilence():
                     self._warn_of_silence()
@@ -137,7 +137,7 @@ class JobEnding:
                     master.finished_with(JobOutcome(state, error, resume_from, runtime_ms))
 
     def _await_publications(self) -> None:
-        conversations = self._master.store.conversations
+        conversations = self._master.job_directory.conversations
         if conversations is None:
             self._handle(NothingPublishing())
         else:
@@ -145,7 +145,7 @@ class JobEnding:
 
     def _holdings(self) -> Holdings:
         master = self._master
-        store, lifecycle = master.store, master.lifecycle
+        store, lifecycle = master.job_directory, master.lifecycle
         publication = store.publication
         is_fenced = publication is not None and publication.fence is not None and store.conversations is not None
         keeps = master.settings.keeps_checkpoints(lifecycle.verdict) or bool(master.commits.unconfirmed)
@@ -158,7 +158,7 @@ class JobEnding:
         )
 
     def _check_log(self) -> None:
-        store = self._master.store
+        store = self._master.job_directory
         assert store.publication is not None and store.conversations is not None
 
         def checked(result: PublicationError | None) -> None:
@@ -169,7 +169,7 @@ class JobEnding:
         store.conversations.begin(store.publication.check_ours(), checked)
 
     def _end_log(self, state: str, keeps: bool) -> None:
-        store = self._master.store
+        store = self._master.job_directory
         assert store.publication is not None and store.conversations is not None
 
         def ended(result: PublicationError | Closed) -> None:
@@ -182,12 +182,12 @@ class JobEnding:
     @property
     def _kept_in(self) -> str | None:
         """Return the job's directory, if a checkpoint is retained there."""
-        return self._master.identity.directory if self._master.store.retained_paths else None
+        return self._master.identity.directory if self._master.job_directory.retained_paths else None
 
     def _look_for_newest(self) -> None:
-        store = self._master.store.store
+        store = self._master.job_directory.store
         assert store is not None
-        newest = self._master.store.retained_paths[-1]
+        newest = self._master.job_directory.retained_paths[-1]
 
         def looked(result: Any) -> None:
             self._handle(NewestLookedFor(isinstance(result, (ObjectMissing, StoreRemoved))))

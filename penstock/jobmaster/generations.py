@@ -14,12 +14,12 @@ from penstock.graph.pickling import dumps
 from penstock.jobmaster.checkpoints import Checkpoints
 from penstock.jobmaster.drain import JobDrain
 from penstock.jobmaster.identity import JobIdentity
+from penstock.jobmaster.job_directory import JobDirectory
 from penstock.jobmaster.ports import SlotLinks
 from penstock.jobmaster.reports import Reporter
 from penstock.jobmaster.restore import RestorePoint
 from penstock.jobmaster.settings import JobSettings
 from penstock.jobmaster.sources import EnumeratorFailed, SplitDistribution
-from penstock.jobmaster.store import JobStore
 from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
 from penstock.protocol.job.lifecycle import Lifecycle
 from penstock.protocol.job.lifecycle_effects import FailureCause
@@ -49,7 +49,7 @@ class Master(Protocol):
     lifecycle: Lifecycle
     coordinator: CheckpointCoordinator
     checkpoints: Checkpoints
-    store: JobStore
+    job_directory: JobDirectory
     reporter: Reporter
     restore_point: RestorePoint | None
 
@@ -117,7 +117,7 @@ class Generations:
         self._alignment = WatermarkAlignment(aligned_sources(master.graph))
         master.reporter.on_draining(self._drain.is_over, now_ms)
         master.reporter.recoveries.running(generation, now_ms, None if metadata is None else metadata.checkpoint_id)
-        master.store.plan_sweep(generation, now_ms)
+        master.job_directory.plan_sweep(generation, now_ms)
         slots = frozenset(range(master.graph.slots))
         subtasks = sum(vertex.parallelism for vertex in master.graph.vertices)
         running = master.coordinator.on_running(generation, slots, subtasks, now_ms, self._random())

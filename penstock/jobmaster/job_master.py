@@ -26,6 +26,7 @@ from penstock.jobmaster.events import (
 from penstock.jobmaster.generations import Generations
 from penstock.jobmaster.history import CheckpointHistory
 from penstock.jobmaster.identity import JobIdentity
+from penstock.jobmaster.job_directory import JobDirectory
 from penstock.jobmaster.outcome import JobOutcome
 from penstock.jobmaster.ports import BlockingWork, MasterPorts, RefreshingWork
 from penstock.jobmaster.recovery import JobRecovery
@@ -34,7 +35,6 @@ from penstock.jobmaster.restore import RestorePoint
 from penstock.jobmaster.savepoints import Savepoints
 from penstock.jobmaster.settings import JobSettings, restart_strategy
 from penstock.jobmaster.slot_messages import SlotMessages
-from penstock.jobmaster.store import JobStore
 from penstock.monitoring.report import JobReport
 from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
 from penstock.protocol.checkpoint.savepoint import Savepoint
@@ -80,7 +80,7 @@ class JobMaster:
             self.settings.coordinator, vertex_names=[vertex.name for vertex in graph.vertices]
         )
         self.history = CheckpointHistory(self.settings.history_max, identity.directory)
-        self.store = JobStore(
+        self.job_directory = JobDirectory(
             self.settings,
             identity,
             incarnation,
@@ -115,7 +115,7 @@ class JobMaster:
             identity,
             incarnation,
             self.coordinator,
-            self.store,
+            self.job_directory,
             self.commits,
             self.history,
             self.savepoints,
@@ -167,7 +167,7 @@ class JobMaster:
         deadlines = [
             self.lifecycle.next_deadline_ms(),
             self.coordinator.next_deadline_ms(),
-            self.store.next_deadline_ms(),
+            self.job_directory.next_deadline_ms(),
             self.ending.next_deadline_ms(),
             self.commits.next_deadline_ms(),
             self.generations.next_deadline_ms(),
@@ -180,7 +180,7 @@ class JobMaster:
             now_ms = self.clock.monotonic_ms()
         self.execute(self.lifecycle.on_time(now_ms))
         self.checkpoints.execute(self.coordinator.on_time(now_ms))
-        self.store.on_time(now_ms)
+        self.job_directory.on_time(now_ms)
         self.ending.on_time(now_ms)
         self.commits.on_time(now_ms)
         self.generations.on_time(now_ms)
@@ -268,7 +268,7 @@ class JobMaster:
 
     def prepared(self) -> None:
         """Continue: what the next generation restores is known."""
-        self.execute(self.lifecycle.on_prepared(self.store.fence, self.clock.monotonic_ms()))
+        self.execute(self.lifecycle.on_prepared(self.job_directory.fence, self.clock.monotonic_ms()))
 
     def checkpoint_completed(self, checkpoint: NewCheckpoint) -> None:
         self.restore_point = RestorePoint(checkpoint.metadata, checkpoint.data)

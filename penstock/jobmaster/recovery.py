@@ -15,10 +15,10 @@ from penstock.jobmaster.console import Console
 from penstock.jobmaster.ending import JobEnding
 from penstock.jobmaster.fit import fitted, nothing_to_resume
 from penstock.jobmaster.identity import CheckpointToStartFrom, JobIdentity, OpenStore
+from penstock.jobmaster.job_directory import JobDirectory
 from penstock.jobmaster.ports import BlockingWork
 from penstock.jobmaster.restore import RestorePoint, check_log, damage, read_start, without_channel_state
 from penstock.jobmaster.settings import JobSettings
-from penstock.jobmaster.store import JobStore
 from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
 from penstock.protocol.job.lifecycle import Lifecycle
 from penstock.protocol.job.lifecycle_effects import FailureCause
@@ -64,7 +64,7 @@ class Master(Protocol):
     graph: JobGraph
     identity: JobIdentity
     settings: JobSettings
-    store: JobStore
+    job_directory: JobDirectory
     commits: CommitQueue
     coordinator: CheckpointCoordinator
     lifecycle: Lifecycle
@@ -115,7 +115,9 @@ class JobRecovery:
         for effect in effects:
             match effect:
                 case OpenDirectory():
-                    master.store.open(lambda: self._handle(StoreOpened()), lambda error: self._handle(Refused(error)))
+                    master.job_directory.open(
+                        lambda: self._handle(StoreOpened()), lambda error: self._handle(Refused(error))
+                    )
                 case TakeOverLog():
                     self._take_over()
                 case ReadStart(path):
@@ -124,7 +126,7 @@ class JobRecovery:
                     self._fit()
                 case Claim():
                     if master.settings.claim and self._found is not None:
-                        master.store.claim(self._found)
+                        master.job_directory.claim(self._found)
                 case QueueCommits(is_last):
                     self._queue_commits(is_last)
                 case AwaitPublications(attempt):
@@ -134,7 +136,7 @@ class JobRecovery:
                 case CheckFiles(attempt):
                     self._check_files(attempt)
                 case LoseLog():
-                    master.store.is_owner = False
+                    master.job_directory.is_owner = False
                 case KeepEverything(keeps):
                     master.ending.keep_everything = keeps
                 case Warn(text):
@@ -149,7 +151,7 @@ class JobRecovery:
                     master.abandon(nothing_to_resume(master.identity.job_id, state))
 
     def _take_over(self) -> None:
-        store, identity = self._master.store, self._master.identity
+        store, identity = self._master.job_directory, self._master.identity
         assert store.publication is not None and store.conversations is not None
         start = None if identity.start_from is None else identity.start_from.path
         conversation = store.publication.take_over(resume=identity.resume, restored_from=start)
@@ -214,7 +216,7 @@ class JobRecovery:
             master.commits.add(committables)
 
     def _await_publications(self, attempt: int) -> None:
-        lifecycle, conversations = self._master.lifecycle, self._master.store.conversations
+        lifecycle, conversations = self._master.lifecycle, self._master.job_directory.conversations
 
         def idle() -> None:
             needs_slots = not (lifecycle.is_over or lifecycle.is_finishing)
@@ -227,12 +229,12 @@ class JobRecovery:
 
     def _holds_files(self) -> bool:
         master, point = self._master, self._master.restore_point
-        has_directory = master.store.store is not None and master.identity.directory is not None
+        has_directory = master.job_directory.store is not None and master.identity.directory is not None
         return has_directory and (point is None or point.root is None)
 
     def _check_files(self, attempt: int) -> None:
-        master, point, store = self._master, self._master.restore_point, self._master.store.store
-        directory, retained = master.identity.directory, master.store.retained_paths
+        master, point, store = self._master, self._master.restore_point, self._master.job_directory.store
+        directory, retained = master.identity.directory, master.job_directory.retained_paths
         metadata = None if point is None else point.metadata
         assert store is not None
 

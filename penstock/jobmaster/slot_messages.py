@@ -13,10 +13,10 @@ from penstock.jobmaster.console import Console
 from penstock.jobmaster.ending import JobEnding
 from penstock.jobmaster.generations import Generations
 from penstock.jobmaster.identity import JobIdentity
+from penstock.jobmaster.job_directory import JobDirectory
 from penstock.jobmaster.ports import SlotLinks
 from penstock.jobmaster.reports import Reporter
 from penstock.jobmaster.restore import RestorePoint, refusal
-from penstock.jobmaster.store import JobStore
 from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
 from penstock.protocol.job.lifecycle import Lifecycle
 from penstock.protocol.job.lifecycle_effects import Effect, FailureCause
@@ -57,7 +57,7 @@ class Master(Protocol):
     coordinator: CheckpointCoordinator
     checkpoints: Checkpoints
     generations: Generations
-    store: JobStore
+    job_directory: JobDirectory
     ending: JobEnding
     reporter: Reporter
     restore_point: RestorePoint | None
@@ -86,7 +86,7 @@ class SlotMessages:
                 for line in lines:
                     master.console.line(subtask, line, is_error)
             case StoreRequest():
-                master.links.send(process, master.store.serve(message))
+                master.links.send(process, master.job_directory.serve(message))
             case Left(generation):
                 master.execute(life.on_left(process, Generation(*generation), now_ms))
             case SlotAck():
@@ -155,7 +155,7 @@ class SlotMessages:
             master.ending.keep_everything = True
             detail = f"{failed.error} ({where})"
             if point.root is None:
-                text = refusal(point.metadata, detail, master.store.retained_paths, master.identity.directory)
+                text = refusal(point.metadata, detail, master.job_directory.retained_paths, master.identity.directory)
             else:
                 where = (
                     point.root if point.path == METADATA_NAME else f"{point.root}/chk-{point.metadata.checkpoint_id}"

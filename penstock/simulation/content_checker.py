@@ -13,7 +13,7 @@ from penstock.graph.job_graph import Edge, JobGraph, Operator, Vertex
 from penstock.graph.logical import OperatorKind
 from penstock.operators.batches import as_batch, declared_key, wire_schema
 from penstock.protocol.values.keys import KeyEncoder
-from penstock.protocol.values.metadata import InputCut, Metadata, OutputCut, Piece
+from penstock.protocol.values.metadata import InflightRange, InputCut, Metadata, OutputCut
 from penstock.simulation.keyed_ranges import wrong_ranges
 from penstock.simulation.store import SharedObjects
 from penstock.simulation.streams import Expected
@@ -77,7 +77,7 @@ class ContentChecker:
             self.world.violate(f"{what}: checksum of {place.length_bytes} bytes at {place.offset} does not match")
         return data
 
-    def _check_piece(self, what: str, edge: Edge, piece: Piece, segments: list[bytes | None]) -> None:
+    def _check_piece(self, what: str, edge: Edge, piece: InflightRange, segments: list[bytes | None]) -> None:
         data = self._check_range(f"{what}: {edge.name}", segments, piece)
         self.inflight_rows += piece.rows
         if as_batch(data, wire_schema(edge)).num_rows != piece.rows:

@@ -36,7 +36,7 @@ class _Driven:
 
 
 class ScheduledRunners:
-    """Implements `penstock.runtime.process.ports.Driver`. `kill`: ends the process hard."""
+    """Implements `penstock.runtime.process.ports.StepScheduler`. `kill`: ends the process hard."""
 
     def __init__(
         self,

@@ -354,7 +354,7 @@ class SparkJob:
         self._console.stop()
         sys.setswitchinterval(self._switch_interval_s)
         # A driver that lost the job keeps the files, too: its successor reads them.
-        self._files.remove(keep=outcome.resume_from is not None or not self._master.store.is_owner)
+        self._files.remove(keep=outcome.resume_from is not None or not self._master.job_directory.is_owner)
         self._client.on_ended(outcome)
         self._hosting.end()
         atexit.unregister(self._client.leave)

@@ -16,7 +16,7 @@ from penstock.operators.batches import as_batch, as_messages, compact
 from penstock.protocol.channel.ends import Captured
 from penstock.protocol.values.elements import ChannelId, Watermark
 from penstock.protocol.values.frames import Data, Event
-from penstock.protocol.values.metadata import NumberedEvent, Piece
+from penstock.protocol.values.metadata import InflightRange, NumberedEvent
 from penstock.runtime.input.layers import Layer, RecoveredEvent
 from penstock.runtime.input.recovered import read_elements
 from penstock.storage.memory import MemoryStore
@@ -94,13 +94,15 @@ def test_messages_that_were_received_whole_are_stored_as_they_are_and_the_rest_i
     assert len(messages) == len(received) + runs
 
 
-def stored(chunks: Any, start: int, until: int) -> tuple[MemoryStore, list[Piece], list[NumberedEvent], dict[int, Any]]:
+def stored(
+    chunks: Any, start: int, until: int
+) -> tuple[MemoryStore, list[InflightRange], list[NumberedEvent], dict[int, Any]]:
     captured, truth, _ = capture(chunks, start, until)
     store, pieces = MemoryStore(), []
     segment = SegmentWriter(store, lambda: "shared/segment")
     for first, rows, message in as_messages(captured.rows, TYPE.schema):
         offset, length_bytes, crc = segment.add([message])
-        pieces.append(Piece(first, rows, 0, offset, length_bytes, crc))
+        pieces.append(InflightRange(first, rows, 0, offset, length_bytes, crc))
     segment.finish()
     return store, pieces, [NumberedEvent(n, e) for n, e in captured.events], truth
 
@@ -114,7 +116,7 @@ def test_a_restore_reads_back_the_interval_and_trims_the_rest(data: st.DataObjec
     edge = Edge(0, "a-b-0-0", 0, 1, 0, Partitioner(PartitionerKind.FORWARD), TYPE, 1, 1)
     order = data.draw(st.permutations(pieces))
 
-    def read(piece: Piece) -> bytes:
+    def read(piece: InflightRange) -> bytes:
         return read_range(store, "shared/segment", piece.offset, piece.length_bytes, piece.crc, "rows in flight")
 
     elements = read_elements(read, edge, order, events, first, end)

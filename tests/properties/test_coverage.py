@@ -9,7 +9,14 @@ from penstock.graph.job_graph import Edge
 from penstock.graph.logical import Partitioner, PartitionerKind
 from penstock.protocol.checkpoint.coverage import verify
 from penstock.protocol.values.elements import Idle
-from penstock.protocol.values.metadata import Capture, InputCut, NumberedEvent, OutputCut, Piece, SubtaskSnapshot
+from penstock.protocol.values.metadata import (
+    Capture,
+    InflightRange,
+    InputCut,
+    NumberedEvent,
+    OutputCut,
+    SubtaskSnapshot,
+)
 
 KINDS = [PartitionerKind.HASH, PartitionerKind.RESCALE, PartitionerKind.BROADCAST, PartitionerKind.FORWARD]
 Pair = tuple[int, int]
@@ -66,7 +73,7 @@ class WholeCut:
 
 
 def _capture(peer: int, elements: list[Pair]) -> Capture:
-    pieces = [Piece(first, rows, 0, 0, 1, 0) for first, rows in elements if rows]
+    pieces = [InflightRange(first, rows, 0, 0, 1, 0) for first, rows in elements if rows]
     return Capture(peer, pieces, [NumberedEvent(number, Idle()) for number, rows in elements if not rows])
 
 

@@ -10,12 +10,12 @@ from penstock.protocol.values.elements import Watermark
 from penstock.protocol.values.metadata import (
     Capture,
     EdgeShape,
+    InflightRange,
     InputCut,
     LayerCut,
     Metadata,
     NumberedEvent,
     OutputCut,
-    Piece,
     SubtaskSnapshot,
     VertexShape,
 )
@@ -23,8 +23,8 @@ from penstock.protocol.values.metadata import (
 EDGE = "rules"
 
 
-def rows(first: int, count: int) -> list[Piece]:
-    return [Piece(first, count, 0, 0, 0, 0)] if count else []
+def rows(first: int, count: int) -> list[InflightRange]:
+    return [InflightRange(first, count, 0, 0, 0, 0)] if count else []
 
 
 def metadata(snapshots: list[SubtaskSnapshot], producers: int, receivers: int, partitioner: str) -> Metadata:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.jobmaster import assembly, checkpoints, recovery, sources, store
+from penstock.jobmaster import assembly, checkpoints, job_directory, recovery, sources
 from penstock.protocol.channel import ends as channel
 from penstock.protocol.log import job_log, retention
 from penstock.protocol.subtask import barrier_handler
@@ -190,7 +190,7 @@ def the_writer_sees_state_that_changes(patch: Patch) -> None:
 
 
 def nothing_is_swept_at_the_end(patch: Patch) -> None:
-    patch(store.JobStore, "sweep_at_end", lambda self, swept: self._after_all_work(swept))
+    patch(job_directory.JobDirectory, "sweep_at_end", lambda self, swept: self._after_all_work(swept))
 
 
 def one_failed_deletion_ends_them_all(patch: Patch) -> None:
@@ -198,7 +198,7 @@ def one_failed_deletion_ends_them_all(patch: Patch) -> None:
         for path in paths:
             objects.delete(path)
 
-    patch(store, "_delete", delete)
+    patch(job_directory, "_delete", delete)
 
 
 def a_sweep_deletes_by_generation_alone(patch: Patch) -> None:

@@ -31,7 +31,7 @@ from penstock.protocol.job.lifecycle_effects import (
 )
 from penstock.protocol.job.lifecycle_settings import LifecycleSettings
 from penstock.protocol.job.lifecycle_table import Phase, stepped
-from penstock.protocol.job.players import Part
+from penstock.protocol.job.players import ProcessState
 from penstock.protocol.job.restart_strategy import RestartStrategy
 from penstock.protocol.job.restarts import Restarts
 from penstock.protocol.job.slot_processes import SlotProcesses
@@ -119,7 +119,7 @@ class Lifecycle:
 
     @stepped("connected")
     def on_connected(self, process: str, generation: Generation, now_ms: float) -> list[Effect]:
-        if not self._advance(process, generation, Phase.CONNECTING, Part.DEPLOYED, Part.CONNECTED):
+        if not self._advance(process, generation, Phase.CONNECTING, ProcessState.DEPLOYED, ProcessState.CONNECTED):
             return []
         self.phase = Phase.RESTORING
         self._phase_by_ms = now_ms + self.settings.restore_timeout_ms
@@ -127,14 +127,16 @@ class Lifecycle:
 
     @stepped("restored")
     def on_restored(self, process: str, generation: Generation, now_ms: float) -> list[Effect]:
-        if not self._advance(process, generation, Phase.RESTORING, Part.CONNECTED, Part.RESTORED):
+        if not self._advance(process, generation, Phase.RESTORING, ProcessState.CONNECTED, ProcessState.RESTORED):
             return []
         self.phase = Phase.RUNNING
         self.state = "RUNNING"
         self.has_run = True
         return [StartRun(generation)]
 
-    def _advance(self, process: str, generation: Generation, phase: Phase, before: Part, after: Part) -> bool:
+    def _advance(
+        self, process: str, generation: Generation, phase: Phase, before: ProcessState, after: ProcessState
+    ) -> bool:
         """Return whether every slot's process has now come that far."""
         return generation == self.generation and self.phase is phase and self.processes.advance(process, before, after)
 
@@ -243,7 +245,7 @@ class Lifecycle:
                 deadlines.append(self.restarts.at_ms)
             elif self.roster.registered < self.settings.slots or not self._prepared:
                 deadlines.append(self._gather_by_ms)
-            elif self.processes.players.are_all(Part.FREE):
+            elif self.processes.players.are_all(ProcessState.FREE):
                 deadlines.append(self.restarts.at_ms)
         elif self.phase in (Phase.CONNECTING, Phase.RESTORING):
             deadlines.append(self._phase_by_ms)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from penstock.protocol.job.lifecycle_settings import LifecycleSettings
-from penstock.protocol.job.players import Part
+from penstock.protocol.job.players import ProcessState
 from penstock.protocol.job.slot_processes import SlotProcesses
 
 
 def not_connected(settings: LifecycleSettings, processes: SlotProcesses) -> str:
-    late = ", ".join(f"{m.slot} ({m.host}:{m.data_port})" for m in processes.members_at(Part.DEPLOYED))
+    late = ", ".join(f"{m.slot} ({m.host}:{m.data_port})" for m in processes.members_at(ProcessState.DEPLOYED))
     return (
         f"slot(s) {late} did not connect to their peers within {settings.heartbeat_timeout_ms / 1000:g} s "
         "(heartbeat.timeout). Slots must reach each other: see taskmanager.host and taskmanager.data.bind-port"
@@ -16,7 +16,7 @@ def not_connected(settings: LifecycleSettings, processes: SlotProcesses) -> str:
 
 
 def not_restored(settings: LifecycleSettings, processes: SlotProcesses) -> str:
-    late = processes.members_at(Part.CONNECTED)
+    late = processes.members_at(ProcessState.CONNECTED)
     slots = ", ".join(f"{m.slot} ({m.host})" for m in late)
     names = sorted({name for m in late for name in processes.players[m.process].restoring})
     what = f", where {', '.join(map(repr, names))} did not come to an end" if names else ""

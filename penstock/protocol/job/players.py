@@ -1,6 +1,6 @@
 """Holds the processes that play slots: how far each has come in a generation, and when each must be heard next.
 
-What is asked after every message costs the same however many slots there are: processes are counted by their part,
+What is asked after every message costs the same however many slots there are: processes are counted by their state,
 and the earliest deadline is at the top of a heap. Most messages move a deadline to a later time. Such an entry stays
 where it is, and is corrected when it reaches the top.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Part(Enum):
+class ProcessState(Enum):
     """Lists how far one slot's process has come in the current generation."""
 
     FREE = 0
@@ -24,15 +24,15 @@ class Part(Enum):
     LEAVING = 4
 
 
-DEPLOYED_PARTS = (Part.DEPLOYED, Part.CONNECTED, Part.RESTORED)
+DEPLOYED_STATES = (ProcessState.DEPLOYED, ProcessState.CONNECTED, ProcessState.RESTORED)
 
 
 @dataclass
 class Player:
-    """Tracks one process. Only `Players.move` changes `part` and `leave_by_ms`."""
+    """Tracks one process. Only `Players.move` changes `state` and `leave_by_ms`."""
 
     process: str
-    part: Part
+    state: ProcessState
     heard_ms: float
     leave_by_ms: float | None = None
     restoring: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class Players:
     def __init__(self, heartbeat_timeout_ms: float) -> None:
         self._heartbeat_timeout_ms = heartbeat_timeout_ms
         self._players: dict[str, Player] = {}
-        self._by_part: Counter[Part] = Counter()
+        self._by_state: Counter[ProcessState] = Counter()
         self._deadlines: list[tuple[float, str]] = []
         """A heap. Each process that has a deadline has one valid entry, at that time or before it."""
         self._entry_ms: dict[str, float] = {}
@@ -59,26 +59,26 @@ class Players:
     def get(self, process: str) -> Player | None:
         return self._players.get(process)
 
-    def are_all(self, part: Part) -> bool:
-        return self._by_part[part] == len(self._players)
+    def are_all(self, state: ProcessState) -> bool:
+        return self._by_state[state] == len(self._players)
 
     def join(self, process: str, now_ms: float) -> None:
         """Add a process, which plays a slot from now on, and is free."""
         self.drop(process)
-        self._players[process] = Player(process, Part.FREE, now_ms)
-        self._by_part[Part.FREE] += 1
+        self._players[process] = Player(process, ProcessState.FREE, now_ms)
+        self._by_state[ProcessState.FREE] += 1
 
     def drop(self, process: str) -> Player | None:
         """Forget the process; return what it was, or None."""
         player = self._players.pop(process, None)
         if player is not None:
-            self._by_part[player.part] -= 1
+            self._by_state[player.state] -= 1
         return player
 
-    def move(self, player: Player, part: Part, leave_by_ms: float | None = None) -> None:
-        self._by_part[player.part] -= 1
-        self._by_part[part] += 1
-        player.part, player.leave_by_ms = part, leave_by_ms
+    def move(self, player: Player, state: ProcessState, leave_by_ms: float | None = None) -> None:
+        self._by_state[player.state] -= 1
+        self._by_state[state] += 1
+        player.state, player.leave_by_ms = state, leave_by_ms
         deadline_ms = self._deadline_ms(player)
         if deadline_ms is not None and deadline_ms < self._entry_ms.get(player.process, math.inf):
             self._entry_ms[player.process] = deadline_ms
@@ -105,14 +105,14 @@ class Players:
         return None
 
     def _deadline_ms(self, player: Player) -> float | None:
-        heard_by_ms = None if player.part is Part.FREE else player.heard_ms + self._heartbeat_timeout_ms
+        heard_by_ms = None if player.state is ProcessState.FREE else player.heard_ms + self._heartbeat_timeout_ms
         if heard_by_ms is None or player.leave_by_ms is None:
             return player.leave_by_ms if heard_by_ms is None else heard_by_ms
         return min(heard_by_ms, player.leave_by_ms)
 
     def excuse(self, now_ms: float, pause_ms: float) -> None:
         """Restart all heartbeat timers if the earliest has run out `pause_ms` ago or longer."""
-        watched = [p for p in self._players.values() if p.part is not Part.FREE]
+        watched = [p for p in self._players.values() if p.state is not ProcessState.FREE]
         limit_ms = self._heartbeat_timeout_ms + pause_ms
         if watched and now_ms > min(p.heard_ms for p in watched) + limit_ms:
             for player in watched:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from penstock.protocol.job.lifecycle_effects import AssignSpare, Dismiss, Effect, FailureCause, ResubmitSlot
 from penstock.protocol.job.lifecycle_settings import LifecycleSettings
-from penstock.protocol.job.players import DEPLOYED_PARTS, Part, Players
+from penstock.protocol.job.players import DEPLOYED_STATES, Players, ProcessState
 from penstock.protocol.job.slot_roster import Dismissed, Joined, RosterChange, SlotLost, SlotRoster, SpareJoined
 from penstock.protocol.values.messages import Register
 
@@ -24,14 +24,14 @@ class SlotProcesses:
     @property
     def are_all_free(self) -> bool:
         """Return whether every slot is played, by a process that holds nothing of a generation."""
-        return self.roster.registered >= self._settings.slots and self.players.are_all(Part.FREE)
+        return self.roster.registered >= self._settings.slots and self.players.are_all(ProcessState.FREE)
 
-    def members_at(self, part: Part) -> list[Register]:
-        return [member for member in self.roster.members() if self.players[member.process].part is part]
+    def members_at(self, state: ProcessState) -> list[Register]:
+        return [member for member in self.roster.members() if self.players[member.process].state is state]
 
     def is_deployed(self, process: str) -> bool:
         player = self.players.get(process)
-        return player is not None and player.part in DEPLOYED_PARTS
+        return player is not None and player.state in DEPLOYED_STATES
 
     # ---- what they hold -----------------------------------------------------------------------------------------
 
@@ -41,13 +41,13 @@ class SlotProcesses:
         for member in members:
             player = self.players[member.process]
             player.heard_ms, player.restoring = now_ms, ()
-            self.players.move(player, Part.DEPLOYED)
+            self.players.move(player, ProcessState.DEPLOYED)
         return tuple(members)
 
-    def advance(self, process: str, before: Part, after: Part) -> bool:
+    def advance(self, process: str, before: ProcessState, after: ProcessState) -> bool:
         """Move the process on if it is at `before`; return whether it was the last that `after` waited for."""
         player = self.players.get(process)
-        if player is None or player.part is not before:
+        if player is None or player.state is not before:
             return False
         self.players.move(player, after)
         return self.players.are_all(after)
@@ -56,14 +56,14 @@ class SlotProcesses:
         """Return the processes that hold the generation which has ended, and must release it."""
         deployed = [member.process for member in self.roster.members() if self.is_deployed(member.process)]
         for process in deployed:
-            self.players.move(self.players[process], Part.LEAVING, leave_by_ms)
+            self.players.move(self.players[process], ProcessState.LEAVING, leave_by_ms)
         return deployed
 
     def on_left(self, process: str) -> None:
         """Note that the process has released what it held of a generation: it is free again."""
         player = self.players.get(process)
-        if player is not None and player.part is Part.LEAVING:
-            self.players.move(player, Part.FREE)
+        if player is not None and player.state is ProcessState.LEAVING:
+            self.players.move(player, ProcessState.FREE)
 
     def on_heard(self, process: str, now_ms: float) -> None:
         """Note that a slot is alive, because any message of it has arrived."""
@@ -105,7 +105,7 @@ class SlotProcesses:
 
     def _was_deployed(self, process: str) -> bool:
         player = self.players.drop(process)
-        return player is not None and player.part in DEPLOYED_PARTS
+        return player is not None and player.state in DEPLOYED_STATES
 
     def resubmit_missing(self, now_ms: float) -> list[Effect]:
         """Submit again what has been missing for as long as a heartbeat may take."""
@@ -142,7 +142,7 @@ class SlotProcesses:
         """Return why a process is given up: it has been silent, or has not released its subtasks, for too long."""
         player = self.players[process]
         silent_ms = now_ms - player.heard_ms
-        if player.part is not Part.FREE and silent_ms >= self._settings.heartbeat_timeout_ms:
+        if player.state is not ProcessState.FREE and silent_ms >= self._settings.heartbeat_timeout_ms:
             return f"no heartbeat for {silent_ms / 1000:g} s (heartbeat.timeout)"
         if player.leave_by_ms is not None and now_ms >= player.leave_by_ms:
             limit_s = self._settings.cancellation_timeout_ms / 1000

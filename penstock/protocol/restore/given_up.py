@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from penstock.protocol.restore.rescale import OldEdge
-from penstock.protocol.values.metadata import Capture, InputCut, Metadata, NumberedEvent, OutputCut, Piece
+from penstock.protocol.values.metadata import Capture, InflightRange, InputCut, Metadata, NumberedEvent, OutputCut
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,13 @@ def _give_up_channels(
 
 
 def _note(
-    given_up: list[GivenUp], edge: str, producer: int, consumer: int, pieces: Iterable[Piece], first: int, end: int
+    given_up: list[GivenUp],
+    edge: str,
+    producer: int,
+    consumer: int,
+    pieces: Iterable[InflightRange],
+    first: int,
+    end: int,
 ) -> None:
     lost = [(min(p.first + p.rows, end) - max(p.first, first), p.length_bytes) for p in pieces]
     rows = sum(number for number, _ in lost if number > 0)

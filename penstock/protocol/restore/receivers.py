@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from penstock.protocol.restore.rescale import BROADCAST, OldEdge
-from penstock.protocol.values.metadata import Metadata, Piece, SubtaskSnapshot
+from penstock.protocol.values.metadata import InflightRange, Metadata, SubtaskSnapshot
 
 _Snapshots = dict[tuple[int, int], SubtaskSnapshot]
 
@@ -58,6 +58,6 @@ def _unread_rows(edge: OldEdge, snapshots: _Snapshots, consumer: int) -> Counter
     return unread
 
 
-def _rows_within(pieces: Iterable[Piece], first: int, end: int) -> int:
+def _rows_within(pieces: Iterable[InflightRange], first: int, end: int) -> int:
     """Return how many rows of the pieces have numbers in [first, end). No row of these is stored twice."""
     return sum(max(0, min(p.first + p.rows, end) - max(p.first, first)) for p in pieces)

@@ -17,7 +17,7 @@ class Segment(msgspec.Struct, frozen=True):
     length_bytes: int
 
 
-class Piece(msgspec.Struct, frozen=True):
+class InflightRange(msgspec.Struct, frozen=True):
     """Locates rows [first, first + rows) of a channel: one Arrow IPC record-batch message in a segment.
 
     `segment` is an index into the list of segments of the acknowledgement or metadata that holds this.
@@ -40,7 +40,7 @@ class Capture(msgspec.Struct, frozen=True):
     """Lists elements of one channel that were in flight. `peer` is the other end's subtask."""
 
     peer: int
-    pieces: list[Piece]
+    pieces: list[InflightRange]
     events: list[NumberedEvent]
 
 
@@ -86,7 +86,7 @@ class LayerCut(msgspec.Struct, frozen=True):
     consumer: int
     first: int
     end: int
-    pieces: list[Piece]
+    pieces: list[InflightRange]
     events: list[NumberedEvent]
     time: ChannelTime | None = None
 

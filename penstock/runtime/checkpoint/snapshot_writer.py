@@ -23,11 +23,11 @@ from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.messages import Decline, Message, SlotAck
 from penstock.protocol.values.metadata import (
     Capture,
+    InflightRange,
     InputCut,
     LayerCut,
     NumberedEvent,
     OutputCut,
-    Piece,
     StateRange,
     SubtaskSnapshot,
 )
@@ -347,9 +347,11 @@ def _by_edge(segment: SegmentWriter, channels: list[CapturedChannel]) -> dict[st
     return found
 
 
-def _pieces(segment: SegmentWriter, captured: Captured, schema: pa.Schema) -> tuple[list[Piece], list[NumberedEvent]]:
+def _pieces(
+    segment: SegmentWriter, captured: Captured, schema: pa.Schema
+) -> tuple[list[InflightRange], list[NumberedEvent]]:
     pieces = []
     for first, rows, message in as_messages(captured.rows, schema):
         offset, length_bytes, crc = segment.add([message])
-        pieces.append(Piece(first, rows, 0, offset, length_bytes, crc))
+        pieces.append(InflightRange(first, rows, 0, offset, length_bytes, crc))
     return pieces, [NumberedEvent(number, event) for number, event in captured.events]

@@ -23,10 +23,10 @@ from penstock.protocol.values.metadata import (
     Capture,
     ChannelTime,
     GroupFloor,
+    InflightRange,
     InputCut,
     Metadata,
     NumberedEvent,
-    Piece,
     SubtaskSnapshot,
     VertexShape,
 )
@@ -46,7 +46,7 @@ class _Held:
 
     producer: int
     consumer: int
-    pieces: list[Piece]
+    pieces: list[InflightRange]
     events: list[NumberedEvent]
     first: int
     end: int
@@ -312,7 +312,7 @@ class SubtaskRestore:
         old = self._old_edges[edge]
         position = producer - old.producers_of(holder.subtask).start
         emitted, sent = self._producer_side(old, edge, producer, holder.subtask)
-        pieces: list[Piece] = []
+        pieces: list[InflightRange] = []
         events: list[NumberedEvent] = []
         for capture in [c for c in cut.captures if c.peer == producer] + sent:
             pieces += capture.pieces

@@ -14,7 +14,7 @@ from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN
 from penstock.graph.job_graph import Edge
 from penstock.operators.batches import as_batch, wire_schema
 from penstock.protocol.values.keys import KeyDecoder
-from penstock.protocol.values.metadata import NumberedEvent, Piece
+from penstock.protocol.values.metadata import InflightRange, NumberedEvent
 from penstock.runtime.input.layers import RecoveredEvent, RecoveredRows
 from penstock.runtime.output.routing import custom_targets
 
@@ -23,11 +23,11 @@ Elements = list[RecoveredRows | RecoveredEvent]
 Mask = Callable[[pa.RecordBatch], np.ndarray]
 """Which rows of a batch belong here."""
 
-ReadRange = Callable[[Piece], bytes]
+ReadRange = Callable[[InflightRange], bytes]
 
 
 def read_elements(
-    read: ReadRange, edge: Edge, pieces: Iterable[Piece], events: Iterable[NumberedEvent], first: int, end: int
+    read: ReadRange, edge: Edge, pieces: Iterable[InflightRange], events: Iterable[NumberedEvent], first: int, end: int
 ) -> Elements:
     """Return elements [first, end) in order; what was stored beyond is trimmed."""
     schema = wire_schema(edge)

@@ -48,7 +48,7 @@ class Runner(Protocol):
     def done(self) -> bool: ...
 
 
-class Driver(Protocol):
+class StepScheduler(Protocol):
     """Schedules runners: a thread each in a slot, one scheduler for all in the simulation."""
 
     def start(self, runner: Runner) -> None: ...

@@ -46,7 +46,7 @@ from penstock.protocol.values.reasons import FailureReason, SubtaskFailureReason
 from penstock.runtime.checkpoint.master_store import MasterStore
 from penstock.runtime.checkpoint.segment_uploads import SegmentUploads
 from penstock.runtime.checkpoint.snapshot_writer import SavepointTarget, SnapshotWriter
-from penstock.runtime.process.ports import DataLinks, Driver, MasterLink, Runner
+from penstock.runtime.process.ports import DataLinks, MasterLink, Runner, StepScheduler
 from penstock.runtime.process.reason_of import reason_of, text_of
 from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
 from penstock.runtime.subtask.slot_resources import SlotResources
@@ -236,7 +236,7 @@ class Slot:
         clock: Clock,
         master: MasterLink,
         links: DataLinks,
-        driver: Driver,
+        scheduler: StepScheduler,
         open_store: OpenStore,
         new_random: Callable[[], str],
     ) -> None:
@@ -247,8 +247,8 @@ class Slot:
         self.open_store = open_store
         self.new_random = new_random
         self.master_store = MasterStore(index, master)
-        self._driver = driver
-        self.run_apart = driver.run_apart
+        self._scheduler = scheduler
+        self.run_apart = scheduler.run_apart
         self._deployment: _Deployment | None = None
         self._letting_go: list[Any] = []
 
@@ -326,7 +326,7 @@ class Slot:
         self._deployment = deployment
         runners: list[Runner] = [*deployment.runners, deployment.writer_runner]
         for runner in runners:
-            self._driver.start(runner)
+            self._scheduler.start(runner)
         self.links.connect(message.peers, deployment.generation)
 
     def _cancel(self, generation: Generation) -> None:
@@ -339,7 +339,7 @@ class Slot:
         """Call `done` once no thread of any generation runs here any more: of the last one, and of those before it,
         whose threads an earlier call may be waiting for still."""
         self._letting_go = [runner for runner in self._letting_go if not runner.done]
-        self._driver.when_done(list(self._letting_go), self._cancellation_timeout_ms, done)
+        self._scheduler.when_done(list(self._letting_go), self._cancellation_timeout_ms, done)
 
     _cancellation_timeout_ms = 180_000.0
 

@@ -17,7 +17,7 @@ from penstock.storage.opening import open_store
 
 
 class ThreadScheduler:
-    """Implements `penstock.runtime.process.ports.Driver`."""
+    """Implements `penstock.runtime.process.ports.StepScheduler`."""
 
     def __init__(self) -> None:
         self._threads: dict[int, threading.Thread] = {}

@@ -12,11 +12,11 @@ from penstock.protocol.checkpoint.coverage import verify
 from penstock.protocol.values.elements import Idle
 from penstock.protocol.values.metadata import (
     Capture,
+    InflightRange,
     InputCut,
     LayerCut,
     NumberedEvent,
     OutputCut,
-    Piece,
     SubtaskSnapshot,
 )
 
@@ -25,8 +25,8 @@ def edge(kind: PartitionerKind = PartitionerKind.HASH, sources: int = 1, targets
     return Edge(0, "a-b-0-0", 0, 1, 0, Partitioner(kind), None, sources, targets)
 
 
-def pieces(*intervals: tuple[int, int]) -> list[Piece]:
-    return [Piece(first, end - first, 0, 0, 10, 0) for first, end in intervals]
+def pieces(*intervals: tuple[int, int]) -> list[InflightRange]:
+    return [InflightRange(first, end - first, 0, 0, 10, 0) for first, end in intervals]
 
 
 def events(*numbers: int) -> list[NumberedEvent]:

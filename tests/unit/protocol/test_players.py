@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.protocol.job.players import Part, Players
+from penstock.protocol.job.players import Players, ProcessState
 
 TIMEOUT_MS = 50.0
 PROCESSES = ["a", "b", "c", "d"]
@@ -16,7 +16,7 @@ def looked_up(players: Players) -> float | None:
     for process in PROCESSES:
         player = players.get(process)
         if player is not None:
-            if player.part is not Part.FREE:
+            if player.state is not ProcessState.FREE:
                 deadlines.append(player.heard_ms + TIMEOUT_MS)
             if player.leave_by_ms is not None:
                 deadlines.append(player.leave_by_ms)
@@ -26,7 +26,7 @@ def looked_up(players: Players) -> float | None:
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["join", "drop", "heard", "heard", "look", *Part]),
+            st.sampled_from(["join", "drop", "heard", "heard", "look", *ProcessState]),
             st.sampled_from(PROCESSES),
             st.integers(0, 30),
             st.booleans(),
@@ -35,7 +35,7 @@ def looked_up(players: Players) -> float | None:
     )
 )
 def test_counts_and_deadlines_are_those_of_a_look_at_each_process(
-    steps: list[tuple[str | Part, str, int, bool]],
+    steps: list[tuple[str | ProcessState, str, int, bool]],
 ) -> None:
     players, now_ms = Players(TIMEOUT_MS), 0.0
     for action, process, passes_ms, looks in steps:
@@ -47,13 +47,13 @@ def test_counts_and_deadlines_are_those_of_a_look_at_each_process(
             assert players.drop(process) is player
         elif player is not None and action == "heard":
             player.heard_ms = now_ms
-        elif player is not None and isinstance(action, Part):
-            players.move(player, action, now_ms + 20 if action is Part.LEAVING else None)
+        elif player is not None and isinstance(action, ProcessState):
+            players.move(player, action, now_ms + 20 if action is ProcessState.LEAVING else None)
         if looks:
             assert players.next_deadline_ms() == looked_up(players)
     assert players.next_deadline_ms() == looked_up(players)
-    parts = [found.part for process in PROCESSES if (found := players.get(process)) is not None]
-    assert all(players.are_all(part) == all(p is part for p in parts) for part in Part)
+    states = [found.state for process in PROCESSES if (found := players.get(process)) is not None]
+    assert all(players.are_all(state) == all(s is state for s in states) for state in ProcessState)
 
 
 def test_restarts_leave_nothing_behind() -> None:
@@ -65,9 +65,9 @@ def test_restarts_leave_nothing_behind() -> None:
         for process in PROCESSES:
             player = players[process]
             player.heard_ms = float(restart)
-            players.move(player, Part.DEPLOYED)
-            players.move(player, Part.LEAVING, restart + 20.0)
-            players.move(player, Part.FREE)
+            players.move(player, ProcessState.DEPLOYED)
+            players.move(player, ProcessState.LEAVING, restart + 20.0)
+            players.move(player, ProcessState.FREE)
     assert len(players._deadlines) <= 2 * len(PROCESSES)
 
 
@@ -75,7 +75,7 @@ def test_an_own_pause_restarts_all_heartbeat_timers() -> None:
     players = Players(TIMEOUT_MS)
     for process, heard_ms in (("a", 0.0), ("b", 40.0)):
         players.join(process, heard_ms)
-        players.move(players[process], Part.RESTORED)
+        players.move(players[process], ProcessState.RESTORED)
     players.excuse(75.0, 25.0)
     assert players.next_deadline_ms() == 50.0, "late, but not by so much"
     players.excuse(76.0, 25.0)

@@ -274,7 +274,7 @@ class World:
         parallelism = self.graph.slots
         path = segment_path(generation, self.incarnation, slot, checkpoint_id, f"r{slot}")
         if self.master.settings.checkpointing:
-            store = self.master.store.store
+            store = self.master.job_directory.store
             assert store is not None
             if path not in store.list("shared"):
                 store.put(path, [b"segment"])

@@ -162,7 +162,7 @@ def test_generations_of_a_later_driver_are_larger() -> None:
     first.kill(0)
     first.run_until_idle()
     second = World(directories=first.directories, resume=True, incarnation="two")
-    fence = second.master.store.fence
+    fence = second.master.job_directory.fence
     assert fence > 0 and second.slots[0].generation == Generation(fence, 1) > Generation(0, 2)
 
 

@@ -221,4 +221,4 @@ def test_a_file_system_that_is_not_mounted_is_waited_for(tmp_path: Path) -> None
     assert world.master.report.state == "RUNNING"
     with pytest.raises(StoreRemoved):
         shutil.rmtree(directory)
-        LocalStore.list(world.master.store.store, "log")  # type: ignore[arg-type]
+        LocalStore.list(world.master.job_directory.store, "log")  # type: ignore[arg-type]

@@ -18,12 +18,12 @@ from penstock.protocol.values.metadata import (
     Committable,
     EdgeShape,
     EnumeratorState,
+    InflightRange,
     InputCut,
     Metadata,
     NumberedEvent,
     OperatorPart,
     OutputCut,
-    Piece,
     Segment,
     StateRange,
     StateSchema,
@@ -47,7 +47,7 @@ from penstock.storage.sealed import DamagedObject, NewerFormat, seal, unseal
 from penstock.storage.segments import DamagedRange, SegmentWriter, read_range
 from penstock.storage.store import ObjectMissing, StoreError
 
-PIECE = Piece(first=3, rows=2, segment=0, offset=0, length_bytes=10, crc=7)
+PIECE = InflightRange(first=3, rows=2, segment=0, offset=0, length_bytes=10, crc=7)
 METADATA = Metadata(
     format_version=1,
     job_id="j",

@@ -27,7 +27,7 @@ from penstock.storage.metadata import read_metadata
 from penstock.storage.store import ObjectStore, StoreError
 
 
-class JobStore:
+class JobDirectory:
     """`store`, `publication` and `conversations` are None until `opened`, and for a job without checkpoints."""
 
     def __init__(
