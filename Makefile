@@ -16,10 +16,10 @@ export VENV PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-oldest check unit lint simulate bench bench-micro clean
+.PHONY: help setup demo test test-connectors test-oldest check unit lint simulate bench bench-micro clean
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.installed ## make .venv and install everything into it (done by the other commands, too)
 	@:
@@ -41,11 +41,15 @@ unit: setup ## all unit and property tests
 
 test: lint ## lint, types and all tests
 	@echo "== unit tests, properties and simulation ($(JOBS) at a time)"
-	@$(PY) -m pytest -q -n $(JOBS) $(NAMED) tests --ignore=tests/spark --ignore=tests/chaos
+	@$(PY) -m pytest -q -n $(JOBS) $(NAMED) tests --ignore=tests/spark --ignore=tests/chaos --ignore=tests/connectors
 	@echo "== simulation, seeds $(SEEDS)"
 	@$(PY) -m penstock.simulation --seeds $(SEEDS) -j $(JOBS)
 	@echo "== tests on a real Spark, with kills ($(SPARKS) at a time)"
 	@$(PY) -m pytest -q -n $(SPARKS) tests/spark tests/chaos
+
+test-connectors: setup ## the connectors against real servers, which they start (Kafka: needs Maven the first time)
+	@echo "== tests of connectors on real servers"
+	@$(PY) -m pytest -q $(NAMED) tests/connectors
 
 test-oldest: $(OLDEST)/.installed ## the cheap half of the tests on Spark, with the oldest PySpark (needs Python 3.11)
 	@echo "== tests on the oldest PySpark ($(SPARKS) at a time)"

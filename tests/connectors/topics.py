@@ -1,0 +1,73 @@
+"""Makes topics, fills them, and reads them as an independent consumer does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import count
+
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from tools.kafka_broker import KafkaBroker
+
+LIMIT_S = 30.0
+_numbers = count()
+
+
+def topic(broker: KafkaBroker, partitions: int = 1, name: str | None = None) -> str:
+    """Make a topic, and return its name."""
+    name = name or f"topic-{next(_numbers)}"
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(LIMIT_S)
+    return name
+
+
+def produced(
+    broker: KafkaBroker, name: str, values: Iterable[bytes | None], partition: int = -1, timestamp_ms: int = 0
+) -> None:
+    """Produce values to a topic, outside any transaction."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "enable.idempotence": True})
+    for value in values:
+        producer.produce(name, value, partition=partition, timestamp=timestamp_ms)
+    assert producer.flush(LIMIT_S) == 0
+
+
+def read_committed(broker: KafkaBroker, name: str) -> list[bytes]:
+    """Return the values that a consumer of committed records sees, up to the end that it sees."""
+    return [value for value in _records(broker, name, "read_committed") if value is not None]
+
+
+def read_uncommitted(broker: KafkaBroker, name: str) -> list[bytes]:
+    """Return all values, those of open and of aborted transactions, too."""
+    return [value for value in _records(broker, name, "read_uncommitted") if value is not None]
+
+
+def _records(broker: KafkaBroker, name: str, isolation: str) -> list[bytes | None]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": "independent",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+        }
+    )
+    try:
+        partitions = consumer.list_topics(name, timeout=LIMIT_S).topics[name].partitions
+        consumer.assign([TopicPartition(name, partition, 0) for partition in partitions])
+        values: list[bytes | None] = []
+        at_end: set[int] = set()
+        while len(at_end) < len(partitions):
+            messages = consumer.consume(1000, LIMIT_S)
+            assert messages, f"the broker has not answered within {LIMIT_S} s"
+            for message in messages:
+                error = message.error()
+                if error is None:
+                    values.append(message.value())
+                else:
+                    assert error.code() == KafkaError._PARTITION_EOF, error
+                    at_end.add(message.partition() or 0)
+        return values
+    finally:
+        consumer.close()
