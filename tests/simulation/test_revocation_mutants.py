@@ -66,7 +66,7 @@ def a_slot_forgets_whom_it_waits_for(patch: Patch) -> None:
 
     def when_left(self: Any, done: Any) -> None:
         runners, self._letting_go = self._letting_go, []
-        self._driver.when_done(runners, self._cancellation_timeout_ms, done)
+        self._scheduler.when_done(runners, self._cancellation_timeout_ms, done)
 
     patch(slot.Slot, "_when_left", when_left)
 
