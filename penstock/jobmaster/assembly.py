@@ -36,7 +36,9 @@ _Cut = TypeVar("_Cut", InputCut, OutputCut)
 
 
 class NotCovered(Exception):
-    """Signals that what was stored does not cover what is in flight: a bug of ours. Names the channels."""
+    """Signals that what was stored does not cover what is in flight, or names a segment that may be deleted: a bug of
+    ours. Names the channels, or the segments.
+    """
 
 
 def assemble(
@@ -50,11 +52,16 @@ def assemble(
     unconfirmed: Sequence[Committable],
     draining: bool = False,
     newest_id: int = 0,
+    earlier: frozenset[str] = frozenset(),
 ) -> NewCheckpoint:
     """Build the metadata. `draining`: whether the job was draining when the checkpoint was triggered. `newest_id`: the
-    newest canonical checkpoint, whose output is committed or among `unconfirmed`. Raises `NotCovered`.
+    newest canonical checkpoint, whose output is committed or among `unconfirmed`. `earlier`: the segments of its
+    predecessor, which it may name besides its own. Raises `NotCovered`.
     """
     segments, subtasks = _joined(publish.acks)
+    own = {ack.segment.path for ack in publish.acks if ack.segment is not None}
+    if foreign := sorted({segment.path for segment in segments} - own - earlier):
+        raise NotCovered(f"it names segments that nothing keeps for it: {', '.join(foreign[:VIOLATIONS_TOLD_MAX])}")
     violations = verify(graph.edges, subtasks, draining)
     if violations:
         more = len(violations) - VIOLATIONS_TOLD_MAX
@@ -102,20 +109,29 @@ def without_committables(subtasks: list[SubtaskSnapshot], newest_id: int) -> lis
 
 
 def _joined(acks: Sequence[SlotAck]) -> tuple[list[Segment], list[SubtaskSnapshot]]:
-    """Join the acknowledgements. Each slot counts its segments from 0, the metadata counts those of all."""
+    """Join the acknowledgements. Each slot counts the segments that it names, the metadata counts those of all."""
     segments: list[Segment] = []
+    places: dict[str, int] = {}
     subtasks: list[SubtaskSnapshot] = []
+
+    def place_of(segment: Segment) -> int:
+        place = places.setdefault(segment.path, len(segments))
+        if place == len(segments):
+            segments.append(segment)
+        return place
+
     for ack in acks:
-        offset = len(segments)
-        if ack.segment is not None:
-            segments.append(ack.segment)
-        subtasks += [_moved(s, offset) for s in ack.subtasks] if offset else ack.subtasks
+        own = 0 if ack.segment is None else place_of(ack.segment)
+        moved = [own, *map(place_of, ack.earlier)]
+        subtasks += ack.subtasks if moved == [0] else [_moved(s, moved) for s in ack.subtasks]
     return segments, subtasks
 
 
-def _moved(snapshot: SubtaskSnapshot, offset: int) -> SubtaskSnapshot:
+def _moved(snapshot: SubtaskSnapshot, places: list[int]) -> SubtaskSnapshot:
+    """Return the snapshot with the metadata's numbers of segments. `places`: by the slot's."""
+
     def piece(p: InflightRange) -> InflightRange:
-        return InflightRange(p.first, p.rows, p.segment + offset, p.offset, p.length_bytes, p.crc)
+        return InflightRange(p.first, p.rows, places[p.segment], p.offset, p.length_bytes, p.crc)
 
     def capture(c: Capture) -> Capture:
         return Capture(c.peer, [piece(p) for p in c.pieces], c.events)
@@ -127,7 +143,7 @@ def _moved(snapshot: SubtaskSnapshot, offset: int) -> SubtaskSnapshot:
         return msgspec.structs.replace(c, pieces=[piece(p) for p in c.pieces])
 
     def state(r: StateRange) -> StateRange:
-        return msgspec.structs.replace(r, segment=r.segment + offset)
+        return msgspec.structs.replace(r, segment=places[r.segment])
 
     return msgspec.structs.replace(
         snapshot,

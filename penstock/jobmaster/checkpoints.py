@@ -134,6 +134,7 @@ class Checkpoints:
                     self._draining.discard(checkpoint_id)
                     self._history.aborted(checkpoint_id, reason, detail)
                     self._tell(checkpoint_id, aborted=True)
+                    self._job_directory.unpin_predecessor(checkpoint_id)
                     if savepoint is not None:
                         self._savepoints.failed(savepoint, f"{reason}: {detail}" if detail else reason)
                 case SavepointRefused(savepoint, reason):
@@ -174,6 +175,7 @@ class Checkpoints:
                 self._draining.add(barrier.checkpoint_id)
         except EnumeratorFailed as error:
             return self._coordinator.on_trigger_failed(barrier.checkpoint_id, str(error), now_ms)
+        barrier = self._job_directory.with_predecessor(barrier)
         directory = None if effect.savepoint is None else effect.savepoint.directory
         self._master.broadcast(messages.TriggerCheckpoint(self.generation, barrier, directory))
         return []
@@ -219,6 +221,7 @@ class Checkpoints:
             self._commits.unconfirmed,
             draining,
             0 if self._job_directory.publication is None else self._job_directory.publication.newest_id,
+            self._job_directory.may_be_named_by(checkpoint_id),
         )
 
     # ---- savepoints ---------------------------------------------------------------------------------------------
@@ -320,6 +323,7 @@ class Checkpoints:
             # An older commit may have failed while this one was published: no restart will retry it.
             self._commits.retry()
         self._job_directory.on_published(published)
+        self._job_directory.unpin_predecessor(metadata.checkpoint_id)
         self.execute(self._coordinator.on_published(metadata.checkpoint_id, metadata.is_final, now_ms))
 
     def _commit_at_end(self, publish: PublishCheckpoint) -> None:

@@ -11,6 +11,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from penstock.common.clock import Clock
 from penstock.jobmaster.identity import JobIdentity, OpenStore
 from penstock.jobmaster.log import LogConversations
@@ -19,7 +21,7 @@ from penstock.jobmaster.restore import RestorePoint, open_own
 from penstock.jobmaster.settings import JobSettings
 from penstock.protocol.log.publication import Publication, Published
 from penstock.protocol.log.retention import Claimed, Found, FoundMetadata, FoundSegment, Retained, Sweep, SweepSchedule
-from penstock.protocol.values.elements import Generation
+from penstock.protocol.values.elements import Barrier, Generation
 from penstock.protocol.values.messages import StoreReply, StoreRequest
 from penstock.storage.layout import MetadataName, SegmentName, log_path, metadata_path, parse
 from penstock.storage.memory import MemoryStore
@@ -108,6 +110,25 @@ class JobDirectory:
     def delete_unneeded(self, deletable: Sequence[str], shortened: Sequence[int]) -> None:
         """Delete objects that no retained checkpoint names, and positions below the log's base."""
         self.delete([*deletable, *map(log_path, shortened)])
+
+    def with_predecessor(self, barrier: Barrier) -> Barrier:
+        """Return a new barrier with its predecessor, which is kept until `unpin_predecessor`."""
+        if self.publication is None or not barrier.kind.has_predecessor:
+            return barrier
+        predecessor = self.publication.retention.pin_predecessor(barrier.checkpoint_id)
+        predecessor_id = None if predecessor is None else predecessor.checkpoint_id
+        return msgspec.structs.replace(barrier, predecessor_id=predecessor_id)
+
+    def unpin_predecessor(self, checkpoint_id: int) -> None:
+        """Delete what only the pending checkpoint may have needed, which has ended."""
+        if self.publication is not None:
+            self.delete(self.publication.retention.unpin(checkpoint_id))
+
+    def may_be_named_by(self, checkpoint_id: int) -> frozenset[str]:
+        """Return the paths of the earlier segments that a pending checkpoint may name."""
+        retention = None if self.publication is None else self.publication.retention
+        predecessor = None if retention is None else retention.predecessor_of(checkpoint_id)
+        return frozenset() if predecessor is None or predecessor.segments is None else predecessor.segments
 
     def on_published(self, published: Published) -> None:
         self.delete_unneeded(published.deletable, published.shortened)

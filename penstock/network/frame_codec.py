@@ -41,8 +41,8 @@ _VERSION = 1
 # first | number | position | emitted | checkpoint id | limit, rows | handed | event tag, size in bytes | timestamp
 _HEADER = struct.Struct("<2sBBIIIIIqqq")
 HEADER_BYTES = _HEADER.size
-# checkpoint id, alignment timeout in ms (-1: none), age in ms, commits only
-_BARRIER = struct.Struct("<qqdB")
+# checkpoint id, alignment timeout in ms (-1: none), age in ms, kind of snapshot, id of the predecessor (-1: none)
+_BARRIER = struct.Struct("<qqdBq")
 
 _DATA, _CONTINUATION, _EVENT, _ALIGNED_BARRIER, _URGENT_BARRIER, _CANCEL_BARRIER, _CREDIT_LIMIT = range(1, 8)
 _WATERMARK, _IDLE, _ACTIVE, _END_OF_DATA = range(1, 5)
@@ -108,16 +108,18 @@ def _encode_event(event: InBandEvent) -> tuple[int, int]:
 
 def _encode_barrier(barrier: Barrier) -> bytes:
     timeout_ms = -1 if barrier.alignment_timeout_ms is None else barrier.alignment_timeout_ms
-    return _BARRIER.pack(barrier.checkpoint_id, timeout_ms, barrier.age_ms, barrier.kind)
+    predecessor_id = -1 if barrier.predecessor_id is None else barrier.predecessor_id
+    return _BARRIER.pack(barrier.checkpoint_id, timeout_ms, barrier.age_ms, barrier.kind, predecessor_id)
 
 
 def _decode_barrier(data: bytes | bytearray) -> Barrier:
-    checkpoint_id, timeout_ms, age_ms, number = _BARRIER.unpack(data)
+    checkpoint_id, timeout_ms, age_ms, number, predecessor_id = _BARRIER.unpack(data)
     try:
         kind = SnapshotKind(number)
     except ValueError:
         raise FrameError(f"a barrier of the unknown kind {number}") from None
-    return Barrier(checkpoint_id, None if timeout_ms < 0 else timeout_ms, age_ms, kind)
+    timeout = None if timeout_ms < 0 else timeout_ms
+    return Barrier(checkpoint_id, timeout, age_ms, kind, None if predecessor_id < 0 else predecessor_id)
 
 
 class FrameDecoder:

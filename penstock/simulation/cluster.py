@@ -25,6 +25,7 @@ from penstock.simulation.faults import NO_STORE_FAULTS, FaultPlan
 from penstock.simulation.log_checker import LogChecker
 from penstock.simulation.output import Output
 from penstock.simulation.places import PlacePlan, Places
+from penstock.simulation.predecessor_checker import PredecessorChecker
 from penstock.simulation.scale import scaled
 from penstock.simulation.settings import CHECKPOINT_ROOT, Bounds, Pace
 from penstock.simulation.slots import SlotKeeper, SlotProcess
@@ -66,7 +67,8 @@ class Cluster:
             self.log = LogChecker(world, workload, self.shared, self.directory)
             self.log.told = self._on_published
             self.shared.on_created = self._on_created
-            self.shared.on_deleted = lambda name: self.log.on_deleted(name) if self.log else None
+            self.shared.on_deleted = self._on_deleted
+        self.predecessors = PredecessorChecker(world, self._pending_checkpoints)
         self.drivers: list[Driver] = []
         self.places: PlacePlan | None = None
         """How many places there are for the tasks of each driver."""
@@ -157,8 +159,10 @@ class Cluster:
         self._started_from = decode_metadata(self.shared.objects[path], path)
         self.directory = f"{CHECKPOINT_ROOT}/{job_id}"
         self.answers = AnswerChecker(self.world)  # its generations and checkpoints are numbered from the start again
+        self.predecessors = PredecessorChecker(self.world, self._pending_checkpoints)
         self.log = LogChecker(self.world, self.workload, self.shared, self.directory)
         self.log.committable |= before.committable
+        self.log.told = self.predecessors.on_published
         self.workload.configuration.set("pipeline.job-id", job_id)
         self.workload.configuration.set("execution.state-recovery.path", start_from)
         return self.start_driver()
@@ -170,8 +174,7 @@ class Cluster:
         process = Process(f"d{number}", world.random.randint(-(10**9), 10**9))
         control = ControlNetwork(world, process, pace.control_ms, pace.control_as_bytes)
         control.on_sent = self._on_sent
-        if self.durations is not None:
-            control.on_told = self.durations.on_told
+        control.on_told = self._on_told
         slots = max(v.parallelism for v in self.workload.graph.vertices)
         places = Places(world, self.places, slots)
         keeper = SlotKeeper(
@@ -258,6 +261,11 @@ class Cluster:
                 self.statistics.generations += 1
                 self.fault_injector.on_running()
 
+    def _on_told(self, message: Message) -> None:
+        self.predecessors.on_told(message)
+        if self.durations is not None:
+            self.durations.on_told(message)
+
     def _seat_of(self, process: str) -> int:
         return next(p.slot for d in self.drivers for p in d.keeper.processes if p.process.name == process)
 
@@ -276,6 +284,16 @@ class Cluster:
         if slot is not None and isinstance(found, SegmentName):
             slot.revocations.on_stored(found)
 
+    def _on_deleted(self, name: str) -> None:
+        if self.log is not None:
+            self.log.on_deleted(name)
+        self.predecessors.on_deleted(name.removeprefix(f"{self.directory}/"))
+
+    def _pending_checkpoints(self) -> list[int]:
+        """Return the pending checkpoints of the driver that owns the log."""
+        owners = [d.host for d in self.drivers if d.process.is_alive and not self._has_lost_the_log(d.host)]
+        return [number for host in owners if host.has_begun for number in host.master.coordinator.pending.ids]
+
     def _reads_what_the_owner_deleted(self, process: str, error: str) -> bool:
         """Return whether a driver that has been fenced, and does not know it yet, restores what its successor needs no
         more.
@@ -292,11 +310,12 @@ class Cluster:
         subtasks, unaligned = len(metadata.subtasks), sum(snapshot.unaligned for snapshot in metadata.subtasks)
         told = f"checkpoint {metadata.checkpoint_id} is complete: {subtasks} subtasks, {unaligned} unaligned"
         self.world.tell("log", told, About((metadata.checkpoint_id,)))
+        self.predecessors.on_published(metadata)
         self.fault_injector.on_published(metadata)
 
     def _on_aborted(self, reason: str, detail: str) -> None:
         self.statistics.aborted.append(reason)
-        if "incomplete" in detail:
+        if "incomplete" in detail or "names segments" in detail:
             self.world.violate(f"a checkpoint cannot be published: {detail}")
         elif self._is_calm and self.checkpoint_timeout_ms >= 60_000 and reason != FailureReason.SUBSUMED:
             self.world.violate(f"nothing has gone wrong, and a checkpoint was given up: {reason} {detail}")

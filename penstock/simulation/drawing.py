@@ -19,6 +19,7 @@ from penstock.simulation.settings import (
     concurrency_of,
     has_room,
     interleaves,
+    names_stored_state,
     random_configuration,
     random_pace,
     restarts_of,
@@ -62,6 +63,7 @@ def plan_of(seed: int) -> Plan:
         faults=faults,
         places=places_of(seed),
         graph_changes_seed=f"graphs of {seed}" if changes else None,
+        names_stored_state=names_stored_state(seed),
         chaining=chaining,
         steps=job.steps,
     )

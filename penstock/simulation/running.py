@@ -78,6 +78,7 @@ def build(plan: Plan, with_trace: bool = False, bounds: Bounds | None = None) ->
         raise PlanError(f"the job of the plan has no graph: {type(error).__name__}: {error}") from error
     world = World(plan.world_seed, [] if with_trace else None)
     world.interleaves, world.is_parallel = plan.interleaves, plan.is_parallel
+    world.names_stored_state = plan.names_stored_state
     cluster = Cluster(world, workload, plan.faults, plan.pace, bounds or Bounds())
     cluster.places = plan.places
     if cluster.places is None:

@@ -71,6 +71,11 @@ def interleaves(seed: int) -> bool:
     return Random(f"interleaving of {seed}").random() < 0.4
 
 
+def names_stored_state(seed: int) -> bool:
+    """Return whether checkpoints name what earlier ones have stored; a source of chance of its own, as for spares."""
+    return Random(f"stored state of {seed}").random() < 0.4
+
+
 def has_room(seed: int) -> bool:
     """Return whether a run without faults has room for all that a row becomes, so that checkpoints have a limit."""
     return Random(f"room of {seed}").random() < 0.6

@@ -15,11 +15,13 @@ from penstock.protocol.values.messages import Host, Leave, Left, Message, Regist
 from penstock.runtime.process.slot import Slot
 from penstock.simulation.control_network import ControlNetwork
 from penstock.simulation.data_network import DataNetwork
+from penstock.simulation.naming_backend import NamingBackend
 from penstock.simulation.places import Places
 from penstock.simulation.revocations import RevocationChecker
 from penstock.simulation.runners import ScheduledRunners
 from penstock.simulation.trace import EVERYONE
 from penstock.simulation.world import Process, ProcessClock, World
+from penstock.state.heap.hash_map import HashMapStateBackend
 from penstock.storage.store import ObjectStore
 
 NO_GENERATION = Generation(0, 0)
@@ -72,6 +74,7 @@ class SlotProcess:
             self._driver,
             open_store=lambda root, fsync: open_store(self.process, root),
             new_random=lambda: f"{world.random.getrandbits(48):012x}",
+            row_backend=NamingBackend if world.names_stored_state else HashMapStateBackend,
         )
         self.link.on_message = self._on_message
         self.link.on_master_lost = self._on_master_lost

@@ -57,6 +57,8 @@ class World:
     """Whether processes are busy at the same time; else all others wait while one is."""
     upload_ms: tuple[float, float] = (0.0, 1.0)
     """The shortest and the longest time that it takes to store a segment next to others."""
+    names_stored_state: bool = False
+    """Whether checkpoints name the state that earlier ones have stored, where it has not changed."""
     observer: Callable[..., None] | None = None
     """What steers a scenario: called with (what, who, details...) for frames and messages as they arrive, and for
     calls of a store before they are carried out."""

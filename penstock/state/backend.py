@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Iterator, Protocol
 
 from penstock.common.failures import Fault
-from penstock.protocol.values.metadata import StateSchema
+from penstock.protocol.values.metadata import Segment, StateSchema
 
 
 class StateError(Fault):
@@ -35,6 +35,21 @@ class EncodedState:
     parts: list[bytes | memoryview]
 
 
+@dataclass(frozen=True)
+class StoredState:
+    """Locates a run of entries that a checkpoint has stored: `length_bytes` at `offset` of a segment. A later snapshot
+    yields it in place of an `EncodedState` to say that these entries are as they were.
+    """
+
+    operator: str
+    name: str
+    entries: int
+    segment: Segment
+    offset: int
+    length_bytes: int
+    crc: int
+
+
 class StateSnapshot(Protocol):
     """Holds one checkpoint's view of a backend. It is taken in the subtask's thread, in a time that does not depend on
     the size of the state, and encoded in another thread while the subtask continues.
@@ -44,9 +59,14 @@ class StateSnapshot(Protocol):
     expected_bytes: int
     """About how much will be written, as far as that is known at once; else 0."""
 
-    def encode(self) -> Iterator[EncodedState]:
-        """Yield the encoded state. Runs once, in the writer's thread. Raises `StateError` for a value that cannot be
-        encoded.
+    def encode(self) -> Iterator[EncodedState | StoredState]:
+        """Yield the state: encoded, or where the checkpoint's predecessor has stored it. Runs once, in the writer's
+        thread. Raises `StateError` for a value that cannot be encoded.
+        """
+
+    def on_stored(self, stored: list[StoredState]) -> None:
+        """Note where the runs lie that a checkpoint may name whose predecessor this one is. Called in the writer's
+        thread, before the checkpoint is acknowledged.
         """
 
     def discard(self) -> None:
@@ -60,7 +80,10 @@ class StateBackend(Protocol):
     `StateSnapshot`.
     """
 
-    def snapshot(self) -> StateSnapshot: ...
+    def snapshot(self, checkpoint_id: int, predecessor_id: int | None) -> StateSnapshot:
+        """Return a view for a checkpoint. It may name the runs that it knows its predecessor has stored, and no others;
+        None: it has no predecessor, so everything is encoded.
+        """
 
     def restore_schema(self, schema: StateSchema) -> None:
         """Note how a state was declared in the checkpoint. Call it before any state is asked for."""
@@ -68,6 +91,11 @@ class StateBackend(Protocol):
     def restore(self, operator: str, name: str, data: bytes, key_groups: range) -> None:
         """Add the entries of one `EncodedState` (its joined parts) whose key group is in `key_groups`. Call it before
         the first `state()`.
+        """
+
+    def on_restored(self, checkpoint_id: int, stored: list[StoredState]) -> None:
+        """Note where the runs lie that a checkpoint may name whose predecessor is the restored one. Only called if the
+        subtask has restored them whole: without the key groups of others, and from its own job's directory.
         """
 
     def revoke(self) -> None:

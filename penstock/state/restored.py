@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Iterator, Mapping
 
 from penstock.protocol.values.metadata import StateSchema
-from penstock.state.backend import EncodedState, StateError
+from penstock.state.backend import EncodedState, StateError, StoredState
 from penstock.state.codecs import RestoredRun, read_stream, write_stream
 
 StateName = tuple[str, str]
@@ -38,6 +38,9 @@ class RestoringBackend:
         kind, _, codec = run.declared.partition(" ")
         self._schemas.setdefault((operator, name), StateSchema(operator, name, kind, codec))
         self._runs.setdefault((operator, name), []).append(run)
+
+    def on_restored(self, checkpoint_id: int, stored: list[StoredState]) -> None:
+        """Forget it: every checkpoint writes everything."""
 
     def _restored_schema(self, name: StateName) -> StateSchema | None:
         """Return how a state was declared that has not been taken yet."""

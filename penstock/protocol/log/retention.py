@@ -1,8 +1,11 @@
 """Decides which objects of a job live: those that a checkpoint names which the job keeps.
 
-A checkpoint names its own metadata and its segments, by exact paths. An object lives as long as one of those that are
-kept names it. What no kept checkpoint names any more is deleted by exact path, after the log entry that no longer
-retains its checkpoint. What a crash left is found by a sweep, which compares what is there with what is named.
+A checkpoint names its own metadata and segments, by exact paths: those that it has written, and those of earlier
+checkpoints that hold what has not changed since. An object lives as long as one of those that are kept names it, or a
+pending one may: each has a predecessor, the newest checkpoint in the log when it was triggered, and may name what that
+one names, and nothing else. The predecessor is pinned until the pending one has ended. What nobody needs any more is
+deleted by exact path, after the log entry that no longer retains its checkpoint. What a crash left is found by a sweep,
+which compares what is there with what is named.
 
 Nothing here touches a store.
 """
@@ -61,18 +64,47 @@ def named_by(checkpoints: Iterable[Retained]) -> frozenset[str] | None:
 
 
 class Retention:
-    """Decides what one driver keeps of its job. `retained_max`: so many checkpoints, the newest."""
+    """Decides what one driver keeps of its job. `retained_max`: so many checkpoints, the newest.
+
+    One object knows what is retained and what is pinned, and decides about both at one moment. So there is no moment at
+    which a segment has lost its last retained checkpoint, and a pending one begins to rely on it.
+    """
 
     def __init__(self, retained_max: int) -> None:
         self.retained: list[Retained] = []
         """The oldest first."""
         self._retained_max = max(retained_max, 1)
         self._claimed: Claimed | None = None
+        self._pinned: dict[int, Retained] = {}
+        """Pending checkpoint -> its predecessor."""
+        self._dropped: frozenset[str] = frozenset()
+        """Segments of checkpoints that the log does not retain any more, and that have not been deleted."""
 
     @property
     def named(self) -> frozenset[str] | None:
         """Return the paths of all objects that must stay; None if any must."""
-        return named_by(self.retained)
+        return named_by((*self.retained, *self._pinned.values()))
+
+    # ---- pending checkpoints ------------------------------------------------------------------------------------
+
+    def pin_predecessor(self, checkpoint_id: int) -> Retained | None:
+        """Return the checkpoint whose segments a new pending one may name; None: it writes all of its own. They stay
+        until `unpin`.
+        """
+        if not self.retained or self.retained[-1].segments is None:
+            return None
+        predecessor = self._pinned[checkpoint_id] = self.retained[-1]
+        return predecessor
+
+    def predecessor_of(self, checkpoint_id: int) -> Retained | None:
+        """Return the predecessor of a pending checkpoint."""
+        return self._pinned.get(checkpoint_id)
+
+    def unpin(self, checkpoint_id: int) -> tuple[str, ...]:
+        """Release the predecessor of a checkpoint that has ended. Returns the paths of the objects to delete."""
+        return () if self._pinned.pop(checkpoint_id, None) is None else self._take_unneeded()
+
+    # ---- what the log retains -----------------------------------------------------------------------------------
 
     def with_newest(self, newest: Retained) -> list[Retained]:
         """Return what is retained once `newest` is in the log."""
@@ -82,16 +114,21 @@ class Retention:
         """Replace the retained checkpoints by those that a new log entry names. Returns the paths of the objects to
         delete.
 
-        Where it is not known what a retained checkpoint names, segments stay: a later sweep finds them.
+        Segments stay as long as a pending checkpoint may name them, and as long as it is not known what a retained one
+        names.
         """
         dropped = [checkpoint for checkpoint in self.retained if checkpoint not in retained]
         self.retained = retained
+        self._dropped = self._dropped.union(*(checkpoint.segments or () for checkpoint in dropped))
+        return (*(checkpoint.path for checkpoint in dropped), *self._take_unneeded())
+
+    def _take_unneeded(self) -> tuple[str, ...]:
         named = self.named
-        paths = tuple(checkpoint.path for checkpoint in dropped)
         if named is None:
-            return paths
-        segments = frozenset[str]().union(*(checkpoint.segments or () for checkpoint in dropped))
-        return (*paths, *sorted(segments - named))
+            return ()
+        unneeded = self._dropped - named
+        self._dropped -= unneeded
+        return tuple(sorted(unneeded))
 
     def claim(self, claimed: Claimed) -> None:
         """Claim the checkpoint that this job started from. It counts as the oldest that is retained."""

@@ -310,7 +310,7 @@ class BarrierHandler:
             missing = (c for c in range(self._channels) if c not in alignment.reached)
             windows = [(c, alignment.urgent.get(c)) for c in missing]
         age_ms = now_ms - alignment.triggered_ms
-        aged = Barrier(barrier.checkpoint_id, barrier.alignment_timeout_ms, age_ms, barrier.kind)
+        aged = msgspec.structs.replace(barrier, age_ms=age_ms)
         first = alignment.first_barrier_ms if alignment.first_barrier_ms is not None else now_ms
         return Snapshot(aged, unaligned, tuple(windows), first - alignment.triggered_ms)
 

@@ -75,6 +75,11 @@ class SnapshotKind(IntEnum):
         return self in (SnapshotKind.SAVEPOINT, SnapshotKind.STOP)
 
     @property
+    def has_predecessor(self) -> bool:
+        """Return whether it may name segments of an earlier checkpoint. A savepoint has all that it names."""
+        return self is SnapshotKind.CHECKPOINT
+
+    @property
     def terminates(self) -> bool:
         """Return whether a subtask consumes nothing after its snapshot, until the checkpoint has failed."""
         return self is SnapshotKind.STOP
@@ -86,12 +91,16 @@ class Barrier(msgspec.Struct, frozen=True):
     `alignment_timeout_ms`: None never turns unaligned (purely aligned), 0 starts unaligned, else how long after the
     trigger an aligned barrier turns unaligned. `age_ms` is the time since the trigger when the barrier left its
     sender, measured there: deadlines are local monotonic time, never a wall-clock date.
+
+    `predecessor_id`: the canonical checkpoint whose segments this one may name instead of writing the same bytes again,
+    because they stay until this one has ended; None: none.
     """
 
     checkpoint_id: int
     alignment_timeout_ms: int | None
     age_ms: float = 0.0
     kind: SnapshotKind = SnapshotKind.CHECKPOINT
+    predecessor_id: int | None = None
 
     @property
     def starts_unaligned(self) -> bool:

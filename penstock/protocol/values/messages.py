@@ -57,13 +57,18 @@ class Restored(Message):
 
 
 class SlotAck(Message):
-    """Acknowledges a checkpoint: all subtasks of the slot have written their part, and the segment is durable."""
+    """Acknowledges a checkpoint: all subtasks of the slot have written their part, and the segment is durable.
+
+    `earlier`: segments of the checkpoint's predecessor that the snapshots name, too. In them, a range with `segment` 0
+    lies in the new segment, one with `segment` n in `earlier[n - 1]`.
+    """
 
     generation: Generation
     slot: int
     checkpoint_id: int
     segment: Segment | None
     subtasks: list[SubtaskSnapshot]
+    earlier: list[Segment] = []
 
 
 class Decline(Message):

@@ -20,12 +20,15 @@ from penstock.storage.segments import SegmentWriter
 
 @dataclass(eq=False)
 class Upload:
-    """Holds a segment with all its ranges. `capture`: that of the subtask that closed last. `stored` or `error` is its
-    outcome.
+    """Holds a segment with all its ranges. `capture`: that of the subtask that closed last. `captures`: those of all
+    subtasks, in the order of `snapshots`. `earlier`: segments of other checkpoints that the snapshots name. `stored` or
+    `error` is its outcome.
     """
 
     capture: SubtaskCapture
+    captures: list[SubtaskCapture]
     segment: SegmentWriter
+    earlier: list[Segment]
     snapshots: list[SubtaskSnapshot]
     stored: Segment | None = None
     error: Exception | None = None

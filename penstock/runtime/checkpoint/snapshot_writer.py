@@ -28,14 +28,16 @@ from penstock.protocol.values.metadata import (
     LayerCut,
     NumberedEvent,
     OutputCut,
+    Segment,
     StateRange,
     SubtaskSnapshot,
 )
 from penstock.protocol.values.reasons import FailureReason
 from penstock.runtime.checkpoint.segment_uploads import SegmentUploads, Stored, Upload
+from penstock.runtime.checkpoint.stored_ranges import stored_states, worth_keeping
 from penstock.runtime.checkpoint.subtask_capture import CapturedChannel, SubtaskCapture
 from penstock.runtime.process.mailbox import Mailbox
-from penstock.state.backend import EncodedState
+from penstock.state.backend import EncodedState, StoredState
 from penstock.storage.segments import SegmentWriter
 from penstock.storage.store import ObjectStore, StoreError
 
@@ -72,17 +74,31 @@ class SavepointTarget(msgspec.Struct, frozen=True):
 @dataclass
 class _SlotCheckpoint:
     segment: SegmentWriter
+    earlier: list[Segment] = field(default_factory=list)
+    """Segments of other checkpoints that this one names."""
     taken: dict[SubtaskId, SubtaskCapture] = field(default_factory=dict)
     closed: dict[SubtaskId, SubtaskCapture] = field(default_factory=dict)
     expected_bytes: int = 0
+
+    def add(self, state: EncodedState | StoredState) -> StateRange:
+        """Write a run of entries, or name where it lies. Raises `StoreError`."""
+        if isinstance(state, EncodedState):
+            segment = 0
+            offset, length_bytes, crc = self.segment.add(state.parts, borrowed=True)
+        else:
+            if state.segment not in self.earlier:
+                self.earlier.append(state.segment)
+            segment = self.earlier.index(state.segment) + 1
+            offset, length_bytes, crc = state.offset, state.length_bytes, state.crc
+        return StateRange(state.operator, state.name, segment, offset, length_bytes, crc, state.entries)
 
 
 class _Encoding(NamedTuple):
     """Holds keyed state of one subtask, some ranges of which are written."""
 
     capture: SubtaskCapture
-    segment: SegmentWriter
-    ranges: Iterator[EncodedState]
+    checkpoint: _SlotCheckpoint
+    ranges: Iterator[EncodedState | StoredState]
 
 
 class SnapshotWriter:
@@ -203,7 +219,7 @@ class SnapshotWriter:
         if checkpoint.expected_bytes > _RESTED_FOR_BYTES_MAX:
             self._unpark(checkpoint_id)
         if capture.state is not None:
-            self._encoding = _Encoding(capture, checkpoint.segment, capture.state.encode())
+            self._encoding = _Encoding(capture, checkpoint, capture.state.encode())
 
     def _encode_next(self, encoding: _Encoding) -> None:
         """Write one range, so that the end of a generation waits for no more than that."""
@@ -213,10 +229,7 @@ class SnapshotWriter:
             if encoded is None:
                 self._encoding = None
                 return
-            offset, length_bytes, crc = encoding.segment.add(encoded.parts, borrowed=True)
-            capture.keyed.append(
-                StateRange(encoded.operator, encoded.name, 0, offset, length_bytes, crc, encoded.entries)
-            )
+            capture.keyed.append(encoding.checkpoint.add(encoded))
         except StoreError as error:
             self._decline(capture, FailureReason.IO_EXCEPTION, str(error))
         except Exception as error:  # catches whatever a user's object raises when it is pickled
@@ -236,7 +249,7 @@ class SnapshotWriter:
             self._decline(capture, FailureReason.IO_EXCEPTION, str(error))
             return
         del self._checkpoints[capture.checkpoint_id]
-        upload = Upload(capture, checkpoint.segment, snapshots)
+        upload = Upload(capture, captures, checkpoint.segment, checkpoint.earlier, snapshots)
         if self._uploads.are_apart:
             self._unpark(capture.checkpoint_id)
             self._uploads.submit(upload, self.mailbox)
@@ -256,7 +269,8 @@ class SnapshotWriter:
                 self._decline(upload.capture, FailureReason.IO_EXCEPTION, str(upload.error))
             return
         self._remember(checkpoint_id)
-        self._send(SlotAck(self.generation, self._slot, checkpoint_id, upload.stored, upload.snapshots))
+        _tell_backends(upload)
+        self._send(SlotAck(self.generation, self._slot, checkpoint_id, upload.stored, upload.snapshots, upload.earlier))
         self._unpark(checkpoint_id)
 
     def _with_rows_in_flight(self, segment: SegmentWriter, capture: SubtaskCapture) -> SubtaskSnapshot:
@@ -326,6 +340,15 @@ class SnapshotWriter:
         self._targets.pop(checkpoint_id, None)
         if len(self._ended) > _ENDED_REMEMBERED:
             self._ended.remove(min(self._ended))
+
+
+def _tell_backends(upload: Upload) -> None:
+    """Tell them where their state lies: the checkpoint may become a predecessor."""
+    segments = [upload.stored or Segment("", 0), *upload.earlier]
+    worth = worth_keeping((r for capture in upload.captures for r in capture.keyed), segments)
+    for capture in upload.captures:
+        if capture.state is not None:
+            capture.state.on_stored(stored_states(capture.keyed, segments, worth))
 
 
 def _input_cuts(capture: SubtaskCapture, captured: dict[str, list[Capture]]) -> list[InputCut]:

@@ -139,7 +139,7 @@ class SubtaskCheckpoints:
         self._captures[cut.checkpoint_id] = capture
         capture.committables = source.prepare_commit(cut.checkpoint_id)
         if cut.stores:
-            capture.state = source.state_snapshot()
+            capture.state = source.state_snapshot(cut.checkpoint_id, cut.barrier.predecessor_id)
             capture.parts = source.operator_parts(cut.checkpoint_id)
         capture.sync_ms = self._clock.monotonic_ms() - cut.taken_ms
         if cut.unaligned:

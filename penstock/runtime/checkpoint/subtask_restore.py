@@ -31,6 +31,7 @@ from penstock.protocol.values.metadata import (
     VertexShape,
 )
 from penstock.runtime.checkpoint.operator_state_restore import restore_operator_state
+from penstock.runtime.checkpoint.stored_ranges import stored_states, worth_keeping
 from penstock.runtime.input.layers import Layer, RecoveredRows
 from penstock.runtime.input.recovered import Mask, filtered, of_key_groups, of_partition, read_elements
 from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
@@ -151,6 +152,7 @@ class SubtaskRestore:
             return
         vertex, key_groups = self._subtask.vertex, self._subtask.key_groups
         number = self._subtask.id.subtask
+        self._tell_where_state_lies(backend)
         for holder in rescale.state_holders(len(self._old), vertex.parallelism, vertex.max_parallelism, number):
             snapshot = self._old[holder]
             for schema in snapshot.schemas:
@@ -159,6 +161,13 @@ class SubtaskRestore:
                 name = f"keyed state '{kept.name}' of operator '{self._operator_name(kept.operator)}'"
                 data = self._read(kept.segment, kept.offset, kept.length_bytes, kept.crc, name)
                 backend.restore(kept.operator, kept.name, data, key_groups)
+
+    def _tell_where_state_lies(self, backend: StateBackend) -> None:
+        """Report only what is the subtask's own: named by two subtasks, a third would later restore it twice."""
+        metadata, own = self._metadata, self._own
+        if metadata is not None and own is not None and metadata.job_id == self._plan.job_id:
+            worth = worth_keeping((r for s in metadata.subtasks for r in s.keyed), metadata.segments)
+            backend.on_restored(metadata.checkpoint_id, stored_states(own.keyed, metadata.segments, worth))
 
     def _operator_name(self, uid: str) -> str:
         return next((o.name for o in self._subtask.vertex.operators if o.uid == uid), uid)

@@ -49,10 +49,11 @@ from penstock.runtime.checkpoint.snapshot_writer import SavepointTarget, Snapsho
 from penstock.runtime.process.ports import DataLinks, MasterLink, Runner, StepScheduler
 from penstock.runtime.process.reason_of import reason_of, text_of
 from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
-from penstock.runtime.subtask.slot_resources import SlotResources
+from penstock.runtime.subtask.slot_resources import RowBackend, SlotResources
 from penstock.runtime.subtask.subtask_factory import SubtaskFactory
 from penstock.runtime.subtask.subtask_mail import Unpark
 from penstock.runtime.subtask.subtask_runner import SubtaskRunner, WriterRunner
+from penstock.state.heap.hash_map import HashMapStateBackend
 from penstock.storage.layout import savepoint_segment_path, segment_path
 from penstock.storage.metadata import decode_metadata
 from penstock.storage.store import ObjectStore
@@ -98,6 +99,7 @@ class _Deployment:
             self._send_frame,
             self.send,
             self._decline,
+            slot.row_backend,
         )
         factory = SubtaskFactory(resources)
         self._by_vertex = {vertex.index: self._runner(factory, factory.build(vertex)) for vertex in vertices}
@@ -227,7 +229,7 @@ class _Deployment:
 
 class Slot:
     """Implements a slot. `index` is the slot's number; a spare's changes when it takes another's place. `new_random`
-    makes parts of object names that are used nowhere else.
+    makes parts of object names that are used nowhere else. `row_backend`: see `SlotResources`.
     """
 
     def __init__(
@@ -239,6 +241,7 @@ class Slot:
         scheduler: StepScheduler,
         open_store: OpenStore,
         new_random: Callable[[], str],
+        row_backend: RowBackend = HashMapStateBackend,
     ) -> None:
         self.index = index
         self.clock = clock
@@ -246,6 +249,7 @@ class Slot:
         self.links = links
         self.open_store = open_store
         self.new_random = new_random
+        self.row_backend = row_backend
         self.master_store = MasterStore(index, master)
         self._scheduler = scheduler
         self.run_apart = scheduler.run_apart

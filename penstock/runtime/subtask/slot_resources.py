@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Callable
+from typing import Callable, Mapping
 
 from penstock.common.clock import Clock
 from penstock.graph.deployment import DeploymentPlan
@@ -13,12 +13,16 @@ from penstock.protocol.values.messages import Message
 from penstock.protocol.values.reasons import FailureReason
 from penstock.runtime.checkpoint.snapshot_writer import SnapshotWriter
 from penstock.runtime.subtask.subtask_settings import SubtaskSettings
+from penstock.state.heap.hash_map import HashMapStateBackend
+
+RowBackend = Callable[[int, Mapping[str, str]], HashMapStateBackend]
+"""(max parallelism, operator names by uid) -> the keyed state of a subtask of row functions"""
 
 
 @dataclass(frozen=True)
 class SlotResources:
     """Holds what subtasks share in a slot. `send_frame(slot, frame)`, `send(message)` and `decline` drop what a revoked
-    generation sends.
+    generation sends. `row_backend` makes the keyed state of row functions.
     """
 
     plan: DeploymentPlan
@@ -29,6 +33,7 @@ class SlotResources:
     send_frame: Callable[[int, Frame], None]
     send: Callable[[Message], None]
     decline: Callable[[SubtaskId, int, FailureReason], None]
+    row_backend: RowBackend = HashMapStateBackend
     settings: SubtaskSettings = field(init=False)
 
     def __post_init__(self) -> None:

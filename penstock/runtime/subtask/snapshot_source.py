@@ -43,9 +43,9 @@ class SnapshotSource:
             parts.append(OperatorPart(generation.operator.uid, "watermarks", generation.snapshot()))
         return parts
 
-    def state_snapshot(self) -> StateSnapshot | None:
+    def state_snapshot(self, checkpoint_id: int, predecessor_id: int | None) -> StateSnapshot | None:
         """Return a snapshot of the keyed state; None without any."""
-        return None if self.backend is None else self.backend.snapshot()
+        return None if self.backend is None else self.backend.snapshot(checkpoint_id, predecessor_id)
 
     def revoke(self) -> None:
         """End the generation: every handle of state raises from now on."""

@@ -111,7 +111,7 @@ class SubtaskOpening:
         names = {o.uid: o.name for o in self._vertex.operators}
         if not self._vertex.columnar:
             keyed = self._vertex.operators[0].kind.keyed
-            return HashMapStateBackend(self._vertex.max_parallelism, names) if keyed else None
+            return self._shared.row_backend(self._vertex.max_parallelism, names) if keyed else None
         if any(o.kind.columnar and o.kind.keyed for o in self._vertex.operators):
             return ColumnarStateBackend(names)
         return None

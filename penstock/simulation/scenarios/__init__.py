@@ -27,6 +27,7 @@ from penstock.simulation.scenarios import (
     slots,
     state,
     storage,
+    stored_state,
     sweeping,
     timers,
 )
@@ -40,8 +41,8 @@ def _name(scenario: type[Scenario]) -> str:
 
 _PARTS = (
     aimed, cut, barriers, concurrent, calm, restoring, rescaling, changed_graphs, state, kept, event_time, floors,
-    timers, idleness, aligned_sources, finishing, savepoints, publication, shortening, storage, sweeping, slots,
-    packing,
+    timers, idleness, aligned_sources, finishing, savepoints, publication, shortening, storage, stored_state,
+    sweeping, slots, packing,
 )  # fmt: skip
 SCENARIOS: dict[str, type[Scenario]] = {_name(scenario): scenario for part in _PARTS for scenario in part.SCENARIOS}
 

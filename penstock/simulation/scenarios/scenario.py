@@ -53,6 +53,8 @@ class Scenario:
     """Whether messages reach a process in the middle of a step."""
     is_parallel: ClassVar[bool] = False
     """Whether processes are busy at the same time."""
+    names_stored_state: ClassVar[bool] = False
+    """Whether checkpoints name the state that earlier ones have stored."""
     places: ClassVar[PlacePlan | None] = None
     """How many places there are for tasks; None: for every one."""
     bounds_durations: ClassVar[bool] = False
@@ -115,6 +117,7 @@ def _plan(scenario: Scenario, job: WorkloadBuilder, world_seed: int, seed: int) 
         faults=scenario.faults,
         places=scenario.places,
         graph_changes_seed=f"graphs of {seed}" if scenario.changes_graph else None,
+        names_stored_state=scenario.names_stored_state,
         steps=job.steps,
     )
 
@@ -124,6 +127,7 @@ def _cluster(scenario: Scenario, job: WorkloadBuilder, plan: Plan, with_trace: b
     world = World(plan.world_seed, [] if with_trace else None)
     world.interleaves = plan.interleaves
     world.is_parallel = plan.is_parallel
+    world.names_stored_state = plan.names_stored_state
     workload = job.build()
     if plan.graph_changes_seed is not None:
         workload.change_graphs(Random(plan.graph_changes_seed))

@@ -13,7 +13,7 @@ from penstock.storage.layout import LOG_FOLDER, METADATA_NAME, SHARED_FOLDER, Me
 from penstock.storage.metadata import decode_metadata
 
 
-class _WithLeftovers(Scenario):
+class WithLeftovers(Scenario):
     section = 11
 
     def has_ended(self) -> bool:
@@ -37,7 +37,7 @@ class _WithLeftovers(Scenario):
         return found
 
 
-class JobEndsBeforeTheNextSweep(_WithLeftovers):
+class JobEndsBeforeTheNextSweep(WithLeftovers):
     """Segments of a checkpoint that was given up stay for ever: their writer was told that it had failed, so nobody
     knows of them, and the job ends before it looks for such the next time. (Found by a random seed.)"""
 
@@ -77,7 +77,7 @@ class OneObjectCannotBeDeleted(JobEndsBeforeTheNextSweep):
         return self.count > 1 and self._refused is not None
 
 
-class FencedDriverLeavesMetadata(_WithLeftovers):
+class FencedDriverLeavesMetadata(WithLeftovers):
     """A driver has written metadata, and is fenced before it has put them in the log. The job ends before any of its
     checkpoints has a larger number, and the metadata stay for ever. (Found by a random seed.)"""
 
@@ -100,7 +100,7 @@ class FencedDriverLeavesMetadata(_WithLeftovers):
             self.count += any(path.endswith(METADATA_NAME) for path in self.leftovers())
 
 
-class ResumedAfterItsEnd(_WithLeftovers):
+class ResumedAfterItsEnd(WithLeftovers):
     """A driver dies while it deletes what an ended job does not need any more, and another one resumes the job from
     what is left. It says that the job has ended, and changes nothing: only its fence is new in the log. (Found by a
     random seed.)"""

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock.common.typeinfo import KEY_GROUP_COLUMN
 from penstock.protocol.values.metadata import StateSchema
-from penstock.state.backend import EncodedState, StateSchemaError
+from penstock.state.backend import EncodedState, StateSchemaError, StoredState
 from penstock.state.codecs import declared_metadata
 from penstock.state.columnar.slot_arrays import Array
 from penstock.state.columnar.table import ColumnTable, ValueColumn
@@ -51,7 +51,7 @@ class ColumnarStateBackend(RestoringBackend):
         self._tables[operator, name] = (declared, _stream_schema(declared, keys, values), table)
         return table
 
-    def snapshot(self) -> ColumnarSnapshot:
+    def snapshot(self, checkpoint_id: int = 0, predecessor_id: int | None = None) -> ColumnarSnapshot:
         views = [(declared, schema, table.view()) for declared, schema, table in self._tables.values()]
         return ColumnarSnapshot(views, self._untouched())
 
@@ -75,6 +75,9 @@ class ColumnarSnapshot:
                 yield from self._encode_view(declared, schema, view)
         finally:
             self.discard()
+
+    def on_stored(self, stored: list[StoredState]) -> None:
+        """Forget it: every checkpoint writes everything."""
 
     def discard(self) -> None:
         for _, _, view in self._views:

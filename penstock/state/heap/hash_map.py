@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.common.named_rows import reducing
 from penstock.protocol.values.keys import KeyDecoder
 from penstock.protocol.values.metadata import StateSchema
-from penstock.state.backend import EncodedState, StateSchemaError
+from penstock.state.backend import EncodedState, StateSchemaError, StoredState
 from penstock.state.codecs import (
     RestoredRun,
     StateCodec,
@@ -113,7 +113,7 @@ class HashMapStateBackend(RestoringBackend):
         self._handles[name] = handle = _handle(descriptor, table, at, codec.changeable)
         return handle
 
-    def snapshot(self) -> HashMapSnapshot:
+    def snapshot(self, checkpoint_id: int = 0, predecessor_id: int | None = None) -> HashMapSnapshot:
         tables = [
             _TableAtBarrier(*self._codecs[name], table.snapshot(), self._described(name))
             for name, table in self._tables.items()
@@ -189,6 +189,9 @@ class HashMapSnapshot:
                 raise
         finally:
             self._release()
+
+    def on_stored(self, stored: list[StoredState]) -> None:
+        """Forget it: every checkpoint writes everything."""
 
     def discard(self) -> None:
         self._discarded = True

@@ -50,8 +50,8 @@ def test_while_a_retained_checkpoint_cannot_be_read_no_segment_is_deleted() -> N
     assert retention.named is None
     sweep = Sweep(RUNNING, 3)
     assert sweep.deletable([FoundSegment("a", OLD)], retention.named) == []
-    assert retention.replace([retained(3), retained(4)]) == (path(2),)
-    assert sweep.deletable([FoundSegment("a", OLD)], retention.named) == ["a"], "the sweep finds it"
+    assert retention.replace([retained(3), retained(4)]) == (path(2), "a")
+    assert sweep.deletable([FoundSegment("a", OLD)], retention.named) == ["a"], "after a crash, the sweep finds it"
 
 
 def test_at_least_one_checkpoint_is_retained() -> None:

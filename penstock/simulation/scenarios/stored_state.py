@@ -1,0 +1,104 @@
+"""Tests section 11 for checkpoints that name segments of earlier ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.protocol.values.elements import Generation
+from penstock.protocol.values.messages import SlotAck
+from penstock.simulation.faults import FaultPlan
+from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
+from penstock.simulation.scenarios.sweeping import WithLeftovers
+from penstock.simulation.settings import Pace
+from penstock.simulation.workload import WorkloadBuilder
+from penstock.storage.layout import SegmentName, parse
+
+SEVERAL = UNALIGNED | {
+    "execution.checkpointing.interval": "10 ms",
+    "execution.checkpointing.max-concurrent-checkpoints": 4,
+    "execution.checkpointing.num-retained": 1,
+}
+
+
+def declare_many_keys(job: WorkloadBuilder) -> None:
+    """Declare a count of so many keys that most of them stay as they are from one checkpoint to the next."""
+    source = job.source(kind="sequence", rows=160, parallelism=2, cost_ms=1.0, keys=60)
+    job.sink(job.count(source, 3, cost_ms=0.2), 2)
+
+
+class PredecessorIsSubsumed(WithLeftovers):
+    """Checkpoint 3 is pending, and names a segment of 1. Checkpoint 2 completes, does not need that segment, and 1 is
+    not retained any more: deleted now, it is missing when 3 is restored. It stays until 3 has ended, and not longer."""
+
+    names_stored_state = True
+    options = SEVERAL
+    pace = Pace(work_ms=5.0, upload_ms=(0.0, 40.0))
+    faults = FaultPlan(kinds=("expire_checkpoint",), count=3, gap_ms=40.0)
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        declare_many_keys(job)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        cluster = self.cluster
+        if what == "up" and isinstance(detail, SlotAck):
+            publication = cluster.drivers[-1].host.master.job_directory.publication
+            assert publication is not None
+            retention = publication.retention
+            predecessor, retained = retention.predecessor_of(detail.checkpoint_id), retention.retained
+            is_gone = predecessor is not None and predecessor not in retained
+            needed = {path for checkpoint in retained for path in checkpoint.segments or ()}
+            self.count += is_gone and any(segment.path not in needed for segment in detail.earlier)
+        elif what == "list" and self.has_ended() and (left := self.leftovers()):
+            cluster.world.violate(f"nobody needs {sorted(left)}, and only the last sweep deletes them")
+
+
+class StateOutlivesItsCheckpoint(Scenario):
+    """A key does not change for several checkpoints and restarts, so the newest one names a segment of a checkpoint and
+    of a generation that ended long ago. Deleted with that checkpoint, or by the sweep for its generation, the state is
+    lost."""
+
+    section = 11
+    names_stored_state = True
+    options = UNALIGNED
+    faults = FaultPlan(kinds=("kill_slot", "kill_driver", "kill_slot"), count=6, gap_ms=40.0)
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        declare_many_keys(job)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        if what != "up" or not isinstance(detail, SlotAck):
+            return
+        names = [parse(segment.path) for segment in detail.earlier]
+        self.count += any(
+            isinstance(name, SegmentName)
+            and name.checkpoint_id < detail.checkpoint_id - 1
+            and name.generation < Generation(*detail.generation)
+            for name in names
+        )
+
+
+class SavepointsNameNothing(Scenario):
+    """A savepoint names a segment in the job's directory, is moved elsewhere, and the job deletes the segment. It has
+    no predecessor: what the checkpoints around it name of earlier ones, it writes."""
+
+    section = 11
+    names_stored_state = True
+    options = UNALIGNED
+    faults = FaultPlan(kinds=("savepoint", "savepoint", "kill_slot"), count=8, gap_ms=15.0)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._named = 0
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        declare_many_keys(job)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        self._named += what == "up" and isinstance(detail, SlotAck) and bool(detail.earlier)
+
+    def has_happened(self) -> bool:
+        log = self.cluster.log
+        return self._named > 0 and log is not None and log.savepoints > 0
+
+
+SCENARIOS: list[type[Scenario]] = [PredecessorIsSubsumed, StateOutlivesItsCheckpoint, SavepointsNameNothing]

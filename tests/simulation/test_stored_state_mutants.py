@@ -1,0 +1,75 @@
+"""The simulation finds broken rules of checkpoints that name segments of earlier ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.protocol.log.retention import Retention, named_by
+from penstock.protocol.values.elements import SnapshotKind
+from penstock.simulation.naming_backend import NamingBackend
+from tests.simulation.finding import assert_found
+
+Patch = Callable[[Any, str, Any], None]
+
+
+def predecessors_are_not_kept(patch: Patch) -> None:
+    patch(Retention, "named", property(lambda self: named_by(self.retained)))
+
+
+def what_was_pinned_stays_for_ever(patch: Patch) -> None:
+    def unpin(self: Any, checkpoint_id: int) -> tuple[str, ...]:
+        self._pinned.pop(checkpoint_id, None)
+        return ()
+
+    replace = Retention.replace
+
+    def forgetful(self: Any, retained: Any) -> Any:
+        deletable = replace(self, retained)
+        self._dropped = frozenset()
+        return deletable
+
+    patch(Retention, "unpin", unpin)
+    patch(Retention, "replace", forgetful)
+
+
+def segments_end_with_their_checkpoint(patch: Patch) -> None:
+    def all_of_them(self: Any) -> tuple[str, ...]:
+        dropped, self._dropped = self._dropped, frozenset()
+        return tuple(sorted(dropped))
+
+    patch(Retention, "_take_unneeded", all_of_them)
+
+
+def savepoints_have_predecessors(patch: Patch) -> None:
+    patch(SnapshotKind, "has_predecessor", property(lambda self: self is not SnapshotKind.COMMITS_ONLY))
+
+
+def state_of_a_pending_checkpoint_is_named(patch: Patch) -> None:
+    snapshot = NamingBackend.snapshot
+
+    def of_the_newest(self: Any, checkpoint_id: int = 0, predecessor_id: int | None = None) -> Any:
+        return snapshot(self, checkpoint_id, max(self._stored, default=None))
+
+    patch(NamingBackend, "snapshot", of_the_newest)
+
+
+MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
+    # (mutant, schedule or seeds, the violation that it must cause)
+    (predecessors_are_not_kept, "predecessor-is-subsumed", r"is deleted, but checkpoint \d+ is pending"),
+    (what_was_pinned_stays_for_ever, "predecessor-is-subsumed", r"only the last sweep deletes them"),
+    (segments_end_with_their_checkpoint, "state-outlives-its-checkpoint", r"is deleted, but a checkpoint that is ret"),
+    (savepoints_have_predecessors, "savepoints-name-nothing", r"savepoint .*: segment shared/.* is missing"),
+    (state_of_a_pending_checkpoint_is_named, "predecessor-is-subsumed", r"names segments that nothing keeps for it"),
+]
+_IDS = [f"{mutant.__name__}, {where if isinstance(where, str) else 'seeds'}" for mutant, where, _ in MUTANTS]
+
+
+@pytest.mark.parametrize(("mutant", "where", "violation"), MUTANTS, ids=_IDS)
+def test_a_broken_rule_is_found(
+    mutant: Callable[[Patch], None], where: str | list[int], violation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutant(monkeypatch.setattr)
+    assert_found(where, violation)
