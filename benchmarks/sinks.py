@@ -111,9 +111,9 @@ class _TracedCommitter(Committer):
         self._inner = inner
         self._trace = trace
 
-    def commit(self, committables: list[bytes]) -> None:
+    def commit(self, checkpoint_id: int, committables: list[bytes]) -> None:
         opened = [json.loads(c) for c in committables]
-        self._inner.commit([bytes.fromhex(c["inner"]) for c in opened])
+        self._inner.commit(checkpoint_id, [bytes.fromhex(c["inner"]) for c in opened])
         for incarnation in sorted({c["incarnation"] for c in opened}):
             _append(self._trace / f"commit-{os.getpid()}.log", incarnation)
 

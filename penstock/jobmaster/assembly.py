@@ -92,7 +92,19 @@ def assemble(
 
 def committables_of(metadata: Metadata) -> list[Committable]:
     """Return what a restore of this checkpoint commits again, in order."""
-    return [*metadata.unconfirmed_commits, *(c for s in metadata.subtasks for c in s.committables)]
+    # Older metadata do not name the checkpoint of unconfirmed commits.
+    older = [c if c.checkpoint_id else _named_by(c.prepared_for, c) for c in metadata.unconfirmed_commits]
+    return [*older, *(_named_by(metadata.checkpoint_id, c) for s in metadata.subtasks for c in s.committables)]
+
+
+def confirmed_id(metadata: Metadata) -> int:
+    """Return the newest checkpoint up to which no restore of this one commits anything again that was prepared."""
+    named = [c.prepared_for for c in committables_of(metadata)]
+    return min(named, default=metadata.checkpoint_id + 1) - 1
+
+
+def _named_by(checkpoint_id: int, committable: Committable) -> Committable:
+    return msgspec.structs.replace(committable, checkpoint_id=checkpoint_id)
 
 
 def without_committables(subtasks: list[SubtaskSnapshot], newest_id: int) -> list[SubtaskSnapshot]:

@@ -16,7 +16,7 @@ import msgspec
 
 from penstock.common.clock import Clock
 from penstock.graph.job_graph import JobGraph
-from penstock.jobmaster.assembly import NotCovered, assemble, committables_of, without_committables
+from penstock.jobmaster.assembly import NotCovered, assemble, committables_of, confirmed_id, without_committables
 from penstock.jobmaster.commits import CommitQueue
 from penstock.jobmaster.console import Console
 from penstock.jobmaster.history import CheckpointHistory
@@ -155,9 +155,9 @@ class Checkpoints:
                         "storage has not said yet whether it is published; no other one is published meanwhile"
                     )
 
-    def _tell(self, checkpoint_id: int, aborted: bool, commits: bool = True) -> None:
+    def _tell(self, checkpoint_id: int, aborted: bool, commits: bool = True, confirmed: int = 0) -> None:
         if self.generation is not None:
-            self._master.broadcast(CheckpointEnded(self.generation, checkpoint_id, aborted, commits))
+            self._master.broadcast(CheckpointEnded(self.generation, checkpoint_id, aborted, commits, confirmed))
 
     def _trigger(self, effect: TriggerCheckpoint) -> list[Effect]:
         """Return what follows if the checkpoint cannot be triggered."""
@@ -316,7 +316,9 @@ class Checkpoints:
         self._master.checkpoint_completed(checkpoint)
         if metadata.is_final:
             self._master.final_checkpoint_reached()
-        self._tell(metadata.checkpoint_id, aborted=False)
+        self._tell(metadata.checkpoint_id, aborted=False, confirmed=confirmed_id(metadata))
+        if self.sources is not None and self.generation is not None:
+            self.sources.checkpoint_completed(metadata)
         own = committables_of(metadata)[len(metadata.unconfirmed_commits) :]
         self._commits.add(own, self._master.committed_all if metadata.is_final else _nothing)
         if metadata.is_final:
@@ -329,8 +331,10 @@ class Checkpoints:
     def _commit_at_end(self, publish: PublishCheckpoint) -> None:
         self._history.ended_without_entry(publish.barrier.checkpoint_id)
         self._master.final_checkpoint_reached()
-        committables = [c for ack in publish.acks for s in ack.subtasks for c in s.committables]
-        self._commits.add(committables, self._committed_at_end(publish.barrier.checkpoint_id))
+        checkpoint_id = publish.barrier.checkpoint_id
+        prepared = [c for ack in publish.acks for s in ack.subtasks for c in s.committables]
+        committables = [msgspec.structs.replace(c, checkpoint_id=checkpoint_id) for c in prepared]
+        self._commits.add(committables, self._committed_at_end(checkpoint_id))
 
     def _committed_at_end(self, checkpoint_id: int) -> Callable[[], None]:
         def confirmed() -> None:

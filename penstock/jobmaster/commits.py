@@ -160,11 +160,11 @@ class CommitQueue:
         self._handle(Committed() if outcome is None else Refused())
 
     def _commit(self, committables: Sequence[Committable]) -> CommitFailed | None:
-        """Call each sink once, with all its committables in order. Runs outside the loop's thread."""
-        by_sink: dict[str, list[bytes]] = {}
+        """Call each sink once for each checkpoint, with its committables in order. Runs outside the loop's thread."""
+        by_sink: dict[tuple[int, str], list[bytes]] = {}
         for committable in committables:
-            by_sink.setdefault(committable.operator, []).append(committable.data)
-        for uid, data in by_sink.items():
+            by_sink.setdefault((committable.checkpoint_id, committable.operator), []).append(committable.data)
+        for (checkpoint_id, uid), data in by_sink.items():
             self.committing = name = self._name(uid)
             try:
                 committer = self._committer(uid)
@@ -174,7 +174,7 @@ class CommitQueue:
                         "output of it that waits to be committed. Put the sink back, under its old uid, or start the "
                         "job without the checkpoint"
                     )
-                committer.commit(data)
+                committer.commit(checkpoint_id, data)
             except Exception as error:
                 summary = f"sink '{name}' could not commit its output: {type(error).__name__}: {error}"
                 return CommitFailed(summary, describe(error), not isinstance(error, PermanentError))

@@ -12,10 +12,11 @@ from penstock.graph.deployment import DeploymentPlan
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.pickling import dumps
 from penstock.jobmaster.checkpoints import Checkpoints
+from penstock.jobmaster.console import Console
 from penstock.jobmaster.drain import JobDrain
 from penstock.jobmaster.identity import JobIdentity
 from penstock.jobmaster.job_directory import JobDirectory
-from penstock.jobmaster.ports import SlotLinks
+from penstock.jobmaster.ports import BlockingWork, SlotLinks
 from penstock.jobmaster.reports import Reporter
 from penstock.jobmaster.restore import RestorePoint
 from penstock.jobmaster.settings import JobSettings
@@ -45,7 +46,9 @@ class Master(Protocol):
     incarnation: str
     settings: JobSettings
     links: SlotLinks
+    source_work: BlockingWork
     clock: Clock
+    console: Console
     lifecycle: Lifecycle
     coordinator: CheckpointCoordinator
     checkpoints: Checkpoints
@@ -95,8 +98,17 @@ class Generations:
         master.checkpoints.generation = generation
         master.reporter.on_generation(generation.counter)
         restored = () if point is None else point.metadata.enumerators
+        self._end_sources()
         try:
-            master.checkpoints.sources = SplitDistribution(master.graph, restored, self._assign)
+            master.checkpoints.sources = SplitDistribution(
+                master.graph,
+                restored,
+                self._assign,
+                master.source_work,
+                self._fail,
+                master.console.warning,
+                master.clock,
+            )
         except EnumeratorFailed as error:
             self._fail(error)
             return
@@ -128,6 +140,7 @@ class Generations:
         master = self._master
         master.reporter.on_generation_ended()
         master.checkpoints.generation = None
+        self._end_sources()
         self._drain = None
         master.checkpoints.execute(master.coordinator.on_stopped(master.clock.monotonic_ms(), detail=cause))
 
@@ -162,6 +175,10 @@ class Generations:
 
     def on_splits_requested(self, subtask: SubtaskId, now_ms: float) -> None:
         self._with_sources(lambda sources: sources.on_requested(subtask, now_ms))
+
+    def _end_sources(self) -> None:
+        if (sources := self._master.checkpoints.sources) is not None:
+            sources.end()
 
     def _with_sources(self, action: Callable[[SplitDistribution], None]) -> None:
         sources = self._master.checkpoints.sources

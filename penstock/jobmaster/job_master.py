@@ -73,6 +73,7 @@ class JobMaster:
         self.open_store = ports.open_store
         self.work: BlockingWork = RefreshingWork(ports.work, self.refresh)
         commit_work = RefreshingWork(ports.commit_work or ports.work, self.refresh)
+        self.source_work: BlockingWork = RefreshingWork(ports.source_work or ports.work, self.refresh)
         self.lifecycle = Lifecycle(
             self.settings.lifecycle, restart_strategy(configuration), lambda: 2 * ports.random() - 1
         )

@@ -45,8 +45,8 @@ class SlotSubmitter(Protocol):
 class MasterPorts:
     """Bundles the ports. `random` returns the next number in [0, 1). `open_store` takes a directory and whether to
     create it. `host` and `pid` name this driver in its fence. `commit_work` is where sinks commit, so that one that
-    hangs holds up neither the log nor a recovery; `savepoint_work` where savepoints are written, for the same reason.
-    None: with the other work.
+    hangs holds up neither the log nor a recovery; `savepoint_work` where savepoints are written, and `source_work`
+    where sources look for splits, for the same reason. None: with the other work.
     """
 
     clock: Clock
@@ -60,6 +60,7 @@ class MasterPorts:
     pid: int = 0
     commit_work: BlockingWork | None = None
     savepoint_work: BlockingWork | None = None
+    source_work: BlockingWork | None = None
 
 
 class RefreshingWork:

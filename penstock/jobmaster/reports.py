@@ -61,6 +61,7 @@ class _VertexView:
         self.name = name
         self._parallelism = parallelism
         self._subtasks: dict[int, _SubtaskView] = {}
+        self._lags: dict[int, int | None] = {}
         self._sums = [0] * len(_Measured._fields)
         self._report: VertexReport | None = None
 
@@ -68,6 +69,7 @@ class _VertexView:
         known = self._subtasks.get(status.subtask)
         measured = _Measured.of(status, now_ms, known)
         self._subtasks[status.subtask] = _SubtaskView(measured, now_ms)
+        self._lags[status.subtask] = status.lag_rows
         before = _NOTHING if known is None else known.measured
         self._sums = [total + new - old for total, new, old in zip(self._sums, measured, before)]
         self._report = None
@@ -75,6 +77,7 @@ class _VertexView:
     def on_generation_ended(self) -> None:
         """Keep what was counted: counters start from 0 with each generation, but the sums continue."""
         self._subtasks.clear()
+        self._lags.clear()
         counted = _Measured(*self._sums)
         self._sums = [counted.rows_in, counted.rows_out, counted.late, counted.skipped, 0, 0, 0, 0]
         self._report = None
@@ -97,6 +100,7 @@ class _VertexView:
                 sums.backpressured / share_units,
                 sums.late,
                 sums.skipped,
+                None if None in self._lags.values() else sum(filter(None, self._lags.values())) if self._lags else None,
             )
         return self._report
 

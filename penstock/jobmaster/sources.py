@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from penstock.common.clock import Clock
 from penstock.datastream.connectors.base import PermanentError, SplitEnumerator
 from penstock.graph.job_graph import JobGraph, Operator
+from penstock.jobmaster.ports import BlockingWork
 from penstock.protocol.values.elements import SubtaskId
-from penstock.protocol.values.metadata import EnumeratorState
+from penstock.protocol.values.metadata import EnumeratorState, Metadata
 
 ASK_AGAIN_MS = 200.0
 
@@ -34,11 +36,19 @@ class EnumeratorFailed(Exception):
 class _Source:
     operator: Operator
     enumerator: SplitEnumerator
+    discover_at_ms: float | None = None
+    """When the next discovery begins; None while one is in progress, and where there is none."""
+    is_reporting: bool = False
+    completed: list[bytes] | None = None
+    """The positions of the newest completed checkpoint that no report has begun for."""
 
 
 class SplitDistribution:
     """Distributes the splits of one generation. `assign(subtask, splits, no_more)` sends them. Every method may raise
     `EnumeratorFailed`.
+
+    `work` runs what enumerators may block in; `failed` is called in the owner's loop with what that raised, `warn` with
+    what could not be reported outside.
     """
 
     def __init__(
@@ -46,8 +56,17 @@ class SplitDistribution:
         graph: JobGraph,
         restored: Sequence[EnumeratorState],
         assign: Callable[[SubtaskId, list[bytes], bool], None],
+        work: BlockingWork,
+        failed: Callable[[EnumeratorFailed], None],
+        warn: Callable[[str], None],
+        clock: Clock,
     ) -> None:
         self._assign = assign
+        self._work = work
+        self._failed = failed
+        self._warn = warn
+        self._clock = clock
+        self._is_over = False
         self._waiting: dict[SubtaskId, None] = {}
         self._ask_again_ms: float | None = None
         self._sources: dict[int, _Source] = {}
@@ -58,7 +77,13 @@ class SplitDistribution:
                 data = states.get(head.uid)
                 create = partial(head.function.create_enumerator, vertex.parallelism, data)
                 enumerator = _guarded(head, create)
-                self._sources[vertex.index] = _Source(head, enumerator)
+                self._sources[vertex.index] = _Source(
+                    head, enumerator, clock.monotonic_ms() if enumerator.discovers else None
+                )
+
+    def end(self) -> None:
+        """Ignore what is still to be answered: the generation has ended."""
+        self._is_over = True
 
     def on_requested(self, subtask: SubtaskId, now_ms: float) -> None:
         source = self._sources.get(subtask.vertex)
@@ -77,15 +102,73 @@ class SplitDistribution:
                 self._ask_again_ms = now_ms + ASK_AGAIN_MS
 
     def next_deadline_ms(self) -> float | None:
-        return self._ask_again_ms
+        due_ms = [self._ask_again_ms, *(source.discover_at_ms for source in self._sources.values())]
+        return min((at_ms for at_ms in due_ms if at_ms is not None), default=None)
 
     def on_time(self, now_ms: float) -> None:
-        """Let readers that found nothing ask again."""
+        """Begin discoveries that are due, and let readers that found nothing ask again."""
+        for index, source in self._sources.items():
+            if source.discover_at_ms is not None and source.discover_at_ms <= now_ms and not self._is_over:
+                self._discover(index, source)
         if self._ask_again_ms is None or self._ask_again_ms > now_ms:
             return
         self._ask_again_ms = None
         for subtask in list(self._waiting):
             self.on_requested(subtask, now_ms)
+
+    # ---- what may block -----------------------------------------------------------------------------------------
+
+    def _discover(self, index: int, source: _Source) -> None:
+        source.discover_at_ms = None
+        name = source.operator.name
+
+        def done(found: Any) -> None:
+            if self._is_over:
+                return
+            try:
+                if isinstance(found, Exception):
+                    raise found
+                assigned = _guarded(source.operator, lambda: source.enumerator.on_discovered(found))
+            except EnumeratorFailed as error:
+                self._failed(error)
+                return
+            for subtask, splits in assigned.items():
+                self._assign(SubtaskId(index, subtask), splits, False)
+            now_ms = self._clock.monotonic_ms()
+            for waiting in [subtask for subtask in self._waiting if subtask.vertex == index]:
+                self.on_requested(waiting, now_ms)
+            if (interval_ms := source.enumerator.discovery_interval_ms) is not None:
+                source.discover_at_ms = now_ms + interval_ms
+
+        self._work.submit(f"discover {name}", lambda: _guarded(source.operator, source.enumerator.discover), done)
+
+    def checkpoint_completed(self, metadata: Metadata) -> None:
+        """Let enumerators report a checkpoint's positions outside the job."""
+        for source in self._sources.values():
+            if source.enumerator.wants_checkpoints and not self._is_over:
+                uid = source.operator.uid
+                parts = [p for s in metadata.subtasks for p in s.parts if (p.operator, p.name) == (uid, "splits")]
+                source.completed = [item for part in parts for item in part.items]
+                if not source.is_reporting:
+                    self._report(source)
+
+    def _report(self, source: _Source) -> None:
+        splits, source.completed = source.completed or [], None
+        source.is_reporting = True
+
+        def done(result: Any) -> None:
+            source.is_reporting = False
+            if self._is_over:
+                return
+            if isinstance(result, Exception):
+                self._warn(
+                    f"source '{source.operator.name}' could not report its positions, which changes nothing of this "
+                    f"job: {type(result).__name__}: {result}"
+                )
+            if source.completed is not None:
+                self._report(source)
+
+        self._work.submit("report positions", lambda: source.enumerator.checkpoint_completed(splits), done)
 
     def snapshot(self) -> list[EnumeratorState]:
         return [

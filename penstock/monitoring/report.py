@@ -21,6 +21,8 @@ class VertexReport:
     """Came after their windows had ended, and were dropped."""
     skipped_rows: int = 0
     """Could not be read by the source, which was told to skip such rows."""
+    lag_rows: int | None = None
+    """Are not read yet; None if the source does not know."""
 
 
 @dataclass(frozen=True)

@@ -163,6 +163,7 @@ class Cluster:
         self.log = LogChecker(self.world, self.workload, self.shared, self.directory)
         self.log.committable |= before.committable
         self.log.told = self.predecessors.on_published
+        self.output.confirmed.clear()  # it may start from an older checkpoint, whose output is committed again
         self.workload.configuration.set("pipeline.job-id", job_id)
         self.workload.configuration.set("execution.state-recovery.path", start_from)
         return self.start_driver()
@@ -450,7 +451,14 @@ class Cluster:
             self.world.violate(f"pending output {name} is written a second time")
         self.output.pending[name] = pending
 
+    def confirm(self, name: str) -> None:
+        if name not in self.output.committed:
+            self.world.violate(f"{name} is confirmed to its writer, but was never committed")
+        self.output.confirmed.add(name)
+
     def commit(self, name: str) -> None:
+        if name in self.output.confirmed:
+            self.world.violate(f"{name} is committed again after its writer was told that it never is")
         if self.log is not None and name.encode() not in self.log.committable:
             self.world.violate(f"{name} is committed, but no checkpoint in the log says so")
         if name not in self.output.pending:

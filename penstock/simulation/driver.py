@@ -132,6 +132,7 @@ class DriverProcess:
             work=ScheduledWork(world, self.process, around.work_latency_ms),
             commit_work=ScheduledWork(world, self.process, around.work_latency_ms),
             savepoint_work=ScheduledWork(world, self.process, around.work_latency_ms),
+            source_work=ScheduledWork(world, self.process, around.work_latency_ms),
             open_store=lambda directory, create: around.open_store(self.process, directory),
             console=TracedConsole(world, self.process.name),
             random=world.chance,

@@ -23,6 +23,8 @@ class Output:
     pending: dict[str, Pending] = field(default_factory=dict)
     committed: dict[str, None] = field(default_factory=dict)
     repeated: int = 0
+    confirmed: set[str] = field(default_factory=set)
+    """What writers know to be committed for good."""
 
     def of(self, sink: str) -> list[Pending]:
         return [self.pending[name] for name in self.committed if self.pending[name].sink == sink]
@@ -52,6 +54,7 @@ class _Writer(SinkWriter):
         self._rows: list[Row] = [tuple(row) for part in restored for row in pickle.loads(part)]
         self._is_finished = False
         self._parts = 0
+        self._prepared: dict[str, int] = {}
         self._newest_checkpoint = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -67,16 +70,22 @@ class _Writer(SinkWriter):
         name = f"{self._sink.name}/{self._context.subtask}/{self._context.incarnation}/{checkpoint_id}-{self._parts}"
         world_hooks.current().prepare(name, Pending(self._sink.name, self._context.subtask, self._rows))
         self._rows = []
+        self._prepared[name] = checkpoint_id
         return [name.encode()]
 
     def snapshot(self) -> list[bytes]:
         return [pickle.dumps(self._rows)] if self._rows else []
+
+    def commits_confirmed(self, checkpoint_id: int) -> None:
+        for name in [name for name, prepared_for in self._prepared.items() if prepared_for <= checkpoint_id]:
+            del self._prepared[name]
+            world_hooks.current().confirm(name)
 
     def finish(self) -> None:
         self._is_finished = True
 
 
 class _Committer(Committer):
-    def commit(self, committables: list[bytes]) -> None:
+    def commit(self, checkpoint_id: int, committables: list[bytes]) -> None:
         for name in committables:
             world_hooks.current().commit(name.decode())

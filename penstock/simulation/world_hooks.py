@@ -39,6 +39,9 @@ class WorldHooks(Protocol):
 
     def prepare(self, name: str, pending: Pending) -> None: ...
 
+    def confirm(self, name: str) -> None:
+        """Note that a writer takes prepared output for committed, and for never committed again."""
+
     def commit(self, name: str) -> None:
         """Makes prepared output visible; raises where a fault says so."""
 

@@ -126,6 +126,7 @@ class SparkJob:
         self._work = OrderedWork(self._loop)
         self._commit_work = OrderedWork(self._loop, "penstock-commit")
         self._savepoint_work = OrderedWork(self._loop, "penstock-savepoint")
+        self._source_work = OrderedWork(self._loop, "penstock-sources")
         self._console = TerminalConsole(terminal)
         self._own_errors = 0
         self._switch_interval_s = sys.getswitchinterval()
@@ -202,6 +203,7 @@ class SparkJob:
             os.getpid(),
             self._commit_work,
             self._savepoint_work,
+            self._source_work,
         )
 
     # ---- slots ---------------------------------------------------------------------------------------------------
@@ -369,3 +371,4 @@ class SparkJob:
         self._work.stop()
         self._commit_work.stop()
         self._savepoint_work.stop()
+        self._source_work.stop()

@@ -1,4 +1,4 @@
-"""The simulation finds broken rules of savepoints."""
+"""The simulation finds broken rules of savepoints, and of what is committed."""
 
 from __future__ import annotations
 
@@ -50,8 +50,12 @@ def a_savepoint_counts_as_committed(patch: Patch) -> None:
     patch(
         checkpoints.Checkpoints,
         "_tell",
-        lambda self, checkpoint_id, aborted, commits=True: tell(self, checkpoint_id, aborted),
+        lambda self, checkpoint_id, aborted, commits=True, confirmed=0: tell(self, checkpoint_id, aborted),
     )
+
+
+def output_is_confirmed_while_it_is_named(patch: Patch) -> None:
+    patch(checkpoints, "confirmed_id", lambda metadata: metadata.checkpoint_id)
 
 
 def a_stop_is_not_the_last_checkpoint(patch: Patch) -> None:
@@ -79,6 +83,7 @@ MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
     ),
     (a_failed_stop_resumes_out_of_its_turn, "stop-fails-inside-a-row", r"no end after|nothing will ever happen"),
     (a_savepoint_counts_as_committed, "savepoint-commits-nothing", r"[1-9]\d* rows lost"),
+    (output_is_confirmed_while_it_is_named, "driver-killed-before-commit", "confirmed to its writer, but was never"),
     (a_stop_is_not_the_last_checkpoint, "driver-dies-behind-the-entry-of-a-stop", r"."),
 ]
 _IDS = [f"{mutant.__name__}, {where if isinstance(where, str) else 'seeds'}" for mutant, where, _ in MUTANTS]

@@ -283,6 +283,10 @@ class ThreadedCluster:
     def prepare(self, name: str, pending: Pending) -> None:
         self.output.pending[name] = pending
 
+    def confirm(self, name: str) -> None:
+        if name not in self.output.committed:
+            self.world.violate(f"{name} is confirmed to its writer, but was never committed")
+
     def commit(self, name: str) -> None:
         if self.identity.directory is not None and name.encode() not in self.log.committable:
             self.world.violate(f"{name} is committed, but no checkpoint in the log says so")

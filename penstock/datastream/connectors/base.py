@@ -32,8 +32,18 @@ class SourceChanged(SourceError, PermanentError):
 class SplitEnumerator(ABC):
     """Hands out the splits of a source.
 
-    It lives in the JobMaster; its methods are called by one thread and return at once.
+    It lives in the JobMaster. Its methods are called by one thread and return at once, except `discover` and
+    `checkpoint_completed`: these may block, and are called by another thread, one after the other.
     """
+
+    discovers: bool = False
+    """True if `discover` is to be called: once at the start of each generation, then every `discovery_interval_ms`."""
+
+    discovery_interval_ms: float | None = None
+    """How long after a call of `discover` the next one begins, in milliseconds; None: there is no next one."""
+
+    wants_checkpoints: bool = False
+    """True if `checkpoint_completed` is to be called."""
 
     @abstractmethod
     def next_splits(self, subtask: int) -> list[bytes] | None:
@@ -58,6 +68,34 @@ class SplitEnumerator(ABC):
     def snapshot(self) -> bytes:
         """Return the splits that were not handed out yet, for `Source.create_enumerator(restored=...)`."""
 
+    def discover(self) -> Any:
+        """Look for splits outside the job. May block, and must not change the enumerator.
+
+        Returns:
+            What was found, for `on_discovered`. An exception fails the job over.
+        """
+        return None
+
+    def on_discovered(self, found: Any) -> dict[int, list[bytes]]:
+        """Take what `discover` has found.
+
+        Args:
+            found: What `discover` returned.
+
+        Returns:
+            Splits to hand out now, by the reader's subtask. A reader gets them although it has others.
+        """
+        return {}
+
+    def checkpoint_completed(self, splits: list[bytes]) -> None:
+        """Report the positions of a completed checkpoint outside the job. May block.
+
+        A checkpoint that completes while an older one is reported may be left out. An exception becomes a warning.
+
+        Args:
+            splits: What all readers' `snapshot` returned for the checkpoint.
+        """
+
 
 @dataclass(frozen=True)
 class NotReady:
@@ -71,6 +109,10 @@ class SourceReader(ABC):
 
     skipped_rows: int = 0
     """How many rows of the input this reader has left out because they could not be read, where the source says so."""
+
+    lag_rows: int | None = None
+    """How many rows of its splits this reader has not read yet; None if the source does not know. Read by any thread.
+    """
 
     @abstractmethod
     def add_splits(self, splits: list[bytes]) -> None:
@@ -233,6 +275,9 @@ class WriterContext:
     `generation` is (fence, counter), which grows with every attempt of the job `job_id`. `job_id` is "" if no fence in
     a log keeps an older driver of the same job from publishing; then nothing that an older attempt left behind is
     removed.
+
+    `pending` are the committables of all subtasks that the restored checkpoint names. The committer commits them, and
+    may not have done so yet. `concurrent_checkpoints` is how many checkpoints may be in progress at a time.
     """
 
     subtask: int
@@ -245,6 +290,8 @@ class WriterContext:
     emit: Any
     job_id: str = ""
     generation: tuple[int, int] = (0, 0)
+    pending: tuple[bytes, ...] = ()
+    concurrent_checkpoints: int = 1
 
 
 class SinkWriter(ABC):
@@ -273,6 +320,15 @@ class SinkWriter(ABC):
         """Return small state to restore from. Called after `prepare_commit`. The default is []."""
         return []
 
+    def commits_confirmed(self, checkpoint_id: int) -> None:
+        """Note that output is committed for good: a newer checkpoint has completed that does not name it any more.
+
+        No restore commits this output again. What a restored checkpoint names is confirmed by the same call.
+
+        Args:
+            checkpoint_id: All that `prepare_commit` has returned for this checkpoint, and for earlier ones, is meant.
+        """
+
     def finish(self) -> None:
         """End writing: no more rows will come; commits may still."""
 
@@ -284,11 +340,15 @@ class Committer(ABC):
     """Makes prepared output visible. It lives in the JobMaster and is called in the order of the log."""
 
     @abstractmethod
-    def commit(self, committables: list[bytes]) -> None:
+    def commit(self, checkpoint_id: int, committables: list[bytes]) -> None:
         """Make committables visible. A commit may be repeated any number of times, after a crash in the middle, too.
 
+        A restore repeats the commits of the restored checkpoint, and of earlier ones that it names as unconfirmed, in
+        their order and with their ids. No other commit is repeated.
+
         Args:
-            committables: What writers returned for a completed checkpoint.
+            checkpoint_id: The completed checkpoint that named them first.
+            committables: What all writers of the sink returned for it, and for earlier ones that were given up.
         """
 
 

@@ -250,6 +250,7 @@ class SinkRun:
         self._restored_batch = 0
         self._checkpoint_id = 0
         self._newest: list[bytes] = []
+        self._newest_id = self._confirmed_id = 0
         self._unconfirmed: list[bytes] = []
         self._dead: list[SinkWriter] = []
         self.sink.validate(self.input_type)
@@ -279,6 +280,10 @@ class SinkRun:
         if is_given_up:
             return
         self._newest, self._writer_states, self._restored_batch = committables, states, self._next_batch
+        self._newest_id = self._checkpoint_id
+        if self._confirmed_id:
+            for writer in self._writers:
+                writer.commits_confirmed(self._confirmed_id)
         if kill is Kill.LOGGED:
             self._restart()
             return
@@ -287,6 +292,7 @@ class SinkRun:
             self._restart()
             return
         self._commit(committables)
+        self._confirmed_id = self._newest_id
         if kill is Kill.COMMITTED:
             self._restart()
 
@@ -321,10 +327,11 @@ class SinkRun:
         self._unconfirmed = []
         self._start()
         self._commit(self._newest)
+        self._confirmed_id = self._newest_id
 
     def _commit(self, committables: list[bytes]) -> None:
         if self._committer is not None:
-            self._committer.commit(committables)
+            self._committer.commit(self._newest_id, committables)
 
     def _write(self, batch: pa.RecordBatch) -> None:
         for subtask, writer in enumerate(self._writers):
@@ -344,6 +351,7 @@ class SinkRun:
             emit=self.lines.extend,
             job_id=self.job_id,
             generation=(1, self._generation),
+            pending=tuple(self._newest),
         )
 
 

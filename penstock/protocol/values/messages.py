@@ -163,6 +163,8 @@ class SubtaskStatus(msgspec.Struct, frozen=True):
     skipped_rows: int = 0
     layers: int = 0
     """Of recovered in-flight data, that are left to read."""
+    lag_rows: int | None = None
+    """What a source has not read yet; None if it does not know."""
 
 
 class ReachedEndOfData(Message):
@@ -298,12 +300,14 @@ class EndSources(Message):
 class CheckpointEnded(Message):
     """Ends a checkpoint: it has completed (`aborted` False) or has failed. `commits`: it is canonical, so its output is
     committed. A savepoint of a job that continues is not: what its writers had prepared waits for the next checkpoint.
+    `confirmed`: what was prepared for this checkpoint and earlier ones is committed, and no restore commits it again.
     """
 
     generation: Generation
     checkpoint_id: int
     aborted: bool
     commits: bool = True
+    confirmed: int = 0
 
 
 class SplitsAssigned(Message):

@@ -144,12 +144,14 @@ class OperatorPart(msgspec.Struct, frozen=True):
 
 class Committable(msgspec.Struct, frozen=True):
     """Holds prepared output. `prepared_for`: the checkpoint at whose snapshot the writer prepared it. Later ones name
-    it as well, until the writer hears that one of them is canonical.
+    it as well, until the writer hears that one of them is canonical. `checkpoint_id`: the first canonical checkpoint
+    that named it, once there is one.
     """
 
     operator: str
     data: bytes
     prepared_for: int = 0
+    checkpoint_id: int = 0
 
 
 class SubtaskSnapshot(msgspec.Struct, frozen=True):

@@ -137,6 +137,13 @@ class SubtaskRestore:
             return [item for of_one in items for item in of_one]
         return rescale.redistributed(items, self._subtask.vertex.parallelism, self._subtask.id.subtask)
 
+    def pending_commits(self, operator: str) -> tuple[bytes, ...]:
+        """Return what the restored checkpoint names as prepared, by all subtasks of a sink."""
+        if self._metadata is None:
+            return ()
+        own = [c for snapshot in self._metadata.subtasks for c in snapshot.committables]
+        return tuple(c.data for c in [*self._metadata.unconfirmed_commits, *own] if c.operator == operator)
+
     def operator_state(self, backend: OperatorStateBackend) -> None:
         vertex, number = self._subtask.vertex, self._subtask.id.subtask
         for operator in vertex.operators:

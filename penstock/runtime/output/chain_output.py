@@ -127,8 +127,14 @@ class ChainOutput:
         items = self.writer.snapshot() if self.writer is not None else []
         return [OperatorPart(self._operator.uid, "writer", items)] if items else []
 
-    def on_published(self, checkpoint_id: int) -> None:
+    def on_published(self, checkpoint_id: int, confirmed: int = 0) -> None:
+        """Note that a checkpoint is canonical, and that the commits up to `confirmed` are never repeated."""
         self._unpublished = [c for c in self._unpublished if c.prepared_for > checkpoint_id]
+        if self.writer is not None and confirmed > 0:
+            try:
+                self.writer.commits_confirmed(confirmed)
+            except Exception as error:
+                raise OperatorFailure(self._operator.name, error) from error
 
     def finish(self) -> None:
         """Finish the output: the chain's data has ended, and the writer sees nothing more except barriers."""

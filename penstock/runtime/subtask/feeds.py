@@ -82,6 +82,10 @@ class SourceFeed:
     def skipped_rows(self) -> int:
         return self.reader.skipped_rows if self.reader is not None else 0
 
+    @property
+    def lag_rows(self) -> int | None:
+        return self.reader.lag_rows if self.reader is not None else None
+
     def take(self, rows_max: int) -> Portion | BarrierReached | float | None:
         """Read up to `rows_max` rows. Returns them, or in how many ms to ask again (None: when splits have come)."""
         reader = self.reader
@@ -153,6 +157,7 @@ class GateFeed:
 
     was_finished = False
     skipped_rows = 0
+    lag_rows: int | None = None
 
     def __init__(self, deployed: DeployedSubtask, event_time: SubtaskClock, keyed: bool) -> None:
         self.ended = False

@@ -124,8 +124,7 @@ class Subtask:
             self.event_time.pause()
         elif not had_room:
             return StepResult(False, 0, False)
-        now_ms = self._clock.monotonic_ms()
-        wait_ms = ready_in_ms
+        now_ms, wait_ms = self._clock.monotonic_ms(), ready_in_ms
         for at_ms in (flush_at_ms, checkpoints.next_deadline_ms()):
             if at_ms is not None and (wait_ms is None or at_ms - now_ms < wait_ms):
                 wait_ms = max(0.0, at_ms - now_ms)
@@ -142,10 +141,10 @@ class Subtask:
                     self.bytes_in += element.size_bytes
                 case CreditLimit(channel, limit_bytes):
                     self.deployed.partition_of(channel.edge).grant(channel, limit_bytes)
-                case CheckpointEnded(_, checkpoint_id, aborted, commits) as ended:
+                case CheckpointEnded(_, checkpoint_id, aborted, commits, confirmed) as ended:
                     checkpoints.handle(ended)
                     if commits and not aborted:
-                        self.output.on_published(checkpoint_id)
+                        self.output.on_published(checkpoint_id, confirmed)
                     self.parking.end(checkpoint_id)
                 case Unpark(checkpoint_id):
                     self.parking.end(checkpoint_id)
@@ -290,6 +289,7 @@ class Subtask:
             late_rows=self.work.late_rows,
             skipped_rows=self.feed.skipped_rows,
             layers=len(self.gate.layers),
+            lag_rows=self.feed.lag_rows,
         )
 
     def close(self) -> None:

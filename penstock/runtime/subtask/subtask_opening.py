@@ -6,6 +6,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any, Callable
 
+from penstock.common.concurrent_checkpoints import concurrent_checkpoints_max
 from penstock.common.failures import USER_ERRORS, OperatorFailure
 from penstock.datastream.connectors.base import ReaderContext, SinkWriter, SourceReader, WriterContext
 from penstock.graph.job_graph import Operator
@@ -140,6 +141,8 @@ class SubtaskOpening:
             input_type=tail.input_type,
             job_id=plan.job_id if plan.storage_root is not None else "",
             generation=(generation.fence, generation.counter),
+            pending=self._restore.pending_commits(tail.uid),
+            concurrent_checkpoints=concurrent_checkpoints_max(plan.configuration),
             emit=lambda lines: self._shared.send(Printed(self._shared.slot, index, list(lines))),
         )
         items = self._restore.part(tail.uid, "writer")

@@ -147,7 +147,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
     killed = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
-    FileCommitter().commit([killed.stdout])
+    FileCommitter().commit(1, [killed.stdout])
     assert read_parquet(tmp_path) == pairs(0)
     assert [name for name in hidden_names(tmp_path) if not name.endswith(".inprogress")] == []
 
@@ -213,32 +213,32 @@ class TestCommits:
 
     def test_a_commit_may_be_repeated(self, pending: FileCommittable) -> None:
         for _ in range(3):
-            FileCommitter().commit([pending.encode()])
+            FileCommitter().commit(1, [pending.encode()])
         assert os.listdir(pending.directory) == ["x"]
 
     def test_neither_there(self, pending: FileCommittable) -> None:
         os.unlink(pending.pending_path)
         with pytest.raises(SinkError, match=r"neither .*/\.x\.pending.* nor .*/x.* exists"):
-            FileCommitter().commit([pending.encode()])
+            FileCommitter().commit(1, [pending.encode()])
 
     def test_a_final_file_that_was_changed(self, pending: FileCommittable) -> None:
-        FileCommitter().commit([pending.encode()])
+        FileCommitter().commit(1, [pending.encode()])
         with open(pending.final_path, "ab") as file:
             file.write(b"more")
         with pytest.raises(SinkError, match=r"/x has 9 bytes, but 5 were written"):
-            FileCommitter().commit([pending.encode()])
+            FileCommitter().commit(1, [pending.encode()])
 
     def test_a_pending_file_that_was_cut(self, pending: FileCommittable) -> None:
         os.truncate(pending.pending_path, 2)
         with pytest.raises(SinkError, match=r"\.x\.pending has 2 bytes, but 5 were written"):
-            FileCommitter().commit([pending.encode()])
+            FileCommitter().commit(1, [pending.encode()])
         assert os.listdir(pending.directory) == [".x.pending"]
 
     def test_a_directory_that_is_gone(self, pending: FileCommittable) -> None:
         os.unlink(pending.pending_path)
         os.rmdir(pending.directory)
         with pytest.raises(SinkError, match="neither"):
-            FileCommitter().commit([pending.encode()])
+            FileCommitter().commit(1, [pending.encode()])
 
 
 class TestLeftovers:

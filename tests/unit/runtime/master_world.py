@@ -91,7 +91,7 @@ FAILING_COMMITS = [0]
 
 
 class ListCommitter(Committer):
-    def commit(self, committables: list[bytes]) -> None:
+    def commit(self, checkpoint_id: int, committables: list[bytes]) -> None:
         if FAILING_COMMITS[0] > 0:
             FAILING_COMMITS[0] -= 1
             raise OSError("target is full")

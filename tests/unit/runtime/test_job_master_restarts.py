@@ -145,7 +145,7 @@ def test_output_of_a_sink_that_the_program_has_no_more_ends_the_job_by_name() ->
 
 
 def test_committed_files_that_were_taken_away_end_the_job_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone(self: Any, committables: list[bytes]) -> None:
+    def gone(self: Any, checkpoint_id: int, committables: list[bytes]) -> None:
         raise OutputGone("neither .part-1, which held them, nor part-1 exists")
 
     monkeypatch.setattr(ListCommitter, "commit", gone)
@@ -158,7 +158,7 @@ def test_committed_files_that_were_taken_away_end_the_job_by_name(monkeypatch: p
 def test_final_output_that_was_taken_away_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     attempts: list[int] = []
 
-    def gone(self: Any, committables: list[bytes]) -> None:
+    def gone(self: Any, checkpoint_id: int, committables: list[bytes]) -> None:
         attempts.append(1)
         raise OutputGone("part-1 was changed")
 

@@ -173,7 +173,7 @@ class FileCommittable:
 class FileCommitter(Committer):
     """Makes pending files visible. Every call may be repeated, and may be cut off anywhere."""
 
-    def commit(self, committables: list[bytes]) -> None:
+    def commit(self, checkpoint_id: int, committables: list[bytes]) -> None:
         parts = [FileCommittable.decode(data) for data in committables]
         for part in parts:
             with naming(part.final_path, "committed"):

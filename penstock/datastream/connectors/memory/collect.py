@@ -212,7 +212,7 @@ class _CollectCommitter(Committer):
         self._collected = collected
         self._unread_bytes_max = unread_bytes_max
 
-    def commit(self, committables: list[bytes]) -> None:
+    def commit(self, checkpoint_id: int, committables: list[bytes]) -> None:
         for committable in committables:
             header, chunk = _split(committable)
             self._collected.add(
