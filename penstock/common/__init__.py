@@ -10,6 +10,7 @@ from penstock.common.options.option import ConfigOption, OptionError
 from penstock.common.restart_strategy import RestartStrategies
 from penstock.common.row import Row, RowKind
 from penstock.common.serialization import (
+    ByteArraySchema,
     DeserializationSchema,
     Encoder,
     SerializationSchema,
@@ -28,6 +29,7 @@ from penstock.common.watermark_strategy import (
 )
 
 __all__ = [
+    "ByteArraySchema",
     "CompletableFuture",
     "ConfigOption",
     "Configuration",

@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Callable
+from typing import Any, Callable, ClassVar
 
 from penstock.common.flink_text import text_of
+from penstock.common.scalar_types import BYTES, STRING
 from penstock.common.typeinfo import TypeInformation
 
 
@@ -39,6 +40,10 @@ class DeserializationSchema(ABC):
         Returns:
             The value.
         """
+
+    def get_produced_type(self) -> TypeInformation | None:
+        """Return the type of the values. The default is None: they are pickled."""
+        return None
 
 
 class Encoder(ABC):
@@ -127,3 +132,37 @@ class SimpleStringSchema(SerializationSchema, DeserializationSchema):
 
     def deserialize(self, message: bytes) -> str:
         return message.decode(self.charset)
+
+    def get_produced_type(self) -> TypeInformation:
+        """Return `Types.STRING()`."""
+        return STRING
+
+
+@dataclass(frozen=True)
+class ByteArraySchema(SerializationSchema, DeserializationSchema):
+    """Takes bytes as they are."""
+
+    produced_type: ClassVar[TypeInformation] = BYTES
+
+    def serialize(self, element: Any) -> bytes:
+        """Return bytes as they are.
+
+        Args:
+            element: The bytes.
+
+        Returns:
+            The same.
+
+        Raises:
+            TypeError: `element` is of another class.
+        """
+        if not isinstance(element, bytes):
+            raise TypeError(f"ByteArraySchema takes bytes, got {element!r} ({type(element).__name__})")
+        return element
+
+    def deserialize(self, message: bytes) -> bytes:
+        return message
+
+    def get_produced_type(self) -> TypeInformation:
+        """Return the type of bytes."""
+        return self.produced_type

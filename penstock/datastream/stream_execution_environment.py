@@ -280,7 +280,8 @@ class StreamExecutionEnvironment(Environment):
         produced = source.produced_type
         if type_info is not None and produced is not None and produced != type_info:
             raise TypeError(f"source {source_name!r} produces {produced}, type_info says {type_info}; leave it out")
-        check_strategy(watermark_strategy, produced or type_info, f"source {source_name!r}", Timed.NONE)
+        timed = Timed.ALL if getattr(source, "has_timestamps", False) else Timed.NONE
+        check_strategy(watermark_strategy, produced or type_info, f"source {source_name!r}", timed)
         stream = self._source(source, f"Source: {source_name}", produced or type_info)
         stream._node_for("from_source").watermark_strategy = watermark_strategy
         return stream

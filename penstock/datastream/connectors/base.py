@@ -206,6 +206,9 @@ class Source(ABC):
 
     bounded: bool = True
 
+    has_timestamps: bool = False
+    """True if each batch has a column `__timestamp__` of event times, in milliseconds since the epoch."""
+
     @property
     def rejected_tag_id(self) -> str | None:
         """Return the id of the side output for rows that cannot be read; None if there is no such side output."""

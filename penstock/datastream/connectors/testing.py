@@ -10,6 +10,7 @@ and the second commit of the same thing. What can be read at the end must be wha
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
@@ -31,6 +32,7 @@ from penstock.datastream.connectors.base import (
 )
 
 _IDLE_ROUNDS_MAX = 100_000
+_WAIT_S_MAX = 0.001
 
 
 @dataclass
@@ -54,6 +56,9 @@ class SourceRun:
             if restored is not None and restored.readers[subtask]:
                 reader.add_splits(list(restored.readers[subtask]))
             self._readers.append(reader)
+        if self._enumerator.discovers:
+            for subtask, splits in self._enumerator.on_discovered(self._enumerator.discover()).items():
+                self._readers[subtask].add_splits(splits)
         self._running = set(range(parallelism))
         self._turn = 0
         self.current_split = ""
@@ -95,6 +100,8 @@ class SourceRun:
             elif isinstance(batch, NotReady):
                 if batch.wait_ms is None:
                     self._ask_for_splits(subtask)
+                elif batch.wait_ms > 0:
+                    time.sleep(min(batch.wait_ms / 1000, _WAIT_S_MAX))  # a server's answer is on its way
             else:
                 assert 1 <= batch.num_rows <= rows_max, f"read({rows_max}) returned {batch.num_rows} rows"
                 names = self._row_type.schema.names

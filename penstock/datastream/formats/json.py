@@ -1,7 +1,22 @@
-"""Offers formats for files of JSON lines, which PyFlink does not have."""
+"""Offers PyFlink's schemas for messages that are JSON objects, and formats for files of JSON lines."""
 
 from penstock.datastream.connectors.files.json_lines import JsonLinesFormat
 from penstock.datastream.connectors.files.json_writer import JsonLinesBulkWriters
 from penstock.datastream.connectors.files.malformed_rows import MALFORMED_ROW_TYPE, MalformedRows
+from penstock.datastream.connectors.messages.json_rows import (
+    JsonRowDeserializationSchema,
+    JsonRowDeserializationSchemaBuilder,
+    JsonRowSerializationSchema,
+    JsonRowSerializationSchemaBuilder,
+)
 
-__all__ = ["JsonLinesFormat", "JsonLinesBulkWriters", "MalformedRows", "MALFORMED_ROW_TYPE"]
+__all__ = [
+    "JsonRowDeserializationSchema",
+    "JsonRowDeserializationSchemaBuilder",
+    "JsonRowSerializationSchema",
+    "JsonRowSerializationSchemaBuilder",
+    "JsonLinesFormat",
+    "JsonLinesBulkWriters",
+    "MalformedRows",
+    "MALFORMED_ROW_TYPE",
+]

@@ -1,0 +1,157 @@
+"""Makes clients of Kafka: finds the library, and translates properties from the names of Kafka's Java client."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+from penstock.common.failures import Fault
+
+log = logging.getLogger(__name__)
+
+CALL_LIMIT_S = 30.0
+"""How long a question to a broker may take."""
+
+# What Kafka's Java client calls otherwise than librdkafka, of what programs for PyFlink set.
+_RENAMED = {"fetch.max.wait.ms": "fetch.wait.max.ms", "request.timeout.ms": "socket.timeout.ms"}
+
+# What has no counterpart, and changes nothing here.
+_WITHOUT_EFFECT = frozenset(
+    {
+        "auto.offset.reset", "client.id.prefix", "commit.offsets.on.checkpoint", "default.api.timeout.ms",
+        "enable.auto.commit", "flink.partition-discovery.interval-millis", "key.deserializer", "key.serializer",
+        "max.poll.records", "partition.discovery.interval.ms", "register.consumer.metrics", "value.deserializer",
+        "value.serializer",
+    }
+)  # fmt: skip
+
+_JAAS = re.compile(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
+
+
+def client_library() -> Any:
+    """Import the client. Raises `ImportError`, which says what to install."""
+    return _library("confluent_kafka", "Kafka's client for Python")
+
+
+def admin_library() -> Any:
+    """Import the administration part of the client."""
+    client_library()
+    return import_module("confluent_kafka.admin")
+
+
+def protocol_library() -> Any:
+    """Import the library that ends other producers' transactions."""
+    return _library("kafka", "the library that commits Kafka's transactions")
+
+
+def _library(name: str, what: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise ImportError(f"{what} is not installed ({error}): pip install 'penstock[kafka]'") from None
+
+
+def client_properties(properties: Mapping[str, str]) -> dict[str, Any]:
+    """Translate properties to librdkafka's names.
+
+    Args:
+        properties: Those of the user, by the names of the Java client or of librdkafka.
+
+    Returns:
+        The client's configuration.
+
+    Raises:
+        ValueError: A property cannot be translated. The message names it and the way out.
+    """
+    found: dict[str, Any] = {}
+    for name, value in properties.items():
+        if name in _WITHOUT_EFFECT:
+            continue
+        if name.startswith(("ssl.truststore.", "ssl.keystore.type")):
+            raise ValueError(
+                f"property {name!r} is of Java's key stores, which this client does not read: name PEM files by "
+                "ssl.ca.location, ssl.certificate.location and ssl.key.location"
+            )
+        if name == "sasl.jaas.config":
+            found.update(_credentials(value))
+            continue
+        found[_RENAMED.get(name, name)] = value
+    return found
+
+
+def _credentials(jaas: str) -> dict[str, str]:
+    fields = dict(_JAAS.findall(jaas))
+    if set(fields) != {"username", "password"}:
+        raise ValueError(
+            'property \'sasl.jaas.config\' has no username="..." and password="...": set sasl.username and '
+            "sasl.password, which this client reads"
+        )
+    return {f"sasl.{name}": re.sub(r"\\(.)", r"\1", value) for name, value in fields.items()}
+
+
+def make(factory: Callable[[dict[str, Any]], Any], properties: dict[str, Any], fault: type[Fault]) -> Any:
+    """Make a client.
+
+    Args:
+        factory: Its class.
+        properties: Its configuration.
+        fault: What to raise if a property is wrong.
+
+    Returns:
+        The client, which connects in threads of its own.
+    """
+    library = client_library()
+    try:
+        return factory({"log_level": 3, "logger": log, **properties})
+    except (library.KafkaException, TypeError, ValueError) as error:
+        raise fault(f"Kafka's client does not take its properties: {reason_of(error)}") from None
+
+
+def reason_of(error: BaseException) -> str:
+    """Return what an error of the client says, without its codes.
+
+    Args:
+        error: The error.
+
+    Returns:
+        Its text.
+    """
+    inner = error.args[0] if error.args else error
+    text = inner.str() if hasattr(inner, "str") and callable(inner.str) else str(inner)
+    return text or type(error).__name__
+
+
+_PROTOCOL_NAMES = {
+    "security.protocol": "security_protocol",
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.mechanisms": "sasl_mechanism",
+    "sasl.username": "sasl_plain_username",
+    "sasl.password": "sasl_plain_password",
+    "ssl.ca.location": "ssl_cafile",
+    "ssl.certificate.location": "ssl_certfile",
+    "ssl.key.location": "ssl_keyfile",
+    "ssl.key.password": "ssl_password",
+}
+
+
+def protocol_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Translate librdkafka's names for connections to those of kafka-python.
+
+    Args:
+        properties: What `client_properties` returned.
+
+    Returns:
+        How to connect.
+    """
+    found: dict[str, Any] = {
+        _PROTOCOL_NAMES[name]: value for name, value in properties.items() if name in _PROTOCOL_NAMES
+    }
+    if "security_protocol" in found:
+        found["security_protocol"] = str(found["security_protocol"]).upper()
+    if str(properties.get("ssl.endpoint.identification.algorithm", "https")).lower() == "none":
+        found["ssl_check_hostname"] = False
+    found["bootstrap_servers"] = [server.strip() for server in str(properties["bootstrap.servers"]).split(",")]
+    return found

@@ -1,0 +1,77 @@
+"""Hands out partitions: each to one reader, by topic and number."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+from penstock.datastream.connectors.base import SplitEnumerator
+from penstock.datastream.connectors.kafka.discovery import Discovery, Found
+from penstock.datastream.connectors.kafka.offsets import KafkaTopicPartition
+from penstock.datastream.connectors.splits import decode_split, encode_split
+
+
+class KafkaEnumerator(SplitEnumerator):
+    """Looks for partitions at the start, and again every `interval_ms` (None: never)."""
+
+    discovers = True
+
+    def __init__(
+        self, discovery: Discovery, parallelism: int, interval_ms: float | None, commits: bool, restored: bytes | None
+    ) -> None:
+        self.discovery_interval_ms = interval_ms
+        self.wants_checkpoints = commits and discovery.has_group
+        self._discovery = discovery
+        self._parallelism = parallelism
+        state = {"known": [], "waiting": [], "topics": {}, "is_first": True}
+        if restored is not None:
+            state = decode_split(restored)
+        # Replaced, never changed: `discover` reads it in another thread.
+        self._known = frozenset(KafkaTopicPartition(topic, number) for topic, number in state["known"])  # type: ignore[attr-defined]
+        self._topic_ids: dict[str, str] = state["topics"]  # type: ignore[assignment]
+        self._is_first = bool(state["is_first"])
+        self._waiting: list[bytes] = [encode_split(split) for split in state["waiting"]]  # type: ignore[attr-defined]
+        self._has_answer = False
+
+    def next_splits(self, subtask: int) -> list[bytes] | None:
+        mine = [split for split in self._waiting if self._owner(split) == subtask]
+        self._waiting = [split for split in self._waiting if self._owner(split) != subtask]
+        if mine:
+            return mine
+        return [] if not self._has_answer or self.discovery_interval_ms is not None else None
+
+    def return_splits(self, splits: list[bytes]) -> None:
+        self._waiting += splits
+
+    def snapshot(self) -> bytes:
+        return encode_split(
+            {
+                "known": sorted([p.topic, p.partition] for p in self._known),
+                "waiting": [decode_split(split) for split in self._waiting],
+                "topics": self._topic_ids,
+                "is_first": self._is_first,
+            }
+        )
+
+    def discover(self) -> Found:
+        return self._discovery.find(self._known, self._topic_ids, self._is_first)
+
+    def on_discovered(self, found: Any) -> dict[int, list[bytes]]:
+        assert isinstance(found, Found)
+        self._known |= found.partitions.keys()
+        self._topic_ids = found.topic_ids | self._topic_ids
+        self._is_first, self._has_answer = False, True
+        assigned: dict[int, list[bytes]] = {}
+        for partition, (first, last) in sorted(found.partitions.items()):
+            split = {"topic": partition.topic, "partition": partition.partition, "next": first, "stop": last}
+            encoded = encode_split(split)
+            assigned.setdefault(self._owner(encoded), []).append(encoded)
+        return assigned
+
+    def checkpoint_completed(self, splits: list[bytes]) -> None:
+        decoded = [decode_split(split) for split in splits]
+        self._discovery.commit({KafkaTopicPartition(s["topic"], s["partition"]): s["next"] for s in decoded})
+
+    def _owner(self, split: bytes) -> int:
+        decoded = decode_split(split)
+        return int((zlib.crc32(decoded["topic"].encode()) + decoded["partition"]) % self._parallelism)

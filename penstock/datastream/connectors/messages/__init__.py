@@ -1,0 +1,1 @@
+"""Decodes and encodes single messages, as brokers keep them, in columns."""

@@ -1,0 +1,206 @@
+"""Decodes a batch of messages to rows, and finds those that cannot be decoded."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from penstock.common.scalar_types import PICKLED, STRING
+from penstock.common.serialization import ByteArraySchema, DeserializationSchema, SimpleStringSchema
+from penstock.common.typeinfo import RowTypeError, TypeInformation
+
+
+class RefusedMessage(Exception):
+    """Reports that some message of a batch cannot be decoded. The message says what is wrong."""
+
+
+class MessageDecoder(ABC):
+    """Decodes batches of messages. A batch is decoded whole, or refused whole."""
+
+    takes_null: bool = False
+    """True: a message without a value is a row. False: it is left out."""
+
+    skips_refused: bool = False
+    """True: messages that cannot be decoded are left out, whatever the source says of them."""
+
+    @property
+    @abstractmethod
+    def produced_type(self) -> TypeInformation | None:
+        """Return the type of the rows; None: they are pickled."""
+
+    @abstractmethod
+    def decode(self, values: Sequence[bytes | None]) -> pa.RecordBatch:
+        """Decode messages, one row each.
+
+        Args:
+            values: The messages; None: one without a value.
+
+        Returns:
+            The rows, in order.
+
+        Raises:
+            RefusedMessage: One of them cannot be decoded. Then no row is returned.
+        """
+
+
+class ColumnarDeserializationSchema(DeserializationSchema):
+    """Brings its own decoder for whole batches."""
+
+    @abstractmethod
+    def message_decoder(self) -> MessageDecoder:
+        """Return the decoder."""
+
+
+def decoder_of(schema: DeserializationSchema) -> MessageDecoder:
+    """Return the decoder of a schema: in columns where there is one, else row by row.
+
+    Args:
+        schema: The schema.
+
+    Returns:
+        The decoder.
+    """
+    if isinstance(schema, ColumnarDeserializationSchema):
+        return schema.message_decoder()
+    if type(schema) is ByteArraySchema:
+        return BytesDecoder()
+    if type(schema) is SimpleStringSchema and schema.charset.lower().replace("-", "") == "utf8":
+        return TextDecoder()
+    return PythonDecoder(schema)
+
+
+class BytesDecoder(MessageDecoder):
+    """Takes messages as they are."""
+
+    takes_null = True
+
+    @property
+    def produced_type(self) -> TypeInformation:
+        return ByteArraySchema.produced_type
+
+    def decode(self, values: Sequence[bytes | None]) -> pa.RecordBatch:
+        """Decode messages.
+
+        Args:
+            values: The messages.
+
+        Returns:
+            The rows.
+        """
+        return pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], schema=self.produced_type.schema)
+
+
+class TextDecoder(MessageDecoder):
+    """Decodes UTF-8."""
+
+    takes_null = True
+
+    @property
+    def produced_type(self) -> TypeInformation:
+        return STRING
+
+    def decode(self, values: Sequence[bytes | None]) -> pa.RecordBatch:
+        """Decode messages.
+
+        Args:
+            values: The messages.
+
+        Returns:
+            The rows.
+
+        Raises:
+            RefusedMessage: One of them cannot be decoded.
+        """
+        try:
+            texts = pa.array(values, pa.binary()).cast(pa.string())
+        except pa.ArrowException:
+            raise RefusedMessage("it is not UTF-8") from None
+        return pa.RecordBatch.from_arrays([texts], schema=STRING.schema)
+
+
+class PythonDecoder(MessageDecoder):
+    """Calls a user's schema for each message."""
+
+    def __init__(self, schema: DeserializationSchema) -> None:
+        self._schema = schema
+
+    @property
+    def produced_type(self) -> TypeInformation | None:
+        return self._schema.get_produced_type()
+
+    def decode(self, values: Sequence[bytes | None]) -> pa.RecordBatch:
+        """Decode messages.
+
+        Args:
+            values: The messages.
+
+        Returns:
+            The rows.
+
+        Raises:
+            RefusedMessage: One of them cannot be decoded.
+        """
+        row_type = self.produced_type or PICKLED
+        name = type(self._schema).__name__
+        try:
+            rows = [self._schema.deserialize(value) for value in values if value is not None]
+            return pa.RecordBatch.from_arrays(row_type.encode(rows), schema=row_type.schema)
+        except RowTypeError as error:
+            raise RefusedMessage(f"{name} returned what is no {row_type}: {error}") from error
+        except Exception as error:
+            raise RefusedMessage(f"{name}.deserialize raised {type(error).__name__}: {error}") from error
+
+
+@dataclass
+class Decoded:
+    """Holds the rows of a batch of messages, the indices of the messages that became rows, and what was refused."""
+
+    rows: pa.RecordBatch
+    taken: Sequence[int]
+    refused: dict[int, str] = field(default_factory=dict)
+
+
+def decode_all(decoder: MessageDecoder, values: Sequence[bytes | None]) -> Decoded:
+    """Decode messages, and find those that cannot be decoded by halving the batch.
+
+    Args:
+        decoder: The decoder.
+        values: The messages; None: one without a value.
+
+    Returns:
+        The rows, in order.
+    """
+    taken: Sequence[int] = range(len(values))
+    if not decoder.takes_null and None in values:
+        taken = [index for index, value in enumerate(values) if value is not None]
+        values = [values[index] for index in taken]
+    try:
+        return Decoded(decoder.decode(values), taken)
+    except RefusedMessage:
+        parts: list[pa.RecordBatch] = []
+        refused: dict[int, str] = {}
+        _halve(decoder, values, 0, parts, refused)
+        kept = [at for index, at in enumerate(taken) if index not in refused]
+        rows = pa.concat_batches(parts) if parts else decoder.decode([])
+        return Decoded(rows, kept, {taken[index]: reason for index, reason in refused.items()})
+
+
+def _halve(
+    decoder: MessageDecoder,
+    values: Sequence[bytes | None],
+    first: int,
+    parts: list[pa.RecordBatch],
+    refused: dict[int, str],
+) -> None:
+    try:
+        parts.append(decoder.decode(values))
+    except RefusedMessage as error:
+        if len(values) == 1:
+            refused[first] = str(error)
+            return
+        half = len(values) // 2
+        _halve(decoder, values[:half], first, parts, refused)
+        _halve(decoder, values[half:], first + half, parts, refused)

@@ -1,0 +1,103 @@
+"""What a program for Kafka says, before there is any broker."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import cloudpickle
+import pytest
+
+from penstock.common import SimpleStringSchema, Types
+from penstock.datastream import StreamExecutionEnvironment
+from penstock.datastream.connectors.kafka import (
+    KafkaOffsetsInitializer,
+    KafkaSource,
+    KafkaSourceBuilder,
+    KafkaTopicPartition,
+)
+from penstock.datastream.connectors.kafka.client import client_properties, protocol_properties
+
+
+def complete() -> KafkaSourceBuilder:
+    builder = KafkaSource.builder().set_bootstrap_servers("broker:9092").set_topics("orders")
+    return builder.set_value_only_deserializer(SimpleStringSchema())
+
+
+def test_a_source_knows_its_type_and_whether_it_ends() -> None:
+    source = complete().build()
+    assert source.produced_type == Types.STRING() and not source.bounded
+    latest = KafkaOffsetsInitializer.latest()
+    assert complete().set_bounded(latest).build().bounded and not complete().set_unbounded(latest).build().bounded
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: KafkaSource.builder().build(), r"set_bootstrap_servers\(.*, set_topics\(.*, set_value_only_des"),
+        (lambda: complete().set_topic_pattern("o.*"), "set one of them, once"),
+        (lambda: KafkaSource.builder().set_topics(), "at least one topic"),
+        (lambda: KafkaSource.builder().set_topic_pattern("["), "no regular expression"),
+        (lambda: complete().set_starting_offsets(KafkaOffsetsInitializer.committed_offsets()).build(), "set_group_id"),
+        (lambda: KafkaOffsetsInitializer.timestamp(-1), "not negative"),
+        (lambda: KafkaOffsetsInitializer.offsets({KafkaTopicPartition("a", 0): -2}), "not negative"),
+        (lambda: complete().set_value_only_deserializer(str), "a deserializer is a DeserializationSchema"),  # type: ignore[arg-type]
+        (lambda: complete().set_property("ssl.truststore.location", "x").build(), "ssl.ca.location"),
+        (lambda: complete().set_property("sasl.jaas.config", "x").build(), "sasl.username"),
+    ],
+)
+def test_what_is_missing_or_wrong_is_named(build: Any, message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        build()
+
+
+def test_properties_of_the_java_client_are_translated() -> None:
+    jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="me" password="s\\"cret";'
+    found = client_properties(
+        {
+            "bootstrap.servers": "a:1,b:2",
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "PLAIN",
+            "sasl.jaas.config": jaas,
+            "fetch.max.wait.ms": "50",
+            "key.deserializer": "org.apache.kafka.common.serialization.StringDeserializer",
+        }
+    )
+    assert found["sasl.username"] == "me" and found["sasl.password"] == 's"cret' and found["fetch.wait.max.ms"] == "50"
+    assert "key.deserializer" not in found
+    assert protocol_properties(found) == {
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "PLAIN",
+        "sasl_plain_username": "me",
+        "sasl_plain_password": 's"cret',
+        "bootstrap_servers": ["a:1", "b:2"],
+    }
+
+
+def test_the_library_is_imported_when_it_is_used() -> None:
+    program = (
+        "import sys\n"
+        "import penstock.datastream.connectors.kafka as kafka\n"
+        "assert not {'confluent_kafka', 'kafka'} & set(sys.modules)\n"
+        "sys.modules['confluent_kafka'] = None\n"
+        "from penstock.datastream.connectors.kafka.client import client_library\n"
+        "try:\n    client_library()\nexcept ImportError as error:\n    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert "pip install 'penstock[kafka]'" in done.stdout, done.stderr
+
+
+def test_passwords_are_not_shown_and_a_source_can_be_sent() -> None:
+    source = complete().set_property("sasl.password", "s3cret").build()
+    assert "s3cret" not in repr(source) and "s3cret" not in str(source)
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.from_source(source, complete_strategy(), "orders").print()
+    assert "s3cret" not in env.get_execution_plan()
+    assert cloudpickle.loads(cloudpickle.dumps(source)).produced_type == Types.STRING()
+
+
+def complete_strategy() -> Any:
+    from penstock.common import WatermarkStrategy
+
+    return WatermarkStrategy.for_monotonous_timestamps()
