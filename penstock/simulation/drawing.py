@@ -17,6 +17,7 @@ from penstock.simulation.settings import (
     aimed_of,
     changes_graph,
     concurrency_of,
+    drains_of,
     has_room,
     interleaves,
     names_stored_state,
@@ -44,7 +45,8 @@ def plan_of(seed: int) -> Plan:
     faults = random_faults(random, checkpointing)
     changes = checkpointing and faults.rescale_share > 0 and changes_graph(seed)
     if checkpointing and not faults.is_calm:
-        faults = replace(faults, aimed=aimed_of(seed), kinds=(*faults.kinds, *savepoints_of(seed)))
+        orders = (*savepoints_of(seed), *drains_of(seed, (step.step for step in job.steps)))
+        faults = replace(faults, aimed=aimed_of(seed), kinds=(*faults.kinds, *orders))
     if idle is not None:
         faults = replace(faults, kinds=without_hold_ups(faults.kinds))
     if faults.is_calm and has_room(seed):

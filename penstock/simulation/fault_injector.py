@@ -134,9 +134,13 @@ class FaultInjector:
         """Stop the job with a savepoint; a new job starts from it."""
         self._order(stops=True)
 
-    def _order(self, stops: bool) -> None:
+    def drain_with_savepoint(self) -> None:
+        """End the sources, and stop the job with a savepoint when all is processed; a new job starts from it."""
+        self._order(stops=True, drains=True)
+
+    def _order(self, stops: bool, drains: bool = False) -> None:
         driver = self._newest
-        number, order = self.orders.new(self._world.random.choice(list(Alignment)), stops)
+        number, order = self.orders.new(self._world.random.choice(list(Alignment)), stops, drains)
 
         def deliver() -> None:
             if not driver.host.has_ended:

@@ -21,7 +21,7 @@ class SavepointOrders:
         self._number = 0
         self._answered: set[int] = set()
 
-    def new(self, alignment: Alignment, stops: bool) -> tuple[int, SavepointOrder]:
+    def new(self, alignment: Alignment, stops: bool, drains: bool) -> tuple[int, SavepointOrder]:
         """Return an order, and its number."""
         number = self._number = self._number + 1
 
@@ -33,8 +33,9 @@ class SavepointOrders:
             if isinstance(result, str):
                 self._check(result)
 
-        self._world.tell("user", f"orders savepoint {number}, {alignment.value}{', and to stop' if stops else ''}")
-        return number, SavepointOrder(answer, SAVEPOINT_ROOT, alignment, stops)
+        what = ", and to stop" + (" when all is processed" if drains else "") if stops else ""
+        self._world.tell("user", f"orders savepoint {number}, {alignment.value}{what}")
+        return number, SavepointOrder(answer, SAVEPOINT_ROOT, alignment, stops, drains)
 
     def unanswered(self, driver: Driver) -> list[int]:
         """Return the orders that a driver has not answered."""

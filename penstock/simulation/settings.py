@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -105,6 +106,24 @@ def savepoints_of(seed: int) -> tuple[str, ...]:
     """Return what a user does with savepoints, besides the faults that a plan draws; a source of chance of its own."""
     some, many = ("savepoint",) * 4, ("savepoint",) * 4 + ("stop_with_savepoint",) * 8
     return Random(f"savepoints of {seed}").choice(((), (), (), (), some, many))
+
+
+TIMELESS_STEPS = frozenset(
+    {
+        "source", "count", "reduce", "keep", "expand", "repartition", "union", "sink", "nap", "await_rules", "roll",
+        "pass_batches", "keep_columns",
+    }
+)  # fmt: skip
+"""Steps whose output does not say when event time ended: a drained job ends it, and the next one begins it again."""
+
+
+def drains_of(seed: int, steps: Iterable[str]) -> tuple[str, ...]:
+    """Return how a user drains a job of these steps, besides the faults that a plan draws; a source of chance of its
+    own.
+    """
+    if not TIMELESS_STEPS.issuperset(steps):
+        return ()
+    return Random(f"drains of {seed}").choice(((), ("drain_with_savepoint",) * 3, ("drain_with_savepoint",) * 9))
 
 
 def concurrency_of(seed: int, configuration: Configuration) -> tuple[float, float] | None:

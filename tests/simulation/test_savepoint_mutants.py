@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from penstock.jobmaster import checkpoints, savepoints
+from penstock.protocol.checkpoint.stopping import Stopping
 from penstock.protocol.log.publication import NewCheckpoint
 from penstock.protocol.subtask import subtask_machine
 from penstock.protocol.values.messages import CheckpointEnded
@@ -43,6 +44,10 @@ def a_failed_stop_resumes_out_of_its_turn(patch: Patch) -> None:
         return decided
 
     patch(subtask_machine.SubtaskMachine, "_decide", at_once)
+
+
+def checkpoints_are_triggered_behind_the_end_of_sources(patch: Patch) -> None:
+    patch(Stopping, "is_draining", property(lambda self: False))
 
 
 def a_savepoint_counts_as_committed(patch: Patch) -> None:
@@ -82,6 +87,11 @@ MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
         r"took \d+ rows behind its last snapshot",
     ),
     (a_failed_stop_resumes_out_of_its_turn, "stop-fails-inside-a-row", r"no end after|nothing will ever happen"),
+    (
+        checkpoints_are_triggered_behind_the_end_of_sources,
+        "drain-fails-behind-the-end-of-its-sources",
+        r"[1-9]\d* rows lost|final state of",
+    ),
     (a_savepoint_counts_as_committed, "savepoint-commits-nothing", r"[1-9]\d* rows lost"),
     (output_is_confirmed_while_it_is_named, "driver-killed-before-commit", "confirmed to its writer, but was never"),
     (a_stop_is_not_the_last_checkpoint, "driver-dies-behind-the-entry-of-a-stop", r"."),

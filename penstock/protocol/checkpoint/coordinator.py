@@ -86,8 +86,7 @@ class CheckpointCoordinator:
         self, generation: Generation, slots: frozenset[int], subtasks: int, now_ms: float, spread: float = 0.0
     ) -> list[Effect]:
         """Start checkpoints: all subtasks of a generation run. `spread` in [0, 1) places the job's first checkpoint
-        between the minimum pause and the interval; after a restart it comes after the minimum pause.
-        """
+        between the minimum pause and the interval; after a restart it comes after the minimum pause."""
 
         def start() -> list[Effect]:
             self.phase = CoordinatorPhase.RUNNING
@@ -132,7 +131,7 @@ class CheckpointCoordinator:
             if isinstance(effects[-1], FailJob):
                 # Without this: the generation has ended, and what is triggered next finds none.
                 return effects
-        if self.schedule.take_due(now_ms) and self._decider.queued == 0:
+        if self.schedule.take_due(now_ms) and self._decider.queued == 0 and not self.stopping.is_draining:
             effects += self._request(now_ms, is_periodic=True)
         if self._final_attempts.take_due(now_ms):
             effects += self._request(now_ms, savepoint=self.stopping.savepoint)
@@ -142,7 +141,8 @@ class CheckpointCoordinator:
 
     def request(self, now_ms: float) -> list[Effect]:
         """Request a checkpoint for a user: limited by what is pending, but by no pause."""
-        return self._step("requested", "a user", now_ms, lambda: self._request(now_ms) if self.may_trigger else [])
+        may_trigger = self.may_trigger and not self.stopping.is_draining
+        return self._step("requested", "a user", now_ms, lambda: self._request(now_ms) if may_trigger else [])
 
     def request_savepoint(self, savepoint: Savepoint, now_ms: float) -> list[Effect]:
         """Request a savepoint for a user. It passes the limit of pending checkpoints. While one stops the job, or must
@@ -157,8 +157,9 @@ class CheckpointCoordinator:
                 return [SavepointRefused(savepoint, FailureReason.STOP_PENDING)]
             self.stopping.begin(savepoint)
             if savepoint.drains:
+                refused = self._execute(self._decider.abandon(FailureReason.STOP_PENDING), now_ms)
                 # Without a source left to end, the final checkpoint may be waiting for something already.
-                return [DrainSources(), *(self._final(now_ms) if self.phase is CoordinatorPhase.ENDING else ())]
+                return [DrainSources(), *refused, *self._final(now_ms)]
             return self._request(now_ms, savepoint=savepoint)
 
         return self._step("savepoint requested", "a user", now_ms, ask)
@@ -252,8 +253,7 @@ class CheckpointCoordinator:
         return self._step("saved", f"savepoint {checkpoint_id}", now_ms, complete)
 
     def on_not_published(self, checkpoint_id: int, reason: FailureReason, detail: str, now_ms: float) -> list[Effect]:
-        """Abort a checkpoint that certainly has no log entry, and never will. `ID_TAKEN`: a driver that was fenced
-        meanwhile had used the id; the next checkpoint gets one that nobody has used."""
+        """Abort a checkpoint that certainly has no log entry, and never will (`ID_TAKEN`: a fenced driver has it)."""
         return self._after_abort(self.pending.on_not_published(checkpoint_id, reason, detail, now_ms), now_ms)
 
     def _after_abort(self, effects: list[Effect], now_ms: float) -> list[Effect]:

@@ -29,6 +29,13 @@ class Stopping:
         if savepoint.stops:
             self.savepoint = savepoint
 
+    @property
+    def is_draining(self) -> bool:
+        """Return whether the sources were ended for it: no other checkpoint may be triggered. Without this: one says
+        that its sources have finished, the savepoint fails, and the job restarts from it without the rest of its rows.
+        """
+        return self.savepoint is not None and self.savepoint.drains
+
     def end(self) -> None:
         """Forget it: the job has stopped."""
         self.savepoint = None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.protocol.checkpoint.savepoint import Savepoint
+from penstock.protocol.values.messages import ReachedEndOfData
 from penstock.protocol.values.reasons import FailureReason
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scenarios.scenario import TIMEOUT, UNALIGNED, Scenario
@@ -61,6 +63,37 @@ class StopFailsInsideARow(Scenario):
         return FailureReason.EXPIRED in self.cluster.statistics.aborted
 
 
+class DrainFailsBehindTheEndOfItsSources(Scenario):
+    """The job is drained, a slot is killed before the savepoint, and the job continues without it. A checkpoint that
+    was triggered in between says that the sources have finished, and shows windows that have fired early: restarted
+    from it, the job loses the rest of its rows."""
+
+    section = 9
+    options = UNALIGNED
+    faults = FaultPlan(kinds=("drain_with_savepoint",), count=3, gap_ms=50.0)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._drained: set[Savepoint] = set()
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="sequence", rows=120, parallelism=2, cost_ms=0.5, keys=8)
+        job.sink(job.count(source, 3, cost_ms=3.0), 2)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        if what != "up" or not isinstance(detail, ReachedEndOfData):
+            return
+        stop = self.cluster.drivers[-1].host.master.coordinator.stopping.savepoint
+        if stop is not None and stop.drains and stop not in self._drained:
+            self._drained.add(stop)
+            self.count += 1
+            self.cluster.world.after(25.0, None, self._kill_unless_stopped)
+
+    def _kill_unless_stopped(self) -> None:
+        if not self.cluster.is_over and self.cluster.drivers[-1].host.has_begun:
+            self.cluster.fault_injector.inject("kill_slot")
+
+
 class SavepointCommitsNothing(Scenario):
     """Output that a savepoint's writers prepare counts as committed, the job continues, and it is lost. Only what is in
     the log is committed: output that a savepoint has prepared is prepared again for the next checkpoint."""
@@ -91,5 +124,6 @@ class DriverDiesBehindTheEntryOfAStop(Scenario):
 
 
 SCENARIOS: list[type[Scenario]] = [
-    StopTakesNothingBehindItsSnapshot, StopFailsInsideARow, SavepointCommitsNothing, DriverDiesBehindTheEntryOfAStop,
+    StopTakesNothingBehindItsSnapshot, StopFailsInsideARow, DrainFailsBehindTheEndOfItsSources, SavepointCommitsNothing,
+    DriverDiesBehindTheEntryOfAStop,
 ]  # fmt: skip

@@ -99,16 +99,24 @@ def test_a_stop_is_the_last_checkpoint_of_the_job() -> None:
 def test_a_job_is_drained_and_ends_with_its_savepoint_not_with_a_checkpoint_under_way() -> None:
     coordinator = started()
     assert coordinator.request_savepoint(DRAIN, 10.0) == [DrainSources()]
-    assert complete_with(coordinator, 1, 30.0) == [], "other checkpoints go on while it drains"
-    assert triggered(coordinator.on_time(100.0)) == [2]
     for subtask in range(2):
         assert coordinator.on_end_of_data(SubtaskId(0, subtask), 105.0) == []
-    publish = acknowledged(coordinator, 2, finished=True)
-    assert not publish.is_final
-    (trigger,) = coordinator.on_published(2, publish.is_final, 110.0)
+    publish = acknowledged(coordinator, 1, finished=True)
+    assert not publish.is_final, "one that was triggered before goes on"
+    (trigger,) = coordinator.on_published(1, publish.is_final, 110.0)
     assert isinstance(trigger, TriggerCheckpoint) and trigger.savepoint == DRAIN
     assert trigger.barrier.kind is SnapshotKind.STOP
-    assert acknowledged(coordinator, 3, finished=True).is_final
+    assert acknowledged(coordinator, 2, finished=True).is_final
+
+
+def test_nothing_is_triggered_between_the_end_of_the_sources_and_their_savepoint() -> None:
+    coordinator = started()
+    coordinator.request(5.0)
+    assert coordinator.request_savepoint(DRAIN, 10.0) == [DrainSources()]
+    assert complete_with(coordinator, 1, 30.0) == [], "what was queued is dropped"
+    assert coordinator.on_time(100.0) == [] and coordinator.request(101.0) == []
+    assert coordinator.on_end_of_data(SubtaskId(0, 0), 105.0) == [] and coordinator.on_time(200.0) == []
+    assert triggered(coordinator.on_end_of_data(SubtaskId(0, 1), 205.0)) == [2]
 
 
 def test_a_job_whose_sources_were_ended_for_a_savepoint_that_fails_restarts() -> None:
