@@ -26,7 +26,7 @@ from results import HISTORY, RESULTS, write
 HERE = Path(__file__).resolve().parent
 GROUPS = (
     "pressure", "throughput", "udf", "calls", "neighbours", "dataframe", "latency", "state", "rescale", "recovery",
-    "cluster", "overhead", "messages", "memory",
+    "cluster", "overhead", "messages", "in-flight", "memory",
 )  # fmt: skip
 DEFAULTS = {"seconds": "60", "rounds": "1", "only": ",".join(GROUPS)}
 UNALIGNED = "execution.checkpointing.unaligned.enabled=true"
@@ -90,6 +90,7 @@ def cases(seconds: str) -> list[Case]:
         Case("cluster", "cluster", ("cluster.py", UNALIGNED)),
         Case("overhead", "overhead", ("overhead.py",)),
         Case("messages", "messages", ("micro/driver_messages.py",)),
+        Case("in flight", "in-flight", ("micro/in_flight.py",)),
         Case("memory", "memory", ("pressure.py", f"seconds={MEMORY_SECONDS}", UNALIGNED)),
     ]
 

@@ -309,6 +309,20 @@ MESSAGES = [
     for message in ("heartbeat", "acknowledgement", "registration", "report")
 ]
 
+IN_FLIGHT = [
+    Measure(
+        "in flight per subtask before a slow operator, 64 slots, simulated",
+        "in flight",
+        "in_flight_bytes_64",
+        " B",
+        must=3,
+        aim=1.5,
+        beside="in flight",
+        beside_field="in_flight_bytes_2",
+        beside_name="ours, 2 slots",
+    ),
+]
+
 MEMORY = [
     Measure(
         f"resident memory after {MEMORY_SECONDS // 60} min / after 1 min, {process}",
@@ -323,7 +337,7 @@ MEMORY = [
 
 MEASURES: list[Measure] = [
     *PRESSURE, *OVERHEAD, *THROUGHPUT, *UDF, *CALLS, *NEIGHBOURS, *DATAFRAME, *RECOVERY, *CLUSTER,
-    *RESCALE, *STATE, *LATENCY, *MESSAGES, *MEMORY,
+    *RESCALE, *STATE, *LATENCY, *MESSAGES, *IN_FLIGHT, *MEMORY,
 ]  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from penstock.protocol.values.frames import (
     AlignedBarrier,
     CancelBarrier,
     CreditLimit,
+    CreditWanted,
     Data,
     Event,
     Frame,
@@ -35,16 +36,18 @@ CHUNK_BYTES_MAX = 64 * 1024
 FRAME_BYTES_MAX = 1 << 30
 
 _MAGIC = b"PF"
-_VERSION = 1
+_VERSION = 2
 
 # magic, version, kind, edge, producer, consumer, bytes of this chunk, bytes of the whole payload,
-# first | number | position | emitted | checkpoint id | limit, rows | handed | event tag, size in bytes | timestamp
-_HEADER = struct.Struct("<2sBBIIIIIqqq")
+# first | number | position | emitted | checkpoint id | limit | wanted, rows | handed | event tag,
+# size in bytes | timestamp, bytes that are wanted
+_HEADER = struct.Struct("<2sBBIIIIIqqqq")
 HEADER_BYTES = _HEADER.size
 # checkpoint id, alignment timeout in ms (-1: none), age in ms, kind of snapshot, id of the predecessor (-1: none)
 _BARRIER = struct.Struct("<qqdBq")
 
 _DATA, _CONTINUATION, _EVENT, _ALIGNED_BARRIER, _URGENT_BARRIER, _CANCEL_BARRIER, _CREDIT_LIMIT = range(1, 8)
+_CREDIT_WANTED = 8
 _WATERMARK, _IDLE, _ACTIVE, _END_OF_DATA = range(1, 5)
 
 
@@ -59,8 +62,8 @@ def encode(frame: Frame) -> tuple[bytes, memoryview | None]:
     """
     edge, producer, consumer = frame.channel
 
-    def header(kind: int, a: int, b: int = 0, c: int = 0, chunk: int = 0, total: int = 0) -> bytes:
-        return _HEADER.pack(_MAGIC, _VERSION, kind, edge, producer, consumer, chunk, total, a, b, c)
+    def header(kind: int, a: int, b: int = 0, c: int = 0, chunk: int = 0, total: int = 0, d: int = 0) -> bytes:
+        return _HEADER.pack(_MAGIC, _VERSION, kind, edge, producer, consumer, chunk, total, a, b, c, d)
 
     match frame:
         case Data():
@@ -69,9 +72,11 @@ def encode(frame: Frame) -> tuple[bytes, memoryview | None]:
             if total > FRAME_BYTES_MAX:
                 raise FrameError(f"a batch of {total} bytes on {frame.channel} is larger than {FRAME_BYTES_MAX} bytes")
             chunk = min(total, CHUNK_BYTES_MAX)
-            return header(_DATA, frame.first, frame.rows, frame.size_bytes, chunk, total), payload
+            return header(_DATA, frame.first, frame.rows, frame.size_bytes, chunk, total, frame.wanted_bytes), payload
         case CreditLimit():
             return header(_CREDIT_LIMIT, frame.limit_bytes), None
+        case CreditWanted():
+            return header(_CREDIT_WANTED, frame.wanted_bytes), None
         case Event():
             tag, timestamp_ms = _encode_event(frame.event)
             return header(_EVENT, frame.number, tag, timestamp_ms), None
@@ -90,7 +95,7 @@ def encode(frame: Frame) -> tuple[bytes, memoryview | None]:
 
 def continuation(channel: ChannelId, chunk_bytes: int) -> bytes:
     """Return the header of a further chunk of a data frame."""
-    return _HEADER.pack(_MAGIC, _VERSION, _CONTINUATION, *channel, chunk_bytes, 0, 0, 0, 0)
+    return _HEADER.pack(_MAGIC, _VERSION, _CONTINUATION, *channel, chunk_bytes, 0, 0, 0, 0, 0)
 
 
 def _encode_event(event: InBandEvent) -> tuple[int, int]:
@@ -133,7 +138,7 @@ class FrameDecoder:
         self._chunk: tuple[int, ChannelId, int, int, int] | None = None
         self._chunk_left = 0
         self._small = bytearray()  # what follows the header of a frame that is not data
-        self._data: tuple[ChannelId, int, int, int] | None = None
+        self._data: tuple[ChannelId, int, int, int, int] | None = None
         self._payload = bytearray()
         self._filled = 0
 
@@ -188,7 +193,7 @@ class FrameDecoder:
 
     def _begin(self, fields: tuple[Any, ...], received: memoryview, at: int, end: int) -> Frame | None:
         """Start a chunk. A data frame of one chunk that has been received whole is returned at once."""
-        magic, version, kind, edge, producer, consumer, chunk, total, a, b, c = fields
+        magic, version, kind, edge, producer, consumer, chunk, total, a, b, c, d = fields
         if magic != _MAGIC:
             raise FrameError(f"received {magic!r} where a frame should start")
         if version != _VERSION:
@@ -203,8 +208,8 @@ class FrameDecoder:
                     f"{self._frame_bytes_max} and {CHUNK_BYTES_MAX} bytes"
                 )
             if chunk == total <= end - at:
-                return Data(channel, a, b, c, bytes(received[at : at + total]))
-            self._data = (channel, a, b, c)
+                return Data(channel, a, b, c, bytes(received[at : at + total]), d)
+            self._data = (channel, a, b, c, d)
             self._payload = bytearray(total)
             self._filled = 0
         elif kind == _CONTINUATION:
@@ -214,7 +219,7 @@ class FrameDecoder:
                 raise FrameError(f"a chunk of {chunk} bytes on {channel} is longer than what is left of its frame")
         else:
             expected = _BARRIER.size if kind in (_ALIGNED_BARRIER, _URGENT_BARRIER) else 0
-            if not _DATA <= kind <= _CREDIT_LIMIT or chunk != expected:
+            if not _DATA <= kind <= _CREDIT_WANTED or chunk != expected:
                 raise FrameError(f"a frame of unknown kind {kind} with {chunk} bytes on {channel}")
         self._chunk = (kind, channel, a, b, c)
         self._chunk_left = chunk
@@ -228,11 +233,13 @@ class FrameDecoder:
             if self._filled < len(self._payload):
                 return None
             assert self._data is not None
-            channel, first, rows, size_bytes = self._data
+            channel, first, rows, size_bytes, wanted_bytes = self._data
             payload, self._payload, self._data = self._payload, bytearray(), None
-            return Data(channel, first, rows, size_bytes, payload)
+            return Data(channel, first, rows, size_bytes, payload, wanted_bytes)
         if kind == _CREDIT_LIMIT:
             return CreditLimit(channel, a)
+        if kind == _CREDIT_WANTED:
+            return CreditWanted(channel, a)
         if kind == _CANCEL_BARRIER:
             return CancelBarrier(channel, a)
         if kind == _EVENT:

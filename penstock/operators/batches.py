@@ -11,7 +11,7 @@ from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN, TIMESTAMP_COL
 from penstock.common.types import PICKLED, Types
 from penstock.graph.job_graph import Edge
 from penstock.graph.logical import Partitioner, PartitionerKind
-from penstock.protocol.channel.ends import CapturedRows
+from penstock.protocol.channel.captured import CapturedRows
 
 TIMESTAMP_FIELD = pa.field(TIMESTAMP_COLUMN, pa.int64())
 KEY_GROUP_FIELD = pa.field(KEY_GROUP_COLUMN, pa.uint16())

@@ -282,6 +282,7 @@ def _short(frame: Frame) -> str:
             f"{frame.barrier.checkpoint_id} emitted {frame.emitted} handed {frame.handed}"  # type: ignore[union-attr]
         ),
         "CancelBarrier": lambda: f"{frame.checkpoint_id}",  # type: ignore[union-attr]
+        "CreditWanted": lambda: f"{frame.wanted_bytes}",  # type: ignore[union-attr]
         "CreditLimit": lambda: f"{frame.limit_bytes}",  # type: ignore[union-attr]
     }[name]()
     return f"{name} {edge}[{producer}->{consumer}] {what}"

@@ -13,7 +13,7 @@ from penstock.common.types import Types
 from penstock.graph.job_graph import Edge
 from penstock.graph.logical import Partitioner, PartitionerKind
 from penstock.operators.batches import as_batch, as_messages, compact
-from penstock.protocol.channel.ends import Captured
+from penstock.protocol.channel.captured import Captured
 from penstock.protocol.values.elements import ChannelId, Watermark
 from penstock.protocol.values.frames import Data, Event
 from penstock.protocol.values.metadata import InflightRange, NumberedEvent

@@ -12,7 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from penstock.protocol.channel.ends import Captured, InputChannel, OutputChannel, Overtaken
+from penstock.protocol.channel.captured import Captured
+from penstock.protocol.channel.ends import InputChannel, OutputChannel, Overtaken
 from penstock.protocol.values.elements import Barrier, ChannelId, Idle, Watermark
 from penstock.protocol.values.frames import AlignedBarrier, Data, Event, UrgentBarrier
 from tests.unit.protocol.wire import Wire

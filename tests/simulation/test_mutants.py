@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from penstock.jobmaster import assembly, checkpoints, job_directory, recovery, sources
+from penstock.protocol.channel import captured, credit_pool
 from penstock.protocol.channel import ends as channel
 from penstock.protocol.log import job_log, retention
 from penstock.protocol.subtask import barrier_handler
@@ -49,7 +50,7 @@ def blocked_channels_are_read(patch: Patch) -> None:
 def what_a_turned_barrier_passes_is_not_stored(patch: Patch) -> None:
     turn = channel.OutputChannel._turn
     patch(
-        channel.OutputChannel, "_turn", lambda self, barrier: turn(self, barrier)._replace(captured=channel.Captured())
+        channel.OutputChannel, "_turn", lambda self, barrier: turn(self, barrier)._replace(captured=captured.Captured())
     )
 
 
@@ -61,6 +62,7 @@ def coverage_is_not_checked_before_publication(patch: Patch) -> None:
 
 def credit_is_never_granted(patch: Patch) -> None:
     patch(channel.InputChannel, "credit_due", lambda self: None)
+    patch(credit_pool.CreditPool, "granted", lambda self: ())
 
 
 def unread_layers_are_not_in_the_snapshot(patch: Patch) -> None:

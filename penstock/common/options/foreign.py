@@ -63,9 +63,7 @@ taskmanager.data.ssl.enabled taskmanager.exit-on-fatal-akka-error taskmanager.he
 taskmanager.host.bind-policy taskmanager.jvm-exit-on-oom taskmanager.network.batch-shuffle.compression.enabled
 taskmanager.network.bind-policy taskmanager.network.blocking-shuffle.compression.enabled
 taskmanager.network.blocking-shuffle.type taskmanager.network.compression.codec taskmanager.network.detailed-metrics
-taskmanager.network.max-num-tcp-connections taskmanager.network.memory.buffer-debloat.enabled
-taskmanager.network.memory.buffer-debloat.period taskmanager.network.memory.buffer-debloat.samples
-taskmanager.network.memory.buffer-debloat.target taskmanager.network.memory.buffer-debloat.threshold-percentages
+taskmanager.network.max-num-tcp-connections
 taskmanager.network.memory.buffers-per-channel taskmanager.network.memory.buffers-request-timeout
 taskmanager.network.memory.exclusive-buffers-request-timeout-ms taskmanager.network.memory.floating-buffers-per-gate
 taskmanager.network.memory.fraction taskmanager.network.memory.max taskmanager.network.memory.max-buffers-per-channel

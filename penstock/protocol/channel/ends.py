@@ -18,10 +18,11 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 import msgspec
 
+from penstock.protocol.channel.captured import Captured
 from penstock.protocol.values.elements import Barrier, ChannelId, InBandEvent, Watermark
 from penstock.protocol.values.frames import AlignedBarrier, Data, Event, UrgentBarrier
 
@@ -33,45 +34,6 @@ class ProtocolError(Exception):
     """Signals that the other end, or our own runtime, broke a rule of the protocol. It names the channel and ends the
     generation.
     """
-
-
-class CapturedRows(NamedTuple):
-    """Holds rows [first, first + rows) of a channel, which are rows [skip, skip + rows) of `payload`."""
-
-    first: int
-    rows: int
-    skip: int
-    payload: Any
-
-
-@dataclass(slots=True)
-class Captured:
-    """Collects the elements of one channel that belong to a checkpoint, in order."""
-
-    rows: list[CapturedRows] = field(default_factory=list)
-    events: list[tuple[int, InBandEvent]] = field(default_factory=list)
-
-    def __bool__(self) -> bool:
-        return bool(self.rows or self.events)
-
-    def add(self, element: Data | Event, start: int, until: int | None) -> None:
-        """Adds the part of `element` that lies in [start, until)."""
-        if isinstance(element, Event):
-            if element.number >= start and (until is None or element.number < until):
-                self.events.append((element.number, element.event))
-            return
-        first = max(element.first, start)
-        end = element.first + element.rows
-        if until is not None and until < end:
-            end = until
-        if first < end:
-            self.rows.append(CapturedRows(first, end - first, first - element.first, element.payload))
-
-    def trim(self, until: int) -> None:
-        """Drops everything from number `until` on."""
-        kept = [r for r in self.rows if r.first < until]
-        self.rows = [r if r.first + r.rows <= until else r._replace(rows=until - r.first) for r in kept]
-        self.events = [e for e in self.events if e[0] < until]
 
 
 class Overtaken(NamedTuple):
@@ -88,8 +50,8 @@ class OutputChannel:
     """Holds the producer's end of a channel."""
 
     __slots__ = (
-        "id", "emitted", "handed", "queue", "queued_bytes", "sent_bytes", "limit_bytes", "_fixed", "_barriers",
-        "_triggered_ms",
+        "id", "emitted", "handed", "queue", "queued_bytes", "sent_bytes", "limit_bytes", "_wanted_bytes", "_fixed",
+        "_barriers", "_triggered_ms",
     )  # fmt: skip
 
     def __init__(self, channel: ChannelId, initial_credit_bytes: int) -> None:
@@ -100,6 +62,7 @@ class OutputChannel:
         self.queued_bytes = 0
         self.sent_bytes = 0
         self.limit_bytes = initial_credit_bytes
+        self._wanted_bytes = 0
         self._fixed = 0
         self._barriers = 0
         self._triggered_ms: dict[int, float] = {}
@@ -193,15 +156,24 @@ class OutputChannel:
         if limit_bytes > self.limit_bytes:
             self.limit_bytes = limit_bytes
 
+    def credit_wanted(self) -> int | None:
+        """Return the credit that all rows need, sent ones included, if rows wait for credit and the consumer cannot
+        know it from what it was told. Ask when nothing more may leave.
+        """
+        if not self.queued_bytes or self.sent_bytes < self.limit_bytes or self._wanted_bytes > self.sent_bytes:
+            return None
+        self._wanted_bytes = self.sent_bytes + self.queued_bytes
+        return self._wanted_bytes
+
     def pop(self, now_ms: float, joined_bytes: int = 0) -> Data | Event | AlignedBarrier | None:
         """Return the next frame to hand to the connection; None without elements or without credit for them.
 
         The time that a barrier has waited here is added to its age, because the alignment timeout counts from the
         trigger. Without this: the timeout starts again at every vertex whose output queue is full.
 
-        One frame may leave whenever any credit is left, so that a large row passes a small window. Neighbouring rows
-        leave together, up to `joined_bytes` where that is more than a frame's usual size: the payload is then a list
-        of payloads.
+        One batch may leave whenever any credit is left, so that a large row passes a small window. Neighbouring rows
+        leave together as far as the credit lasts, up to `joined_bytes` where that is more than a frame's usual size:
+        the payload is then a list of payloads.
         """
         if not self.queue:
             return None
@@ -217,7 +189,7 @@ class OutputChannel:
         if self.sent_bytes >= self.limit_bytes:
             return None
         size_bytes, rows = 0, 0
-        joined_bytes = max(joined_bytes, JOINED_FRAME_BYTES)
+        joined_bytes = min(max(joined_bytes, JOINED_FRAME_BYTES), self.limit_bytes - self.sent_bytes)
         payloads: list[Any] = []
         while self.queue and isinstance(self.queue[0], Data):
             following = self.queue[0]
@@ -230,7 +202,10 @@ class OutputChannel:
         self.queued_bytes -= size_bytes
         self.sent_bytes += size_bytes
         self.handed = head.first + rows
-        return Data(self.id, head.first, rows, size_bytes, payloads)
+        wanted_bytes = 0
+        if self.queued_bytes:
+            wanted_bytes = self._wanted_bytes = self.sent_bytes + self.queued_bytes
+        return Data(self.id, head.first, rows, size_bytes, payloads, wanted_bytes)
 
 
 @dataclass(slots=True)
@@ -245,16 +220,14 @@ class Window:
     captured: Captured = field(default_factory=Captured)
 
 
-WINDOWS_WHILE_BLOCKED = 2
-"""So many windows more may a blocked channel hold."""
-
-
 class InputChannel:
-    """Holds the consumer's end of a channel. `window_bytes` bounds what may be on the way or waiting here."""
+    """Holds the consumer's end of a channel. It always has a window of `window_bytes`, which may be 0; what it needs
+    beyond that it gets from `pool`. `changed` is called whenever the pool has to look at it again.
+    """
 
     __slots__ = (
-        "id", "received", "applied", "queue", "queued_bytes", "window_bytes", "granted_bytes", "_applied_bytes",
-        "_head_taken", "windows", "blocked_by",
+        "id", "received", "applied", "queue", "queued_bytes", "window_bytes", "granted_bytes", "received_bytes",
+        "wanted_bytes", "applied_bytes", "_head_taken", "windows", "blocked_by", "changed",
     )  # fmt: skip
 
     def __init__(self, channel: ChannelId, window_bytes: int) -> None:
@@ -265,10 +238,14 @@ class InputChannel:
         self.queued_bytes = 0
         self.window_bytes = window_bytes
         self.granted_bytes = window_bytes
-        self._applied_bytes = 0
+        self.received_bytes = 0
+        self.wanted_bytes = 0
+        """The credit of all rows that the producer has reported, received ones included."""
+        self.applied_bytes = 0
         self._head_taken = 0
         self.windows: dict[int, Window] = {}
         self.blocked_by: set[int] = set()
+        self.changed: Callable[[InputChannel], None] = _nobody_shares
 
     def receive(self, element: Data | Event) -> list[int]:
         """Queue rows or an event; return the checkpoints whose window this closed."""
@@ -279,6 +256,8 @@ class InputChannel:
         if isinstance(element, Data):
             self.received += element.rows
             self.queued_bytes += element.size_bytes
+            self.received_bytes += element.size_bytes
+            self.want(max(element.wanted_bytes, self.received_bytes))
         else:
             self.received += 1
         closed = []
@@ -293,9 +272,22 @@ class InputChannel:
             raise ProtocolError(f"channel {self.id}: barrier at {frame.position}, but {self.received} elements came")
         self.queue.append(frame)
 
+    def want(self, wanted_bytes: int) -> None:
+        """Accept what the producer wants to send in all. It never falls, so repeated and late ones are harmless."""
+        self.wanted_bytes = max(self.wanted_bytes, wanted_bytes)
+        self.changed(self)
+
     @property
     def blocked(self) -> bool:
         return bool(self.blocked_by)
+
+    def block(self, checkpoint_id: int) -> None:
+        self.blocked_by.add(checkpoint_id)
+        self.changed(self)
+
+    def unblock(self, checkpoint_id: int) -> None:
+        self.blocked_by.discard(checkpoint_id)
+        self.changed(self)
 
     def head(self) -> Data | Event | AlignedBarrier | None:
         """Return what comes next; None if nothing does, or if the channel is blocked."""
@@ -317,7 +309,8 @@ class InputChannel:
             self.queue.popleft()
             self._head_taken = 0
             self.queued_bytes -= head.size_bytes
-            self._applied_bytes += head.size_bytes
+            self.applied_bytes += head.size_bytes
+            self.changed(self)
 
     def apply_event(self) -> InBandEvent:
         """Takes the event at the head."""
@@ -370,23 +363,16 @@ class InputChannel:
     def discard_window(self, checkpoint_id: int) -> None:
         self.windows.pop(checkpoint_id, None)
 
-    def grant_while_blocked(self) -> int | None:
-        """Grant two more windows while the channel is blocked by an alignment. Otherwise what follows the barrier waits
-        at the producer, which then has no room for its other consumers: half of the job stands still. Returns the new
-        credit limit, or None if it has not risen. Once unblocked, the limit stays until as much has been applied.
-        """
-        limit = self._applied_bytes + self.window_bytes * (1 + WINDOWS_WHILE_BLOCKED)
-        if limit <= self.granted_bytes:
-            return None
-        self.granted_bytes = limit
-        return limit
-
     def credit_due(self) -> int | None:
         """Return the limit to grant, once at least a quarter of the window has been applied since the last one. Until
         then the producer has three quarters of a window, so an idle consumer needs no other rule.
         """
-        limit = self._applied_bytes + self.window_bytes
-        if limit - self.granted_bytes >= max(1, self.window_bytes // 4):
+        limit = self.applied_bytes + self.window_bytes
+        if self.window_bytes and limit - self.granted_bytes >= max(1, self.window_bytes // 4):
             self.granted_bytes = limit
             return limit
         return None
+
+
+def _nobody_shares(channel: InputChannel) -> None:
+    """Ignore the change: the channel has a window of its own only."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from penstock.protocol.channel.ends import Captured
+from penstock.protocol.channel.captured import Captured
 from penstock.protocol.values.elements import Barrier, SnapshotKind
 
 

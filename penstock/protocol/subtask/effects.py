@@ -6,7 +6,7 @@ import msgspec
 
 from penstock.protocol.subtask.capture import Capture
 from penstock.protocol.values.elements import Barrier
-from penstock.protocol.values.frames import CancelBarrier, CreditLimit, UrgentBarrier
+from penstock.protocol.values.frames import CancelBarrier, UrgentBarrier
 from penstock.protocol.values.reasons import FailureReason
 
 
@@ -40,11 +40,9 @@ class FinishRow(msgspec.Struct, frozen=True):
 
 
 class SendFrame(msgspec.Struct, frozen=True):
-    """Hand this frame to the connection, ahead of what waits in output queues. Credit goes to the channel's producer,
-    all else to its consumer.
-    """
+    """Hand this frame to the connection, ahead of what waits in output queues."""
 
-    frame: UrgentBarrier | CancelBarrier | CreditLimit
+    frame: UrgentBarrier | CancelBarrier
 
 
 class SendQueued(msgspec.Struct, frozen=True):

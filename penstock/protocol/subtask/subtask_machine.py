@@ -39,7 +39,6 @@ from penstock.protocol.subtask.effects import (
 from penstock.protocol.values.frames import (
     AlignedBarrier,
     CancelBarrier,
-    CreditLimit,
     Data,
     Event,
     UrgentBarrier,
@@ -169,11 +168,9 @@ class SubtaskMachine:
     def _one(self, effect: alignment.Effect | _Resume, now_ms: float) -> Sequence[Effect]:
         match effect:
             case alignment.Block(at, checkpoint_id):
-                self.inputs[at].blocked_by.add(checkpoint_id)
-                limit_bytes = self.inputs[at].grant_while_blocked()
-                return NOTHING if limit_bytes is None else [SendFrame(CreditLimit(self.inputs[at].id, limit_bytes))]
+                self.inputs[at].block(checkpoint_id)
             case alignment.Unblock(at, checkpoint_id):
-                self.inputs[at].blocked_by.discard(checkpoint_id)
+                self.inputs[at].unblock(checkpoint_id)
             case alignment.TakeOut(at, checkpoint_id):
                 self.inputs[at].take_out_barrier(checkpoint_id)
             case alignment.Snapshot():

@@ -1,8 +1,8 @@
 """Defines the frames that slots send to each other on a channel.
 
-*Urgent* frames (`UrgentBarrier`, `CancelBarrier`, `CreditLimit`) go ahead of all, have no number and need no credit.
-An `AlignedBarrier` travels in its place. `Event` travels in order with rows, is numbered and needs no credit. `Data`
-needs credit.
+*Urgent* frames (`UrgentBarrier`, `CancelBarrier`, `CreditLimit`, `CreditWanted`) go ahead of all, have no number and
+need no credit. An `AlignedBarrier` travels in its place. `Event` travels in order with rows, is numbered and needs no
+credit. `Data` needs credit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ JOINED_FLUSH_BYTES = 16 * 1024
 class Data(msgspec.Struct, frozen=True):
     """Carries rows [first, first + rows). `payload` is an Arrow IPC record-batch message (bytes-like) between
     processes, and a `pyarrow.RecordBatch` by reference within one. `size_bytes` is the credit that it uses, overhead
-    included.
+    included. `wanted_bytes`: what a `CreditWanted` would say now; 0 if no rows wait at the producer.
     """
 
     channel: ChannelId
@@ -32,6 +32,7 @@ class Data(msgspec.Struct, frozen=True):
     rows: int
     size_bytes: int
     payload: Any
+    wanted_bytes: int = 0
 
     urgent: ClassVar[bool] = False
 
@@ -84,4 +85,15 @@ class CreditLimit(msgspec.Struct, frozen=True):
     urgent: ClassVar[bool] = True
 
 
-Frame = Data | Event | AlignedBarrier | UrgentBarrier | CancelBarrier | CreditLimit
+class CreditWanted(msgspec.Struct, frozen=True):
+    """Reports that rows wait for credit: all rows of the channel, those sent before included, need `wanted_bytes`. The
+    producer sends it where no data frame can say so.
+    """
+
+    channel: ChannelId
+    wanted_bytes: int
+
+    urgent: ClassVar[bool] = True
+
+
+Frame = Data | Event | AlignedBarrier | UrgentBarrier | CancelBarrier | CreditLimit | CreditWanted

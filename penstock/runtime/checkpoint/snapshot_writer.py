@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from penstock.common.clock import Clock
 from penstock.operators.batches import as_messages, wire_schema
-from penstock.protocol.channel.ends import Captured
+from penstock.protocol.channel.captured import Captured
 from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.messages import Decline, Message, SlotAck
 from penstock.protocol.values.metadata import (

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from penstock.graph.job_graph import Edge
 from penstock.operators.event_time.clock import SubtaskClock
-from penstock.protocol.channel.ends import Captured
+from penstock.protocol.channel.captured import Captured
 from penstock.protocol.subtask.capture import Capture
 from penstock.protocol.values.elements import SubtaskId
 from penstock.protocol.values.metadata import ChannelTime, Committable, GroupFloor, OperatorPart, StateRange

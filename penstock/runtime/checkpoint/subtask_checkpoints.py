@@ -24,7 +24,7 @@ from penstock.protocol.subtask.effects import (
     TimePassed,
 )
 from penstock.protocol.subtask.subtask_machine import Received
-from penstock.protocol.values.frames import CreditLimit, Frame
+from penstock.protocol.values.frames import Frame
 from penstock.protocol.values.metadata import ChannelTime
 from penstock.protocol.values.reasons import FailureReason
 from penstock.runtime.checkpoint.subtask_capture import CapturedChannel, CapturedLayer, SubtaskCapture, TimeAtSnapshot
@@ -108,8 +108,6 @@ class SubtaskCheckpoints:
                 case FinishRow():
                     if self._source.finish_row():
                         waiting.extend(self._machine.handle(RowFinished(), self._clock.monotonic_ms()))
-                case SendFrame(CreditLimit() as credit):
-                    self._send_frame(credit.channel.producer, credit)
                 case SendFrame(frame):
                     self._send_frame(frame.channel.consumer, frame)
                 case SendQueued(output):

@@ -6,7 +6,7 @@ Channels take turns by bytes (`penstock.runtime.input.deficit_round_robin`), rec
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Protocol
+from typing import Any, Callable, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -14,14 +14,18 @@ import pyarrow as pa
 from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN
 from penstock.graph.job_graph import Edge
 from penstock.operators.batches import as_batch, declared_key, row_type, wire_schema
+from penstock.protocol.channel.credit_pool import CreditPool
 from penstock.protocol.channel.ends import InputChannel, ProtocolError
 from penstock.protocol.channel.flow_control import BoundSizer
 from penstock.protocol.values.elements import ChannelId, InBandEvent
-from penstock.protocol.values.frames import AlignedBarrier, CreditLimit, Data
+from penstock.protocol.values.frames import AlignedBarrier, CreditLimit, CreditWanted, Data, Frame
 from penstock.protocol.values.keys import KeyDecoder
 from penstock.runtime.input.deficit_round_robin import DeficitRoundRobin
 from penstock.runtime.input.layers import Layer, RecoveredRows
 from penstock.runtime.output.key_columns import KeyColumns
+
+Send = Callable[[int, Frame], None]
+"""(slot, frame): to a producer."""
 
 
 class _Head(Protocol):
@@ -30,11 +34,6 @@ class _Head(Protocol):
     applied: int
 
     def apply_rows(self, rows: int) -> None: ...
-
-
-def channel_share(window_bytes: int, channels: int) -> int:
-    """Return the share of a gate's window that each of its channels gets."""
-    return max(window_bytes // max(channels, 1), 1)
 
 
 class OpenBatch:
@@ -110,17 +109,17 @@ class GateBarrier(msgspec.Struct, frozen=True):
 
 
 class InputGate:
-    def __init__(self, edges: list[Edge], subtask: int, sizer: BoundSizer) -> None:
-        self.channels: list[InputChannel] = []
+    def __init__(self, edges: list[Edge], subtask: int, sizer: BoundSizer, send: Send) -> None:
         self.edge_of: list[Edge] = []
         self.index_of: dict[ChannelId, int] = {}
         ids = [ChannelId(e.index, p, subtask) for e in edges for p in e.producers_of(subtask)]
         edge_of = {e.index: e for e in edges}
         self._sizer = sizer
-        share = channel_share(sizer.bound_bytes, len(ids))
-        for channel in ids:
-            self.index_of[channel] = len(self.channels)
-            self.channels.append(InputChannel(channel, share))
+        self._send = send
+        self._pool = CreditPool(sizer.bound_bytes, ids)
+        self.channels = self._pool.channels
+        for index, channel in enumerate(ids):
+            self.index_of[channel] = index
             self.edge_of.append(edge_of[channel.edge])
         schemas = {index: wire_schema(edge) for index, edge in edge_of.items()}
         self._schemas = [schemas[channel.edge] for channel in ids]
@@ -209,30 +208,35 @@ class InputGate:
             current = self._open[index] = OpenBatch(batch, self.edge_of[index], channel, head.size_bytes, self._decoder)
         return current
 
-    def applied(self, batch: OpenBatch, rows: int) -> CreditLimit | None:
-        """Record that `rows` rows of the polled batch have been applied. Returns the limit to grant to its producer, if
-        one is due.
-        """
+    def applied(self, batch: OpenBatch, rows: int) -> None:
+        """Record that `rows` rows of the polled batch have been applied. Grants its producer the limit that is due."""
         batch.applied(rows)
         channel = batch.origin
         if not isinstance(channel, InputChannel):
             if not batch.remaining:
                 self._open_layer = None
-            return None
+            return
         index = self.index_of[channel.id]
         if not batch.remaining:
             del self._open[index]
         size_bytes = batch.size_bytes * rows // max(batch.batch.num_rows, 1)
         self._consumed_bytes += size_bytes
         self._round_robin.used(index, size_bytes)
-        limit_bytes = channel.credit_due()
-        return None if limit_bytes is None else CreditLimit(channel.id, limit_bytes)
+        if (limit_bytes := channel.credit_due()) is not None:
+            self._send(channel.id.producer, CreditLimit(channel.id, limit_bytes))
+
+    def want(self, wanted: CreditWanted) -> None:
+        """Accept a producer's report that rows wait for credit."""
+        self.channels[self.index_of[wanted.channel]].want(wanted.wanted_bytes)
+
+    def grant(self) -> None:
+        """Grant credit to producers whose rows wait for it. Call it after mail, and after work."""
+        for channel in self._pool.granted():
+            self._send(channel.id.producer, CreditLimit(channel.id, channel.granted_bytes))
 
     def resize(self, now_ms: float) -> bool:
         """Fit the windows to what has been consumed since the last call. Returns whether they have grown."""
         before_bytes = self._sizer.bound_bytes
         if self._sizer.update(self._consumed_bytes, now_ms):
-            share = channel_share(self._sizer.bound_bytes, len(self.channels))
-            for channel in self.channels:
-                channel.window_bytes = share
+            self._pool.resize(self._sizer.bound_bytes)
         return self._sizer.bound_bytes > before_bytes

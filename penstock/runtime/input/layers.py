@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.graph.job_graph import Edge
-from penstock.protocol.channel.ends import Captured, CapturedRows
+from penstock.protocol.channel.captured import Captured, CapturedRows
 from penstock.protocol.values.elements import InBandEvent
 
 

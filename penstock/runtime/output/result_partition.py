@@ -18,6 +18,7 @@ from penstock.protocol.values.elements import ChannelId, InBandEvent
 from penstock.protocol.values.frames import (
     FRAME_OVERHEAD_BYTES,
     JOINED_FLUSH_BYTES,
+    CreditWanted,
     Data,
     Frame,
 )
@@ -182,8 +183,10 @@ class ResultPartition:
                 self.queued_bytes -= frame.size_bytes
                 self.bytes_out += frame.size_bytes
                 payload = batch if consumer_slot == self._slot else batch.serialize()
-                frame = Data(frame.channel, frame.first, frame.rows, frame.size_bytes, payload)
+                frame = Data(frame.channel, frame.first, frame.rows, frame.size_bytes, payload, frame.wanted_bytes)
             self._send(consumer_slot, frame)
+        if (wanted_bytes := channel.credit_wanted()) is not None:
+            self._send(consumer_slot, CreditWanted(channel.id, wanted_bytes))
 
     def send_queued(self, position: int) -> None:
         """Send what may leave of one consumer's queue, which ends with a barrier."""

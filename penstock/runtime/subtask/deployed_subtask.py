@@ -7,6 +7,7 @@ from penstock.protocol.channel.watermark_valve import WatermarkValve
 from penstock.protocol.subtask.drain_gate import DrainGate
 from penstock.protocol.subtask.subtask_machine import SubtaskMachine
 from penstock.protocol.values.elements import Generation, SubtaskId
+from penstock.protocol.values.frames import CreditLimit, CreditWanted
 from penstock.protocol.values.keys import key_group_range
 from penstock.runtime.input.input_gate import InputGate
 from penstock.runtime.output.result_partition import ResultPartition
@@ -34,6 +35,13 @@ class DeployedSubtask:
         self.valve = WatermarkValve(len(gate.channels))
         self.draining = DrainGate(self.id, generation, slot)
         self.machine = SubtaskMachine(gate.channels, [c for p in partitions for c in p.channels], self.draining)
+
+    def on_credit(self, frame: CreditLimit | CreditWanted) -> None:
+        """Accept credit from a consumer, or a producer's report that its rows wait for some."""
+        if isinstance(frame, CreditLimit):
+            self.partition_of(frame.channel.edge).grant(frame.channel, frame.limit_bytes)
+        else:
+            self.gate.want(frame)
 
     def partition_of(self, edge: int) -> ResultPartition:
         """Return the partition of an output edge, by the edge's index."""

@@ -15,7 +15,7 @@ from penstock.common.clock import Clock
 from penstock.operators.event_time.clock import SubtaskClock
 from penstock.protocol.subtask.effects import BarrierReached
 from penstock.protocol.values.elements import WATERMARK_MAX_MS, EndOfData, Watermark
-from penstock.protocol.values.frames import CreditLimit, Data
+from penstock.protocol.values.frames import CreditLimit, CreditWanted, Data
 from penstock.protocol.values.messages import (
     CheckpointEnded,
     DrainReport,
@@ -88,7 +88,7 @@ class Subtask:
         self.bytes_in = 0
         self._draining = deployed.draining
         self._machine = deployed.machine
-        self._bound_target_ms = settings.bound_target_ms
+        self._bound_period_ms = settings.bound_period_ms
         self._clock = clock
         self._report_drained = report_drained
         self._report_end_of_data = report_end_of_data
@@ -107,6 +107,7 @@ class Subtask:
             checkpoints.on_time(now_ms)
         if now_ms >= self._resize_at_ms:
             self._resize(now_ms)
+        self.gate.grant()
         if parking.is_due:
             parking.begin(self._clock.monotonic_ms())
         if parking.lasts(now_ms):
@@ -139,8 +140,8 @@ class Subtask:
                 case Data() as element:
                     checkpoints.handle(element)
                     self.bytes_in += element.size_bytes
-                case CreditLimit(channel, limit_bytes):
-                    self.deployed.partition_of(channel.edge).grant(channel, limit_bytes)
+                case CreditLimit() | CreditWanted() as credit:
+                    self.deployed.on_credit(credit)
                 case CheckpointEnded(_, checkpoint_id, aborted, commits, confirmed) as ended:
                     checkpoints.handle(ended)
                     if commits and not aborted:
@@ -169,11 +170,10 @@ class Subtask:
         return StepResult(False, max(0.1, min(at_ms for at_ms in due_ms if at_ms is not None) - now_ms), False)
 
     def _resize(self, now_ms: float) -> None:
-        # A bound that has just grown is likely too small still: a fast stream reaches its bounds in a quarter of the
-        # time.
+        # A bound that has just grown is likely too small still, so that it is looked at sooner.
         active_ms = self._pace.now_ms()
         grown = self.gate.resize(active_ms) | self.output.resize(active_ms)
-        self._resize_at_ms = now_ms + max(self._bound_target_ms / (4 if grown else 1), 1.0)
+        self._resize_at_ms = now_ms + max(self._bound_period_ms / (4 if grown else 1), 1.0)
 
     # ---- work ---------------------------------------------------------------------------------------------------
 
@@ -223,8 +223,7 @@ class Subtask:
 
     def _take_barrier(self, past_layers: bool = False) -> bool:
         """Handle a barrier that has nothing before it. Barriers need no room, and come after the end of data, too."""
-        found = self.gate.poll_barrier(past_layers)
-        if found is not None:
+        if (found := self.gate.poll_barrier(past_layers)) is not None:
             self.checkpoints.handle(BarrierReached(found.channel, found.frame.barrier))
         return found is not None
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import zlib
 
 from penstock.graph.job_graph import Edge, Vertex
+from penstock.protocol.channel.credit_pool import reserved_window
 from penstock.protocol.values.metadata import Metadata
 from penstock.runtime.checkpoint.subtask_restore import SubtaskRestore
-from penstock.runtime.input.input_gate import InputGate, channel_share
+from penstock.runtime.input.input_gate import InputGate
 from penstock.runtime.output.result_partition import ResultPartition
 from penstock.runtime.output.routing import create_router
 from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
@@ -33,7 +34,8 @@ class SubtaskFactory:
     def build(self, vertex: Vertex) -> DeployedSubtask:
         """Return the slot's subtask of a vertex, ready to receive frames."""
         graph = self._plan.graph
-        gate = InputGate(list(graph.inputs_of(vertex.index)), self._slot, self._settings.window_sizer())
+        sizer = self._settings.window_sizer()
+        gate = InputGate(list(graph.inputs_of(vertex.index)), self._slot, sizer, self._send_frame)
         partitions = [self._partition(edge, vertex) for edge in graph.outputs_of(vertex.index)]
         return DeployedSubtask(vertex, self._slot, self._generation, gate, partitions)
 
@@ -47,7 +49,8 @@ class SubtaskFactory:
         operator = vertex.operators[-1].name
         seed = zlib.crc32(f"{edge.name}/{self._slot}/{self._generation}".encode())
         router = create_router(edge, self._slot, target.max_parallelism, operator, seed)
-        credits = [self._initial_credit(target, consumer) for consumer in edge.consumers_of(self._slot)]
+        consumers = edge.consumers_of(self._slot)
+        credits = [self._initial_credit(target, consumer) for consumer in consumers]
         buffer_timeout_ms = self._settings.buffer_timeout_ms
         if edge.buffer_timeout_ms is not None:
             buffer_timeout_ms = edge.buffer_timeout_ms if edge.buffer_timeout_ms >= 0 else NEVER_MS
@@ -57,13 +60,15 @@ class SubtaskFactory:
             router,
             self._slot,
             self._send_frame,
-            self._settings.output_queue_sizer(),
+            self._settings.output_queue_sizer(len(consumers)),
             credits,
             buffer_timeout_ms,
             self._clock.monotonic_ms,
         )
 
     def _initial_credit(self, target: Vertex, consumer: int) -> int:
-        """Return a channel's share of the consumer's window, as both ends compute it before a message is sent."""
+        """Return the window that each of the consumer's channels has from the start. Both ends compute it before a
+        message is sent.
+        """
         channels = sum(len(e.producers_of(consumer)) for e in self._plan.graph.inputs_of(target.index))
-        return channel_share(self._settings.window_sizer().bound_bytes, channels)
+        return reserved_window(self._settings.window_sizer().bound_bytes, channels)

@@ -191,9 +191,7 @@ class SubtaskOpening:
         return RowWork(rows, output, applied, generation, self._clock, self._settings.slice_ms)
 
     def _credit(self, origin: OpenBatch, rows: int) -> None:
-        credit = self._deployed.gate.applied(origin, rows)
-        if credit is not None:
-            self._shared.send_frame(credit.channel.producer, credit)
+        self._deployed.gate.applied(origin, rows)
 
     def _chain(
         self,

@@ -9,6 +9,7 @@ from penstock.simulation.scenarios import (
     aimed,
     aligned_sources,
     barriers,
+    bounds,
     calm,
     changed_graphs,
     concurrent,
@@ -40,8 +41,8 @@ def _name(scenario: type[Scenario]) -> str:
 
 
 _PARTS = (
-    aimed, cut, barriers, concurrent, calm, restoring, rescaling, changed_graphs, state, kept, event_time, floors,
-    timers, idleness, aligned_sources, finishing, savepoints, publication, shortening, storage, stored_state,
+    aimed, cut, barriers, bounds, concurrent, calm, restoring, rescaling, changed_graphs, state, kept, event_time,
+    floors, timers, idleness, aligned_sources, finishing, savepoints, publication, shortening, storage, stored_state,
     sweeping, slots, packing,
 )  # fmt: skip
 SCENARIOS: dict[str, type[Scenario]] = {_name(scenario): scenario for part in _PARTS for scenario in part.SCENARIOS}

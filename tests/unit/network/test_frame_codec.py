@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from penstock.network.connection import Outbox
 from penstock.network.frame_codec import CHUNK_BYTES_MAX, HEADER_BYTES, FrameDecoder, FrameError, encode
 from penstock.protocol.values.elements import Active, Barrier, ChannelId, EndOfData, Idle, Watermark
-from penstock.protocol.values.frames import AlignedBarrier, CancelBarrier, CreditLimit, Data, Event, UrgentBarrier
+from penstock.protocol.values.frames import (
+    AlignedBarrier,
+    CancelBarrier,
+    CreditLimit,
+    CreditWanted,
+    Data,
+    Event,
+    UrgentBarrier,
+)
 
 numbers = st.integers(0, 2**62)
 small = st.integers(0, 2**32 - 1)
@@ -22,12 +30,13 @@ barriers = st.builds(
 )
 events = st.builds(Watermark, st.integers(-(2**63), 2**63 - 1)) | st.sampled_from([Idle(), Active(), EndOfData()])
 frames = st.one_of(
-    st.builds(Data, channels, numbers, st.integers(1, 2**31), numbers, st.binary(max_size=300)),
+    st.builds(Data, channels, numbers, st.integers(1, 2**31), numbers, st.binary(max_size=300), numbers),
     st.builds(Event, channels, numbers, events),
     st.builds(AlignedBarrier, channels, numbers, barriers),
     st.builds(UrgentBarrier, channels, numbers, numbers, barriers),
     st.builds(CancelBarrier, channels, numbers),
     st.builds(CreditLimit, channels, numbers),
+    st.builds(CreditWanted, channels, numbers),
 )
 
 
@@ -100,7 +109,7 @@ def test_the_payload_is_not_copied_on_its_way_out() -> None:
         (b"GET / HTTP/1.1\r\n\r\n" + b" " * 100, "where a frame should start"),
         (b"P!", "where a frame should start"),
         (b"PF\x09" + bytes(60), "version 9"),
-        (b"PF\x01\x63" + bytes(60), "unknown kind 99"),
+        (b"PF\x02\x63" + bytes(60), "unknown kind 99"),
     ],
 )
 def test_garbage_is_refused(wire: bytes, says: str) -> None:

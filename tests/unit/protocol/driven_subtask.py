@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.protocol.channel.ends import Captured, InputChannel, OutputChannel
+from penstock.protocol.channel.captured import Captured
+from penstock.protocol.channel.ends import InputChannel, OutputChannel
 from penstock.protocol.subtask.alignment_table import AlignmentState
 from penstock.protocol.subtask.capture import Capture
 from penstock.protocol.subtask.drain_gate import DrainGate
@@ -32,7 +33,7 @@ from penstock.protocol.subtask.effects import (
 )
 from penstock.protocol.subtask.subtask_machine import Received, SubtaskMachine
 from penstock.protocol.values.elements import Barrier, ChannelId, Generation, SubtaskId
-from penstock.protocol.values.frames import AlignedBarrier, CreditLimit, Data, Event, Frame
+from penstock.protocol.values.frames import AlignedBarrier, CreditLimit, CreditWanted, Data, Event, Frame
 from penstock.protocol.values.messages import CheckpointEnded, TriggerCheckpoint
 
 ROW_BYTES = 1_000
@@ -81,6 +82,7 @@ class DrivenSubtask:
         self.inputs = [InputChannel(c, self.window_bytes) for c in self.input_ids]
         self.outputs = [OutputChannel(c, self.window_bytes) for c in self.output_ids]
         self.machine = SubtaskMachine(self.inputs, self.outputs, DrainGate(SubtaskId(0, 0), GENERATION, 0))
+        self._input = {c.id: c for c in self.inputs}
         self._output = {c.id: c for c in self.outputs}
         self._next_output = 0
 
@@ -133,6 +135,8 @@ class DrivenSubtask:
     def receive(self, frame: Frame) -> None:
         if isinstance(frame, CreditLimit):
             self._output[frame.channel].grant(frame.limit_bytes)
+        elif isinstance(frame, CreditWanted):
+            self._input[frame.channel].want(frame.wanted_bytes)
         else:
             self.handle(frame)
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.protocol.channel.captured import Captured
 from penstock.protocol.channel.ends import (
     JOINED_FRAME_BYTES,
-    Captured,
     InputChannel,
     OutputChannel,
     Overtaken,
@@ -68,7 +68,7 @@ def test_elements_are_numbered_when_they_are_queued() -> None:
     out.enqueue_event(Watermark(7))
     out.enqueue_rows(2, 100, "b")
     assert out.emitted == 6 and out.handed == 0
-    assert out.pop(0.0) == Data(CHANNEL, 0, 3, 100, ["a"])
+    assert out.pop(0.0) == Data(CHANNEL, 0, 3, 100, ["a"], 200)
     assert out.handed == 3
     assert out.pop(0.0) == Event(CHANNEL, 3, Watermark(7))
     assert out.pop(0.0) == Data(CHANNEL, 4, 2, 100, ["b"])
@@ -371,17 +371,3 @@ def test_a_producer_of_small_rows_is_told_seldom_and_never_stands_still() -> Non
             limit_bytes = due
         assert limit_bytes - 10 * (i + 1) > 750, "what is left once all has been applied"
     assert told == [1_250, 1_500, 1_750, 2_000]
-
-
-def test_a_blocked_channel_is_granted_more_and_gives_it_back_by_resting() -> None:
-    into = inlet(window_bytes=1_000)
-    into.receive(rows(0, 1, size_bytes=400))
-    into.apply_rows(1)
-    assert into.grant_while_blocked() == 3_400, (
-        "two windows more than what has been applied and the one that there always is"
-    )
-    assert into.grant_while_blocked() is None, "a second checkpoint's barrier grants nothing again"
-    for i in range(1, 4):
-        into.receive(rows(i, 1, size_bytes=1_000))
-        into.apply_rows(1)
-        assert into.credit_due() == (None if i < 3 else 4_400)

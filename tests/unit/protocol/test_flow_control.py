@@ -67,3 +67,35 @@ def test_it_stays_within_its_bounds_whatever_clock_and_counter_do(steps: list[tu
         consumed += more
         sizer.update(consumed, now_ms)
         assert MIN <= sizer.bound_bytes <= MAX
+
+
+# Flink's own test of its threshold: (throughput in bytes/s, size), with a target of 1 s and one sample.
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [(500, 500), (1_000, 1_000), (2_000, 1_100), (2_000, 1_100)],
+        [(60, 60), (60, 60), (40, 50), (40, 50)],
+    ],
+)
+def test_small_changes_are_left_out_except_to_the_least_and_greatest_size(steps: list[tuple[int, int]]) -> None:
+    sizer = BoundSizer(50, 1_100, 1_000.0, samples=1, threshold=0.25)
+    consumed, sizer._wanted, sizer.bound_bytes = 0, 1_100.0, 1_100
+    sizer.update(0, 0.0)
+    for second, (rate, size_bytes) in enumerate(steps, 1):
+        consumed += rate
+        before = sizer.bound_bytes
+        assert sizer.update(consumed, second * 1_000.0) == (size_bytes != before)
+        assert sizer.bound_bytes == size_bytes
+
+
+def test_changes_below_the_threshold_add_up() -> None:
+    sizer = BoundSizer(MIN, MAX, TARGET_MS, samples=9, threshold=0.5)
+    sizer.update(0, 0.0)
+    consumed = 0
+    found = []
+    for step in range(1, 40):
+        consumed += (5_000 if step < 6 else 2_000) * 10
+        sizer.update(consumed, step * 10.0)
+        found.append(sizer.bound_bytes)
+    assert found[4] == 50_000
+    assert set(found[5:]) >= {50_000} and found[-1] < 26_000, "half of it, though no step was that large"

@@ -89,7 +89,7 @@ def test_the_story_tells_each_event_with_its_cause() -> None:
     told = driven.machine.story.text().splitlines()
     assert [line.split("  ")[1:] for line in told] == [
         ["AlignedBarrier 3 (channel 0[0->0])", "unknown → waiting"],
-        ["BarrierReached 3 (the rows before it are applied)", "waiting → aligning: SendFrame"],
+        ["BarrierReached 3 (the rows before it are applied)", "waiting → aligning"],
         ["TimePassed (an alignment timeout)", ": FinishRow"],
         ["RowFinished (the chain is between two rows)", ": SendFrame, TakeSnapshot"],
         ["UrgentBarrier 3 (channel 0[1->0])", "capturing → ended: CloseCapture"],

@@ -185,7 +185,7 @@ class SmallJob:
         else:
             if isinstance(frame, Data):
                 payload = memoryview(frame.payload).tobytes()
-                frame = Data(frame.channel, frame.first, frame.rows, frame.size_bytes, payload)
+                frame = Data(frame.channel, frame.first, frame.rows, frame.size_bytes, payload, frame.wanted_bytes)
             self.wires.setdefault((slot, to), Wire()).put(frame)
 
     def _deliver(self, frame: Frame) -> None:

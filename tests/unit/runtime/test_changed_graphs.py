@@ -207,7 +207,7 @@ def _between_two_watermarks(turns: int) -> tuple[Changing, int | None]:
 
 def test_the_channels_of_a_new_edge_start_at_what_the_operators_above_had_said() -> None:
     """They would otherwise hold back the time of what is behind them until each producer has said more."""
-    job, said = next(found for turns in range(14, 60, 2) if (found := _between_two_watermarks(turns))[1])
+    job, said = next(found for turns in range(14, 90, 2) if (found := _between_two_watermarks(turns))[1])
     job.start_as(Shape(inserted=True, broken=True), 3)
     job.job.close()  # type: ignore[union-attr]
     live = {

@@ -27,7 +27,7 @@ def edge(producers: int, kind: PartitionerKind = PartitionerKind.REBALANCE) -> E
 
 
 def gate_of(producers: int, window_bytes: int = WINDOW) -> InputGate:
-    return InputGate([edge(producers)], 0, BoundSizer(window_bytes, window_bytes, 0))
+    return InputGate([edge(producers)], 0, BoundSizer(window_bytes, window_bytes, 0), lambda slot, frame: None)
 
 
 def batch_of(rows: list[int]) -> pa.RecordBatch:
@@ -236,14 +236,14 @@ def test_nothing_of_a_batch_is_kept_once_it_is_applied() -> None:
 
 
 def test_windows_are_even_shares_and_follow_what_is_consumed() -> None:
-    gate = InputGate([edge(4)], 0, BoundSizer(4_000, 400_000, 10))
-    assert [c.window_bytes for c in gate.channels] == [1_000] * 4
+    gate = InputGate([edge(4)], 0, BoundSizer(8_192, 400_000, 10), lambda slot, frame: None)
+    assert [c.window_bytes for c in gate.channels] == [1_024] * 4
     gate.resize(0.0)
     for now_ms in range(10, 100, 10):
         put(gate, 0, [0], size_bytes=90_000)
         take(gate)
         gate.resize(float(now_ms))
-    assert [c.window_bytes for c in gate.channels] == [90_000 // 4] * 4
+    assert [c.window_bytes for c in gate.channels] == [90_000 // 8] * 4
     for now_ms in range(100, 1_000, 10):
         gate.resize(float(now_ms))
-    assert [c.window_bytes for c in gate.channels] == [1_000] * 4
+    assert [c.window_bytes for c in gate.channels] == [1_024] * 4

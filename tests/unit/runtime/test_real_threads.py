@@ -74,7 +74,7 @@ class ThreadedJob(SmallJob):
     def _send(self, slot: int, to: int, frame: Frame) -> None:
         if slot != to and isinstance(frame, Data):
             payload = memoryview(frame.payload).tobytes()
-            frame = Data(frame.channel, frame.first, frame.rows, frame.size_bytes, payload)
+            frame = Data(frame.channel, frame.first, frame.rows, frame.size_bytes, payload, frame.wanted_bytes)
         self._deliver(frame)
 
     def _on_message(self, message: Message) -> None:

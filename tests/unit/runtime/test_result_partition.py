@@ -31,6 +31,7 @@ from penstock.protocol.values.frames import (
     JOINED_FLUSH_BYTES,
     AlignedBarrier,
     CancelBarrier,
+    CreditWanted,
     Data,
     Event,
     Frame,
@@ -99,7 +100,8 @@ class Outputs:
         return [*closed, *self.handle(OutputsSent())]
 
     def taken(self) -> list[Any]:
-        """What has been sent since the last look: rows as lists, other frames by the names of their classes."""
+        """What has been sent since the last look: rows as lists, other frames by the names of their classes, but for
+        those that ask for credit."""
         found = []
         for slot, frame in self.sent:
             if isinstance(frame, Data):
@@ -107,7 +109,7 @@ class Outputs:
                 batch = as_batch(frame.payload, Types.LONG().schema)
                 assert batch.num_rows == frame.rows
                 found.append(batch.column(0).to_pylist())
-            else:
+            elif not isinstance(frame, CreditWanted):
                 found.append(type(frame).__name__)
         self.sent.clear()
         return found
@@ -160,6 +162,20 @@ def test_what_waits_for_credit_needs_no_timer() -> None:
 
 
 # ---- credit and room ------------------------------------------------------------------------------------------------
+
+
+def test_a_queue_asks_once_for_the_credit_of_all_its_rows() -> None:
+    outputs = Outputs(credit_bytes=0)
+    outputs.emit([1])
+    outputs.partition.flush(0.0, idle=True)
+    outputs.emit([2])
+    outputs.partition.flush(0.0, idle=True)
+    (channel,) = outputs.partition.channels
+    assert [frame for _, frame in outputs.sent] == [CreditWanted(channel.id, channel.queued_bytes // 2)]
+    outputs.sent.clear()
+    outputs.partition.grant(channel.id, channel.queued_bytes // 2)
+    (frame,) = (frame for _, frame in outputs.sent)
+    assert isinstance(frame, Data) and frame.wanted_bytes == 2 * frame.size_bytes, "the rest is wanted by the way"
 
 
 def test_rows_wait_for_credit_and_leave_when_it_comes() -> None:
@@ -301,7 +317,7 @@ def test_an_aligned_barrier_behind_rows_without_credit_turns_when_its_time_is_up
     outputs.now_ms = 100.0
     (closed,) = outputs.handle(TimePassed())
     assert [(at, [(r.first, r.rows) for r in c.rows]) for at, c in closed.outputs] == [(0, [(0, 2)]), (1, [(0, 2)])]
-    frames = [frame for _, frame in outputs.sent]
+    frames = [frame for _, frame in outputs.sent if not isinstance(frame, CreditWanted)]
     assert all(isinstance(f, UrgentBarrier) and (f.emitted, f.handed) == (2, 0) for f in frames) and len(frames) == 2
     assert outputs.machine.next_deadline_ms() is None and outputs.handle(TimePassed()) == []
 

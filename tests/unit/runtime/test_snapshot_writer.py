@@ -141,7 +141,7 @@ class Unpicklable:
 
 def test_a_value_that_cannot_be_written_declines_with_operator_and_state() -> None:
     job = job_with_state(lambda row: Unpicklable() if row % 50 == 7 else row)
-    job.run(turns=25)
+    job.run(turns=28)
     checkpoint(job, 1, None)
     decline = job.declines[0]
     assert decline.reason == FailureReason.ASYNC_EXCEPTION

@@ -100,7 +100,7 @@ def test_waiting_for_room_is_not_taken_for_slowness() -> None:
 
     def expand(row: int) -> Iterator[int]:
         clock.spend(0.01)
-        for _ in range(5_000 if row == 3_000 else 1):
+        for _ in range(20_000 if row == 3_000 else 1):
             yield row
 
     configuration = Configuration(
@@ -108,7 +108,7 @@ def test_waiting_for_room_is_not_taken_for_slowness() -> None:
     )
     job = SmallJob(pipeline(expand, rows=4_000), configuration, clock=clock)
     middle = job.subtasks[SubtaskId(1, 0)]
-    job.run(until=lambda: middle.work.unfinished)
+    job.run(until=lambda: middle.output.rows > 4_000 and middle.work.unfinished)
     assert middle.work.unfinished
     for _ in range(3):
         job._step(middle)
