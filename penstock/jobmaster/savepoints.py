@@ -8,7 +8,7 @@ stops the job is published in the job's log, too, as the job's last checkpoint: 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,14 +20,15 @@ from penstock.graph.job_graph import JobGraph
 from penstock.jobmaster.history import CheckpointHistory
 from penstock.jobmaster.identity import JobIdentity, OpenStore
 from penstock.jobmaster.ports import BlockingWork
+from penstock.jobmaster.restore import check_segments
 from penstock.protocol.checkpoint.coordinator_effects import PublishCheckpoint
 from penstock.protocol.checkpoint.savepoint import Alignment, Savepoint
 from penstock.protocol.log.publication import NewCheckpoint
 from penstock.protocol.values.metadata import Metadata
-from penstock.storage.layout import METADATA_NAME, metadata_path
+from penstock.storage.layout import METADATA_NAME, is_savepoint_segment, metadata_path
 from penstock.storage.metadata import encode_metadata, metadata_crc
 from penstock.storage.opening import local_path
-from penstock.storage.store import StoreError
+from penstock.storage.store import ObjectStore, StoreError
 
 Answer = Callable[[str | SavepointFailed], None]
 """Called once: with the savepoint's directory, or with why there is none."""
@@ -70,6 +71,13 @@ class Savepoints:
         self._request = request
         self._warn = warn
         self._answers: dict[str, Answer] = {}
+        self._copied: dict[str, list[str]] = {}
+        """Directory of a savepoint -> files of sources that were copied to it. One with an entry is being written."""
+
+    @property
+    def pending(self) -> Collection[str]:
+        """Return the directories of the savepoints that somebody waits for."""
+        return self._answers.keys()
 
     def order(self, order: SavepointOrder) -> None:
         """Make the directory, then ask the coordinator."""
@@ -88,7 +96,8 @@ class Savepoints:
 
         def made(result: Any) -> None:
             if directory not in self._answers:
-                return  # the job ended meanwhile
+                self._remove(directory)  # the job ended meanwhile
+                return
             if isinstance(result, Exception):
                 self._answers.pop(directory)(SavepointFailed(f"the savepoint {directory} cannot be written: {result}"))
                 return
@@ -106,11 +115,15 @@ class Savepoints:
         directory = savepoint.directory
         metadata = msgspec.structs.replace(metadata, drained=savepoint.drains, is_final=False)
         data = encode_metadata(metadata)
+        copied = self._copied.setdefault(directory, [])
 
         def write() -> None:
+            store = self._open_store(directory, False)
             for source, state in self._sources(metadata):
-                source.copy_files(state, directory)
-            self._open_store(directory, False).create(METADATA_NAME, data)
+                copied.extend(source.copy_files(state, directory))
+            # Without this: the directory was removed, the copies make it again, and metadata name what is gone.
+            check_segments(store, metadata)
+            store.create(METADATA_NAME, data)
 
         def done(result: Any) -> None:
             if isinstance(result, Exception):
@@ -130,29 +143,50 @@ class Savepoints:
     def succeeded(self, savepoint: Savepoint) -> None:
         """Answer who asked: the savepoint is complete (and in the log, if it stops the job)."""
         answer = self._answers.pop(savepoint.directory, None)
+        self._copied.pop(savepoint.directory, None)
         if answer is not None:
             answer(savepoint.directory)
 
     def failed(self, savepoint: Savepoint, why: str) -> None:
         """Answer who asked, and remove what was written."""
         answer = self._answers.pop(savepoint.directory, None)
-        self.discard(savepoint.directory, [METADATA_NAME])
+        self._remove(savepoint.directory)
         if answer is not None:
             answer(SavepointFailed(f"the savepoint {savepoint.directory} was not taken: {why}"))
 
     def fail_all(self, why: str) -> None:
-        """Answer everybody who still waits: the job has ended."""
+        """Answer everybody who still waits: the job has ended. What is being written may be in the job's log."""
         for directory, answer in list(self._answers.items()):
+            if directory not in self._copied:
+                self._remove(directory)
             answer(SavepointFailed(f"the savepoint {directory} was not taken: {why}"))
         self._answers.clear()
 
     def discard(self, directory: str, paths: Sequence[str]) -> None:
-        """Delete files of a savepoint that failed."""
+        """Delete files of a savepoint that failed, which came late."""
+        self._delete(directory, lambda store: paths)
 
+    def _remove(self, directory: str) -> None:
+        """Delete what was written of a savepoint that failed, and its directory, if nobody has put anything else there.
+        A slot may have been lost before it has named its segment, so the names are looked up.
+        """
+        copied = self._copied.pop(directory, [])
+
+        def own(store: ObjectStore) -> list[str]:
+            found = store.list("")
+            return [path for path in found if path == METADATA_NAME or is_savepoint_segment(path) or path in copied]
+
+        self._delete(directory, own)
+
+    def _delete(self, directory: str, paths: Callable[[ObjectStore], Sequence[str]]) -> None:
         def delete() -> None:
-            store = self._open_store(directory, False)
-            for path in paths:
+            try:
+                store = self._open_store(directory, False)
+            except StoreError:
+                return  # it was removed: by us, when nothing was left in it, or by somebody else
+            for path in paths(store):
                 store.delete(path)
+            store.remove_if_empty()
 
         def done(result: Any) -> None:
             if isinstance(result, Exception):

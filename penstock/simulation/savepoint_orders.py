@@ -20,6 +20,8 @@ class SavepointOrders:
         self._check = check
         self._number = 0
         self._answered: set[int] = set()
+        self.taken: set[str] = set()
+        """Directories of the savepoints that a user knows of."""
 
     def new(self, alignment: Alignment, stops: bool, drains: bool) -> tuple[int, SavepointOrder]:
         """Return an order, and its number."""
@@ -31,6 +33,7 @@ class SavepointOrders:
                 self._world.violate(f"savepoint order {number} is answered twice")
             self._answered.add(number)
             if isinstance(result, str):
+                self.taken.add(result)
                 self._check(result)
 
         what = ", and to stop" + (" when all is processed" if drains else "") if stops else ""

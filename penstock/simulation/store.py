@@ -21,6 +21,7 @@ from penstock.storage.store import (
     RangeMissing,
     StoreError,
     StoreRefused,
+    StoreRemoved,
     checked,
 )
 
@@ -35,6 +36,8 @@ class SharedObjects:
         self.lock = threading.Lock()
         self.failures = 0
         self.ignores_conditions = False
+        self.removed: set[str] = set()
+        """Directories that somebody has removed."""
         self.on_created: Callable[[str, bytes], None] = lambda path, data: None
         self.on_deleted: Callable[[str], None] = lambda path: None
 
@@ -70,6 +73,8 @@ class FaultyStore:
         faults = self._faults()
         if faults.late_ms:
             world.pass_time(world.chance() * faults.late_ms)
+        if self._root in self._shared.removed:
+            raise StoreRemoved(f"the simulated directory {self._root} has been removed while it is in use")
         drawn = world.chance()
         if world.trace is not None:
             # The probe's name is random, and means nothing.
@@ -135,6 +140,9 @@ class FaultyStore:
             self._shared.on_deleted(self._root + path)
         if is_lost:
             self._lose_reply(path)
+
+    def remove_if_empty(self) -> None:
+        """Do nothing: the simulated store has no directories."""
 
     def _object(self, path: str) -> bytes:
         data = self._shared.objects.get(self._root + path)

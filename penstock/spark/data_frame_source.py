@@ -169,9 +169,9 @@ class DataFrameSource(Source):
                 "checkpoint, or give the operator another uid."
             )
 
-    def copy_files(self, snapshot: bytes, directory: str) -> None:
+    def copy_files(self, snapshot: bytes, directory: str) -> list[str]:
         assert self._files is not None
-        self._files.copy_files(snapshot, directory)
+        return self._files.copy_files(snapshot, directory)
 
     def create_enumerator(self, parallelism: int, restored: bytes | None) -> SplitEnumerator:
         assert self._files is not None, "write() or read_again() comes first"

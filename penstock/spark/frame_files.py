@@ -80,11 +80,13 @@ class FrameFiles(Source):
 
         return FileReader(open_file)
 
-    def copy_files(self, snapshot: bytes, directory: str) -> None:
+    def copy_files(self, snapshot: bytes, directory: str) -> list[str]:
         name = folder_in(snapshot) or Path(self._folder).name
         target = Path(directory, FRAMES_FOLDER, name)
-        if not target.exists():
-            take_along(Path(self._root, FRAMES_FOLDER, name), target)
+        if target.exists():
+            return []  # of another source that reads the same rows
+        take_along(Path(self._root, FRAMES_FOLDER, name), target)
+        return [file.relative_to(directory).as_posix() for file in sorted(target.iterdir())]
 
     def _splits(self) -> Iterator[bytes]:
         folder = Path(self._root, self._folder)
@@ -133,8 +135,9 @@ def take_along(source: Path, target: Path) -> None:
     try:
         target.mkdir(parents=True)
         for file in sorted(source.iterdir(), key=lambda file: file.name == FRAMES_MANIFEST):  # the manifest is last
-            # Other names that begin with _ are notes on the folder itself: two jobs would write to a linked one.
-            if file.is_file() and (file.name == FRAMES_MANIFEST or not file.name.startswith("_")):
+            # Other names that begin with _ are notes on the folder itself: two jobs would write to a linked one. Those
+            # that begin with a dot are checksums of Hadoop's, which nothing of ours reads.
+            if file.is_file() and (file.name == FRAMES_MANIFEST or not file.name.startswith(("_", "."))):
                 _link_or_copy(file, target / file.name)
     except OSError as error:
         shutil.rmtree(target, ignore_errors=True)

@@ -178,6 +178,11 @@ class LocalStore:
                 break
             folder = folder.parent
 
+    def remove_if_empty(self) -> None:
+        for folder in (self.root / TEMPORARY_FOLDER, self.root):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
     def sweep_temporary(self, grace_s: float = TEMPORARY_GRACE_S) -> None:
         """Remove what `create` left behind when its process was killed, if it is older than `grace_s`."""
         try:

@@ -70,6 +70,9 @@ class MemoryStore:
         with self._lock:
             self._bytes -= len(self._objects.pop(path, b""))
 
+    def remove_if_empty(self) -> None:
+        """Do nothing: memory has no directory."""
+
     def _object(self, path: str) -> bytes:
         data = self._objects.get(path)
         if data is None:

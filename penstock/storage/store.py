@@ -78,6 +78,9 @@ class ObjectStore(Protocol):
     def delete(self, path: str) -> None:
         """Delete exactly this object. It is no error if it is missing already."""
 
+    def remove_if_empty(self) -> None:
+        """Remove the directory that the store lies in, if nothing is left in it. Never raises."""
+
 
 class CollectingWriter:
     """Collects an `ObjectWriter`'s parts for a store that takes objects whole: `finish` passes them to `put`."""

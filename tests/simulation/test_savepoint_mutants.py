@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from penstock.jobmaster import checkpoints, savepoints
+from penstock.protocol.checkpoint.coordinator_effects import FailJob
 from penstock.protocol.checkpoint.stopping import Stopping
 from penstock.protocol.log.publication import NewCheckpoint
 from penstock.protocol.subtask import subtask_machine
@@ -79,6 +80,19 @@ def a_stop_is_published_although_the_job_restarts(patch: Patch) -> None:
     patch(checkpoints.Checkpoints, "_still_runs", lambda self, generation: True)
 
 
+def a_failed_savepoint_leaves_what_it_has_written(patch: Patch) -> None:
+    patch(savepoints.Savepoints, "_remove", lambda self, directory: None)
+
+
+def a_failed_savepoint_fails_the_job(patch: Patch) -> None:
+    failed = Stopping.on_failed
+
+    def fails(self: Any, savepoint: Any, detail: str, is_running: bool) -> Any:
+        return failed(self, savepoint, detail, is_running) or [FailJob(detail)]
+
+    patch(Stopping, "on_failed", fails)
+
+
 MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
     # (mutant, schedule or seeds, the violation that it must cause)
     (
@@ -94,6 +108,8 @@ MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
     ),
     (a_savepoint_counts_as_committed, "savepoint-commits-nothing", r"[1-9]\d* rows lost"),
     (output_is_confirmed_while_it_is_named, "driver-killed-before-commit", "confirmed to its writer, but was never"),
+    (a_failed_savepoint_leaves_what_it_has_written, "savepoint-directory-fills-up", r"have failed left"),
+    (a_failed_savepoint_fails_the_job, "savepoint-directory-is-removed", r"has restarted the job"),
     (a_stop_is_not_the_last_checkpoint, "driver-dies-behind-the-entry-of-a-stop", r"."),
 ]
 _IDS = [f"{mutant.__name__}, {where if isinstance(where, str) else 'seeds'}" for mutant, where, _ in MUTANTS]

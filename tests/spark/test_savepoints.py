@@ -117,6 +117,7 @@ def test_a_slot_that_is_killed_fails_the_stop_and_the_job_continues(tmp_path: Pa
     else:
         assert isinstance(error, SavepointFailed) and "was not taken" in str(error)
         client.wait(timeout_ms=WAIT_S * 1000)
+        assert not list((tmp_path / "savepoints").glob("*")), "nothing is left of the savepoint that failed"
     assert committed(out) == EXPECTED
 
 

@@ -227,13 +227,19 @@ class Source(ABC):
     def validate(self) -> None:
         """Check what can be known before the job starts. Called on the driver; raises `SourceError`."""
 
-    def copy_files(self, snapshot: bytes, directory: str) -> None:
+    def copy_files(self, snapshot: bytes, directory: str) -> list[str]:
         """Copy what the job's directory holds of this source to a savepoint, which must not need that directory.
+
+        A copy that fails leaves nothing behind.
 
         Args:
             snapshot: What the enumerator's `snapshot` returned for the savepoint.
             directory: The savepoint's directory.
+
+        Returns:
+            The copies: paths relative to `directory`. They are deleted if the savepoint fails later.
         """
+        return []
 
     @abstractmethod
     def create_enumerator(self, parallelism: int, restored: bytes | None) -> SplitEnumerator:

@@ -68,3 +68,6 @@ class MasterStore:
 
     def delete(self, path: str) -> None:
         raise StoreError(f"{path}: only the driver deletes objects in its memory")
+
+    def remove_if_empty(self) -> None:
+        """Do nothing: memory has no directory."""

@@ -9,8 +9,9 @@ from penstock.protocol.values.messages import ReachedEndOfData
 from penstock.protocol.values.reasons import FailureReason
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scenarios.scenario import TIMEOUT, UNALIGNED, Scenario
-from penstock.simulation.settings import Pace
+from penstock.simulation.settings import SAVEPOINT_ROOT, Pace
 from penstock.simulation.workload import WorkloadBuilder
+from penstock.storage.layout import METADATA_NAME, is_savepoint_segment
 
 
 class StopTakesNothingBehindItsSnapshot(Scenario):
@@ -123,7 +124,61 @@ class DriverDiesBehindTheEntryOfAStop(Scenario):
             self.cluster.world.after(0.0, None, self.cluster.fault_injector.inject, "kill_driver")
 
 
+class _WithoutRoom(Scenario):
+    """Checks that savepoints that cannot be written fail, leave nothing behind, and do not disturb the job."""
+
+    section = 11
+    options = UNALIGNED
+    faults = FaultPlan(kinds=("savepoint",), count=8, gap_ms=15.0)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        if what == "create" and (is_savepoint_segment(detail) or detail == METADATA_NAME):
+            self.on_written()
+
+    def on_written(self) -> None:
+        """Handle an object of a savepoint that is about to be written."""
+
+    def has_happened(self) -> bool:
+        cluster = self.cluster
+        taken = tuple(f"{directory}/" for directory in cluster.fault_injector.orders.taken)
+        left = [n for n in cluster.shared.objects if n.startswith(SAVEPOINT_ROOT) and not n.startswith(taken)]
+        if left:
+            cluster.world.violate(f"savepoints that have failed left {sorted(left)}")
+        if cluster.statistics.generations > 1:
+            cluster.world.violate("a savepoint that cannot be written has restarted the job")
+        return self.count > 0 and cluster.log is not None and cluster.log.savepoints > 0
+
+
+class SavepointDirectoryFillsUp(_WithoutRoom):
+    """The store has no room for some objects of savepoints, or does not answer, although it has written them. These
+    savepoints fail, and what was written of them takes the room that others need, unless it is deleted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._written = 0
+
+    def on_written(self) -> None:
+        self._written += 1
+        if self._written % 5 == 0:
+            self.count += 1
+            self.cluster.fail_next_store_call(is_carried_out=self.count % 2 == 1)
+
+
+class SavepointDirectoryIsRemoved(_WithoutRoom):
+    """Somebody removes the directory of a savepoint while it is written. The savepoint fails, and the job, which needs
+    nothing of it, continues."""
+
+    def on_written(self) -> None:
+        shared = self.cluster.shared
+        pending = list(self.cluster.drivers[-1].host.master.savepoints.pending)
+        if len(pending) == 1 and self.count < 3 and (self.count + len(shared.objects)) % 2:
+            self.count += 1
+            shared.removed.add(f"{pending[0]}/")
+            for name in [name for name in shared.objects if name.startswith(f"{pending[0]}/")]:
+                del shared.objects[name]
+
+
 SCENARIOS: list[type[Scenario]] = [
     StopTakesNothingBehindItsSnapshot, StopFailsInsideARow, DrainFailsBehindTheEndOfItsSources, SavepointCommitsNothing,
-    DriverDiesBehindTheEntryOfAStop,
+    DriverDiesBehindTheEntryOfAStop, SavepointDirectoryFillsUp, SavepointDirectoryIsRemoved,
 ]  # fmt: skip

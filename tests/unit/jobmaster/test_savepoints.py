@@ -1,0 +1,163 @@
+"""What a savepoint that fails leaves behind: nothing of its own, and everything else."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.common.composite_types import RowType
+from penstock.common.job_execution import SavepointFailed
+from penstock.common.types import Types
+from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.datastream.connectors.splits import encode_split
+from penstock.jobmaster.history import CheckpointHistory
+from penstock.jobmaster.identity import JobIdentity
+from penstock.jobmaster.savepoints import SavepointOrder, Savepoints
+from penstock.protocol.checkpoint.coordinator_effects import PublishCheckpoint
+from penstock.protocol.checkpoint.savepoint import Savepoint
+from penstock.protocol.values.elements import Barrier, Generation, SnapshotKind
+from penstock.protocol.values.metadata import FORMAT_VERSION, EnumeratorState, Metadata, Segment
+from penstock.spark.frame_files import FrameFiles
+from penstock.storage import local
+from penstock.storage.layout import FRAMES_FOLDER, FRAMES_MANIFEST, METADATA_NAME, savepoint_segment_path
+from penstock.storage.local import LocalStore
+from tests.unit.runtime.small_job import CommittedRows, graph_of
+
+FRAMES = f"{FRAMES_FOLDER}/rows-1"
+
+
+class AtOnce:
+    def submit(self, name: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        try:
+            result = work()
+        except Exception as error:
+            result = error
+        done(result)
+
+
+class World:
+    """A job that reads the rows of a DataFrame, and takes one savepoint, of which slot 0 has written its segment."""
+
+    def __init__(self, folder: Path) -> None:
+        self.answers: list[str | SavepointFailed] = []
+        self.warnings: list[str] = []
+        self.asked: list[Savepoint] = []
+        (folder / "job" / FRAMES).mkdir(parents=True)
+        for name in ("part-0.arrow", ".part-0.arrow.crc", FRAMES_MANIFEST):
+            (folder / "job" / FRAMES / name).write_text(name)
+        source = FrameFiles(str(folder / "job"), FRAMES, RowType((Types.LONG(),), ("a",)))
+        strategy: Any = WatermarkStrategy.no_watermarks()
+        graph = graph_of(lambda env: env.from_source(source, strategy, "rows").sink_to(CommittedRows()))
+        self._source = graph.vertices[0].operators[0].uid
+        self.savepoints = Savepoints(
+            graph,
+            JobIdentity("a" * 32, str(folder / "job")),
+            CheckpointHistory(10, str(folder / "job")),
+            AtOnce(),
+            lambda directory, create: LocalStore(directory, create_root=create),
+            str(folder / "savepoints"),
+            lambda: "one",
+            self.asked.append,
+            self.warnings.append,
+        )
+        self.savepoints.order(SavepointOrder(self.answers.append))
+        (self.savepoint,) = self.asked
+        self.directory = Path(self.savepoint.directory)
+        self.segment = savepoint_segment_path(0, 1, "ab")
+        LocalStore(self.directory).put(self.segment, [b"state"])
+
+    def write(self) -> str | None:
+        """Do as when all slots have acknowledged it. Return why it failed."""
+        barrier = Barrier(1, None, kind=SnapshotKind.SAVEPOINT)
+        publish = PublishCheckpoint(barrier, Generation(0, 1), (), 0.0, False, self.savepoint)
+        segments = [Segment(self.segment, 5)]
+        enumerators = [EnumeratorState(self._source, encode_split({"folder": FRAMES, "splits": []}))]
+        metadata = Metadata(
+            FORMAT_VERSION, "a" * 32, "job", 1, 0, 1, "inc", 0, False, [], [], segments, [], enumerators, []
+        )  # fmt: skip
+        outcomes: list[str | None] = []
+        self.savepoints.write(publish, metadata, outcomes.append)
+        (outcome,) = outcomes
+        return outcome
+
+    def files(self) -> list[str]:
+        return sorted(p.relative_to(self.directory).as_posix() for p in self.directory.rglob("*") if p.is_file())
+
+
+def test_a_complete_savepoint_has_all_that_a_restore_reads(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    assert world.write() is None
+    world.savepoints.succeeded(world.savepoint)
+    world.savepoints.discard(str(world.directory), [savepoint_segment_path(0, 1, "late")])
+    names = [f"{FRAMES}/{FRAMES_MANIFEST}", f"{FRAMES}/part-0.arrow", METADATA_NAME, "s0_c1_ab"]
+    assert world.files() == sorted(names) and world.answers == [str(world.directory)]
+
+
+def test_one_that_its_slots_decline_leaves_no_directory(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.savepoints.failed(world.savepoint, "declined by subtask 1 of 'rows'")
+    assert not world.directory.exists() and world.directory.parent.is_dir()
+    (answer,) = world.answers
+    assert "was not taken: declined by subtask 1 of 'rows'" in str(answer)
+    world.savepoints.discard(str(world.directory), [savepoint_segment_path(1, 1, "late")])
+    assert not world.warnings, "a segment that comes late finds no directory"
+
+
+def test_one_whose_disk_is_full_leaves_no_copies_of_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path)
+
+    def full(descriptor: int, parts: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(local, "_write_all", full)
+        why = world.write()
+    assert why is not None and "the disk is full" in why and str(world.directory) in why
+    assert f"{FRAMES}/part-0.arrow" in world.files()
+    world.savepoints.failed(world.savepoint, why)
+    assert not world.directory.exists() and not world.warnings
+    assert (tmp_path / "job" / FRAMES / "part-0.arrow").exists(), "the job reads it"
+
+
+def test_one_whose_directory_is_removed_fails_and_nothing_is_left_to_do(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    shutil.rmtree(world.directory)
+    why = world.write()
+    assert why is not None and f"the savepoint {world.directory} could not be written" in why
+    world.savepoints.failed(world.savepoint, why)
+    assert isinstance(world.answers[0], SavepointFailed) and not world.warnings
+    assert not world.directory.exists(), "the copies of the sources that made it again are gone, too"
+
+
+def test_one_that_has_lost_a_segment_is_not_called_complete(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    (world.directory / world.segment).unlink()
+    why = world.write()
+    assert why is not None and world.segment in why and "does not exist" in why
+    assert METADATA_NAME not in world.files()
+
+
+def test_what_somebody_else_has_put_there_stays(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    (world.directory / "notes.txt").write_text("mine")
+    world.savepoints.failed(world.savepoint, "the job failed over; try again")
+    assert world.files() == ["notes.txt"]
+
+
+def test_one_that_may_be_in_the_log_of_a_job_that_has_ended_is_kept(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    assert world.write() is None
+    world.savepoints.fail_all("the job has ended")
+    assert METADATA_NAME in world.files() and isinstance(world.answers[0], SavepointFailed)
+
+
+def test_one_that_nobody_has_begun_to_write_goes_with_its_job(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.savepoints.fail_all("the job has ended")
+    assert not world.directory.exists()
