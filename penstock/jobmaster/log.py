@@ -87,7 +87,9 @@ class LogConversations:
 
     @property
     def is_idle(self) -> bool:
-        return self._current is None
+        """Return whether none runs, and none waits. Without the second half: what the end of one brings about takes the
+        job for one without publications, and restarts it below the next."""
+        return self._current is None and not self._waiting
 
     def begin(self, conversation: Conversation[Any], done: Callable[[Any], None]) -> None:
         """Begin a conversation. `done` gets its result, or the exception that ended it."""
@@ -95,7 +97,7 @@ class LogConversations:
         self._start_next()
 
     def when_idle(self, action: Callable[[], None]) -> None:
-        """Call `action` at once if no conversation runs, else when the last one has ended."""
+        """Call `action` at once if there is no conversation, else when the last one has ended."""
         if self.is_idle:
             action()
         else:

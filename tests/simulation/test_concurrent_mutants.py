@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.jobmaster import assembly, checkpoints
+from penstock.jobmaster.log import LogConversations
 from penstock.protocol.log.publication import Publication
 from penstock.protocol.log.publication_table import PublicationState
 from penstock.runtime.checkpoint.segment_uploads import SegmentUploads
@@ -53,6 +54,10 @@ def a_checkpoint_follows_the_final_one(patch: Patch) -> None:
 
 def segments_that_are_being_stored_are_not_waited_for(patch: Patch) -> None:
     patch(SnapshotWriter, "is_storing", property(lambda self: False))
+
+
+def a_restart_does_not_wait_for_queued_publications(patch: Patch) -> None:
+    patch(LogConversations, "is_idle", property(lambda self: self._current is None))
 
 
 MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [

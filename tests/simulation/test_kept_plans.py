@@ -16,6 +16,7 @@ import pytest
 
 from penstock.simulation.plan import read_plan
 from penstock.simulation.running import run_plan
+from tests.simulation.test_concurrent_mutants import a_restart_does_not_wait_for_queued_publications
 from tests.simulation.test_graph_and_time_mutants import idle_timers_count_the_time_of_draining
 from tests.simulation.test_revocation_mutants import a_slot_forgets_whom_it_waits_for
 from tests.simulation.test_savepoint_mutants import (
@@ -25,7 +26,7 @@ from tests.simulation.test_savepoint_mutants import (
 )
 
 PLANS = Path(__file__).parent / "plans"
-WORLD_SEEDS = range(40)
+WORLD_SEEDS = range(100)
 
 KEPT: dict[str, tuple[Callable[[Any], None], str]] = {
     # file: (what was wrong, the violation that it causes)
@@ -34,6 +35,10 @@ KEPT: dict[str, tuple[Callable[[Any], None], str]] = {
         r"[1-9]\d* rows lost|final state of",
     ),
     "idle-while-draining.json": (idle_timers_count_the_time_of_draining, r"is late: the watermark is"),
+    "published-below-a-restart.json": (
+        a_restart_does_not_wait_for_queued_publications,
+        r"rows lost|the segment is missing",
+    ),
     "left-before-its-threads.json": (
         a_slot_forgets_whom_it_waits_for,
         r"runs in generation .*, which the process has left|a handle of state works",
