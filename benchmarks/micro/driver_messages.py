@@ -128,6 +128,11 @@ class PlayedSlots:
 
     # Not `submit(slot)` and `submit(name, work, done)` of one object: the ports have equal names.
 
+    capacity: int | None = None
+
+    def release(self, slot: int) -> None:
+        pass
+
     def cancel_all(self) -> None:
         pass
 

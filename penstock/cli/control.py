@@ -39,6 +39,22 @@ def stop_job(job: RunningJob, directory: str | None, drain: bool, aligned: bool 
     return _directory_of(job, "/stop", fields, f"job {job.job_id} ({job.job_name}) to stop", timeout)
 
 
+def rescale_job(job: RunningJob, parallelism: int | dict[str, int], timeout: Duration) -> None:
+    """Rescale the job, and wait until it runs so. Raises `ControlFailed`."""
+    client, what = RestClient(job), f"job {job.job_id} ({job.job_name}) to be rescaled"
+    if isinstance(parallelism, int):
+        begun = _tried(lambda: client.patch(f"/rescaling?parallelism={parallelism}"))
+    else:
+        begun = _tried(lambda: client.patch("/rescaling", parallelism=parallelism))
+    for _ in _waiting(what, timeout):
+        operation = _tried(lambda: client.get(f"/rescaling/{begun['request-id']}")).get("operation")
+        if operation is not None:
+            if "failure-cause" in operation:
+                raise ControlFailed(str(operation["failure-cause"]["stack-trace"]))
+            return
+    raise ControlFailed(f"waited {timeout} for {what}; it waits for slots, or for the job to run, and is not given up")
+
+
 def cancel_job(job: RunningJob, timeout: Duration) -> None:
     """Cancel the job, and wait until its driver has released its slots. Raises `ControlFailed`."""
     client = RestClient(job)

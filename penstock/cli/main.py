@@ -166,6 +166,39 @@ def stop(
 
 
 @app.command()
+def rescale(
+    job: Job,
+    parallelism: Annotated[
+        list[str],
+        typer.Argument(help="A number for the whole job, or UID=NUMBER for single operators.", show_default=False),
+    ],
+    timeout: Timeout = TIMEOUT,
+) -> None:
+    """Let a running job continue at another parallelism, from a checkpoint that is taken for it."""
+    from penstock.cli.control import rescale_job
+
+    wanted = _parallelism(parallelism)
+    with _exit_codes():
+        found = _running(job)
+        rescale_job(found, wanted, _duration(timeout))
+        typer.echo(
+            f"penstock: job {found.job_id} ({found.job_name}) runs at parallelism {' '.join(parallelism)}", err=True
+        )
+
+
+def _parallelism(given: list[str]) -> int | dict[str, int]:
+    if len(given) == 1 and given[0].isdecimal():
+        return int(given[0])
+    found: dict[str, int] = {}
+    for text in given:
+        uid, separator, number = text.rpartition("=")
+        if not separator or not uid or not number.isdecimal():
+            raise _usage(f"{text!r} is no parallelism: give one number for the job, or UID=NUMBER for operators")
+        found[uid] = int(number)
+    return found
+
+
+@app.command()
 def cancel(job: Job, timeout: Timeout = "2 min") -> None:
     """Cancel a running job without a savepoint, and wait until it has ended."""
     from penstock.cli.control import cancel_job

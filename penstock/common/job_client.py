@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
 from penstock.common.completable_future import CompletableFuture
@@ -74,6 +75,23 @@ class JobClient(ABC):
         Returns:
             A future of the savepoint's directory, complete when the job has ended. Its `result()` raises
             `SavepointFailed` if the savepoint was not taken, and `JobExecutionError` if the job failed after it.
+        """
+
+    @abstractmethod
+    def rescale(self, parallelism: int | Mapping[str, int]) -> CompletableFuture[None]:
+        """Let the job continue at another parallelism, from a checkpoint that is taken for it, in living processes.
+
+        What the job needs of further slots is started first, while it continues. Rescales queue up behind each other,
+        and behind the rows in flight of the one before. If the checkpoint fails, the job continues as it was.
+
+        Args:
+            parallelism: Of the job: all operators get it that have the greatest one in the program; those that have
+                less keep theirs, as far as there are slots. Or of single operators, by their uids (or names); the
+                others stay as they are. Operators that are joined by forward edges change together.
+
+        Returns:
+            A future, complete when every subtask runs. Its `result()` raises `RescaleFailed` if the job continues as it
+            was: the parallelism is beyond an operator's max parallelism, the checkpoint failed, the job has ended.
         """
 
     @abstractmethod

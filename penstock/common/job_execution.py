@@ -103,5 +103,9 @@ class JobExecutionResult:
         )
 
 
+class RescaleFailed(Exception):
+    """Signals that a job continues at the parallelism that it had."""
+
+
 class SavepointFailed(Exception):
     """Signals that a savepoint was not taken. The job continues, unless it had ended before."""

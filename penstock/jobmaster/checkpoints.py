@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -32,6 +33,7 @@ from penstock.protocol.checkpoint.coordinator_effects import (
     Effect,
     FailJob,
     PublishCheckpoint,
+    RescaleNotTaken,
     SavepointRefused,
     StillPublishing,
     TriggerCheckpoint,
@@ -59,6 +61,7 @@ _WHY_REFUSED = {
     FailureReason.STOP_PENDING: "the job is being stopped with another savepoint",
     FailureReason.JOB_ENDED: "the job has ended",
     FailureReason.JOB_FAILOVER: "the job failed over; try again",
+    FailureReason.RESCALE_PENDING: "the job is being rescaled; try again",
 }
 
 
@@ -81,11 +84,27 @@ class Master(Protocol):
 
     def checkpoint_completed(self, checkpoint: NewCheckpoint) -> None: ...
 
+    def checkpoint_published(self, checkpoint_id: int) -> None:
+        """Continue behind a checkpoint of which everybody has been told."""
+
+    def rescale_not_taken(self, reason: FailureReason, detail: str) -> None: ...
+
     def final_checkpoint_reached(self) -> None:
         """Note that the final checkpoint is canonical: nothing restarts below it."""
 
     def committed_all(self) -> None:
         """Note that everything up to the final checkpoint is committed."""
+
+
+@dataclass(frozen=True)
+class _Triggered:
+    """Holds what was true of the job when a checkpoint was triggered. `graph`: a rescale may change it before the
+    checkpoint is published; `draining`: the job still read rows of an earlier restore.
+    """
+
+    graph: JobGraph
+    draining: bool
+    enumerators: list[EnumeratorState]
 
 
 class Checkpoints:
@@ -112,8 +131,7 @@ class Checkpoints:
         self._savepoints = savepoints
         self._clock = clock
         self._master = master
-        self._enumerators: dict[int, list[EnumeratorState]] = {}
-        self._draining: set[int] = set()
+        self._triggered: dict[int, _Triggered] = {}
         self.sources: SplitDistribution | None = None
         self.generation: Generation | None = None
 
@@ -130,8 +148,7 @@ class Checkpoints:
                 case PublishCheckpoint():
                     self._publish(effect)
                 case CheckpointAborted(checkpoint_id, reason, detail, savepoint):
-                    self._enumerators.pop(checkpoint_id, None)
-                    self._draining.discard(checkpoint_id)
+                    self._triggered.pop(checkpoint_id, None)
                     self._history.aborted(checkpoint_id, reason, detail)
                     self._tell(checkpoint_id, aborted=True)
                     self._job_directory.unpin_predecessor(checkpoint_id)
@@ -139,6 +156,8 @@ class Checkpoints:
                         self._savepoints.failed(savepoint, f"{reason}: {detail}" if detail else reason)
                 case SavepointRefused(savepoint, reason):
                     self._savepoints.failed(savepoint, _WHY_REFUSED.get(reason, reason))
+                case RescaleNotTaken(reason, detail):
+                    self._master.rescale_not_taken(reason, detail)
                 case DrainSources():
                     if self.generation is not None:
                         self._master.broadcast(EndSources(self.generation))
@@ -170,9 +189,8 @@ class Checkpoints:
             barrier.checkpoint_id, now_ms, wall_ms, barrier.starts_unaligned, barrier.kind.is_savepoint
         )
         try:
-            self._enumerators[barrier.checkpoint_id] = self.sources.snapshot()
-            if self._master.is_draining:
-                self._draining.add(barrier.checkpoint_id)
+            triggered = _Triggered(self.graph, self._master.is_draining, self.sources.snapshot())
+            self._triggered[barrier.checkpoint_id] = triggered
         except EnumeratorFailed as error:
             return self._coordinator.on_trigger_failed(barrier.checkpoint_id, str(error), now_ms)
         barrier = self._job_directory.with_predecessor(barrier)
@@ -182,55 +200,53 @@ class Checkpoints:
 
     def _publish(self, publish: PublishCheckpoint) -> None:
         checkpoint_id = publish.barrier.checkpoint_id
-        enumerators = self._enumerators.pop(checkpoint_id, [])
+        triggered = self._triggered.pop(checkpoint_id)
         self._history.acknowledged(publish)
         if publish.savepoint is not None:
-            self._write_savepoint(publish, enumerators)
+            self._write_savepoint(publish, triggered)
             return
         if publish.barrier.kind is SnapshotKind.COMMITS_ONLY:
             self._commit_at_end(publish)
             return
         assert self._job_directory.conversations is not None
-        publication = self._publication_of(publish, enumerators)
+        publication = self._publication_of(publish, triggered)
         self._job_directory.conversations.begin(publication, partial(self._on_published, checkpoint_id))
 
-    def _publication_of(self, publish: PublishCheckpoint, enumerators: list[EnumeratorState]) -> Conversation[Any]:
+    def _publication_of(self, publish: PublishCheckpoint, triggered: _Triggered) -> Conversation[Any]:
         """Yield the conversation that publishes a checkpoint. The metadata is built when its turn has come: only then
         all older commits are in the queue.
         """
         assert self._job_directory.publication is not None
         try:
-            checkpoint = self._assembled(publish, enumerators)
+            checkpoint = self._assembled(publish, triggered)
         except NotCovered as error:
             return None, NotPublished(str(error))
         result = yield from self._job_directory.publication.publish(checkpoint)
         return checkpoint, result
 
-    def _assembled(self, publish: PublishCheckpoint, enumerators: list[EnumeratorState]) -> NewCheckpoint:
+    def _assembled(self, publish: PublishCheckpoint, triggered: _Triggered) -> NewCheckpoint:
         checkpoint_id = publish.barrier.checkpoint_id
-        draining = checkpoint_id in self._draining
-        self._draining.discard(checkpoint_id)
         return assemble(
-            self.graph,
+            triggered.graph,
             self._identity.job_id,
-            self.graph.name,
+            triggered.graph.name,
             self._incarnation,
             publish,
             self._history.trigger_wall_ms(checkpoint_id),
-            enumerators,
+            triggered.enumerators,
             self._commits.unconfirmed,
-            draining,
+            triggered.draining,
             0 if self._job_directory.publication is None else self._job_directory.publication.newest_id,
             self._job_directory.may_be_named_by(checkpoint_id),
         )
 
     # ---- savepoints ---------------------------------------------------------------------------------------------
 
-    def _write_savepoint(self, publish: PublishCheckpoint, enumerators: list[EnumeratorState]) -> None:
+    def _write_savepoint(self, publish: PublishCheckpoint, triggered: _Triggered) -> None:
         savepoint, checkpoint_id = publish.savepoint, publish.barrier.checkpoint_id
         assert savepoint is not None
         try:
-            metadata = self._assembled(publish, enumerators).metadata
+            metadata = self._assembled(publish, triggered).metadata
         except NotCovered as error:
             self._not_published(checkpoint_id, str(error))
             return
@@ -327,6 +343,8 @@ class Checkpoints:
         self._job_directory.on_published(published)
         self._job_directory.unpin_predecessor(metadata.checkpoint_id)
         self.execute(self._coordinator.on_published(metadata.checkpoint_id, metadata.is_final, now_ms))
+        if not metadata.is_final:
+            self._master.checkpoint_published(metadata.checkpoint_id)
 
     def _commit_at_end(self, publish: PublishCheckpoint) -> None:
         self._history.ended_without_entry(publish.barrier.checkpoint_id)

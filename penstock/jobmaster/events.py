@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.jobmaster.rescales import RescaleOrder
 from penstock.jobmaster.savepoints import SavepointOrder
 from penstock.protocol.values.messages import Message
 
@@ -41,4 +42,11 @@ class SavepointRequested:
     order: SavepointOrder
 
 
-Event = MessageReceived | LinkLost | CancelRequested | CheckpointRequested | SavepointRequested
+@dataclass(frozen=True)
+class RescaleRequested:
+    """Asks for another parallelism, for a user."""
+
+    order: RescaleOrder
+
+
+Event = MessageReceived | LinkLost | CancelRequested | CheckpointRequested | SavepointRequested | RescaleRequested

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.common.configuration import Configuration
-from penstock.common.job_execution import SavepointFailed
 from penstock.graph.job_graph import JobGraph
 from penstock.jobmaster.checkpoints import Checkpoints
 from penstock.jobmaster.commits import CommitFailed, CommitQueue
@@ -21,6 +20,7 @@ from penstock.jobmaster.events import (
     Event,
     LinkLost,
     MessageReceived,
+    RescaleRequested,
     SavepointRequested,
 )
 from penstock.jobmaster.generations import Generations
@@ -31,13 +31,13 @@ from penstock.jobmaster.outcome import JobOutcome
 from penstock.jobmaster.ports import BlockingWork, MasterPorts, RefreshingWork
 from penstock.jobmaster.recovery import JobRecovery
 from penstock.jobmaster.reports import Reporter
+from penstock.jobmaster.rescales import Rescales
 from penstock.jobmaster.restore import RestorePoint
 from penstock.jobmaster.savepoints import Savepoints
 from penstock.jobmaster.settings import JobSettings, restart_strategy
 from penstock.jobmaster.slot_messages import SlotMessages
 from penstock.monitoring.report import JobReport
 from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
-from penstock.protocol.checkpoint.savepoint import Savepoint
 from penstock.protocol.job import lifecycle_effects as effects
 from penstock.protocol.job.lifecycle import Lifecycle
 from penstock.protocol.job.lifecycle_effects import FailureCause
@@ -49,6 +49,7 @@ from penstock.protocol.values.messages import (
     Message,
     Restore,
 )
+from penstock.protocol.values.reasons import FailureReason
 
 
 class JobMaster:
@@ -108,7 +109,9 @@ class JobMaster:
             ports.open_store,
             self.settings.savepoint_directory,
             lambda: f"{int(ports.random() * 2**48):012x}",
-            self._request_savepoint,
+            lambda savepoint: self.checkpoints.execute(
+                self.coordinator.request_savepoint(savepoint, self.clock.monotonic_ms())
+            ),
             self.console.warning,
         )
         self.checkpoints = Checkpoints(
@@ -130,6 +133,8 @@ class JobMaster:
         self._processes: dict[str, None] = {}
         self.restore_point: RestorePoint | None = None
         self.generations = Generations(self, configuration, ports.random)
+        self.rescales = Rescales(self, ports.slots)
+        self.reporter.rescales = lambda: self.rescales.reports
         self.outcome: JobOutcome | None = None
         self.report: JobReport = self.reporter.build()
 
@@ -152,14 +157,10 @@ class JobMaster:
             case CheckpointRequested():
                 self.checkpoints.execute(self.coordinator.request(self.clock.monotonic_ms()))
             case SavepointRequested(order):
-                if self.outcome is None:
-                    self.savepoints.order(order)
-                else:
-                    order.answer(SavepointFailed("the job has ended"))
+                self.savepoints.order(order)
+            case RescaleRequested(order):
+                self.rescales.order(order)
         self.refresh()
-
-    def _request_savepoint(self, savepoint: Savepoint) -> None:
-        self.checkpoints.execute(self.coordinator.request_savepoint(savepoint, self.clock.monotonic_ms()))
 
     def next_deadline_ms(self) -> float | None:
         """Return when `on_time` is to be called, at the latest; None: only after an event."""
@@ -172,6 +173,7 @@ class JobMaster:
             self.ending.next_deadline_ms(),
             self.commits.next_deadline_ms(),
             self.generations.next_deadline_ms(),
+            self.rescales.next_deadline_ms(),
         ]
         return min((d for d in deadlines if d is not None), default=None)
 
@@ -188,6 +190,8 @@ class JobMaster:
         self.refresh()
 
     def refresh(self) -> None:
+        if self.outcome is None:
+            self.rescales.look()
         self.report = self.reporter.build()
 
     # ---- effects of the job's life ------------------------------------------------------------------------------
@@ -200,6 +204,8 @@ class JobMaster:
                     self.slots.submit(slot)
                 case effects.ResubmitSlot(slot):
                     self.slots.resubmit(slot)
+                case effects.ReleaseSlot(slot):
+                    self.slots.release(slot)
                 case effects.AssignSpare(process):
                     links.send(process, BecomeSpare())
                 case effects.Dismiss(process, message):
@@ -222,7 +228,8 @@ class JobMaster:
                     self.generations.end(cause)
                 case effects.Restarting():
                     self.recovery.supersede()
-                    self._tell_restart(effect, now_ms)
+                    self.reporter.on_restarting(effect, now_ms, self.clock.wall_ms())
+                    self.console.warning(effect.text())
                 case effects.SlotsGone(state, error):
                     self.ending.begin(state, error)
 
@@ -236,13 +243,6 @@ class JobMaster:
     def close_all_links(self) -> None:
         for process in list(self._processes):
             self._close(process)
-
-    def _tell_restart(self, restarting: effects.Restarting, now_ms: float) -> None:
-        cause = restarting.cause
-        self.reporter.recoveries.failed(self.reporter.counter + 1, now_ms, self.clock.wall_ms(), cause.summary)
-        when = "at once" if restarting.delay_ms <= 0 else f"in {restarting.delay_ms / 1000:.1f} s"
-        what = "This is no failure of the job" if cause.planned else f"Failure {restarting.failures} of this job"
-        self.console.warning(f"{cause.text()}\n{what}; it restarts {when}.")
 
     # ---- what the parts of the JobMaster ask of it (`checkpoints.Master`) ------------------------------------------
 
@@ -263,8 +263,9 @@ class JobMaster:
         return self.generations.is_draining
 
     def adopt(self, graph: JobGraph) -> None:
-        """Take the same job's graph with what it takes over from a checkpoint, before anything is deployed."""
+        """Take the same job's graph, changed by a checkpoint or a rescale, before anything is deployed."""
         self.graph = self.checkpoints.graph = graph
+        self.reporter.on_rescaled(graph)
         self.generations.plan()
 
     def prepared(self) -> None:
@@ -274,6 +275,12 @@ class JobMaster:
     def checkpoint_completed(self, checkpoint: NewCheckpoint) -> None:
         self.restore_point = RestorePoint(checkpoint.metadata, checkpoint.data)
         self.lifecycle.restarts.on_checkpoint_completed()
+
+    def checkpoint_published(self, checkpoint_id: int) -> None:
+        self.rescales.on_published(checkpoint_id)
+
+    def rescale_not_taken(self, reason: FailureReason, detail: str) -> None:
+        self.rescales.on_not_taken(reason, detail)
 
     def final_checkpoint_reached(self) -> None:
         self.lifecycle.on_finishing()
@@ -294,4 +301,5 @@ class JobMaster:
         for line in self.reporter.rows_left_out():
             self.console.warning(line)
         self.outcome = outcome
-        self.savepoints.fail_all("the job has ended" + (f": {outcome.error}" if outcome.error else ""))
+        for answer_all in (self.savepoints.fail_all, self.rescales.end):
+            answer_all("the job has ended" + (f": {outcome.error}" if outcome.error else ""))

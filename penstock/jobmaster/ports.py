@@ -38,6 +38,13 @@ class SlotSubmitter(Protocol):
     def resubmit(self, slot: int) -> None:
         """Cancel the Spark job of a slot that does not answer, if it still runs, and submit it again."""
 
+    def release(self, slot: int) -> None:
+        """Cancel the Spark job of a slot for good: its process has been told to leave."""
+
+    @property
+    def capacity(self) -> int | None:
+        """Return how many processes there can be at once; None: that may change."""
+
     def cancel_all(self) -> None: ...
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from penstock.graph.job_graph import JobGraph
 from penstock.jobmaster.history import CheckpointHistory, RecoveryHistory
-from penstock.monitoring.report import DrainingReport, JobReport, VertexReport
+from penstock.monitoring.report import DrainingReport, JobReport, RescaleReport, VertexReport
 from penstock.protocol.job.lifecycle import Lifecycle
+from penstock.protocol.job.lifecycle_effects import Restarting
 from penstock.protocol.values.messages import SlotStatus, SubtaskStatus
 
 _RATE_UNITS = 1000
@@ -82,6 +84,9 @@ class _VertexView:
         self._sums = [counted.rows_in, counted.rows_out, counted.late, counted.skipped, 0, 0, 0, 0]
         self._report = None
 
+    def on_rescaled(self, parallelism: int) -> None:
+        self._parallelism, self._report = parallelism, None
+
     @property
     def sums(self) -> _Measured:
         return _Measured(*self._sums)
@@ -154,7 +159,8 @@ class Reporter:
         self._checkpoints = checkpoints
         self.recoveries = RecoveryHistory()
         self._vertices = [_VertexView(vertex.name, vertex.parallelism) for vertex in graph.vertices]
-        self._rss_bytes = [0] * lifecycle.settings.slots
+        self._rss_bytes = [0] * lifecycle.roster.slots
+        self.rescales: Callable[[], tuple[RescaleReport, ...]] = tuple
         self._drain = _DrainView()
         self.counter = 0
         self._shown: tuple[Any, ...] = ()
@@ -168,11 +174,21 @@ class Reporter:
         for subtask in status.subtasks:
             self.on_subtask(subtask, now_ms)
 
+    def on_rescaled(self, graph: JobGraph) -> None:
+        """Note that the next generation has another parallelism."""
+        for view, vertex in zip(self._vertices, graph.vertices):
+            view.on_rescaled(vertex.parallelism)
+        self._rss_bytes = (self._rss_bytes + [0] * graph.slots)[: graph.slots]
+
     def on_memory(self, slot: int, rss_bytes: int) -> None:
-        self._rss_bytes[slot] = rss_bytes
+        if slot < len(self._rss_bytes):  # otherwise of a process that is about to leave
+            self._rss_bytes[slot] = rss_bytes
 
     def on_subtask(self, subtask: SubtaskStatus, now_ms: float) -> None:
         self._vertices[subtask.vertex].on_subtask(subtask, now_ms)
+
+    def on_restarting(self, restarting: Restarting, now_ms: float, wall_ms: int) -> None:
+        self.recoveries.failed(self.counter + 1, now_ms, wall_ms, restarting.cause.summary)
 
     def on_generation(self, counter: int) -> None:
         """Note that a generation is deployed."""
@@ -216,13 +232,14 @@ class Reporter:
             checkpoints.completed,
             checkpoints.failed,
             self.recoveries.reports,
-            life.settings.slots,
+            life.roster.slots,
             life.roster.registered,
             tuple(self._rss_bytes),
             tuple(life.roster.pids),
             checkpoints.latest_path,
             tuple([spare.pid for spare in life.roster.spares]),
             self._drain.report(),
+            self.rescales(),
         )
         if shown != self._shown:
             self._shown, self._report = shown, JobReport(*shown)

@@ -71,6 +71,7 @@ class Savepoints:
         self._request = request
         self._warn = warn
         self._answers: dict[str, Answer] = {}
+        self._has_ended = False
         self._copied: dict[str, list[str]] = {}
         """Directory of a savepoint -> files of sources that were copied to it. One with an entry is being written."""
 
@@ -81,6 +82,9 @@ class Savepoints:
 
     def order(self, order: SavepointOrder) -> None:
         """Make the directory, then ask the coordinator."""
+        if self._has_ended:
+            order.answer(SavepointFailed("the job has ended"))
+            return
         parent = order.directory or self._default_directory
         if not parent:
             key = CheckpointingOptions.SAVEPOINT_DIRECTORY.key
@@ -155,7 +159,9 @@ class Savepoints:
             answer(SavepointFailed(f"the savepoint {savepoint.directory} was not taken: {why}"))
 
     def fail_all(self, why: str) -> None:
-        """Answer everybody who still waits: the job has ended. What is being written may be in the job's log."""
+        """Answer everybody who still waits, and all who ask later: the job has ended. What is being written may be in
+        the job's log."""
+        self._has_ended = True
         for directory, answer in list(self._answers.items()):
             if directory not in self._copied:
                 self._remove(directory)

@@ -76,6 +76,21 @@ class DrainingReport:
 
 
 @dataclass(frozen=True)
+class RescaleReport:
+    """Describes a rescale that is over. `before`/`after`: the parallelism of each vertex. Durations are in ms: until
+    the slots were there and its checkpoint was triggered; until that was published; until every subtask ran again.
+    """
+
+    ended_wall_ms: int
+    reason: str
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    waited_ms: float
+    checkpoint_ms: float
+    restart_ms: float
+
+
+@dataclass(frozen=True)
 class JobReport:
     """Describes a job. `state` is Flink's: CREATED, RUNNING, RESTARTING, FINISHED, CANCELLING, CANCELED, FAILING,
     FAILED.
@@ -103,3 +118,4 @@ class JobReport:
     """The spares, which can take a lost slot's place."""
     draining: DrainingReport | None = None
     """Of the newest generation; None where it had nothing to drain."""
+    rescales: tuple[RescaleReport, ...] = ()

@@ -25,11 +25,13 @@ from penstock.rest.views import (
     job_details,
     job_overview,
     job_status,
+    rescale_history,
 )
 
 _TRIGGER_ID = re.compile(r"[0-9a-f]{32}")
 _FORMATS = ("CANONICAL", "NATIVE", "DEFAULT")
-_SAVEPOINT, _CHECKPOINT = "savepoint", "checkpoint"
+_SAVEPOINT, _CHECKPOINT, _RESCALE = "savepoint", "checkpoint", "rescale"
+_KINDS: dict[type, str] = {bool: "true or false", str: "a string", dict: "an object"}
 
 
 class RequestRefused(Exception):
@@ -78,6 +80,9 @@ class JobApi:
                 ("POST", r"/jobs/(?P<job>[^/]+)/savepoints", self._trigger_savepoint),
                 ("GET", r"/jobs/(?P<job>[^/]+)/savepoints/(?P<trigger>[^/]+)", self._savepoint_status),
                 ("POST", r"/jobs/(?P<job>[^/]+)/stop", self._stop),
+                ("PATCH", r"/jobs/(?P<job>[^/]+)/rescaling", self._rescale),
+                ("GET", r"/jobs/(?P<job>[^/]+)/rescaling/(?P<trigger>[^/]+)", self._rescale_status),
+                ("GET", r"/jobs/(?P<job>[^/]+)/rescales/history", self._rescales),
             )
         ]
 
@@ -172,6 +177,27 @@ class JobApi:
             lambda: _location(job.client.stop_with_savepoint(drain, directory, aligned=aligned)),
         )
 
+    def _rescale(self, request: _Request) -> Answer:
+        given = request.fields(parallelism=dict, triggerId=str)
+        asked = request.query.get("parallelism", [None])[-1]
+        wanted: Any = given.get("parallelism")
+        if (asked is None) == (wanted is None):
+            raise RequestRefused(
+                400, "give ?parallelism=<number>, or a body with parallelism by operator: {uid: number}"
+            )
+        if wanted is None:
+            if asked is None or not asked.isdecimal():
+                raise RequestRefused(400, f"parallelism must be a whole number, not {asked!r}")
+            wanted = int(asked)
+        job = request.job
+        return _begun(job, _RESCALE, request.trigger_id, lambda: _done(job.client.rescale(wanted)))
+
+    def _rescale_status(self, request: _Request) -> Answer:
+        return _status(request, _RESCALE)
+
+    def _rescales(self, request: _Request) -> Answer:
+        return 200, {"rescales": rescale_history(request.job.report)}
+
     def _terminate(self, request: _Request) -> Answer:
         mode = request.query.get("mode", ["cancel"])[-1]
         if mode != "cancel":
@@ -211,7 +237,7 @@ class _Request:
             if name not in types:
                 raise RequestRefused(400, f"the body has an unknown field {name!r}; there are {', '.join(types)}")
             if value is not None and not isinstance(value, types[name]):
-                kind = "true or false" if types[name] is bool else "a string"
+                kind = _KINDS[types[name]]
                 raise RequestRefused(400, f"the field {name!r} must be {kind}, not {json.dumps(value)}")
         return {name: value for name, value in given.items() if value is not None}
 
@@ -252,6 +278,16 @@ def _location(taken: CompletableFuture[str]) -> Outcome:
             return None
         error = taken.exception()
         return {"location": taken.result()} if error is None else {"failure-cause": _cause(error)}
+
+    return outcome
+
+
+def _done(rescaled: CompletableFuture[None]) -> Outcome:
+    def outcome() -> dict[str, Any] | None:
+        if not rescaled.done():
+            return None
+        error = rescaled.exception()
+        return {} if error is None else {"failure-cause": _cause(error)}
 
     return outcome
 

@@ -37,6 +37,9 @@ class RestClient:
     def post(self, path: str, **fields: Any) -> dict[str, Any]:
         return self._ask("POST", path, fields)
 
+    def patch(self, path: str, **fields: Any) -> dict[str, Any]:
+        return self._ask("PATCH", path, fields)
+
     def cancel(self) -> None:
         self._ask("PATCH", "?mode=cancel", None)
 

@@ -137,3 +137,22 @@ def _summary(values: Sequence[int]) -> dict[str, float]:
     ordered = sorted(values)
     ranks = {name: ordered[math.ceil(share * len(ordered)) - 1] for name, share in _QUANTILES.items()}
     return {"min": ordered[0], "max": ordered[-1], "avg": sum(ordered) / len(ordered), **ranks}
+
+
+def rescale_history(report: JobReport) -> list[dict[str, Any]]:
+    """Return the newest rescales, newest first."""
+    names = [vertex.name for vertex in report.vertices]
+    return [
+        {
+            "trigger": rescale.reason,
+            "end-timestamp": rescale.ended_wall_ms,
+            "vertices": [
+                {"name": name, "previous-parallelism": before, "acquired-parallelism": after}
+                for name, before, after in zip(names, rescale.before, rescale.after)
+            ],
+            "waited-ms": round(rescale.waited_ms),
+            "checkpoint-ms": round(rescale.checkpoint_ms),
+            "restart-ms": round(rescale.restart_ms),
+        }
+        for rescale in reversed(report.rescales)
+    ]

@@ -213,7 +213,7 @@ class Cluster:
         )
         self.workload.runs(host.incarnation)
         if self.log is not None:
-            self.log.graphs[host.incarnation] = self.workload.graph
+            self.log.candidates[host.incarnation] = [self.workload.graph]
         driver = Driver(process, host, control, keeper)
         self.drivers.append(driver)
         self.statistics.drivers += 1
@@ -333,6 +333,8 @@ class Cluster:
         ended = next(d for d in self.drivers if d.host is driver)
         if unanswered := self.fault_injector.orders.unanswered(ended):
             self.world.violate(f"{driver.process.name} has ended, and never answered the savepoint orders {unanswered}")
+        if unanswered := self.fault_injector.rescale_orders.unanswered(ended):
+            self.world.violate(f"{driver.process.name} has ended, and never answered the rescales {unanswered}")
         if driver.has_begun and self.checkpointing and driver.master.identity.directory != self.directory:
             return  # of a job that was stopped with a savepoint, from which the present one has started
         told = _PROBE.sub("the probe", outcome.error or "")
@@ -375,7 +377,7 @@ class Cluster:
         edge, and receivers of a broadcast that have read different rows.
         """
         assert self.log is not None
-        newest, graph = self.log.newest or self._started_from, self.log.graphs[driver.incarnation]
+        newest, graph = self.log.newest or self._started_from, self.log.candidates[driver.incarnation][0]
         if newest is not None and self.log.owner == driver.incarnation:
             vanished = edges_in_flight(newest) - {e.name for e in graph.edges}
             if not vanished and not uneven_broadcasts(newest):

@@ -20,6 +20,7 @@ from penstock.simulation.settings import (
     drains_of,
     has_room,
     interleaves,
+    live_rescales_of,
     names_stored_state,
     random_configuration,
     random_pace,
@@ -45,13 +46,13 @@ def plan_of(seed: int) -> Plan:
     faults = random_faults(random, checkpointing)
     changes = checkpointing and faults.rescale_share > 0 and changes_graph(seed)
     if checkpointing and not faults.is_calm:
-        orders = (*savepoints_of(seed), *drains_of(seed, (step.step for step in job.steps)))
+        orders = (*savepoints_of(seed), *drains_of(seed, (step.step for step in job.steps)), *live_rescales_of(seed))
         faults = replace(faults, aimed=aimed_of(seed), kinds=(*faults.kinds, *orders))
     if idle is not None:
         faults = replace(faults, kinds=without_hold_ups(faults.kinds))
     if faults.is_calm and has_room(seed):
         configuration.set("penstock.network.overdraft-bytes-max", ROOM_FOR_A_ROW_BYTES)
-    elif not faults.is_calm and idle is None and (upload_ms := concurrency_of(seed, configuration)) is not None:
+    elif not faults.is_calm and idle is None and (upload_ms := concurrency_of(seed, configuration, pace)) is not None:
         # The limit of durations knows of one checkpoint at a time, and idleness has no patience with eight.
         pace = replace(pace, upload_ms=upload_ms)
     return Plan(

@@ -10,9 +10,12 @@ from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.protocol.values.metadata import Metadata
 from penstock.simulation.drivers import Driver, Statistics
 from penstock.simulation.faults import FaultPlan
+from penstock.simulation.log_checker import LogChecker
+from penstock.simulation.rescale_orders import RescaleOrders
 from penstock.simulation.savepoint_orders import SavepointOrders
 from penstock.simulation.slots import SlotProcess
 from penstock.simulation.store import StoreFaults
+from penstock.simulation.workload import Workload
 from penstock.simulation.world import World
 
 AIMED_MAX = 2
@@ -36,6 +39,9 @@ class InjectedCluster(Protocol):
 
     def check_savepoint(self, directory: str) -> None: ...
 
+    workload: Workload
+    log: LogChecker | None
+
 
 class FaultInjector:
     """Injects faults. `store_faults`: what the store does now. `failing_*`: how many calls are still to fail."""
@@ -52,6 +58,7 @@ class FaultInjector:
         self._aimed_left = AIMED_MAX
         self._has_restored = False
         self.orders = SavepointOrders(world, cluster.check_savepoint)
+        self.rescale_orders = RescaleOrders(world, cluster)
 
     def on_running(self) -> None:
         """Note that a generation runs: the first one, or one after a fault that was to be followed by the next at
@@ -146,6 +153,17 @@ class FaultInjector:
             if not driver.host.has_ended:
                 driver.orders.append(number)
                 driver.host.handle(SavepointRequested(order))
+
+        if driver.process.is_alive and driver.host.has_begun and not driver.host.has_ended:
+            self._world.after(0.0, driver.process, deliver)
+
+    def rescale_live(self) -> None:
+        """Ask the running job for other parallelisms, as a user."""
+        driver = self._newest
+
+        def deliver() -> None:
+            if not driver.host.has_ended:
+                self.rescale_orders.order(driver)
 
         if driver.process.is_alive and driver.host.has_begun and not driver.host.has_ended:
             self._world.after(0.0, driver.process, deliver)

@@ -28,8 +28,8 @@ class LogChecker(ContentChecker):
     """Savepoints reported to a user."""
     draining: int = 0
     """Checkpoints that were triggered while the job drained."""
-    graphs: dict[str, JobGraph] = field(default_factory=dict)
-    """The graph of each incarnation of a driver that does not run the workload's."""
+    candidates: dict[str, list[JobGraph]] = field(default_factory=dict)
+    """The graphs that each incarnation of a driver may run: what it began with, and what was ordered from it."""
     newest: Metadata | None = None
     told: Callable[[Metadata], None] = lambda metadata: None
     """Called with each checkpoint as it is published."""
@@ -136,7 +136,7 @@ class LogChecker(ContentChecker):
         self.published += 1
         self.newest = metadata
         self.told(metadata)
-        graph, what = self.graphs.get(entry.incarnation, self.workload.graph), f"checkpoint {entry.checkpoint_id}"
+        graph, what = self.graph_of(metadata), f"checkpoint {entry.checkpoint_id}"
         self.draining += metadata.draining
         if metadata.savepoint is None:
             for violation in uncovered(graph.edges, metadata.subtasks):
@@ -148,6 +148,13 @@ class LogChecker(ContentChecker):
         if metadata.savepoint is not None:
             metadata = self._savepoint(what, metadata)
         self.check_content(what, graph, metadata, metadata.savepoint or self.directory)
+
+    def graph_of(self, metadata: Metadata) -> JobGraph:
+        """Return the graph whose snapshot this is: of those that its driver may run, the one with its parallelisms."""
+        candidates = self.candidates[metadata.incarnation]
+        taken = [vertex.parallelism for vertex in metadata.vertices]
+        found = [graph for graph in candidates if [v.parallelism for v in graph.vertices] == taken]
+        return (found or candidates)[-1]
 
     def _check_output(self, what: str, metadata: Metadata) -> None:
         """Check that the checkpoint commits nothing again that an older one has committed. What is not confirmed stands
@@ -176,7 +183,7 @@ class LogChecker(ContentChecker):
             return
         metadata = decode_metadata(data, METADATA_NAME)
         self.savepoints += 1
-        graph = self.graphs.get(metadata.incarnation, self.workload.graph)
+        graph = self.graph_of(metadata)
         for violation in uncovered(graph.edges, metadata.subtasks):
             self.world.violate(f"savepoint {directory}: {violation}")
         before = set(self.committable)

@@ -24,9 +24,13 @@ class PredecessorChecker:
 
     def on_told(self, message: Message) -> None:
         """Note what a driver sends its slots."""
-        if not isinstance(message, TriggerCheckpoint) or message.barrier.predecessor_id is None:
+        if not isinstance(message, TriggerCheckpoint):
             return
         checkpoint_id, predecessor_id = message.barrier.checkpoint_id, message.barrier.predecessor_id
+        if predecessor_id is None:
+            # The driver before may have given the same number to one that nobody has written down.
+            self._predecessors.pop(checkpoint_id, None)
+            return
         if predecessor_id not in self._named:
             self._world.violate(
                 f"checkpoint {checkpoint_id} may name what {predecessor_id} has, which is not in the log"

@@ -15,6 +15,7 @@ from penstock.simulation.scale import SMALL, Scale, random_scale
 
 CHECKPOINT_ROOT = "/checkpoints"
 SAVEPOINT_ROOT = "/savepoints"
+SLOW_LINK_MS = 10.0
 
 
 @dataclass(frozen=True)
@@ -126,14 +127,23 @@ def drains_of(seed: int, steps: Iterable[str]) -> tuple[str, ...]:
     return Random(f"drains of {seed}").choice(((), ("drain_with_savepoint",) * 3, ("drain_with_savepoint",) * 9))
 
 
-def concurrency_of(seed: int, configuration: Configuration) -> tuple[float, float] | None:
+def live_rescales_of(seed: int) -> tuple[str, ...]:
+    """Return how often a user rescales the running job, besides the faults that a plan draws; a source of chance of its
+    own."""
+    few, many = ("rescale_live",) * 4, ("rescale_live",) * 16
+    return Random(f"live rescales of {seed}").choice(((), (), (), few, many))
+
+
+def concurrency_of(seed: int, configuration: Configuration, pace: Pace) -> tuple[float, float] | None:
     """Set how many checkpoints may be in progress at once, from a random source of their own, and return how long their
-    uploads take. None: one at a time, as without this.
+    uploads take. None: one at a time, as without this, and where a connection carries fewer barriers than are
+    triggered: every checkpoint would expire, and rows would wait for ever behind barriers.
     """
     apart = Random(f"concurrent checkpoints of {seed}")
     concurrent_max = apart.choice((1, 1, 1, 2, 3, 8))
     longest_ms = apart.choice((1.0, 20.0, 100.0))
-    if concurrent_max == 1 or CheckpointingOptions.CHECKPOINTING_INTERVAL.key not in configuration.key_set():
+    is_slow = pace.data_ms >= SLOW_LINK_MS
+    if is_slow or concurrent_max == 1 or CheckpointingOptions.CHECKPOINTING_INTERVAL.key not in configuration.key_set():
         return None
     configuration.set(CheckpointingOptions.MAX_CONCURRENT_CHECKPOINTS.key, concurrent_max)
     if concurrent_checkpoints_max(configuration) == 1:

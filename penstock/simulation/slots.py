@@ -260,6 +260,15 @@ class SlotKeeper:
         if not living:
             self.submit(slot)
 
+    capacity: int | None = None
+
+    def release(self, slot: int) -> None:
+        """Cancel the slot's Spark job for good, which kills its processes after a moment."""
+        self._submissions[slot] = self._submissions.get(slot, -1) + 1
+        self._left_for_good.discard(slot)
+        for process in [p for p in self.processes if p.slot == slot and p.host is None]:
+            self._world.after(self._world.chance() * 50, None, process.kill)
+
     # ---- slots that share a process ------------------------------------------------------------------------------
 
     def leave_to_another(self, slot: int, relieved: bool) -> int:

@@ -60,6 +60,12 @@ class Workload:
         self._rebuild()
         return changed
 
+    def redraw(self, random: Random, largest: int = 4) -> bool:
+        """Draw other parallelisms for the graph as it is. Returns whether any changes."""
+        changed = self.parallelisms.redraw(random, largest)
+        self._rebuild()
+        return changed
+
     def change_graphs(self, random: Random) -> None:
         """Let the graph change at every resume; the first driver's is drawn, too."""
         self.changes = GraphChanges(random, self.environment._graph)
@@ -72,10 +78,12 @@ class Workload:
             self.changes.apply()
         self.graph = self.environment.get_job_graph("simulated")
 
-    def runs(self, incarnation: str) -> None:
-        """Remember what a driver runs."""
+    def runs(self, incarnation: str, levels: list[int] | None = None) -> None:
+        """Remember what a driver runs. `levels`: its parallelisms; None: those of the workload."""
         state = self.changes.state if self.changes is not None else None
-        self._ran[incarnation] = (state, self.parallelisms.levels())
+        if incarnation in self._ran:
+            state = self._ran[incarnation][0]
+        self._ran[incarnation] = (state, self.parallelisms.levels() if levels is None else levels)
 
     def go_back_to(self, incarnation: str) -> None:
         """Return to an older graph: the next driver runs what this one ran, which took the newest checkpoint, because a

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Callable, Iterator
 
 from penstock.common.configuration import Configuration
-from penstock.common.job_execution import SavepointFailed
+from penstock.common.job_execution import RescaleFailed, SavepointFailed
 from penstock.common.job_id import JobID
 from penstock.common.options import (
     CheckpointingOptions,
@@ -30,12 +30,14 @@ from penstock.jobmaster.events import (
     Event,
     LinkLost,
     MessageReceived,
+    RescaleRequested,
     SavepointRequested,
 )
 from penstock.jobmaster.identity import JobIdentity, OpenStore
 from penstock.jobmaster.job_master import JobMaster
 from penstock.jobmaster.outcome import JobOutcome
 from penstock.jobmaster.ports import MasterPorts
+from penstock.jobmaster.rescales import RescaleOrder
 from penstock.jobmaster.savepoints import SavepointOrder
 from penstock.network.control_server import ControlServer
 from penstock.network.io_loop import IoLoop
@@ -155,6 +157,7 @@ class SparkJob:
             lambda: self._post(CancelRequested()),
             lambda: self._post(CheckpointRequested()),
             lambda order: self._loop.post(partial(self._order_savepoint, order)),
+            lambda order: self._loop.post(partial(self._order_rescale, order)),
         )
 
     def start_slots(self, count: int) -> None:
@@ -303,6 +306,12 @@ class SparkJob:
             order.answer(SavepointFailed("the job has ended"))
         else:
             self._master.handle(SavepointRequested(order))
+
+    def _order_rescale(self, order: RescaleOrder) -> None:
+        if self._is_ended:
+            order.answer(RescaleFailed("the job has ended"))
+        else:
+            self._master.handle(RescaleRequested(order))
 
     def _handle(self, event: Event) -> None:
         if not self._is_ended:

@@ -7,15 +7,23 @@ import signal
 import sys
 import threading
 import weakref
+from collections.abc import Mapping
 from functools import partial
 from types import FrameType
 from typing import Any, Callable
 
 from penstock.common.completable_future import CompletableFuture
 from penstock.common.job_client import JobClient
-from penstock.common.job_execution import JobExecutionError, JobExecutionResult, JobStatus, SavepointFailed
+from penstock.common.job_execution import (
+    JobExecutionError,
+    JobExecutionResult,
+    JobStatus,
+    RescaleFailed,
+    SavepointFailed,
+)
 from penstock.common.job_id import JobID
 from penstock.jobmaster.outcome import JobOutcome
+from penstock.jobmaster.rescales import RescaleOrder
 from penstock.jobmaster.savepoints import SavepointOrder
 from penstock.monitoring.report import JobReport
 from penstock.protocol.checkpoint.savepoint import Alignment
@@ -34,13 +42,16 @@ class SparkJobClient(JobClient):
         cancel: Callable[[], None],
         trigger_checkpoint: Callable[[], None],
         order_savepoint: Callable[[SavepointOrder], None],
+        order_rescale: Callable[[RescaleOrder], None],
     ) -> None:
         self._job_id = job_id
         self._report = report
         self._cancel = cancel
         self._trigger_checkpoint = trigger_checkpoint
         self._order_savepoint = order_savepoint
+        self._order_rescale = order_rescale
         self._ordered: list[CompletableFuture[str]] = []
+        self._rescales: list[CompletableFuture[None]] = []
         self._ended: CompletableFuture[JobExecutionResult] = CompletableFuture()
         self._cancelled: CompletableFuture[None] = CompletableFuture()
         self._resume_from: str | None = None
@@ -100,6 +111,23 @@ class SparkJobClient(JobClient):
         else:
             self._order_savepoint(order)
 
+    def rescale(self, parallelism: int | Mapping[str, int]) -> CompletableFuture[None]:
+        rescaled: CompletableFuture[None] = CompletableFuture()
+        self._rescales.append(rescaled)
+
+        def answer(failed: RescaleFailed | None) -> None:
+            if failed is None:
+                rescaled.set_result(None)
+            else:
+                rescaled.set_exception(failed)
+
+        order = RescaleOrder(parallelism if isinstance(parallelism, int) else dict(parallelism), answer)
+        if self._ended.done():
+            answer(RescaleFailed("the job has ended"))
+        else:
+            self._order_rescale(order)
+        return rescaled
+
     def on_ended(self, outcome: JobOutcome) -> None:
         self._resume_from = outcome.resume_from
         if outcome.state == "FINISHED":
@@ -112,6 +140,8 @@ class SparkJobClient(JobClient):
             )
         for order in self._ordered:  # one that came too late for the driver's loop; the others have their answers
             order.set_exception(SavepointFailed("the job has ended"))
+        for rescaled in self._rescales:
+            rescaled.set_exception(RescaleFailed("the job has ended"))
         self._cancelled.set_result(None)
 
     def wait(self, timeout_ms: float | None = None) -> JobExecutionResult:

@@ -230,6 +230,8 @@ class SparkSlots:
         self._capacity = capacity
         self._keepers: dict[int, SlotKeeper] = {}
         self._retired: list[SlotKeeper] = []
+        self._released: dict[int, int] = {}
+        """The last submission of each slot that was released."""
         self._relieved: dict[int, SlotKeeper] = {}
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -242,12 +244,27 @@ class SparkSlots:
                 return
             if self._capacity is not None and slot >= self._capacity:
                 return
-            keeper = self._keepers[slot] = self._keeper(slot)
+            keeper = self._keepers[slot] = self._keeper(slot, self._released.pop(slot, 0))
             if self._watchdog is None:
                 _of_all_jobs.append(self)
                 self._watchdog = threading.Thread(target=self._watch, name="penstock-slot-watchdog", daemon=True)
                 self._watchdog.start()
         keeper.start()
+
+    @property
+    def capacity(self) -> int | None:
+        return self._capacity
+
+    def release(self, slot: int) -> None:
+        """Cancel the slot's job for good. If it is submitted again later, its submissions count on."""
+        self._end_relief(slot)
+        with self._lock:
+            keeper = self._keepers.pop(slot, None)
+            if keeper is None:
+                return
+            self._released[slot] = keeper.submission
+            self._retired.append(keeper)
+        threading.Thread(target=keeper.stop, name=f"penstock-stop-{slot}", daemon=True).start()
 
     def _keeper(self, slot: int, submission: int = 0) -> SlotKeeper:
         def body(number: int) -> Callable[[Any], Any]:
@@ -324,6 +341,7 @@ class SparkSlots:
         if not relieved:
             with self._lock:
                 del self._keepers[slot]
+                self._released[slot] = keeper.submission
                 self._retired.append(keeper)
             threading.Thread(target=keeper.stop, name=f"penstock-stop-{slot}", daemon=True).start()
             return keeper.submission

@@ -245,6 +245,11 @@ class ThreadedCluster:
     def resubmit(self, slot: int) -> None:
         self.world.violate(f"slot {slot} is given up, though it lives")
 
+    capacity: int | None = None
+
+    def release(self, slot: int) -> None:
+        pass
+
     def cancel_all(self) -> None:
         pass
 

@@ -102,6 +102,10 @@ LONG_CLASSES: dict[str, str] = {
     "FileWriter": "buckets, their open parts and their snapshots are one state: a few lines too long",
     "SubtaskRestore": "reads each kind of a subtask's state for the same old subtasks: a few lines too long",
     "SparkJob": "threads and events of one job meet here, under one lock: a few lines too long",
+    "JobMaster": "every event and every effect of a job passes here: a few lines too long",
+    "CheckpointCoordinator": "a method for each event of its table, over one state: a few lines too long",
+    "Lifecycle": "a method for each event of its table, over one state: a few lines too long",
+    "FaultInjector": "a method for each kind of fault that a plan may name",
     "Cluster": "starts, kills and resumes drivers and slots, which share one schedule; to be cut by what is killed",
 }
 

@@ -20,6 +20,7 @@ from penstock.protocol.checkpoint.coordinator_effects import (
     DrainSources,
     Effect,
     FailJob,
+    RescaleNotTaken,
     SavepointRefused,
 )
 from penstock.protocol.checkpoint.coordinator_settings import CoordinatorSettings
@@ -37,7 +38,7 @@ from penstock.protocol.checkpoint.savepoint import Savepoint
 from penstock.protocol.checkpoint.stopping import Stopping
 from penstock.protocol.checkpoint.trigger_schedule import FinalAttempts, TriggerSchedule
 from penstock.protocol.machine import Story, step
-from penstock.protocol.values.elements import Generation, SubtaskId
+from penstock.protocol.values.elements import Barrier, Generation, SubtaskId
 from penstock.protocol.values.messages import Decline, SlotAck
 from penstock.protocol.values.reasons import FailureReason
 
@@ -155,6 +156,8 @@ class CheckpointCoordinator:
                 return [SavepointRefused(savepoint, reason)]
             if self.stopping.savepoint is not None:
                 return [SavepointRefused(savepoint, FailureReason.STOP_PENDING)]
+            if savepoint.stops and self.pending.rescales:
+                return [SavepointRefused(savepoint, FailureReason.RESCALE_PENDING)]
             self.stopping.begin(savepoint)
             if savepoint.drains:
                 refused = self._execute(self._decider.abandon(FailureReason.STOP_PENDING), now_ms)
@@ -163,6 +166,19 @@ class CheckpointCoordinator:
             return self._request(now_ms, savepoint=savepoint)
 
         return self._step("savepoint requested", "a user", now_ms, ask)
+
+    def request_rescale(self, aligned: bool, now_ms: float) -> list[Effect]:
+        """Trigger the checkpoint from which the job continues at another parallelism; it passes the limit of pending
+        checkpoints, and nothing is triggered behind it. Return [] while it cannot be: ask again after each event.
+        """
+
+        def trigger() -> list[Effect]:
+            is_stopping = self.stopping.savepoint is not None
+            if self.phase is not CoordinatorPhase.RUNNING or is_stopping or self.pending.is_exclusive:
+                return []
+            return self._trigger_with(self.settings.rescale_barrier(self.next_checkpoint_id, aligned), now_ms)
+
+        return self._step("rescale requested", "the JobMaster", now_ms, trigger)
 
     def _request(self, now_ms: float, *, is_periodic: bool = False, savepoint: Savepoint | None = None) -> list[Effect]:
         self._requests += 1
@@ -189,8 +205,10 @@ class CheckpointCoordinator:
         return effects
 
     def _trigger(self, now_ms: float, savepoint: Savepoint | None = None) -> list[Effect]:
+        return self._trigger_with(self.settings.barrier(self.next_checkpoint_id, savepoint), now_ms, savepoint)
+
+    def _trigger_with(self, barrier: Barrier, now_ms: float, savepoint: Savepoint | None = None) -> list[Effect]:
         assert self._generation is not None
-        barrier = self.settings.barrier(self.next_checkpoint_id, savepoint)
         self.next_checkpoint_id += 1
         return self.pending.trigger(barrier, self._generation, self._slots, self._subtasks, now_ms, savepoint)
 
@@ -263,6 +281,8 @@ class CheckpointCoordinator:
             return effects
 
         def follow() -> list[Effect]:
+            if any(isinstance(effect, RescaleNotTaken) for effect in effects):
+                return self._start_next(now_ms)
             if ended.savepoint is not None:
                 failed = self.stopping.on_failed(ended.savepoint, ended.detail, self.may_trigger)
                 return failed or self._start_next(now_ms)

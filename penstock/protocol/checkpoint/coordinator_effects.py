@@ -51,6 +51,14 @@ class SavepointRefused:
 
 
 @dataclass(frozen=True)
+class RescaleNotTaken:
+    """Report that there is no checkpoint from which the job could continue at another parallelism."""
+
+    reason: FailureReason
+    detail: str = ""
+
+
+@dataclass(frozen=True)
 class DrainSources:
     """End all sources, so that everything in the job is processed; then the final checkpoint comes."""
 
@@ -88,6 +96,7 @@ Effect = (
     | PublishCheckpoint
     | CheckpointAborted
     | SavepointRefused
+    | RescaleNotTaken
     | DrainSources
     | DiscardSegments
     | FailJob

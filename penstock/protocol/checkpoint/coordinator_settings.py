@@ -30,3 +30,7 @@ class CoordinatorSettings:
             timeout_ms = None if savepoint.alignment is Alignment.ALIGNED else 0
         kind = SnapshotKind.STOP if savepoint.stops else SnapshotKind.SAVEPOINT
         return Barrier(checkpoint_id, timeout_ms, kind=kind)
+
+    def rescale_barrier(self, checkpoint_id: int, aligned: bool) -> Barrier:
+        """Return the barrier of the checkpoint from which the job continues at another parallelism."""
+        return Barrier(checkpoint_id, None if aligned else 0, kind=SnapshotKind.RESCALE)

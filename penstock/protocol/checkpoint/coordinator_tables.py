@@ -99,6 +99,12 @@ COORDINATOR_TABLE: Table[CoordinatorPhase] = Table(
             _ENDING: Cell("trigger; drains: with the final one; the job is being stopped: refuse it", (_ENDING,)),
             _FINAL: Cell("refuse it", (_FINAL,)),
         },
+        "rescale requested": {
+            _STOPPED: Cell("ignore", (_STOPPED,)),
+            _RUNNING: Cell("trigger; one is pending that nothing may follow: ignore", (_RUNNING,)),
+            _ENDING: Cell("ignore", (_ENDING,)),
+            _FINAL: Cell("ignore", (_FINAL,)),
+        },
         "saved": {
             _STOPPED: Cell("ignore", (_STOPPED,)),
             _RUNNING: Cell("trigger the next request", (_RUNNING,)),

@@ -15,6 +15,7 @@ from penstock.protocol.checkpoint.coordinator_effects import (
     DiscardSegments,
     Effect,
     PublishCheckpoint,
+    RescaleNotTaken,
     StillPublishing,
     TriggerCheckpoint,
 )
@@ -90,10 +91,15 @@ class PendingCheckpoints:
 
     @property
     def is_exclusive(self) -> bool:
-        """Return whether a savepoint is pending that stops the job, or would get rows in flight from an unaligned
-        barrier that overtakes its own: nothing else may be triggered."""
-        pending = (p.savepoint for p in self if p.savepoint is not None)
-        return any(savepoint.stops or savepoint.alignment is Alignment.ALIGNED for savepoint in pending)
+        """Return whether one is pending behind which the job takes no input, or a savepoint that would get rows in
+        flight from an unaligned barrier that overtakes its own: nothing else may be triggered."""
+        aligned = any(p.savepoint is not None and p.savepoint.alignment is Alignment.ALIGNED for p in self)
+        return aligned or any(p.barrier.kind.terminates for p in self)
+
+    @property
+    def rescales(self) -> bool:
+        """Return whether one is pending from which the job continues at another parallelism."""
+        return any(p.barrier.kind is SnapshotKind.RESCALE for p in self)
 
     def state_of(self, checkpoint_id: int) -> CheckpointState:
         pending = self._pending.get(checkpoint_id)
@@ -251,6 +257,8 @@ class PendingCheckpoints:
         self._end(pending, CheckpointState.ABORTED, frozenset())
         savepoint = pending.savepoint
         effects: list[Effect] = [CheckpointAborted(pending.checkpoint_id, reason, detail, savepoint)]
+        if pending.barrier.kind is SnapshotKind.RESCALE:
+            effects.append(RescaleNotTaken(reason, detail))
         if pending.segments:
             effects.append(DiscardSegments(tuple(sorted(pending.segments)), _directory_of(savepoint)))
         return effects

@@ -72,7 +72,7 @@ class Stopping:
             return effects
         return [
             replace(e, is_final=False)
-            if isinstance(e, PublishCheckpoint) and e.barrier.kind is SnapshotKind.CHECKPOINT
+            if isinstance(e, PublishCheckpoint) and e.barrier.kind in (SnapshotKind.CHECKPOINT, SnapshotKind.RESCALE)
             else e
             for e in effects
         ]

@@ -157,6 +157,23 @@ class Lifecycle:
             return []
         return self._fail(cause, now_ms) + self._deploy_if_ready(now_ms)
 
+    def provide(self, slots: int) -> list[Effect]:
+        """Submit what so many slots need, before they are needed."""
+        return [] if self.is_over else [SubmitSlot(seat) for seat in self.roster.provide(slots)]
+
+    def release_unneeded(self, now_ms: float) -> list[Effect]:
+        """Release what was provided and is not needed after all."""
+        return [] if self.is_over else self.processes.resize(self.roster.slots, now_ms)
+
+    @stepped("rescaled")
+    def rescale(self, slots: int, cause: str, now_ms: float) -> list[Effect]:
+        """End the generation, and have so many slots in the next one. It is no failure of the job."""
+        if self.is_over or self.is_finishing:
+            return []
+        effects = self._fail(FailureCause(cause, planned=True), now_ms)
+        effects += self.provide(slots)
+        return effects + self.processes.resize(slots, now_ms) + self._deploy_if_ready(now_ms)
+
     def _fail(self, cause: FailureCause, now_ms: float) -> list[Effect]:
         if self.is_over or self.is_finishing:
             return []
@@ -243,7 +260,7 @@ class Lifecycle:
         if self.phase is Phase.GATHERING:
             if self._awaits_preparation:
                 deadlines.append(self.restarts.at_ms)
-            elif self.roster.registered < self.settings.slots or not self._prepared:
+            elif self.roster.registered < self.roster.slots or not self._prepared:
                 deadlines.append(self._gather_by_ms)
             elif self.processes.players.are_all(ProcessState.FREE):
                 deadlines.append(self.restarts.at_ms)

@@ -39,6 +39,13 @@ class ResubmitSlot:
 
 
 @dataclass(frozen=True)
+class ReleaseSlot:
+    """Cancel a slot, and do not submit it again. `slot`: the number under which it was submitted."""
+
+    slot: int
+
+
+@dataclass(frozen=True)
 class AssignSpare:
     process: str
 
@@ -101,6 +108,12 @@ class Restarting:
     failures: int
     delay_ms: float
 
+    def text(self) -> str:
+        """Describe the restart to the user."""
+        when = "at once" if self.delay_ms <= 0 else f"in {self.delay_ms / 1000:.1f} s"
+        what = "This is no failure of the job" if self.cause.planned else f"Failure {self.failures} of this job"
+        return f"{self.cause.text()}\n{what}; it restarts {when}."
+
 
 @dataclass(frozen=True)
 class SlotsGone:
@@ -113,6 +126,7 @@ class SlotsGone:
 Effect = (
     SubmitSlot
     | ResubmitSlot
+    | ReleaseSlot
     | AssignSpare
     | Dismiss
     | CloseLink

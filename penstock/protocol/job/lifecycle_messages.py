@@ -34,7 +34,7 @@ def not_prepared(settings: LifecycleSettings) -> str:
 
 
 def too_few_slots(settings: LifecycleSettings, processes: SlotProcesses) -> str:
-    came, needed = processes.roster.registered, settings.slots
+    came, needed = processes.roster.registered, processes.roster.slots
     missing = ", ".join(map(str, processes.roster.missing))
     lower = ", lower the parallelism (-p, env.set_parallelism)" if needed > 1 else ""
     return (

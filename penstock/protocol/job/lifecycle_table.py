@@ -79,6 +79,11 @@ TABLE: Table[Phase] = Table(
             _RUNNING: Cell("restart, or fail; of an older generation: ignore", (_RUNNING, *_FAILED)),
             **_stay(_ENDING, _ENDED),
         },
+        "rescaled": {
+            phase: Cell("restart with other slots", (_GATHERING, _CONNECTING))
+            for phase in (_GATHERING, _CONNECTING, _RESTORING, _RUNNING)
+        }
+        | _stay(_ENDING, _ENDED),
         "finished": {
             _GATHERING: Cell("only commits were left: end", _OVER),
             _RUNNING: Cell("end", _OVER),

@@ -128,7 +128,7 @@ class SlotPacking:
             self._send(min(living), Host(seat, submission, relieves=True))
 
     def _is_time(self, life: Lifecycle, now_ms: float) -> bool:
-        waited_ms, slots, capacity = now_ms - self._since_ms, life.settings.slots, self._capacity
+        waited_ms, slots, capacity = now_ms - self._since_ms, life.roster.slots, self._capacity
         if capacity is not None and capacity < slots:
             # No other process will come: once all that can have registered, the others' slots are shared out evenly.
             come_still = any(seat < capacity for seat in life.roster.empty_seats)

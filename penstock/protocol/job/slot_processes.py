@@ -4,10 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.protocol.job.lifecycle_effects import AssignSpare, Dismiss, Effect, FailureCause, ResubmitSlot
+from penstock.protocol.job.lifecycle_effects import (
+    AssignSpare,
+    Dismiss,
+    Effect,
+    FailureCause,
+    ReleaseSlot,
+    ResubmitSlot,
+)
 from penstock.protocol.job.lifecycle_settings import LifecycleSettings
 from penstock.protocol.job.players import DEPLOYED_STATES, Players, ProcessState
-from penstock.protocol.job.slot_roster import Dismissed, Joined, RosterChange, SlotLost, SlotRoster, SpareJoined
+from penstock.protocol.job.slot_roster import (
+    Dismissed,
+    Joined,
+    RosterChange,
+    SeatRetired,
+    SlotLost,
+    SlotRoster,
+    SpareJoined,
+)
 from penstock.protocol.values.messages import Register
 
 
@@ -24,7 +39,7 @@ class SlotProcesses:
     @property
     def are_all_free(self) -> bool:
         """Return whether every slot is played, by a process that holds nothing of a generation."""
-        return self.roster.registered >= self._settings.slots and self.players.are_all(ProcessState.FREE)
+        return self.roster.registered >= self.roster.slots and self.players.are_all(ProcessState.FREE)
 
     def members_at(self, state: ProcessState) -> list[Register]:
         return [member for member in self.roster.members() if self.players[member.process].state is state]
@@ -100,12 +115,26 @@ class SlotProcesses:
                     cause = FailureCause(f"slot {change.slot} was lost{why}", slot_lost=True)
             elif isinstance(change, Joined):
                 self._missing_since_ms.pop(change.slot, None)
-                self.players.join(change.process, now_ms)
+                # After a rescale it may still hold what it has played before.
+                if self.players.get(change.process) is None:
+                    self.players.join(change.process, now_ms)
+            elif isinstance(change, SeatRetired):
+                effects.append(ReleaseSlot(change.seat))
         return effects, cause
 
     def _was_deployed(self, process: str) -> bool:
         player = self.players.drop(process)
         return player is not None and player.state in DEPLOYED_STATES
+
+    def resize(self, slots: int, now_ms: float) -> list[Effect]:
+        """Have so many slots from now on, in a generation that is still to be deployed."""
+        effects, _ = self.follow(self.roster.resize(slots), now_ms)
+        for slot in list(self._missing_since_ms):
+            if slot >= slots:
+                del self._missing_since_ms[slot]
+        for slot in self.roster.missing:
+            self._missing_since_ms.setdefault(slot, now_ms)
+        return effects
 
     def resubmit_missing(self, now_ms: float) -> list[Effect]:
         """Submit again what has been missing for as long as a heartbeat may take."""

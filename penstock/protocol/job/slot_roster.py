@@ -60,12 +60,21 @@ class SlotLost:
     process: str
 
 
-RosterChange = Joined | SpareJoined | Dismissed | SlotLost
+@dataclass(frozen=True)
+class SeatRetired:
+    """Reports that nobody is to hold the seat any more."""
+
+    seat: int
+
+
+RosterChange = Joined | SpareJoined | Dismissed | SlotLost | SeatRetired
 
 
 @dataclass
 class _Seat:
     newest_submission: int = -1
+    is_retired: bool = False
+    """Nobody is to hold it until it is provided again."""
     holder: Register | None = None
     waiting: list[Register] = field(default_factory=list)
 
@@ -77,6 +86,7 @@ class SlotRoster:
 
     def __init__(self, slots: int, spares: int = 0) -> None:
         self._seats = [_Seat() for _ in range(slots + spares)]
+        self._spares = spares
         self._seat_of: dict[str, int] = {}
         self._players: list[Register | None] = [None] * slots
         self._slot_of: dict[str, int] = {}
@@ -86,6 +96,10 @@ class SlotRoster:
         """Seats whose holder plays no slot."""
         self.pids: list[int | None] = [None] * slots
         """The process id of each slot's player; None for a slot that is missing."""
+
+    @property
+    def slots(self) -> int:
+        return len(self._players)
 
     @property
     def registered(self) -> int:
@@ -103,7 +117,7 @@ class SlotRoster:
 
     @property
     def empty_seats(self) -> list[int]:
-        return [number for number, seat in enumerate(self._seats) if seat.holder is None]
+        return [number for number, seat in enumerate(self._seats) if seat.holder is None and not seat.is_retired]
 
     @property
     def processes(self) -> list[str]:
@@ -130,6 +144,8 @@ class SlotRoster:
         seat = self._seats[number]
         if process in self._seat_of:
             return []
+        if seat.is_retired:
+            return [Dismissed(process, f"the job was rescaled, and has no use for submission {number} any more", True)]
         if register.submission < seat.newest_submission:
             return [Dismissed(process, f"slot {number} was submitted again meanwhile")]
         changes: list[RosterChange] = []
@@ -205,4 +221,61 @@ class SlotRoster:
         if substitute is not None:
             self._join(slot, substitute)
             changes.append(Joined(slot, substitute.process))
+        return changes
+
+    # ---- another number of slots ---------------------------------------------------------------------------------
+
+    def provide(self, slots: int) -> list[int]:
+        """Add the seats that so many slots need, for processes that are spares until `resize`; return their numbers."""
+        wanted = slots + self._spares - sum(not seat.is_retired for seat in self._seats)
+        retired = [number for number, seat in enumerate(self._seats) if seat.is_retired]
+        new = (retired + list(range(len(self._seats), len(self._seats) + max(0, wanted))))[: max(0, wanted)]
+        for number in new:
+            if number == len(self._seats):
+                self._seats.append(_Seat())
+            self._seats[number].is_retired = False
+        return new
+
+    def resize(self, slots: int) -> list[RosterChange]:
+        """Have so many slots from now on. Processes of slots that are gone take the place of missing ones; those that
+        are left over are dismissed, and so are spares of seats that nobody needs."""
+        gone = [member for member in self._players[slots:] if member is not None]
+        for member in gone:
+            self._slot_of.pop(member.process)
+            self._spare_seats.add(self._seat_of[member.process])
+        more = slots - len(self._players)
+        self._missing = {slot for slot in self._missing if slot < slots} | set(range(len(self._players), slots))
+        self._players = self._players[:slots] + [None] * more
+        self.pids = self.pids[:slots] + [None] * more
+        return self._fill(gone) + self._retire(gone)
+
+    def _fill(self, first: list[Register]) -> list[RosterChange]:
+        """Give missing slots to spares, those that are named `first` before others."""
+        changes: list[RosterChange] = []
+        named = [self._seat_of[member.process] for member in first]
+        candidates = [self._seats[number].holder for number in named]
+        candidates += [spare for spare in self.spares if spare not in candidates]
+        for slot, holder in zip(self.missing, candidates):
+            assert holder is not None
+            self._join(slot, holder)
+            changes.append(Joined(slot, holder.process))
+        return changes
+
+    def _retire(self, first: list[Register]) -> list[RosterChange]:
+        """Remove the seats that are too many: of processes that played a slot, then empty ones, then of spares."""
+        excess = sum(not seat.is_retired for seat in self._seats) - self.slots - self._spares
+        spare = {self._seat_of[holder.process] for holder in self.spares}
+        played = [number for member in first if (number := self._seat_of[member.process]) in spare]
+        idle = sorted(spare - set(played), reverse=True)
+        changes: list[RosterChange] = []
+        for number in [*played, *reversed(self.empty_seats), *idle][: max(0, excess)]:
+            seat = self._seats[number]
+            leaving = [*([seat.holder] if seat.holder is not None else []), *seat.waiting]
+            self._hold(number, None)
+            seat.waiting.clear()
+            seat.is_retired = True
+            for register in leaving:
+                self._seat_of.pop(register.process)
+                changes.append(Dismissed(register.process, "the job was rescaled, and needs fewer slots", True))
+            changes.append(SeatRetired(number))
         return changes

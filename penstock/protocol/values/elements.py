@@ -68,6 +68,8 @@ class SnapshotKind(IntEnum):
     SAVEPOINT = 2
     STOP = 3
     """A savepoint behind which the job takes no more input: it ends, or the savepoint fails and it continues."""
+    RESCALE = 4
+    """A checkpoint behind which the job takes no more input: it continues from it at another parallelism."""
 
     @property
     def is_savepoint(self) -> bool:
@@ -77,12 +79,12 @@ class SnapshotKind(IntEnum):
     @property
     def has_predecessor(self) -> bool:
         """Return whether it may name segments of an earlier checkpoint. A savepoint has all that it names."""
-        return self is SnapshotKind.CHECKPOINT
+        return self in (SnapshotKind.CHECKPOINT, SnapshotKind.RESCALE)
 
     @property
     def terminates(self) -> bool:
         """Return whether a subtask consumes nothing after its snapshot, until the checkpoint has failed."""
-        return self is SnapshotKind.STOP
+        return self in (SnapshotKind.STOP, SnapshotKind.RESCALE)
 
 
 class Barrier(msgspec.Struct, frozen=True):

@@ -26,6 +26,8 @@ class FailureReason(StrEnum):
     NOT_ALL_TASKS_RUNNING = "NOT_ALL_REQUIRED_TASKS_RUNNING"
     STOP_PENDING = "STOP_WITH_SAVEPOINT_PENDING"
     """Ours: the job is being stopped with another savepoint already."""
+    RESCALE_PENDING = "RESCALE_PENDING"
+    """Ours: the job is about to continue at another parallelism."""
     JOB_ENDED = "JOB_ENDED"
     """Ours: the job ended before its savepoint could be triggered."""
     ID_TAKEN = "CHECKPOINT_ID_TAKEN"

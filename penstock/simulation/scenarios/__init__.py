@@ -19,6 +19,7 @@ from penstock.simulation.scenarios import (
     floors,
     idleness,
     kept,
+    live_rescaling,
     packing,
     publication,
     rescaling,
@@ -44,6 +45,7 @@ _PARTS = (
     aimed, cut, barriers, bounds, concurrent, calm, restoring, rescaling, changed_graphs, state, kept, event_time,
     floors, timers, idleness, aligned_sources, finishing, savepoints, publication, shortening, storage, stored_state,
     sweeping, slots, packing,
+    live_rescaling,
 )  # fmt: skip
 SCENARIOS: dict[str, type[Scenario]] = {_name(scenario): scenario for part in _PARTS for scenario in part.SCENARIOS}
 

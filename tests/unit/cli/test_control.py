@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from penstock.cli.main import app
 from penstock.common import Configuration
-from penstock.common.job_execution import SavepointFailed
+from penstock.common.job_execution import RescaleFailed, SavepointFailed
 from penstock.protocol.values.log_entries import Ended, Fence
 from penstock.rest.hosting import JobHosting
 from penstock.rest.registry import running_jobs
@@ -96,6 +96,23 @@ def test_who_does_not_wait_any_longer_is_told_that_the_job_still_does_it(hosted:
     assert done.exit_code == 130
     assert done.stderr == "penstock: interrupted; what the job was asked for is not taken back\n"
     assert hosted.client.asked
+
+
+def test_a_rescale_waits_until_the_job_runs_so(hosted: Hosted) -> None:
+    answering = asked(hosted, lambda h: h.client.rescales[0][1].set_result(None))
+    done = penstock("rescale", "counting", "counter=4", "sink=2")
+    answering.join()
+    assert done.exit_code == 0
+    assert done.stderr == f"penstock: job {JOB_ID} (counting) runs at parallelism counter=4 sink=2\n"
+    refused = asked(hosted, lambda h: h.client.rescales[1][1].set_exception(RescaleFailed("no such operator")))
+    done = penstock("rescale", "counting", "3")
+    refused.join()
+    assert (done.exit_code, done.stderr) == (1, "penstock: no such operator\n")
+    assert [asked for asked, _ in hosted.client.rescales] == [{"counter": 4, "sink": 2}, 3]
+    done = penstock("rescale", "counting", "many")
+    assert done.exit_code == 2 and "'many' is no parallelism: give one number for the job, or UID=NUMBER" in done.stderr
+    done = penstock("rescale", "counting", "3", "--timeout", "200 ms")
+    assert done.exit_code == 1 and "it waits for slots, or for the job to run, and is not given up" in done.stderr
 
 
 def test_cancel_waits_for_the_end(hosted: Hosted) -> None:

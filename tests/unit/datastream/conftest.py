@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -32,6 +32,9 @@ class FinishedJob(JobClient):
     def trigger_savepoint(
         self, savepoint_directory: str | None = None, *, aligned: bool | None = None
     ) -> CompletableFuture[str]:
+        raise NotImplementedError
+
+    def rescale(self, parallelism: int | Mapping[str, int]) -> CompletableFuture[None]:
         raise NotImplementedError
 
     def stop_with_savepoint(

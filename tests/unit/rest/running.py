@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from penstock.common.completable_future import CompletableFuture
@@ -43,6 +44,7 @@ class DrivenClient(JobClient):
     current: JobReport = field(default_factory=report)
     asked: list[Asked] = field(default_factory=list)
     futures: list[CompletableFuture[str]] = field(default_factory=list)
+    rescales: list[tuple[int | Mapping[str, int], CompletableFuture[None]]] = field(default_factory=list)
     checkpoints_asked: int = 0
     cancels: int = 0
 
@@ -78,6 +80,10 @@ class DrivenClient(JobClient):
         aligned: bool | None = None,
     ) -> CompletableFuture[str]:
         return self._ask(("stop", advance_to_end_of_event_time, savepoint_directory, aligned))
+
+    def rescale(self, parallelism: int | Mapping[str, int]) -> CompletableFuture[None]:
+        self.rescales.append((parallelism, CompletableFuture()))
+        return self.rescales[-1][1]
 
     def _ask(self, asked: Asked) -> CompletableFuture[str]:
         self.asked.append(asked)

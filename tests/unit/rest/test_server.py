@@ -7,13 +7,15 @@ import json
 import socket
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from penstock.common import Configuration
-from penstock.common.job_execution import SavepointFailed
+from penstock.common.job_execution import RescaleFailed, SavepointFailed
+from penstock.monitoring.report import RescaleReport
 from penstock.network.listening import PortError, listen
 from penstock.rest.api import ServedJob
 from penstock.rest.client import DriverUnreachable, RequestFailed, RestClient
@@ -101,6 +103,24 @@ def test_a_stop_that_fails_says_why_and_one_trigger_id_asks_once(hosted: Hosted)
     assert ask(hosted, "GET", f"/jobs/{JOB_ID}/checkpoints/{'5' * 32}")[0] == 404
 
 
+def test_a_rescale_is_in_progress_until_the_job_runs_so(hosted: Hosted) -> None:
+    status, answer = ask(hosted, "PATCH", f"/jobs/{JOB_ID}/rescaling?parallelism=3")
+    assert status == 202 and hosted.client.rescales[0][0] == 3
+    path = f"/jobs/{JOB_ID}/rescaling/{answer['request-id']}"
+    assert ask(hosted, "GET", path) == (200, {"status": {"id": "IN_PROGRESS"}})
+    hosted.client.rescales[0][1].set_result(None)
+    assert ask(hosted, "GET", path) == (200, {"status": {"id": "COMPLETED"}, "operation": {}})
+    _, answer = ask(hosted, "PATCH", f"/jobs/{JOB_ID}/rescaling", '{"parallelism": {"counter": 2}}')
+    hosted.client.rescales[1][1].set_exception(RescaleFailed("no"))
+    _, answer = ask(hosted, "GET", f"/jobs/{JOB_ID}/rescaling/{answer['request-id']}")
+    assert answer["operation"] == {"failure-cause": {"class": "RescaleFailed", "stack-trace": "no"}}
+    done = RescaleReport(1_700_000_000_000, "requested", (2, 3), (3, 3), 10.2, 20.4, 30.6)
+    hosted.client.current = replace(report(), rescales=(done,))
+    (shown,) = ask(hosted, "GET", f"/jobs/{JOB_ID}/rescales/history")[1]["rescales"]
+    assert shown["vertices"][0] == {"name": "source", "previous-parallelism": 2, "acquired-parallelism": 3}
+    assert (shown["trigger"], shown["waited-ms"], shown["restart-ms"]) == ("requested", 10, 31)
+
+
 def test_a_checkpoint_is_the_first_that_is_triggered_after_the_request(hosted: Hosted) -> None:
     hosted.client.current = report(checkpoint(3), checkpoint(4, "in_progress"))
     _, answer = ask(hosted, "POST", f"/jobs/{JOB_ID}/checkpoints", '{"checkpointType": "FULL"}')
@@ -144,6 +164,9 @@ def test_a_job_is_cancelled_once_it_runs(hosted: Hosted) -> None:
         ),
         ("POST", f"/jobs/{JOB_ID}/stop", '{"drain": "yes"}', 400, "'drain' must be true or false, not \"yes\""),
         ("POST", f"/jobs/{JOB_ID}/stop", '{"formatType": "PDF"}', 400, "'PDF' is none of CANONICAL, NATIVE"),
+        ("PATCH", f"/jobs/{JOB_ID}/rescaling", None, 400, "give ?parallelism=<number>, or a body with parallelism by"),
+        ("PATCH", f"/jobs/{JOB_ID}/rescaling?parallelism=x", None, 400, "must be a whole number, not 'x'"),
+        ("PATCH", f"/jobs/{JOB_ID}/rescaling", '{"parallelism": 3}', 400, "'parallelism' must be an object, not 3"),
         ("POST", f"/jobs/{JOB_ID}/stop", '{"triggerId": "1"}', 400, "triggerId must be 32 hex digits, not '1'"),
         ("POST", f"/jobs/{JOB_ID}/savepoints", '{"cancel-job": true}', 400, f"POST to /jobs/{JOB_ID}/stop"),
         ("GET", f"/jobs/{JOB_ID}/savepoints/0", None, 404, "no savepoint with the trigger id 0"),

@@ -196,6 +196,11 @@ class World:
         self.submit(slot)
         self.register(slot)
 
+    capacity: int | None = None
+
+    def release(self, slot: int) -> None:
+        self.slots.pop(slot).is_alive = False
+
     def cancel_all(self) -> None:
         self.cancelled = True
 
@@ -237,7 +242,7 @@ class World:
             while not self.work.is_paused and self.work.run_one():
                 busy = True
             for slot in list(self.slots.values()):
-                if slot.is_alive and self.master.lifecycle.roster.plays(slot.process) is None and not slot.inbox:
+                if slot.is_alive and slot.process not in self.master.lifecycle.roster.processes and not slot.inbox:
                     if Register not in self.muted and not self.master.lifecycle.is_over:
                         self.register(slot.index)
                         busy = True
@@ -271,7 +276,7 @@ class World:
         """With an empty channel everywhere, a segment in the store, and one committable of the sink."""
         played = self.slots[slot]
         generation = played.generation or Generation(0, 1)
-        parallelism = self.graph.slots
+        parallelism = self.master.graph.slots
         path = segment_path(generation, self.incarnation, slot, checkpoint_id, f"r{slot}")
         if self.master.settings.checkpointing:
             store = self.master.job_directory.store

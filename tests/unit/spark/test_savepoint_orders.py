@@ -6,16 +6,20 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.common.job_execution import JobExecutionError, SavepointFailed
+from penstock.common.job_execution import JobExecutionError, RescaleFailed, SavepointFailed
 from penstock.common.job_id import JobID
 from penstock.jobmaster.outcome import JobOutcome
+from penstock.jobmaster.rescales import RescaleOrder
 from penstock.jobmaster.savepoints import SavepointOrder
 from penstock.protocol.checkpoint.savepoint import Alignment
 from penstock.spark.job_client import SparkJobClient
 
 
-def client_with(orders: list[SavepointOrder]) -> SparkJobClient:
-    return SparkJobClient(JobID("a" * 32), lambda: cast(Any, None), lambda: None, lambda: None, orders.append)
+def client_with(orders: list[SavepointOrder], rescales: list[RescaleOrder] | None = None) -> SparkJobClient:
+    rescales = [] if rescales is None else rescales
+    return SparkJobClient(
+        JobID("a" * 32), lambda: cast(Any, None), lambda: None, lambda: None, orders.append, rescales.append
+    )
 
 
 def test_an_order_that_nobody_answers_any_more_fails_when_the_job_has_ended() -> None:
@@ -41,3 +45,19 @@ def test_a_stop_is_complete_when_the_job_has_ended_and_fails_with_it() -> None:
         else:
             with pytest.raises(JobExecutionError):
                 stopped.result(0)
+
+
+def test_a_rescale_is_answered_by_the_driver_or_by_the_end_of_the_job() -> None:
+    rescales: list[RescaleOrder] = []
+    client = client_with([], rescales)
+    done, refused, late = client.rescale(3), client.rescale({"counter": 2}), client.rescale(4)
+    assert [order.parallelism for order in rescales] == [3, {"counter": 2}, 4]
+    rescales[0].answer(None)
+    rescales[1].answer(RescaleFailed("no such operator"))
+    assert done.result(0) is None
+    with pytest.raises(RescaleFailed, match="no such operator"):
+        refused.result(0)
+    client.on_ended(JobOutcome("FINISHED", None, None, 1.0))
+    for future in (late, client.rescale(5)):
+        with pytest.raises(RescaleFailed, match="the job has ended"):
+            future.result(0)

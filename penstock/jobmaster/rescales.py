@@ -1,0 +1,202 @@
+"""Rescales the running job: computes the graph, asks for slots and the checkpoint, and restarts the job from it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Protocol
+
+from penstock.common.clock import Clock
+from penstock.common.job_execution import RescaleFailed
+from penstock.graph.compatibility import IncompatibleGraph
+from penstock.graph.job_graph import JobGraph
+from penstock.graph.logical import PartitionerKind
+from penstock.graph.rescaling import Parallelism, RescaleRefused, rescaled
+from penstock.jobmaster.checkpoints import Checkpoints
+from penstock.jobmaster.fit import fitted
+from penstock.jobmaster.ports import SlotSubmitter
+from penstock.jobmaster.restore import RestorePoint
+from penstock.jobmaster.settings import JobSettings
+from penstock.monitoring.report import RescaleReport
+from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
+from penstock.protocol.checkpoint.coordinator_effects import TriggerCheckpoint
+from penstock.protocol.job import lifecycle_effects, rescaling
+from penstock.protocol.job.lifecycle import Lifecycle
+from penstock.protocol.job.lifecycle_table import Phase
+from penstock.protocol.job.rescaling import Effect, Rescale, Rescaling, Situation
+from penstock.protocol.values.reasons import FailureReason
+
+_REMEMBERED_MAX = 32
+_FAILED_OVER = (FailureReason.JOB_FAILOVER, FailureReason.SUBSUMED)
+
+
+@dataclass(frozen=True)
+class RescaleOrder:
+    """Holds what a user asks for. `answer` is called once: with None when the job runs so, or with why it does not."""
+
+    parallelism: Parallelism
+    answer: Callable[[RescaleFailed | None], None]
+    reason: str = "requested"
+
+
+class Master(Protocol):
+    """Declares what a rescale needs of the JobMaster."""
+
+    graph: JobGraph
+    settings: JobSettings
+    clock: Clock
+    lifecycle: Lifecycle
+    coordinator: CheckpointCoordinator
+    checkpoints: Checkpoints
+    restore_point: RestorePoint | None
+
+    @property
+    def is_draining(self) -> bool: ...
+
+    def execute(self, decided: Sequence[lifecycle_effects.Effect]) -> None: ...
+
+    def adopt(self, graph: JobGraph) -> None:
+        """Take the same job's graph at another parallelism, before anything is deployed."""
+
+
+class Rescales:
+    def __init__(self, master: Master, slots: SlotSubmitter) -> None:
+        self._master = master
+        self._slots = slots
+        self._declared = self._before = master.graph
+        self._machine = Rescaling()
+        self._orders: dict[int, RescaleOrder] = {}
+        self._has_ended = False
+        self._numbers = count(1)
+        self._checkpoint_id: int | None = None
+        self._reports: deque[RescaleReport] = deque(maxlen=_REMEMBERED_MAX)
+
+    @property
+    def reports(self) -> tuple[RescaleReport, ...]:
+        return tuple(self._reports)
+
+    def next_deadline_ms(self) -> float | None:
+        return self._machine.next_deadline_ms()
+
+    # ---- orders -------------------------------------------------------------------------------------------------
+
+    def order(self, order: RescaleOrder) -> None:
+        """Begin, or queue, or refuse at once what can never be."""
+        master = self._master
+        if self._has_ended:
+            order.answer(RescaleFailed("the job has ended"))
+            return
+        if not master.settings.checkpointing:
+            why = "a job is rescaled from a checkpoint: set execution.checkpointing.interval"
+            order.answer(RescaleFailed(why))
+            return
+        try:
+            graph = self._graph(order)
+        except RescaleRefused as error:
+            order.answer(RescaleFailed(str(error)))
+            return
+        if graph == master.graph and not self._orders:
+            order.answer(None)
+            return
+        number = next(self._numbers)
+        self._orders[number] = order
+        rescale = Rescale(number, graph.slots)
+        self._execute(self._machine.on_ordered(rescale, self._situation(), master.clock.monotonic_ms()))
+
+    def _graph(self, order: RescaleOrder) -> JobGraph:
+        return rescaled(self._master.graph, self._declared, order.parallelism)
+
+    @property
+    def _is_aligned(self) -> bool:
+        """Return whether the checkpoint must hold no rows in flight. The receivers of a broadcast have read the same
+        rows only where there are none."""
+        return any(edge.partitioner.kind is PartitionerKind.BROADCAST for edge in self._master.graph.edges)
+
+    def _situation(self) -> Situation:
+        master, life, capacity = self._master, self._master.lifecycle, self._slots.capacity
+        running = life.generation if life.phase is Phase.RUNNING and not life.is_finishing else None
+        processes = len(life.roster.processes)
+        return Situation(
+            None if running is None else running.counter,
+            master.is_draining and self._is_aligned,
+            life.roster.slots,
+            processes,
+            life.settings.spares,
+            capacity is None or processes < capacity,
+        )
+
+    # ---- what happens -------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Continue, if what was waited for is there. Costs nothing while nothing is ordered."""
+        if self._orders:
+            self._execute(self._machine.look(self._situation(), self._master.clock.monotonic_ms()))
+
+    def on_published(self, checkpoint_id: int) -> None:
+        """Restart, if this is the checkpoint that was taken for it."""
+        if checkpoint_id == self._checkpoint_id:
+            self._checkpoint_id = None
+            self._execute(self._machine.on_published(self._master.clock.monotonic_ms()))
+
+    def on_not_taken(self, reason: FailureReason, detail: str) -> None:
+        self._checkpoint_id = None
+        why = f"its checkpoint failed ({reason}{f': {detail}' if detail else ''}); the job continues as it was"
+        now_ms = self._master.clock.monotonic_ms()
+        self._execute(self._machine.on_not_taken(why, reason in _FAILED_OVER, self._situation(), now_ms))
+
+    def end(self, why: str) -> None:
+        """Answer everybody who still waits, and all who ask later: the job has ended."""
+        self._has_ended = True
+        self._execute(self._machine.end(why))
+
+    def _execute(self, effects: Sequence[Effect]) -> None:
+        master = self._master
+        for effect in effects:
+            match effect:
+                case rescaling.ProvideSlots(slots):
+                    master.execute(master.lifecycle.provide(slots))
+                case rescaling.TakeCheckpoint():
+                    self._take_checkpoint()
+                case rescaling.RestartWith(rescale):
+                    self._restart(rescale)
+                case rescaling.Rescaled(rescale):
+                    self._report(effect)
+                    self._orders.pop(rescale.number).answer(None)
+                case rescaling.NotRescaled(rescale, why):
+                    master.execute(master.lifecycle.release_unneeded(master.clock.monotonic_ms()))
+                    self._orders.pop(rescale.number).answer(RescaleFailed(f"the job was not rescaled: {why}"))
+
+    def _take_checkpoint(self) -> None:
+        master, now_ms = self._master, self._master.clock.monotonic_ms()
+        effects = master.coordinator.request_rescale(self._is_aligned, now_ms)
+        for effect in effects:
+            if isinstance(effect, TriggerCheckpoint):
+                self._checkpoint_id = effect.barrier.checkpoint_id
+                self._machine.on_triggered(now_ms)
+        master.checkpoints.execute(effects)
+
+    def _restart(self, rescale: Rescale) -> None:
+        master, order, now_ms = self._master, self._orders[rescale.number], self._master.clock.monotonic_ms()
+        self._before = before = master.graph
+        try:
+            graph = self._graph(order)
+            if master.restore_point is not None:
+                graph = fitted(graph, master.restore_point.metadata, master.settings.ignore_unclaimed_state)
+        except (RescaleRefused, IncompatibleGraph) as error:
+            # Nothing is taken behind the checkpoint, so the job cannot simply continue.
+            cause = f"the job cannot be rescaled, and restarts as it was: {error}"
+            master.execute(master.lifecycle.rescale(before.slots, cause, now_ms))
+            self._execute(self._machine.on_refused(str(error), self._situation(), now_ms))
+            return
+        master.adopt(graph)
+        cause = f"the job continues in {graph.slots} slots instead of {before.slots} ({order.reason})"
+        master.execute(master.lifecycle.rescale(graph.slots, cause, now_ms))
+
+    def _report(self, done: rescaling.Rescaled) -> None:
+        order = self._orders[done.rescale.number]
+        was = tuple(vertex.parallelism for vertex in self._before.vertices)
+        now = tuple(vertex.parallelism for vertex in self._master.graph.vertices)
+        durations = (done.waited_ms, done.checkpoint_ms, done.restart_ms)
+        self._reports.append(RescaleReport(self._master.clock.wall_ms(), order.reason, was, now, *durations))

@@ -1,0 +1,64 @@
+"""Orders rescales of the running job as a user does, and checks the answers."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from penstock.common.job_execution import RescaleFailed
+from penstock.graph.rescaling import RescaleRefused, rescaled
+from penstock.jobmaster.events import RescaleRequested
+from penstock.jobmaster.rescales import RescaleOrder
+from penstock.simulation.drivers import Driver, Statistics
+from penstock.simulation.log_checker import LogChecker
+from penstock.simulation.workload import Workload
+from penstock.simulation.world import World
+
+
+class RescaledCluster(Protocol):
+    """Declares what rescales need of the `Cluster`."""
+
+    workload: Workload
+    statistics: Statistics
+    log: LogChecker | None
+
+
+class RescaleOrders:
+    """Follows each order to its one answer."""
+
+    def __init__(self, world: World, cluster: RescaledCluster) -> None:
+        self._world = world
+        self._cluster = cluster
+        self._number = 0
+        self._unanswered: dict[int, Driver] = {}
+
+    def order(self, driver: Driver) -> None:
+        """Draw other parallelisms for the operators, and order them from the driver."""
+        workload, master, log = self._cluster.workload, driver.host.master, self._cluster.log
+        if log is None or not workload.redraw(self._world.random):
+            return
+        levels = workload.parallelisms.levels()
+        wanted = {o.uid: v.parallelism for v in workload.graph.vertices for o in v.operators}
+        try:
+            log.candidates[driver.host.incarnation].append(rescaled(master.graph, master.graph, wanted))
+        except RescaleRefused as refused:
+            self._world.tell("user", f"cannot rescale the running job: {refused}")
+            return
+        number = self._number = self._number + 1
+        self._unanswered[number] = driver
+
+        def answer(failed: RescaleFailed | None) -> None:
+            self._world.tell("user", f"hears of rescale {number}: {failed or 'done'}")
+            if self._unanswered.pop(number, None) is None:
+                self._world.violate(f"rescale {number} is answered twice")
+            if failed is None:
+                self._cluster.statistics.rescales += 1
+                workload.runs(driver.host.incarnation, levels)
+                if any(v.parallelism != wanted[v.uid] for v in master.graph.vertices):
+                    self._world.violate(f"rescale {number} is done, but the job does not run so")
+
+        self._world.tell("user", f"orders rescale {number} to {workload.parallelisms}")
+        driver.host.handle(RescaleRequested(RescaleOrder(wanted, answer)))
+
+    def unanswered(self, driver: Driver) -> list[int]:
+        """Return the orders that a driver has not answered."""
+        return [number for number, asked in self._unanswered.items() if asked is driver]
