@@ -25,8 +25,8 @@ from results import HISTORY, RESULTS, write
 
 HERE = Path(__file__).resolve().parent
 GROUPS = (
-    "pressure", "throughput", "udf", "calls", "neighbours", "dataframe", "latency", "state", "rescale", "recovery",
-    "cluster", "overhead", "messages", "in-flight", "memory",
+    "pressure", "savepoints", "throughput", "udf", "calls", "neighbours", "dataframe", "latency", "state", "rescale",
+    "recovery", "cluster", "overhead", "messages", "in-flight", "memory",
 )  # fmt: skip
 DEFAULTS = {"seconds": "60", "rounds": "1", "only": ",".join(GROUPS)}
 UNALIGNED = "execution.checkpointing.unaligned.enabled=true"
@@ -76,6 +76,12 @@ def cases(seconds: str) -> list[Case]:
         pressure("unaligned busy", UNALIGNED, "busy=true", peer=False),
         pressure("unaligned 10 ms", UNALIGNED, "sleep_us=10000", peer=False),
         pressure("unaligned 100 ms", UNALIGNED, "sleep_us=100000", peer=False),
+        Case(
+            "savepoints",
+            "savepoints",
+            ("savepoints.py",),
+            {FLINK: ("flink-pressure", "seconds=15", "savepoints=5", UNALIGNED)},
+        ),
         *throughput("reduce"),
         *throughput("window"),
         udf("map"),

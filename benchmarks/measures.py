@@ -335,8 +335,24 @@ MEMORY = [
     for process in ("driver", "slots", "jvm")
 ]
 
+SAVEPOINTS = [
+    Measure(
+        "savepoint under pressure: request → complete, p50", "savepoints", "savepoint_ms_p50", " ms", must=2, aim=1.2,
+        beside="savepoints", beside_field="checkpoint_ms_p50", beside_name="ours, an unaligned checkpoint",
+    ),
+    Measure(
+        "savepoint under pressure: duration p50", "savepoints", "savepoint_duration_ms_p50", " ms", must=0.05, aim=0.01,
+        sides=(FLINK,),
+    ),
+    Measure(
+        "stop with savepoint under pressure: request → job ended, p50", "savepoints", "stop_ms_p50", " ms", must=1_000,
+        aim=300,
+    ),
+    Measure("stop with savepoint under pressure: request → job ended, max", "savepoints", "stop_ms_max", " ms"),
+]  # fmt: skip
+
 MEASURES: list[Measure] = [
-    *PRESSURE, *OVERHEAD, *THROUGHPUT, *UDF, *CALLS, *NEIGHBOURS, *DATAFRAME, *RECOVERY, *CLUSTER,
+    *PRESSURE, *SAVEPOINTS, *OVERHEAD, *THROUGHPUT, *UDF, *CALLS, *NEIGHBOURS, *DATAFRAME, *RECOVERY, *CLUSTER,
     *RESCALE, *STATE, *LATENCY, *MESSAGES, *IN_FLIGHT, *MEMORY,
 ]  # fmt: skip
 
