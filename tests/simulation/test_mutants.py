@@ -242,7 +242,7 @@ MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
     ),
     (
         blocked_channels_are_read,
-        [14, *RANDOM],
+        "rows-behind-an-aligned-barrier",
         r"in-flight data is incomplete: .* elements applied, but only \d+ emitted",
     ),
     (

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.protocol.values.frames import AlignedBarrier, CancelBarrier, UrgentBarrier
+from penstock.protocol.values.frames import AlignedBarrier, CancelBarrier, Data, UrgentBarrier
 from penstock.protocol.values.messages import CheckpointEnded
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scenarios.scenario import TIMEOUT, Scenario
 from penstock.simulation.settings import Pace
+from penstock.simulation.workload import WorkloadBuilder
 
 
 class NewerBarrierMeetsAnExpiredOne(Scenario):
@@ -99,6 +100,26 @@ class CancelOvertakesAlignedBarriers(Scenario):
             deployment.deliver(CancelBarrier(frame.channel, frame.barrier.checkpoint_id))
 
 
+class RowsBehindAnAlignedBarrier(Scenario):
+    """One producer's barrier has come, and rows behind it wait, while the other producer is slow. Read before the
+    snapshot, they are applied again after a restore."""
+
+    section = 2
+    pace = Pace(data_ms=0.5)
+    faults = FaultPlan(kinds=("kill_slot",), count=3, gap_ms=60.0)
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        fast = job.source(kind="sequence", rows=80, parallelism=2, cost_ms=0.1, keys=8)
+        slow = job.source(kind="sequence", rows=60, parallelism=1, cost_ms=3.0, keys=8)
+        job.sink(job.count(job.union(fast, slow), 2, cost_ms=0.2), 2)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        if what != "frame" or not isinstance(detail, Data):
+            return
+        for runner in who.listener._deployment.runners:
+            self.count += any(c.id == detail.channel and c.blocked for c in runner.deployed.gate.channels)
+
+
 class SegmentCannotBeWritten(Scenario):
     """The store refuses some slots' segments, or has written them and says that it has not: the checkpoint ends with a
     decline by that slot, whatever the others have done, and the next one works."""
@@ -112,5 +133,6 @@ class SegmentCannotBeWritten(Scenario):
 
 
 SCENARIOS: list[type[Scenario]] = [
-    NewerBarrierMeetsAnExpiredOne, BarriersTurnAtBothEnds, CancelOvertakesAlignedBarriers, SegmentCannotBeWritten,
+    NewerBarrierMeetsAnExpiredOne, RowsBehindAnAlignedBarrier, BarriersTurnAtBothEnds, CancelOvertakesAlignedBarriers,
+    SegmentCannotBeWritten,
 ]  # fmt: skip

@@ -6,6 +6,7 @@ from typing import Any
 
 from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
 from penstock.protocol.checkpoint.coordinator_tables import CheckpointState, CoordinatorPhase
+from penstock.protocol.values.frames import UrgentBarrier
 from penstock.protocol.values.messages import CheckpointEnded, SlotAck
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
@@ -94,6 +95,33 @@ class OutputNamedByTwoCheckpoints(Scenario):
             self.count += newest_id < detail.checkpoint_id and any(number <= newest_id for number in prepared)
 
 
+class NewerBarrierTurnsOlderOnes(Scenario):
+    """An aligned barrier of 4 waits in a queue, and 5 turns unaligned there: it passes the queue. It turns 4 first;
+    otherwise 4 is snapshotted behind 5, or declined each time."""
+
+    section = 2
+    options = (
+        FOUR
+        | UNALIGNED
+        | {
+            "execution.checkpointing.aligned-checkpoint-timeout": "25 ms",
+            "penstock.network.output-queue-bytes": 20_000,
+        }
+    )
+    pace = Pace(data_ms=4.0, upload_ms=(0.0, 5.0))
+    faults = KILLS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._turned: dict[Any, int] = {}
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        if what == "frame" and isinstance(detail, UrgentBarrier):
+            place, number = (who.process.name, detail.channel, detail.handed), detail.barrier.checkpoint_id
+            self.count += self._turned.get(place, number) < number
+            self._turned[place] = number
+
+
 class TwoCheckpointsAreFinal(Scenario):
     """The sources end while rows are queued, and several checkpoints are triggered behind the ends: all subtasks have
     finished in each of them, so each is final. The first in the log is the last; what another one would commit is in
@@ -138,5 +166,5 @@ def _coordinator(scenario: Scenario) -> CheckpointCoordinator:
 
 SCENARIOS: list[type[Scenario]] = [
     SlowStoreWithConcurrentCheckpoints, OlderCheckpointIsAcknowledgedLast, OutputNamedByTwoCheckpoints,
-    TwoCheckpointsAreFinal, GenerationEndsWhileSegmentsAreStored,
+    NewerBarrierTurnsOlderOnes, TwoCheckpointsAreFinal, GenerationEndsWhileSegmentsAreStored,
 ]  # fmt: skip

@@ -1,0 +1,149 @@
+"""The simulation finds broken rules that concern no single part of the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from penstock.jobmaster.settings import JobSettings
+from penstock.operators.rows import chain
+from penstock.protocol.channel.captured import Captured
+from penstock.protocol.channel.ends import OutputChannel, Overtaken
+from penstock.protocol.job.slot_roster import SlotRoster
+from penstock.protocol.log.publication import Publication
+from penstock.protocol.subtask.barrier_handler import BarrierHandler
+from penstock.protocol.values.elements import EndOfData
+from penstock.protocol.values.frames import AlignedBarrier, Event, UrgentBarrier
+from penstock.protocol.values.metadata import Segment
+from penstock.runtime.checkpoint.segment_uploads import Upload
+from penstock.runtime.subtask.parking import Parking
+from penstock.runtime.subtask.subtask import Subtask
+from tests.simulation.finding import assert_found
+
+Patch = Callable[[Any, str, Any], None]
+
+
+def events_are_in_no_capture(patch: Patch) -> None:
+    add = Captured.add
+    patch(Captured, "add", lambda self, e, start, until: None if isinstance(e, Event) else add(self, e, start, until))
+
+
+def newer_barriers_pass_older_ones(patch: Patch) -> None:
+    """At the producer and at the consumer."""
+    turn = BarrierHandler._turn
+
+    def overtake(self: Any, barrier: Any) -> list[Overtaken]:
+        passed = Captured()
+        for element in self.queue:
+            if not isinstance(element, AlignedBarrier):
+                passed.add(element, self.handed, None)
+        self._fixed = self.emitted
+        return [Overtaken(barrier, UrgentBarrier(self.id, self.emitted, self.handed, barrier), passed)]
+
+    def turn_alone(self: Any, alignment: Any, now_ms: float) -> Any:
+        alignments = self._alignments
+        self._alignments = {n: a for n, a in alignments.items() if n >= alignment.barrier.checkpoint_id}
+        effects = turn(self, alignment, now_ms)
+        self._alignments = alignments
+        return effects
+
+    patch(OutputChannel, "overtake", overtake)
+    patch(BarrierHandler, "_turn", turn_alone)
+
+
+def segments_are_acknowledged_before_they_are_stored(patch: Patch) -> None:
+    store = Upload.store
+
+    def hopeful(self: Any) -> None:
+        store(self)
+        if self.error is not None:
+            self.error, self.stored = None, Segment(self.segment._path, self.segment.length_bytes)
+
+    patch(Upload, "store", hopeful)
+
+
+def what_a_job_starts_from_is_claimed(patch: Patch) -> None:
+    settings_of = JobSettings.from_configuration
+    patch(JobSettings, "from_configuration", lambda *arguments: replace(settings_of(*arguments), claim=True))
+
+
+def values_that_can_change_are_not_copied(patch: Patch) -> None:
+    patch(chain, "isolation", lambda declared, operator: None)
+
+
+def parking_has_no_limit(patch: Patch) -> None:
+    begin = Parking.begin
+
+    def for_long(self: Any, now_ms: float) -> None:
+        begin(self, now_ms)
+        if self._for is not None:
+            self.until_ms = now_ms + 10_000.0
+
+    patch(Parking, "begin", for_long)
+
+
+def queues_of_finished_subtasks_are_not_stored(patch: Patch) -> None:
+    overtake = OutputChannel.overtake
+
+    def forgetful(self: Any, barrier: Any) -> list[Overtaken]:
+        overtaken = overtake(self, barrier)
+        last = self.queue[-1] if self.queue else None
+        has_finished = isinstance(last, Event) and isinstance(last.event, EndOfData)
+        return [o._replace(captured=Captured()) for o in overtaken] if has_finished else overtaken
+
+    patch(OutputChannel, "overtake", forgetful)
+
+
+def held_sources_read(patch: Patch) -> None:
+    work = Subtask._work
+
+    def reads(self: Any) -> float | None:
+        if self.deployed.vertex.is_source and self._draining.held and not self.work.unfinished:
+            return self._take_input() if self.output.has_room() else None
+        return work(self)
+
+    patch(Subtask, "_work", reads)
+
+
+def a_failed_job_keeps_nothing(patch: Patch) -> None:
+    end = Publication.end
+    patch(Publication, "end", lambda self, state, keep: end(self, state, False))
+
+
+def a_later_attempt_takes_the_place_of_one_that_lives(patch: Patch) -> None:
+    register = SlotRoster.register
+
+    def replacing(self: Any, new: Any) -> Any:
+        member = self.member(new.slot)
+        if member is not None and member.submission == new.submission and new.attempt > member.attempt:
+            return [*self.lose(member.process), *register(self, new)]
+        return register(self, new)
+
+    patch(SlotRoster, "register", replacing)
+
+
+MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
+    # (mutant, schedule or seeds, the violation that it must cause)
+    (events_are_in_no_capture, "watermark-in-its-place", r"were not stored"),
+    (newer_barriers_pass_older_ones, "newer-barrier-turns-older-ones", r"snapshot of \d+ after that of \d+"),
+    (segments_are_acknowledged_before_they_are_stored, "segment-cannot-be-written", r"is missing"),
+    (what_a_job_starts_from_is_claimed, "new-job-from-a-checkpoint", r"changed the directory"),
+    (values_that_can_change_are_not_copied, "one-list-yielded-again-and-again", r"split \d+ key .* after"),
+    (parking_has_no_limit, "parked-with-a-slow-neighbour", r"is parked for"),
+    (queues_of_finished_subtasks_are_not_stored, "finished-producer-with-queued-rows", r"were not stored"),
+    (held_sources_read, "held-sources-get-splits", r"."),
+    (a_failed_job_keeps_nothing, "failed-job-is-resumed", r"."),
+    (a_later_attempt_takes_the_place_of_one_that_lives, "speculative-copies", r"restarts after|no end after"),
+]
+_IDS = [f"{mutant.__name__}, {where if isinstance(where, str) else 'seeds'}" for mutant, where, _ in MUTANTS]
+
+
+@pytest.mark.parametrize(("mutant", "where", "violation"), MUTANTS, ids=_IDS)
+def test_a_broken_rule_is_found(
+    mutant: Callable[[Patch], None], where: str | list[int], violation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutant(monkeypatch.setattr)
+    assert_found(where, violation)
