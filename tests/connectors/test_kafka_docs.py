@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from tests.connectors.topics import produced, topic
+from tests.connectors.topics import produced, read_committed, topic
 from tests.spark.documentation import Program, read_page
 from tests.spark.run_programs import LIMIT_S, ROOT, Programs
 from tools.kafka_broker import KafkaBroker
@@ -35,3 +36,5 @@ def test_the_programs_of_the_page_run_and_print_what_it_says(
             assert difference is None, f"{step.name}: {difference}"
     finally:
         programs.close()
+    totals = [json.loads(value) for value in read_committed(kafka, "totals")]
+    assert {"item": "pipe", "total": 10.0} in totals and {"item": "gate", "total": 41.5} in totals and len(totals) == 4

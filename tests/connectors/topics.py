@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from itertools import count
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from tools.kafka_broker import KafkaBroker
@@ -34,15 +35,16 @@ def produced(
 
 def read_committed(broker: KafkaBroker, name: str) -> list[bytes]:
     """Return the values that a consumer of committed records sees, up to the end that it sees."""
-    return [value for value in _records(broker, name, "read_committed") if value is not None]
+    return [value for message in records(broker, name) if (value := message.value()) is not None]
 
 
 def read_uncommitted(broker: KafkaBroker, name: str) -> list[bytes]:
     """Return all values, those of open and of aborted transactions, too."""
-    return [value for value in _records(broker, name, "read_uncommitted") if value is not None]
+    return [value for message in records(broker, name, "read_uncommitted") if (value := message.value()) is not None]
 
 
-def _records(broker: KafkaBroker, name: str, isolation: str) -> list[bytes | None]:
+def records(broker: KafkaBroker, name: str, isolation: str = "read_committed") -> list[Message]:
+    """Return all records of a topic, partition by partition in order."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap_servers,
@@ -56,18 +58,20 @@ def _records(broker: KafkaBroker, name: str, isolation: str) -> list[bytes | Non
     try:
         partitions = consumer.list_topics(name, timeout=LIMIT_S).topics[name].partitions
         consumer.assign([TopicPartition(name, partition, 0) for partition in partitions])
-        values: list[bytes | None] = []
+        found: list[Message] = []
         at_end: set[int] = set()
+        deadline = time.monotonic() + LIMIT_S
         while len(at_end) < len(partitions):
-            messages = consumer.consume(1000, LIMIT_S)
-            assert messages, f"the broker has not answered within {LIMIT_S} s"
+            messages = consumer.consume(1000, 0.05)  # it waits that long for the rest of a thousand
+            deadline = time.monotonic() + LIMIT_S if messages else deadline
+            assert time.monotonic() < deadline, f"the broker has not answered within {LIMIT_S} s"
             for message in messages:
                 error = message.error()
                 if error is None:
-                    values.append(message.value())
+                    found.append(message)
                 else:
                     assert error.code() == KafkaError._PARTITION_EOF, error
                     at_end.add(message.partition() or 0)
-        return values
+        return found
     finally:
         consumer.close()

@@ -9,10 +9,17 @@ from penstock.datastream.connectors.base import Sink, Source
 
 _ELSEWHERE = {
     "BucketAssigner": "file_system",
+    "DeliveryGuarantee": "base",
     "FileEnumeratorProvider": "file_system",
     "FileSink": "file_system",
     "FileSource": "file_system",
     "FileSourceBuilder": "file_system",
+    "KafkaOffsetResetStrategy": "kafka",
+    "KafkaOffsetsInitializer": "kafka",
+    "KafkaRecordSerializationSchema": "kafka",
+    "KafkaSink": "kafka",
+    "KafkaSource": "kafka",
+    "KafkaTopicPartition": "kafka",
     "NumberSequenceSource": "number_seq",
     "OutputFileConfig": "file_system",
     "RollingPolicy": "file_system",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import pyarrow as pa
@@ -359,6 +360,14 @@ class Committer(ABC):
             checkpoint_id: The completed checkpoint that named them first.
             committables: What all writers of the sink returned for it, and for earlier ones that were given up.
         """
+
+
+class DeliveryGuarantee(Enum):
+    """Chooses what becomes of rows when something fails."""
+
+    EXACTLY_ONCE = 0
+    AT_LEAST_ONCE = 1
+    NONE = 2
 
 
 class Sink(ABC):

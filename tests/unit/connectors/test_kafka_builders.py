@@ -12,12 +12,33 @@ import pytest
 from penstock.common import SimpleStringSchema, Types
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors.kafka import (
+    DeliveryGuarantee,
     KafkaOffsetsInitializer,
+    KafkaRecordSerializationSchema,
+    KafkaSink,
+    KafkaSinkBuilder,
     KafkaSource,
     KafkaSourceBuilder,
     KafkaTopicPartition,
+    KafkaTopicSelector,
 )
 from penstock.datastream.connectors.kafka.client import client_properties, protocol_properties
+
+EXACTLY_ONCE = DeliveryGuarantee.EXACTLY_ONCE
+
+
+def serializer() -> KafkaRecordSerializationSchema:
+    builder = KafkaRecordSerializationSchema.builder().set_topic("totals")
+    return builder.set_value_serialization_schema(SimpleStringSchema()).build()
+
+
+def sink() -> KafkaSinkBuilder:
+    return KafkaSink.builder().set_bootstrap_servers("broker:9092").set_record_serializer(serializer())
+
+
+class ByName(KafkaTopicSelector):
+    def apply(self, data: Any) -> str:
+        return f"topic of {data}"
 
 
 def complete() -> KafkaSourceBuilder:
@@ -45,11 +66,30 @@ def test_a_source_knows_its_type_and_whether_it_ends() -> None:
         (lambda: complete().set_value_only_deserializer(str), "a deserializer is a DeserializationSchema"),  # type: ignore[arg-type]
         (lambda: complete().set_property("ssl.truststore.location", "x").build(), "ssl.ca.location"),
         (lambda: complete().set_property("sasl.jaas.config", "x").build(), "sasl.username"),
+        (lambda: KafkaSink.builder().build(), r"set_bootstrap_servers\(.*, set_record_serializer"),
+        (lambda: sink().set_delivery_guarantee(EXACTLY_ONCE).build(), "set_transactional_id_prefix.*exactly once"),
+        (lambda: sink().set_delivery_guarantee("exactly"), "takes a DeliveryGuarantee"),  # type: ignore[arg-type]
+        (lambda: sink().set_transactional_id_prefix(""), "1 to 6400 bytes"),
+        (lambda: sink().set_transactional_id_prefix("ü" * 3201), "1 to 6400 bytes"),
+        (lambda: sink().set_record_serializer(KafkaRecordSerializationSchema.builder()), r"call .build\(\)"),  # type: ignore[arg-type]
+        (lambda: KafkaRecordSerializationSchema.builder().build(), "set_topic"),
+        (lambda: KafkaRecordSerializationSchema.builder().set_topic("a").build(), "set_value_serialization_schema"),
+        (lambda: KafkaRecordSerializationSchema.builder().set_topic("a").set_topic_selector(str), "not both"),
+        (lambda: KafkaRecordSerializationSchema.builder().set_topic_selector(str).set_topic("a"), "not both"),
     ],
 )
 def test_what_is_missing_or_wrong_is_named(build: Any, message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         build()
+
+
+def test_only_a_sink_that_writes_exactly_once_commits_and_selectors_may_be_objects() -> None:
+    assert sink().build().create_committer() is None
+    exactly_once = sink().set_delivery_guarantee(EXACTLY_ONCE).set_transactional_id_prefix("a").build()
+    assert exactly_once.create_committer() is not None
+    schema = KafkaRecordSerializationSchema.builder().set_topic_selector(ByName())
+    selector = schema.set_value_serialization_schema(SimpleStringSchema()).build().selector
+    assert selector is not None and selector(3) == "topic of 3"
 
 
 def test_properties_of_the_java_client_are_translated() -> None:

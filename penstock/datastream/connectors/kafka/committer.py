@@ -1,0 +1,132 @@
+"""Commits the transactions that writers have prepared, in the JobMaster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.datastream.connectors.base import Committer, OutputGone, SinkError
+from penstock.datastream.connectors.kafka.client import client_library, make, reason_of
+from penstock.datastream.connectors.kafka.transactions import End, TransactionCoordinators, TransactionName
+from penstock.datastream.connectors.splits import decode_split, encode_split
+
+VISIBLE_LIMIT_S = 30.0
+"""How long older transactions of the partition may hide whether this one was committed."""
+
+
+@dataclass(frozen=True)
+class PreparedTransaction:
+    """Holds a transaction whose records are all at the brokers: its name, their number, and where the first one is."""
+
+    name: TransactionName
+    rows: int
+    topic: str
+    partition: int
+    offset: int
+
+    def encoded(self) -> bytes:
+        """Return it as a committable."""
+        name = self.name
+        return encode_split(
+            {
+                "id": name.transactional_id,
+                "producer": name.producer_id,
+                "epoch": name.epoch,
+                "rows": self.rows,
+                "first": [self.topic, self.partition, self.offset],
+            }
+        )
+
+    @staticmethod
+    def decoded(data: bytes) -> PreparedTransaction:
+        """Read a committable.
+
+        Args:
+            data: What `encoded` returned.
+
+        Returns:
+            The transaction.
+        """
+        found = decode_split(data)
+        name = TransactionName(found["id"], found["producer"], found["epoch"])
+        return PreparedTransaction(name, found["rows"], *found["first"])
+
+
+class KafkaCommitter(Committer):
+    """Commits transactions of writers, alive or not.
+
+    The broker answers a repeated commit with success, until the id is used again. Then it answers as if the transaction
+    had been aborted. Which of both it was is seen by the first record: a reader of committed records gets it, or not.
+    """
+
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        self._properties = dict(properties)
+        self._coordinators = TransactionCoordinators(properties)
+
+    def commit(self, checkpoint_id: int, committables: list[bytes]) -> None:
+        """Commit transactions.
+
+        Args:
+            checkpoint_id: The checkpoint that named them first.
+            committables: The transactions.
+
+        Raises:
+            OutputGone: One was aborted, so its rows are lost.
+            SinkError: The brokers have not answered in time.
+        """
+        for data in committables:
+            prepared = PreparedTransaction.decoded(data)
+            end = self._coordinators.end(prepared.name, commits=True)
+            if end is not End.DONE and not self._is_visible(prepared):
+                raise OutputGone(
+                    f"{prepared.rows:,} rows of checkpoint {checkpoint_id} are lost, beginning at topic "
+                    f"{prepared.topic!r}, partition {prepared.partition}, offset {prepared.offset}: their transaction "
+                    f"{prepared.name.transactional_id!r} was aborted before its commit ({end.value}). Either "
+                    "transaction.timeout.ms passed while the job was down, or another job uses the same "
+                    "transactional_id_prefix. To write them again, start from a checkpoint or savepoint before "
+                    f"{checkpoint_id}; then give the sink a longer transaction.timeout.ms, or a prefix of its own"
+                )
+
+    def _is_visible(self, prepared: PreparedTransaction) -> bool:
+        library = client_library()
+        of_producers = (
+            "transaction",
+            "linger.",
+            "batch.",
+            "compression.",
+            "acks",
+            "partitioner",
+            "queue.",
+            "delivery.",
+        )
+        properties = {name: v for name, v in self._properties.items() if not name.startswith(of_producers)}
+        ours = {
+            "group.id": "penstock",
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+        consumer = make(library.Consumer, properties | ours, SinkError)
+        where = f"topic {prepared.topic!r}, partition {prepared.partition}"
+        try:
+            at = library.TopicPartition(prepared.topic, prepared.partition, prepared.offset)
+            consumer.assign([at])
+            deadline = time.monotonic() + VISIBLE_LIMIT_S
+            while (left_s := deadline - time.monotonic()) > 0:
+                message = consumer.poll(min(left_s, 1.0))
+                if message is None:
+                    continue
+                error = message.error()
+                if error is None:
+                    # A later one: this one was skipped, as aborted records are; an earlier one cannot come.
+                    return bool(message.offset() == prepared.offset)
+                if error.code() == library.KafkaError._PARTITION_EOF and message.offset() > prepared.offset:
+                    return False
+            raise SinkError(f"{where} has not shown within {VISIBLE_LIMIT_S:.0f} s whether a transaction was committed")
+        except library.KafkaException as error:
+            raise SinkError(f"{where} cannot be read: {reason_of(error)}") from None
+        finally:
+            consumer.close()
