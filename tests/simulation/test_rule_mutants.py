@@ -16,7 +16,7 @@ from penstock.protocol.job.slot_roster import SlotRoster
 from penstock.protocol.log.publication import Publication
 from penstock.protocol.subtask.barrier_handler import BarrierHandler
 from penstock.protocol.values.elements import EndOfData
-from penstock.protocol.values.frames import AlignedBarrier, Event, UrgentBarrier
+from penstock.protocol.values.frames import AlignedBarrier, Data, Event, UrgentBarrier
 from penstock.protocol.values.metadata import Segment
 from penstock.runtime.checkpoint.segment_uploads import Upload
 from penstock.runtime.subtask.parking import Parking
@@ -29,6 +29,27 @@ Patch = Callable[[Any, str, Any], None]
 def events_are_in_no_capture(patch: Patch) -> None:
     add = Captured.add
     patch(Captured, "add", lambda self, e, start, until: None if isinstance(e, Event) else add(self, e, start, until))
+
+
+def urgent_barriers_are_handled_a_step_late(patch: Patch) -> None:
+    take_mail = Subtask._take_mail
+    late: dict[Any, list[Any]] = {}
+
+    def takes_rows_first(self: Any) -> None:
+        mail = late.pop(self, [])
+        while self.mailbox:
+            mail.append(self.mailbox.take())
+        channels = {item.channel for item in mail if isinstance(item, Data)}
+        held_back = [item for item in mail if isinstance(item, UrgentBarrier) and item.channel in channels]
+        for item in mail:
+            if item not in held_back:
+                self.mailbox.post(item)
+        take_mail(self)
+        if held_back:
+            late[self] = held_back
+            self.mailbox.wake()
+
+    patch(Subtask, "_take_mail", takes_rows_first)
 
 
 def newer_barriers_pass_older_ones(patch: Patch) -> None:
@@ -52,6 +73,18 @@ def newer_barriers_pass_older_ones(patch: Patch) -> None:
 
     patch(OutputChannel, "overtake", overtake)
     patch(BarrierHandler, "_turn", turn_alone)
+
+
+def frames_wait_for_credit_for_all_of_them(patch: Patch) -> None:
+    pop = OutputChannel.pop
+
+    def waits(self: Any, now_ms: float, joined_bytes: int = 0) -> Any:
+        head = self.queue[0] if self.queue else None
+        if isinstance(head, Data) and self.sent_bytes + head.size_bytes > self.limit_bytes:
+            return None
+        return pop(self, now_ms, joined_bytes)
+
+    patch(OutputChannel, "pop", waits)
 
 
 def segments_are_acknowledged_before_they_are_stored(patch: Patch) -> None:
@@ -128,7 +161,9 @@ def a_later_attempt_takes_the_place_of_one_that_lives(patch: Patch) -> None:
 MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
     # (mutant, schedule or seeds, the violation that it must cause)
     (events_are_in_no_capture, "watermark-in-its-place", r"were not stored"),
+    (urgent_barriers_are_handled_a_step_late, "rows-behind-an-urgent-barrier", r"ends at \d+ before \d+"),
     (newer_barriers_pass_older_ones, "newer-barrier-turns-older-ones", r"snapshot of \d+ after that of \d+"),
+    (frames_wait_for_credit_for_all_of_them, "frames-larger-than-their-credit", r"no end after|nothing will ever"),
     (segments_are_acknowledged_before_they_are_stored, "segment-cannot-be-written", r"is missing"),
     (what_a_job_starts_from_is_claimed, "new-job-from-a-checkpoint", r"changed the directory"),
     (values_that_can_change_are_not_copied, "one-list-yielded-again-and-again", r"split \d+ key .* after"),

@@ -120,6 +120,26 @@ class RowsBehindAnAlignedBarrier(Scenario):
             self.count += any(c.id == detail.channel and c.blocked for c in runner.deployed.gate.channels)
 
 
+class FramesLargerThanTheirCredit(Scenario):
+    """A frame is larger than the window of its channel. Held back until there is credit for all of it, it never leaves;
+    one frame leaves whenever any credit is left."""
+
+    section = 4
+    options = {
+        "penstock.network.window-bytes": 700,
+        "penstock.network.bound-bytes-min": 600,
+        "penstock.network.overdraft-bytes-max": 100_000,
+    }
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="sequence", rows=20, parallelism=2, cost_ms=0.1, keys=8)
+        job.sink(job.count(job.expand(source, (40, 60), cost_ms=0.01), 2, cost_ms=0.05), 2)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        if what == "frame" and isinstance(detail, Data):
+            self.count += detail.size_bytes > 700
+
+
 class SegmentCannotBeWritten(Scenario):
     """The store refuses some slots' segments, or has written them and says that it has not: the checkpoint ends with a
     decline by that slot, whatever the others have done, and the next one works."""
@@ -134,5 +154,5 @@ class SegmentCannotBeWritten(Scenario):
 
 SCENARIOS: list[type[Scenario]] = [
     NewerBarrierMeetsAnExpiredOne, RowsBehindAnAlignedBarrier, BarriersTurnAtBothEnds, CancelOvertakesAlignedBarriers,
-    SegmentCannotBeWritten,
+    FramesLargerThanTheirCredit, SegmentCannotBeWritten,
 ]  # fmt: skip
