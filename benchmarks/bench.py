@@ -26,7 +26,7 @@ from results import HISTORY, RESULTS, write
 HERE = Path(__file__).resolve().parent
 GROUPS = (
     "pressure", "savepoints", "throughput", "udf", "calls", "neighbours", "dataframe", "latency", "state", "rescale",
-    "recovery", "cluster", "overhead", "messages", "in-flight", "memory",
+    "recovery", "cluster", "overhead", "messages", "in-flight", "long-rows", "restore-memory", "memory",
 )  # fmt: skip
 DEFAULTS = {"seconds": "60", "rounds": "1", "only": ",".join(GROUPS)}
 UNALIGNED = "execution.checkpointing.unaligned.enabled=true"
@@ -97,6 +97,9 @@ def cases(seconds: str) -> list[Case]:
         Case("overhead", "overhead", ("overhead.py",)),
         Case("messages", "messages", ("micro/driver_messages.py",)),
         Case("in flight", "in-flight", ("micro/in_flight.py",)),
+        Case("timers", "long-rows", ("long_rows.py", "workload=timers")),
+        Case("generator", "long-rows", ("long_rows.py", "workload=generator")),
+        Case("restore memory", "restore-memory", ("restore_memory.py",)),
         Case("memory", "memory", ("pressure.py", f"seconds={MEMORY_SECONDS}", UNALIGNED)),
     ]
 

@@ -323,6 +323,28 @@ IN_FLIGHT = [
     ),
 ]
 
+LONG_ROWS = [
+    Measure("1,000 ready timers of 1 ms, unaligned: duration p50", "timers", "duration_ms_p50", " ms", must=50, aim=20),
+    Measure(
+        "generator of 1,000,000 rows per row, unaligned: duration p50",
+        "generator",
+        "duration_ms_p50",
+        " ms",
+        must=50,
+        aim=20,
+    ),
+]
+
+RESTORE_MEMORY = [
+    Measure(
+        "restore of 1 GB in flight: resident memory of a slot above the idle job",
+        "restore memory",
+        "above_idle_mb",
+        " MB",
+        must=256,
+    ),
+]
+
 MEMORY = [
     Measure(
         f"resident memory after {MEMORY_SECONDS // 60} min / after 1 min, {process}",
@@ -353,7 +375,7 @@ SAVEPOINTS = [
 
 MEASURES: list[Measure] = [
     *PRESSURE, *SAVEPOINTS, *OVERHEAD, *THROUGHPUT, *UDF, *CALLS, *NEIGHBOURS, *DATAFRAME, *RECOVERY, *CLUSTER,
-    *RESCALE, *STATE, *LATENCY, *MESSAGES, *IN_FLIGHT, *MEMORY,
+    *RESCALE, *STATE, *LATENCY, *MESSAGES, *IN_FLIGHT, *LONG_ROWS, *RESTORE_MEMORY, *MEMORY,
 ]  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -11,6 +12,7 @@ from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN, TIMESTAMP_COL
 from penstock.common.types import PICKLED, Types
 from penstock.graph.job_graph import Edge
 from penstock.graph.logical import Partitioner, PartitionerKind
+from penstock.operators.disk_batches import DiskBatch
 from penstock.protocol.channel.captured import CapturedRows
 
 TIMESTAMP_FIELD = pa.field(TIMESTAMP_COLUMN, pa.int64())
@@ -18,6 +20,9 @@ KEY_GROUP_FIELD = pa.field(KEY_GROUP_COLUMN, pa.uint16())
 
 DeclaredKey = Literal["long", "string", "canonical"]
 
+JOINED_BYTES_MAX = 4 * 1024 * 1024
+_BATCHES_PER_SIZE = 32
+"""Arrow computes a batch's size slowly, so one of so many says how large the rows of its neighbours are."""
 _RETAINED_MAX = 8
 """How many times its own size a waiting slice may keep alive."""
 
@@ -76,9 +81,11 @@ def without_timestamps(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def as_batch(payload: Any, schema: pa.Schema) -> pa.RecordBatch:
-    """Return `payload` as a batch; it is a batch by reference, or an Arrow IPC message."""
+    """Return `payload` as a batch; it is a batch by reference, or an Arrow IPC message, which may be on the disk."""
     if isinstance(payload, pa.RecordBatch):
         return payload
+    if isinstance(payload, DiskBatch):
+        payload = payload.read()
     return pa.ipc.read_record_batch(pa.py_buffer(payload), schema)
 
 
@@ -95,31 +102,32 @@ def compact(batch: pa.RecordBatch, parent_bytes: int, batch_bytes: int | None = 
     return pa.ipc.read_record_batch(batch.serialize(), batch.schema)
 
 
-def as_messages(captured: Sequence[CapturedRows], schema: pa.Schema) -> list[tuple[int, int, Any]]:
-    """Return (first, rows, Arrow IPC message) of captured rows: received messages as they are, the rest encoded, with
-    neighbours joined.
+def as_messages(captured: Sequence[CapturedRows], schema: pa.Schema) -> Iterator[tuple[int, int, Any]]:
+    """Yield (first, rows, Arrow IPC message) of captured rows: received messages as they are, the rest encoded, with
+    neighbours joined up to `JOINED_BYTES_MAX`, because a restore has each message in memory whole. Those on the disk
+    are read when it is their turn.
     """
-    messages: list[tuple[int, int, Any]] = []
     run: list[pa.RecordBatch] = []
-    run_first = run_rows = 0
-
-    def close_run() -> None:
-        if run:
-            messages.append((run_first, run_rows, joined(run).serialize()))
-            run.clear()
-
+    run_first = run_rows = run_bytes = 0
+    row_bytes = 0.0
     for first, rows, skip, payload in captured:
+        if isinstance(payload, DiskBatch):
+            payload = payload.read()
         whole_message = not isinstance(payload, pa.RecordBatch)
         batch = as_batch(payload, schema)
-        if whole_message and rows == batch.num_rows:
-            close_run()
-            messages.append((first, rows, payload))
+        is_whole = whole_message and rows == batch.num_rows
+        if run and (is_whole or run_first + run_rows != first or run_bytes >= JOINED_BYTES_MAX):
+            yield run_first, run_rows, joined(run).serialize()
+            run.clear()
+        if is_whole:
+            yield first, rows, payload
             continue
-        if run and run_first + run_rows != first:
-            close_run()
         if not run:
-            run_first, run_rows = first, 0
-        run.append(batch.slice(skip, rows))
+            run_first, run_rows, run_bytes = first, 0, 0
+        run.append(batch if rows == batch.num_rows else batch.slice(skip, rows))
         run_rows += rows
-    close_run()
-    return messages
+        if len(run) % _BATCHES_PER_SIZE == 1:
+            row_bytes = batch.nbytes / batch.num_rows
+        run_bytes += int(rows * row_bytes)
+    if run:
+        yield run_first, run_rows, joined(run).serialize()

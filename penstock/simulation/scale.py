@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Iterator
 
+from penstock.operators import disk_batches
 from penstock.operators.columns import columnar_windows, partial_aggregates
 from penstock.operators.rows import chain
 from penstock.protocol.channel import ends as channel
@@ -30,7 +31,7 @@ class Scale:
     results of columnar windows between two looks at barriers; `columnar_range_bytes`: of columnar state in one range,
     and of a segment in memory; `state_range_bytes`: of row state in one range. `held_rows`: how many wait to be added
     up before a window; `grouped_rows`, `repeats`: from how many on that is done, and how often keys have to repeat for
-    it.
+    it. `recovered_bytes`: of recovered rows in memory.
     """
 
     pulled_at_once: int | None = None
@@ -46,6 +47,7 @@ class Scale:
     repeats: int | None = None
     log_entries: int | None = None
     state_range_bytes: int | None = None
+    recovered_bytes: int | None = None
 
 
 SMALL = Scale(
@@ -62,6 +64,7 @@ SMALL = Scale(
     repeats=1,
     log_entries=2,
     state_range_bytes=100,
+    recovered_bytes=600,
 )
 
 
@@ -83,7 +86,8 @@ def random_scale(random: Random) -> Scale:
     held_rows, repeats = apart.choice((1, 6, 40, 65_536)), apart.choice((0, 0, 4))
     scale = replace(scale, held_rows=held_rows, grouped_rows=apart.choice((1, 1, 4)), repeats=repeats)
     scale = replace(scale, log_entries=apart.choice((1, 2, 8)))
-    return replace(scale, state_range_bytes=apart.choice((1, 1_500, 16 * 1024 * 1024)))
+    scale = replace(scale, state_range_bytes=apart.choice((1, 1_500, 16 * 1024 * 1024)))
+    return replace(scale, recovered_bytes=apart.choice((0, 2_000, 16 * 1024 * 1024)))
 
 
 @contextmanager
@@ -104,6 +108,7 @@ def scaled(scale: Scale) -> Iterator[None]:
         (partial_aggregates, "GROUPED_ROWS_MIN", scale.grouped_rows),
         (job_log, "ENTRIES_KEPT", scale.log_entries),
         (segments, "COLLECTED_BYTES_MAX", scale.columnar_range_bytes),
+        (disk_batches, "MEMORY_BYTES_MAX", scale.recovered_bytes),
     ]
     before = [(module, name, getattr(module, name)) for module, name, _ in places]
     try:

@@ -119,7 +119,7 @@ def test_a_restore_reads_back_the_interval_and_trims_the_rest(data: st.DataObjec
     def read(piece: InflightRange) -> bytes:
         return read_range(store, "shared/segment", piece.offset, piece.length_bytes, piece.crc, "rows in flight")
 
-    elements = read_elements(read, edge, order, events, first, end)
+    elements = list(read_elements(read, edge, order, events, first, end))
     layer = Layer("a-b-0-0", 0, 0, 0, edge, first, end, elements)
     found: list[Any] = []
     while not layer.read:

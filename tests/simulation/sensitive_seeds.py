@@ -12,7 +12,7 @@ SENSITIVE = {
     "barrier-between-columnar-windows": 9,
     "barrier-between-timers": 1,
     "barrier-waits-for-a-generator": 5,
-    "cancel-overtakes-aligned-barriers": 7,
+    "cancel-overtakes-aligned-barriers": 76,
     "driver-killed-before-commit": 2,
     "every-source-had-ended": 24,
     "final-watermark-at-another-parallelism": 1,

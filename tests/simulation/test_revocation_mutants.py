@@ -76,7 +76,7 @@ MUTANTS: list[tuple[Callable[[Patch], None], str]] = [
     (messages_of_a_revoked_generation_leave, r"of generation \(\d+, \d+\) leaves after the end of that"),
     (
         frames_of_a_revoked_generation_leave,
-        r"(Data|Event|CreditLimit|\w+Barrier) of generation .* leaves after the end",
+        r"(Data|Event|Credit\w+|\w+Barrier) of generation .* leaves after the end",
     ),
     (left_is_said_before_the_step_is_over, r"\(\d+/\d+\) runs in generation .*, which the process has left"),
     (the_writer_is_not_waited_for, r"snapshot writer runs in generation .*, which the process has left"),

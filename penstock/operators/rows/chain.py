@@ -26,6 +26,8 @@ from penstock.operators.rows.row_functions import RowOperator
 
 _PULLED_AT_ONCE = 256
 """Output rows between two looks at the outputs' room."""
+_PULLED_FOR_BARRIER = 8
+"""So many times as much while a barrier waits for the rest of a row: larger batches are made, and stored, faster."""
 _ROWS_BETWEEN_CLOCKS = 16
 _PLACE_IN_BATCH = re.compile(r"^row [0-9]+")
 """In an encoder's error; where batches end means nothing to a user."""
@@ -185,22 +187,23 @@ class Chain:
         if drain:
             piece.stop()
         while True:
-            made, stamps = self._pull(piece.pulled)
+            rows_max = _PULLED_AT_ONCE * (_PULLED_FOR_BARRIER if drain else 1)
+            made, stamps = self._pull(piece.pulled, rows_max)
             if made:
                 self._emit_made(made, stamps)
-            if len(made) < _PULLED_AT_ONCE:
+            if len(made) < rows_max:
                 piece.finished = True
                 self._unfinished = None
                 return True
             if not (self._may_overdraw() if drain else self._has_room()):
                 return False
 
-    def _pull(self, pulled: Iterator[Any]) -> tuple[list[Any], list[int | None] | None]:
+    def _pull(self, pulled: Iterator[Any], rows_max: int) -> tuple[list[Any], list[int | None] | None]:
         if not self._stamps:
-            return list(islice(pulled, _PULLED_AT_ONCE)), None
+            return list(islice(pulled, rows_max)), None
         element = self._element
         made, stamps = [], []
-        for row in islice(pulled, _PULLED_AT_ONCE):
+        for row in islice(pulled, rows_max):
             made.append(row)
             stamps.append(element.timestamp_ms)
         return made, stamps

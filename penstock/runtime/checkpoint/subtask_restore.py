@@ -33,7 +33,15 @@ from penstock.protocol.values.metadata import (
 from penstock.runtime.checkpoint.operator_state_restore import restore_operator_state
 from penstock.runtime.checkpoint.stored_ranges import stored_states, worth_keeping
 from penstock.runtime.input.layers import Layer, RecoveredRows
-from penstock.runtime.input.recovered import Mask, filtered, of_key_groups, of_partition, read_elements
+from penstock.runtime.input.recovered import (
+    Mask,
+    RecoveredKeeper,
+    filtered,
+    number_after,
+    of_key_groups,
+    of_partition,
+    read_elements,
+)
 from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
 from penstock.state.backend import StateBackend
 from penstock.state.operator_state import OperatorStateBackend
@@ -76,6 +84,7 @@ class SubtaskRestore:
         self._subtask = subtask
         self._metadata = metadata
         self._store = store
+        self._keeper = RecoveredKeeper()
         self._snapshots: dict[tuple[int, int], SubtaskSnapshot] = {}
         self._old_vertices: dict[str, VertexShape] = {}
         """By operator uid: the vertex that had the operator. Chains may have changed since."""
@@ -236,7 +245,8 @@ class SubtaskRestore:
         self._subtask.valve.restore(times, self.restored_time().current_ms)
 
     def _add_layer(self, index: int, edge: Edge, held: _Held) -> None:
-        elements = read_elements(self._reader(edge, held), edge, held.pieces, held.events, held.first, held.end)
+        found = read_elements(self._reader(edge, held), edge, held.pieces, held.events, held.first, held.end)
+        elements = self._keeper.keep(found)
         layer = Layer(edge.name, held.producer, held.consumer, index, edge, held.first, held.end, elements)
         self._subtask.gate.layers.append(layer)
 
@@ -286,11 +296,9 @@ class SubtaskRestore:
     def _add_share(self, index: int, edge: Edge, old: OldEdge, share: Share) -> None:
         mask = self._mask(edge, share.filter)
         for held in self._held(self._snapshots[old.shape.target, share.holder], edge.name, old, share.holder):
-            elements = read_elements(self._reader(edge, held), edge, held.pieces, held.events, held.first, held.end)
-            first, end = held.first, held.end
-            if mask is not None:
-                elements, end = filtered(elements, mask)
-                first = 0
+            found = read_elements(self._reader(edge, held), edge, held.pieces, held.events, held.first, held.end)
+            elements = self._keeper.keep(found if mask is None else filtered(found, mask))
+            first, end = (held.first, held.end) if mask is None else (0, number_after(elements))
             if not any(isinstance(element, RecoveredRows) for element in elements):
                 continue  # without rows, its time could hold back nothing
             virtual = self._subtask.valve.add_virtual(held.time)

@@ -1,7 +1,8 @@
 """Keeps recovered in-flight data, which belongs to the consumer: layers at its gate that come before anything live.
 
-A layer is the interval of one old channel. Its rows are read when the subtask restores, not later: they are never more
-than the windows and output queues that held them before the failure, and the old segments can then be deleted.
+A layer is the interval of one old channel. Its rows are read when the subtask restores, not later, so that damage is
+found before the job runs, and the old segments can be deleted. A large part of them waits on the local disk
+(`penstock.operators.disk_batches`).
 """
 
 from __future__ import annotations

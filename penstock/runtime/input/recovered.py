@@ -1,24 +1,29 @@
 """Reads recovered in-flight data, and leaves out what belongs to other subtasks.
 
-All rows are read, and so checked, before the job runs.
+All rows are read, and so checked, before the job runs, one stored range after the other. What is more than some
+megabytes is kept in a file of the local disk until its turn comes, so memory does not depend on how much was in flight,
+and old segments need not be kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import heapq
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN
 from penstock.graph.job_graph import Edge
+from penstock.operators import disk_batches
 from penstock.operators.batches import as_batch, wire_schema
 from penstock.protocol.values.keys import KeyDecoder
 from penstock.protocol.values.metadata import InflightRange, NumberedEvent
 from penstock.runtime.input.layers import RecoveredEvent, RecoveredRows
 from penstock.runtime.output.routing import custom_targets
 
-Elements = list[RecoveredRows | RecoveredEvent]
+Element = RecoveredRows | RecoveredEvent
+Elements = list[Element]
 
 Mask = Callable[[pa.RecordBatch], np.ndarray]
 """Which rows of a batch belong here."""
@@ -28,35 +33,67 @@ ReadRange = Callable[[InflightRange], bytes]
 
 def read_elements(
     read: ReadRange, edge: Edge, pieces: Iterable[InflightRange], events: Iterable[NumberedEvent], first: int, end: int
-) -> Elements:
-    """Return elements [first, end) in order; what was stored beyond is trimmed."""
+) -> Iterator[Element]:
+    """Yield elements [first, end) in order, each range read when it is asked for; what was stored beyond is trimmed."""
     schema = wire_schema(edge)
-    found: list[tuple[int, RecoveredRows | RecoveredEvent]] = []
-    for piece in pieces:
-        start, stop = max(piece.first, first), min(piece.first + piece.rows, end)
-        if start < stop:
-            batch = as_batch(read(piece), schema).slice(start - piece.first, stop - start)
-            found.append((start, RecoveredRows(start, stop - start, batch)))
-    for event in events:
-        if first <= event.number < end:
-            found.append((event.number, RecoveredEvent(event.number, event.event)))
-    return [element for _, element in sorted(found, key=lambda x: x[0])]
+
+    def rows() -> Iterator[Element]:
+        for piece in sorted(pieces, key=lambda piece: piece.first):
+            start, stop = max(piece.first, first), min(piece.first + piece.rows, end)
+            if start < stop:
+                batch = as_batch(read(piece), schema).slice(start - piece.first, stop - start)
+                yield RecoveredRows(start, stop - start, batch)
+
+    inside = sorted((event for event in events if first <= event.number < end), key=lambda event: event.number)
+    marks: Iterator[Element] = (RecoveredEvent(event.number, event.event) for event in inside)
+    return heapq.merge(rows(), marks, key=_number_of)
 
 
-def filtered(elements: Elements, mask: Mask) -> tuple[Elements, int]:
-    """Return the events and the rows of the mask, numbered from 0, and the number after the last."""
-    kept: Elements = []
+def _number_of(element: Element) -> int:
+    return element.number if isinstance(element, RecoveredEvent) else element.first
+
+
+def filtered(elements: Iterable[Element], mask: Mask) -> Iterator[Element]:
+    """Yield the events and the rows of the mask, numbered from 0."""
     number = 0
     for element in elements:
         if isinstance(element, RecoveredEvent):
-            kept.append(RecoveredEvent(number, element.event))
+            yield RecoveredEvent(number, element.event)
             number += 1
             continue
         batch = element.payload.filter(pa.array(mask(element.payload)))
         if batch.num_rows:
-            kept.append(RecoveredRows(number, batch.num_rows, batch))
+            yield RecoveredRows(number, batch.num_rows, batch)
             number += batch.num_rows
-    return kept, number
+
+
+def number_after(elements: Elements) -> int:
+    """Return the number after the last element; 0 without any."""
+    if not elements:
+        return 0
+    last = elements[-1]
+    return last.number + 1 if isinstance(last, RecoveredEvent) else last.first + last.rows
+
+
+class RecoveredKeeper:
+    """Keeps the recovered rows of one subtask: the first `MEMORY_BYTES_MAX` in memory, the rest in a file."""
+
+    def __init__(self) -> None:
+        self._kept_bytes = 0
+        self._file: disk_batches.BatchFile | None = None
+
+    def keep(self, elements: Iterable[Element]) -> Elements:
+        """Return the elements, with rows in memory or on the disk. Raises OSError where the disk is full."""
+        return [element if isinstance(element, RecoveredEvent) else self._rows(element) for element in elements]
+
+    def _rows(self, element: RecoveredRows) -> RecoveredRows:
+        size_bytes = element.payload.nbytes
+        if self._kept_bytes + size_bytes <= disk_batches.MEMORY_BYTES_MAX:
+            self._kept_bytes += size_bytes
+            return element
+        if self._file is None:
+            self._file = disk_batches.BatchFile()
+        return RecoveredRows(element.first, element.rows, self._file.append(element.payload.serialize()))
 
 
 def of_key_groups(key_groups: range) -> Mask:
