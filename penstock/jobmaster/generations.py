@@ -132,6 +132,8 @@ class Generations:
         master.job_directory.plan_sweep(generation, now_ms)
         slots = frozenset(range(master.graph.slots))
         subtasks = sum(vertex.parallelism for vertex in master.graph.vertices)
+        if master.checkpoints.sources is not None:
+            self._follow_backlog(master.checkpoints.sources)
         running = master.coordinator.on_running(generation, slots, subtasks, now_ms, self._random())
         master.checkpoints.execute(running)
 
@@ -187,6 +189,11 @@ class Generations:
                 action(sources)
             except EnumeratorFailed as error:
                 self._fail(error)
+                return
+            self._follow_backlog(sources)
+
+    def _follow_backlog(self, sources: SplitDistribution) -> None:
+        self._master.coordinator.on_backlog(sources.is_processing_backlog, self._master.clock.monotonic_ms())
 
     def _fail(self, error: EnumeratorFailed) -> None:
         traceback = describe(error.__cause__ or error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.common.backlog import backlog_interval_ms
 from penstock.common.checkpointing import ExternalizedCheckpointRetention, RecoveryClaimMode
 from penstock.common.concurrent_checkpoints import concurrent_checkpoints_max
 from penstock.common.configuration import Configuration
@@ -69,6 +70,7 @@ class JobSettings:
             concurrent_checkpoints_max(configuration),
             alignment_timeout_ms,
             get(CheckpointingOptions.TOLERABLE_FAILURE_NUMBER),
+            backlog_interval_ms(configuration),
         )
         lifecycle = LifecycleSettings(
             slots,

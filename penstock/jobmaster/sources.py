@@ -81,6 +81,11 @@ class SplitDistribution:
                     head, enumerator, clock.monotonic_ms() if enumerator.discovers else None
                 )
 
+    @property
+    def is_processing_backlog(self) -> bool:
+        """Return whether any source works off a backlog."""
+        return any(source.enumerator.is_processing_backlog for source in self._sources.values())
+
     def end(self) -> None:
         """Ignore what is still to be answered: the generation has ended."""
         self._is_over = True

@@ -13,9 +13,13 @@ from penstock.datastream.connectors.splits import FixedSplitEnumerator, decode_s
 
 class RangesSource(Source):
     """`bounds[i]` to `bounds[i + 1]` (not included) is split i. After every `rest_every` rows a reader rests. `owned`:
-    reader i gets split i, and nobody else ever does."""
+    reader i gets split i, and nobody else ever does. `newest`: all splits but so many are a
+    backlog; None: there is none."""
 
-    def __init__(self, bounds: list[int], rest_every: int, rest_ms: float, owned: bool = False) -> None:
+    def __init__(
+        self, bounds: list[int], rest_every: int, rest_ms: float, owned: bool = False, newest: int | None = None
+    ) -> None:
+        self.newest = newest
         self.owned = owned
         self.bounds = bounds
         self.rest_every = rest_every
@@ -26,17 +30,33 @@ class RangesSource(Source):
         return Types.LONG()
 
     def create_enumerator(self, parallelism: int, restored: bytes | None) -> SplitEnumerator:
-        kind = OwnedSplits if self.owned else FixedSplitEnumerator
+        kind = OwnedSplits if self.owned else SplitsWithBacklog
         if restored is not None:
-            return kind.restored(restored)
+            enumerator = kind([encode_split(split) for split in decode_split(restored)])
+            enumerator.newest = self.newest
+            return enumerator
         pairs = enumerate(zip(self.bounds, self.bounds[1:]))
-        return kind([encode_split({"owner": i, "next": next, "end": end}) for i, (next, end) in pairs if next < end])
+        enumerator = kind(
+            [encode_split({"owner": i, "next": next, "end": end}) for i, (next, end) in pairs if next < end]
+        )
+        enumerator.newest = self.newest
+        return enumerator
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
         return _Reader(self)
 
 
-class OwnedSplits(FixedSplitEnumerator):
+class SplitsWithBacklog(FixedSplitEnumerator):
+    """Reports a backlog until only the `newest` splits are left; None: never."""
+
+    newest: int | None = None
+
+    @property
+    def is_processing_backlog(self) -> bool:  # type: ignore[override]
+        return self.newest is not None and len(self._splits) > self.newest
+
+
+class OwnedSplits(SplitsWithBacklog):
     def next_splits(self, subtask: int) -> list[bytes] | None:
         for place, split in enumerate(self._splits):
             if decode_split(split)["owner"] == subtask:

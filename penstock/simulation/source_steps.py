@@ -43,9 +43,11 @@ class SourceSteps(Choosing):
         keys: int | None = None,
         timed: str | None = "",
         drift_ms: int | None = None,
+        newest: int | None = None,
     ) -> Stream:
         """Declare a source. `timed`: "patient", "hasty" or (hasty) "idle" watermarks, None for none; "" is drawn.
-        `drift_ms`: how far it may be ahead of the other sources in event time; 0 is any."""
+        `drift_ms`: how far it may be ahead of the other sources in event time; 0 is any. `newest`: its last splits,
+        those before which are a backlog; 0: there is none."""
         random = self.random
         number = self.choose("number", lambda: 0, number)
         parallelism = self.parallelism(parallelism)
@@ -74,7 +76,8 @@ class SourceSteps(Choosing):
             drift_ms = self.choose("drift_ms", lambda: _drift_ms(label), drift_ms, absent=0)
             if drift_ms:
                 strategy = strategy.with_watermark_alignment("all sources", drift_ms, 5)
-        made = self._read(kind, number, rows, bounds, strategy if at_source else None)
+        newest = self.choose("newest", lambda: 0, newest, absent=0)
+        made = self._read(kind, number, rows, bounds, strategy if at_source else None, newest)
         # Other numbers of readers make other splits of a sequence where the job starts from scratch; then one that is
         # through gets a split of an earlier time.
         is_whole = kind == "sequence" and parallelism == 1 and timed == "patient"
@@ -107,11 +110,19 @@ class SourceSteps(Choosing):
         made = clocks.STRATEGIES[self.choose("watermarks", lambda: self.random.choice(kinds))]()
         return made.with_timestamp_assigner(clocks.Assigner(clocks.RowTime(), label.label))
 
-    def _read(self, kind: str, number: int, rows: int, bounds: list[int], strategy: WatermarkStrategy | None) -> Any:
+    def _read(
+        self,
+        kind: str,
+        number: int,
+        rows: int,
+        bounds: list[int],
+        strategy: WatermarkStrategy | None,
+        newest: int,
+    ) -> Any:
         strategy = strategy or WatermarkStrategy.no_watermarks()
         if kind in ("ranges", "owned"):
             rest_every = self.choose("rest_every", lambda: self.random.choice((0, 0, 10)))
-            source = RangesSource([*bounds, rows], rest_every, 20.0, owned=kind == "owned")
+            source = RangesSource([*bounds, rows], rest_every, 20.0, owned=kind == "owned", newest=newest or None)
             return self.environment.from_source(source, strategy, f"{kind} {number}")
         if kind == "sequence":
             return self.environment.from_source(NumberSequenceSource(0, rows - 1), strategy, f"numbers {number}")

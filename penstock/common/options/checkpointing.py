@@ -29,6 +29,13 @@ class CheckpointingOptions:
         "How often a checkpoint is triggered. Not set: no checkpoints.",
         check=at_least(Duration.of_millis(10), "10 ms"),
     )
+    CHECKPOINTING_INTERVAL_DURING_BACKLOG: ConfigOption[Duration | None] = ConfigOption(
+        "execution.checkpointing.interval-during-backlog",
+        DURATION,
+        None,
+        "How often a checkpoint is triggered while any source reports that it works off a backlog; at least "
+        "execution.checkpointing.interval, or 0 for no periodic checkpoints meanwhile. Not set: as usual.",
+    )
     CHECKPOINTING_CONSISTENCY_MODE = ConfigOption(
         "execution.checkpointing.mode",
         enumeration(CheckpointingMode),

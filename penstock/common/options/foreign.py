@@ -29,7 +29,7 @@ _KEYS = """
 deployment.target execution.allow-client-job-configurations execution.attached
 execution.checkpointing.cleaner.parallel-mode execution.checkpointing.create-subdir
 execution.checkpointing.data-inline-threshold execution.checkpointing.during-recovery.enabled
-execution.checkpointing.incremental execution.checkpointing.interval-during-backlog
+execution.checkpointing.incremental
 execution.checkpointing.snapshot-compression
 execution.checkpointing.unaligned.interruptible-timers.emit-intermediate-watermarks
 execution.checkpointing.unaligned.interruptible-timers.enabled

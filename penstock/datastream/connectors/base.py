@@ -46,6 +46,10 @@ class SplitEnumerator(ABC):
     wants_checkpoints: bool = False
     """True if `checkpoint_completed` is to be called."""
 
+    is_processing_backlog: bool = False
+    """True while the source reads what had been there before the job began, and nobody waits for its results. It is
+    read after calls of `next_splits`. See `execution.checkpointing.interval-during-backlog`."""
+
     @abstractmethod
     def next_splits(self, subtask: int) -> list[bytes] | None:
         """Return splits for a reader that has none.

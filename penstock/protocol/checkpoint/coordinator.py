@@ -56,7 +56,7 @@ class CheckpointCoordinator:
         self.next_checkpoint_id = next_checkpoint_id
         self.phase = CoordinatorPhase.STOPPED
         self.story = Story()
-        self.schedule = TriggerSchedule(settings.interval_ms, settings.min_pause_ms)
+        self.schedule = TriggerSchedule(settings.interval_ms, settings.min_pause_ms, settings.backlog_interval_ms)
         self._decider = CheckpointRequestDecider(settings.concurrent_max, settings.min_pause_ms)
         self._failures = CheckpointFailureManager(settings.tolerable_failures_max)
         self.pending = PendingCheckpoints(settings.timeout_ms, self.story)
@@ -124,6 +124,10 @@ class CheckpointCoordinator:
 
     def on_time(self, now_ms: float) -> list[Effect]:
         return self._step("time", "time", now_ms, lambda: self._look_at_the_clock(now_ms))
+
+    def on_backlog(self, is_backlog: bool, now_ms: float) -> None:
+        """Follow whether any source works off a backlog: periodic checkpoints may have another interval then."""
+        self.schedule.follow_backlog(is_backlog, now_ms)
 
     def _look_at_the_clock(self, now_ms: float) -> list[Effect]:
         effects: list[Effect] = []

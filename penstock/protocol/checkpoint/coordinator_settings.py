@@ -18,6 +18,8 @@ class CoordinatorSettings:
     concurrent_max: int = 1
     alignment_timeout_ms: int | None = None
     tolerable_failures_max: int | None = 0
+    backlog_interval_ms: float | None = None
+    """The interval while a source works off a backlog; None: the same, 0: no periodic checkpoints meanwhile."""
 
     def barrier(self, checkpoint_id: int, savepoint: Savepoint | None) -> Barrier:
         """Return the barrier of a checkpoint, or of a savepoint."""

@@ -8,6 +8,7 @@ from penstock.simulation.running import Verdict
 from penstock.simulation.scenarios import (
     aimed,
     aligned_sources,
+    backlog,
     barriers,
     bounds,
     calm,
@@ -43,9 +44,8 @@ def _name(scenario: type[Scenario]) -> str:
 
 _PARTS = (
     aimed, cut, barriers, bounds, concurrent, calm, restoring, rescaling, changed_graphs, state, kept, event_time,
-    floors, timers, idleness, aligned_sources, finishing, savepoints, publication, shortening, storage, stored_state,
-    sweeping, slots, packing,
-    live_rescaling,
+    backlog, floors, timers, idleness, aligned_sources, finishing, savepoints, publication, shortening, storage,
+    stored_state, sweeping, slots, packing, live_rescaling,
 )  # fmt: skip
 SCENARIOS: dict[str, type[Scenario]] = {_name(scenario): scenario for part in _PARTS for scenario in part.SCENARIOS}
 

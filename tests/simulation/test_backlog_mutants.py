@@ -1,0 +1,22 @@
+"""Breaks the rules of a backlog (PROTOCOL.md, section 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
+from tests.simulation.finding import assert_found
+
+Patch = Callable[[Any, str, Any], None]
+
+
+def a_backlog_changes_no_interval(patch: Patch) -> None:
+    patch(CheckpointCoordinator, "on_backlog", lambda self, is_backlog, now_ms: None)
+
+
+def test_a_broken_rule_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    a_backlog_changes_no_interval(monkeypatch.setattr)
+    assert_found("no-checkpoints-during-a-backlog", r"is triggered during a backlog")
