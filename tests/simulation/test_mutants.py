@@ -283,7 +283,7 @@ MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
     (
         entries_at_deleted_positions_count,
         "driver-paused-across-a-shortening",
-        r"is committed, but no checkpoint in the log says so",
+        r"is committed, but no checkpoint in the log says so|may name what \d+ has, which is not in the log",
     ),
     (
         fences_at_deleted_positions_count,
