@@ -47,8 +47,7 @@ class SplitEnumerator(ABC):
     """True if `checkpoint_completed` is to be called."""
 
     is_processing_backlog: bool = False
-    """True while the source reads what had been there before the job began, and nobody waits for its results. It is
-    read after calls of `next_splits`. See `execution.checkpointing.interval-during-backlog`."""
+    """True while the source reads what had been there before, and `interval-during-backlog` is to count."""
 
     @abstractmethod
     def next_splits(self, subtask: int) -> list[bytes] | None:
