@@ -12,6 +12,7 @@ from penstock.jobmaster.settings import JobSettings
 from penstock.operators.rows import chain
 from penstock.protocol.channel.captured import Captured
 from penstock.protocol.channel.ends import OutputChannel, Overtaken
+from penstock.protocol.job.slot_processes import SlotProcesses
 from penstock.protocol.job.slot_roster import SlotRoster
 from penstock.protocol.log.publication import Publication
 from penstock.protocol.subtask.barrier_handler import BarrierHandler
@@ -19,6 +20,7 @@ from penstock.protocol.values.elements import EndOfData
 from penstock.protocol.values.frames import AlignedBarrier, Data, Event, UrgentBarrier
 from penstock.protocol.values.metadata import Segment
 from penstock.runtime.checkpoint.segment_uploads import Upload
+from penstock.runtime.process.slot import Slot
 from penstock.runtime.subtask.parking import Parking
 from penstock.runtime.subtask.subtask import Subtask
 from tests.simulation.finding import assert_found
@@ -158,6 +160,18 @@ def a_later_attempt_takes_the_place_of_one_that_lives(patch: Patch) -> None:
     patch(SlotRoster, "register", replacing)
 
 
+def user_code_that_does_not_return_is_waited_for(patch: Patch) -> None:
+    """By its process, and by the driver."""
+    when_left, cancel = Slot._when_left, SlotProcesses.cancel
+
+    def patient(self: Any, done: Any) -> None:
+        self._cancellation_timeout_ms = 1e9
+        when_left(self, done)
+
+    patch(Slot, "_when_left", patient)
+    patch(SlotProcesses, "cancel", lambda self, deadline_ms: cancel(self, deadline_ms + 1e9))
+
+
 MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
     # (mutant, schedule or seeds, the violation that it must cause)
     (events_are_in_no_capture, "watermark-in-its-place", r"were not stored"),
@@ -172,6 +186,7 @@ MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
     (held_sources_read, "held-sources-get-splits", r"."),
     (a_failed_job_keeps_nothing, "failed-job-is-resumed", r"."),
     (a_later_attempt_takes_the_place_of_one_that_lives, "speculative-copies", r"restarts after|no end after"),
+    (user_code_that_does_not_return_is_waited_for, "slot-hangs-during-a-release", r"no end after|nothing will ever"),
 ]
 _IDS = [f"{mutant.__name__}, {where if isinstance(where, str) else 'seeds'}" for mutant, where, _ in MUTANTS]
 
