@@ -242,7 +242,8 @@ class Cluster:
     # ---- reports -------------------------------------------------------------------------------------
 
     def _on_sent(self, process: str, message: Message) -> None:
-        self.answers.on_sent(process, message)
+        if self._is_of_present_job(process):
+            self.answers.on_sent(process, message)
         if (slot := self._process_named(process)) is not None:
             slot.revocations.on_sent(message)
         if isinstance(message, SlotAck):
@@ -266,6 +267,13 @@ class Cluster:
         self.predecessors.on_told(message)
         if self.durations is not None:
             self.durations.on_told(message)
+
+    def _is_of_present_job(self, process: str) -> bool:
+        """Return whether the process is not one that outlives a job which was stopped, and from whose savepoint the
+        present job has started: that numbers its generations and checkpoints from the start again.
+        """
+        driver = next(d.host for d in self.drivers if process.startswith(f"{d.process.name}s"))
+        return not self.checkpointing or driver.master.identity.directory == self.directory
 
     def _seat_of(self, process: str) -> int:
         return next(p.slot for d in self.drivers for p in d.keeper.processes if p.process.name == process)
@@ -352,6 +360,10 @@ class Cluster:
             self.start_driver_soon()
         elif outcome.state == "CANCELED" and "cancel" in self.statistics.faults:
             self.is_over = self.is_cancelled = True
+        elif "has ended (" in error and (stopped_with := self._stopped_with()) is not None:
+            # The driver that stopped the job was killed before anybody heard of it.
+            self.fault_injector.on_stopped()
+            self.start_new_job(f"{len(self.drivers):032x}", stopped_with)
         elif "has ended (" in error and self._is_ended_in_log():
             # The driver that ended it may have been killed before it had deleted what is no longer needed.
             self.is_over = self.is_left_unswept = True

@@ -39,7 +39,7 @@ class Pace:
 class Bounds:
     """Limits a run: beyond them it counts as hanging."""
 
-    events_max: int = 120_000
+    events_max: int = 250_000
     ms_max: float = 900_000.0
 
 
