@@ -31,6 +31,7 @@ from penstock.simulation.settings import CHECKPOINT_ROOT, Bounds, Pace
 from penstock.simulation.slots import SlotKeeper, SlotProcess
 from penstock.simulation.store import FaultyStore, SharedObjects, StoreFaults
 from penstock.simulation.trace import EVERYONE, About
+from penstock.simulation.transactions import TransactionBroker
 from penstock.simulation.workload import Workload
 from penstock.simulation.world import Process, World
 from penstock.simulation.world_hooks import Pending
@@ -460,6 +461,9 @@ class Cluster:
         if self.world.observer is not None:
             self.world.observer("timer", operator, timestamp_ms)
 
+    def broker(self) -> TransactionBroker:
+        return self.output.broker
+
     def prepare(self, name: str, pending: Pending) -> None:
         if name in self.output.pending:
             self.world.violate(f"pending output {name} is written a second time")
@@ -486,6 +490,8 @@ class Cluster:
         self._make_visible(name)
 
     def _make_visible(self, name: str) -> None:
+        if (wrong := self.output.commit_transaction(name)) is not None:
+            self.world.violate(wrong)
         if name in self.output.committed:
             self.output.repeated += 1
         else:

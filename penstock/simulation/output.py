@@ -11,8 +11,11 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from penstock.datastream.connectors.base import Committer, Sink, SinkWriter, WriterContext
+from penstock.datastream.connectors.kafka.transactional_ids import TransactionalIds
+from penstock.datastream.connectors.kafka.transactions import End
 from penstock.operators.batches import row_type
 from penstock.simulation import world_hooks
+from penstock.simulation.transactions import TransactionBroker
 from penstock.simulation.world_hooks import Pending, Row
 
 
@@ -25,6 +28,19 @@ class Output:
     repeated: int = 0
     confirmed: set[str] = field(default_factory=set)
     """What writers know to be committed for good."""
+    broker: TransactionBroker = field(default_factory=TransactionBroker)
+
+    def commit_transaction(self, name: str) -> str | None:
+        """Commit what was prepared in a transaction, as `KafkaCommitter` does. Returns what is wrong with it."""
+        pending = self.pending[name]
+        if pending.transaction is None:
+            return None
+        end, rows = self.broker.end(*pending.transaction, commits=True)
+        if rows and rows != pending.rows:
+            return f"the commit of {name} makes {len(rows)} rows of another transaction visible"
+        if end is not End.DONE and name not in self.committed:
+            return f"the transaction of {name} was aborted before its commit: {len(pending.rows)} rows lost"
+        return None
 
     def of(self, sink: str) -> list[Pending]:
         return [self.pending[name] for name in self.committed if self.pending[name].sink == sink]
@@ -32,15 +48,16 @@ class Output:
 
 class WorldSink(Sink):
     """Writes to the world. `held_rows_max`: so many rows a writer keeps in its state instead of preparing them at each
-    barrier.
+    barrier. `is_transactional`: each part is a transaction, as with `KafkaSink`.
     """
 
-    def __init__(self, name: str, held_rows_max: int) -> None:
+    def __init__(self, name: str, held_rows_max: int, is_transactional: bool = False) -> None:
         self.name = name
         self.held_rows_max = held_rows_max
+        self.is_transactional = is_transactional
 
     def create_writer(self, context: WriterContext, restored: list[bytes]) -> SinkWriter:
-        return _Writer(self, context, restored)
+        return (_TransactionalWriter if self.is_transactional else _Writer)(self, context, restored)
 
     def create_committer(self) -> Committer:
         return _Committer()
@@ -68,10 +85,13 @@ class _Writer(SinkWriter):
             return []
         self._parts += 1
         name = f"{self._sink.name}/{self._context.subtask}/{self._context.incarnation}/{checkpoint_id}-{self._parts}"
-        world_hooks.current().prepare(name, Pending(self._sink.name, self._context.subtask, self._rows))
+        world_hooks.current().prepare(name, self._pending(checkpoint_id))
         self._rows = []
         self._prepared[name] = checkpoint_id
         return [name.encode()]
+
+    def _pending(self, checkpoint_id: int) -> Pending:
+        return Pending(self._sink.name, self._context.subtask, self._rows)
 
     def snapshot(self) -> list[bytes]:
         return [pickle.dumps(self._rows)] if self._rows else []
@@ -83,6 +103,33 @@ class _Writer(SinkWriter):
 
     def finish(self) -> None:
         self._is_finished = True
+
+
+class _TransactionalWriter(_Writer):
+    """Writes in transactions, with the ids that `KafkaSink` would use."""
+
+    def __init__(self, sink: WorldSink, context: WriterContext, restored: list[bytes]) -> None:
+        super().__init__(sink, context, restored)
+        self._broker = world_hooks.current().broker()
+        self._ids = TransactionalIds(f"{sink.name}-{context.incarnation}-{context.subtask}")
+        self._open: tuple[str, int] | None = None
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        super().write(batch)
+        if self._open is None:
+            name = self._ids.take()
+            self._open = name, self._broker.start(name)
+        self._broker.write(*self._open, self._type.decode(batch))
+
+    def _pending(self, checkpoint_id: int) -> Pending:
+        transaction, self._open = self._open, None
+        assert transaction is not None
+        self._ids.prepared(transaction[0], checkpoint_id)
+        return Pending(self._sink.name, self._context.subtask, self._rows, transaction)
+
+    def commits_confirmed(self, checkpoint_id: int) -> None:
+        super().commits_confirmed(checkpoint_id)
+        self._ids.commits_confirmed(checkpoint_id)
 
 
 class _Committer(Committer):

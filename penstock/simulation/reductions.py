@@ -19,6 +19,7 @@ Candidate = tuple[str, Plan]
 _SIMPLEST: dict[str, Any] = {
     "keys": 1, "cost_ms": 0.02, "stalls_every": 0, "rest_every": 0, "held_rows_max": 0, "batch_size": None,
     "lateness_ms": 0, "offset_ms": 0, "timed": None, "chain_breaks": [], "hops": 0, "bounds": [0], "fan": [1, 1],
+    "is_transactional": False,
 }  # fmt: skip
 _TIMING = {"execution.buffer-timeout.interval"}
 """What the rows of idle splits are written for: with other values they may be late though nothing is wrong."""

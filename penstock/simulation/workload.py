@@ -318,17 +318,26 @@ class WorkloadBuilder(SourceSteps, TimedSteps, ColumnarSteps):
         return self.finish(after, before.parallelism, replace(expected, rows=rows), "tag", True, [before])
 
     @step
-    def sink(self, before: Stream, parallelism: int | None = None, held_rows_max: int | None = None) -> None:
+    def sink(
+        self,
+        before: Stream,
+        parallelism: int | None = None,
+        held_rows_max: int | None = None,
+        is_transactional: bool | None = None,
+    ) -> None:
         name = f"sink {len(self.sinks)}"
         parallelism = self.parallelism(parallelism)
         held_rows_max = self.choose("held_rows_max", lambda: self.random.choice((0, 0, 5)), held_rows_max)
+        apart = Random(f"transactions of {name} behind {self.words}")
+        drawn = not held_rows_max and apart.random() < 0.4
+        is_transactional = self.choose("is_transactional", lambda: drawn, is_transactional, absent=False)
         group = self.parallelisms.new_group(parallelism)
         ordered = self._attach(group, parallelism, [before], "default", before.expected.ordered)
         ordered = ordered and before.expected.ordered
         if ordered and held_rows_max:
             # A writer's held rows are redistributed at another parallelism, and may come behind younger rows.
             self.parallelisms.pin(group)
-        declared = before.stream.sink_to(WorldSink(name, held_rows_max)).name(name).uid(name)
+        declared = before.stream.sink_to(WorldSink(name, held_rows_max, is_transactional)).name(name).uid(name)
         self.parallelisms.add(declared.set_parallelism(parallelism), group)
         if parallelism != before.parallelism:
             declared.start_new_chain()

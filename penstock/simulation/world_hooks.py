@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from penstock.simulation.transactions import TransactionBroker
+
 Row = tuple[int, int, int, int, int]
 
 
@@ -17,6 +19,8 @@ class Pending:
     sink: str
     subtask: int
     rows: list[Row]
+    transaction: tuple[str, int] | None = None
+    """The transactional id and the epoch, if it is one."""
 
 
 class WorldHooks(Protocol):
@@ -36,6 +40,9 @@ class WorldHooks(Protocol):
 
     def on_timer(self, operator: str, timestamp_ms: int) -> None:
         """Report a timer that fires to the scenario."""
+
+    def broker(self) -> TransactionBroker:
+        """Return what keeps the transactions of all sinks."""
 
     def prepare(self, name: str, pending: Pending) -> None: ...
 

@@ -8,12 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from penstock.datastream.connectors.kafka.transactional_ids import TransactionalIds
 from penstock.jobmaster import checkpoints, savepoints
 from penstock.protocol.checkpoint.coordinator_effects import FailJob
 from penstock.protocol.checkpoint.stopping import Stopping
 from penstock.protocol.log.publication import NewCheckpoint
 from penstock.protocol.subtask import subtask_machine
 from penstock.protocol.values.messages import CheckpointEnded
+from penstock.simulation.transactions import TransactionBroker
 from penstock.storage.metadata import encode_metadata, metadata_crc
 from tests.simulation.finding import assert_found
 
@@ -64,6 +66,23 @@ def output_is_confirmed_while_it_is_named(patch: Patch) -> None:
     patch(checkpoints, "confirmed_id", lambda metadata: metadata.checkpoint_id)
 
 
+def transactional_ids_are_used_again_at_once(patch: Patch) -> None:
+    patch(
+        TransactionalIds, "prepared", lambda self, transactional_id, checkpoint_id: self._free.append(transactional_id)
+    )
+
+
+def transactional_ids_are_used_again_by_the_same_producer(patch: Patch) -> None:
+    transactional_ids_are_used_again_at_once(patch)
+    start = TransactionBroker.start
+
+    def keeps_its_epoch(self: TransactionBroker, transactional_id: str) -> int:
+        known = self._producers.get(transactional_id)
+        return start(self, transactional_id) if known is None else known.epoch
+
+    patch(TransactionBroker, "start", keeps_its_epoch)
+
+
 def a_stop_is_not_the_last_checkpoint(patch: Patch) -> None:
     last_checkpoint = savepoints.last_checkpoint
 
@@ -110,6 +129,16 @@ MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
     (output_is_confirmed_while_it_is_named, "driver-killed-before-commit", "confirmed to its writer, but was never"),
     (a_failed_savepoint_leaves_what_it_has_written, "savepoint-directory-fills-up", r"have failed left"),
     (a_failed_savepoint_fails_the_job, "savepoint-directory-is-removed", r"has restarted the job"),
+    (
+        transactional_ids_are_used_again_at_once,
+        "transactional-ids-are-used-again",
+        r"aborted before its commit: \d+ rows",
+    ),
+    (
+        transactional_ids_are_used_again_by_the_same_producer,
+        "transactional-ids-are-used-again",
+        r"makes \d+ rows of another transaction visible",
+    ),
     (a_stop_is_not_the_last_checkpoint, "driver-dies-behind-the-entry-of-a-stop", r"."),
 ]
 _IDS = [f"{mutant.__name__}, {where if isinstance(where, str) else 'seeds'}" for mutant, where, _ in MUTANTS]

@@ -33,6 +33,7 @@ from penstock.simulation.log_checker import LogChecker
 from penstock.simulation.output import Output
 from penstock.simulation.scale import SMALL, scaled
 from penstock.simulation.store import FaultyStore, SharedObjects, StoreFaults
+from penstock.simulation.transactions import TransactionBroker
 from penstock.simulation.workload import Workload, WorkloadBuilder
 from penstock.simulation.world import Process, World
 from penstock.simulation.world_hooks import Pending
@@ -284,6 +285,9 @@ class ThreadedCluster:
 
     def keep(self, handle: Any) -> None:
         """Only the simulation sees when a process has left its generation."""
+
+    def broker(self) -> TransactionBroker:
+        return self.output.broker
 
     def prepare(self, name: str, pending: Pending) -> None:
         self.output.pending[name] = pending

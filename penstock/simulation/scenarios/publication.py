@@ -9,6 +9,7 @@ from penstock.protocol.values.reasons import FailureReason
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
 from penstock.simulation.settings import Pace
+from penstock.simulation.workload import WorkloadBuilder
 from penstock.storage.layout import METADATA_NAME
 
 
@@ -62,6 +63,24 @@ class DriverKilledBeforeCommit(Scenario):
             if len(log.entries) % 3 == 2:
                 self.count += 1
                 self.cluster.world.after(0.0, None, self.cluster.fault_injector.inject, "kill_driver")
+
+
+class TransactionalIdsAreUsedAgain(Scenario):
+    """A writer uses the id of a committed transaction again, and the driver dies: the next one repeats the commits of
+    the checkpoint that it restores. Under an id that is in use again it would commit a part of a later transaction, or
+    find its own one aborted."""
+
+    section = 11
+    options = {"execution.checkpointing.interval": "15 ms"}
+    pace = Pace(work_ms=10.0)
+    faults = FaultPlan(kinds=("kill_driver", "commit_failure"), count=10, gap_ms=80.0)
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        slow = job.count(job.source(kind="sequence", rows=300, parallelism=2, cost_ms=0.1, keys=8), 3, cost_ms=2.0)
+        job.sink(slow, 2, held_rows_max=0, is_transactional=True)
+
+    def has_happened(self) -> bool:
+        return self.cluster.output.broker.starts_again > 0 and self.cluster.output.repeated > 0
 
 
 class CommitFailsBeforeTheFinalCheckpoint(Scenario):
@@ -142,5 +161,5 @@ class FailedJobIsResumed(Scenario):
 
 SCENARIOS: list[type[Scenario]] = [
     PausedDriverPublishesLate, ReplyOfTheLogIsLost, DriverKilledBeforeCommit, CommitFailsBeforeTheFinalCheckpoint,
-    TwoDriversTakeOverAtOnce, FencedDriverHasUsedTheNextId, FailedJobIsResumed,
+    TransactionalIdsAreUsedAgain, TwoDriversTakeOverAtOnce, FencedDriverHasUsedTheNextId, FailedJobIsResumed,
 ]  # fmt: skip

@@ -13,6 +13,7 @@ from typing import Any
 
 from penstock.datastream.connectors.base import SinkError
 from penstock.datastream.connectors.kafka.client import client_library, make, reason_of
+from penstock.datastream.connectors.kafka.transactional_ids import TransactionalIds
 from penstock.datastream.connectors.kafka.transactions import TransactionCoordinators, TransactionName
 
 READY_LIMIT_S = 90.0
@@ -40,22 +41,14 @@ class TransactionalProducer:
 
 
 class ProducerPool:
-    """Has one producer ready for the next transaction.
-
-    An id is used again by a new producer only, whose start raises the epoch, and only when no restore can repeat the
-    commit of its last transaction. Without this: a repeated commit makes a part of the next transaction visible, for
-    one producer keeps its epoch over its transactions.
-    """
+    """Has one producer ready for the next transaction, with an id that `TransactionalIds` hands out."""
 
     def __init__(self, properties: Mapping[str, Any], prefix: str, incarnation: str, subtask: int) -> None:
         self._properties = dict(properties)
-        self._stem = f"{prefix}-{incarnation}-{subtask}"
+        self._ids = TransactionalIds(f"{prefix}-{incarnation}-{subtask}")
         self._prefix = prefix
         self._incarnation = incarnation
         self._thread = ThreadPoolExecutor(1, "penstock-kafka")
-        self._free: list[str] = []
-        self._prepared: dict[str, int] = {}
-        self._numbers = 0
         self._next: Future[TransactionalProducer] | None = None
         self._fencing: Future[list[str]] | None = None
 
@@ -95,7 +88,7 @@ class ProducerPool:
     def make_ahead(self) -> None:
         """Begin to make the next producer, unless there is one."""
         if self._next is None:
-            self._next = self._thread.submit(self._make, self._id())
+            self._next = self._thread.submit(self._make, self._ids.take())
 
     def take(self) -> TransactionalProducer:
         """Return a producer, and begin to make the one after it."""
@@ -113,7 +106,7 @@ class ProducerPool:
             used: The producer.
             checkpoint_id: The checkpoint that it is prepared for.
         """
-        self._prepared[used.name.transactional_id] = checkpoint_id
+        self._ids.prepared(used.name.transactional_id, checkpoint_id)
         self._thread.submit(_destroy, used)
 
     def commits_confirmed(self, checkpoint_id: int) -> None:
@@ -122,21 +115,13 @@ class ProducerPool:
         Args:
             checkpoint_id: The newest checkpoint of such transactions.
         """
-        for name in [name for name, at in self._prepared.items() if at <= checkpoint_id]:
-            del self._prepared[name]
-            self._free.append(name)
+        self._ids.commits_confirmed(checkpoint_id)
 
     def close(self) -> None:
         """End the thread. Open transactions stay open."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     # ---- in the thread ------------------------------------------------------------------------------------------
-
-    def _id(self) -> str:
-        if self._free:
-            return self._free.pop(0)
-        self._numbers += 1
-        return f"{self._stem}-{self._numbers - 1}"
 
     def _make(self, transactional_id: str) -> TransactionalProducer:
         library = client_library()
