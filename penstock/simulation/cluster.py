@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 from penstock.common.options import CheckpointingOptions, NetworkOptions
@@ -176,7 +177,7 @@ class Cluster:
         process = Process(f"d{number}", world.random.randint(-(10**9), 10**9))
         control = ControlNetwork(world, process, pace.control_ms, pace.control_as_bytes)
         control.on_sent = self._on_sent
-        control.on_told = self._on_told
+        control.on_told = partial(self._on_told, number)
         slots = max(v.parallelism for v in self.workload.graph.vertices)
         places = Places(world, self.places, slots)
         keeper = SlotKeeper(
@@ -264,8 +265,10 @@ class Cluster:
                 self.statistics.generations += 1
                 self.fault_injector.on_running()
 
-    def _on_told(self, message: Message) -> None:
-        self.predecessors.on_told(message)
+    def _on_told(self, number: int, message: Message) -> None:
+        # A driver that was fenced, and does not know it yet, numbers its checkpoints as its successor does.
+        if self.log is not None and self.log.owner == self.drivers[number].host.incarnation:
+            self.predecessors.on_told(message)
         if self.durations is not None:
             self.durations.on_told(message)
 
