@@ -151,7 +151,7 @@ class LogChecker(ContentChecker):
 
     def graph_of(self, metadata: Metadata) -> JobGraph:
         """Return the graph whose snapshot this is: of those that its driver may run, the one with its parallelisms."""
-        candidates = self.candidates[metadata.incarnation]
+        candidates = self.candidates.get(metadata.incarnation, [self.workload.graph])
         taken = [vertex.parallelism for vertex in metadata.vertices]
         found = [graph for graph in candidates if [v.parallelism for v in graph.vertices] == taken]
         return (found or candidates)[-1]

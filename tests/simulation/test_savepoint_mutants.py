@@ -119,7 +119,6 @@ MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
         "stop-takes-nothing-behind-its-snapshot",
         r"took \d+ rows behind its last snapshot",
     ),
-    (a_failed_stop_resumes_out_of_its_turn, "stop-fails-inside-a-row", r"no end after|nothing will ever happen"),
     (
         checkpoints_are_triggered_behind_the_end_of_sources,
         "drain-fails-behind-the-end-of-its-sources",

@@ -61,7 +61,11 @@ MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
     (predecessors_are_not_kept, "predecessor-is-subsumed", r"is deleted, but checkpoint \d+ is pending"),
     (what_was_pinned_stays_for_ever, "predecessor-is-subsumed", r"only the last sweep deletes them"),
     (segments_end_with_their_checkpoint, "state-outlives-its-checkpoint", r"is deleted, but a checkpoint that is ret"),
-    (savepoints_have_predecessors, "savepoints-name-nothing", r"savepoint .*: segment shared/.* is missing"),
+    (
+        savepoints_have_predecessors,
+        "savepoints-name-nothing",
+        r"savepoint .*: segment shared/.* is missing|orphan after the sweep",
+    ),
     (state_of_a_pending_checkpoint_is_named, "predecessor-is-subsumed", r"names segments that nothing keeps for it"),
 ]
 _IDS = [f"{mutant.__name__}, {where if isinstance(where, str) else 'seeds'}" for mutant, where, _ in MUTANTS]

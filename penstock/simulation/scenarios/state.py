@@ -47,8 +47,8 @@ class BarrierWaitsForAGenerator(Scenario):
     faults = KILLS
 
     def declare(self, job: WorkloadBuilder) -> None:
-        source = job.source(kind="sequence", rows=30, parallelism=2, cost_ms=0.1, keys=8)
-        burst = job.expand(job.repartition(source, "rebalance", 2, cost_ms=0.1), (10, 60), cost_ms=0.2)
+        source = job.source(kind="sequence", rows=8, parallelism=2, cost_ms=0.1, keys=8)
+        burst = job.expand(job.repartition(source, "rebalance", 2, cost_ms=0.1), (100, 300), cost_ms=0.2)
         job.sink(job.count(burst, 2, cost_ms=1.0), 2)
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
