@@ -26,7 +26,7 @@ from results import HISTORY, RESULTS, write
 HERE = Path(__file__).resolve().parent
 GROUPS = (
     "pressure", "savepoints", "throughput", "udf", "calls", "neighbours", "dataframe", "latency", "state", "rescale",
-    "recovery", "cluster", "overhead", "messages", "in-flight", "long-rows", "restore-memory", "memory",
+    "live-rescale", "recovery", "cluster", "overhead", "messages", "in-flight", "long-rows", "restore-memory", "memory",
 )  # fmt: skip
 DEFAULTS = {"seconds": "60", "rounds": "1", "only": ",".join(GROUPS)}
 UNALIGNED = "execution.checkpointing.unaligned.enabled=true"
@@ -92,6 +92,7 @@ def cases(seconds: str) -> list[Case]:
         Case("latency", "latency", ("latency.py", f"seconds={seconds}")),
         Case("state", "state", ("state.py", f"seconds={seconds}")),
         Case("rescale", "rescale", ("rescale.py",)),
+        Case("live rescale", "live-rescale", ("live_rescale.py",)),
         Case("recovery", "recovery", ("recovery.py", UNALIGNED)),
         Case("cluster", "cluster", ("cluster.py", UNALIGNED)),
         Case("overhead", "overhead", ("overhead.py",)),

@@ -281,6 +281,18 @@ RESCALE = [
     exact("rescale", "restored at another parallelism"),
 ]  # fmt: skip
 
+LIVE_RESCALE = [
+    Measure(
+        "live rescale 2→3 under pressure: request → first new row at a sink, max", "live rescale", "up_ms_max", " ms",
+        must=3_000, aim=1_000,
+    ),
+    Measure(
+        "live rescale 3→2 under pressure: request → first new row at a sink, max", "live rescale", "down_ms_max", " ms",
+        must=3_000, aim=1_000,
+    ),
+    exact("live rescale", "rescales of the running job"),
+]  # fmt: skip
+
 STATE = [
     Measure("columnar state, 10 M keys: resident bytes per key", "state", "rss_bytes_per_key", " B", must=64, aim=40),
     Measure("columnar state: stop for a snapshot, p99", "state", "stop_ms_p99", " ms", must=20, aim=5),
@@ -375,7 +387,7 @@ SAVEPOINTS = [
 
 MEASURES: list[Measure] = [
     *PRESSURE, *SAVEPOINTS, *OVERHEAD, *THROUGHPUT, *UDF, *CALLS, *NEIGHBOURS, *DATAFRAME, *RECOVERY, *CLUSTER,
-    *RESCALE, *STATE, *LATENCY, *MESSAGES, *IN_FLIGHT, *LONG_ROWS, *RESTORE_MEMORY, *MEMORY,
+    *RESCALE, *LIVE_RESCALE, *STATE, *LATENCY, *MESSAGES, *IN_FLIGHT, *LONG_ROWS, *RESTORE_MEMORY, *MEMORY,
 ]  # fmt: skip
 
 

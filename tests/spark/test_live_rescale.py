@@ -19,7 +19,7 @@ RESTARTS = {"restart__strategy_type": "fixed-delay", "restart__strategy_fixed__d
 
 def test_a_job_grows_and_shrinks_under_backpressure_and_its_processes_stay(tmp_path: Path) -> None:
     out, options = tmp_path / "out", {**checkpoints(tmp_path / "checkpoints"), **UNALIGNED}
-    client = counting(environment(2, **options), out, pause_s=0.006).execute_async("counting")
+    client = counting(environment(2, **options), out, pause_s=0.012).execute_async("counting")
     wait_until(lambda: client.report().completed >= 3, "checkpoints under backpressure")
     before = client.report().slot_pids
     client.rescale(3).result(WAIT_S)
@@ -42,7 +42,7 @@ def test_a_job_grows_and_shrinks_under_backpressure_and_its_processes_stay(tmp_p
 def test_a_slot_that_is_killed_during_a_rescale_costs_no_row(tmp_path: Path, after: str) -> None:
     out = tmp_path / "out"
     options = {**checkpoints(tmp_path / "checkpoints"), **UNALIGNED, **RESTARTS}
-    client = counting(environment(2, **options), out, pause_s=0.006).execute_async("counting")
+    client = counting(environment(2, **options), out, pause_s=0.012).execute_async("counting")
     wait_until(lambda: client.report().completed >= 2, "checkpoints")
     pid = next(pid for pid in client.report().slot_pids if pid is not None)
     rescaled = client.rescale(3)
