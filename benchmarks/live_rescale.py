@@ -1,4 +1,4 @@
-"""How long a job under pressure stands still when it is rescaled while it runs, and whether its results are exact.
+"""Measures how long a job under pressure stands still when it is rescaled, and whether its results are exact.
 
     live_rescale.py [turns=4] [rows=60000] [sleep_us=1000] [parallelism=2] [more=3] [any.option=...]
 

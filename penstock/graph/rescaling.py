@@ -14,7 +14,7 @@ from penstock.graph.job_graph import JobGraph, Vertex
 from penstock.graph.logical import PartitionerKind
 
 Parallelism = int | Mapping[str, int]
-"""Of the whole job, or of single vertices by the uid, or the name, of one of their operators."""
+"""Sets that of the whole job, or of single vertices by the uid, or the name, of one of their operators."""
 
 
 class RescaleRefused(ValueError):

@@ -19,7 +19,7 @@ from enum import Enum
 from penstock.protocol.machine import Cell, Story, Table, step
 
 SLOTS_LIMIT_MS = 10_000.0
-"""How long to wait for further processes before the job continues without them: living ones play their slots, too."""
+"""Limits the wait for further processes: then the job continues without them, and living ones play their slots, too."""
 
 
 class RescalePhase(Enum):
@@ -37,13 +37,10 @@ class RescalePhase(Enum):
 
 @dataclass(frozen=True)
 class Rescale:
-    """Holds one order. `number` identifies it; `slots`: how many the job needs then. `restarts_at_once`: from the
-    newest checkpoint, because the job does not run, and cannot in the slots that it has.
-    """
+    """Holds one order. `number` identifies it; `slots`: how many the job needs then."""
 
     number: int
     slots: int
-    restarts_at_once: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,7 +108,7 @@ TABLE: Table[RescalePhase] = Table(
     "the rescale",
     {
         "ordered": {
-            _IDLE: Cell("submit slots", (_GATHERING, _WAITING, _RESTARTING)),
+            _IDLE: Cell("submit slots", (_GATHERING, _WAITING)),
             **{phase: Cell("queue", (phase,)) for phase in (_GATHERING, _WAITING, _CHECKPOINTING, _RESTARTING)},
         },
         "looked": {
@@ -244,9 +241,6 @@ class Rescaling:
         rescale = self.current = self._queue.popleft()
         self._generation = max(self._generation, now.generation or 0)
         self._began_ms = now_ms
-        if rescale.restarts_at_once:
-            self._triggered_ms = self._published_ms = now_ms
-            return self._restart()
         self._gather_by_ms = now_ms + SLOTS_LIMIT_MS
         self.phase = RescalePhase.GATHERING
         effects: list[Effect] = []
