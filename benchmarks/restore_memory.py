@@ -1,4 +1,4 @@
-"""How much memory a restore of much in-flight data takes.
+"""Measures how much memory a restore of much in-flight data takes.
 
     restore_memory.py [megabytes=1024] [parallelism=2] [any.option=...]
 

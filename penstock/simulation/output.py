@@ -27,7 +27,7 @@ class Output:
     committed: dict[str, None] = field(default_factory=dict)
     repeated: int = 0
     confirmed: set[str] = field(default_factory=set)
-    """What writers know to be committed for good."""
+    """Holds what writers know to be committed for good."""
     broker: TransactionBroker = field(default_factory=TransactionBroker)
 
     def commit_transaction(self, name: str) -> str | None:

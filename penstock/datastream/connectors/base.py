@@ -41,7 +41,7 @@ class SplitEnumerator(ABC):
     """True if `discover` is to be called: once at the start of each generation, then every `discovery_interval_ms`."""
 
     discovery_interval_ms: float | None = None
-    """How long after a call of `discover` the next one begins, in milliseconds; None: there is no next one."""
+    """Sets how long after a call of `discover` the next one begins, in milliseconds; None: there is no next one."""
 
     wants_checkpoints: bool = False
     """True if `checkpoint_completed` is to be called."""

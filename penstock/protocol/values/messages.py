@@ -164,7 +164,7 @@ class SubtaskStatus(msgspec.Struct, frozen=True):
     layers: int = 0
     """Of recovered in-flight data, that are left to read."""
     lag_rows: int | None = None
-    """What a source has not read yet; None if it does not know."""
+    """Counts what a source has not read yet; None if it does not know."""
 
 
 class ReachedEndOfData(Message):

@@ -54,7 +54,7 @@ class Scenario:
     is_parallel: ClassVar[bool] = False
     """Whether processes are busy at the same time."""
     names_stored_state: ClassVar[bool] = False
-    """Whether checkpoints name the state that earlier ones have stored."""
+    """Says whether checkpoints name the state that earlier ones have stored."""
     places: ClassVar[PlacePlan | None] = None
     """How many places there are for tasks; None: for every one."""
     bounds_durations: ClassVar[bool] = False

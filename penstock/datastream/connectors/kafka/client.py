@@ -13,7 +13,7 @@ from penstock.common.failures import Fault
 log = logging.getLogger(__name__)
 
 CALL_LIMIT_S = 30.0
-"""How long a question to a broker may take."""
+"""Limits how long a question to a broker may take."""
 
 # What Kafka's Java client calls otherwise than librdkafka, of what programs for PyFlink set.
 _RENAMED = {"fetch.max.wait.ms": "fetch.wait.max.ms", "request.timeout.ms": "socket.timeout.ms"}

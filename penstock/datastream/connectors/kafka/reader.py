@@ -21,7 +21,7 @@ from penstock.datastream.connectors.messages.decoding import MessageDecoder, dec
 from penstock.datastream.connectors.splits import decode_split, encode_split
 
 RECORDS_AT_ONCE = 10_000
-"""How many records are asked of the client at a time."""
+"""Limits how many records are asked of the client at a time."""
 
 IDLE_WAIT_MS_MAX = 8.0
 _LAG_INTERVAL_S = 1.0
