@@ -79,13 +79,22 @@ def run(
             help="Resume the job of this directory ('latest': find it), or start a new one from a chk-<n>.",
         ),
     ] = None,
+    ha: Annotated[
+        bool,
+        typer.Option(
+            "--ha",
+            help="For supervisors: resume the program's job, start it if there is none, end at once if it has finished "
+            "(high-availability.type=filesystem).",
+        ),
+    ] = False,
     claim_mode: Annotated[
         str | None, typer.Option("-c", "--claim-mode", metavar="MODE", help="NO_CLAIM or CLAIM, with -s chk-<n>.")
     ] = None,
 ) -> None:
     """Run a program as its main module, with options that count before those of files.
 
-    Exit codes: 0, 1 the job failed, 2 wrong usage, 130 interrupted, 143 terminated.
+    Exit codes: 0, 1 the job failed, 2 wrong usage, 3 another driver has taken the job over, 130 interrupted, 143
+    terminated. With high availability a job that was cancelled ends with 0, so that it is not started again.
     """
     from penstock.cli.program import run_program
     from penstock.common.configuration_sources import parse_dynamic_option
@@ -96,6 +105,8 @@ def run(
     given = list(define or [])
     if parallelism is not None:
         given.append(f"parallelism.default={parallelism}")
+    if ha:
+        given.append("high-availability.type=filesystem")
     if resume is not None:
         given.append(f"execution.state-recovery.path={resume if resume == 'latest' else _absolute(resume)}")
     if claim_mode is not None:

@@ -8,13 +8,14 @@ import runpy
 import sys
 from pathlib import Path
 
-from penstock.common.configuration_sources import DYNAMIC_OPTIONS_VARIABLE
-from penstock.common.excepthook import EXIT_INTERRUPTED, format_uncaught
-from penstock.common.options import OptionError
+from penstock.common.configuration_sources import DYNAMIC_OPTIONS_VARIABLE, load_configuration
+from penstock.common.excepthook import EXIT_INTERRUPTED, format_uncaught, is_refused_path
+from penstock.common.job_execution import JobExecutionError, JobStatus
+from penstock.common.options import HighAvailabilityOptions, OptionError
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
-_STORE_ERROR = ("penstock.storage.store", "StoreError")
+EXIT_TAKEN_OVER = 3
 
 
 def run_program(program: Path, arguments: list[str], options: dict[str, str]) -> int:
@@ -36,20 +37,18 @@ def run_program(program: Path, arguments: list[str], options: dict[str, str]) ->
     except OptionError as error:
         print(f"penstock: {error}", file=sys.stderr)
         return EXIT_USAGE
-    except Exception as error:
-        if _is_refused_path(error):
-            print(f"penstock: {error}", file=sys.stderr)
-            return EXIT_USAGE
+    except JobExecutionError as error:
         print(format_uncaught(error, str(program)), file=sys.stderr, end="")
-        return EXIT_FAILED
+        return _exit_code(error)
+    except Exception as error:
+        print(format_uncaught(error, str(program)), file=sys.stderr, end="")
+        return EXIT_USAGE if is_refused_path(error) else EXIT_FAILED
     return 0
 
 
-def _is_refused_path(error: Exception) -> bool:
-    """Return whether a directory that -s or an option names cannot be used. (An error class that has not been imported
-    was not raised.)
-    """
-    for module, name in (("penstock.jobmaster.identity", "RestoreSourceError"), _STORE_ERROR):
-        if module in sys.modules and isinstance(error, getattr(sys.modules[module], name)):
-            return True
-    return False
+def _exit_code(error: JobExecutionError) -> int:
+    if error.status is JobStatus.SUSPENDED:
+        return EXIT_TAKEN_OVER
+    is_available = load_configuration().get(HighAvailabilityOptions.HA_MODE) != "none"
+    # A supervisor starts again what ends with an error, and the user has cancelled this job for good.
+    return 0 if is_available and error.status is JobStatus.CANCELED else EXIT_FAILED

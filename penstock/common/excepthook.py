@@ -15,6 +15,7 @@ import penstock
 from penstock.common.job_execution import JobExecutionError
 
 EXIT_INTERRUPTED = 130
+_REFUSALS = (("penstock.jobmaster.identity", "RestoreSourceError"), ("penstock.storage.store", "StoreError"))
 _OURS = os.path.dirname(os.path.abspath(penstock.__file__)) + os.sep
 
 
@@ -28,6 +29,8 @@ def format_uncaught(error: BaseException, first_file: str = "") -> str:
     Returns:
         The text to print, with a line end. Frames of ours at the end are left out if the error's message says it all.
     """
+    if is_refused_path(error):
+        return f"penstock: {error}\n"
     begins_with_the_users = type(error).__module__.startswith("penstock.") and str(error).startswith("Traceback")
     if isinstance(error, JobExecutionError) or begins_with_the_users:
         return f"{error}\n"
@@ -43,6 +46,23 @@ def format_uncaught(error: BaseException, first_file: str = "") -> str:
             end -= 1
     shown.stack = traceback.StackSummary.from_list(frames[begin:end] or frames)
     return "".join(shown.format())
+
+
+def is_refused_path(error: BaseException) -> bool:
+    """Test whether an error says that a directory which `-s` or an option names cannot be used.
+
+    Which line of the program has started the job says nothing more. (An error class that has not been imported was not
+    raised.)
+
+    Args:
+        error: Any error.
+
+    Returns:
+        Whether it is one of those.
+    """
+    return any(
+        module in sys.modules and isinstance(error, getattr(sys.modules[module], name)) for module, name in _REFUSALS
+    )
 
 
 def _is_raised_by_us(frames: list[traceback.FrameSummary]) -> bool:

@@ -66,7 +66,9 @@ class Master(Protocol):
 
 
 class JobEnding:
-    """Ends a job. `keep_everything`: delete nothing of the job's directory, whatever the settings say."""
+    """Ends a job. `keep_everything`: delete nothing of the job's directory, whatever the settings say. `suspends`: only
+    this driver ends, and the log says nothing of it.
+    """
 
     def __init__(self, master: Master) -> None:
         self._master = master
@@ -74,6 +76,7 @@ class JobEnding:
         self._refused: CommitFailed | None = None
         self._closed: Closed | None = None
         self.keep_everything = False
+        self.suspends = False
         self.started_ms = 0.0
 
     def next_deadline_ms(self) -> float | None:
@@ -134,7 +137,8 @@ class JobEnding:
                 case Finish(state, error, is_resumable):
                     runtime_ms = master.clock.monotonic_ms() - self.started_ms
                     resume_from = self._kept_in if is_resumable else None
-                    master.finished_with(JobOutcome(state, error, resume_from, runtime_ms))
+                    is_suspended = self.suspends or master.job_directory.is_taken_over
+                    master.finished_with(JobOutcome(state, error, resume_from, runtime_ms, is_suspended))
 
     def _await_publications(self) -> None:
         conversations = self._master.job_directory.conversations
@@ -151,7 +155,7 @@ class JobEnding:
         keeps = master.settings.keeps_checkpoints(lifecycle.verdict) or bool(master.commits.unconfirmed)
         return Holdings(
             is_fenced and store.is_owner,
-            self.keep_everything,
+            self.keep_everything or self.suspends,
             lifecycle.has_run or lifecycle.is_finishing,
             keeps,
             lambda: store.store is not None and self._kept_in is not None,

@@ -27,7 +27,11 @@ class LinkLost:
 
 @dataclass(frozen=True)
 class CancelRequested:
-    """Asks to cancel the job: Ctrl-C, `JobClient.cancel()`."""
+    """Asks to cancel the job: Ctrl-C, `JobClient.cancel()`. `suspends`: only this driver ends, and leaves log and
+    checkpoints as they are, so that the next one resumes the job.
+    """
+
+    suspends: bool = False
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 `execution.state-recovery.path` (on the command line `-s`) names a job's directory, and that job continues: same id,
 same log. Or it names a checkpoint (`…/chk-<n>`) or a savepoint, and a new job starts from it. `latest` is the
 directory of the job whose id is given, or of the only job below the checkpoint directory that has this job's name.
+With `high-availability.type` the job's log decides whether it is resumed, started or finished (`resume_or_start`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 
 from penstock.common.configuration import Configuration
 from penstock.common.options import CheckpointingOptions, OptionError, PipelineOptions, StateRecoveryOptions
+from penstock.jobmaster.resume_or_start import has_run, is_available, job_id_of
 from penstock.protocol.values.log_entries import CheckpointEntry, Ended
 from penstock.storage.layout import LOG_FOLDER, METADATA_NAME, LogName, metadata_path, parse
 from penstock.storage.log import Entry, log_length, look_at_log
@@ -74,13 +76,20 @@ class CheckpointToStartFrom:
 @dataclass(frozen=True)
 class JobIdentity:
     """Identifies the job. `directory`: where its log and checkpoints are; None if they are kept in the driver's memory,
-    or there are none. `resume`: the job existed before, and continues.
+    or there are none. `resume`: the job existed before, and continues. `ended`: how its last driver has ended it, if
+    every start resumes it.
     """
 
     job_id: str
     directory: str | None
     resume: bool = False
     start_from: CheckpointToStartFrom | None = None
+    ended: Ended | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether the job is not to be run again: it has finished, or a user has cancelled it."""
+        return self.ended is not None and self.ended.state in ("FINISHED", "CANCELED")
 
 
 def identify(
@@ -93,6 +102,11 @@ def identify(
     given_id = configuration.get(PipelineOptions.FIXED_JOB_ID)
     root = _checkpoint_root(configuration)
     path = configuration.get(StateRecoveryOptions.SAVEPOINT_PATH)
+    if is_available(configuration):
+        assert root is not None
+        given_id = given_id or job_id_of(job_name)
+        if (found := _resumed_or_over(posixpath.join(root, given_id), given_id, path, open_store)) is not None:
+            return found
     if path is None:
         job_id = given_id or random_job_id()
         return JobIdentity(job_id, root and posixpath.join(root, job_id))
@@ -114,6 +128,20 @@ def identify(
             f"is {given_id}: leave that out, or start a new job from one of its checkpoints ({directory}/chk-<n>)"
         )
     return _resumed(configuration, directory, job_id, open_store)
+
+
+def _resumed_or_over(directory: str, job_id: str, path: str | None, open_store: OpenStore) -> JobIdentity | None:
+    """Return the job if its log says that it has run before; None: it is to be started, from what `path` names if it
+    names a checkpoint or a savepoint, or `path` names what to resume.
+    """
+    if path is not None and (path == LATEST or CheckpointToStartFrom.parse(local_path(path)) is None):
+        return None
+    try:
+        store = open_store(directory, False)
+    except StoreError:  # there is none yet, or the JobMaster meets the same error when it makes it
+        return None
+    has_log, ended = has_run(store)
+    return JobIdentity(job_id, directory, resume=True, ended=ended) if has_log else None
 
 
 def _check_savepoint(start: CheckpointToStartFrom, open_store: OpenStore) -> None:
@@ -179,8 +207,8 @@ def _latest(root: str | None, given_id: str | None, job_name: str, open_store: O
         return posixpath.join(root, given_id)
     try:
         paths = open_store(root, False).list("")
-    except StoreError:
-        raise RestoreSourceError(f"{key}: there is nothing to resume, {root} does not exist") from None
+    except StoreError as error:
+        raise RestoreSourceError(f"{key}: there is nothing to resume: {error}") from None
     jobs: dict[str, None] = {}
     for path in paths:
         job_id, _, below = path.partition("/")

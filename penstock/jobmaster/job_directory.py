@@ -66,6 +66,11 @@ class JobDirectory:
         return 0 if publication is None or publication.fence is None else publication.fence
 
     @property
+    def is_taken_over(self) -> bool:
+        """Return whether another driver is known to own the job."""
+        return self.publication is not None and self.publication.is_fenced
+
+    @property
     def retained_paths(self) -> list[str]:
         return [] if self.publication is None else [r.path for r in self.publication.retention.retained]
 

@@ -152,7 +152,8 @@ class JobMaster:
             case LinkLost(process, detail):
                 self._processes.pop(process, None)
                 self.execute(self.lifecycle.on_link_lost(process, detail, self.clock.monotonic_ms()))
-            case CancelRequested():
+            case CancelRequested(suspends):
+                self.ending.suspends = suspends and not self.lifecycle.is_over
                 self.execute(self.lifecycle.cancel(self.clock.monotonic_ms()))
             case CheckpointRequested():
                 self.checkpoints.execute(self.coordinator.request(self.clock.monotonic_ms()))

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 class JobOutcome:
     """Holds a job's outcome. `state`: FINISHED, CANCELED or FAILED. `error` begins with the user's traceback if there
     is one. `resume_from`: the job's directory, if a checkpoint is retained in it. `runtime_ms` is from start to end.
+    `is_suspended`: only this driver has ended; another one continues the job, or will.
     """
 
     state: str
     error: str | None
     resume_from: str | None
     runtime_ms: float
+    is_suspended: bool = False

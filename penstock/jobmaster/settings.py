@@ -12,6 +12,7 @@ from penstock.common.options import (
     CheckpointingOptions,
     ExecutionOptions,
     HeartbeatOptions,
+    HighAvailabilityOptions,
     ResourceManagerOptions,
     RestartStrategyOptions,
     SlotOptions,
@@ -43,6 +44,8 @@ class JobSettings:
     savepoint_directory: str | None = None
     without_channel_state_of: int = -1
     """The checkpoint from which no rows in flight are restored."""
+    is_available: bool = False
+    """The next start of the program resumes the job."""
 
     @property
     def sweep_grace_ms(self) -> float:
@@ -51,6 +54,8 @@ class JobSettings:
 
     def keeps_checkpoints(self, state: str) -> bool:
         """Return whether the retained checkpoints survive the job's end (Flink's table)."""
+        if state == "FAILED" and self.is_available:
+            return True
         if state == "CANCELED":
             return self.retention is ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
         return state == "FAILED" and self.retention is not ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
@@ -93,6 +98,7 @@ class JobSettings:
             get(CheckpointingOptions.STORAGE_FSYNC),
             get(CheckpointingOptions.SAVEPOINT_DIRECTORY),
             get(StateRecoveryOptions.WITHOUT_CHANNEL_STATE),
+            get(HighAvailabilityOptions.HA_MODE) == "filesystem",
         )
 
 

@@ -74,6 +74,13 @@ def has_frames(graph: JobGraph) -> bool:
     return any(isinstance(o.function, DataFrameSource) for o in _operators(graph))
 
 
+def find_results(graph: JobGraph, directory: str) -> None:
+    """Tell the graph's sinks where their rows are, for a job that has finished before. Raises `SinkError`."""
+    for operator in _operators(graph):
+        if isinstance(operator.function, DataFrameSink):
+            operator.function.prepare(Path(directory, _RESULTS), operator.uid, is_resumed=True)
+
+
 class JobFiles:
     """Manages what one job reads and writes next to its checkpoints."""
 

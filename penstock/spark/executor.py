@@ -11,14 +11,23 @@ from pyspark.version import __version__ as PYSPARK_VERSION
 from penstock.common.configuration import Configuration
 from penstock.common.job_client import JobClient
 from penstock.common.job_id import JobID
-from penstock.common.options import CheckpointingOptions, ResourceManagerOptions, StateRecoveryOptions
+from penstock.common.options import (
+    CheckpointingOptions,
+    HighAvailabilityOptions,
+    OptionError,
+    PipelineOptions,
+    ResourceManagerOptions,
+    StateRecoveryOptions,
+)
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.pickling import dumps
-from penstock.jobmaster.fit import check_fit
-from penstock.jobmaster.identity import LATEST, identify
+from penstock.jobmaster.fit import FoundCheckpoint, check_fit
+from penstock.jobmaster.identity import LATEST, JobIdentity, identify
 from penstock.jobmaster.restore import open_own
+from penstock.jobmaster.resume_or_start import is_available
 from penstock.jobmaster.settings import JobSettings
-from penstock.spark.data_frames import DataFrames, FrameOptions, JobFiles, has_frames
+from penstock.spark.data_frames import DataFrames, FrameOptions, JobFiles, find_results, has_frames
+from penstock.spark.ended_job import EndedJobClient
 from penstock.spark.job import SparkJob, driver_store
 from penstock.spark.session import Substrate, is_running, open_session
 from penstock.spark.slots import places_taken
@@ -44,15 +53,19 @@ class SparkExecutor:
         settings, open_store = JobSettings.from_configuration(configuration, graph.slots), driver_store(configuration)
         dumps(graph)
         identity = identify(configuration, graph.name, lambda: JobID.generate().hex, open_store)
+        available = is_available(configuration)
+        if available:
+            _check_one_job(graph, identity)
+        if identity.is_over:
+            return _ended(graph, identity)
         restored = check_fit(
             graph, identity, open_store, settings.ignore_unclaimed_state, settings.without_channel_state_of
         )
         if identity.directory is not None:
             open_own(open_store, identity.directory)
         terminal, files = Terminal(), JobFiles()
-        if configuration.get(StateRecoveryOptions.SAVEPOINT_PATH) == LATEST:
-            chosen = "before its first checkpoint" if restored is None else f"chk-{restored.metadata.checkpoint_id}"
-            terminal.tell(f"resuming job {identity.job_id} ({graph.name}) in {identity.directory}, {chosen}")
+        if available or configuration.get(StateRecoveryOptions.SAVEPOINT_PATH) == LATEST:
+            terminal.tell(_how_it_starts(graph, identity, restored))
         if not is_running():
             terminal.show("starting Spark …")
         try:
@@ -83,6 +96,49 @@ class SparkExecutor:
             raise
         finally:
             terminal.show("")
+
+
+_graphs_by_id: dict[str, tuple[str, ...]] = {}
+"""What this program has submitted under each id that its next start resumes: the job's name and its operators."""
+
+
+def _check_one_job(graph: JobGraph, identity: JobIdentity) -> None:
+    """Refuse a second job under the id of another one, whose log would be taken for its own. Raises `OptionError`."""
+    described = (graph.name, *(operator.uid for vertex in graph.vertices for operator in vertex.operators))
+    known = _graphs_by_id.setdefault(identity.job_id, described)
+    if known != described:
+        key = PipelineOptions.FIXED_JOB_ID.key
+        raise OptionError(
+            f"{key} {identity.job_id}: this program has run another job ({known[0]!r}) under this id, and "
+            f"{HighAvailabilityOptions.HA_MODE.key} would take the log of that one for this one's ({graph.name!r}). "
+            f"Leave {key} out, and give each job of the program a name of its own: env.execute(name)",
+            key,
+        )
+
+
+def _ended(graph: JobGraph, identity: JobIdentity) -> EndedJobClient:
+    """Report a job that is not run again. Its results can still be read."""
+    assert identity.ended is not None and identity.directory is not None
+    find_results(graph, identity.directory)
+    state, what = identity.ended.state, f"job {identity.job_id} ({graph.name}) in {identity.directory}"
+    again = f"To run it again, give another {PipelineOptions.FIXED_JOB_ID.key} or another job name"
+    if state == "FINISHED":
+        message = f"{what} has FINISHED before, and is not run again. {again}"
+    else:
+        resumed = f"resume it with -s {identity.directory}" if identity.ended.retained else "it has kept no checkpoint"
+        message = f"{what} was CANCELED before, and is not run again: {resumed}. {again}"
+    Terminal().tell(message)
+    return EndedJobClient(JobID(identity.job_id), graph.name, state, message)
+
+
+def _how_it_starts(graph: JobGraph, identity: JobIdentity, restored: FoundCheckpoint | None) -> str:
+    what = f"job {identity.job_id} ({graph.name}) in {identity.directory}"
+    chosen = "before its first checkpoint" if restored is None else f"chk-{restored.metadata.checkpoint_id}"
+    if not identity.resume:
+        origin = "" if identity.start_from is None else f", from {identity.start_from.path}"
+        return f"starting {what}, which has no log yet{origin}"
+    failed = "" if identity.ended is None else f". It had {identity.ended.state} before"
+    return f"resuming {what}, {chosen}{failed}"
 
 
 def _leaves_places(substrate: Substrate, slots: int) -> bool:

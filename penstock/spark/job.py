@@ -38,6 +38,7 @@ from penstock.jobmaster.job_master import JobMaster
 from penstock.jobmaster.outcome import JobOutcome
 from penstock.jobmaster.ports import MasterPorts
 from penstock.jobmaster.rescales import RescaleOrder
+from penstock.jobmaster.resume_or_start import is_available
 from penstock.jobmaster.savepoints import SavepointOrder
 from penstock.network.control_server import ControlServer
 from penstock.network.io_loop import IoLoop
@@ -158,6 +159,7 @@ class SparkJob:
             lambda: self._post(CheckpointRequested()),
             lambda order: self._loop.post(partial(self._order_savepoint, order)),
             lambda order: self._loop.post(partial(self._order_rescale, order)),
+            (lambda: self._post(CancelRequested(suspends=True))) if is_available(configuration) else None,
         )
 
     def start_slots(self, count: int) -> None:

@@ -33,7 +33,9 @@ CANCEL_TIMEOUT_S = 60.0
 
 
 class SparkJobClient(JobClient):
-    """`report` and `cancel` may be called from any thread; `on_ended` is called by the driver, once."""
+    """`report` and `cancel` may be called from any thread; `on_ended` is called by the driver, once. `suspend`: ends
+    only this driver, for a job that its next start resumes.
+    """
 
     def __init__(
         self,
@@ -43,6 +45,7 @@ class SparkJobClient(JobClient):
         trigger_checkpoint: Callable[[], None],
         order_savepoint: Callable[[SavepointOrder], None],
         order_rescale: Callable[[RescaleOrder], None],
+        suspend: Callable[[], None] | None = None,
     ) -> None:
         self._job_id = job_id
         self._report = report
@@ -50,6 +53,7 @@ class SparkJobClient(JobClient):
         self._trigger_checkpoint = trigger_checkpoint
         self._order_savepoint = order_savepoint
         self._order_rescale = order_rescale
+        self._suspend = suspend
         self._ordered: list[CompletableFuture[str]] = []
         self._rescales: list[CompletableFuture[None]] = []
         self._ended: CompletableFuture[JobExecutionResult] = CompletableFuture()
@@ -133,8 +137,9 @@ class SparkJobClient(JobClient):
         if outcome.state == "FINISHED":
             self._ended.set_result(JobExecutionResult(self._job_id, int(outcome.runtime_ms)))
         else:
-            message = outcome.error or f"Job {self._job_id} was cancelled."
-            status = JobStatus[outcome.state]
+            did = "is suspended: its next start resumes it" if outcome.is_suspended else "was cancelled"
+            message = outcome.error or f"Job {self._job_id} {did}."
+            status = JobStatus.SUSPENDED if outcome.is_suspended else JobStatus[outcome.state]
             self._ended.set_exception(
                 JobExecutionError(message, status=status, job_id=self._job_id, checkpoint_path=outcome.resume_from)
             )
@@ -156,15 +161,22 @@ class SparkJobClient(JobClient):
                 raise
 
     def leave(self) -> None:
-        """Cancel the job if it still runs, wait for it, and print from where it can be resumed: the program ends."""
+        """Cancel the job if it still runs, wait for it, and print from where it can be resumed: the program ends. A job
+        that its next start resumes is suspended instead.
+        """
         if self._ended.done():
             return
-        print(f"penstock: cancelling job {self._job_id}", file=sys.stderr)
+        if self._suspend is None:
+            print(f"penstock: cancelling job {self._job_id}", file=sys.stderr)
+            self._cancel()
+        else:
+            print(f"penstock: suspending job {self._job_id}; its next start resumes it", file=sys.stderr)
+            self._suspend()
         try:
-            self.cancel().result(CANCEL_TIMEOUT_S)
+            self._cancelled.result(CANCEL_TIMEOUT_S)
         except TimeoutError:
             print(f"penstock: the job did not end within {CANCEL_TIMEOUT_S:.0f} s", file=sys.stderr)
-        if self._resume_from is not None:
+        if self._resume_from is not None and self._suspend is None:
             print(f"penstock: resume it with -s {self._resume_from}", file=sys.stderr)
 
 

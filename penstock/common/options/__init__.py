@@ -12,6 +12,7 @@ from penstock.common.options.cluster import (
     TaskManagerOptions,
     WebOptions,
 )
+from penstock.common.options.high_availability import HighAvailabilityOptions
 from penstock.common.options.job import ExecutionOptions, ParallelismOptions, PipelineOptions, PythonOptions
 from penstock.common.options.option import ConfigOption, OptionError
 from penstock.common.options.penstock import PenstockOptions
@@ -24,6 +25,7 @@ __all__ = [
     "DeploymentOptions",
     "ExecutionOptions",
     "HeartbeatOptions",
+    "HighAvailabilityOptions",
     "JobManagerOptions",
     "NetworkOptions",
     "OPTIONS",

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 FOREIGN_PREFIXES = (
     "akka.", "pekko.", "blob.", "classloader.", "client.", "cluster.", "containerized.", "daemon.", "env.",
-    "external-resource.", "external-resources", "fs.", "high-availability", "historyserver.", "io.", "jmx.",
+    "external-resource.", "external-resources", "fs.", "high-availability.kubernetes.", "high-availability.zookeeper.",
+    "historyserver.", "io.", "jmx.",
     "jobstore.", "kubernetes.", "library-cache-manager.", "metrics.", "minicluster.", "mesos.", "oss.", "plugin.",
     "process.", "queryable-state.", "s3.", "gs.", "scheduler-mode", "security.", "sql-client.",
     "slotmanager.number-of-slots.", "slotmanager.min-total-resource.", "slotmanager.max-total-resource.",
@@ -38,7 +39,9 @@ execution.checkpointing.unaligned.recover-output-on-downstream.enabled execution
 execution.job-listeners execution.program-config.enabled execution.program-config.wildcards
 execution.shutdown-on-attached-exit execution.state-recovery.approximate-local-recovery
 execution.state-recovery.from-local
-execution.submit-failed-job-on-application-error job.autoscaler.enabled jobmanager.bind-policy
+execution.submit-failed-job-on-application-error high-availability.cluster-id
+high-availability.jobmanager.port high-availability.storageDir high-availability.use-old-ha-services
+job.autoscaler.enabled jobmanager.bind-policy
 jobmanager.execution.attempts-history-size jobmanager.execution.failover-strategy jobmanager.failure-enrichers
 jobmanager.future-pool.size jobmanager.heap.mb jobmanager.heap.size jobmanager.io-pool.size
 jobmanager.partition.hybrid.partition-data-consume-constraint jobmanager.partition.release-during-job-execution

@@ -19,6 +19,7 @@ from penstock.common.options.cluster import (
     WebOptions,
 )
 from penstock.common.options.foreign import FOREIGN_KEYS, is_foreign
+from penstock.common.options.high_availability import HighAvailabilityOptions
 from penstock.common.options.job import ExecutionOptions, ParallelismOptions, PipelineOptions, PythonOptions
 from penstock.common.options.option import ConfigOption, OptionError
 from penstock.common.options.penstock import PenstockOptions
@@ -26,8 +27,9 @@ from penstock.common.options.restart import RestartStrategyOptions
 
 _GROUPS: tuple[type, ...] = (
     DeploymentOptions, ParallelismOptions, PipelineOptions, ExecutionOptions, PythonOptions, CheckpointingOptions,
-    StateRecoveryOptions, StateBackendOptions, RestartStrategyOptions, SlotOptions, ResourceManagerOptions,
-    HeartbeatOptions, JobManagerOptions, TaskManagerOptions, NetworkOptions, RestOptions, WebOptions, PenstockOptions,
+    StateRecoveryOptions, HighAvailabilityOptions, StateBackendOptions, RestartStrategyOptions, SlotOptions,
+    ResourceManagerOptions, HeartbeatOptions, JobManagerOptions, TaskManagerOptions, NetworkOptions, RestOptions,
+    WebOptions, PenstockOptions,
 )  # fmt: skip
 
 OPTIONS: dict[str, ConfigOption[Any]] = {

@@ -54,6 +54,10 @@ class LogRefused(PublicationError):
     """Signals that the job may not be started or resumed like this; the message says what to do."""
 
 
+class LogExists(LogRefused):
+    """Signals that a job was to be started in a directory where another driver has started it."""
+
+
 class OutcomeUnknown(PublicationError):
     """Signals that the store did not answer for too long whether an operation was carried out."""
 
@@ -65,7 +69,8 @@ class LogGone(PublicationError):
 LOG_EXISTS = (
     "the job's directory has a log already: another driver has run this job, or runs it now. "
     "To resume it (which stops the other one) pass the job's directory with -s, that is the option "
-    "execution.state-recovery.path; to start afresh give another pipeline.job-id or checkpoint directory."
+    "execution.state-recovery.path; to start afresh give another pipeline.job-id or checkpoint directory. With "
+    "high-availability.type: filesystem (--ha) each start resumes the job, or starts it if there is no log."
 )
 
 IGNORES_CONDITIONS = (
@@ -98,7 +103,7 @@ class JobLog:
         for attempt in range(ATTEMPTS_MAX):
             positions: list[int] = yield from self.ask_until_known(ListLog())
             if positions and not resume:
-                raise LogRefused(LOG_EXISTS)
+                raise LogExists(LOG_EXISTS)
             newest: LogEntry | None = None
             if positions:
                 newest = yield from self._read_if_there(max(positions))
@@ -129,7 +134,7 @@ class JobLog:
             if not isinstance(found, LogEntry):
                 return fence
             if not resume:
-                raise LogRefused(LOG_EXISTS)
+                raise LogExists(LOG_EXISTS)
             newest = found
 
     def _probe(self, fence: Fence) -> Conversation[bool]:

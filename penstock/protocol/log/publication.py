@@ -23,6 +23,7 @@ from penstock.protocol.log.job_log import (
     LOG_EXISTS,
     Fenced,
     JobLog,
+    LogExists,
     LogGone,
     LogRefused,
     OutcomeUnknown,
@@ -155,6 +156,11 @@ class Publication:
         self.retention = Retention(self.retained_max)
         self._lost_by: PublicationError | None = None
         self._has_final = False
+
+    @property
+    def is_fenced(self) -> bool:
+        """Return whether another driver is known to own the job."""
+        return isinstance(self._lost_by, Fenced | LogExists)
 
     def _step(self, event: str, after: PublicationState) -> None:
         TABLE.check(self.state, event)
