@@ -1,7 +1,17 @@
-"""Offers CSV in PyFlink's module."""
+"""Offers PyFlink's formats for files of CSV, and its schemas for messages that are records of CSV."""
 
 from penstock.datastream.connectors.files.csv_format import CsvBulkWriters, CsvReaderFormat
 from penstock.datastream.connectors.files.csv_schema import CsvSchema, CsvSchemaBuilder
 from penstock.datastream.connectors.files.malformed_rows import MALFORMED_ROW_TYPE, MalformedRows
+from penstock.datastream.connectors.messages.csv_rows import CsvRowDeserializationSchema, CsvRowSerializationSchema
 
-__all__ = ["CsvSchema", "CsvSchemaBuilder", "CsvReaderFormat", "CsvBulkWriters", "MalformedRows", "MALFORMED_ROW_TYPE"]
+__all__ = [
+    "CsvSchema",
+    "CsvSchemaBuilder",
+    "CsvReaderFormat",
+    "CsvBulkWriters",
+    "CsvRowDeserializationSchema",
+    "CsvRowSerializationSchema",
+    "MalformedRows",
+    "MALFORMED_ROW_TYPE",
+]

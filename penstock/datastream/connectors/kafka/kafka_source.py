@@ -222,7 +222,7 @@ class KafkaSourceBuilder:
         """Set how values become rows. Keys and headers are not read.
 
         Args:
-            deserialization_schema: `SimpleStringSchema`, `ByteArraySchema`, `JsonRowDeserializationSchema`, or your own
+            deserialization_schema: `SimpleStringSchema`, `ByteArraySchema`, rows of JSON or CSV, or your own
                 `DeserializationSchema`, which is called for each record.
 
         Returns:

@@ -125,7 +125,7 @@ class KafkaRecordSerializationSchemaBuilder:
         """Set how values are made of rows.
 
         Args:
-            value_serialization_schema: `SimpleStringSchema`, `ByteArraySchema`, `JsonRowSerializationSchema`, or your
+            value_serialization_schema: `SimpleStringSchema`, `ByteArraySchema`, rows of JSON or CSV, or your
                 own `SerializationSchema`, which is called for each row.
 
         Returns:
