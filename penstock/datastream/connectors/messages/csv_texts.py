@@ -50,7 +50,7 @@ class CsvTexts:
         return pc.coalesce(texts, self._null)
 
     def _marked(self, name: str, texts: pa.Array) -> pa.Array:
-        """Quote, or escape, the texts that would be read as something else."""
+        """Wrap texts in quotes, or escape them, if they would be read as something else."""
         schema = self._schema
         marks = pc.match_substring_regex(texts.cast(pa.large_binary()), self._special)
         if schema.quote_char is None:

@@ -1,0 +1,173 @@
+"""Describes the types of an Avro schema, and the types of rows that they become."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+from penstock.common.columns import ColumnType
+from penstock.common.composite_types import RowType
+from penstock.common.types import Types
+
+_PLAIN = {
+    "boolean": Types.BOOLEAN(),
+    "int": Types.INT(),
+    "long": Types.LONG(),
+    "float": Types.FLOAT(),
+    "double": Types.DOUBLE(),
+    "bytes": Types.PRIMITIVE_ARRAY(Types.BYTE()),
+    "string": Types.STRING(),
+}
+
+_LOGICAL = {
+    "date": (("int",), Types.SQL_DATE()),
+    "time-millis": (("int",), Types.SQL_TIME()),
+    "time-micros": (("long",), Types.SQL_TIME()),
+    "timestamp-millis": (("long",), Types.SQL_TIMESTAMP()),
+    "timestamp-micros": (("long",), Types.SQL_TIMESTAMP()),
+    "local-timestamp-millis": (("long",), Types.SQL_TIMESTAMP()),
+    "local-timestamp-micros": (("long",), Types.SQL_TIMESTAMP()),
+    "decimal": (("bytes", "fixed"), Types.BIG_DEC()),
+}
+"""By the name of a logical type: the types that may carry it, and what its values become. Others are ignored, as
+Avro wants it."""
+
+_OF_LOGICAL = ("logicalType", "precision", "scale")
+
+
+@dataclass(frozen=True)
+class AvroType:
+    """Describes values of one place in a schema.
+
+    `kind` is Avro's name. A union of null and one other type is the other type: `value_branch` and `null_branch` are
+    the numbers of both in it, None without a union or without null.
+    """
+
+    kind: str
+    type: ColumnType
+    value_branch: int | None = None
+    null_branch: int | None = None
+    fields: tuple[tuple[str, AvroType], ...] = ()
+    element: AvroType | None = None
+    symbols: tuple[str, ...] = ()
+    size: int = 0
+    logical: str | None = None
+    scale: int = 0
+
+
+def avro_library() -> Any:
+    """Import the library of Avro. Raises `ImportError`, which says what to install."""
+    try:
+        return import_module("fastavro")
+    except ImportError as error:
+        raise ImportError(f"Avro's library is not installed ({error}): pip install 'penstock[avro]'") from None
+
+
+@dataclass(frozen=True)
+class AvroSchema:
+    """Holds the text of a schema. `referenced` are the texts of those that it refers to, the innermost first."""
+
+    text: str
+    referenced: tuple[str, ...] = ()
+
+    @cached_property
+    def record(self) -> AvroType:
+        """Return the type of the record.
+
+        Raises:
+            ValueError: The text is no schema.
+            TypeError: It is no record, or a field cannot be one of a row. The message names it.
+        """
+        schema = self._parsed(json.loads)
+        named = schema.get("__named_schemas", {}) if isinstance(schema, dict) else {}
+        found = _described(schema, "the schema", dict(named), ())
+        if found.kind != "record" or found.value_branch is not None:
+            raise TypeError(f"rows of Avro are records, but the schema is of type {found.kind!r}")
+        return found
+
+    @cached_property
+    def physical(self) -> Any:
+        """Return the schema without logical types, as fastavro has it."""
+        return self._parsed(lambda text: _without_logical(json.loads(text)))
+
+    @cached_property
+    def canonical(self) -> str:
+        """Return the parsing canonical form. Records of equal ones are the same bytes."""
+        return str(avro_library().schema.to_parsing_canonical_form(self._parsed(json.loads)))
+
+    def _parsed(self, read: Callable[[str], Any]) -> Any:
+        library = avro_library()
+        named: dict[str, Any] = {}
+        try:
+            for other in self.referenced:
+                library.parse_schema(read(other), named)
+            return library.parse_schema(read(self.text), named)
+        except (library.schema.SchemaParseException, library.schema.UnknownType, ValueError, KeyError) as error:
+            what = f"{type(error).__name__}: {error}"
+            raise ValueError(f"it is no Avro schema ({what}). It begins: {self.text[:100]!r}") from None
+
+
+def _without_logical(schema: Any) -> Any:
+    if isinstance(schema, dict):
+        return {key: _without_logical(value) for key, value in schema.items() if key not in _OF_LOGICAL}
+    return [_without_logical(each) for each in schema] if isinstance(schema, list) else schema
+
+
+def _described(schema: Any, where: str, named: dict[str, Any], inside: tuple[str, ...]) -> AvroType:
+    if isinstance(schema, list):
+        return _of_union(schema, where, named, inside)
+    if isinstance(schema, str) and schema not in _PLAIN:
+        if schema not in named:
+            raise TypeError(f"{where} is of type {schema!r}, which no column can be. Unions of null and one type can")
+        schema = named[schema]
+    kind = schema if isinstance(schema, str) else schema["type"]
+    if isinstance(kind, (dict, list)):
+        return _described(kind, where, named, inside)
+    if isinstance(schema, str):
+        return AvroType(kind, _PLAIN[kind])
+    if kind in ("record", "enum", "fixed", "error"):
+        named[schema["name"]] = schema
+    if (logical := schema.get("logicalType")) in _LOGICAL and kind in _LOGICAL[logical][0]:
+        return AvroType(
+            kind, _LOGICAL[logical][1], logical=logical, scale=schema.get("scale", 0), size=schema.get("size", 0)
+        )
+    match kind:
+        case "record" | "error":
+            return _of_record(schema, where, named, inside)
+        case "enum":
+            return AvroType(kind, Types.STRING(), symbols=tuple(schema["symbols"]))
+        case "fixed":
+            return AvroType(kind, _PLAIN["bytes"], size=schema["size"])
+        case "array":
+            element = _described(schema["items"], f"an element of {where}", named, inside)
+            return AvroType(kind, Types.OBJECT_ARRAY(element.type), element=element)
+        case "map":
+            element = _described(schema["values"], f"a value of {where}", named, inside)
+            return AvroType(kind, Types.MAP(Types.STRING(), element.type), element=element)
+        case _:
+            return _described(kind, where, named, inside)
+
+
+def _of_record(schema: Any, where: str, named: dict[str, Any], inside: tuple[str, ...]) -> AvroType:
+    name = schema["name"]
+    if name in inside:
+        raise TypeError(f"{where} is a record {name!r} inside of itself, which no column can be")
+    fields = tuple(
+        (f["name"], _described(f["type"], f"field {f['name']!r}", named, (*inside, name))) for f in schema["fields"]
+    )
+    if not fields:
+        raise TypeError(f"{where} is a record without fields, which no column can be")
+    return AvroType("record", RowType(tuple(t.type for _, t in fields), tuple(n for n, _ in fields)), fields=fields)
+
+
+def _of_union(schema: list[Any], where: str, named: dict[str, Any], inside: tuple[str, ...]) -> AvroType:
+    values = [index for index, branch in enumerate(schema) if branch != "null"]
+    if len(values) != 1 or len(schema) > 2:
+        names = [b if isinstance(b, str) else str(b.get("name", b["type"])) for b in schema]
+        raise TypeError(f"{where} is a union of {', '.join(names)}: only unions of null and one type can be a column")
+    found = _described(schema[values[0]], where, named, inside)
+    return replace(found, value_branch=values[0], null_branch=schema.index("null") if len(schema) == 2 else None)
