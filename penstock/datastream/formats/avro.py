@@ -1,5 +1,17 @@
-"""Offers PyFlink's schemas for messages that are Avro records. Needs `pip install 'penstock[avro]'`."""
+"""Offers schemas for messages that are Avro records. Needs `pip install 'penstock[avro]'`.
+
+Those of the Confluent Schema Registry have the names that Flink has for them in Java; PyFlink has none.
+"""
 
 from penstock.datastream.connectors.messages.avro_rows import AvroRowDeserializationSchema, AvroRowSerializationSchema
+from penstock.datastream.connectors.messages.registry_rows import (
+    ConfluentRegistryAvroDeserializationSchema,
+    ConfluentRegistryAvroSerializationSchema,
+)
 
-__all__ = ["AvroRowDeserializationSchema", "AvroRowSerializationSchema"]
+__all__ = [
+    "AvroRowDeserializationSchema",
+    "AvroRowSerializationSchema",
+    "ConfluentRegistryAvroDeserializationSchema",
+    "ConfluentRegistryAvroSerializationSchema",
+]

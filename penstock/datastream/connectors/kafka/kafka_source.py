@@ -78,7 +78,8 @@ class KafkaSource(Source):
         return MALFORMED_ROW_TYPE if self._malformed.is_side_output else None
 
     def validate(self) -> None:
-        """Ask the brokers for the topics. Raises `SourceError`, which says what is missing."""
+        """Ask the brokers for the topics, and a schema registry. Raises `SourceError`, which says what is missing."""
+        decoder_of(self._schema).check()
         self._discovery().check()
 
     def create_enumerator(self, parallelism: int, restored: bytes | None) -> SplitEnumerator:

@@ -31,6 +31,9 @@ class MessageDecoder(ABC):
     def produced_type(self) -> TypeInformation | None:
         """Return the type of the rows; None: they are pickled."""
 
+    def check(self) -> None:
+        """Ask for what decoding needs from outside, before the job starts. Raises `SourceError` if it is not there."""
+
     @abstractmethod
     def decode(self, values: Sequence[bytes | None]) -> pa.RecordBatch:
         """Decode messages, one row each.
