@@ -85,14 +85,14 @@ class RegistryServer:
                 found = self.schemas.get(int(schema_id))
                 return (200, found) if found else (404, {"error_code": 40403, "message": "Schema not found"})
             case ["GET", "subjects", subject, "versions", version]:
-                schema_id = self.subjects[subject][int(version) - 1]
-                return 200, {**self.schemas[schema_id], "subject": subject, "version": int(version), "id": schema_id}
+                known = self.subjects[subject][int(version) - 1]
+                return 200, {**self.schemas[known], "subject": subject, "version": int(version), "id": known}
             case ["POST", "subjects", subject, "versions"]:
                 return 200, {"id": self.register(subject, body)}
             case ["POST", "subjects", subject]:
-                for schema_id in self.subjects.get(subject, ()):
-                    if self.schemas[schema_id] == body:
-                        return 200, {"id": schema_id, "subject": subject}
+                for known in self.subjects.get(subject, ()):
+                    if self.schemas[known] == body:
+                        return 200, {"id": known, "subject": subject}
                 return 404, {"error_code": 40403, "message": "Schema not found"}
         return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
 

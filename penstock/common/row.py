@@ -7,7 +7,7 @@ from typing import Any, Iterator
 
 
 class RowKind(Enum):
-    """Names the kinds of change that a row may be. A stream carries only INSERT."""
+    """Names the kinds of change that a row may be. Streams of rows carry only INSERT, those of change events all."""
 
     INSERT = 0
     UPDATE_BEFORE = 1

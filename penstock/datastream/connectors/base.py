@@ -141,8 +141,8 @@ class SourceReader(ABC):
             rows_max: The largest number of rows.
 
         Returns:
-            1 to `rows_max` rows; `NotReady` if there are none now; None at the end of all input, after
-            `no_more_splits()`.
+            1 to `rows_max` rows (more only if one record of the input is several); `NotReady` if there are none now;
+            None at the end of all input, after `no_more_splits()`.
         """
 
     @property

@@ -3,6 +3,10 @@
 from penstock.datastream.connectors.files.json_lines import JsonLinesFormat
 from penstock.datastream.connectors.files.json_writer import JsonLinesBulkWriters
 from penstock.datastream.connectors.files.malformed_rows import MALFORMED_ROW_TYPE, MalformedRows
+from penstock.datastream.connectors.messages.debezium_rows import (
+    DebeziumJsonDeserializationSchema,
+    DebeziumJsonDeserializationSchemaBuilder,
+)
 from penstock.datastream.connectors.messages.json_rows import (
     JsonRowDeserializationSchema,
     JsonRowDeserializationSchemaBuilder,
@@ -15,6 +19,8 @@ __all__ = [
     "JsonRowDeserializationSchemaBuilder",
     "JsonRowSerializationSchema",
     "JsonRowSerializationSchemaBuilder",
+    "DebeziumJsonDeserializationSchema",
+    "DebeziumJsonDeserializationSchemaBuilder",
     "JsonLinesFormat",
     "JsonLinesBulkWriters",
     "MalformedRows",

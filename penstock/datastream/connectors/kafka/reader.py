@@ -156,6 +156,7 @@ class KafkaReader(SourceReader):
         """Return the next rows of what was read ahead; none if no record of a piece became one."""
         records = self._ahead[0]
         partition = records.partition
+        rows_max = max(1, rows_max // self._decoder.rows_per_message_max)
         values, offsets = records.values[:rows_max], records.offsets[:rows_max]
         if len(values) == len(records.values):
             self._ahead.popleft()
@@ -173,7 +174,7 @@ class KafkaReader(SourceReader):
         for index, reason in decoded.refused.items():
             self._reject(partition, int(offsets[index]), values[index] or b"", reason)
         self._current = partition.id
-        if len(decoded.taken) != len(timestamps):
+        if not isinstance(decoded.taken, range):
             timestamps = timestamps[np.asarray(decoded.taken, np.int64)]
         self._measure_lag()
         return decoded.rows.append_column(TIMESTAMP_COLUMN, pa.array(timestamps, pa.int64()))

@@ -29,9 +29,8 @@ class AvroRowDeserializationSchema(ColumnarDeserializationSchema):
     refused. Dates, times, timestamps (in UTC) and decimals are what their logical types say.
 
     Example:
-        AvroRowDeserializationSchema(avro_schema_string=json.dumps(
-            {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
-        ))
+        order = '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}'
+        AvroRowDeserializationSchema(avro_schema_string=order)
 
     Args:
         record_class: Refused: it is a class of Java.

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.common.scalar_types import PICKLED, STRING
@@ -26,6 +28,9 @@ class MessageDecoder(ABC):
     skips_refused: bool = False
     """True: messages that cannot be decoded are left out, whatever the source says of them."""
 
+    rows_per_message_max: int = 1
+    """Says how many rows a message may be. If there may be several, `messages_of` tells which are whose."""
+
     @property
     @abstractmethod
     def produced_type(self) -> TypeInformation | None:
@@ -36,7 +41,7 @@ class MessageDecoder(ABC):
 
     @abstractmethod
     def decode(self, values: Sequence[bytes | None]) -> pa.RecordBatch:
-        """Decode messages, one row each.
+        """Decode messages, one row each, or up to `rows_per_message_max`.
 
         Args:
             values: The messages; None: one without a value.
@@ -47,6 +52,17 @@ class MessageDecoder(ABC):
         Raises:
             RefusedMessage: One of them cannot be decoded. Then no row is returned.
         """
+
+    def messages_of(self, rows: pa.RecordBatch) -> npt.NDArray[np.int64] | None:
+        """Return which message each row came from, by its index in the batch.
+
+        Args:
+            rows: What `decode` returned.
+
+        Returns:
+            The indices; None if each message is one row.
+        """
+        return None
 
 
 class ColumnarDeserializationSchema(DeserializationSchema):
@@ -159,7 +175,10 @@ class PythonDecoder(MessageDecoder):
 
 @dataclass
 class Decoded:
-    """Holds the rows of a batch of messages, the indices of the messages that became rows, and what was refused."""
+    """Holds the rows of a batch of messages, the index of each row's message, and what was refused.
+
+    `taken` is a range if each message is one row.
+    """
 
     rows: pa.RecordBatch
     taken: Sequence[int]
@@ -181,14 +200,22 @@ def decode_all(decoder: MessageDecoder, values: Sequence[bytes | None]) -> Decod
         taken = [index for index, value in enumerate(values) if value is not None]
         values = [values[index] for index in taken]
     try:
-        return Decoded(decoder.decode(values), taken)
+        rows = decoder.decode(values)
+        return Decoded(rows, _messages(decoder, rows, taken))
     except RefusedMessage:
         parts: list[pa.RecordBatch] = []
         refused: dict[int, str] = {}
         _halve(decoder, values, 0, parts, refused)
         kept = [at for index, at in enumerate(taken) if index not in refused]
         rows = pa.concat_batches(parts) if parts else decoder.decode([])
-        return Decoded(rows, kept, {taken[index]: reason for index, reason in refused.items()})
+        return Decoded(
+            rows, _messages(decoder, rows, kept), {taken[index]: reason for index, reason in refused.items()}
+        )
+
+
+def _messages(decoder: MessageDecoder, rows: pa.RecordBatch, decoded: Sequence[int]) -> Sequence[int]:
+    index = decoder.messages_of(rows)
+    return decoded if index is None else [decoded[at] for at in index.tolist()]
 
 
 def _halve(

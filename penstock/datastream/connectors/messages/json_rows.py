@@ -64,7 +64,7 @@ class JsonRowDeserializationSchema(ColumnarDeserializationSchema):
 
     def message_decoder(self) -> MessageDecoder:
         """Return the decoder of whole batches."""
-        return _JsonRows(self._row_type, self._fails_on_missing_field, self._ignores_parse_errors)
+        return JsonRows(self._row_type, self._fails_on_missing_field, self._ignores_parse_errors)
 
 
 class JsonRowDeserializationSchemaBuilder:
@@ -121,7 +121,9 @@ class JsonRowDeserializationSchemaBuilder:
         )
 
 
-class _JsonRows(MessageDecoder):
+class JsonRows(MessageDecoder):
+    """Decodes JSON objects, one per message."""
+
     def __init__(self, row_type: RowType, fails_on_missing_field: bool, skips_refused: bool) -> None:
         self._row_type = row_type
         self._lines = JsonDecoder(row_type, ignores_unknown=True)
@@ -133,6 +135,17 @@ class _JsonRows(MessageDecoder):
         return self._row_type
 
     def decode(self, values: Sequence[bytes | None]) -> pa.RecordBatch:
+        """Decode messages.
+
+        Args:
+            values: The messages.
+
+        Returns:
+            The rows.
+
+        Raises:
+            RefusedMessage: One of them is no such object.
+        """
         texts = [value for value in values if value is not None]
         data = b"\n".join(texts)
         if data.count(b"\n") != max(len(texts) - 1, 0):
@@ -140,12 +153,10 @@ class _JsonRows(MessageDecoder):
             data = b"\n".join([text.replace(b"\n", b"\r") for text in texts])
         try:
             rows = self._lines.decode(data)
-            if rows.num_rows != len(texts):
-                raise RefusedRecords("it is empty")
         except RefusedRecords as error:
-            if len(texts) == 1:
-                raise RefusedMessage(self._reason(data, error)) from None
-            raise RefusedMessage(str(error)) from None
+            raise RefusedMessage(self._reason(data, error) if len(texts) == 1 else str(error)) from None
+        if rows.num_rows != len(texts):
+            raise RefusedMessage("it is empty")
         if self._fails_on_missing_field and any(column.null_count for column in rows.columns):
             self._raise_where_missing(texts)
         return rows
