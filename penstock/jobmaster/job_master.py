@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from penstock.common.configuration import Configuration
 from penstock.graph.job_graph import JobGraph
+from penstock.jobmaster.adaptive import AdaptiveScheduler
 from penstock.jobmaster.checkpoints import Checkpoints
 from penstock.jobmaster.commits import CommitFailed, CommitQueue
 from penstock.jobmaster.ending import JobEnding
@@ -135,6 +136,8 @@ class JobMaster:
         self.generations = Generations(self, configuration, ports.random)
         self.rescales = Rescales(self, ports.slots)
         self.reporter.rescales = lambda: self.rescales.reports
+        adaptive = self.settings.adaptive
+        self.adaptive = None if adaptive is None else AdaptiveScheduler(self, ports.slots, adaptive)
         self.outcome: JobOutcome | None = None
         self.report: JobReport = self.reporter.build()
 
@@ -175,6 +178,7 @@ class JobMaster:
             self.commits.next_deadline_ms(),
             self.generations.next_deadline_ms(),
             self.rescales.next_deadline_ms(),
+            None if self.adaptive is None else self.adaptive.next_deadline_ms(),
         ]
         return min((d for d in deadlines if d is not None), default=None)
 
@@ -182,6 +186,8 @@ class JobMaster:
         """Advance the time to `now_ms` of the clock port; None: ask it."""
         if now_ms is None:
             now_ms = self.clock.monotonic_ms()
+        if self.adaptive is not None:
+            self.adaptive.look()
         self.execute(self.lifecycle.on_time(now_ms))
         self.checkpoints.execute(self.coordinator.on_time(now_ms))
         self.job_directory.on_time(now_ms)
@@ -193,6 +199,8 @@ class JobMaster:
     def refresh(self) -> None:
         if self.outcome is None:
             self.rescales.look()
+            if self.adaptive is not None:
+                self.adaptive.look()
         self.report = self.reporter.build()
 
     # ---- effects of the job's life ------------------------------------------------------------------------------

@@ -34,11 +34,14 @@ _FAILED_OVER = (FailureReason.JOB_FAILOVER, FailureReason.SUBSUMED)
 
 @dataclass(frozen=True)
 class RescaleOrder:
-    """Holds what a user asks for. `answer` is called once: with None when the job runs so, or with why it does not."""
+    """Holds what a user asks for. `answer` is called once: with None when the job runs so, or with why it does not.
+    `is_own`: the adaptive scheduler asks for slots, up to those that the user has asked for.
+    """
 
     parallelism: Parallelism
     answer: Callable[[RescaleFailed | None], None]
     reason: str = "requested"
+    is_own: bool = False
 
 
 class Master(Protocol):
@@ -66,6 +69,8 @@ class Rescales:
         self._master = master
         self._slots = slots
         self._declared = self._before = master.graph
+        self.wanted = master.graph
+        """The graph as the user wants it: as declared, or as the newest rescale that he has ordered."""
         self._machine = Rescaling()
         self._orders: dict[int, RescaleOrder] = {}
         self._has_ended = False
@@ -79,6 +84,10 @@ class Rescales:
 
     def next_deadline_ms(self) -> float | None:
         return self._machine.next_deadline_ms()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._orders
 
     # ---- orders -------------------------------------------------------------------------------------------------
 
@@ -98,6 +107,8 @@ class Rescales:
             order.answer(RescaleFailed(str(error)))
             return
         if graph == master.graph and not self._orders:
+            if not order.is_own:
+                self._want(graph)
             order.answer(None)
             return
         number = next(self._numbers)
@@ -106,7 +117,15 @@ class Rescales:
         self._execute(self._machine.on_ordered(rescale, self._situation(), master.clock.monotonic_ms()))
 
     def _graph(self, order: RescaleOrder) -> JobGraph:
-        return rescaled(self._master.graph, self._declared, order.parallelism)
+        if not order.is_own:
+            return rescaled(self._master.graph, self._declared, order.parallelism)
+        assert isinstance(order.parallelism, int)
+        return rescaled(self._master.graph, self.wanted, min(order.parallelism, self.wanted.slots))
+
+    def _want(self, graph: JobGraph) -> None:
+        self.wanted = graph
+        if self._master.settings.adaptive is not None:
+            self._master.lifecycle.roster.kept_slots = graph.slots
 
     @property
     def _is_aligned(self) -> bool:
@@ -125,6 +144,7 @@ class Rescales:
             processes,
             life.settings.spares,
             capacity is None or processes < capacity,
+            master.settings.adaptive is None,
         )
 
     # ---- what happens -------------------------------------------------------------------------------------------
@@ -145,6 +165,10 @@ class Rescales:
         why = f"its checkpoint failed ({reason}{f': {detail}' if detail else ''}); the job continues as it was"
         now_ms = self._master.clock.monotonic_ms()
         self._execute(self._machine.on_not_taken(why, reason in _FAILED_OVER, self._situation(), now_ms))
+
+    def on_lowered(self, why: str) -> None:
+        """Give up the rescale from whose checkpoint the job restarts: it restarts in fewer slots."""
+        self._execute(self._machine.on_refused(why, self._situation(), self._master.clock.monotonic_ms()))
 
     def end(self, why: str) -> None:
         """Answer everybody who still waits, and all who ask later: the job has ended."""
@@ -190,13 +214,18 @@ class Rescales:
             master.execute(master.lifecycle.rescale(before.slots, cause, now_ms))
             self._execute(self._machine.on_refused(str(error), self._situation(), now_ms))
             return
+        if not order.is_own:
+            self._want(graph)
         master.adopt(graph)
         cause = f"the job continues in {graph.slots} slots instead of {before.slots} ({order.reason})"
         master.execute(master.lifecycle.rescale(graph.slots, cause, now_ms))
 
     def _report(self, done: rescaling.Rescaled) -> None:
         order = self._orders[done.rescale.number]
-        was = tuple(vertex.parallelism for vertex in self._before.vertices)
+        self.report(order.reason, self._before, done.waited_ms, done.checkpoint_ms, done.restart_ms)
+
+    def report(self, reason: str, before: JobGraph, *durations_ms: float) -> None:
+        """Remember a change of parallelism. The durations are those of a `RescaleReport`."""
+        was = tuple(vertex.parallelism for vertex in before.vertices)
         now = tuple(vertex.parallelism for vertex in self._master.graph.vertices)
-        durations = (done.waited_ms, done.checkpoint_ms, done.restart_ms)
-        self._reports.append(RescaleReport(self._master.clock.wall_ms(), order.reason, was, now, *durations))
+        self._reports.append(RescaleReport(self._master.clock.wall_ms(), reason, was, now, *durations_ms))

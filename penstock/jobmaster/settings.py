@@ -13,6 +13,7 @@ from penstock.common.options import (
     ExecutionOptions,
     HeartbeatOptions,
     HighAvailabilityOptions,
+    JobManagerOptions,
     ResourceManagerOptions,
     RestartStrategyOptions,
     SlotOptions,
@@ -21,6 +22,7 @@ from penstock.common.options import (
 )
 from penstock.common.options.restart import INFINITE
 from penstock.protocol.checkpoint.coordinator_settings import CoordinatorSettings
+from penstock.protocol.job.adaptive_scaling import AdaptiveSettings
 from penstock.protocol.job.lifecycle_settings import LifecycleSettings
 from penstock.protocol.job.restart_strategy import ExponentialDelay, FailureRate, FixedDelay, NoRestart, RestartStrategy
 
@@ -28,7 +30,8 @@ from penstock.protocol.job.restart_strategy import ExponentialDelay, FailureRate
 @dataclass(frozen=True)
 class JobSettings:
     """Holds the settings of one job. `checkpointing`: whether there is an interval. `history_max`: checkpoints that a
-    report remembers. `object_bytes_max`: the largest object that storage in the driver's memory takes.
+    report remembers. `object_bytes_max`: the largest object that storage in the driver's memory takes. `adaptive`: None
+    with the default scheduler.
     """
 
     checkpointing: bool
@@ -46,6 +49,7 @@ class JobSettings:
     """The checkpoint from which no rows in flight are restored."""
     is_available: bool = False
     """The next start of the program resumes the job."""
+    adaptive: AdaptiveSettings | None = None
 
     @property
     def sweep_grace_ms(self) -> float:
@@ -77,13 +81,24 @@ class JobSettings:
             get(CheckpointingOptions.TOLERABLE_FAILURE_NUMBER),
             backlog_interval_ms(configuration),
         )
+        adaptive = None
+        slot_timeout = SlotOptions.SLOT_REQUEST_TIMEOUT
+        if get(JobManagerOptions.SCHEDULER) == "adaptive":
+            slot_timeout = JobManagerOptions.SUBMISSION_RESOURCE_WAIT_TIMEOUT
+            adaptive = AdaptiveSettings(
+                float(get(JobManagerOptions.SUBMISSION_RESOURCE_STABILIZATION_TIMEOUT).ms),
+                float(get(JobManagerOptions.EXECUTING_RESOURCE_STABILIZATION_TIMEOUT).ms),
+                float(get(JobManagerOptions.EXECUTING_COOLDOWN_AFTER_RESCALING).ms),
+                may_raise=interval is not None,
+            )
         lifecycle = LifecycleSettings(
             slots,
-            float(get(SlotOptions.SLOT_REQUEST_TIMEOUT).ms),
+            float(get(slot_timeout).ms),
             float(get(HeartbeatOptions.HEARTBEAT_TIMEOUT).ms),
             float(get(ExecutionOptions.TASK_CANCELLATION_TIMEOUT).ms),
             spares=get(ResourceManagerOptions.REDUNDANT_TASK_MANAGER_NUM),
             restore_timeout_ms=float(get(CheckpointingOptions.CHECKPOINTING_TIMEOUT).ms),
+            slot_timeout_option=slot_timeout.key,
         )
         return cls(
             interval is not None,
@@ -99,6 +114,7 @@ class JobSettings:
             get(CheckpointingOptions.SAVEPOINT_DIRECTORY),
             get(StateRecoveryOptions.WITHOUT_CHANNEL_STATE),
             get(HighAvailabilityOptions.HA_MODE) == "filesystem",
+            adaptive,
         )
 
 

@@ -14,6 +14,7 @@ from penstock.simulation.idle_branch import add_idle_branch, idleness_of, withou
 from penstock.simulation.places import places_of
 from penstock.simulation.plan import Plan
 from penstock.simulation.settings import (
+    adapts,
     aimed_of,
     changes_graph,
     concurrency_of,
@@ -55,6 +56,9 @@ def plan_of(seed: int) -> Plan:
     elif not faults.is_calm and idle is None and (upload_ms := concurrency_of(seed, configuration, pace)) is not None:
         # The limit of durations knows of one checkpoint at a time, and idleness has no patience with eight.
         pace = replace(pace, upload_ms=upload_ms)
+    places = places_of(seed)
+    if not faults.is_calm and idle is None and job.parallelisms.fit_any_slots():
+        faults = replace(faults, kinds=(*faults.kinds, *adapts(seed, configuration, places is not None)))
     return Plan(
         told=f"seed {seed}",
         world_seed=world_seed,
@@ -64,7 +68,7 @@ def plan_of(seed: int) -> Plan:
         pace=pace,
         options=configuration.to_dict(),
         faults=faults,
-        places=places_of(seed),
+        places=places,
         graph_changes_seed=f"graphs of {seed}" if changes else None,
         names_stored_state=names_stored_state(seed),
         chaining=chaining,

@@ -125,6 +125,14 @@ class FaultInjector:
             slot.link.break_up()
             slot.link.close_down(self._world.chance() * 5000)
 
+    def lose_place(self) -> None:
+        """Remove a task place for good, with the task that runs there."""
+        self._newest.keeper.places.change(-1)
+
+    def gain_place(self) -> None:
+        """Let a task place come, as with another executor."""
+        self._newest.keeper.places.change(1)
+
     def pause_slot(self) -> None:
         if slot := self._some_slot():
             slot.process.paused_until_ms = self._world.now_ms + self._world.random.choice((10.0, 300.0, 8000.0))

@@ -58,7 +58,8 @@ RESCALING = (
 
 KINDS = frozenset(ALL_KINDS + WITHOUT_LOG + RESCALING) | {
     "cancel", "take_over_awake", "kill_driver_unnoticed", "kill_slot_with_a_stuck_one", "kill_driver_and_slots",
-    "stop_checkpoints", "savepoint", "stop_with_savepoint", "drain_with_savepoint", "rescale_live",
+    "stop_checkpoints", "savepoint", "stop_with_savepoint", "drain_with_savepoint", "rescale_live", "lose_place",
+    "gain_place",
 }  # fmt: skip
 """All that a plan may name."""
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import msgspec
 
+from penstock.common.options import JobManagerOptions
 from penstock.graph.job_graph import JobGraph
+from penstock.graph.rescaling import rescaled
 from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence
 from penstock.protocol.values.metadata import Metadata
 from penstock.simulation.content_checker import ContentChecker
@@ -153,6 +155,8 @@ class LogChecker(ContentChecker):
         """Return the graph whose snapshot this is: of those that its driver may run, the one with its parallelisms."""
         candidates = self.candidates.get(metadata.incarnation, [self.workload.graph])
         taken = [vertex.parallelism for vertex in metadata.vertices]
+        if self.workload.configuration.get(JobManagerOptions.SCHEDULER) == "adaptive":
+            candidates = [rescaled(g, g, slots) for g in candidates for slots in range(1, g.slots)] + candidates
         found = [graph for graph in candidates if [v.parallelism for v in graph.vertices] == taken]
         return (found or candidates)[-1]
 

@@ -54,6 +54,10 @@ class Parallelisms:
         """Bound `one`: it never has a larger parallelism than `other`."""
         self._at_most.append((one, other))
 
+    def fit_any_slots(self) -> bool:
+        """Return whether the job can run in any number of slots: what is pinned has a parallelism of 1."""
+        return all(group.root().parallelism == 1 for group in self._groups if group.root().pinned)
+
     def redraw(self, random: Random, largest: int) -> bool:
         """Sets other parallelisms, for all groups or for some. Returns whether any has changed."""
         share = random.choice((0.4, 1.0))

@@ -134,6 +134,22 @@ def live_rescales_of(seed: int) -> tuple[str, ...]:
     return Random(f"live rescales of {seed}").choice(((), (), (), few, many))
 
 
+def adapts(seed: int, configuration: Configuration, places_change: bool) -> tuple[str, ...]:
+    """Let the job run in as many slots as there are processes, with short times, and return what becomes of places; a
+    source of chance of its own."""
+    apart = Random(f"adaptive scheduler of {seed}")
+    share, key = 0.6 if places_change else 0.1, "jobmanager.adaptive-scheduler."
+    if apart.random() >= share:
+        return ()
+    configuration.set("jobmanager.scheduler", "adaptive")
+    configuration.set(f"{key}submission.resource-wait-timeout", "60 s")
+    settle, stabilize = apart.choice(("0 ms", "300 ms", "2 s")), apart.choice(("0 ms", "500 ms", "3 s"))
+    configuration.set(f"{key}submission.resource-stabilization-timeout", settle)
+    configuration.set(f"{key}executing.resource-stabilization-timeout", stabilize)
+    configuration.set(f"{key}executing.cooldown-after-rescaling", apart.choice(("0 ms", "200 ms", "2 s")))
+    return apart.choice(((), ("lose_place", "gain_place", "gain_place") * 3)) if places_change else ()
+
+
 def concurrency_of(seed: int, configuration: Configuration, pace: Pace) -> tuple[float, float] | None:
     """Set how many checkpoints may be in progress at once, from a random source of their own, and return how long their
     uploads take. None: one at a time, as without this, and where a connection carries fewer barriers than are

@@ -10,6 +10,7 @@ from penstock.common.options.option import (
     PORTS,
     STRING,
     ConfigOption,
+    choice,
     not_negative,
     positive,
 )
@@ -68,7 +69,7 @@ class HeartbeatOptions:
 
 
 class JobManagerOptions:
-    """Holds the options of the driver's address."""
+    """Holds the options of the driver's address, and of the slots that it asks for."""
 
     BIND_HOST: ConfigOption[str | None] = ConfigOption(
         "jobmanager.bind-host",
@@ -84,6 +85,44 @@ class JobManagerOptions:
     )
     PORT: ConfigOption[tuple[range, ...] | None] = ConfigOption(
         "jobmanager.rpc.port", PORTS, None, "The driver's port as slots see it. Not set: the one it listens on."
+    )
+    SCHEDULER = ConfigOption(
+        "jobmanager.scheduler",
+        choice("default", "adaptive", aliases={"adaptivebatch": "default", "adaptive-batch": "default"}),
+        "default",
+        "What happens without a task place for every slot. default: slots share processes. adaptive: the job runs in "
+        "as many slots as there are places, and is rescaled when more come.",
+    )
+    SUBMISSION_RESOURCE_WAIT_TIMEOUT = ConfigOption(
+        "jobmanager.adaptive-scheduler.submission.resource-wait-timeout",
+        DURATION,
+        Duration.of_seconds(300),
+        "With the adaptive scheduler, instead of slot.request.timeout: how long the job waits for a first slot, at "
+        "its start and after a loss.",
+        ("jobmanager.adaptive-scheduler.resource-wait-timeout",),
+        check=positive,
+    )
+    SUBMISSION_RESOURCE_STABILIZATION_TIMEOUT = ConfigOption(
+        "jobmanager.adaptive-scheduler.submission.resource-stabilization-timeout",
+        DURATION,
+        Duration.of_seconds(10),
+        "How long the job, at its start and after a loss, waits for further slots before it runs in those that it has.",
+        ("jobmanager.adaptive-scheduler.resource-stabilization-timeout",),
+    )
+    EXECUTING_RESOURCE_STABILIZATION_TIMEOUT = ConfigOption(
+        "jobmanager.adaptive-scheduler.executing.resource-stabilization-timeout",
+        DURATION,
+        Duration.of_seconds(60),
+        "How long a running job waits for further slots after one has come; if all that it wants have come, it is "
+        "rescaled at once.",
+        ("jobmanager.adaptive-scheduler.scaling-interval.max",),
+    )
+    EXECUTING_COOLDOWN_AFTER_RESCALING = ConfigOption(
+        "jobmanager.adaptive-scheduler.executing.cooldown-after-rescaling",
+        DURATION,
+        Duration.of_seconds(30),
+        "How long the job runs, at least, before it gets more slots again.",
+        ("jobmanager.adaptive-scheduler.scaling-interval.min",),
     )
     RPC_BIND_PORT = ConfigOption(
         "jobmanager.rpc.bind-port",

@@ -15,10 +15,11 @@ FOREIGN_PREFIXES = (
     "slotmanager.number-of-slots.", "slotmanager.min-total-resource.", "slotmanager.max-total-resource.",
     "sql-gateway.", "sql.", "state.backend.changelog.", "state.backend.forst.", "state.backend.latency-track.",
     "state.backend.rocksdb.", "state.changelog.", "state.latency-track.", "state.size-track.", "state.ttl.",
-    "table.", "taskmanager.memory.", "jobmanager.memory.", "jobmanager.adaptive-", "jobmanager.archive.", "traces.",
-    "events.", "yarn.", "zookeeper.", "python.fn-execution.", "execution.batch.", "execution.batch-shuffle-mode",
-    "execution.sorted-inputs.", "execution.checkpointing.file-merging.", "execution.checkpointing.local-backup.",
-    "taskmanager.network.hybrid-shuffle.", "taskmanager.network.sort-shuffle.", "taskmanager.network.netty.",
+    "table.", "taskmanager.memory.", "jobmanager.memory.", "jobmanager.adaptive-batch-", "jobmanager.archive.",
+    "traces.", "events.", "yarn.", "zookeeper.", "python.fn-execution.", "execution.batch.",
+    "execution.batch-shuffle-mode", "execution.sorted-inputs.", "execution.checkpointing.file-merging.",
+    "execution.checkpointing.local-backup.", "taskmanager.network.hybrid-shuffle.",
+    "taskmanager.network.sort-shuffle.", "taskmanager.network.netty.",
     "taskmanager.network.adaptive-partitioner.", "taskmanager.debug.", "taskmanager.load-balance", "web.log.",
     "web.timeout", "web.tmpdir", "web.upload.", "web.submit.", "web.cancel.", "web.rescale.",
     "web.access-control-allow-origin", "heartbeat.rpc-", "rest.async.", "rest.await-", "rest.cache.", "rest.client.",
@@ -41,11 +42,17 @@ execution.shutdown-on-attached-exit execution.state-recovery.approximate-local-r
 execution.state-recovery.from-local
 execution.submit-failed-job-on-application-error high-availability.cluster-id
 high-availability.jobmanager.port high-availability.storageDir high-availability.use-old-ha-services
-job.autoscaler.enabled jobmanager.bind-policy
+job.autoscaler.enabled
+jobmanager.adaptive-scheduler.max-delay-for-scale-trigger jobmanager.adaptive-scheduler.min-parallelism-increase
+jobmanager.adaptive-scheduler.prefer-minimal-taskmanagers
+jobmanager.adaptive-scheduler.rescale-trigger.active-checkpoint.enabled
+jobmanager.adaptive-scheduler.rescale-trigger.max-checkpoint-failures
+jobmanager.adaptive-scheduler.rescale-trigger.max-delay
+jobmanager.adaptive-scheduler.scale-on-failed-checkpoints-count jobmanager.bind-policy
 jobmanager.execution.attempts-history-size jobmanager.execution.failover-strategy jobmanager.failure-enrichers
 jobmanager.future-pool.size jobmanager.heap.mb jobmanager.heap.size jobmanager.io-pool.size
 jobmanager.partition.hybrid.partition-data-consume-constraint jobmanager.partition.release-during-job-execution
-jobmanager.resource-id jobmanager.retrieve-taskmanager-hostname jobmanager.scheduler
+jobmanager.resource-id jobmanager.retrieve-taskmanager-hostname
 jobmanager.web.checkpoints.history parallelism.max pipeline.auto-generate-uids pipeline.auto-type-registration
 pipeline.cached-files pipeline.classpaths pipeline.closure-cleaner-level
 pipeline.default-kryo-serializers pipeline.force-avro pipeline.force-kryo pipeline.force-kryo-avro

@@ -54,11 +54,15 @@ class Lifecycle:
         self._counter = 0
         self.generation: Generation | None = None
         """The one that is deployed now, in whatever phase."""
-        self._prepared = False
+        self.is_prepared = False
+        """Whether it is known what the next generation restores."""
         self._awaits_preparation = False
         self.is_finishing = False
         self.has_run = False
-        self._gather_by_ms = 0.0
+        self.shares_slots = True
+        """Whether living processes may play the slots that are missing."""
+        self.gather_by_ms = 0.0
+        """When all slots must be there, and the preparation done."""
         self._phase_by_ms = 0.0
         """When the phase must be over: connecting, restoring, or ending."""
         self._end: tuple[str, str | None] = ("", None)
@@ -72,11 +76,17 @@ class Lifecycle:
     def is_over(self) -> bool:
         return self.phase in (Phase.ENDING, Phase.ENDED)
 
+    @property
+    def is_short(self) -> bool:
+        """Return whether the job gathers its slots, and some are missing."""
+        is_gathering = self.phase is Phase.GATHERING and not self.is_finishing
+        return is_gathering and self.roster.registered < self.roster.slots
+
     # ---- gathering ----------------------------------------------------------------------------------------------
 
     def start(self, now_ms: float) -> list[Effect]:
         self.restarts.at_ms = now_ms
-        self._gather_by_ms = now_ms + self.settings.slot_request_timeout_ms
+        self.gather_by_ms = now_ms + self.settings.slot_request_timeout_ms
         return [Prepare(), *(SubmitSlot(slot) for slot in range(self.settings.slots + self.settings.spares))]
 
     @stepped("prepared")
@@ -87,7 +97,7 @@ class Lifecycle:
         if self._awaits_preparation:
             return []
         self._fence = fence
-        self._prepared = True
+        self.is_prepared = True
         return self._deploy_if_ready(now_ms)
 
     @stepped("registered")
@@ -106,7 +116,7 @@ class Lifecycle:
         return effects + (self._fail(cause, now_ms) if cause is not None else [])
 
     def _deploy_if_ready(self, now_ms: float) -> list[Effect]:
-        is_due = self._prepared and now_ms >= self.restarts.at_ms and not self.is_finishing
+        is_due = self.is_prepared and now_ms >= self.restarts.at_ms and not self.is_finishing
         if self.phase is not Phase.GATHERING or not is_due or not self.processes.are_all_free:
             return []
         self._counter += 1
@@ -174,6 +184,11 @@ class Lifecycle:
         effects += self.provide(slots)
         return effects + self.processes.resize(slots, now_ms) + self._deploy_if_ready(now_ms)
 
+    @stepped("resized")
+    def resize(self, slots: int, now_ms: float) -> list[Effect]:
+        """Start with so many slots, instead of waiting for those that are missing."""
+        return self.processes.resize(slots, now_ms) + self._deploy_if_ready(now_ms)
+
     def _fail(self, cause: FailureCause, now_ms: float) -> list[Effect]:
         if self.is_over or self.is_finishing:
             return []
@@ -181,9 +196,9 @@ class Lifecycle:
         if verdict is not None:
             return self._end_job("FAILED", verdict, now_ms)
         self.state = "RESTARTING"
-        self._prepared = False
+        self.is_prepared = False
         self._awaits_preparation = True
-        self._gather_by_ms = self.restarts.at_ms + self.settings.slot_request_timeout_ms
+        self.gather_by_ms = self.restarts.at_ms + self.settings.slot_request_timeout_ms
         ended = self.generation
         restarting = Restarting(cause, self.restarts.failures, self.restarts.at_ms - now_ms)
         effects: list[Effect] = [*self._end_generation(cause.summary), restarting]
@@ -260,8 +275,8 @@ class Lifecycle:
         if self.phase is Phase.GATHERING:
             if self._awaits_preparation:
                 deadlines.append(self.restarts.at_ms)
-            elif self.roster.registered < self.roster.slots or not self._prepared:
-                deadlines.append(self._gather_by_ms)
+            elif self.roster.registered < self.roster.slots or not self.is_prepared:
+                deadlines.append(self.gather_by_ms)
             elif self.processes.players.are_all(ProcessState.FREE):
                 deadlines.append(self.restarts.at_ms)
         elif self.phase in (Phase.CONNECTING, Phase.RESTORING):
@@ -282,13 +297,13 @@ class Lifecycle:
             for member in self.roster.members():
                 effects += self._give_up_if_late(member, now_ms)
         effects += self.processes.resubmit_missing(now_ms)
-        if self.phase is Phase.GATHERING and now_ms >= self._gather_by_ms:
+        if self.phase is Phase.GATHERING and now_ms >= self.gather_by_ms:
             if self.roster.missing:
                 effects += self._fail(
                     FailureCause(messages.too_few_slots(self.settings, self.processes), restartable=self.has_run),
                     now_ms,
                 )
-            elif not self._prepared:
+            elif not self.is_prepared:
                 effects += self._fail(
                     FailureCause(messages.not_prepared(self.settings), restartable=self.has_run), now_ms
                 )

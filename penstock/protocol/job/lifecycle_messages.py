@@ -29,7 +29,7 @@ def not_restored(settings: LifecycleSettings, processes: SlotProcesses) -> str:
 def not_prepared(settings: LifecycleSettings) -> str:
     return (
         "the checkpoint storage did not say what to restore within "
-        f"{settings.slot_request_timeout_ms / 1000:g} s (slot.request.timeout)"
+        f"{settings.slot_request_timeout_ms / 1000:g} s ({settings.slot_timeout_option})"
     )
 
 
@@ -41,5 +41,5 @@ def too_few_slots(settings: LifecycleSettings, processes: SlotProcesses) -> str:
         f"the job needs {needed} slot(s), of which {came} registered within "
         f"{settings.slot_request_timeout_ms / 1000:g} s (missing: {missing}). A slot is a long-running Spark "
         "task: give Spark more task places (cores of the master or executors, or fewer other jobs beside this "
-        f"one){lower}, or raise slot.request.timeout."
+        f"one){lower}, or raise {settings.slot_timeout_option}."
     )

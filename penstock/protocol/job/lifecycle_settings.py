@@ -10,6 +10,7 @@ class LifecycleSettings:
     """Holds the settings of a job's life. `restore_timeout_ms`: how long state may take to be restored and user code to
     be opened; as long as a checkpoint may take to be written. `leave_timeout_ms`: how long to wait for slots at the end
     before their Spark jobs are cancelled. `spares`: how many processes beyond the slots are spares.
+    `slot_timeout_option`: the option that has set `slot_request_timeout_ms`.
     """
 
     slots: int
@@ -19,3 +20,4 @@ class LifecycleSettings:
     leave_timeout_ms: float = 10_000.0
     restore_timeout_ms: float = 600_000.0
     spares: int = 0
+    slot_timeout_option: str = "slot.request.timeout"

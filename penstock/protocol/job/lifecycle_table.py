@@ -84,6 +84,7 @@ TABLE: Table[Phase] = Table(
             for phase in (_GATHERING, _CONNECTING, _RESTORING, _RUNNING)
         }
         | _stay(_ENDING, _ENDED),
+        "resized": {_GATHERING: Cell("have other slots; all there: deploy", (_GATHERING, _CONNECTING))},
         "finished": {
             _GATHERING: Cell("only commits were left: end", _OVER),
             _RUNNING: Cell("end", _OVER),

@@ -47,7 +47,8 @@ class Rescale:
 class Situation:
     """Describes the job. `generation`: the counter of the one that runs; None: none does. `must_drain`: it still reads
     rows that were in flight, and the checkpoint must not hold any. `processes`: how many live, spares included;
-    `spares`: how many of them the job always wants to have. `may_come`: whether Spark has places for more.
+    `spares`: how many of them the job always wants to have. `may_come`: whether Spark has places for more. `may_share`:
+    whether living processes may play slots that are still missing.
     """
 
     generation: int | None
@@ -56,6 +57,7 @@ class Situation:
     processes: int
     spares: int = 0
     may_come: bool = True
+    may_share: bool = True
 
 
 # ---- effects ----------------------------------------------------------------------------------------------------
@@ -108,12 +110,15 @@ TABLE: Table[RescalePhase] = Table(
     "the rescale",
     {
         "ordered": {
-            _IDLE: Cell("submit slots", (_GATHERING, _WAITING)),
+            _IDLE: Cell("submit slots; nobody may share, and no more come: give up", (_GATHERING, _WAITING, _IDLE)),
             **{phase: Cell("queue", (phase,)) for phase in (_GATHERING, _WAITING, _CHECKPOINTING, _RESTARTING)},
         },
         "looked": {
             _IDLE: Cell("ignore", (_IDLE,)),
-            _GATHERING: Cell("slots there, or the limit is over: go on", (_GATHERING, _WAITING)),
+            _GATHERING: Cell(
+                "slots there, or the limit is over: go on, or give up if nobody may share",
+                (_GATHERING, _WAITING, _IDLE),
+            ),
             _WAITING: Cell("it runs: take the checkpoint", (_WAITING,)),
             _CHECKPOINTING: Cell("ignore", (_CHECKPOINTING,)),
             _RESTARTING: Cell(
@@ -125,7 +130,10 @@ TABLE: Table[RescalePhase] = Table(
             _CHECKPOINTING: Cell("restart", (_RESTARTING,)),
             **{phase: Cell("ignore", (phase,)) for phase in (_IDLE, _GATHERING, _WAITING, _RESTARTING)},
         },
-        "refused": {_RESTARTING: Cell("give up, begin the next", (_IDLE, _GATHERING, _WAITING))},
+        "refused": {
+            _RESTARTING: Cell("give up, begin the next", (_IDLE, _GATHERING, _WAITING)),
+            **{phase: Cell("ignore", (phase,)) for phase in (_IDLE, _GATHERING, _WAITING, _CHECKPOINTING)},
+        },
         "not taken": {
             _CHECKPOINTING: Cell(
                 "the job fails over: wait; else give up, begin the next", (_WAITING, _IDLE, _GATHERING)
@@ -173,8 +181,7 @@ class Rescaling:
         def decide() -> list[Effect]:
             match self.phase:
                 case RescalePhase.GATHERING if self._has_slots(now) or now_ms >= self._gather_by_ms:
-                    self.phase = RescalePhase.WAITING
-                    return self._take_if_running(now)
+                    return self._proceed(now, now_ms)
                 case RescalePhase.WAITING:
                     return self._take_if_running(now)
                 case RescalePhase.RESTARTING if now.generation is not None and now.generation > self._generation:
@@ -210,21 +217,18 @@ class Rescaling:
             if failed_over:
                 self.phase = RescalePhase.WAITING
                 return []
-            assert self.current is not None
-            given_up, self.current, self.phase = self.current, None, RescalePhase.IDLE
-            return [NotRescaled(given_up, why), *self._begin_next(now, now_ms)]
+            return self._give_up(why, now, now_ms)
 
         return self._step("not taken", "the coordinator", now_ms, decide)
 
     def on_refused(self, why: str, now: Situation, now_ms: float) -> list[Effect]:
-        """Give up: the checkpoint that was taken cannot be restored so. The job restarts from it as it was."""
+        """Give up a restart: the checkpoint that was taken cannot be restored so, or slots were lost for good. The job
+        restarts from it in other slots than ordered."""
 
         def decide() -> list[Effect]:
-            assert self.current is not None
-            given_up, self.current, self.phase = self.current, None, RescalePhase.IDLE
-            return [NotRescaled(given_up, why), *self._begin_next(now, now_ms)]
+            return self._give_up(why, now, now_ms) if self.phase is RescalePhase.RESTARTING else []
 
-        return self._step("refused", "the checkpoint", now_ms, decide)
+        return self._step("refused", "the JobMaster", now_ms, decide)
 
     def end(self, why: str) -> list[Effect]:
         """Give up all that are left: the job has ended."""
@@ -246,15 +250,24 @@ class Rescaling:
         effects: list[Effect] = []
         if rescale.slots > now.slots:
             effects.append(ProvideSlots(rescale.slots))
-        if self._has_slots(now):
-            self.phase = RescalePhase.WAITING
-            effects += self._take_if_running(now)
-        return effects
+        return effects + self._proceed(now, now_ms) if self._has_slots(now) else effects
 
     def _has_slots(self, now: Situation) -> bool:
         assert self.current is not None
         more = self.current.slots > now.slots
         return not more or not now.may_come or now.processes >= self.current.slots + now.spares
+
+    def _proceed(self, now: Situation, now_ms: float) -> list[Effect]:
+        assert self.current is not None
+        if not now.may_share and max(now.processes, now.slots) < self.current.slots:
+            return self._give_up(f"it needs {self.current.slots} processes, and has {now.processes}", now, now_ms)
+        self.phase = RescalePhase.WAITING
+        return self._take_if_running(now)
+
+    def _give_up(self, why: str, now: Situation, now_ms: float) -> list[Effect]:
+        assert self.current is not None
+        given_up, self.current, self.phase = self.current, None, RescalePhase.IDLE
+        return [NotRescaled(given_up, why), *self._begin_next(now, now_ms)]
 
     def _take_if_running(self, now: Situation) -> list[Effect]:
         if now.generation is None or now.must_drain:

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.protocol.job.lifecycle import Lifecycle
-from penstock.protocol.job.lifecycle_table import Phase
 from penstock.protocol.job.slot_roster import SlotRoster
 from penstock.protocol.values.messages import Host, Message
 
@@ -89,7 +88,7 @@ class SlotPacking:
 
     def look(self, life: Lifecycle, now_ms: float) -> None:
         """Pack slots if needed; call it after each event. It costs nothing while every slot is played."""
-        missing = life.roster.missing if life.phase is Phase.GATHERING and not life.is_finishing else []
+        missing = life.roster.missing if life.is_short and life.shares_slots else []
         if missing != self._missing:
             self._missing, self._since_ms, self._places = missing, now_ms, None
             self._look_at_ms = None

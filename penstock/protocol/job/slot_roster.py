@@ -87,6 +87,10 @@ class SlotRoster:
     def __init__(self, slots: int, spares: int = 0) -> None:
         self._seats = [_Seat() for _ in range(slots + spares)]
         self._spares = spares
+        self.kept_slots = 0
+        """Seats stay for so many slots, even if there are fewer: who comes then is a spare."""
+        self._own_seats: set[int] = set()
+        """Seats whose holder has a place of its own."""
         self._seat_of: dict[str, int] = {}
         self._players: list[Register | None] = [None] * slots
         self._slot_of: dict[str, int] = {}
@@ -104,6 +108,11 @@ class SlotRoster:
     @property
     def registered(self) -> int:
         return len(self._slot_of)
+
+    @property
+    def own_processes(self) -> int:
+        """Return how many seats are held by a process that has a place of its own, spares included."""
+        return len(self._own_seats)
 
     @property
     def spares(self) -> list[Register]:
@@ -176,10 +185,13 @@ class SlotRoster:
     def _hold(self, number: int, holder: Register | None) -> None:
         """Give the seat to a process that plays no slot yet, or leave it empty."""
         self._seats[number].holder = holder
+        self._own_seats.discard(number)
         if holder is None:
             self._spare_seats.discard(number)
         else:
             self._spare_seats.add(number)
+            if not holder.hosted:
+                self._own_seats.add(number)
 
     def _join(self, slot: int, holder: Register) -> None:
         self._spare_seats.discard(self._seat_of[holder.process])
@@ -263,7 +275,8 @@ class SlotRoster:
 
     def _retire(self, first: list[Register]) -> list[RosterChange]:
         """Remove the seats that are too many: of processes that played a slot, then empty ones, then of spares."""
-        excess = sum(not seat.is_retired for seat in self._seats) - self.slots - self._spares
+        needed = max(self.slots, self.kept_slots) + self._spares
+        excess = sum(not seat.is_retired for seat in self._seats) - needed
         spare = {self._seat_of[holder.process] for holder in self.spares}
         played = [number for member in first if (number := self._seat_of[member.process]) in spare]
         idle = sorted(spare - set(played), reverse=True)

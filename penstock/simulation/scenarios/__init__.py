@@ -6,6 +6,7 @@ import re
 
 from penstock.simulation.running import Verdict
 from penstock.simulation.scenarios import (
+    adaptive,
     aimed,
     aligned_sources,
     backlog,
@@ -45,7 +46,7 @@ def _name(scenario: type[Scenario]) -> str:
 _PARTS = (
     aimed, cut, barriers, bounds, concurrent, calm, restoring, rescaling, changed_graphs, state, kept, event_time,
     backlog, floors, timers, idleness, aligned_sources, finishing, savepoints, publication, shortening, storage,
-    stored_state, sweeping, slots, packing, live_rescaling,
+    stored_state, sweeping, slots, packing, live_rescaling, adaptive,
 )  # fmt: skip
 SCENARIOS: dict[str, type[Scenario]] = {_name(scenario): scenario for part in _PARTS for scenario in part.SCENARIOS}
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.protocol.checkpoint.coordinator_tables import CHECKPOINT_TABLE, COORDINATOR_TABLE
-from penstock.protocol.job import commit_order, ending, lifecycle_table, recovery, rescaling
+from penstock.protocol.job import adaptive_scaling, commit_order, ending, lifecycle_table, recovery, rescaling
 from penstock.protocol.job.commit_order import CommitOrder, CommitState
 from penstock.protocol.job.ending import Ending, EndingState, Holdings
 from penstock.protocol.job.recovery import Files, Recovery, RecoveryState
@@ -41,6 +41,7 @@ def names(effects: list[Any]) -> list[str]:
         commit_order.TABLE,
         ending.TABLE,
         rescaling.TABLE,
+        adaptive_scaling.TABLE,
         publication_table.TABLE,
     ],
 )

@@ -1,0 +1,88 @@
+"""The simulation finds broken rules of jobs that run in as many slots as there are places for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from penstock.jobmaster import adaptive
+from penstock.jobmaster.rescales import Rescales
+from penstock.protocol.job.adaptive_scaling import AdaptivePhase, AdaptiveScaling
+from penstock.protocol.job.slot_roster import SlotRoster
+from tests.simulation.finding import assert_found
+
+Patch = Callable[[Any, str, Any], None]
+
+
+def with_settings(patch: Patch, **changed: float) -> None:
+    begin = AdaptiveScaling.__init__
+    patch(AdaptiveScaling, "__init__", lambda self, settings: begin(self, replace(settings, **changed)))
+
+
+def an_adaptive_job_waits_for_all_its_slots(patch: Patch) -> None:
+    def wait(self: Any, now: Any, now_ms: float) -> list[Any]:
+        self.phase = AdaptivePhase.GATHERING
+        return []
+
+    patch(AdaptiveScaling, "_short", wait)
+
+
+def an_adaptive_job_does_not_wait(patch: Patch) -> None:
+    with_settings(patch, settle_ms=0.0)
+
+
+def slots_are_lowered_whatever_is_restored(patch: Patch) -> None:
+    patch(adaptive, "fitted", lambda graph, metadata, ignore: graph)
+
+
+def seats_go_when_a_job_is_lowered(patch: Patch) -> None:
+    resize = SlotRoster.resize
+
+    def without_them(self: Any, slots: int) -> Any:
+        self.kept_slots = 0
+        return resize(self, slots)
+
+    patch(SlotRoster, "resize", without_them)
+
+
+def each_place_is_a_rescale(patch: Patch) -> None:
+    with_settings(patch, stabilize_ms=0.0)
+
+
+def rescales_follow_without_a_rest(patch: Patch) -> None:
+    with_settings(patch, cooldown_ms=0.0)
+
+
+def a_rescale_outlives_its_slots(patch: Patch) -> None:
+    patch(Rescales, "on_lowered", lambda self, why: None)
+
+
+MUTANTS: list[tuple[Callable[[Patch], None], str, str]] = [
+    # (mutant, schedule, the violation that it must cause)
+    (
+        an_adaptive_job_waits_for_all_its_slots,
+        "adaptive-job-starts-in-fewer-slots",
+        r"the job does not begin in two slots",
+    ),
+    (an_adaptive_job_does_not_wait, "adaptive-job-waits-for-a-process-that-comes-back", r"although every process"),
+    (slots_are_lowered_whatever_is_restored, "checkpoint-needs-all-its-slots", r"row"),
+    (seats_go_when_a_job_is_lowered, "adaptive-job-starts-in-fewer-slots", r"does not get its third slot"),
+    (each_place_is_a_rescale, "places-come-one-after-the-other", r"rescaled for each place that comes"),
+    (rescales_follow_without_a_rest, "adaptive-job-rests-between-rescales", r"does not rest between two rescales"),
+    (
+        a_rescale_outlives_its_slots,
+        "slot-is-lost-for-good-in-the-restart-of-a-rescale",
+        r"is done, but the job does not run so",
+    ),
+]
+
+
+@pytest.mark.parametrize(("mutant", "where", "violation"), MUTANTS, ids=lambda value: getattr(value, "__name__", None))
+def test_a_broken_rule_is_found(
+    mutant: Callable[[Patch], None], where: str, violation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutant(monkeypatch.setattr)
+    assert_found(where, violation)
