@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from penstock.protocol.channel.credit_pool import (
     BOUNDS_WHILE_BLOCKED,
     TURNS_PER_BOUND,
+    WINDOW_ALONE_BYTES,
     CreditPool,
     reserved_window,
 )
@@ -22,10 +23,11 @@ from penstock.protocol.values.frames import CreditLimit, CreditWanted, Data
 
 ROW_BYTES_MAX = 3_000
 places = st.integers(0, 10**6)
+bounds = st.integers(1, 20_000) | st.integers(WINDOW_ALONE_BYTES, 4 * WINDOW_ALONE_BYTES)
 
 
 class GateMachine(RuleBasedStateMachine):
-    @initialize(channels=st.integers(1, 40), bound_bytes=st.integers(1, 20_000))
+    @initialize(channels=st.integers(1, 40), bound_bytes=bounds)
     def start(self, channels: int, bound_bytes: int) -> None:
         ids = [ChannelId(0, producer, 0) for producer in range(channels)]
         self.pool = CreditPool(bound_bytes, ids)
@@ -115,7 +117,7 @@ class GateMachine(RuleBasedStateMachine):
     def unblock(self, place: int, checkpoint_id: int) -> None:
         self.inputs[place % len(self.inputs)].unblock(checkpoint_id)
 
-    @rule(bound_bytes=st.integers(1, 20_000))
+    @rule(bound_bytes=bounds)
     def resize(self, bound_bytes: int) -> None:
         assume(bound_bytes)
         self.pool.resize(bound_bytes)

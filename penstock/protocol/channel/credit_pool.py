@@ -4,6 +4,9 @@ Half of the bound is reserved: each channel always has its equal part of it, so 
 leave. With many channels the parts would be too small for a row, and as each may be overrun by one, the gate would hold
 a row of every channel. Then nothing is reserved, and rows wait at the producer until they are granted.
 
+Where the parts of the whole bound hold several frames each, all of it is reserved: what overruns them is little, and
+rows that wait for a grant lose more than an unequal share would win.
+
 Credit beyond the reserved windows is granted by demand: producers tell what waits for it (`Data.wanted_bytes`,
 `CreditWanted`), and those that wait take turns. It is used at once, so an idle channel keeps none of it, and a channel
 that has most of the rows gets most of the credit. (Flink's exclusive and floating buffers; a bound on all streams of a
@@ -19,11 +22,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.protocol.channel.ends import InputChannel
+from penstock.protocol.channel.ends import JOINED_FRAME_BYTES, InputChannel
 from penstock.protocol.values.elements import ChannelId
 
 RESERVED_BYTES_MIN = 1024
 """Smaller windows are not reserved: a batch is charged half of it in addition to its rows."""
+WINDOW_ALONE_BYTES = 4 * JOINED_FRAME_BYTES
+"""Windows of this size and more share the whole bound."""
 TURNS_PER_BOUND = 8
 """A channel that waits gets about this part of the bound at a time, or more if few wait."""
 BOUNDS_WHILE_BLOCKED = 2
@@ -32,8 +37,10 @@ BOUNDS_WHILE_BLOCKED = 2
 
 def reserved_window(bound_bytes: int, channels: int) -> int:
     """Return the window that each channel of a gate always has; 0: none. Both ends compute it at the start."""
-    share = bound_bytes // (2 * max(channels, 1))
-    return share if share >= RESERVED_BYTES_MIN else 0
+    share_bytes = bound_bytes // max(channels, 1)
+    if share_bytes >= WINDOW_ALONE_BYTES:
+        return share_bytes
+    return share_bytes // 2 if share_bytes // 2 >= RESERVED_BYTES_MIN else 0
 
 
 class CreditPool:
@@ -45,6 +52,7 @@ class CreditPool:
     def __init__(self, bound_bytes: int, channels: Sequence[ChannelId]) -> None:
         self._bound_bytes = bound_bytes
         window_bytes = reserved_window(bound_bytes, len(channels))
+        self._grants_more = window_bytes < WINDOW_ALONE_BYTES
         self.channels = [InputChannel(channel, window_bytes) for channel in channels]
         self._counted = dict.fromkeys(self.channels, (0, False))
         """Of each channel: its bytes in `_used_bytes`, and whether it was blocked."""
@@ -58,6 +66,7 @@ class CreditPool:
         """Follow the bound. What has been granted stays granted."""
         self._bound_bytes = bound_bytes
         window_bytes = reserved_window(bound_bytes, len(self.channels))
+        self._grants_more = window_bytes < WINDOW_ALONE_BYTES
         for channel in self.channels:
             channel.window_bytes = window_bytes
 
@@ -82,6 +91,9 @@ class CreditPool:
             return ()
         granted: dict[InputChannel, None] = {}
         for blocked, waiting in self._waiting.items():
+            if not (blocked or self._grants_more):
+                granted |= self._grown_windows()
+                continue
             bound_bytes = self._bound_bytes * (BOUNDS_WHILE_BLOCKED if blocked else 1)
             while waiting:
                 channel = next(iter(waiting))
@@ -98,3 +110,10 @@ class CreditPool:
                 self._on_changed(channel)
                 granted[channel] = None
         return list(granted)
+
+    def _grown_windows(self) -> dict[InputChannel, None]:
+        """Grant their windows to channels that wait. Without this: a channel that had no window waits for ever."""
+        due = [channel for channel in self._waiting[False] if channel.credit_due() is not None]
+        for channel in due:
+            self._on_changed(channel)
+        return dict.fromkeys(due)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.protocol.channel.credit_pool import CreditPool, reserved_window
+from penstock.protocol.channel.credit_pool import WINDOW_ALONE_BYTES, CreditPool, reserved_window
 from penstock.protocol.channel.ends import InputChannel, OutputChannel
 from penstock.protocol.values.elements import ChannelId
 from penstock.protocol.values.frames import Data
@@ -62,6 +62,31 @@ def test_few_channels_always_have_half_of_the_bound() -> None:
     gate.emit(0, 2)
     assert gate.bytes_at(0) == 2 * ROW, "nobody had to ask"
     assert gate.grant() == []
+
+
+def test_windows_that_hold_several_frames_have_the_whole_bound_and_nobody_asks() -> None:
+    bound_bytes = 3 * WINDOW_ALONE_BYTES
+    assert [reserved_window(bound_bytes, channels) for channels in (1, 3, 4)] == [
+        bound_bytes,
+        WINDOW_ALONE_BYTES,
+        bound_bytes // 8,
+    ]
+    gate = Gate(3, bound_bytes)
+    gate.emit(0, 10 * bound_bytes // ROW)
+    assert WINDOW_ALONE_BYTES <= gate.bytes_at(0) < WINDOW_ALONE_BYTES + ROW
+    assert gate.grant() == [], "its window is all it gets"
+    gate.inputs[0].block(1)
+    gate.grant()
+    assert gate.bytes_at(0) > WINDOW_ALONE_BYTES, "a blocked one gets more, so that its producer can serve others"
+
+
+def test_a_channel_without_a_window_gets_the_one_that_a_larger_bound_has_room_for() -> None:
+    gate = Gate(9)
+    gate.emit(0, 1_000)
+    assert gate.bytes_at(0) == 0
+    gate.pool.resize(9 * WINDOW_ALONE_BYTES)
+    gate.grant()
+    assert gate.bytes_at(0) >= WINDOW_ALONE_BYTES
 
 
 def test_what_is_at_a_gate_does_not_grow_with_its_channels() -> None:
