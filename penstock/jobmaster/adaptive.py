@@ -13,8 +13,9 @@ from penstock.graph.job_graph import JobGraph
 from penstock.graph.rescaling import RescaleRefused, rescaled
 from penstock.jobmaster.console import Console
 from penstock.jobmaster.fit import fitted
+from penstock.jobmaster.orders import RescaleOrder
 from penstock.jobmaster.ports import SlotSubmitter
-from penstock.jobmaster.rescales import RescaleOrder, Rescales
+from penstock.jobmaster.rescales import Rescales
 from penstock.jobmaster.restore import RestorePoint
 from penstock.jobmaster.settings import JobSettings
 from penstock.protocol.job import lifecycle_effects

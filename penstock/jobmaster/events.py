@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.jobmaster.rescales import RescaleOrder
-from penstock.jobmaster.savepoints import SavepointOrder
+from penstock.jobmaster.orders import RescaleOrder, SavepointOrder
 from penstock.protocol.values.messages import Message
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import count
 from typing import Protocol
 
@@ -13,9 +12,10 @@ from penstock.common.job_execution import RescaleFailed
 from penstock.graph.compatibility import IncompatibleGraph
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.logical import PartitionerKind
-from penstock.graph.rescaling import Parallelism, RescaleRefused, rescaled
+from penstock.graph.rescaling import RescaleRefused, rescaled
 from penstock.jobmaster.checkpoints import Checkpoints
 from penstock.jobmaster.fit import fitted
+from penstock.jobmaster.orders import RescaleOrder
 from penstock.jobmaster.ports import SlotSubmitter
 from penstock.jobmaster.restore import RestorePoint
 from penstock.jobmaster.settings import JobSettings
@@ -30,18 +30,6 @@ from penstock.protocol.values.reasons import FailureReason
 
 _REMEMBERED_MAX = 32
 _FAILED_OVER = (FailureReason.JOB_FAILOVER, FailureReason.SUBSUMED)
-
-
-@dataclass(frozen=True)
-class RescaleOrder:
-    """Holds what a user asks for. `answer` is called once: with None when the job runs so, or with why it does not.
-    `is_own`: the adaptive scheduler asks for slots, up to those that the user has asked for.
-    """
-
-    parallelism: Parallelism
-    answer: Callable[[RescaleFailed | None], None]
-    reason: str = "requested"
-    is_own: bool = False
 
 
 class Master(Protocol):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -19,30 +18,17 @@ from penstock.common.options import CheckpointingOptions
 from penstock.graph.job_graph import JobGraph
 from penstock.jobmaster.history import CheckpointHistory
 from penstock.jobmaster.identity import JobIdentity, OpenStore
+from penstock.jobmaster.orders import Answer, SavepointOrder
 from penstock.jobmaster.ports import BlockingWork
 from penstock.jobmaster.restore import check_segments
 from penstock.protocol.checkpoint.coordinator_effects import PublishCheckpoint
-from penstock.protocol.checkpoint.savepoint import Alignment, Savepoint
+from penstock.protocol.checkpoint.savepoint import Savepoint
 from penstock.protocol.log.publication import NewCheckpoint
 from penstock.protocol.values.metadata import Metadata
 from penstock.storage.layout import METADATA_NAME, is_savepoint_segment, metadata_path
 from penstock.storage.metadata import encode_metadata, metadata_crc
 from penstock.storage.opening import local_path
 from penstock.storage.store import ObjectStore, StoreError
-
-Answer = Callable[[str | SavepointFailed], None]
-"""Called once: with the savepoint's directory, or with why there is none."""
-
-
-@dataclass(frozen=True)
-class SavepointOrder:
-    """Holds what a user asks for. `directory`: where to make the savepoint's directory; None: the configured one."""
-
-    answer: Answer
-    directory: str | None = None
-    alignment: Alignment = Alignment.CONFIGURED
-    stops: bool = False
-    drains: bool = False
 
 
 class Savepoints:

@@ -107,7 +107,7 @@ class SplitDistribution:
                 self._ask_again_ms = now_ms + ASK_AGAIN_MS
 
     def next_deadline_ms(self) -> float | None:
-        due_ms = [self._ask_again_ms, *(source.discover_at_ms for source in self._sources.values())]
+        due_ms = [self._ask_again_ms, *[source.discover_at_ms for source in self._sources.values()]]
         return min((at_ms for at_ms in due_ms if at_ms is not None), default=None)
 
     def on_time(self, now_ms: float) -> None:

@@ -7,7 +7,7 @@ from typing import Protocol
 from penstock.common.job_execution import RescaleFailed
 from penstock.graph.rescaling import RescaleRefused, rescaled
 from penstock.jobmaster.events import RescaleRequested
-from penstock.jobmaster.rescales import RescaleOrder
+from penstock.jobmaster.orders import RescaleOrder
 from penstock.simulation.drivers import Driver, Statistics
 from penstock.simulation.log_checker import LogChecker
 from penstock.simulation.workload import Workload

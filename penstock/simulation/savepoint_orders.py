@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.common.job_execution import SavepointFailed
-from penstock.jobmaster.savepoints import SavepointOrder
+from penstock.jobmaster.orders import SavepointOrder
 from penstock.protocol.checkpoint.savepoint import Alignment
 from penstock.simulation.drivers import Driver
 from penstock.simulation.settings import SAVEPOINT_ROOT

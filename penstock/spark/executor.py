@@ -83,8 +83,8 @@ class SparkExecutor:
             try:
                 if reads_frames:
                     terminal.show("writing the DataFrame's rows …")
-                    if _leaves_places(substrate, graph.slots + spares):
-                        job.start_slots(graph.slots + spares)
+                if not reads_frames or _leaves_places(substrate, graph.slots + spares):
+                    job.start_slots(graph.slots + spares)
                 files.prepare(graph, identity, substrate, restored, FrameOptions.of(configuration), terminal.tell)
                 terminal.show("")
                 return job.start()

@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 from functools import partial
-from typing import Any, Callable, Iterator
+from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 from penstock.common.configuration import Configuration
 from penstock.common.job_execution import RescaleFailed, SavepointFailed
@@ -34,12 +34,10 @@ from penstock.jobmaster.events import (
     SavepointRequested,
 )
 from penstock.jobmaster.identity import JobIdentity, OpenStore
-from penstock.jobmaster.job_master import JobMaster
+from penstock.jobmaster.orders import RescaleOrder, SavepointOrder
 from penstock.jobmaster.outcome import JobOutcome
 from penstock.jobmaster.ports import MasterPorts
-from penstock.jobmaster.rescales import RescaleOrder
 from penstock.jobmaster.resume_or_start import is_available
-from penstock.jobmaster.savepoints import SavepointOrder
 from penstock.network.control_server import ControlServer
 from penstock.network.io_loop import IoLoop
 from penstock.network.listening import listen
@@ -59,6 +57,9 @@ from penstock.spark.submission import search_path
 from penstock.spark.system_clock import SystemClock
 from penstock.spark.terminal import Progress, Terminal, TerminalConsole
 from penstock.storage.opening import open_store
+
+if TYPE_CHECKING:
+    from penstock.jobmaster.job_master import JobMaster
 
 # When a user begins to wonder why nothing happens.
 WAITING_ADVICE_S = 30.0
@@ -170,6 +171,9 @@ class SparkJob:
 
     def start(self) -> SparkJobClient:
         """Start the job: the graph's sources are prepared, and it goes to the slots as it is now."""
+        # Imported while the slots start, in the time of which it takes a twentieth.
+        from penstock.jobmaster.job_master import JobMaster
+
         self._substrate.hide_progress_bars()
         ports = self._master_ports()
         self._master = JobMaster(self._graph, self._configuration, self._identity, secrets.token_hex(6), ports)

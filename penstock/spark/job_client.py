@@ -22,9 +22,8 @@ from penstock.common.job_execution import (
     SavepointFailed,
 )
 from penstock.common.job_id import JobID
+from penstock.jobmaster.orders import RescaleOrder, SavepointOrder
 from penstock.jobmaster.outcome import JobOutcome
-from penstock.jobmaster.rescales import RescaleOrder
-from penstock.jobmaster.savepoints import SavepointOrder
 from penstock.monitoring.report import JobReport
 from penstock.protocol.checkpoint.savepoint import Alignment
 

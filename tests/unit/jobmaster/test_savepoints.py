@@ -18,7 +18,8 @@ from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream.connectors.splits import encode_split
 from penstock.jobmaster.history import CheckpointHistory
 from penstock.jobmaster.identity import JobIdentity
-from penstock.jobmaster.savepoints import SavepointOrder, Savepoints
+from penstock.jobmaster.orders import SavepointOrder
+from penstock.jobmaster.savepoints import Savepoints
 from penstock.protocol.checkpoint.coordinator_effects import PublishCheckpoint
 from penstock.protocol.checkpoint.savepoint import Savepoint
 from penstock.protocol.values.elements import Barrier, Generation, SnapshotKind

@@ -8,9 +8,8 @@ import pytest
 
 from penstock.common.job_execution import JobExecutionError, RescaleFailed, SavepointFailed
 from penstock.common.job_id import JobID
+from penstock.jobmaster.orders import RescaleOrder, SavepointOrder
 from penstock.jobmaster.outcome import JobOutcome
-from penstock.jobmaster.rescales import RescaleOrder
-from penstock.jobmaster.savepoints import SavepointOrder
 from penstock.protocol.checkpoint.savepoint import Alignment
 from penstock.spark.job_client import SparkJobClient
 

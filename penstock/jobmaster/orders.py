@@ -1,0 +1,36 @@
+"""Holds what users ask of a running job: a savepoint, another parallelism."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.common.job_execution import RescaleFailed, SavepointFailed
+from penstock.graph.rescaling import Parallelism
+from penstock.protocol.checkpoint.savepoint import Alignment
+
+Answer = Callable[[str | SavepointFailed], None]
+"""Called once: with the savepoint's directory, or with why there is none."""
+
+
+@dataclass(frozen=True)
+class RescaleOrder:
+    """Holds what a user asks for. `answer` is called once: with None when the job runs so, or with why it does not.
+    `is_own`: the adaptive scheduler asks for slots, up to those that the user has asked for.
+    """
+
+    parallelism: Parallelism
+    answer: Callable[[RescaleFailed | None], None]
+    reason: str = "requested"
+    is_own: bool = False
+
+
+@dataclass(frozen=True)
+class SavepointOrder:
+    """Holds what a user asks for. `directory`: where to make the savepoint's directory; None: the configured one."""
+
+    answer: Answer
+    directory: str | None = None
+    alignment: Alignment = Alignment.CONFIGURED
+    stops: bool = False
+    drains: bool = False
