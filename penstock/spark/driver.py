@@ -48,28 +48,26 @@ class DriverLoop:
             self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        assert self._machine is not None
+        machine, clock = self._machine, self._clock
+        assert machine is not None
         while True:
+            # Asked for once per event, because it costs as much as a small event.
+            deadline_ms = machine.next_deadline_ms()
+            wait_s = None if deadline_ms is None else max(0.0, deadline_ms - clock.monotonic_ms()) / 1000
             try:
-                call = self._calls.get(timeout=self._wait_s())
+                call = self._calls.get(timeout=wait_s)
                 if call is None:
                     return
             except queue.Empty:
                 call = _nothing
             try:
                 call()
-                deadline_ms, now_ms = self._machine.next_deadline_ms(), self._clock.monotonic_ms()
-                if deadline_ms is not None and deadline_ms <= now_ms:
-                    self._machine.on_time(now_ms)
-                self._machine.after_event()
+                if deadline_ms is not None and deadline_ms <= (now_ms := clock.monotonic_ms()):
+                    machine.on_time(now_ms)
+                machine.after_event()
             except Exception as error:
                 log.exception("an error of Penstock's own in the driver")
                 self._on_error(error)
-
-    def _wait_s(self) -> float | None:
-        assert self._machine is not None
-        deadline_ms = self._machine.next_deadline_ms()
-        return None if deadline_ms is None else max(0.0, deadline_ms - self._clock.monotonic_ms()) / 1000
 
 
 def _nothing() -> None:
