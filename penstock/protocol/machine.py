@@ -12,9 +12,17 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Generic, TypeVar
 
-State = TypeVar("State", bound=Enum)
+
+class MachineState(Enum):
+    """Lists a machine's states. Tables find members by identity, which costs a tenth of the hash of their names."""
+
+    __hash__ = object.__hash__
+
+
+State = TypeVar("State", bound=MachineState)
 
 STORY_LINES_MAX = 64
 """A machine remembers so many of its newest events."""
@@ -94,19 +102,24 @@ class StoryEvent:
 
 
 class Story:
-    """Remembers the newest events of a machine, so that an error can show what led to it."""
+    """Remembers the newest events of a machine, so that an error can show what led to it. `add` takes a function that
+    describes an event: most events are never read.
+    """
 
     def __init__(self, lines_max: int = STORY_LINES_MAX) -> None:
-        self._told: deque[StoryEvent] = deque(maxlen=lines_max)
+        self._told: deque[Callable[[], StoryEvent]] = deque(maxlen=lines_max)
+        self.add = self._told.append
 
-    def add(self, told: StoryEvent) -> None:
-        self._told.append(told)
+    @property
+    def newest(self) -> Callable[[], StoryEvent] | None:
+        """Return what describes the newest event; None before the first."""
+        return self._told[-1] if self._told else None
 
     def __iter__(self) -> Iterator[StoryEvent]:
-        return iter(tuple(self._told))
+        return iter([tell() for tell in self._told])
 
     def text(self) -> str:
-        return "\n".join(str(told) for told in self._told)
+        return "\n".join(map(str, self))
 
 
 Effect = TypeVar("Effect")
@@ -130,6 +143,12 @@ def step(
     after = state()
     table.follow(before, event, after, who)
     if effects or after is not before:
-        did = tuple(type(effect).__name__ for effect in effects)
-        story.add(StoryEvent(now_ms, cause, f"{event}{who}", str(before.value), str(after.value), did))
+        story.add(partial(told, now_ms, cause, f"{event}{who}", before, after, tuple(map(type, effects))))
     return effects
+
+
+def told(
+    at_ms: float, cause: str, event: str, before: MachineState, after: MachineState, effects: tuple[type, ...]
+) -> StoryEvent:
+    """Return an event for a story. `effects`: their types."""
+    return StoryEvent(at_ms, cause, event, str(before.value), str(after.value), tuple(e.__name__ for e in effects))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from penstock.protocol.machine import StoryEvent
 from penstock.protocol.subtask.capture import Capture
 from penstock.protocol.subtask.effects import (
     BarrierReached,
@@ -48,13 +47,14 @@ class _Watcher:
         self._cause = ""
 
     def handle(self, event: Any, now_ms: float) -> Sequence[Effect]:
-        before = self._newest()
+        before = self._machine.story.newest
         effects = self._handle(event, now_ms)
-        told = self._newest()
-        if told is None or told is before:
+        newest = self._machine.story.newest
+        if newest is None or newest is before:
             # Elements, and what leaves an output queue: what they may do is to end a capture.
             self._tell(_lines(effects, event, "nothing of it is in flight any more"))
             return effects
+        told = newest()
         if not isinstance(event, RowFinished):
             self._decisive, self._cause = event, told.cause
         lines = list(_lines(effects, self._decisive, self._cause))
@@ -63,9 +63,6 @@ class _Watcher:
             lines = [(checkpoint_id, f"checkpoint {checkpoint_id}: {told.before} -> {told.after} ({told.cause})")]
         self._tell(lines)
         return effects
-
-    def _newest(self) -> StoryEvent | None:
-        return next(reversed(tuple(self._machine.story)), None)
 
     def _tell(self, lines: Iterator[tuple[int, str]] | list[tuple[int, str]]) -> None:
         for checkpoint_id, line in lines:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from enum import Enum
-
-from penstock.protocol.machine import Cell, Table
+from penstock.protocol.machine import Cell, MachineState, Table
 
 
-class CheckpointState(Enum):
+class CheckpointState(MachineState):
     """Lists how far a checkpoint can be, for the whole job."""
 
     UNKNOWN = "unknown"
@@ -57,7 +55,7 @@ CHECKPOINT_TABLE: Table[CheckpointState] = Table(
 )
 
 
-class CoordinatorPhase(Enum):
+class CoordinatorPhase(MachineState):
     """Lists what the coordinator may trigger."""
 
     STOPPED = "stopped"

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from enum import Enum
+from functools import partial
 
 import msgspec
 
-from penstock.protocol.machine import Cell, Story, StoryEvent, Table
+from penstock.protocol.machine import Cell, MachineState, Story, Table, step
 from penstock.protocol.values.metadata import Committable
 
 WARN_AFTER_MS = 30_000.0
 
 
-class CommitState(Enum):
+class CommitState(MachineState):
     """Lists the states of the batch at the head."""
 
     IDLE = "idle"
@@ -147,14 +147,8 @@ class CommitOrder:
 
     def handle(self, event: Event, now_ms: float) -> list[Effect]:
         """Return what is to be done, in order."""
-        before, name = self.state, type(event).__name__
-        TABLE.check(before, name)
-        effects = self._decide(event, now_ms)
-        TABLE.follow(before, name, self.state)
-        if effects or before is not self.state:
-            did = tuple(type(effect).__name__ for effect in effects)
-            self.story.add(StoryEvent(now_ms, "the JobMaster", name, before.value, self.state.value, did))
-        return effects
+        name, decide = type(event).__name__, partial(self._decide, event, now_ms)
+        return step(TABLE, self.story, name, "the JobMaster", now_ms, lambda: self.state, decide)
 
     def _decide(self, event: Event, now_ms: float) -> list[Effect]:
         match event:

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
+from functools import partial
 
 import msgspec
 
-from penstock.protocol.machine import Cell, Story, StoryEvent, Table
+from penstock.protocol.machine import Cell, MachineState, Story, Table, step
 
 FINAL_COMMIT_ATTEMPTS_MAX = 5
 FINAL_COMMIT_PAUSE_MS = 1000.0
 STORAGE_TIMEOUT_MS = 30_000.0
 
 
-class EndingState(Enum):
+class EndingState(MachineState):
     """Lists how far the end can be."""
 
     RUNNING = "running"
@@ -250,16 +250,12 @@ class Ending:
 
     def handle(self, event: Event, now_ms: float) -> list[Effect]:
         """Return what is to be done, in order."""
-        before, name = self.state, type(event).__name__
-        TABLE.check(before, name)
-        effects = [] if before is EndingState.ENDED else self._decide(event, now_ms)
-        TABLE.follow(before, name, self.state)
-        if effects or before is not self.state:
-            did = tuple(type(effect).__name__ for effect in effects)
-            self.story.add(StoryEvent(now_ms, "the JobMaster", name, before.value, self.state.value, did))
-        return effects
+        name, decide = type(event).__name__, partial(self._decide, event, now_ms)
+        return step(TABLE, self.story, name, "the JobMaster", now_ms, lambda: self.state, decide)
 
     def _decide(self, event: Event, now_ms: float) -> list[Effect]:
+        if self.state is EndingState.ENDED:
+            return []
         match event:
             case SlotsGone(state, error):
                 self._verdict = (state, error)

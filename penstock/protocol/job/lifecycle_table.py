@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
 from functools import wraps
 from typing import Any, TypeVar
 
-from penstock.protocol.machine import Cell, Table
+from penstock.protocol.machine import Cell, MachineState, Table
 
 
-class Phase(Enum):
+class Phase(MachineState):
     """Lists how far the present generation can be, or the end of the job."""
 
     GATHERING = "gathering"

@@ -11,13 +11,14 @@ more: only its commit may be missing.
 from __future__ import annotations
 
 from enum import Enum
+from functools import partial
 
 import msgspec
 
-from penstock.protocol.machine import Cell, Story, StoryEvent, Table
+from penstock.protocol.machine import Cell, MachineState, Story, Table, step
 
 
-class RecoveryState(Enum):
+class RecoveryState(MachineState):
     """Lists the steps of a recovery."""
 
     FRESH = "fresh"
@@ -277,13 +278,8 @@ class Recovery:
 
     def handle(self, event: Event, now_ms: float) -> list[Effect]:
         """Return what is to be done, in order."""
-        before, name = self.state, type(event).__name__
-        TABLE.check(before, name)
-        effects = self._decide(event)
-        TABLE.follow(before, name, self.state)
-        did = tuple(type(effect).__name__ for effect in effects)
-        self.story.add(StoryEvent(now_ms, "the JobMaster", name, before.value, self.state.value, did))
-        return effects
+        name, decide = type(event).__name__, partial(self._decide, event)
+        return step(TABLE, self.story, name, "the JobMaster", now_ms, lambda: self.state, decide)
 
     def _decide(self, event: Event) -> list[Effect]:
         match event:

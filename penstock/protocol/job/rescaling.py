@@ -14,15 +14,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from enum import Enum
 
-from penstock.protocol.machine import Cell, Story, Table, step
+from penstock.protocol.machine import Cell, MachineState, Story, Table, step
 
 SLOTS_LIMIT_MS = 10_000.0
 """Limits the wait for further processes: then the job continues without them, and living ones play their slots, too."""
 
 
-class RescalePhase(Enum):
+class RescalePhase(MachineState):
     """Lists how far the present rescale can be."""
 
     IDLE = "idle"

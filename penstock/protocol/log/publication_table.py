@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from enum import Enum
-
-from penstock.protocol.machine import Cell, Table
+from penstock.protocol.machine import Cell, MachineState, Table
 
 
-class PublicationState(Enum):
+class PublicationState(MachineState):
     """Lists what the driver does with the log, one conversation at a time."""
 
     NEW = "new"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from enum import Enum
-
-from penstock.protocol.machine import Cell, Table
+from penstock.protocol.machine import Cell, MachineState, Table
 
 
-class AlignmentState(Enum):
+class AlignmentState(MachineState):
     """Lists how far a checkpoint can be in this subtask."""
 
     UNKNOWN = "unknown"

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from typing import NamedTuple, ParamSpec
 
 import msgspec
 
@@ -30,6 +30,8 @@ from penstock.protocol.values.elements import Barrier
 from penstock.protocol.values.reasons import FailureReason
 
 _ENDED_REMEMBERED = 64
+
+P = ParamSpec("P")
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -90,6 +92,14 @@ class Discard(msgspec.Struct, frozen=True):
 Effect = Block | Unblock | TakeOut | Snapshot | LimitWindow | AllBarriersIn | Declined | Discard
 
 
+class Moved(NamedTuple):
+    """Describes what an event did to the state of a checkpoint's alignment."""
+
+    checkpoint_id: int
+    before: AlignmentState
+    after: AlignmentState
+
+
 @dataclass(slots=True)
 class _Alignment:
     barrier: Barrier
@@ -127,24 +137,26 @@ class BarrierHandler:
         self._alignments: dict[int, _Alignment] = {}
         self._ended: dict[int, None] = {}
         self._newest_snapshot = 0
+        self.moved: Moved | None = None
+        """By the last event that was about one checkpoint."""
 
     # ---- events -----------------------------------------------------------------------------------------------
 
     def on_trigger(self, barrier: Barrier, now_ms: float) -> list[Effect]:
         """Start a checkpoint at a source."""
-        return self._checked("triggered", barrier.checkpoint_id, lambda: self._trigger(barrier))
+        return self._checked("triggered", barrier.checkpoint_id, self._trigger, barrier)
 
     def on_barrier_queued(self, channel: int, barrier: Barrier, position: int, now_ms: float) -> list[Effect]:
         """Handle an aligned barrier that arrived in a channel's queue; elements before it are still to be applied."""
-        return self._checked("queued", barrier.checkpoint_id, lambda: self._queued(channel, barrier, position, now_ms))
+        return self._checked("queued", barrier.checkpoint_id, self._queued, channel, barrier, position, now_ms)
 
     def on_barrier_reached(self, channel: int, barrier: Barrier, now_ms: float) -> list[Effect]:
         """Handle an aligned barrier before which everything has been applied. `on_barrier_queued` came before."""
-        return self._checked("reached", barrier.checkpoint_id, lambda: self._reached(channel, barrier, now_ms))
+        return self._checked("reached", barrier.checkpoint_id, self._reached, channel, barrier, now_ms)
 
     def on_urgent_barrier(self, channel: int, barrier: Barrier, handed: int, now_ms: float) -> list[Effect]:
         """Handle an unaligned barrier: it forces unaligned whatever the local clock says."""
-        return self._checked("urgent", barrier.checkpoint_id, lambda: self._urgent(channel, barrier, handed, now_ms))
+        return self._checked("urgent", barrier.checkpoint_id, self._urgent, channel, barrier, handed, now_ms)
 
     def on_cancel(self, channel: int, checkpoint_id: int) -> list[Effect]:
         """Handle a producer's decline: its barrier will not come."""
@@ -172,14 +184,18 @@ class BarrierHandler:
         for checkpoint_id in sorted(self._alignments):
             alignment = self._alignments.get(checkpoint_id)
             if alignment is not None and alignment.is_overdue(now_ms):
-                effects += self._checked("deadline", checkpoint_id, partial(self._turn_if_due, alignment, now_ms))
+                effects += self._checked("deadline", checkpoint_id, self._turn_if_due, alignment, now_ms)
         return effects
 
-    def _checked(self, event: str, checkpoint_id: int, execute: Callable[[], list[Effect]]) -> list[Effect]:
+    def _checked(
+        self, event: str, checkpoint_id: int, decide: Callable[P, list[Effect]], *args: P.args, **kwargs: P.kwargs
+    ) -> list[Effect]:
         before, who = self.state_of(checkpoint_id), f" of checkpoint {checkpoint_id}"
         TABLE.check(before, event, who)
-        effects = execute()
-        TABLE.follow(before, event, self.state_of(checkpoint_id), who)
+        effects = decide(*args, **kwargs)
+        after = self.state_of(checkpoint_id)
+        TABLE.follow(before, event, after, who)
+        self.moved = Moved(checkpoint_id, before, after)
         return effects
 
     def state_of(self, checkpoint_id: int) -> AlignmentState:

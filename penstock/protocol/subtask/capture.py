@@ -29,10 +29,10 @@ class Capture:
     barriers_missing: bool = True
     outputs_open: bool = False
     alignment_ms: float = 0.0
+    checkpoint_id: int = field(init=False)
 
-    @property
-    def checkpoint_id(self) -> int:
-        return self.barrier.checkpoint_id
+    def __post_init__(self) -> None:
+        self.checkpoint_id = self.barrier.checkpoint_id
 
     @property
     def stores(self) -> bool:

@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from penstock.protocol.channel.ends import InputChannel, OutputChannel, Overtaken
 from penstock.protocol.machine import Story, StoryEvent
 from penstock.protocol.subtask import barrier_handler as alignment
 from penstock.protocol.subtask.alignment_table import AlignmentState
-from penstock.protocol.subtask.barrier_handler import BarrierHandler
+from penstock.protocol.subtask.barrier_handler import BarrierHandler, Moved
 from penstock.protocol.subtask.capture import Capture
 from penstock.protocol.subtask.drain_gate import DrainGate
 from penstock.protocol.subtask.effects import (
@@ -72,6 +73,8 @@ class SubtaskMachine:
         self._decided: deque[alignment.Effect | _Resume] = deque()
         self._row_is_finished = False
         self._suspended_by: int | None = None
+        self.deadline_ms: float | None = None
+        """When `TimePassed` is due, at the latest; None: never."""
 
     # ---- events -------------------------------------------------------------------------------------------------
 
@@ -82,15 +85,16 @@ class SubtaskMachine:
         if isinstance(event, (Data, Event)):
             return self._receive(event)
         if isinstance(event, OutputsSent):
-            return self._close_outputs() if self._captures else NOTHING
-        checkpoint_id = _checkpoint_of(event)
-        before = self._state_of(checkpoint_id)
+            effects = self._close_outputs()
+            self.deadline_ms = self._next_deadline_ms()
+            return effects
+        self._alignments.moved = None
         effects = self._execute(self._decide(event, now_ms), now_ms)
+        moved = None if isinstance(event, TimePassed) else self._alignments.moved
         if isinstance(event, TimePassed):
             effects += [*self._turn_outputs(now_ms), *self._close_outputs()]
-        did = tuple(type(effect).__name__ for effect in effects)
-        what = type(event).__name__ if checkpoint_id is None else f"{type(event).__name__} {checkpoint_id}"
-        self.story.add(StoryEvent(now_ms, _cause_of(event), what, before, self._state_of(checkpoint_id), did))
+        self.story.add(partial(_told, now_ms, event, moved, tuple(map(type, effects))))
+        self.deadline_ms = self._next_deadline_ms()
         return effects
 
     def _decide(self, event: Received | LocalEvent, now_ms: float) -> Sequence[alignment.Effect | _Resume]:
@@ -121,15 +125,11 @@ class SubtaskMachine:
                 return alignments.on_time(now_ms)
         return ()
 
-    def _state_of(self, checkpoint_id: int | None) -> str:
-        return "" if checkpoint_id is None else str(self._alignments.state_of(checkpoint_id).value)
-
-    def next_deadline_ms(self) -> float | None:
-        """Return when `TimePassed` is due, at the latest; None: never."""
+    def _next_deadline_ms(self) -> float | None:
         alignment_ms = self._alignments.next_deadline_ms()
         if not self._captures:
             return alignment_ms
-        outputs_ms = (capture.output_deadline_ms for capture in self._captures.values())
+        outputs_ms = [capture.output_deadline_ms for capture in self._captures.values()]
         return min((at_ms for at_ms in (alignment_ms, *outputs_ms) if at_ms is not None), default=None)
 
     @property
@@ -299,13 +299,13 @@ class _Resume:
     checkpoint_id: int
 
 
-def _checkpoint_of(event: Received | LocalEvent) -> int | None:
-    match event:
-        case AlignedBarrier() | UrgentBarrier() | BarrierReached() | TriggerCheckpoint():
-            return event.barrier.checkpoint_id
-        case CancelBarrier() | CheckpointEnded():
-            return event.checkpoint_id
-    return None
+def _told(at_ms: float, event: Received | LocalEvent, moved: Moved | None, effects: tuple[type, ...]) -> StoryEvent:
+    """Return an event for the story. `effects`: their types."""
+    what, did = type(event).__name__, tuple(effect.__name__ for effect in effects)
+    if moved is None:
+        return StoryEvent(at_ms, _cause_of(event), what, "", "", did)
+    what, before, after = f"{what} {moved.checkpoint_id}", str(moved.before.value), str(moved.after.value)
+    return StoryEvent(at_ms, _cause_of(event), what, before, after, did)
 
 
 def _cause_of(event: Received | LocalEvent) -> str:

@@ -72,7 +72,7 @@ class SubtaskCapture:
     outputs: list[CapturedChannel] = field(default_factory=list)
     sync_ms: float = 0.0
     keyed: list[StateRange] = field(default_factory=list)
+    checkpoint_id: int = field(init=False)
 
-    @property
-    def checkpoint_id(self) -> int:
-        return self.cut.checkpoint_id
+    def __post_init__(self) -> None:
+        self.checkpoint_id = self.cut.checkpoint_id

@@ -81,9 +81,6 @@ class SubtaskCheckpoints:
     def on_time(self, now_ms: float) -> None:
         self._execute(self._machine.handle(TimePassed(), now_ms))
 
-    def next_deadline_ms(self) -> float | None:
-        return self._machine.next_deadline_ms()
-
     @property
     def waiting_for_row(self) -> bool:
         """Return whether a snapshot waits for the rest of a row's output."""

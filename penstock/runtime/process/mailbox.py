@@ -16,17 +16,20 @@ class Mailbox:
     A deque and a bare lock: measured, the cheapest hand-over between threads that can also time out.
     """
 
-    __slots__ = ("_mail", "_bell", "is_silent")
+    __slots__ = ("mail", "_bell", "is_silent", "take")
 
     def __init__(self) -> None:
-        self._mail: deque[Any] = deque()
+        self.mail: deque[Any] = deque()
+        """What has come, for the owner to look at."""
+        self.take: Callable[[], Any] = self.mail.popleft
+        """Return the next item. Raises IndexError if there is none."""
         self._bell = threading.Lock()
         self._bell.acquire()
         self.is_silent: Callable[[], bool] = self._bell.locked
         """Return True if no wake-up is pending: for a scheduler that drives owners instead of letting them wait."""
 
     def post(self, item: Any) -> None:
-        self._mail.append(item)
+        self.mail.append(item)
         self.wake()
 
     def wake(self) -> None:
@@ -42,14 +45,10 @@ class Mailbox:
         return self._bell.acquire(False)
 
     def __bool__(self) -> bool:
-        return bool(self._mail)
-
-    def take(self) -> Any:
-        """Return the next item. Raises IndexError if there is none."""
-        return self._mail.popleft()
+        return bool(self.mail)
 
     def wait(self, timeout_ms: float | None) -> None:
         """Wait for a wake-up, or for that long at most. May return early without mail."""
-        if self._mail:
+        if self.mail:
             return
         self._bell.acquire(timeout=-1 if timeout_ms is None else min(max(timeout_ms / 1000, 0.0), _WAIT_S_MAX))

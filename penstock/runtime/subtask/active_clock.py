@@ -31,6 +31,6 @@ class ActiveClock:
             self._paused_at_ms = None
 
     def now_ms(self) -> float:
-        """Return the active time so far. The clock must be running."""
-        assert self._paused_at_ms is None
-        return self._clock.undisturbed_ms() - self._idle_ms
+        """Return the active time so far."""
+        now_ms = self._clock.undisturbed_ms() if self._paused_at_ms is None else self._paused_at_ms
+        return now_ms - self._idle_ms

@@ -86,8 +86,8 @@ class SourceFeed:
     def lag_rows(self) -> int | None:
         return self.reader.lag_rows if self.reader is not None else None
 
-    def take(self, rows_max: int) -> Portion | BarrierReached | float | None:
-        """Read up to `rows_max` rows. Returns them, or in how many ms to ask again (None: when splits have come)."""
+    def take(self, slice_rows: Callable[[], int]) -> Portion | BarrierReached | float | None:
+        """Read up to `slice_rows()` rows. Returns them, or in how many ms to ask again (None: once splits came)."""
         reader = self.reader
         if reader is None or self._ends_early:
             return self._end()
@@ -96,7 +96,7 @@ class SourceFeed:
             return wait_ms
         started_ms = self._clock.undisturbed_ms()
         try:
-            got = reader.read(rows_max)
+            got = reader.read(slice_rows())
             rejected, finished = reader.take_rejected(), reader.finished_splits()
         except Exception as error:
             raise OperatorFailure(self._operator.name, error) from error
@@ -167,8 +167,8 @@ class GateFeed:
         self._event_time = event_time
         self._keyed = keyed
 
-    def take(self, rows_max: int) -> Portion | BarrierReached | float | None:
-        """Return up to `rows_max` rows or a barrier, 0 after an event, None if nothing has come."""
+    def take(self, slice_rows: Callable[[], int]) -> Portion | BarrierReached | float | None:
+        """Return up to `slice_rows()` rows or a barrier, 0 after an event, None if nothing has come."""
         found = self._gate.poll()
         if found is None:
             return None
@@ -183,7 +183,7 @@ class GateFeed:
         if found.start == 0 and self._keyed and found.edge.keyed:
             subtask = self._subtask
             check_owner(found, subtask.key_groups, subtask.vertex.name, subtask.id.subtask)
-        edge, rows = found.edge, min(rows_max, found.remaining)
+        edge, rows = found.edge, min(slice_rows(), found.remaining)
         return Portion(found.batch, row_type(edge.type), rows, found, edge.input_index)
 
     def _on_event(self, found: GateEvent) -> None:

@@ -84,8 +84,7 @@ class Subtask:
         self.event_time: SubtaskClock = parts.event_time
         self.checkpoints = checkpoints
         self.parking = parking
-        self.phase = Phase.OPENED
-        self.bytes_in = 0
+        self.phase, self.bytes_in = Phase.OPENED, 0
         self._draining = deployed.draining
         self._machine = deployed.machine
         self._bound_period_ms = settings.bound_period_ms
@@ -101,9 +100,10 @@ class Subtask:
     def step(self, now_ms: float) -> StepResult:
         """Handle all mail, then do one piece of work."""
         checkpoints, output, parking = self.checkpoints, self.output, self.parking
-        self._pace.resume()
+        if isinstance(self.feed, SourceFeed):
+            self._pace.resume()
         self._take_mail()
-        if (deadline_ms := checkpoints.next_deadline_ms()) is not None and now_ms >= deadline_ms:
+        if (deadline_ms := self._machine.deadline_ms) is not None and now_ms >= deadline_ms:
             checkpoints.on_time(now_ms)
         if now_ms >= self._resize_at_ms:
             self._resize(now_ms)
@@ -126,7 +126,7 @@ class Subtask:
         elif not had_room:
             return StepResult(False, 0, False)
         now_ms, wait_ms = self._clock.monotonic_ms(), ready_in_ms
-        for at_ms in (flush_at_ms, checkpoints.next_deadline_ms()):
+        for at_ms in (flush_at_ms, self._machine.deadline_ms):
             if at_ms is not None and (wait_ms is None or at_ms - now_ms < wait_ms):
                 wait_ms = max(0.0, at_ms - now_ms)
         if not (backpressured := self.phase is not Phase.OPENED and not has_room):
@@ -134,9 +134,9 @@ class Subtask:
         return StepResult(False, wait_ms, backpressured)
 
     def _take_mail(self) -> None:
-        checkpoints, mailbox = self.checkpoints, self.mailbox
-        while mailbox:
-            match mailbox.take():
+        checkpoints, mail, take = self.checkpoints, self.mailbox.mail, self.mailbox.take
+        while mail:
+            match take():
                 case Data() as element:
                     checkpoints.handle(element)
                     self.bytes_in += element.size_bytes
@@ -166,7 +166,7 @@ class Subtask:
         self.event_time.pause()
         flush_at_ms = self.output.flush(now_ms, idle=False)
         self.checkpoints.look_at_outputs()
-        due_ms = (self.parking.until_ms, flush_at_ms, self.checkpoints.next_deadline_ms())
+        due_ms = (self.parking.until_ms, flush_at_ms, self._machine.deadline_ms)
         return StepResult(False, max(0.1, min(at_ms for at_ms in due_ms if at_ms is not None) - now_ms), False)
 
     def _resize(self, now_ms: float) -> None:
@@ -210,8 +210,9 @@ class Subtask:
         return 0 if self.output.has_room() or not self.work.unfinished else None
 
     def _take_input(self) -> float | None:
-        got = self.feed.take(self.work.slice_rows())
+        got = self.feed.take(self.work.slice_rows)
         if isinstance(got, Portion):
+            self._pace.resume()
             self.work.start(got)
             return 0
         if isinstance(got, BarrierReached):

@@ -68,7 +68,7 @@ class RowsBehindAnUrgentBarrier(Scenario):
                 if r.deployed.vertex.index == self.cluster.workload.graph.edges[detail.channel.edge].target
             )
             self._waiting.discard(place)
-            self.count += any(isinstance(m, UrgentBarrier) and m.channel == detail.channel for m in mailbox._mail)
+            self.count += any(isinstance(m, UrgentBarrier) and m.channel == detail.channel for m in mailbox.mail)
 
 
 class WatermarkInItsPlace(Scenario):

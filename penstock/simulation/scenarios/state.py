@@ -100,7 +100,7 @@ class StateChangedBehindTheBarrier(Scenario):
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
         if what == "frame" and not isinstance(detail, UrgentBarrier):
-            mail = who.listener._deployment.writer.mailbox._mail
+            mail = who.listener._deployment.writer.mailbox.mail
             self.count += any(isinstance(m, Taken) and m.capture.state is not None for m in mail)
 
 

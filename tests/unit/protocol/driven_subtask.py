@@ -152,7 +152,7 @@ class DrivenSubtask:
 
     @property
     def next_deadline_ms(self) -> float | None:
-        return self.machine.next_deadline_ms()
+        return self.machine.deadline_ms
 
     @property
     def blocked(self) -> set[int]:

@@ -17,6 +17,7 @@ def test_it_stands_still_between_pause_and_resume() -> None:
     active.pause()
     clock.now_ms += 100
     active.pause()
+    assert active.now_ms() - started_ms == 5
     clock.now_ms += 100
     active.resume()
     active.resume()

@@ -313,13 +313,13 @@ def test_an_aligned_barrier_behind_rows_without_credit_turns_when_its_time_is_up
     outputs.emit([1, 2, 3, 4])
     assert outputs.trigger(Barrier(1, 100)) == []
     outputs.emit([5, 6])
-    assert outputs.machine.next_deadline_ms() == 100.0
+    assert outputs.machine.deadline_ms == 100.0
     outputs.now_ms = 100.0
     (closed,) = outputs.handle(TimePassed())
     assert [(at, [(r.first, r.rows) for r in c.rows]) for at, c in closed.outputs] == [(0, [(0, 2)]), (1, [(0, 2)])]
     frames = [frame for _, frame in outputs.sent if not isinstance(frame, CreditWanted)]
     assert all(isinstance(f, UrgentBarrier) and (f.emitted, f.handed) == (2, 0) for f in frames) and len(frames) == 2
-    assert outputs.machine.next_deadline_ms() is None and outputs.handle(TimePassed()) == []
+    assert outputs.machine.deadline_ms is None and outputs.handle(TimePassed()) == []
 
 
 def test_an_urgent_barrier_goes_to_everybody_at_once() -> None:
