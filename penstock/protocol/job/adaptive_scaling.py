@@ -12,15 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 
-from penstock.protocol.machine import Cell, Story, Table, step
+from penstock.protocol.machine import Cell, MachineState, Story, Table, step
 
 RETRY_MS_MIN = 1_000.0
 """Limits how soon a rescale that has failed is tried again."""
 
 
-class AdaptivePhase(Enum):
+class AdaptivePhase(MachineState):
     """Lists what the job can be waiting for."""
 
     GATHERING = "gathering"
