@@ -105,12 +105,12 @@ class AdaptiveScheduler:
             if point is not None:
                 graph = fitted(graph, point.metadata, master.settings.ignore_unclaimed_state)
         except (RescaleRefused, IncompatibleGraph) as error:
-            master.console.warning(f"the job cannot run in {slots} slots, so slots share processes: {error}")
+            master.console.warning(f"the job cannot run in {slots} slot(s) now, so slots share processes. {error}")
             self._machine.on_not_lowered(now_ms)
             return
         missing = ", ".join(map(str, life.roster.missing))
         master.console.warning(
-            f"the job runs in {slots} slots instead of {before.slots}: no process has come for slot(s) {missing} in "
+            f"the job runs in {slots} slot(s) instead of {before.slots}: no process has come for slot(s) {missing} in "
             f"{waited_ms / 1000:.1f} s ({JobManagerOptions.SUBMISSION_RESOURCE_STABILIZATION_TIMEOUT.key}). It gets "
             "more slots when Spark has more task places"
         )

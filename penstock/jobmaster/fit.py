@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from penstock.common.options import PipelineOptions, StateRecoveryOptions
 from penstock.graph.compatibility import IncompatibleGraph, check, with_max_parallelism
 from penstock.graph.job_graph import JobGraph
+from penstock.graph.rescaling import rescaled
 from penstock.jobmaster.identity import CheckpointToStartFrom, JobIdentity, OpenStore, RestoreSourceError
 from penstock.jobmaster.restore import read_start, without_channel_state
 from penstock.protocol.log.publication import LOG_EXISTS, unrestorable
@@ -32,21 +33,24 @@ class FoundCheckpoint:
     directory: str
 
 
-def fitted(graph: JobGraph, metadata: Metadata, ignore_unclaimed_state: bool) -> JobGraph:
-    """Return the graph, with what it takes over from the checkpoint. Raises `IncompatibleGraph`."""
-    graph = with_max_parallelism(graph, metadata.vertices)
+def fitted(graph: JobGraph, metadata: Metadata, ignore_unclaimed_state: bool, may_lower: bool = False) -> JobGraph:
+    """Return the graph, with what it takes over from the checkpoint. `may_lower`: in the checkpoint's number of slots,
+    if receivers of a broadcast cannot be more. Raises `IncompatibleGraph`.
+    """
+    graph, uneven = with_max_parallelism(graph, metadata.vertices), uneven_broadcasts(metadata)
+    slots = max((vertex.parallelism for vertex in metadata.vertices), default=graph.slots)
+    if may_lower and uneven and slots < graph.slots:
+        _check(graph, metadata, ignore_unclaimed_state, frozenset())
+        graph = rescaled(graph, graph, slots)
+    _check(graph, metadata, ignore_unclaimed_state, uneven)
+    return graph
+
+
+def _check(graph: JobGraph, metadata: Metadata, ignore_unclaimed_state: bool, uneven: frozenset[str]) -> None:
     try:
-        check(
-            metadata.vertices,
-            metadata.edges,
-            graph,
-            ignore_unclaimed_state,
-            edges_in_flight(metadata),
-            uneven_broadcasts(metadata),
-        )
+        check(metadata.vertices, metadata.edges, graph, ignore_unclaimed_state, edges_in_flight(metadata), uneven)
     except IncompatibleGraph as error:
         raise IncompatibleGraph(f"checkpoint {metadata.checkpoint_id}: {error}") from None
-    return graph
 
 
 def check_fit(
@@ -55,8 +59,9 @@ def check_fit(
     open_store: OpenStore,
     ignore_unclaimed_state: bool,
     without_channel_state_of: int = -1,
+    may_lower: bool = False,
 ) -> FoundCheckpoint | None:
-    """Return the checkpoint that the job will be restored from, as far as it can be seen now.
+    """Return the checkpoint that the job will be restored from, as far as it can be seen now. `may_lower`: as `fitted`.
 
     Raises `RestoreSourceError` where it would be refused, or where a new job's directory has a log already."""
     if not identity.resume and identity.directory is not None and _has_log(identity.directory, open_store):
@@ -65,7 +70,7 @@ def check_fit(
     if found is not None:
         try:
             metadata, _ = without_channel_state(found.metadata, without_channel_state_of)
-            fitted(graph, metadata, ignore_unclaimed_state)
+            fitted(graph, metadata, ignore_unclaimed_state, may_lower)
         except IncompatibleGraph as error:
             raise _refused(str(error)) from None
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -20,6 +20,7 @@ from penstock.jobmaster.ports import BlockingWork
 from penstock.jobmaster.restore import RestorePoint, check_log, damage, read_start, without_channel_state
 from penstock.jobmaster.settings import JobSettings
 from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
+from penstock.protocol.job import lifecycle_effects
 from penstock.protocol.job.lifecycle import Lifecycle
 from penstock.protocol.job.lifecycle_effects import FailureCause
 from penstock.protocol.job.recovery import (
@@ -77,6 +78,8 @@ class Master(Protocol):
 
     def adopt(self, graph: JobGraph) -> None:
         """Take the same job's graph with what it takes over from a checkpoint."""
+
+    def execute(self, decided: Sequence[lifecycle_effects.Effect]) -> None: ...
 
     def prepared(self) -> None: ...
 
@@ -195,12 +198,15 @@ class JobRecovery:
             master.console.warning(lost)
             point = self._found = replace(point, metadata=metadata, data=encode_metadata(metadata))
         try:
-            graph = fitted(master.graph, metadata, master.settings.ignore_unclaimed_state)
+            is_adaptive = master.settings.adaptive is not None
+            graph = fitted(master.graph, metadata, master.settings.ignore_unclaimed_state, is_adaptive)
         except IncompatibleGraph as error:
             self._handle(Refused(str(error)))
             return
         if graph is not master.graph:
             master.adopt(graph)
+        if graph.slots < master.lifecycle.roster.slots and not master.lifecycle.is_over:
+            master.execute(master.lifecycle.resize(graph.slots, master.clock.monotonic_ms()))
         master.coordinator.skip_ids_to(metadata.checkpoint_id + 1)
         master.restore_point = point
         self._handle(Fitted(metadata.is_final, point.root is None, self._holds_files()))

@@ -402,7 +402,7 @@ class Cluster:
         if driver is self.drivers[-1].host or not self._some_driver_continues():
             # A newer one may have ended because this one fenced it before it was refused.
             if newest is not None:
-                self.workload.go_back_to(newest.incarnation, max(v.parallelism for v in newest.vertices))
+                self.workload.go_back_to(newest.incarnation)
                 self._is_undone = True
             self.start_driver_soon()
 

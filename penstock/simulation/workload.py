@@ -85,12 +85,12 @@ class Workload:
             state = self._ran[incarnation][0]
         self._ran[incarnation] = (state, self.parallelisms.levels() if levels is None else levels)
 
-    def go_back_to(self, incarnation: str, slots: int) -> None:
+    def go_back_to(self, incarnation: str) -> None:
         """Return to an older graph: the next driver runs what this one ran, which took the newest checkpoint, because a
-        changed graph was refused. `slots`: those that it had then, if there were fewer.
+        changed graph was refused.
         """
         state, levels = self._ran[incarnation]
-        self.parallelisms.set_levels([min(level, slots) for level in levels])
+        self.parallelisms.set_levels(levels)
         if self.changes is not None and state is not None:
             self.changes.state = state
         self._rebuild()

@@ -59,7 +59,12 @@ class SparkExecutor:
         if identity.is_over:
             return _ended(graph, identity)
         restored = check_fit(
-            graph, identity, open_store, settings.ignore_unclaimed_state, settings.without_channel_state_of
+            graph,
+            identity,
+            open_store,
+            settings.ignore_unclaimed_state,
+            settings.without_channel_state_of,
+            may_lower=settings.adaptive is not None,
         )
         if identity.directory is not None:
             open_own(open_store, identity.directory)

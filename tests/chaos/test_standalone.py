@@ -70,7 +70,7 @@ def session(cluster: StandaloneCluster) -> Iterator[Any]:
 class Running:
     """The job with every edge, and what is done to it."""
 
-    def __init__(self, folder: Path, rows: int = ROWS, /, **more: str) -> None:
+    def __init__(self, folder: Path, rows: int = ROWS, broadcasts: bool = True, /, **more: str) -> None:
         configuration = options(folder)
         for key, value in more.items():
             configuration.set_string(key, value)
@@ -78,7 +78,8 @@ class Running:
         env = StreamExecutionEnvironment.get_execution_environment(configuration)
         env.add_python_file(every_edge.__file__)
         self._output, self._rows = str(folder / "output"), rows
-        every_edge.build(env, self._output, rows, ROWS_PER_SECOND, PARALLELISM)
+        self._broadcasts_to = PARALLELISM if broadcasts else 0
+        every_edge.build(env, self._output, rows, ROWS_PER_SECOND, PARALLELISM, broadcasts)
         self.client = env.execute_async("every edge")
 
     def until(self, condition: Callable[[Any], Any], what: str) -> Any:
@@ -109,7 +110,7 @@ class Running:
 
     def assert_exact(self) -> Any:
         self.client.wait(timeout_ms=WAIT_S * 1000)
-        assert every_edge.violations(self._output, self._rows, PARALLELISM) == []
+        assert every_edge.violations(self._output, self._rows, self._broadcasts_to) == []
         return self.client.report()
 
 

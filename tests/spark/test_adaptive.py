@@ -99,4 +99,4 @@ def test_where_places_never_change_it_begins_at_once_in_those_that_there_are(
     client.wait(timeout_ms=WAIT_S * 1000)
     assert {v.parallelism for v in client.report().vertices} == {PLACES}
     assert committed(tmp_path / "out") == EXPECTED
-    assert f"the job runs in {PLACES} slots instead of {PLACES + 2}" in capfd.readouterr().err
+    assert f"the job runs in {PLACES} slot(s) instead of {PLACES + 2}" in capfd.readouterr().err

@@ -7,6 +7,7 @@ from typing import Any
 from penstock.jobmaster.adaptive import AFTER_A_LOSS, AT_THE_START, MORE_SLOTS
 from penstock.monitoring.report import RescaleReport
 from penstock.protocol.job.rescaling import RescalePhase
+from penstock.protocol.restore.receivers import uneven_broadcasts
 from penstock.protocol.values.messages import Deploy
 from penstock.simulation.broadcast_branch import await_rules
 from penstock.simulation.faults import FaultPlan
@@ -14,6 +15,7 @@ from penstock.simulation.places import PlacePlan
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
 from penstock.simulation.settings import Pace
 from penstock.simulation.workload import WorkloadBuilder
+from penstock.storage.layout import LOG_FOLDER
 
 _KEY = "jobmanager.adaptive-scheduler."
 ADAPTIVE: dict[str, Any] = UNALIGNED | {
@@ -157,8 +159,34 @@ class CheckpointNeedsAllItsSlots(AdaptiveJob):
         return self.is_shared
 
 
+class LoweredJobLosesItsDriver(AdaptiveJob):
+    """The driver dies when the job runs in fewer slots, and receivers of a broadcast have read different rows. The next
+    one wants all slots, but its receivers can only be as many as before: it begins in as many slots as the checkpoint
+    has, and gets the others later."""
+
+    places = PlacePlan(missing=1, changes=((1_500.0, 1),))
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        rows = job.source(kind="ranges", rows=160, parallelism=3, cost_ms=4.0, keys=8, timed=None)
+        rules = job.source(1, kind="ranges", rows=40, parallelism=1, cost_ms=3.0, keys=8, timed=None)
+        job.sink(await_rules(job, rows, rules, keyed=True, parallelism=3, cost_ms=8.0), 2)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        log = self.cluster.log
+        if what == "create":
+            self.must(not self.cluster.statistics.refused, "the next driver refuses the checkpoint")
+        if what == "create" and detail.startswith(LOG_FOLDER) and log is not None and log.newest is not None:
+            slots = max(vertex.parallelism for vertex in log.newest.vertices)
+            if slots == 2 and uneven_broadcasts(log.newest) and self.count < 3:
+                self.count += 1
+                self.cluster.world.after(0.0, None, self.cluster.fault_injector.inject, "kill_driver")
+
+    def has_happened(self) -> bool:
+        return self.count > 0
+
+
 SCENARIOS: list[type[Scenario]] = [
     AdaptiveJobStartsInFewerSlots, AdaptiveJobLosesAPlaceForGood, AdaptiveJobWaitsForAProcessThatComesBack,
     PlacesComeOneAfterTheOther, AdaptiveJobRestsBetweenRescales, SlotIsLostForGoodInTheRestartOfARescale,
-    CheckpointNeedsAllItsSlots,
+    CheckpointNeedsAllItsSlots, LoweredJobLosesItsDriver,
 ]  # fmt: skip
