@@ -16,7 +16,7 @@ export VENV PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-connectors test-oldest check unit lint simulate bench bench-micro clean
+.PHONY: help setup demo demo-kafka test test-connectors test-oldest check unit lint simulate bench bench-micro clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,10 @@ $(VENV)/.installed: pyproject.toml tools/make_venv.sh
 demo: setup ## the main job: an overload on real data, four times, verified; writes build/demo/report.html
 	@echo "== demo: the flights of 2013 through an operator that is too slow for them"
 	@$(PY) examples/flight_delays/demo.py $(DEMO)
+
+demo-kafka: setup ## orders and payments in Kafka become invoices, exactly once, under kills (needs Maven the first time)
+	@echo "== demo: a shop's invoices in Kafka, while a slot, the driver and the broker are killed"
+	@$(PY) -m examples.orders.demo $(DEMO)
 
 check: lint ## lint, types and the fast unit tests, in less than a minute: what each commit passes
 	@echo "== fast unit tests ($(JOBS) at a time)"

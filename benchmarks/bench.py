@@ -27,6 +27,7 @@ HERE = Path(__file__).resolve().parent
 GROUPS = (
     "pressure", "savepoints", "throughput", "udf", "calls", "neighbours", "dataframe", "latency", "state", "rescale",
     "live-rescale", "recovery", "cluster", "overhead", "messages", "in-flight", "long-rows", "restore-memory", "memory",
+    "kafka-kills",
 )  # fmt: skip
 DEFAULTS = {"seconds": "60", "rounds": "1", "only": ",".join(GROUPS)}
 UNALIGNED = "execution.checkpointing.unaligned.enabled=true"
@@ -93,6 +94,7 @@ def cases(seconds: str) -> list[Case]:
         Case("state", "state", ("state.py", f"seconds={seconds}")),
         Case("rescale", "rescale", ("rescale.py",)),
         Case("live rescale", "live-rescale", ("live_rescale.py",)),
+        Case("kafka kills", "kafka-kills", ("kafka_kills.py",)),
         Case("recovery", "recovery", ("recovery.py", UNALIGNED)),
         Case("cluster", "cluster", ("cluster.py", UNALIGNED)),
         Case("overhead", "overhead", ("overhead.py",)),

@@ -293,6 +293,11 @@ LIVE_RESCALE = [
     exact("live rescale", "rescales of the running job"),
 ]  # fmt: skip
 
+KILLS = [
+    Measure("orders in Kafka: SIGKILLs of slots, driver and broker", "kafka kills", "kills", must=100, better="more"),
+    *(Measure(f"orders in Kafka, killed: rows {what}", "kafka kills", what, must=0) for what in ("lost", "doubled")),
+]  # fmt: skip
+
 STATE = [
     Measure("columnar state, 10 M keys: resident bytes per key", "state", "rss_bytes_per_key", " B", must=64, aim=40),
     Measure("columnar state: stop for a snapshot, p99", "state", "stop_ms_p99", " ms", must=20, aim=5),
@@ -387,7 +392,7 @@ SAVEPOINTS = [
 
 MEASURES: list[Measure] = [
     *PRESSURE, *SAVEPOINTS, *OVERHEAD, *THROUGHPUT, *UDF, *CALLS, *NEIGHBOURS, *DATAFRAME, *RECOVERY, *CLUSTER,
-    *RESCALE, *LIVE_RESCALE, *STATE, *LATENCY, *MESSAGES, *IN_FLIGHT, *LONG_ROWS, *RESTORE_MEMORY, *MEMORY,
+    *RESCALE, *LIVE_RESCALE, *STATE, *LATENCY, *MESSAGES, *IN_FLIGHT, *LONG_ROWS, *RESTORE_MEMORY, *MEMORY, *KILLS,
 ]  # fmt: skip
 
 

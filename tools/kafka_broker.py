@@ -166,7 +166,8 @@ class KafkaBroker:
             broker=self._broker_port, controller=self._controller_port, logs=self._directory / "data"
         )
         self._settings_file.write_text(settings + self._extra, encoding="utf-8")
-        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # It begins with a letter: one in 64 would begin with a dash, and be taken for an option.
+        cluster = urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
         command = [*self._java(), "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._settings_file)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=START_LIMIT_S, check=False)
         if done.returncode:
