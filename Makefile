@@ -16,7 +16,7 @@ export VENV PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kafka test test-connectors test-oldest check unit lint simulate bench bench-micro clean
+.PHONY: help setup demo demo-kafka test test-connectors test-clusters test-oldest check unit lint simulate bench bench-micro clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,7 +45,8 @@ unit: setup ## all unit and property tests
 
 test: lint ## lint, types and all tests
 	@echo "== unit tests, properties and simulation ($(JOBS) at a time)"
-	@$(PY) -m pytest -q -n $(JOBS) $(NAMED) tests --ignore=tests/spark --ignore=tests/chaos --ignore=tests/connectors
+	@$(PY) -m pytest -q -n $(JOBS) $(NAMED) tests --ignore=tests/spark --ignore=tests/chaos --ignore=tests/connectors \
+		--ignore=tests/clusters
 	@echo "== simulation, seeds $(SEEDS)"
 	@$(PY) -m penstock.simulation --seeds $(SEEDS) -j $(JOBS)
 	@echo "== tests on a real Spark, with kills ($(SPARKS) at a time)"
@@ -54,6 +55,10 @@ test: lint ## lint, types and all tests
 test-connectors: setup ## the connectors against real servers, which they start (Kafka: needs Maven the first time)
 	@echo "== tests of connectors on real servers"
 	@$(PY) -m pytest -q $(NAMED) tests/connectors
+
+test-clusters: setup ## jobs on a real YARN cluster, in client and cluster mode (needs Maven the first time, and a JDK)
+	@echo "== tests on a YARN cluster"
+	@$(PY) -m pytest -q $(NAMED) tests/clusters
 
 test-oldest: $(OLDEST)/.installed ## the cheap half of the tests on Spark, with the oldest PySpark (needs Python 3.11)
 	@echo "== tests on the oldest PySpark ($(SPARKS) at a time)"

@@ -54,19 +54,19 @@ class BrokerUnavailable(Exception):
     """Signals that no broker can be installed or started here. The message says what is missing."""
 
 
-def install() -> Path:
-    """Return the folder of the broker's jars; have Maven fetch them the first time.
+def install(pom: Path = POM, what: str = "a Kafka broker") -> Path:
+    """Return the folder of the jars that a POM names; have Maven fetch them the first time.
 
     Raises:
         BrokerUnavailable: There is no Maven, or it has failed.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock" / "kafka"
-    home = cache / hashlib.sha256(POM.read_bytes()).hexdigest()[:16]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock" / pom.parent.name
+    home = cache / hashlib.sha256(pom.read_bytes()).hexdigest()[:16]
     if home.exists():
         return home
     maven = shutil.which("mvn")
     if maven is None:
-        raise BrokerUnavailable("there is no Maven (mvn) in the PATH to fetch a Kafka broker: apt-get install maven")
+        raise BrokerUnavailable(f"there is no Maven (mvn) in the PATH to fetch {what}: apt-get install maven")
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -74,16 +74,16 @@ def install() -> Path:
             return home
         building = Path(tempfile.mkdtemp(dir=cache))
         try:
-            command = [maven, "-q", "-B", "-f", str(POM), "dependency:copy-dependencies"]
+            command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
             command += [f"-DoutputDirectory={building}", "-DincludeScope=runtime"]
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=DOWNLOAD_LIMIT_S, check=False, stdin=subprocess.DEVNULL
             )
             if done.returncode:
-                raise BrokerUnavailable(f"Maven could not fetch a Kafka broker:\n{(done.stdout + done.stderr)[-2000:]}")
+                raise BrokerUnavailable(f"Maven could not fetch {what}:\n{(done.stdout + done.stderr)[-2000:]}")
             building.rename(home)
         except subprocess.TimeoutExpired:
-            raise BrokerUnavailable(f"Maven has not fetched a Kafka broker within {DOWNLOAD_LIMIT_S:.0f} s") from None
+            raise BrokerUnavailable(f"Maven has not fetched {what} within {DOWNLOAD_LIMIT_S:.0f} s") from None
         finally:
             shutil.rmtree(building, ignore_errors=True)
     return home
@@ -130,7 +130,7 @@ class KafkaBroker:
         log = (self._directory / "broker.log").open("ab")
         self._process = subprocess.Popen(
             [*self._java(), "kafka.Kafka", str(self._settings_file)],
-            stdout=log, stderr=log, stdin=subprocess.DEVNULL, preexec_fn=_die_with_parent, cwd=self._directory,
+            stdout=log, stderr=log, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent, cwd=self._directory,
         )  # fmt: skip
         log.close()
         self._wait_until_it_answers()
@@ -199,7 +199,8 @@ class KafkaBroker:
         raise BrokerUnavailable(f"the Kafka broker {how}; the end of its log:\n{log[-3000:]}")
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """End a child process when the thread that has started it ends; for `preexec_fn`."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
