@@ -62,7 +62,8 @@ class AdaptiveScheduler:
         master.lifecycle.roster.kept_slots = master.graph.slots
 
     def next_deadline_ms(self) -> float | None:
-        return self._machine.next_deadline_ms()
+        # A job that is over is not looked at: a time that has passed then would come again and again.
+        return None if self._master.lifecycle.is_over else self._machine.next_deadline_ms()
 
     def look(self) -> None:
         """Let the job have other slots, if it is time. Call it after each event, and before the lifecycle's time."""

@@ -61,6 +61,10 @@ def rescales_follow_without_a_rest(patch: Patch) -> None:
     with_settings(patch, cooldown_ms=0.0)
 
 
+def an_adaptive_job_has_deadlines_after_its_end(patch: Patch) -> None:
+    patch(adaptive.AdaptiveScheduler, "next_deadline_ms", lambda self: self._machine.next_deadline_ms())
+
+
 def a_rescale_outlives_its_slots(patch: Patch) -> None:
     patch(Rescales, "on_lowered", lambda self, why: None)
 

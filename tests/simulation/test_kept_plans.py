@@ -16,6 +16,7 @@ import pytest
 
 from penstock.simulation.plan import read_plan
 from penstock.simulation.running import run_plan
+from tests.simulation.test_adaptive_mutants import an_adaptive_job_has_deadlines_after_its_end
 from tests.simulation.test_concurrent_mutants import a_restart_does_not_wait_for_queued_publications
 from tests.simulation.test_graph_and_time_mutants import idle_timers_count_the_time_of_draining
 from tests.simulation.test_revocation_mutants import a_slot_forgets_whom_it_waits_for
@@ -34,6 +35,7 @@ KEPT: dict[str, tuple[Callable[[Any], None], str]] = {
         checkpoints_are_triggered_behind_the_end_of_sources,
         r"[1-9]\d* rows lost|final state of",
     ),
+    "ended-while-slots-are-missing.json": (an_adaptive_job_has_deadlines_after_its_end, r"no end after"),
     "idle-while-draining.json": (idle_timers_count_the_time_of_draining, r"is late: the watermark is"),
     "published-below-a-restart.json": (
         a_restart_does_not_wait_for_queued_publications,
