@@ -26,11 +26,12 @@ from results import HISTORY, RESULTS, write
 HERE = Path(__file__).resolve().parent
 GROUPS = (
     "pressure", "savepoints", "throughput", "udf", "calls", "neighbours", "dataframe", "latency", "state", "rescale",
-    "live-rescale", "recovery", "cluster", "overhead", "messages", "in-flight", "long-rows", "restore-memory", "memory",
-    "kafka-kills",
+    "live-rescale", "recovery", "cluster", "overhead", "messages", "in-flight", "long-rows", "restore-memory", "kafka",
+    "kafka-kills", "memory",
 )  # fmt: skip
 DEFAULTS = {"seconds": "60", "rounds": "1", "only": ",".join(GROUPS)}
 UNALIGNED = "execution.checkpointing.unaligned.enabled=true"
+DEBLOAT = "taskmanager.network.memory.buffer-debloat.enabled=true"
 CASE_LIMIT_S = 1800
 # Both sides' rates hold what a job costs at its start: so many rows that it says little.
 THROUGHPUT_ROWS = 60_000_000
@@ -74,6 +75,8 @@ def cases(seconds: str) -> list[Case]:
     return [
         pressure("aligned"),
         pressure("unaligned", UNALIGNED),
+        pressure("aligned debloated", DEBLOAT),
+        pressure("unaligned debloated", UNALIGNED, DEBLOAT),
         pressure("unaligned busy", UNALIGNED, "busy=true", peer=False),
         pressure("unaligned 10 ms", UNALIGNED, "sleep_us=10000", peer=False),
         pressure("unaligned 100 ms", UNALIGNED, "sleep_us=100000", peer=False),
@@ -103,6 +106,11 @@ def cases(seconds: str) -> list[Case]:
         Case("timers", "long-rows", ("long_rows.py", "workload=timers")),
         Case("generator", "long-rows", ("long_rows.py", "workload=generator")),
         Case("restore memory", "restore-memory", ("restore_memory.py",)),
+        Case("kafka", "kafka", ("kafka_throughput.py",)),
+        *[
+            Case(f"kafka {guarantee}", "kafka", ("kafka_latency.py", f"guarantee={guarantee}", f"seconds={seconds}"))
+            for guarantee in ("at-least-once", "exactly-once")
+        ],
         Case("memory", "memory", ("pressure.py", f"seconds={MEMORY_SECONDS}", UNALIGNED)),
     ]
 

@@ -141,6 +141,24 @@ PRESSURE = [
     Measure(
         "pressure, unaligned: duration p50", "unaligned", "duration_ms_p50", " ms", must=0.5, aim=0.25, sides=(FLINK,)
     ),
+    Measure(
+        "pressure, aligned, both debloating: duration p50",
+        "aligned debloated",
+        "duration_ms_p50",
+        " ms",
+        must=0.35,
+        aim=0.2,
+        sides=(FLINK,),
+    ),
+    Measure(
+        "pressure, unaligned, both debloating: persisted p50",
+        "unaligned debloated",
+        "persisted_bytes_p50",
+        " B",
+        must=0.3,
+        aim=0.2,
+        sides=(FLINK,),
+    ),
     Measure("pressure, unaligned: duration p90", "unaligned", "duration_ms_p90", " ms", sides=(FLINK,)),
     Measure(
         "pressure, unaligned: persisted p50", "unaligned", "persisted_bytes_p50", " B", must=1, aim=0.2, sides=(FLINK,)
@@ -312,6 +330,58 @@ LATENCY = [
     Measure("latency at 10,000 rows/s, keyed state in Python, p50", "latency", "latency_ms_p50", " ms"),
 ]
 
+KAFKA = [
+    *(
+        Measure(
+            f"topic → columnar count per key and second → topic, 10 M records, beside {name}",
+            "kafka",
+            "rows_per_s",
+            must=must,
+            aim=aim,
+            better="more",
+            beside="kafka",
+            beside_field=f"{name.partition(' ')[0].lower()}_rows_per_s",
+            beside_name=f"{name}, {how}",
+        )
+        for name, how, must, aim in (
+            (FLINK, "exactly once", 1, 2),
+            ("PyFlink", "exactly once, better mode", 5, 15),
+            ("Spark", "Structured Streaming, at least once", 1, 2),
+        )
+    ),
+    exact("kafka", "topic to topic"),
+    Measure(
+        "topic → Python map → topic, 10,000 records/s, at least once, p50",
+        "kafka at-least-once",
+        "latency_ms_p50",
+        " ms",
+    ),
+    Measure(
+        "topic → Python map → topic, 10,000 records/s, at least once, p99",
+        "kafka at-least-once",
+        "latency_ms_p99",
+        " ms",
+        must=100,
+        aim=30,
+    ),
+    Measure(
+        "the same exactly once, a checkpoint each second, p50",
+        "kafka exactly-once",
+        "latency_ms_p50",
+        " ms",
+        must=1200,
+        aim=700,
+    ),
+    Measure(
+        "the same exactly once, a checkpoint each second, p99",
+        "kafka exactly-once",
+        "latency_ms_p99",
+        " ms",
+        must=2000,
+        aim=1200,
+    ),
+]
+
 MESSAGES = [
     Measure(
         f"CPU of the driver per {message}, 512 slots",
@@ -392,7 +462,8 @@ SAVEPOINTS = [
 
 MEASURES: list[Measure] = [
     *PRESSURE, *SAVEPOINTS, *OVERHEAD, *THROUGHPUT, *UDF, *CALLS, *NEIGHBOURS, *DATAFRAME, *RECOVERY, *CLUSTER,
-    *RESCALE, *LIVE_RESCALE, *STATE, *LATENCY, *MESSAGES, *IN_FLIGHT, *LONG_ROWS, *RESTORE_MEMORY, *MEMORY, *KILLS,
+    *RESCALE, *LIVE_RESCALE, *STATE, *LATENCY, *KAFKA, *KILLS, *MESSAGES, *IN_FLIGHT, *LONG_ROWS, *RESTORE_MEMORY,
+    *MEMORY,
 ]  # fmt: skip
 
 
