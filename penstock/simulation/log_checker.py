@@ -89,7 +89,9 @@ class LogChecker(ContentChecker):
         what = f"log entry {sequence} is created at a deleted position"
         if sequence >= self.base:
             self.world.violate(f"{what}, but the log counts from {self.base}")
-        if not isinstance(entry, Fence) and any(incarnation == entry.incarnation for _, incarnation in self.void):
+        # The same position again is the same attempt: a lost reply, and the entry deleted before it was tried again.
+        before = [at for at, incarnation in self.void if incarnation == entry.incarnation]
+        if not isinstance(entry, Fence) and any(at != sequence for at in before):
             self.world.violate(f"{what}, and {entry.incarnation} has created one there before and goes on")
         self.void.append((sequence, entry.incarnation))
 
