@@ -65,6 +65,7 @@ class Cluster:
         self.statistics = Statistics()
         self.directory = f"{CHECKPOINT_ROOT}/{JOB_ID}"
         self.log: LogChecker | None = None
+        self._earlier_logs: list[LogChecker] = []
         if self.checkpointing:
             self.log = LogChecker(world, workload, self.shared, self.directory)
             self.log.told = self._on_published
@@ -157,6 +158,7 @@ class Cluster:
         """Start a new job from a checkpoint or savepoint. The present one is left alone from here on."""
         assert self.log is not None
         before = self.log
+        self._earlier_logs.append(before)
         path = f"{start_from}/{METADATA_NAME}"
         self._started_from = decode_metadata(self.shared.objects[path], path)
         self.directory = f"{CHECKPOINT_ROOT}/{job_id}"
@@ -407,8 +409,10 @@ class Cluster:
             self.start_driver_soon()
 
     def check_savepoint(self, directory: str) -> None:
-        if self.log is not None:
-            self.log.check_savepoint(directory)
+        """Check a savepoint reported to a user: of this job, or of an earlier one whose driver slept over its end."""
+        log = next((earlier for earlier in self._earlier_logs if earlier.has_written(directory)), self.log)
+        if log is not None:
+            log.check_savepoint(directory)
 
     def _stopped_with(self) -> str | None:
         """Return the savepoint that the job was stopped with: somebody starts a new job from it."""

@@ -181,6 +181,11 @@ class LogChecker(ContentChecker):
         found = decode_metadata(data, METADATA_NAME)
         return msgspec.structs.replace(found, savepoint=last.savepoint)
 
+    def has_written(self, directory: str) -> bool:
+        """Return whether a driver of this job wrote a savepoint."""
+        data = self.shared.objects.get(f"{directory}/{METADATA_NAME}")
+        return data is not None and decode_metadata(data, METADATA_NAME).incarnation in self.candidates
+
     def check_savepoint(self, directory: str) -> None:
         """Check a savepoint of the job reported to a user."""
         data = self.shared.objects.get(f"{directory}/{METADATA_NAME}")

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from bench import GROUPS, HERE, cases, section
-from measures import FLINK, MEASURES, OURS, PYFLINK, SPARK, Figures, Row, rows_of
+from measure import FLINK, OURS, PYFLINK, SPARK, Figures, Row
+from measures import MEASURES, rows_of
 from measuring import Arguments
 
 ARGUMENTS = Arguments({"rounds": "1", "seconds": "60"}, {})

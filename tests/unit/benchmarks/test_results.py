@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from measures import MEASURES, OURS, Figures, Row, rows_of
+from measure import OURS, Figures, Row
+from measures import MEASURES, rows_of
 from results import COLUMNS, HEADER, HISTORY, NEWEST_BELOW, NOTHING, RESULTS, Table, insert, table_line
 
 TEXT = RESULTS.read_text(encoding="utf-8")
