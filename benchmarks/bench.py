@@ -19,7 +19,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from measures import FLINK, MEMORY_SECONDS, OURS, PYFLINK, SPARK, Figures, Row, rows_of
+from measure import FLINK, MEMORY_SECONDS, OURS, PYFLINK, SPARK, Figures, Row
+from measures import rows_of
 from measuring import Arguments, parse_arguments
 from results import HISTORY, RESULTS, write
 

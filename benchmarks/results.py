@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from measures import MEASURES, Row
+from measure import Row
+from measures import MEASURES
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "RESULTS.md"
