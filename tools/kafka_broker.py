@@ -20,6 +20,7 @@ import tempfile
 import time
 import uuid
 from base64 import urlsafe_b64encode
+from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,8 +34,8 @@ SETTINGS = """
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}
 controller.listener.names=CONTROLLER
+inter.broker.listener.name=PLAINTEXT
 log.dirs={logs}
 num.partitions=1
 offsets.topic.num.partitions=1
@@ -48,6 +49,25 @@ share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
 transaction.abort.timed.out.transaction.cleanup.interval.ms=1000
 """
+
+OPEN = """
+listeners=PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}
+"""
+
+# Besides the open port: one for users with passwords, and one for them with TLS.
+SECURED = """
+listeners=PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller},\
+USERS://127.0.0.1:{users},TLS://127.0.0.1:{tls}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,USERS:SASL_PLAINTEXT,TLS:SASL_SSL
+sasl.enabled.mechanisms=PLAIN
+listener.name.users.plain.sasl.jaas.config={jaas}
+listener.name.tls.plain.sasl.jaas.config={jaas}
+ssl.keystore.type=PKCS12
+ssl.keystore.location={keys}
+ssl.keystore.password={keys_password}
+"""
+
+_KEYS_PASSWORD = "for-tests-only"
 
 
 class BrokerUnavailable(Exception):
@@ -93,19 +113,33 @@ class KafkaBroker:
     """Runs a broker with its data in `directory`. It dies with the thread that started it.
 
     Use it as a context manager, or call `start` and `stop`. `kill` ends it by SIGKILL; `start` then brings it back on
-    the same ports with the same data. `settings` are lines of server.properties.
+    the same ports with the same data. `settings` are lines of server.properties. With `users` (passwords by name) it
+    has two more ports, which want them: `users_servers`, and `tls_servers`, whose certificate is in `certificate`.
     """
 
-    def __init__(self, directory: Path, settings: str = "") -> None:
+    def __init__(self, directory: Path, settings: str = "", users: Mapping[str, str] | None = None) -> None:
         self._directory = directory
         self._extra = settings
         self._process: subprocess.Popen[bytes] | None = None
         self._libraries = ""
-        self._broker_port = self._controller_port = 0
+        self._users = dict(users or {})
+        self._broker_port = self._controller_port = self._users_port = self._tls_port = 0
 
     @property
     def bootstrap_servers(self) -> str:
         return f"127.0.0.1:{self._broker_port}"
+
+    @property
+    def users_servers(self) -> str:
+        return f"127.0.0.1:{self._users_port}"
+
+    @property
+    def tls_servers(self) -> str:
+        return f"127.0.0.1:{self._tls_port}"
+
+    @property
+    def certificate(self) -> Path:
+        return self._directory / "broker.pem"
 
     @property
     def pid(self) -> int:
@@ -161,10 +195,15 @@ class KafkaBroker:
     def _format(self) -> None:
         self._libraries = str(install() / "*")
         self._directory.mkdir(parents=True, exist_ok=True)
-        self._broker_port, self._controller_port = _free_ports(2)
-        settings = SETTINGS.format(
-            broker=self._broker_port, controller=self._controller_port, logs=self._directory / "data"
-        )
+        self._broker_port, self._controller_port, self._users_port, self._tls_port = _free_ports(4)
+        if self._users:
+            self._make_keys()
+        jaas = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+        jaas += "".join(f' user_{name}="{password}"' for name, password in self._users.items())
+        settings = (SETTINGS + (SECURED if self._users else OPEN)).format(
+            broker=self._broker_port, controller=self._controller_port, logs=self._directory / "data",
+            users=self._users_port, tls=self._tls_port, jaas=f"{jaas};", keys=self._keys, keys_password=_KEYS_PASSWORD,
+        )  # fmt: skip
         self._settings_file.write_text(settings + self._extra, encoding="utf-8")
         # It begins with a letter: one in 64 would begin with a dash, and be taken for an option.
         cluster = urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
@@ -173,11 +212,42 @@ class KafkaBroker:
         if done.returncode:
             raise BrokerUnavailable(f"a Kafka broker could not be formatted:\n{(done.stdout + done.stderr)[-2000:]}")
 
-    def _java(self) -> list[str]:
-        from penstock.spark.java import find_java
+    @property
+    def _keys(self) -> Path:
+        return self._directory / "broker.p12"
 
-        home, _ = find_java()
-        java = "java" if home is None else str(home / "bin" / "java")
+    def _make_keys(self) -> None:
+        keytool = [
+            _java_program("keytool"),
+            "-keystore",
+            str(self._keys),
+            "-storepass",
+            _KEYS_PASSWORD,
+            "-alias",
+            "broker",
+        ]
+        make = [
+            "-genkeypair",
+            "-keyalg",
+            "EC",
+            "-storetype",
+            "PKCS12",
+            "-dname",
+            "CN=127.0.0.1",
+            "-ext",
+            "SAN=ip:127.0.0.1",
+        ]
+        for command in (make, ["-exportcert", "-rfc", "-file", str(self.certificate)]):
+            done = subprocess.run(
+                [*keytool, *command], capture_output=True, text=True, timeout=START_LIMIT_S, check=False
+            )
+            if done.returncode:
+                raise BrokerUnavailable(
+                    f"no certificate could be made for a Kafka broker:\n{done.stdout + done.stderr}"
+                )
+
+    def _java(self) -> list[str]:
+        java = _java_program("java")
         return [java, "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", self._libraries]
 
     def _wait_until_it_answers(self) -> None:
@@ -197,6 +267,13 @@ class KafkaBroker:
         self.kill()
         log = (self._directory / "broker.log").read_text(encoding="utf-8", errors="replace")
         raise BrokerUnavailable(f"the Kafka broker {how}; the end of its log:\n{log[-3000:]}")
+
+
+def _java_program(name: str) -> str:
+    from penstock.spark.java import find_java
+
+    home, _ = find_java()
+    return name if home is None else str(home / "bin" / name)
 
 
 def die_with_parent() -> None:

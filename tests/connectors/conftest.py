@@ -9,10 +9,12 @@ import pytest
 
 from tools.kafka_broker import BrokerUnavailable, KafkaBroker
 
+USERS = {"ann": "an-open-secret"}
+
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    broker = KafkaBroker(tmp_path_factory.mktemp("kafka"))
+    broker = KafkaBroker(tmp_path_factory.mktemp("kafka"), users=USERS)
     try:
         broker.start()
     except BrokerUnavailable as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
@@ -14,6 +15,9 @@ log = logging.getLogger(__name__)
 
 CALL_LIMIT_S = 30.0
 """Limits how long a question to a broker may take."""
+
+REACH_LIMIT_S = 10.0
+"""Limits how long a first answer is waited for. Who is refused is told at once."""
 
 # What Kafka's Java client calls otherwise than librdkafka, of what programs for PyFlink set.
 _RENAMED = {"fetch.max.wait.ms": "fetch.wait.max.ms", "request.timeout.ms": "socket.timeout.ms"}
@@ -27,6 +31,9 @@ _WITHOUT_EFFECT = frozenset(
         "value.serializer",
     }
 )  # fmt: skip
+
+# Those of kafka-python that show at DEBUG what is sent, a password among it.
+_LOGS_OF_REQUESTS = ("kafka.protocol.parser", "kafka.net.connection", "kafka.net.transport")
 
 _JAAS = re.compile(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
@@ -43,8 +50,15 @@ def admin_library() -> Any:
 
 
 def protocol_library() -> Any:
-    """Import the library that ends other producers' transactions."""
-    return _library("kafka", "the library that commits Kafka's transactions")
+    """Import the library that ends other producers' transactions, and keep it from logging passwords."""
+    library = _library("kafka", "the library that commits Kafka's transactions")
+    for name in _LOGS_OF_REQUESTS:
+        logging.getLogger(name).addFilter(_is_no_request)
+    return library
+
+
+def _is_no_request(record: logging.LogRecord) -> bool:
+    return record.levelno > logging.DEBUG
 
 
 def _library(name: str, what: str) -> Any:
@@ -110,6 +124,51 @@ def make(factory: Callable[[dict[str, Any]], Any], properties: dict[str, Any], f
         raise fault(f"Kafka's client does not take its properties: {reason_of(error)}") from None
 
 
+class ClientErrors:
+    """Keeps why a client cannot connect, which it reports on the side, by `error_cb`."""
+
+    def __init__(self) -> None:
+        self.refusal: str | None = None
+        self.last: str | None = None
+
+    def __call__(self, error: Any) -> None:
+        codes = client_library().KafkaError
+        if error.code() in (codes._AUTHENTICATION, codes.SASL_AUTHENTICATION_FAILED, codes._SSL):
+            self.refusal = error.str()
+        elif error.code() != codes._ALL_BROKERS_DOWN:
+            self.last = error.str()
+
+
+def reach(admin: Any, errors: ClientErrors, servers: str, fault: type[Fault]) -> Any:
+    """Ask brokers for what they have.
+
+    Args:
+        admin: The client.
+        errors: Its `error_cb`.
+        servers: The brokers, for the error.
+        fault: What to raise if none answers, or they refuse us.
+
+    Returns:
+        The cluster: its brokers and topics.
+    """
+    deadline = time.monotonic() + REACH_LIMIT_S
+    while True:
+        try:
+            return admin.list_topics(timeout=min(1.0, REACH_LIMIT_S))
+        except client_library().KafkaException as error:
+            admin.poll(0.1)
+            if errors.refusal is not None:
+                raise fault(
+                    f"Kafka at {servers} refuses the connection: {errors.refusal}. Check security.protocol, "
+                    "sasl.mechanism, sasl.username and sasl.password (or sasl.jaas.config), and ssl.ca.location"
+                ) from None
+            if time.monotonic() > deadline:
+                raise fault(
+                    f"Kafka at {servers} does not answer: {errors.last or reason_of(error)}. Check that the brokers "
+                    "run, set_bootstrap_servers(...), and security.protocol and sasl.* if they want them"
+                ) from None
+
+
 def reason_of(error: BaseException) -> str:
     """Return what an error of the client says, without its codes.
 
@@ -137,6 +196,16 @@ _PROTOCOL_NAMES = {
 }
 
 
+_SECRETS = frozenset({"sasl_plain_password", "ssl_password"})
+
+
+class Secret(str):
+    """Holds a password that is not shown in a log of settings: kafka-python logs all of its own at DEBUG."""
+
+    def __repr__(self) -> str:
+        return "'***'"
+
+
 def protocol_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
     """Translate librdkafka's names for connections to those of kafka-python.
 
@@ -149,6 +218,7 @@ def protocol_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {
         _PROTOCOL_NAMES[name]: value for name, value in properties.items() if name in _PROTOCOL_NAMES
     }
+    found |= {name: Secret(value) for name, value in found.items() if name in _SECRETS}
     if "security_protocol" in found:
         found["security_protocol"] = str(found["security_protocol"]).upper()
     if str(properties.get("ssl.endpoint.identification.algorithm", "https")).lower() == "none":

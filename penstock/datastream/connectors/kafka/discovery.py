@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.datastream.connectors.base import SourceChanged, SourceError
-from penstock.datastream.connectors.kafka.client import CALL_LIMIT_S, admin_library, client_library, make, reason_of
+from penstock.datastream.connectors.kafka.client import (
+    CALL_LIMIT_S,
+    ClientErrors,
+    admin_library,
+    client_library,
+    make,
+    reach,
+    reason_of,
+)
 from penstock.datastream.connectors.kafka.offsets import (
     KafkaOffsetResetStrategy,
     KafkaOffsetsInitializer,
@@ -54,6 +62,7 @@ class Discovery:
         self._start = start
         self._stop = stop
         self._admin: Any = None
+        self._errors = ClientErrors()
         self._consumer: Any = None
 
     @property
@@ -111,7 +120,7 @@ class Discovery:
 
     def _partitions(self) -> list[KafkaTopicPartition]:
         wanted = self._subscription
-        listed = self._call("list topics", lambda: self._the_admin().list_topics(timeout=CALL_LIMIT_S)).topics
+        listed = reach(self._the_admin(), self._errors, self._servers, SourceError).topics
         if wanted.pattern is not None:
             names = [name for name in listed if re.fullmatch(wanted.pattern, name)]
         else:
@@ -202,7 +211,7 @@ class Discovery:
         if self._admin is None:
             of_consumers = ("group.id", "isolation.level", "fetch.", "queued.", "max.poll.", "session.", "heartbeat.")
             properties = {name: v for name, v in self._properties.items() if not name.startswith(of_consumers)}
-            self._admin = make(admin_library().AdminClient, properties, SourceError)
+            self._admin = make(admin_library().AdminClient, properties | {"error_cb": self._errors}, SourceError)
         return self._admin
 
     def _the_consumer(self) -> Any:

@@ -15,12 +15,13 @@ from penstock.datastream.connectors.base import (
 )
 from penstock.datastream.connectors.kafka.client import (
     CALL_LIMIT_S,
+    ClientErrors,
     admin_library,
     client_library,
     client_properties,
     make,
     protocol_library,
-    reason_of,
+    reach,
 )
 from penstock.datastream.connectors.kafka.committer import KafkaCommitter
 from penstock.datastream.connectors.kafka.record_serializer import KafkaRecordSerializationSchema
@@ -108,14 +109,9 @@ class KafkaSink(Sink):
             for name, value in client_properties(self._properties).items()
             if name.startswith(("bootstrap.", "security.", "sasl.", "ssl.", "socket.", "client."))
         }
-        admin = make(admin_library().AdminClient, connection, SinkError)
-        try:
-            brokers = admin.list_topics(timeout=CALL_LIMIT_S).brokers
-        except library.KafkaException as error:
-            raise SinkError(
-                f"Kafka at {servers} does not answer: {reason_of(error)}. Check that the brokers run, "
-                "set_bootstrap_servers(...), and security.protocol and sasl.* if they want them"
-            ) from None
+        errors = ClientErrors()
+        admin = make(admin_library().AdminClient, connection | {"error_cb": errors}, SinkError)
+        brokers = reach(admin, errors, servers, SinkError).brokers
         resource = admin_library().ConfigResource(admin_library().ConfigResource.Type.BROKER, str(min(brokers)))
         (future,) = admin.describe_configs([resource], request_timeout=CALL_LIMIT_S).values()
         try:
