@@ -125,7 +125,11 @@ class KafkaCommitter(Committer):
                     return bool(message.offset() == prepared.offset)
                 if error.code() == library.KafkaError._PARTITION_EOF and message.offset() > prepared.offset:
                     return False
-            raise SinkError(f"{where} has not shown within {VISIBLE_LIMIT_S:.0f} s whether a transaction was committed")
+            raise SinkError(
+                f"{where} has not shown within {VISIBLE_LIMIT_S:.0f} s whether {prepared.rows:,} rows from offset "
+                f"{prepared.offset} on were committed: a transaction that is still open holds up all readers of "
+                "committed records there (kafka-transactions.sh find-hanging names it, and abort ends it)"
+            )
         except library.KafkaException as error:
             raise SinkError(f"{where} cannot be read: {reason_of(error)}") from None
         finally:

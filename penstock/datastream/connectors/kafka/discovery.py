@@ -86,17 +86,12 @@ class Discovery:
             The partitions.
 
         Raises:
-            SourceChanged: A topic was deleted and made again.
+            SourceChanged: A topic was deleted, or deleted and made again.
         """
+        if topic_ids:
+            self.check_unchanged(topic_ids)
         partitions = self._partitions()
         ids = self._topic_ids({p.topic for p in partitions})
-        for topic, topic_id in ids.items():
-            if topic_ids.get(topic, topic_id) != topic_id:
-                raise SourceChanged(
-                    f"topic {topic!r} was deleted and made again since the job has begun to read it, so the offsets of "
-                    "its checkpoints mean nothing any more: start the job without them (allow the source's state to be "
-                    "dropped, or change its uid)"
-                )
         new = [partition for partition in partitions if partition not in set(known)]
         if not new:
             return Found({}, ids)
@@ -104,6 +99,30 @@ class Discovery:
         first = self._offsets(start, new, "to begin at")
         last = {} if self._stop is None else self._offsets(self._stop, new, "to end at")
         return Found({p: (first[p], last.get(p)) for p in new}, ids)
+
+    def check_unchanged(self, topic_ids: Mapping[str, str]) -> None:
+        """Look whether topics are still those that the job began to read.
+
+        Args:
+            topic_ids: Their ids.
+
+        Raises:
+            SourceChanged: One was deleted, or deleted and made again.
+        """
+        listed = reach(self._the_admin(), self._errors, self._servers, SourceError).topics
+        for topic in topic_ids:
+            if topic not in listed and self._subscription.pattern is None:
+                raise SourceChanged(
+                    f"topic {topic!r} was deleted while the job reads it, or this user may not see it any more: "
+                    "correct set_topics(...), and start the job without the state of this source"
+                )
+        for topic, topic_id in self._topic_ids({topic for topic in topic_ids if topic in listed}).items():
+            if topic_ids[topic] != topic_id:
+                raise SourceChanged(
+                    f"topic {topic!r} was deleted and made again since the job has begun to read it, so the offsets of "
+                    "its checkpoints mean nothing any more: start the job without them (allow the source's state to be "
+                    "dropped, or change its uid)"
+                )
 
     def commit(self, offsets: Mapping[KafkaTopicPartition, int]) -> None:
         """Commit offsets to the consumer group.

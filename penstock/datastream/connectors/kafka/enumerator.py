@@ -12,17 +12,27 @@ from penstock.datastream.connectors.splits import decode_split, encode_split
 
 
 class KafkaEnumerator(SplitEnumerator):
-    """Looks for partitions at the start, and again every `interval_ms` (None: never)."""
+    """Looks for partitions at the start, and again every `interval_ms` (None: never).
+
+    `adds` is False if only partitions of the start are read. Then it only looks whether their topics are still there.
+    """
 
     discovers = True
 
     def __init__(
-        self, discovery: Discovery, parallelism: int, interval_ms: float | None, commits: bool, restored: bytes | None
+        self,
+        discovery: Discovery,
+        parallelism: int,
+        interval_ms: float | None,
+        adds: bool,
+        commits: bool,
+        restored: bytes | None,
     ) -> None:
         self.discovery_interval_ms = interval_ms
         self.wants_checkpoints = commits and discovery.has_group
         self._discovery = discovery
         self._parallelism = parallelism
+        self._adds = adds and interval_ms is not None
         state = {"known": [], "waiting": [], "topics": {}, "is_first": True}
         if restored is not None:
             state = decode_split(restored)
@@ -38,7 +48,7 @@ class KafkaEnumerator(SplitEnumerator):
         self._waiting = [split for split in self._waiting if self._owner(split) != subtask]
         if mine:
             return mine
-        return [] if not self._has_answer or self.discovery_interval_ms is not None else None
+        return [] if not self._has_answer or self._adds else None
 
     def return_splits(self, splits: list[bytes]) -> None:
         self._waiting += splits
@@ -54,6 +64,9 @@ class KafkaEnumerator(SplitEnumerator):
         )
 
     def discover(self) -> Found:
+        if not self._is_first and not self._adds:
+            self._discovery.check_unchanged(self._topic_ids)
+            return Found()
         return self._discovery.find(self._known, self._topic_ids, self._is_first)
 
     def on_discovered(self, found: Any) -> dict[int, list[bytes]]:

@@ -84,9 +84,10 @@ class KafkaSource(Source):
 
     def create_enumerator(self, parallelism: int, restored: bytes | None) -> SplitEnumerator:
         interval_ms = float(self._properties.get(DISCOVERY_INTERVAL, DISCOVERY_INTERVAL_MS))
-        repeats = interval_ms > 0 and not self.bounded and not self._subscription.partitions
+        adds = not self.bounded and not self._subscription.partitions
         commits = str(self._properties.get(COMMIT_OFFSETS, "true")).lower() != "false"
-        return KafkaEnumerator(self._discovery(), parallelism, interval_ms if repeats else None, commits, restored)
+        interval = interval_ms if interval_ms > 0 else None
+        return KafkaEnumerator(self._discovery(), parallelism, interval, adds, commits, restored)
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
         return KafkaReader(client_properties(self._properties), decoder_of(self._schema), self._malformed, context)
