@@ -286,6 +286,21 @@ class StreamExecutionEnvironment(Environment):
         stream._node_for("from_source").watermark_strategy = watermark_strategy
         return stream
 
+    def add_source(
+        self, source_func: Any, source_name: str = "Custom Source", type_info: TypeInformation | None = None
+    ) -> SingleOutputStreamOperator:
+        """Make a stream of the rows of a source: PyFlink's older name of `from_source`, without event time.
+
+        Args:
+            source_func: A `penstock.datastream.connectors.Source`.
+            source_name: The name of the operator.
+            type_info: The type of the rows, only if the source does not know it.
+
+        Returns:
+            The stream.
+        """
+        return self.from_source(source_func, WatermarkStrategy.no_watermarks(), source_name, type_info)
+
     def from_spark(
         self, df: Any, watermark_strategy: WatermarkStrategy | None = None, name: str | None = None
     ) -> SingleOutputStreamOperator:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import signal
 import time
 from collections.abc import Callable
 from typing import Any
@@ -295,14 +297,19 @@ def test_a_key_that_is_too_large_is_named(kafka: KafkaBroker) -> None:
 def test_a_broker_that_is_away_for_longer_than_a_transaction_may_take_costs_rows_that_are_named(
     kafka: KafkaBroker,
 ) -> None:
-    """Killed between the writer's promise and the commit, and back when the broker itself has given the rows up."""
+    """It does not answer between the writer's promise and the commit, and comes back when it gives the rows up.
+
+    It is not killed: a broker that starts may skip the marks of transactions that it aborts, because it does not know
+    their topics' leader yet, and then their readers wait for ever.
+    """
     name = topic(kafka)
     exactly_once = sink(kafka, name, DeliveryGuarantee.EXACTLY_ONCE, transaction_timeout_ms="1500")
     writer = exactly_once.create_writer(writer_context(), [])
     writer.write(batch("a", "b", "c"))
     prepared = writer.prepare_commit(7)
-    kafka.kill()
-    kafka.start()
+    os.kill(kafka.pid, signal.SIGSTOP)
+    time.sleep(2.0)  # the broker's clock decides
+    os.kill(kafka.pid, signal.SIGCONT)
     coordinators = TransactionCoordinators({"bootstrap.servers": kafka.bootstrap_servers})
     deadline = time.monotonic() + LIMIT_S
     while coordinators.open_ids(id_pattern(name)):

@@ -8,6 +8,7 @@ from penstock.datastream.connectors.kafka.offsets import (
     KafkaOffsetsInitializer,
     KafkaTopicPartition,
 )
+from penstock.datastream.connectors.kafka.older_names import FlinkKafkaConsumer, FlinkKafkaProducer, Semantic
 from penstock.datastream.connectors.kafka.record_serializer import (
     KafkaRecordSerializationSchema,
     KafkaRecordSerializationSchemaBuilder,
@@ -26,4 +27,7 @@ __all__ = [
     "KafkaOffsetsInitializer",
     "KafkaOffsetResetStrategy",
     "KafkaTopicPartition",
+    "FlinkKafkaConsumer",
+    "FlinkKafkaProducer",
+    "Semantic",
 ]
