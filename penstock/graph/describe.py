@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from penstock.graph.job_graph import Edge, JobGraph, Vertex
+from penstock.graph.job_graph import Edge, JobGraph, Operator, Vertex
+from penstock.graph.logical import OperatorKind
 
 
 def describe(graph: JobGraph) -> str:
@@ -31,8 +32,17 @@ def describe(graph: JobGraph) -> str:
             lines.append(f"    event time: {time}")
         for operator in vertex.operators:
             uid = f"uid '{operator.user_uid}'" if operator.user_uid else f"id {operator.uid}"
-            lines.append(f"    {operator.name} ({uid})")
+            facts = ", ".join(f"{name} {value}" for name, value in connector_of(operator).items())
+            lines.append(f"    {operator.name} ({uid})" + (f": {facts}" if facts else ""))
     return "\n".join(lines)
+
+
+def connector_of(operator: Operator) -> dict[str, str]:
+    """Return what a source or sink says of itself; {} for other operators."""
+    if operator.kind not in (OperatorKind.SOURCE, OperatorKind.SINK):
+        return {}
+    described = getattr(operator.function, "describe", None)
+    return dict(described()) if callable(described) else {}
 
 
 def execution_plan(graph: JobGraph) -> str:
@@ -51,6 +61,7 @@ def _plan_node(graph: JobGraph, vertex: Vertex) -> dict[str, object]:
         "event_time": _event_time(graph, vertex),
         "operators": [
             {"id": o.uid, "name": o.name, "type": o.kind.value, "side_outputs": list(o.side_outputs)}
+            | ({"connector": facts} if (facts := connector_of(o)) else {})
             for o in vertex.operators
         ],
         "predecessors": [

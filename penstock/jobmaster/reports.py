@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from penstock.graph.job_graph import JobGraph
+from penstock.graph.describe import connector_of
+from penstock.graph.job_graph import JobGraph, Vertex
 from penstock.jobmaster.history import CheckpointHistory, RecoveryHistory
 from penstock.monitoring.report import DrainingReport, JobReport, RescaleReport, VertexReport
 from penstock.protocol.job.lifecycle import Lifecycle
@@ -59,8 +60,9 @@ class _VertexView:
     """Keeps the sums of a vertex. Each status changes them by its difference to the one before, so that it costs the
     same however many subtasks the vertex has."""
 
-    def __init__(self, name: str, parallelism: int) -> None:
+    def __init__(self, name: str, parallelism: int, connectors: tuple[tuple[str, dict[str, str]], ...] = ()) -> None:
         self.name = name
+        self._connectors = connectors
         self._parallelism = parallelism
         self._subtasks: dict[int, _SubtaskView] = {}
         self._lags: dict[int, int | None] = {}
@@ -106,8 +108,13 @@ class _VertexView:
                 sums.late,
                 sums.skipped,
                 None if None in self._lags.values() else sum(filter(None, self._lags.values())) if self._lags else None,
+                self._connectors,
             )
         return self._report
+
+
+def _connectors(vertex: Vertex) -> tuple[tuple[str, dict[str, str]], ...]:
+    return tuple((o.name, facts) for o in vertex.operators if (facts := connector_of(o)))
 
 
 _NOTHING = _Measured()
@@ -158,7 +165,9 @@ class Reporter:
         self._lifecycle = lifecycle
         self._checkpoints = checkpoints
         self.recoveries = RecoveryHistory()
-        self._vertices = [_VertexView(vertex.name, vertex.parallelism) for vertex in graph.vertices]
+        self._vertices = [
+            _VertexView(vertex.name, vertex.parallelism, _connectors(vertex)) for vertex in graph.vertices
+        ]
         self._rss_bytes = [0] * lifecycle.roster.slots
         self.rescales: Callable[[], tuple[RescaleReport, ...]] = tuple
         self._drain = _DrainView()

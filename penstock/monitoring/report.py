@@ -23,6 +23,8 @@ class VertexReport:
     """Could not be read by the source, which was told to skip such rows."""
     lag_rows: int | None = None
     """Are not read yet; None if the source does not know."""
+    connectors: tuple[tuple[str, dict[str, str]], ...] = ()
+    """Name the sources and sinks of the chain, with what they say of themselves."""
 
 
 @dataclass(frozen=True)

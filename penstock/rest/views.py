@@ -128,6 +128,7 @@ def _vertex(number: int, vertex: VertexReport, state: str) -> dict[str, Any]:
         "parallelism": vertex.parallelism,
         "status": state,
         "metrics": {"read-records": vertex.rows_in, "write-records": vertex.rows_out},
+        "connectors": [{"name": name, **facts} for name, facts in vertex.connectors],
     }
 
 

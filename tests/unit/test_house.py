@@ -89,6 +89,7 @@ LINES_MAX = 400
 CLASS_LINES_MAX = 250
 # Why a file or a class is longer all the same.
 LONG_FILES: dict[str, str] = {
+    "penstock/datastream/connectors/base.py": "what a connector is, in one module: a few lines too long",
     "penstock/datastream/connectors/testing.py": "the kit is one module for its users: a few lines too long",
     "penstock/simulation/cluster.py": "the world's drivers, slots and users are one class: see `Cluster` below",
     "penstock/spark/slots.py": "a keeper, and all that can become of its Spark job: a few lines too long",

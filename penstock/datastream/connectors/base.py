@@ -228,6 +228,10 @@ class Source(ABC):
     def produced_type(self) -> TypeInformation | None:
         """Return the type of the rows; None if `from_source(..., type_info=...)` declares it, else rows are pickles."""
 
+    def describe(self) -> dict[str, str]:
+        """Return what plans, reports and the dashboard show of the source, without secrets. The default is {}."""
+        return {}
+
     def validate(self) -> None:
         """Check what can be known before the job starts. Called on the driver; raises `SourceError`."""
 
@@ -375,6 +379,10 @@ class DeliveryGuarantee(Enum):
 
 class Sink(ABC):
     """Describes an output: how rows are written, and how they become visible."""
+
+    def describe(self) -> dict[str, str]:
+        """Return what plans, reports and the dashboard show of the sink, without secrets. The default is {}."""
+        return {}
 
     def validate(self, input_type: TypeInformation | None) -> None:
         """Check what can be known before the job starts. Called on the driver; raises `SinkError`.

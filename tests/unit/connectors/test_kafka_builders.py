@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from penstock.common import SimpleStringSchema, Types
+from penstock.common import SimpleStringSchema, Types, WatermarkStrategy
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors.kafka import (
     DeliveryGuarantee,
@@ -23,6 +24,7 @@ from penstock.datastream.connectors.kafka import (
     KafkaTopicSelector,
 )
 from penstock.datastream.connectors.kafka.client import client_properties, protocol_properties
+from penstock.graph.describe import describe
 
 EXACTLY_ONCE = DeliveryGuarantee.EXACTLY_ONCE
 
@@ -141,3 +143,28 @@ def complete_strategy() -> Any:
     from penstock.common import WatermarkStrategy
 
     return WatermarkStrategy.for_monotonous_timestamps()
+
+
+def test_connectors_describe_themselves_in_plans_without_their_secrets() -> None:
+    secret = {"sasl.username": "ann", "sasl.password": "s3cret"}
+    source = complete().set_group_id("billing").set_properties(secret).set_bounded(KafkaOffsetsInitializer.timestamp(7))
+    writing = sink().set_property("sasl.password", "s3cret").set_delivery_guarantee(EXACTLY_ONCE)
+    env = StreamExecutionEnvironment.get_execution_environment()
+    rows = env.from_source(source.build(), WatermarkStrategy.no_watermarks(), "orders")
+    rows.sink_to(writing.set_transactional_id_prefix("totals").build())
+    plan = env.get_execution_plan()
+    facts = [o["connector"] for node in json.loads(plan)["nodes"] for o in node["operators"] if "connector" in o]
+    assert facts == [
+        {
+            "connector": "Kafka", "servers": "broker:9092", "topics": "orders", "group": "billing",
+            "begins at": "earliest", "ends at": "timestamp 7", "format": "SimpleStringSchema",
+        },
+        {
+            "connector": "Kafka", "servers": "broker:9092", "topic": "totals", "guarantee": "EXACTLY_ONCE",
+            "format": "SimpleStringSchema", "transactional id prefix": "totals",
+        },
+    ]  # fmt: skip
+    text = describe(env.get_job_graph())
+    assert "): connector Kafka, servers broker:9092, topics orders, group billing, begins at earliest" in text
+    for shown in (plan, text, repr(source), repr(writing), str(source.build()), str(writing.build())):
+        assert "s3cret" not in shown and "ann" not in shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -68,11 +69,12 @@ def test_a_producer_has_the_guarantee_of_its_semantic() -> None:
 
 
 def test_what_would_lose_rows_is_refused() -> None:
-    for call in (
+    calls: tuple[Callable[[FlinkKafkaProducer], Any], ...] = (
         lambda p: p.set_log_failures_only(True),
         lambda p: p.set_write_timestamp_to_kafka(True),
         lambda p: p.ignore_failures_after_transaction_timeout(),
-    ):
+    )
+    for call in calls:
         with pytest.raises(ValueError, match="is not offered"):
             call(producer())
     assert producer().set_log_failures_only(False).set_write_timestamp_to_kafka(False)

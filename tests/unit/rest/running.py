@@ -26,7 +26,7 @@ def checkpoint(number: int, status: str = "completed", **more: object) -> Checkp
 def report(*checkpoints: CheckpointReport, state: str = "RUNNING", name: str = "counting") -> JobReport:
     vertices = (
         VertexReport("source", 2, 0, 10, 0.0, 5.0, 0.5, 0.1),
-        VertexReport("sink", 3, 10, 0, 5.0, 0.0, 0.2, 0.0),
+        VertexReport("sink", 3, 10, 0, 5.0, 0.0, 0.2, 0.0, connectors=(("out", {"connector": "Kafka", "topic": "t"}),)),
     )
     completed = sum(c.status == "completed" for c in checkpoints)
     failed = sum(c.status == "failed" for c in checkpoints)

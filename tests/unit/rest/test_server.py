@@ -54,6 +54,8 @@ def test_jobs_are_shown_as_flink_shows_them(hosted: Hosted) -> None:
         ("source", 2, 0),
         ("sink", 3, 10),
     ]
+    described = [{"name": "out", "connector": "Kafka", "topic": "t"}]
+    assert [v["connectors"] for v in job["vertices"]] == [[], described]
     assert ask(hosted, "GET", "/config")[0] == 200
 
 

@@ -76,6 +76,17 @@ class KafkaSink(Sink):
         """Return a builder of the sink."""
         return KafkaSinkBuilder()
 
+    def describe(self) -> dict[str, str]:
+        """Return the servers, topic, guarantee and format. Properties, which may be secrets, are left out."""
+        found = {
+            "connector": "Kafka",
+            "servers": self._properties["bootstrap.servers"],
+            "topic": self._serializer.topic or "chosen for each row",
+            "guarantee": self._guarantee.name,
+            "format": type(self._serializer.value).__name__,
+        }
+        return {**found, "transactional id prefix": self._prefix} if self._is_exactly_once else found
+
     @property
     def _is_exactly_once(self) -> bool:
         return self._guarantee is DeliveryGuarantee.EXACTLY_ONCE

@@ -77,6 +77,18 @@ class KafkaSource(Source):
     def rejected_type(self) -> TypeInformation | None:
         return MALFORMED_ROW_TYPE if self._malformed.is_side_output else None
 
+    def describe(self) -> dict[str, str]:
+        """Return servers, topics, group, offsets and format. Properties, which may be secrets, are left out."""
+        return {
+            "connector": "Kafka",
+            "servers": self._properties["bootstrap.servers"],
+            "topics": str(self._subscription),
+            "group": self._properties.get("group.id", "none"),
+            "begins at": str(self._start),
+            "ends at": "no end" if self._stop is None else str(self._stop),
+            "format": type(self._schema).__name__,
+        }
+
     def validate(self) -> None:
         """Ask the brokers for the topics, and a schema registry. Raises `SourceError`, which says what is missing."""
         decoder_of(self._schema).check()

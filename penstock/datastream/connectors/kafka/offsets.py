@@ -41,6 +41,9 @@ class KafkaOffsetsInitializer:
     timestamp_ms: int = 0
     by_partition: dict[KafkaTopicPartition, int] = field(default_factory=dict)
 
+    def __str__(self) -> str:
+        return f"timestamp {self.timestamp_ms}" if self.kind is Kind.TIMESTAMP else self.kind.value
+
     @property
     def needs_group(self) -> bool:
         """Return True if the offsets are those of a consumer group."""
