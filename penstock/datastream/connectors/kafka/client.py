@@ -17,7 +17,7 @@ CALL_LIMIT_S = 30.0
 """Limits how long a question to a broker may take."""
 
 REACH_LIMIT_S = 10.0
-"""Limits how long a first answer is waited for. Who is refused is told at once."""
+"""Limits how long a first answer is waited for. A refusal is reported at once."""
 
 # What Kafka's Java client calls otherwise than librdkafka, of what programs for PyFlink set.
 _RENAMED = {"fetch.max.wait.ms": "fetch.wait.max.ms", "request.timeout.ms": "socket.timeout.ms"}
