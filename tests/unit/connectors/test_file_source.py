@@ -16,6 +16,7 @@ from penstock.common.types import Types
 from penstock.datastream.connectors.base import SourceError
 from penstock.datastream.connectors.file_system import (
     FileEnumeratorProvider,
+    FileSink,
     FileSource,
     ListedFile,
     ParquetColumnarRowInputFormat,
@@ -282,3 +283,13 @@ def test_a_file_that_is_given_twice_is_read_twice_under_two_ids(directory: str) 
         splits.append(run.current_split)
     assert len(set(splits)) == 2
     assert run.finished_splits == set(splits)
+
+
+def test_files_describe_themselves_in_plans(directory: str, tmp_path: Path) -> None:
+    source = FileSource.for_bulk_file_format(ParquetColumnarRowInputFormat(), directory).build()
+    described = {"connector": "files", "paths": directory, "format": "ParquetColumnarRowInputFormat"}
+    assert source.describe() == described
+    listed = [ListedFile.of(os.path.join(directory, "0.parquet"))]
+    assert FileSource.for_listed_files(ParquetColumnarRowInputFormat(), listed).describe()["paths"] == "1 listed files"
+    sink = FileSink.for_parquet(str(tmp_path / "out"))
+    assert sink.describe() == {"connector": "files", "directory": str(tmp_path / "out"), "format": "ParquetWriteFormat"}

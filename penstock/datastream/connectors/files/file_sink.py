@@ -127,6 +127,10 @@ class FileSink(Sink):
         self._buckets = buckets
         self._open_buckets_max = open_buckets_max
 
+    def describe(self) -> dict[str, str]:
+        """Return the directory and the format."""
+        return {"connector": "files", "directory": self._directory, "format": type(self._format).__name__}
+
     @staticmethod
     def for_parquet(base_path: str, compression: str = "snappy") -> FileSink:
         """Make a sink of Parquet files with a column for each field of the stream's type.

@@ -137,6 +137,11 @@ class FileSource(Source):
         """
         return FileSourceBuilder(stream_format, paths)
 
+    def describe(self) -> dict[str, str]:
+        """Return the paths and the format."""
+        listed = f"{len(self._given)} listed files" if self._given is not None else ", ".join(self._paths)
+        return {"connector": "files", "paths": listed, "format": type(self._format).__name__}
+
     @property
     def produced_type(self) -> TypeInformation:
         """Return the type of the rows, from the first file. Raises `SourceError` if it cannot be read."""
