@@ -35,16 +35,16 @@ def flow_control(configuration: Configuration) -> FlowControl:
     target = configuration.get(options.BUFFER_DEBLOAT_TARGET)
     if enabled is False:
         target_ms = 0.0
-    elif target is not None or enabled:
-        target_ms = (1_000.0 if target is None else target.ms) / _PARTS
-    else:
+    elif target is not None:
+        target_ms = target.ms / _PARTS
+    else:  # enabled changes nothing: with Flink's target of 1 s checkpoints would wait forty times as long
         target_ms = configuration.get(NetworkOptions.BOUND_TARGET).ms
     period = configuration.get(options.BUFFER_DEBLOAT_PERIOD)
     samples = configuration.get(options.BUFFER_DEBLOAT_SAMPLES)
     percentage = configuration.get(options.BUFFER_DEBLOAT_THRESHOLD_PERCENTAGES)
     return FlowControl(
         target_ms=target_ms,
-        period_ms=period.ms if period is not None else 200.0 if enabled else target_ms,
-        samples=samples if samples is not None else 20 if enabled else 9,
-        threshold=(percentage if percentage is not None else 25 if enabled else 0) / 100,
+        period_ms=period.ms if period is not None else target_ms,
+        samples=samples if samples is not None else 9,
+        threshold=(percentage or 0) / 100,
     )

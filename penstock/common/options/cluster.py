@@ -157,40 +157,36 @@ class TaskManagerOptions:
         "taskmanager.network.memory.buffer-debloat.enabled",
         BOOLEAN,
         None,
-        "Whether data in flight is bounded by time. Not set: it is, to penstock.network.bound-target. true: to "
-        "taskmanager.network.memory.buffer-debloat.target. false: windows and queues always have their greatest size.",
+        "Whether data in flight is bounded by time, as it is if this is not set. false: windows and queues always have "
+        "their greatest size.",
     )
     BUFFER_DEBLOAT_TARGET: ConfigOption[Duration | None] = ConfigOption(
         "taskmanager.network.memory.buffer-debloat.target",
         DURATION,
         None,
         "How long it takes to consume what is in flight between two operators: half of it in output queues, half on "
-        "its way and at the consumer. Not set: 1 s where buffer-debloat.enabled is true, else "
-        "penstock.network.bound-target counts.",
+        "its way and at the consumer. Not set: penstock.network.bound-target counts.",
         check=positive,
     )
     BUFFER_DEBLOAT_PERIOD: ConfigOption[Duration | None] = ConfigOption(
         "taskmanager.network.memory.buffer-debloat.period",
         DURATION,
         None,
-        "How often the consumed rate is measured; four times as often while it grows. Not set: 200 ms where "
-        "buffer-debloat.enabled is true, else the target.",
+        "How often the consumed rate is measured; four times as often while it grows. Not set: the target.",
         check=positive,
     )
     BUFFER_DEBLOAT_SAMPLES: ConfigOption[int | None] = ConfigOption(
         "taskmanager.network.memory.buffer-debloat.samples",
         INTEGER,
         None,
-        "About how many measurements decide how far windows and queues shrink; they grow at once. Not set: 20 where "
-        "buffer-debloat.enabled is true, else 9.",
+        "About how many measurements decide how far windows and queues shrink; they grow at once. Not set: 9.",
         check=positive,
     )
     BUFFER_DEBLOAT_THRESHOLD_PERCENTAGES: ConfigOption[int | None] = ConfigOption(
         "taskmanager.network.memory.buffer-debloat.threshold-percentages",
         INTEGER,
         None,
-        "Smaller changes of size are not made, unless to the least or greatest size. Not set: 25 where "
-        "buffer-debloat.enabled is true, else 0.",
+        "Smaller changes of size are not made, unless to the least or greatest size. Not set: 0.",
         check=lambda percent: None if 0 <= percent <= 100 else "a percentage is 0 to 100",
     )
     DATA_PORT: ConfigOption[tuple[range, ...] | None] = ConfigOption(

@@ -21,9 +21,9 @@ def bounds_of(**options: Any) -> FlowControl:
     ("options", "bounds"),
     [
         ({}, FlowControl(25.0, 25.0, 9, 0.0)),
-        ({"enabled": True}, FlowControl(500.0, 200.0, 20, 0.25)),
-        ({"enabled": True, "target": "3 s", "period": "1 s"}, FlowControl(1_500.0, 1_000.0, 20, 0.25)),
-        ({"enabled": True, "samples": 5, "threshold_percentages": 50}, FlowControl(500.0, 200.0, 5, 0.5)),
+        ({"enabled": True}, FlowControl(25.0, 25.0, 9, 0.0)),
+        ({"enabled": True, "target": "3 s", "period": "1 s"}, FlowControl(1_500.0, 1_000.0, 9, 0.0)),
+        ({"enabled": True, "samples": 5, "threshold_percentages": 50}, FlowControl(25.0, 25.0, 5, 0.5)),
         ({"target": "100 ms"}, FlowControl(50.0, 50.0, 9, 0.0)),
         ({"samples": 5}, FlowControl(25.0, 25.0, 5, 0.0)),
         ({"enabled": False, "target": "100 ms"}, FlowControl(0.0, 0.0, 9, 0.0)),
@@ -37,6 +37,8 @@ def test_flinks_target_replaces_ours() -> None:
     configuration = Configuration({"penstock.network.bound-target": "10 ms"})
     assert flow_control(configuration).target_ms == 10.0
     configuration.set(f"{DEBLOAT}enabled", True)
+    assert flow_control(configuration).target_ms == 10.0
+    configuration.set(f"{DEBLOAT}target", "1 s")
     assert flow_control(configuration).target_ms == 500.0
 
 
