@@ -191,7 +191,11 @@ def measure(args: Arguments) -> dict[str, Any]:
                         exact[name] = exact.get(name, True) and seen == sizes[topic]
     finally:
         shutil.rmtree(home, ignore_errors=True)
-    rates = {name: statistics.median(r["rows_per_s"] for r in results) for name, results in found.items()}
+    rates = {
+        name: statistics.median(r["rows_per_s"] for r in results)
+        for name, results in found.items()
+        if exact[name] or name == "penstock"  # the rate of a peer whose output is not complete says nothing
+    }
     fields = {("" if name == "penstock" else f"{name}_") + "rows_per_s": rate for name, rate in rates.items()}
     return {
         "peer": "penstock",
