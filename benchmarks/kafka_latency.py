@@ -1,4 +1,4 @@
-"""How long a record takes from its producer through Kafka, a Python map and Kafka again to a consumer.
+"""Measures how long a record takes from its producer through Kafka, a Python map and Kafka again to a consumer.
 
     kafka_latency.py [guarantee=at-least-once|exactly-once] [seconds=60] [rows_per_s=10000] [warm_up_s=10]
                      [parallelism=2] [any.option=...]

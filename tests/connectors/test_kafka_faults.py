@@ -1,4 +1,4 @@
-"""What goes wrong with topics, records and brokers while a job runs, on a real broker, and what is said of it."""
+"""Tests what goes wrong with topics, records and brokers while a job runs, on a real broker, and what is said of it."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ class AdaptiveScaling:
         self.phase = AdaptivePhase.GATHERING
         self.story = Story()
         self.may_share = False
-        """Whether living processes may play the slots that are missing: the job needs more than there are."""
+        """Says whether living processes may play the slots that are missing: the job needs more than there are."""
         self._settings = settings
         self._seen: Resources | None = None
         self._deadline_ms: float | None = None
@@ -149,7 +149,7 @@ class AdaptiveScaling:
         self._ran_in: int | None = None
         """The slots of the newest generation that has run."""
         self._lowered: tuple[float, float] | None = None
-        """How long the job had waited, and when it was lowered."""
+        """Holds how long the job had waited, and when it was lowered."""
         self._is_ordered = False
 
     def next_deadline_ms(self) -> float | None:

@@ -1,4 +1,4 @@
-"""What a start means for a job that may have run before: with `high-availability.type` its log decides."""
+"""Tests what a start means for a job that may have run before: with `high-availability.type` its log decides."""
 
 from __future__ import annotations
 
