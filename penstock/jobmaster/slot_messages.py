@@ -131,7 +131,8 @@ class SlotMessages:
             case SubtaskFailed():
                 master.execute(lifecycle.on_failure(generation, self._cause(message), now_ms))
             case PeerLost(slot=slot, peer=peer, detail=detail):
-                cause = FailureCause(f"slot {slot} lost its connection to slot {peer}: {detail}", slot_lost=True)
+                summary = f"slot {slot} lost its connection to slot {peer}: {detail}"
+                cause = FailureCause(summary, slot_lost=True, lost_peer=peer)
                 master.execute(lifecycle.on_failure(generation, cause, now_ms))
             case DrainReport():
                 master.generations.on_drain_report(message, now_ms)

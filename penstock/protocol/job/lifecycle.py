@@ -66,6 +66,8 @@ class Lifecycle:
         self._phase_by_ms = 0.0
         """When the phase must be over: connecting, restoring, or ending."""
         self._end: tuple[str, str | None] = ("", None)
+        self._suspect: str | None = None
+        """The process at the other end of the lost connection by which the job has failed."""
 
     @property
     def verdict(self) -> str:
@@ -108,7 +110,12 @@ class Lifecycle:
 
     @stepped("link lost")
     def on_link_lost(self, process: str, detail: str, now_ms: float) -> list[Effect]:
-        effects = self._follow(self.roster.lose(process), now_ms, detail)
+        effects, cause = self.processes.follow(self.roster.lose(process), now_ms, detail)
+        if cause is not None and self.is_over and process == self._suspect:
+            # Its peers have heard of its end first, but only this says how it ended.
+            self._end = ("FAILED", self.restarts.verdict(cause))
+        elif cause is not None:
+            effects += self._fail(cause, now_ms)
         return effects + (self._end_if_gone() if self.is_over else self._deploy_if_ready(now_ms))
 
     def _follow(self, changes: list[RosterChange], now_ms: float, detail: str = "") -> list[Effect]:
@@ -153,7 +160,11 @@ class Lifecycle:
     @stepped("left")
     def on_left(self, process: str, generation: Generation, now_ms: float) -> list[Effect]:
         """Note that a process has released a generation, or leaves for good."""
-        if self.is_over or (self.processes.is_deployed(process) and generation == self.generation):
+        if self.is_over:
+            # A suspect that leaves when it is told to has not ended by itself.
+            self._suspect = None if process == self._suspect else self._suspect
+            return self.on_link_lost(process, "its process has left", now_ms)
+        if self.processes.is_deployed(process) and generation == self.generation:
             return self.on_link_lost(process, "its process has left", now_ms)
         self.processes.on_left(process)
         return self._deploy_if_ready(now_ms)
@@ -194,6 +205,8 @@ class Lifecycle:
             return []
         verdict = self.restarts.on_failure(cause, now_ms)
         if verdict is not None:
+            peer = None if cause.lost_peer is None else self.roster.member(cause.lost_peer)
+            self._suspect = None if peer is None else peer.process
             return self._end_job("FAILED", verdict, now_ms)
         self.state = "RESTARTING"
         self.is_prepared = False

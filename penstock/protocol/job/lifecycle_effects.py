@@ -11,7 +11,8 @@ from penstock.protocol.values.messages import Register
 @dataclass(frozen=True)
 class FailureCause:
     """Describes why a generation failed. `summary` is one line; `traceback` is the user's, or empty. `slot_lost`: not
-    an error of the job itself. `planned`: nothing failed at all, and the restart strategy is not asked.
+    an error of the job itself. `planned`: nothing failed at all, and the restart strategy is not asked. `lost_peer`:
+    the slot at the other end of a lost connection. How its process ended is the better cause, and is known later.
     """
 
     summary: str
@@ -19,6 +20,7 @@ class FailureCause:
     slot_lost: bool = False
     restartable: bool = True
     planned: bool = False
+    lost_peer: int | None = None
 
     def text(self) -> str:
         return f"{self.traceback.rstrip()}\n{self.summary}" if self.traceback else self.summary

@@ -29,16 +29,18 @@ class Restarts:
         if not cause.planned:
             self.failures += 1
             if not cause.restartable:
-                return self._verdict(cause, "a restart cannot mend it")
+                return self.verdict(cause)
             failure = Failure(now_ms, self._jitter(), cause.slot_lost, self._progressed)
             delay_ms = self._strategy.on_failure(failure)
             self._progressed = False
         if delay_ms is None:
-            return self._verdict(cause, self._strategy.describe())
+            return self.verdict(cause)
         self.count += 1
         self.at_ms = max(now_ms + delay_ms, self.at_ms)
         return None
 
-    def _verdict(self, cause: FailureCause, why: str) -> str:
+    def verdict(self, cause: FailureCause) -> str:
+        """Return the message of a job that has failed for good, by the newest failure."""
+        why = self._strategy.describe() if cause.restartable else "a restart cannot mend it"
         count = "the first failure" if self.failures == 1 else f"failure {self.failures}"
         return f"{cause.text()}\nThe job has failed: this was {count} of it, and {why}."

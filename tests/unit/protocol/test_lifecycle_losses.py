@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.protocol.job.lifecycle import Lifecycle
 from penstock.protocol.job.lifecycle_effects import (
     CancelGeneration,
     CloseLink,
@@ -13,14 +14,16 @@ from penstock.protocol.job.lifecycle_effects import (
     Prepare,
     Restarting,
     ResubmitSlot,
+    SlotsGone,
 )
 from penstock.protocol.job.lifecycle_table import Phase
-from penstock.protocol.job.restart_strategy import FixedDelay
+from penstock.protocol.job.restart_strategy import FixedDelay, NoRestart
 from tests.unit.protocol.started_lifecycle import (
     G1,
     G2,
     deployed,
     of,
+    only,
     register,
     run,
     running,
@@ -166,3 +169,25 @@ def test_slots_that_cannot_reach_each_other_are_named() -> None:
     life.processes.on_heard("p1", 90.0)
     (ended,) = of(GenerationEnded, life.on_time(102.0))
     assert "1 (host:5000)" in ended.cause and "taskmanager.data.bind-port" in ended.cause
+
+
+def failed_by_a_lost_connection() -> Lifecycle:
+    life = running(NoRestart())
+    lost = FailureCause("slot 0 lost its connection to slot 1: reset", slot_lost=True, lost_peer=1)
+    life.on_failure(G1, lost, 10.0)
+    return life
+
+
+def test_how_a_process_ended_is_told_though_its_peers_were_faster() -> None:
+    life = failed_by_a_lost_connection()
+    life.on_link_lost("p1", "its process 17 exited with code 3", 11.0)
+    gone = only(SlotsGone, life.on_left("p0", G1, 12.0))
+    assert gone.state == "FAILED" and gone.error is not None
+    assert gone.error.startswith("slot 1 was lost: its process 17 exited with code 3\nThe job has failed: this was the")
+
+
+def test_a_lost_connection_is_not_blamed_on_a_process_that_leaves_when_told() -> None:
+    life = failed_by_a_lost_connection()
+    life.on_left("p1", G1, 11.0)
+    gone = only(SlotsGone, life.on_link_lost("p0", "its process 16 exited with code 1", 12.0))
+    assert gone.error is not None and gone.error.startswith("slot 0 lost its connection to slot 1: reset\n")
