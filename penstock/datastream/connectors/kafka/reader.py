@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.common.typeinfo import TIMESTAMP_COLUMN
 from penstock.datastream.connectors.base import NotReady, ReaderContext, SourceChanged, SourceError, SourceReader
 from penstock.datastream.connectors.files.malformed_rows import MALFORMED_ROW_TYPE, MalformedRows
 from penstock.datastream.connectors.kafka.client import client_library, make, reason_of
-from penstock.datastream.connectors.messages.decoding import MessageDecoder, decode_all
+from penstock.datastream.connectors.kafka.records_ahead import Partition, RecordsAhead
+from penstock.datastream.connectors.messages.decoding import MessageDecoder
 from penstock.datastream.connectors.splits import decode_split, encode_split
 
 RECORDS_AT_ONCE = 10_000
@@ -25,44 +25,16 @@ RECORDS_AT_ONCE = 10_000
 
 IDLE_WAIT_MS_MAX = 8.0
 _LAG_INTERVAL_S = 1.0
-_NO_ROWS = pa.RecordBatch.from_arrays([], names=[])
+_MS_OF = itemgetter(1)
 
 _DEFAULTS = {
     "isolation.level": "read_committed",
     "queued.min.messages": 100_000,
     "queued.max.messages.kbytes": 32_768,
     "fetch.wait.max.ms": 100,
+    "fetch.queue.backoff.ms": 5,
     "group.id": "penstock",
 }
-
-
-@dataclass
-class _Partition:
-    """Holds where a partition is: the offset behind the last row that was returned, and the first that is not read."""
-
-    topic: str
-    number: int
-    next: int
-    stop: int | None
-
-    @property
-    def id(self) -> str:
-        return f"{self.topic}/{self.number}"
-
-    def __str__(self) -> str:
-        return f"topic {self.topic!r}, partition {self.number}"
-
-
-@dataclass
-class _Records:
-    """Holds records of one partition that were read ahead. `next` is the offset behind them; `ends`: it is the end."""
-
-    partition: _Partition
-    values: Sequence[bytes | None]
-    offsets: npt.NDArray[np.int64]
-    timestamps: npt.NDArray[np.int64]
-    next: int
-    ends: bool = False
 
 
 class KafkaReader(SourceReader):
@@ -77,8 +49,8 @@ class KafkaReader(SourceReader):
         self._malformed = malformed
         self._context = context
         self._consumer: Any = None
-        self._partitions: dict[tuple[str, int], _Partition] = {}
-        self._ahead: deque[_Records] = deque()
+        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._ahead: deque[RecordsAhead] = deque()
         self._finished: list[str] = []
         self._rejected: list[tuple[str, int, str, str]] = []
         self._current = ""
@@ -100,7 +72,7 @@ class KafkaReader(SourceReader):
         library, added = self._library, []
         for split in splits:
             found = decode_split(split)
-            partition = _Partition(found["topic"], found["partition"], found["next"], found["stop"])
+            partition = Partition(found["topic"], found["partition"], found["next"], found["stop"])
             if partition.stop is not None and partition.next >= partition.stop:
                 self._finished.append(partition.id)
                 continue
@@ -156,30 +128,22 @@ class KafkaReader(SourceReader):
         """Return the next rows of what was read ahead; none if no record of a piece became one."""
         records = self._ahead[0]
         partition = records.partition
-        rows_max = max(1, rows_max // self._decoder.rows_per_message_max)
-        values, offsets = records.values[:rows_max], records.offsets[:rows_max]
-        if len(values) == len(records.values):
+        piece = records.take(rows_max, self._decoder)
+        for index, reason in piece.refused.items():
+            self._reject(partition, int(records.offsets[index]), records.values[index] or b"", reason)
+        if records.is_empty:
             self._ahead.popleft()
             partition.next = records.next
             if records.ends:
                 self._end(partition)
         else:
-            partition.next = int(offsets[-1]) + 1
-            records.values, records.offsets = records.values[rows_max:], records.offsets[rows_max:]
-        if not values:
-            return _NO_ROWS
-        timestamps = records.timestamps[: len(values)]
-        records.timestamps = records.timestamps[len(values) :]
-        decoded = decode_all(self._decoder, values)
-        for index, reason in decoded.refused.items():
-            self._reject(partition, int(offsets[index]), values[index] or b"", reason)
-        self._current = partition.id
-        if not isinstance(decoded.taken, range):
-            timestamps = timestamps[np.asarray(decoded.taken, np.int64)]
-        self._measure_lag()
-        return decoded.rows.append_column(TIMESTAMP_COLUMN, pa.array(timestamps, pa.int64()))
+            partition.next = int(records.offsets[records.at - 1]) + 1
+        if piece.rows.num_rows:
+            self._current = partition.id
+            self._measure_lag()
+        return piece.rows
 
-    def _reject(self, partition: _Partition, offset: int, value: bytes, reason: str) -> None:
+    def _reject(self, partition: Partition, offset: int, value: bytes, reason: str) -> None:
         if self._malformed.is_side_output:
             self._rejected.append((str(partition), offset, value.decode(errors="replace"), reason))
         elif self._malformed.fails and not self._decoder.skips_refused:
@@ -198,7 +162,7 @@ class KafkaReader(SourceReader):
         columns = [pa.array(column) for column in zip(*rejected)]
         return pa.RecordBatch.from_arrays(columns, schema=MALFORMED_ROW_TYPE.schema)
 
-    def _end(self, partition: _Partition) -> None:
+    def _end(self, partition: Partition) -> None:
         del self._partitions[partition.topic, partition.number]
         self._finished.append(partition.id)
         self._ahead = deque(records for records in self._ahead if records.partition is not partition)
@@ -247,7 +211,7 @@ class KafkaReader(SourceReader):
             bounds += [i for i in range(1, len(places)) if places[i] != places[i - 1]]
         values = list(map(message.value, messages))
         offsets = np.fromiter(map(message.offset, messages), np.int64, len(messages))
-        timestamps = np.fromiter((stamp[1] for stamp in map(message.timestamp, messages)), np.int64, len(messages))
+        timestamps = np.fromiter(map(_MS_OF, map(message.timestamp, messages)), np.int64, len(messages))
         for first, end in zip(bounds, [*bounds[1:], len(messages)]):
             partition = self._partitions.get((topics[first], numbers[first]))
             if partition is not None:
@@ -255,17 +219,17 @@ class KafkaReader(SourceReader):
 
     def _queue_part(
         self,
-        partition: _Partition,
+        partition: Partition,
         values: list[bytes | None],
         offsets: npt.NDArray[np.int64],
         timestamps: npt.NDArray[np.int64],
     ) -> None:
         stop, last = partition.stop, int(offsets[-1]) + 1
         if stop is None or last < stop:
-            self._ahead.append(_Records(partition, values, offsets, timestamps, last))
+            self._ahead.append(RecordsAhead(partition, values, offsets, timestamps, last))
             return
         kept = int(np.searchsorted(offsets, stop))
-        self._ahead.append(_Records(partition, values[:kept], offsets[:kept], timestamps[:kept], stop, ends=True))
+        self._ahead.append(RecordsAhead(partition, values[:kept], offsets[:kept], timestamps[:kept], stop, ends=True))
 
     def _on_error(self, message: Any) -> None:
         error, codes = message.error(), self._library.KafkaError
@@ -275,7 +239,7 @@ class KafkaReader(SourceReader):
             if partition is not None:
                 end, none = message.offset(), np.empty(0, np.int64)
                 ends = partition.stop is not None and end >= partition.stop
-                self._ahead.append(_Records(partition, [], none, none, end, ends))
+                self._ahead.append(RecordsAhead(partition, [], none, none, end, ends))
             return
         if partition is None and message.topic() is None:
             if error.fatal() or not (error.retriable() or error.code() in _passing(codes)):

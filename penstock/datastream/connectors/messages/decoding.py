@@ -31,6 +31,9 @@ class MessageDecoder(ABC):
     rows_per_message_max: int = 1
     """Says how many rows a message may be. If there may be several, `messages_of` tells which are whose."""
 
+    messages_at_once: int = 4096
+    """How many messages are decoded ahead at a time. A call has a fixed cost, which small batches pay too often."""
+
     @property
     @abstractmethod
     def produced_type(self) -> TypeInformation | None:
@@ -142,6 +145,8 @@ class TextDecoder(MessageDecoder):
 
 class PythonDecoder(MessageDecoder):
     """Calls a user's schema for each message."""
+
+    messages_at_once = 1
 
     def __init__(self, schema: DeserializationSchema) -> None:
         self._schema = schema
