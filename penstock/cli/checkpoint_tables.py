@@ -2,52 +2,56 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
+import posixpath
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Column, Table
 
+from penstock.cli.stores import has_object, open_store
 from penstock.jobmaster.restore import check_segments
 from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence
 from penstock.protocol.values.metadata import Metadata
 from penstock.storage.layout import LOG_FOLDER, METADATA_NAME
+from penstock.storage.location import location, parent_of
 from penstock.storage.log import Entry, look_at_log, read_log
 from penstock.storage.metadata import read_metadata
-from penstock.storage.opening import local_path, open_store
-from penstock.storage.store import StoreError
+from penstock.storage.store import Found, StoreError
 
 _console = Console(soft_wrap=True, highlight=False)
 
 
 def print_jobs(directory: str) -> None:
     """Print the jobs. Raises `StoreError` if `directory` is none."""
-    root = Path(local_path(directory))
-    if not root.is_dir():
-        raise StoreError(f"{root} is no directory; give the one that execution.checkpointing.dir names")
-    jobs = sorted(folder.parent for folder in root.glob(f"*/{LOG_FOLDER}"))
+    root = location(directory)
+    try:
+        store = open_store(root)
+    except StoreError as error:
+        raise StoreError(f"{error}; give the directory that execution.checkpointing.dir names") from None
+    jobs = [name for name in store.folders("") if LOG_FOLDER in store.folders(name)]
     if not jobs:
         _console.print(f"There are no jobs below {root}.")
         return
     columns = ("name", "state", "newest checkpoint", "retained", "age", "size")
     table = Table(Column("job id", min_width=32), *columns, box=None)
     reasons = []
-    for job in jobs:
-        size, seen = format_bytes(_size_of(job)), _Seen(job)
+    for name in jobs:
+        job = posixpath.join(root, name)
+        seen = _Seen(job)
+        objects = open_store(job).objects("")
         try:
-            look_at_log(open_store(str(job)), seen.look)
+            look_at_log(open_store(job), seen.look)
             state = _state(seen.log)
         except StoreError as error:
             state = "damaged"
-            reasons.append(f"{job.name} is damaged: {error}")
+            reasons.append(f"{name} is damaged: {error}")
         newest, retained = _newest(seen.log), _retained(seen.log)
         checkpoint = f"chk-{newest.checkpoint_id}" if newest else "none"
-        age = _age(job / newest.path) if newest else ""
-        table.add_row(job.name, seen.name, state, checkpoint, str(len(retained)), age, size)
+        age = _age(objects, newest.path) if newest else ""
+        size = format_bytes(size_of(objects))
+        table.add_row(name, seen.name, state, checkpoint, str(len(retained)), age, size)
     _console.print(table)
     for reason in reasons:
         _console.print(reason)
@@ -57,7 +61,7 @@ def print_jobs(directory: str) -> None:
 class _Seen:
     """Holds what was seen of a job, as far as it could be read."""
 
-    job: Path
+    job: str
     log: list[Entry] = field(default_factory=list)
     name: str = ""
 
@@ -68,16 +72,17 @@ class _Seen:
         if newest is not None and newest.path in _retained(log):
             metadata = _metadata(self.job, newest.path)
             self.name = metadata.job_name
-            check_segments(open_store(str(self.job)), metadata)
+            check_segments(open_store(self.job), metadata)
 
 
-def print_job(job: Path) -> None:
+def print_job(job: str) -> None:
     """Print a job. Raises `StoreError` if `job` is no job's directory or its log is damaged."""
-    if not (job / LOG_FOLDER).is_dir():
+    store = open_store(job)
+    if LOG_FOLDER not in store.folders(""):
         raise StoreError(f"{job} is no job's directory: it has no {LOG_FOLDER}/")
-    log = read_log(open_store(str(job)))
-    retained = _retained(log)
-    _console.print(f"job {job.name}: {_state(log)}, {format_bytes(_size_of(job))} in {job}")
+    log = read_log(store)
+    retained, objects = _retained(log), store.objects("")
+    _console.print(f"job {posixpath.basename(job)}: {_state(log)}, {format_bytes(size_of(objects))} in {job}")
     entries = Table("position", "entry", box=None, title="log", title_justify="left")
     for entry in log[-20:]:
         entries.add_row(str(entry.sequence), _describe(entry))
@@ -89,26 +94,27 @@ def print_job(job: Path) -> None:
     )
     for path in retained:
         try:
-            table.add_row(*_row(job, path))
+            table.add_row(*_row(job, path, objects))
         except StoreError as error:
             table.add_row(path, f"unreadable: {error}")
     _console.print(table)
 
 
-def print_checkpoint(folder: Path) -> None:
+def print_checkpoint(folder: str) -> None:
     """Print a checkpoint of a job. Raises `StoreError` if there is no readable one."""
-    metadata = _metadata(folder.parent, f"{folder.name}/{METADATA_NAME}")
-    _print_metadata(f"checkpoint {metadata.checkpoint_id}", metadata, folder.parent)
+    job = parent_of(folder)
+    metadata = _metadata(job, f"{posixpath.basename(folder)}/{METADATA_NAME}")
+    _print_metadata(f"checkpoint {metadata.checkpoint_id}", metadata, job)
 
 
-def print_savepoint(folder: Path) -> None:
+def print_savepoint(folder: str) -> None:
     """Print a savepoint. Raises `StoreError` if there is no readable one."""
     metadata = _metadata(folder, METADATA_NAME)
     kind = "savepoint of a drained job" if metadata.drained else "savepoint"
     _print_metadata(f"{kind} {metadata.checkpoint_id}", metadata, folder)
 
 
-def _print_metadata(title: str, metadata: Metadata, root: Path) -> None:
+def _print_metadata(title: str, metadata: Metadata, root: str) -> None:
     """Print what a checkpoint consists of. `root`: the directory of its segments."""
     triggered = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(metadata.trigger_wall_ms / 1000))
     _console.print(f"{title} of job {metadata.job_id} ({metadata.job_name}), {triggered}")
@@ -124,12 +130,13 @@ def _print_metadata(title: str, metadata: Metadata, root: Path) -> None:
             "unaligned" if any(s.unaligned for s in mine) else "aligned",
         )
     _console.print(table)
+    store = open_store(root)
     for segment in metadata.segments:
-        there = (root / segment.path).is_file()
+        there = has_object(store, segment.path)
         _console.print(f"  {segment.path}  {format_bytes(segment.length_bytes)}{'' if there else '  MISSING'}")
 
 
-def _row(job: Path, path: str) -> Iterable[str]:
+def _row(job: str, path: str, objects: list[Found]) -> Iterable[str]:
     metadata = _metadata(job, path)
     subtasks = metadata.subtasks
     return (
@@ -138,12 +145,12 @@ def _row(job: Path, path: str) -> Iterable[str]:
         format_bytes(sum(s.state_bytes for s in subtasks)),
         format_bytes(sum(s.persisted_bytes for s in subtasks)),
         f"{len(metadata.segments)}, {format_bytes(sum(s.length_bytes for s in metadata.segments))}",
-        _age(job / path),
+        _age(objects, path),
     )
 
 
-def _metadata(job: Path, path: str) -> Metadata:
-    return read_metadata(open_store(str(job)), path)
+def _metadata(job: str, path: str) -> Metadata:
+    return read_metadata(open_store(job), path)
 
 
 def _newest(log: list[Entry]) -> CheckpointEntry | None:
@@ -176,14 +183,9 @@ def _describe(entry: Entry) -> str:
             return f"ended: {entry.state}, {len(entry.retained)} checkpoints kept"
 
 
-def _size_of(folder: Path) -> int:
-    """Sum the sizes of files; a driver may delete files, and whole folders, while they are counted."""
-    size = 0
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):
-                size += os.stat(os.path.join(parent, name)).st_size
-    return size
+def size_of(objects: list[Found]) -> int:
+    """Sum the sizes of objects."""
+    return sum(found.size_bytes for found in objects)
 
 
 def format_bytes(size: int) -> str:
@@ -196,11 +198,9 @@ def format_bytes(size: int) -> str:
     return f"{amount:.1f} TiB"
 
 
-def _age(file: Path) -> str:
-    try:
-        return format_seconds(max(0.0, time.time() - file.stat().st_mtime))
-    except OSError:
-        return "missing"
+def _age(objects: list[Found], path: str) -> str:
+    found = next((each for each in objects if each.path == path), None)
+    return "missing" if found is None else format_seconds(max(0.0, time.time() - found.modified_s))
 
 
 def format_seconds(seconds: float) -> str:

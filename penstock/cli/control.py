@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ from penstock.cli.checkpoint_tables import format_bytes, format_seconds
 from penstock.common.time import Duration
 from penstock.rest.client import DriverUnreachable, RequestFailed, RestClient
 from penstock.rest.registry import RunningJob, running_jobs
-from penstock.storage.opening import local_path
+from penstock.storage.location import location
 
 _POLL_S = (0.05, 0.5)
 _LINE_EVERY_S = 30.0
@@ -176,7 +175,7 @@ def _waiting(what: str, timeout: Duration) -> Iterator[None]:
 
 def _absolute(directory: str | None) -> str | None:
     """Make a path absolute: the driver has another working directory."""
-    return None if directory is None else os.path.abspath(local_path(directory))
+    return None if directory is None else location(directory)
 
 
 def _console() -> Console:

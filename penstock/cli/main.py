@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -261,17 +262,17 @@ def info(
     """Show a job's log and checkpoints, or one checkpoint or savepoint: entries, sizes, vertices."""
     from penstock.cli.checkpoint_tables import print_checkpoint, print_job, print_savepoint
     from penstock.cli.savepoints import savepoint_folder
-    from penstock.storage.opening import local_path
+    from penstock.storage.location import location, parent_of
     from penstock.storage.store import StoreError
 
     try:
-        folder = Path(local_path(path))
-        if folder.name == "_metadata":
-            folder = folder.parent
+        folder = location(path)
+        if posixpath.basename(folder) == "_metadata":
+            folder = parent_of(folder)
         savepoint_of = savepoint_folder(path)
         if savepoint_of is not None:
             print_savepoint(savepoint_of)
-        elif folder.name.startswith("chk-"):
+        elif posixpath.basename(folder).startswith("chk-"):
             print_checkpoint(folder)
         else:
             print_job(folder)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import pwd
-from pathlib import Path
 from urllib.parse import urlsplit
 
+from penstock.cli.stores import open_store
 from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence
 from penstock.rest.registry import RunningJob, registry_directory, running_jobs
 from penstock.storage.layout import LOG_FOLDER
+from penstock.storage.location import is_local, location
 from penstock.storage.log import read_log
-from penstock.storage.opening import local_path, open_store
 from penstock.storage.store import StoreError
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -35,7 +36,7 @@ def find_job(named: str) -> RunningJob:
         if found:
             return _reachable(found[0])
     folder = _folder(named)
-    if folder is not None and (folder / LOG_FOLDER).is_dir():
+    if folder is not None and _has_log(folder):
         raise NoSuchJob(_why_not_running(folder))
     runs = f"running are {_listed(jobs)}" if jobs else f"none runs ({registry_directory()} lists them)"
     raise NoSuchJob(
@@ -53,38 +54,49 @@ def _reachable(job: RunningJob) -> RunningJob:
     return job
 
 
-def _why_not_running(folder: Path) -> str:
+def _has_log(folder: str) -> bool:
+    if is_local(folder):
+        return os.path.isdir(os.path.join(folder, LOG_FOLDER))
+    try:
+        return LOG_FOLDER in open_store(folder).folders("")
+    except StoreError as error:
+        raise NoSuchJob(f"no running job of yours has the directory {folder}, and {error}") from None
+
+
+def _why_not_running(folder: str) -> str:
     """Say of a job that has a directory, but is not among the running ones, what its log knows."""
     resume = f"penstock run -s {folder} <program>"
     try:
-        log = read_log(open_store(str(folder)))
+        log = read_log(open_store(folder))
     except StoreError as error:
         return f"the job of {folder} is not running, and its log cannot be read: {error}"
     last = log[-1] if log else None
     if isinstance(last, Ended):
         way_out = f"; resume it with: {resume}" if last.retained else ""
-        return f"job {folder.name} is not running: it has ended ({last.state}){way_out}"
+        return f"job {posixpath.basename(folder)} is not running: it has ended ({last.state}){way_out}"
     if isinstance(last, CheckpointEntry) and last.is_final:
-        return f"job {folder.name} is not running: it has ended (FINISHED)"
+        return f"job {posixpath.basename(folder)} is not running: it has ended (FINISHED)"
     fence = next((entry for entry in reversed(log) if isinstance(entry, Fence)), None)
     where = "" if fence is None else f" Its driver was process {fence.pid} on {fence.host}."
     return (
-        f"job {folder.name} is not among your running jobs.{where} If it still runs, give this command there, as "
-        f"{_owner(folder)}; if not, resume it with: {resume}"
+        f"job {posixpath.basename(folder)} is not among your running jobs.{where} If it still runs, give this command "
+        f"there, as {_owner(folder)}; if not, resume it with: {resume}"
     )
 
 
-def _owner(folder: Path) -> str:
-    user = folder.stat().st_uid
+def _owner(folder: str) -> str:
+    if not is_local(folder):
+        return "the user who runs it"
+    user = os.stat(folder).st_uid
     try:
         return f"user {pwd.getpwuid(user).pw_name}"
     except KeyError:
         return f"user {user}"
 
 
-def _folder(named: str) -> Path | None:
+def _folder(named: str) -> str | None:
     try:
-        return Path(os.path.realpath(local_path(named)))
+        return os.path.realpath(location(named)) if is_local(named) else location(named)
     except (StoreError, ValueError):
         return None
 

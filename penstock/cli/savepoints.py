@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import posixpath
 import re
 from pathlib import Path
 
+from penstock.cli.stores import has_object, open_store
 from penstock.protocol.values.metadata import Metadata
 from penstock.storage.layout import FRAMES_FOLDER, FRAMES_MANIFEST, LOG_FOLDER, METADATA_NAME, is_savepoint_segment
+from penstock.storage.location import is_local, location, parent_of
 from penstock.storage.metadata import read_metadata
-from penstock.storage.opening import local_path, open_store
 from penstock.storage.store import StoreError
 
 _CHECKPOINT = re.compile(r"chk-\d+")
 _TEMPORARY = ".tmp"
 
 
-def savepoint_folder(path: str) -> Path | None:
-    """Return the folder of a savepoint that `path`, or its `_metadata`, names; None if it has no `_metadata`, or is a
+def savepoint_folder(path: str) -> str | None:
+    """Return the location of a savepoint that `path`, or its `_metadata`, names; None if it has no `_metadata`, or is a
     checkpoint of a job. Raises `StoreError`.
     """
-    folder = Path(local_path(path))
-    folder = folder.parent if folder.name == METADATA_NAME else folder
-    is_checkpoint = _CHECKPOINT.fullmatch(folder.name) and (folder.parent / LOG_FOLDER).is_dir()
-    return folder if not is_checkpoint and (folder / METADATA_NAME).is_file() else None
+    folder = _without_metadata(location(path))
+    if is_local(folder) and not Path(folder).is_dir():
+        return None
+    if _CHECKPOINT.fullmatch(posixpath.basename(folder)) and LOG_FOLDER in open_store(parent_of(folder)).folders(""):
+        return None
+    return folder if has_object(open_store(folder), METADATA_NAME) else None
 
 
 def dispose(path: str) -> tuple[int, list[str]]:
@@ -32,15 +36,29 @@ def dispose(path: str) -> tuple[int, list[str]]:
     Its metadata is deleted last: if this is interrupted, it can be repeated. Raises `StoreError`, before it deletes
     anything, if there is no savepoint.
     """
-    folder = savepoint_folder(path)
-    if folder is None:
-        raise StoreError(_why_none(Path(local_path(path))))
-    metadata = read_metadata(open_store(str(folder)), METADATA_NAME)
+    place = savepoint_folder(path)
+    if place is None:
+        raise StoreError(_why_none(location(path)))
+    metadata = read_metadata(open_store(place), METADATA_NAME)
     foreign = [segment.path for segment in metadata.segments if not is_savepoint_segment(segment.path)]
     if foreign:
         raise StoreError(
-            f"{folder} holds a checkpoint of job {metadata.job_id}, not a savepoint: it refers to {foreign[0]}"
+            f"{place} holds a checkpoint of job {metadata.job_id}, not a savepoint: it refers to {foreign[0]}"
         )
+    return _dispose_of_files(Path(place), metadata) if is_local(place) else _dispose_of_objects(place, metadata)
+
+
+def _dispose_of_objects(place: str, metadata: Metadata) -> tuple[int, list[str]]:
+    store = open_store(place)
+    deleted = 0
+    for path in [*(segment.path for segment in metadata.segments), METADATA_NAME]:
+        deleted += has_object(store, path)
+        store.delete(path)
+    return deleted, store.list("")
+
+
+def _dispose_of_files(folder: Path, metadata: Metadata) -> tuple[int, list[str]]:
+    """Delete the files one by one, with the hidden ones that Spark has written next to rows of DataFrames."""
     deleted = 0
     files = _files(folder, metadata)
     try:
@@ -57,6 +75,10 @@ def dispose(path: str) -> tuple[int, list[str]]:
     return deleted, left
 
 
+def _without_metadata(place: str) -> str:
+    return parent_of(place) if posixpath.basename(place) == METADATA_NAME else place
+
+
 def _files(folder: Path, metadata: Metadata) -> list[Path]:
     """List the segments, and the rows of DataFrames that the savepoint has taken along."""
     files = [folder / segment.path for segment in metadata.segments]
@@ -66,10 +88,10 @@ def _files(folder: Path, metadata: Metadata) -> list[Path]:
     return files
 
 
-def _why_none(path: Path) -> str:
-    if not path.exists():
-        return f"{path} does not exist"
-    folder = path.parent if path.name == METADATA_NAME else path
-    if _CHECKPOINT.fullmatch(folder.name):
+def _why_none(place: str) -> str:
+    if is_local(place) and not Path(place).exists():
+        return f"{place} does not exist"
+    folder = _without_metadata(place)
+    if _CHECKPOINT.fullmatch(posixpath.basename(folder)):
         return f"{folder} is a checkpoint of a job, not a savepoint: the job deletes it when it has a newer one"
-    return f"{path} is no savepoint: it has no {METADATA_NAME}. Nothing was deleted"
+    return f"{place} is no savepoint: it has no {METADATA_NAME}. Nothing was deleted"

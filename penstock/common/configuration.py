@@ -12,6 +12,7 @@ from typing import AbstractSet, Any, Callable, Iterable, Mapping, TypeVar, overl
 from penstock.common.options.foreign import is_foreign
 from penstock.common.options.option import BOOLEAN, FLOATING, INTEGER, ConfigOption, OptionError
 from penstock.common.options.registry import DEPRECATED, OPTIONS, check_key
+from penstock.common.options.stores import is_secret
 
 T = TypeVar("T")
 
@@ -297,7 +298,8 @@ class Configuration:
         return hash(frozenset(self._texts.items()))
 
     def __repr__(self) -> str:
-        return f"Configuration({self._texts!r})"
+        shown = {key: "***" if is_secret(key) else text for key, text in self._texts.items()}
+        return f"Configuration({shown!r})"
 
 
 def _plain_text(key: str, value: Any) -> str:

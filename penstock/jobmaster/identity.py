@@ -8,7 +8,6 @@ With `high-availability.type` the job's log decides whether it is resumed, start
 
 from __future__ import annotations
 
-import os
 import posixpath
 import re
 from collections.abc import Callable
@@ -18,10 +17,10 @@ from penstock.common.configuration import Configuration
 from penstock.common.options import CheckpointingOptions, OptionError, PipelineOptions, StateRecoveryOptions
 from penstock.jobmaster.resume_or_start import has_run, is_available, job_id_of
 from penstock.protocol.values.log_entries import CheckpointEntry, Ended
-from penstock.storage.layout import LOG_FOLDER, METADATA_NAME, LogName, metadata_path, parse
+from penstock.storage.layout import LOG_FOLDER, METADATA_NAME, metadata_path
+from penstock.storage.location import location
 from penstock.storage.log import Entry, log_length, look_at_log
 from penstock.storage.metadata import read_metadata
-from penstock.storage.opening import local_path
 from penstock.storage.store import ObjectMissing, ObjectStore, StoreError
 
 LATEST = "latest"
@@ -113,7 +112,7 @@ def identify(
     if path == LATEST:
         directory = _latest(root, given_id, job_name, open_store)
         return _resumed(configuration, directory, posixpath.basename(directory), open_store)
-    path = os.path.abspath(local_path(path))
+    path = location(path)
     start_from = CheckpointToStartFrom.parse(path)
     if start_from is not None:
         if start_from.is_savepoint:
@@ -134,7 +133,7 @@ def _resumed_or_over(directory: str, job_id: str, path: str | None, open_store: 
     """Return the job if its log says that it has run before; None: it is to be started, from what `path` names if it
     names a checkpoint or a savepoint, or `path` names what to resume.
     """
-    if path is not None and (path == LATEST or CheckpointToStartFrom.parse(local_path(path)) is None):
+    if path is not None and (path == LATEST or CheckpointToStartFrom.parse(location(path)) is None):
         return None
     try:
         store = open_store(directory, False)
@@ -175,7 +174,7 @@ def _checkpoint_root(configuration: Configuration) -> str | None:
         )
     if storage == "jobmanager" or directory is None:
         return None
-    return os.path.abspath(local_path(directory))
+    return location(directory)
 
 
 def _resumed(configuration: Configuration, directory: str, job_id: str, open_store: OpenStore) -> JobIdentity:
@@ -206,15 +205,11 @@ def _latest(root: str | None, given_id: str | None, job_name: str, open_store: O
     if given_id is not None:
         return posixpath.join(root, given_id)
     try:
-        paths = open_store(root, False).list("")
+        folders = open_store(root, False).folders("")
     except StoreError as error:
         raise RestoreSourceError(f"{key}: there is nothing to resume: {error}") from None
-    jobs: dict[str, None] = {}
-    for path in paths:
-        job_id, _, below = path.partition("/")
-        if _JOB_ID.fullmatch(job_id) and isinstance(parse(below), LogName):
-            jobs[job_id] = None
-    found = {job_id: _name_of(open_store, root, job_id) for job_id in jobs}
+    names = {job_id: _name_of(open_store, root, job_id) for job_id in folders if _JOB_ID.fullmatch(job_id)}
+    found = {job_id: name for job_id, name in names.items() if name is not None}
     named = [job_id for job_id, name in found.items() if name == job_name]
     if len(named) == 1:
         return posixpath.join(root, named[0])
@@ -239,8 +234,8 @@ def _described(name: str | _NotResumable) -> str:
     return name.reason if isinstance(name, _NotResumable) else f"a job called '{name}'"
 
 
-def _name_of(open_store: OpenStore, root: str, job_id: str) -> str | _NotResumable:
-    """Return the name of a job that can be resumed, or why there is none."""
+def _name_of(open_store: OpenStore, root: str, job_id: str) -> str | _NotResumable | None:
+    """Return the name of a job that can be resumed, or why it has none; None if there is no job's log."""
     try:
         store = open_store(posixpath.join(root, job_id), False)
         return look_at_log(store, lambda log: _name_in(store, log))
@@ -248,8 +243,10 @@ def _name_of(open_store: OpenStore, root: str, job_id: str) -> str | _NotResumab
         return _NotResumable(f"it is damaged: {error}")
 
 
-def _name_in(store: ObjectStore, log: list[Entry]) -> str | _NotResumable:
-    last = log[-1] if log else None
+def _name_in(store: ObjectStore, log: list[Entry]) -> str | _NotResumable | None:
+    if not log:
+        return None
+    last = log[-1]
     if isinstance(last, Ended) and not last.retained:
         return _NotResumable(f"it has ended ({last.state}) and kept no checkpoint")
     newest = next((entry for entry in reversed(log) if isinstance(entry, CheckpointEntry)), None)

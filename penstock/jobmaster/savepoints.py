@@ -26,8 +26,8 @@ from penstock.protocol.checkpoint.savepoint import Savepoint
 from penstock.protocol.log.publication import NewCheckpoint
 from penstock.protocol.values.metadata import Metadata
 from penstock.storage.layout import METADATA_NAME, is_savepoint_segment, metadata_path
+from penstock.storage.location import location
 from penstock.storage.metadata import encode_metadata, metadata_crc
-from penstock.storage.opening import local_path
 from penstock.storage.store import ObjectStore, StoreError
 
 
@@ -77,7 +77,7 @@ class Savepoints:
             order.answer(SavepointFailed(f"a savepoint needs a directory: name one, or set {key}"))
             return
         try:
-            parent = local_path(parent)
+            parent = location(parent)
         except StoreError as error:
             order.answer(SavepointFailed(str(error)))
             return

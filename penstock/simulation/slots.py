@@ -72,7 +72,7 @@ class SlotProcess:
             self.link,
             self.endpoint,
             self._driver,
-            open_store=lambda root, fsync: open_store(self.process, root),
+            open_store=lambda root, configuration: open_store(self.process, root),
             new_random=lambda: f"{world.random.getrandbits(48):012x}",
             row_backend=NamingBackend if world.names_stored_state else HashMapStateBackend,
         )

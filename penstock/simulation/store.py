@@ -132,6 +132,11 @@ class FaultyStore:
         with self._shared.lock:
             return sorted(name[skip:] for name in self._shared.objects if name.startswith(below))
 
+    def folders(self, prefix: str) -> builtins.list[str]:
+        start = f"{prefix}/" if prefix else ""
+        below = (path.removeprefix(start).partition("/") for path in self.list(prefix))
+        return sorted({name for name, slash, _ in below if slash})
+
     def delete(self, path: str) -> None:
         is_lost = self._call("delete", path, changes=True)
         with self._shared.lock:

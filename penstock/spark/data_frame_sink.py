@@ -14,7 +14,7 @@ from penstock.datastream.connectors.base import Committer, Sink, SinkError, Sink
 from penstock.datastream.connectors.files.file_sink import FileSink
 from penstock.datastream.connectors.files.parquet import ParquetBulkWriters
 from penstock.spark.data_types import schema_of
-from penstock.storage.opening import local_path
+from penstock.storage.location import local_path
 
 _COMPRESSION = "snappy"
 

@@ -57,6 +57,7 @@ from penstock.spark.submission import search_path
 from penstock.spark.system_clock import SystemClock
 from penstock.spark.terminal import Progress, Terminal, TerminalConsole
 from penstock.storage.opening import open_store
+from penstock.storage.settings import StoreSettings
 
 if TYPE_CHECKING:
     from penstock.jobmaster.job_master import JobMaster
@@ -72,8 +73,8 @@ LINGER_S = 1.0
 
 def driver_store(configuration: Configuration) -> OpenStore:
     """Open directories for the driver, which creates them; slots open them without creating them."""
-    fsync = configuration.get(CheckpointingOptions.STORAGE_FSYNC)
-    return lambda directory, create: open_store(directory, fsync=fsync, create_root=create)
+    settings = StoreSettings.of(configuration)
+    return lambda directory, create: open_store(directory, settings, create_root=create)
 
 
 class _Links:

@@ -8,18 +8,18 @@ so it is written in place.
 
 from __future__ import annotations
 
-import bisect
 import builtins
 import contextlib
 import errno
-import itertools
 import os
 import time
 import uuid
 from pathlib import Path
 from typing import Callable, Iterator, Sequence
 
+from penstock.storage.local_files import NewFile, explained, read_range
 from penstock.storage.store import (
+    Found,
     ObjectExists,
     ObjectMissing,
     ObjectWriter,
@@ -32,10 +32,6 @@ from penstock.storage.store import (
 
 TEMPORARY_FOLDER = ".tmp"
 TEMPORARY_GRACE_S = 3600
-_PARTS_PER_WRITE_MAX = 1024
-_BYTES_PER_WRITE_MAX = 512 * 1024
-"""The kernel lays a longer write out in larger pages, and while it looks for those nobody else gets the processor:
-measured, one of 16 MB stops its neighbours for up to 50 ms, and takes several times as long as 32 of these."""
 _ATTEMPTS_MAX = 100
 _NOT_CARRIED_OUT = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
 
@@ -62,7 +58,7 @@ class LocalStore:
                 )
                 raise StoreError(f"checkpoint directory {self.root} {what}")
         except OSError as error:
-            raise self._translated(error, "create", self.root) from error
+            raise explained(error, "create", self.root, self.root) from error
 
     def put(self, path: str, parts: Sequence[bytes | memoryview]) -> None:
         writer = self.writer(path)
@@ -84,7 +80,7 @@ class LocalStore:
         except FileExistsError:
             raise ObjectExists(f"{target} exists already") from None
         except OSError as error:
-            raise self._translated(error, "write", target) from error
+            raise explained(error, "write", target, self.root) from error
 
     def new_file(self, target: Path) -> NewFile:
         made: list[NewFile] = []
@@ -111,12 +107,12 @@ class LocalStore:
         except FileExistsError:
             raise ObjectExists(f"{target} exists already") from None
         except OSError as error:
-            told = self._translated(error, "write", target)
+            told = explained(error, "write", target, self.root)
             raise StoreRefused(str(told)) if error.errno in _NOT_CARRIED_OUT else told from error
         try:
             self._sync_folder(target.parent)
         except OSError as error:
-            raise self._translated(error, "write", target) from error
+            raise explained(error, "write", target, self.root) from error
 
     def get(self, path: str, offset: int = 0, length_bytes: int | None = None) -> bytes:
         target = self._target(path)
@@ -128,13 +124,13 @@ class LocalStore:
                     length_bytes = max(0, size - offset)
                 if offset + length_bytes > size:
                     raise RangeMissing(f"{target} has {size} bytes, and not those at {offset}..{offset + length_bytes}")
-                return _read(descriptor, offset, length_bytes)
+                return read_range(descriptor, offset, length_bytes)
             finally:
                 os.close(descriptor)
         except FileNotFoundError:
             raise self._missing(target) from None
         except OSError as error:
-            raise self._translated(error, "read", target) from error
+            raise explained(error, "read", target, self.root) from error
 
     def size(self, path: str) -> int:
         target = self._target(path)
@@ -143,33 +139,54 @@ class LocalStore:
         except FileNotFoundError:
             raise self._missing(target) from None
         except OSError as error:
-            raise self._translated(error, "read", target) from error
+            raise explained(error, "read", target, self.root) from error
 
     def list(self, prefix: str) -> builtins.list[str]:
-        start = self._target(prefix) if prefix else self.root
+        return sorted(path.relative_to(self.root).as_posix() for path in self._files(prefix))
+
+    def objects(self, prefix: str) -> builtins.list[Found]:
         found = []
+        for path in self._files(prefix):
+            # A driver may delete files while they are listed.
+            with contextlib.suppress(FileNotFoundError):
+                stat = path.stat()
+                found.append(Found(path.relative_to(self.root).as_posix(), stat.st_size, stat.st_mtime))
+        return sorted(found)
+
+    def folders(self, prefix: str) -> builtins.list[str]:
+        start = self._target(prefix) if prefix else self.root
+        try:
+            return sorted(path.name for path in start.iterdir() if path.is_dir() and not path.name.startswith("."))
+        except (FileNotFoundError, NotADirectoryError):
+            self._check_root()
+            return []
+        except OSError as error:
+            raise explained(error, "list", start, self.root) from error
+
+    def _files(self, prefix: str) -> builtins.list[Path]:
+        start = self._target(prefix) if prefix else self.root
+        found: builtins.list[Path] = []
         try:
             if not start.is_dir():
                 self._check_root()
                 return []
             for folder, folders, files in os.walk(start, onerror=_raise):
                 folders[:] = [name for name in folders if not name.startswith(".")]
-                below = Path(folder).relative_to(self.root)
-                found += [(below / name).as_posix() for name in files if not name.startswith(".")]
+                found += [Path(folder, name) for name in files if not name.startswith(".")]
         except FileNotFoundError:
             # A folder was removed during the walk: its objects were being deleted.
             self._check_root()
-            return self.list(prefix)
+            return self._files(prefix)
         except OSError as error:
-            raise self._translated(error, "list", start) from error
-        return sorted(found)
+            raise explained(error, "list", start, self.root) from error
+        return found
 
     def delete(self, path: str) -> None:
         target = self._target(path)
         try:
             target.unlink(missing_ok=True)
         except OSError as error:
-            raise self._translated(error, "delete", target) from error
+            raise explained(error, "delete", target, self.root) from error
         folder = target.parent
         while folder != self.root:
             try:
@@ -193,7 +210,7 @@ class LocalStore:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise self._translated(error, "sweep", self.root / TEMPORARY_FOLDER) from error
+            raise explained(error, "sweep", self.root / TEMPORARY_FOLDER, self.root) from error
 
     def _target(self, path: str) -> Path:
         return self.root / checked(path)
@@ -268,49 +285,6 @@ class LocalStore:
         self._check_root()
         return ObjectMissing(f"{target} does not exist")
 
-    def _translated(self, error: OSError, verb: str, target: Path) -> StoreError:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            cause = "the disk is full, or the quota used up: free space, or retain fewer checkpoints"
-        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            cause = f"the directory is not writable for user {os.geteuid()} ({error.strerror})"
-            if verb in ("read", "list"):
-                cause = f"it is not readable for user {os.geteuid()} ({error.strerror})"
-        elif error.errno in (errno.ENOTDIR, errno.EEXIST):
-            cause = "a part of this path is a file, not a directory"
-        else:
-            cause = error.strerror or str(error)
-        return StoreError(f"cannot {verb} {target} in checkpoint directory {self.root}: {cause}")
-
-
-class NewFile:
-    """Writes a file with a new name. Raises OSError."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._descriptor: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-
-    def write(self, parts: Sequence[bytes | memoryview]) -> None:
-        assert self._descriptor is not None
-        _write_all(self._descriptor, parts)
-
-    def finish(self, fsync: bool) -> None:
-        assert self._descriptor is not None
-        try:
-            if fsync:
-                os.fsync(self._descriptor)
-        finally:
-            self._close()
-
-    def discard(self) -> None:
-        with contextlib.suppress(OSError):
-            self._close()
-        self.path.unlink(missing_ok=True)
-
-    def _close(self) -> None:
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            os.close(descriptor)
-
 
 class _LocalWriter:
     """Implements `ObjectWriter`: the file grows under its own name, which nothing refers to yet."""
@@ -343,37 +317,3 @@ class _LocalWriter:
 
 def _raise(error: OSError) -> None:
     raise error
-
-
-def _write_all(descriptor: int, parts: Sequence[bytes | memoryview]) -> None:
-    """Write the parts without copying them; continue if the system took only some."""
-    waiting = [piece for part in parts for piece in _pieces(memoryview(part).cast("B"))]
-    ends = list(itertools.accumulate(piece.nbytes for piece in waiting))
-    at = 0
-    while at < len(waiting):
-        limit_bytes = ends[at] - waiting[at].nbytes + _BYTES_PER_WRITE_MAX
-        until = min(at + _PARTS_PER_WRITE_MAX, bisect.bisect_right(ends, limit_bytes, at))
-        taken = os.writev(descriptor, waiting[at:until])
-        while taken:
-            if taken < waiting[at].nbytes:
-                waiting[at] = waiting[at][taken:]
-                break
-            taken -= waiting[at].nbytes
-            at += 1
-
-
-def _pieces(view: memoryview) -> Iterator[memoryview]:
-    for start in range(0, view.nbytes, _BYTES_PER_WRITE_MAX):
-        yield view[start : start + _BYTES_PER_WRITE_MAX]
-
-
-def _read(descriptor: int, offset: int, length_bytes: int) -> bytes:
-    pieces = []
-    while length_bytes:
-        piece = os.pread(descriptor, length_bytes, offset)
-        if not piece:
-            raise OSError(errno.EIO, "the file became shorter while it was read")
-        pieces.append(piece)
-        offset += len(piece)
-        length_bytes -= len(piece)
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -6,35 +6,29 @@ It also checks that the store offers what exactly-once needs.
 from __future__ import annotations
 
 import uuid
-from urllib.parse import unquote, urlsplit
 
 from penstock.storage.local import LocalStore
-from penstock.storage.store import ObjectExists, ObjectStore, StoreError
+from penstock.storage.location import HDFS, local_path, remote_location
+from penstock.storage.settings import DEFAULT_SETTINGS, StoreSettings
+from penstock.storage.store import BrowsableStore, ObjectExists, ObjectStore, StoreError
 
 PROBE_FOLDER = "probe"
 
 
-def local_path(uri_or_path: str) -> str:
-    """Return the path that a `file:` URI or a plain path names. Raises `StoreError` for any other scheme."""
-    parts = urlsplit(uri_or_path)
-    # A letter before the colon is a drive, or a file name with a colon in it.
-    if len(parts.scheme) <= 1 or "/" in uri_or_path.partition(":")[0]:
-        return uri_or_path
-    if parts.scheme != "file":
-        raise StoreError(
-            f"{uri_or_path}: checkpoints cannot be stored at {parts.scheme}:// yet; use a path, or a file:// URI, on a "
-            "file system that the driver and all executors share"
-        )
-    if parts.netloc not in ("", "localhost"):
-        raise StoreError(f"{uri_or_path}: names the host {parts.netloc!r}; write file:///path, with three slashes")
-    if not parts.path.startswith("/"):
-        raise StoreError(f"{uri_or_path}: must name an absolute path, as in file:///path")
-    return unquote(parts.path)
+def open_store(
+    uri_or_path: str, settings: StoreSettings = DEFAULT_SETTINGS, *, create_root: bool = False
+) -> BrowsableStore:
+    """Open the store below a path or URI. The driver sets `create_root`; slots do not (see `LocalStore`). A folder of
+    an object store needs no creation: nothing is asked of it before something is read or written. Raises `StoreError`.
+    """
+    remote = remote_location(uri_or_path)
+    if remote is not None and remote.kind != HDFS:
+        from penstock.storage.bucket import open_bucket
 
-
-def open_store(uri_or_path: str, *, fsync: bool = True, create_root: bool = False) -> LocalStore:
-    """Open the store below a `file:` URI or path. The driver sets `create_root`; slots do not (see `LocalStore`)."""
-    store = LocalStore(local_path(uri_or_path), fsync=fsync, create_root=create_root)
+        return open_bucket(remote, settings)
+    if remote is not None:
+        raise StoreError(f"{uri_or_path}: hdfs:// is not there yet")
+    store = LocalStore(local_path(uri_or_path), fsync=settings.fsync, create_root=create_root)
     if create_root:
         store.sweep_temporary()
     return store
@@ -54,8 +48,8 @@ def probe(store: ObjectStore) -> None:
         if not refused or store.get(path) != b"first":
             raise StoreError(
                 "this checkpoint storage lets a second writer replace an object that exists: two drivers could both "
-                "publish, so exactly-once is refused; use a store with create-if-absent, such as a local or POSIX "
-                "network file system"
+                "publish, so exactly-once is refused; use a store with create-if-absent, such as S3, Google Cloud "
+                "Storage, Azure, HDFS, or a local or POSIX network file system"
             )
     finally:
         store.delete(path)

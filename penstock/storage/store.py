@@ -6,7 +6,8 @@ Paths are relative, with "/" between parts. All calls block, and may come from a
 
 from __future__ import annotations
 
-from typing import Callable, Protocol, Sequence
+import builtins
+from typing import Callable, NamedTuple, Protocol, Sequence
 
 from penstock.common.failures import Fault
 
@@ -75,11 +76,29 @@ class ObjectStore(Protocol):
     def list(self, prefix: str) -> list[str]:
         """Return the paths of all objects below the folder `prefix` ("" is all), sorted. [] if there are none."""
 
+    def folders(self, prefix: str) -> builtins.list[str]:
+        """Return the names of the folders directly below `prefix`, sorted. It costs no more if much lies in them."""
+
     def delete(self, path: str) -> None:
         """Delete exactly this object. It is no error if it is missing already."""
 
     def remove_if_empty(self) -> None:
         """Remove the directory that the store lies in, if nothing is left in it. Never raises."""
+
+
+class Found(NamedTuple):
+    """Describes an object that a listing has found. `modified_s`: seconds since 1970."""
+
+    path: str
+    size_bytes: int
+    modified_s: float
+
+
+class BrowsableStore(ObjectStore, Protocol):
+    """Describes a store that people look at, too."""
+
+    def objects(self, prefix: str) -> builtins.list[Found]:
+        """Return all objects below the folder `prefix`, sorted by path, as `list` does."""
 
 
 class CollectingWriter:

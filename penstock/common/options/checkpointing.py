@@ -120,14 +120,15 @@ class CheckpointingOptions:
         "execution.checkpointing.dir",
         STRING,
         None,
-        "The directory of checkpoints, a local path or file:// URI. Each job has a directory in it.",
+        "The directory of checkpoints: a path that the driver and all executors share, or a URI of file://, s3://, "
+        "gs://, az://, abfss:// or hdfs://. Each job has a directory in it.",
         deprecated_keys=("state.checkpoints.dir", "state.backend.fs.checkpointdir"),
     )
     SAVEPOINT_DIRECTORY: ConfigOption[str | None] = ConfigOption(
         "execution.checkpointing.savepoint-dir",
         STRING,
         None,
-        "The directory that savepoints are written to.",
+        "The directory that savepoints are written to: a path or a URI, as execution.checkpointing.dir.",
         deprecated_keys=("state.savepoints.dir", "savepoints.state.backend.fs.dir"),
     )
     CHECKPOINTS_AFTER_TASKS_FINISH = ConfigOption(

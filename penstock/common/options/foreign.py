@@ -6,12 +6,16 @@ where Penstock has no keys of its own, so that a typing error in one of those is
 
 from __future__ import annotations
 
+from penstock.common.options.stores import AZURE_KEY_PREFIX
+
 FOREIGN_PREFIXES = (
     "akka.", "pekko.", "blob.", "classloader.", "client.", "cluster.", "containerized.", "daemon.", "env.",
     "external-resource.", "external-resources", "fs.", "high-availability.kubernetes.", "high-availability.zookeeper.",
     "historyserver.", "io.", "jmx.",
     "jobstore.", "kubernetes.", "library-cache-manager.", "metrics.", "minicluster.", "mesos.", "oss.", "plugin.",
-    "process.", "queryable-state.", "s3.", "gs.", "scheduler-mode", "security.", "sql-client.",
+    "process.", "queryable-state.", "s3.assume.", "s3.async.", "s3.aws.", "s3.bulk-copy.", "s3.bulk.", "s3.chunked-",
+    "s3.checksum-", "s3.connection.", "s3.entropy.", "s3.read.", "s3.retry.", "s3.s5cmd.", "s3.server-side-", "s3.sse.",
+    "s3.upload.max.", "s3.upload.use.", "gs.", "scheduler-mode", "security.", "sql-client.",
     "slotmanager.number-of-slots.", "slotmanager.min-total-resource.", "slotmanager.max-total-resource.",
     "sql-gateway.", "sql.", "state.backend.changelog.", "state.backend.forst.", "state.backend.latency-track.",
     "state.backend.rocksdb.", "state.changelog.", "state.latency-track.", "state.size-track.", "state.ttl.",
@@ -92,6 +96,9 @@ web.max-history-size web.port web.refresh-interval
 
 FOREIGN_KEYS = frozenset(_KEYS.split())
 
+READ_PREFIXES = (AZURE_KEY_PREFIX,)
+"""Begin keys that are read here although they are none of the fixed ones: they name an account."""
+
 
 def is_foreign(key: str) -> bool:
     """Test whether a key is one of Flink's that has no effect here.
@@ -102,4 +109,4 @@ def is_foreign(key: str) -> bool:
     Returns:
         True if it has no effect.
     """
-    return key in FOREIGN_KEYS or key.startswith(FOREIGN_PREFIXES)
+    return key in FOREIGN_KEYS or (key.startswith(FOREIGN_PREFIXES) and not key.startswith(READ_PREFIXES))

@@ -18,16 +18,18 @@ from penstock.common.options.cluster import (
     TaskManagerOptions,
     WebOptions,
 )
-from penstock.common.options.foreign import FOREIGN_KEYS, is_foreign
+from penstock.common.options.foreign import FOREIGN_KEYS, READ_PREFIXES, is_foreign
 from penstock.common.options.high_availability import HighAvailabilityOptions
 from penstock.common.options.job import ExecutionOptions, ParallelismOptions, PipelineOptions, PythonOptions
 from penstock.common.options.option import ConfigOption, OptionError
 from penstock.common.options.penstock import PenstockOptions
 from penstock.common.options.restart import RestartStrategyOptions
+from penstock.common.options.stores import ObjectStoreOptions
 
 _GROUPS: tuple[type, ...] = (
     DeploymentOptions, ParallelismOptions, PipelineOptions, ExecutionOptions, PythonOptions, CheckpointingOptions,
-    StateRecoveryOptions, HighAvailabilityOptions, StateBackendOptions, RestartStrategyOptions, SlotOptions,
+    StateRecoveryOptions, ObjectStoreOptions, HighAvailabilityOptions, StateBackendOptions, RestartStrategyOptions,
+    SlotOptions,
     ResourceManagerOptions, HeartbeatOptions, JobManagerOptions, TaskManagerOptions, NetworkOptions, RestOptions,
     WebOptions, PenstockOptions,
 )  # fmt: skip
@@ -51,7 +53,7 @@ def check_key(key: str, where: str = "") -> None:
     Raises:
         OptionError: There is no such option. The message names the most similar one.
     """
-    if key in OPTIONS or key in DEPRECATED or is_foreign(key):
+    if key in OPTIONS or key in DEPRECATED or key.startswith(READ_PREFIXES) or is_foreign(key):
         return
     near = difflib.get_close_matches(key, [*OPTIONS, *DEPRECATED], n=1, cutoff=0.6)
     near = near or difflib.get_close_matches(key, FOREIGN_KEYS, n=1, cutoff=0.8)

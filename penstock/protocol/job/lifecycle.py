@@ -161,7 +161,7 @@ class Lifecycle:
     def on_left(self, process: str, generation: Generation, now_ms: float) -> list[Effect]:
         """Note that a process has released a generation, or leaves for good."""
         if self.is_over:
-            # A suspect that leaves when it is told to has not ended by itself.
+            # A suspect that leaves on demand has not ended by itself.
             self._suspect = None if process == self._suspect else self._suspect
             return self.on_link_lost(process, "its process has left", now_ms)
         if self.processes.is_deployed(process) and generation == self.generation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import itertools
 import threading
 from typing import Sequence
@@ -64,6 +65,9 @@ class MasterStore:
         return len(self.get(path))
 
     def list(self, prefix: str) -> list[str]:
+        raise StoreError("only the driver lists objects in its memory")
+
+    def folders(self, prefix: str) -> builtins.list[str]:
         raise StoreError("only the driver lists objects in its memory")
 
     def delete(self, path: str) -> None:

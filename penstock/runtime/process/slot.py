@@ -15,8 +15,9 @@ import cloudpickle
 
 from penstock.common.clock import Clock
 from penstock.common.concurrent_checkpoints import concurrent_checkpoints_max
+from penstock.common.configuration import Configuration
 from penstock.common.failures import describe, summary
-from penstock.common.options import CheckpointingOptions, ExecutionOptions
+from penstock.common.options import ExecutionOptions
 from penstock.graph.deployment import DeploymentPlan
 from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.frames import CreditLimit, Frame
@@ -58,8 +59,8 @@ from penstock.storage.layout import savepoint_segment_path, segment_path
 from penstock.storage.metadata import decode_metadata
 from penstock.storage.store import ObjectStore
 
-OpenStore = Callable[[str, bool], ObjectStore]
-"""(a job's directory, fsync) -> its store"""
+OpenStore = Callable[[str, Configuration], ObjectStore]
+"""(a job's directory, the job's options) -> its store"""
 
 
 class _Deployment:
@@ -121,20 +122,18 @@ class _Deployment:
 
     def _open_stores(self) -> tuple[ObjectStore | None, ObjectStore | None]:
         plan, slot, root = self.plan, self._slot, self.message.restore_root
-        fsync = plan.configuration.get(CheckpointingOptions.STORAGE_FSYNC)
         if not plan.checkpointing:
             store: ObjectStore | None = None
         elif plan.storage_root is None:
             store = slot.master_store
         else:
-            store = slot.open_store(plan.storage_root, fsync)
-        return store, (slot.open_store(root, fsync) if root is not None else store)
+            store = slot.open_store(plan.storage_root, plan.configuration)
+        return store, (slot.open_store(root, plan.configuration) if root is not None else store)
 
     def _open_savepoint(self, checkpoint_id: int, directory: str) -> tuple[ObjectStore, str]:
         """Return a savepoint's store, and a name for the slot's segment in it."""
-        fsync = self.plan.configuration.get(CheckpointingOptions.STORAGE_FSYNC)
         name = savepoint_segment_path(self._slot.index, checkpoint_id, self._slot.new_random())
-        return self._slot.open_store(directory, fsync), name
+        return self._slot.open_store(directory, self.plan.configuration), name
 
     def _segment_path(self, checkpoint_id: int) -> str:
         return segment_path(

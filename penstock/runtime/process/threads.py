@@ -14,6 +14,7 @@ from penstock.common.clock import Clock
 from penstock.runtime.process.ports import DataLinks, MasterLink, Runner
 from penstock.runtime.process.slot import Slot
 from penstock.storage.opening import open_store
+from penstock.storage.settings import StoreSettings
 
 
 class ThreadScheduler:
@@ -71,14 +72,14 @@ def resident_bytes() -> int:
 def start_slot(
     slot: int, process: str, clock: Clock, master: MasterLink, links: DataLinks, heartbeat_interval_ms: float
 ) -> Slot:
-    """Start a slot whose runners have threads, whose stores are directories, and that sends heartbeats."""
+    """Start a slot whose runners have threads, whose stores are those that URIs name, and that sends heartbeats."""
     made = Slot(
         slot,
         clock,
         master,
         links,
         ThreadScheduler(),
-        open_store=lambda root, fsync: open_store(root, fsync=fsync),
+        open_store=lambda root, configuration: open_store(root, StoreSettings.of(configuration)),
         new_random=lambda: secrets.token_hex(6),
     )
 

@@ -25,7 +25,7 @@ from penstock.protocol.checkpoint.savepoint import Savepoint
 from penstock.protocol.values.elements import Barrier, Generation, SnapshotKind
 from penstock.protocol.values.metadata import FORMAT_VERSION, EnumeratorState, Metadata, Segment
 from penstock.spark.frame_files import FrameFiles
-from penstock.storage import local
+from penstock.storage import local_files
 from penstock.storage.layout import FRAMES_FOLDER, FRAMES_MANIFEST, METADATA_NAME, savepoint_segment_path
 from penstock.storage.local import LocalStore
 from tests.unit.runtime.small_job import CommittedRows, graph_of
@@ -117,7 +117,7 @@ def test_one_whose_disk_is_full_leaves_no_copies_of_sources(tmp_path: Path, monk
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched:
-        patched.setattr(local, "_write_all", full)
+        patched.setattr(local_files, "_write_all", full)
         why = world.write()
     assert why is not None and "the disk is full" in why and str(world.directory) in why
     assert f"{FRAMES}/part-0.arrow" in world.files()

@@ -20,6 +20,7 @@ from penstock.storage.log import append, log_length, newest_checkpoint
 from penstock.storage.metadata import read_metadata
 from penstock.storage.opening import open_store
 from penstock.storage.sealed import seal
+from penstock.storage.settings import StoreSettings
 from penstock.storage.store import ObjectStore
 from tests.unit.runtime.manual_ports import Directories
 from tests.unit.runtime.master_world import DIRECTORY, JOB_ID, World, two_vertices
@@ -131,7 +132,7 @@ class OnDisk(Directories):
         self.root = root
 
     def open(self, directory: str, create: bool) -> ObjectStore:
-        return open_store(str(self.root / directory.lstrip("/")), fsync=False, create_root=create)
+        return open_store(str(self.root / directory.lstrip("/")), StoreSettings(fsync=False), create_root=create)
 
 
 def test_spark_is_not_started_for_a_program_that_is_refused(tmp_path: Path) -> None:

@@ -134,6 +134,34 @@ class StoreConformance:
         assert store.list("chk-1") == ["chk-1/_metadata"]
         assert len(store.list("")) == 6
 
+    def test_folders_are_those_directly_below(self, store: ObjectStore) -> None:
+        for path in ("jobs/b/log/1", "jobs/a/chk-1/_metadata", "jobs/file", "jobs2/c/log/1"):
+            store.put(path, [b"x"])
+        assert store.folders("jobs") == ["a", "b"]
+        assert store.folders("") == ["jobs", "jobs2"]
+        assert store.folders("nothing") == []
+
+    def test_of_two_racing_creators_one_wins_every_time(self, store: ObjectStore) -> None:
+        rounds = 10
+        start = threading.Barrier(2)
+        won: list[set[int]] = [set(), set()]
+
+        def create(number: int) -> None:
+            for sequence in range(rounds):
+                start.wait(timeout=30)
+                try:
+                    store.create(f"log/{sequence}", b"%d" % number)
+                    won[number].add(sequence)
+                except ObjectExists:
+                    assert store.get(f"log/{sequence}") == b"%d" % (1 - number), "the loser sees what has won"
+
+        threads = [threading.Thread(target=create, args=(i,)) for i in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(timeout=60)
+        assert won[0] | won[1] == set(range(rounds)) and not won[0] & won[1]
+
     def test_delete_removes_exactly_one_object_and_may_be_repeated(self, store: ObjectStore) -> None:
         store.put("shared/a", [b"x"])
         store.put("shared/ab", [b"x"])

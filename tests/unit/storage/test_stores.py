@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from penstock.storage.local import TEMPORARY_FOLDER, LocalStore
+from penstock.storage.location import local_path
 from penstock.storage.memory import MemoryStore
-from penstock.storage.opening import local_path, open_store, probe
+from penstock.storage.opening import open_store, probe
 from penstock.storage.store import ObjectMissing, ObjectStore, StoreError
 from tests.unit.storage.conformance import StoreConformance
 
@@ -223,8 +224,10 @@ def test_paths_and_file_uris(uri: str, path: str) -> None:
 @pytest.mark.parametrize(
     ("uri", "message"),
     [
-        ("s3://bucket/x", "s3:// yet.*file://"),
-        ("hdfs://host/x", "hdfs:// yet"),
+        ("ftp://host/x", "ftp://.*file://.*s3://"),
+        ("s3:///x", "names no bucket"),
+        ("s3://key:secret@bucket/x", r"^s3://…: .*s3.access-key"),
+        ("s3://bucket/a/../x", "dotted parts"),
         ("file://host/x", "host 'host'"),
         ("file:x", "absolute"),
     ],

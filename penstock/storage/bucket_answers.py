@@ -1,0 +1,87 @@
+"""Reads what an object store has answered out of obstore's errors, whose texts are for programmers.
+
+Those texts also hold the request's URL, in which Azure has its signature: nothing of a URL is passed on.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_STATUS = re.compile(r"status code: (\d{3})")
+_CODES = (re.compile(r"<Code>([^<]*)</Code>"), re.compile(r'"reason":\s*"([^"]*)"'))
+_MESSAGES = (re.compile(r"<Message>([^<]*)</Message>"), re.compile(r'"message":\s*"([^"]*)"'))
+_CAUSES = re.compile(r'message: "([^"]*)"|(operation timed out)|kind: (Connect|Timeout|Request|Interrupted)\b')
+_URL = re.compile(r"https?://\S+")
+_DEBUG = "\n\nDebug source:"
+
+_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
+_EXPIRED = ("ExpiredToken", "TokenRefreshRequired", "RequestExpired")
+_CONFLICTS = ("ConditionalRequestConflict", "OperationAborted", "ContainerBeingDeleted")
+# Where machines ask for the credentials of their role. These hosts are never the store.
+_CREDENTIAL_HOSTS = ("169.254.169.254", "169.254.170.2", "metadata.google.internal", "/metadata/identity/", "//sts.")
+_MESSAGE_CHARACTERS_MAX = 300
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Holds what a store has answered. `status` None: nothing. `is_unsent`: the request cannot have reached it."""
+
+    status: int | None
+    code: str
+    message: str
+    no_bucket: bool = False
+    no_credentials: bool = False
+    is_expired: bool = False
+    is_unsent: bool = False
+    is_conflict: bool = False
+
+    @property
+    def is_forbidden(self) -> bool:
+        return self.status in (401, 403)
+
+    @property
+    def is_out_of_range(self) -> bool:
+        return self.status == 416
+
+    @property
+    def is_transient(self) -> bool:
+        """Return whether the same request may succeed a moment later."""
+        if self.no_bucket or self.no_credentials or self.is_expired:
+            return False
+        return self.status is None or self.status in (408, 425, 429) or self.status >= 500 or self.is_conflict
+
+    def __str__(self) -> str:
+        status = " ".join(str(part) for part in (self.status, self.code) if part)
+        return ": ".join(part for part in (status, self.message) if part)
+
+
+def answer_of(error: BaseException) -> Answer:
+    """Return what the store has answered, from the error that obstore has raised."""
+    text = str(error)
+    first, _, debug = text.partition(_DEBUG)
+    status = _STATUS.search(first)
+    code, message = _first(_CODES, first), _first(_MESSAGES, first)
+    is_unsent = False
+    if status is None:
+        causes = ["".join(found) for found in _CAUSES.findall(debug)]
+        is_unsent = "Connect" in causes
+        message = ", ".join(
+            dict.fromkeys(c for c in reversed(causes) if c not in ("Request", "Connect", "Interrupted"))
+        )
+        message = message or _URL.sub("…", first.rpartition(" - ")[2])
+    return Answer(
+        int(status[1]) if status else None,
+        code,
+        _URL.sub("…", message)[:_MESSAGE_CHARACTERS_MAX].strip(),
+        no_bucket=any(mark in first for mark in _NO_BUCKET),
+        no_credentials=any(host in first for host in _CREDENTIAL_HOSTS),
+        is_expired=code in _EXPIRED,
+        is_unsent=is_unsent,
+        is_conflict=code in _CONFLICTS,
+    )
+
+
+def _first(patterns: tuple[re.Pattern[str], ...], text: str) -> str:
+    found = (match[1] for pattern in patterns if (match := pattern.search(text)))
+    return next(found, "")

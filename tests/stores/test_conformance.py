@@ -1,0 +1,21 @@
+"""Each real server of buckets, by the conformance suite that all other stores pass, too."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.storage.store import ObjectStore
+from tests.unit.storage.conformance import StoreConformance
+from tests.unit.storage.servers import new_folder
+from tests.unit.storage.test_bucket import LargeObjects
+from tools.object_stores import Server
+
+
+class TestBuckets(StoreConformance):
+    @pytest.fixture
+    def store(self, server: Server) -> ObjectStore:
+        return new_folder(server)
+
+
+class TestLargeObjects(LargeObjects):
+    pass

