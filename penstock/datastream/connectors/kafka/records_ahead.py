@@ -26,6 +26,7 @@ class Partition:
 
     @property
     def id(self) -> str:
+        """Return the id of its split."""
         return f"{self.topic}/{self.number}"
 
     def __str__(self) -> str:
@@ -67,10 +68,19 @@ class RecordsAhead:
 
     @property
     def is_empty(self) -> bool:
+        """Return whether all records are taken."""
         return self.at >= len(self.values)
 
     def take(self, rows_max: int, decoder: MessageDecoder) -> Piece:
-        """Take the next records, as many as are at most `rows_max` rows, but at least one."""
+        """Take the next records, at least one.
+
+        Args:
+            rows_max: The most rows that they may become.
+            decoder: What makes rows of them.
+
+        Returns:
+            Their rows, and why others were refused.
+        """
         if self.is_empty:
             return Piece(_NO_ROWS, {})
         wanted = max(1, rows_max // decoder.rows_per_message_max)
