@@ -28,4 +28,5 @@ SLOW = (
     "unit/spark/test_system_clock.py",
     "unit/state/test_snapshots.py",
     "unit/storage/test_bucket.py",
+    "unit/storage/test_bucket_faults.py",
 )

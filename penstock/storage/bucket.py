@@ -164,11 +164,13 @@ class BucketStore:
 
     def open_upload(self, path: str) -> Any:
         """Open an upload in parts. Raises `ObjectExists`: no condition can be put on its end, so it is asked first."""
+        name = self._name(path)
         try:
-            self.size(path)
+            # Not its size: an answer without a body says no more than a status.
+            self._call("write", path, lambda: self._obstore.get_range(self._client, name, start=0, end=1), bytes)
         except ObjectMissing:
             return self._obstore.open_writer(
-                self._clients.repeating, self._name(path), buffer_size=self.part_bytes, max_concurrency=_UPLOADS_MAX
+                self._clients.repeating, name, buffer_size=self.part_bytes, max_concurrency=_UPLOADS_MAX
             )
         raise ObjectExists(f"{self._uri(path)} exists already")
 
@@ -192,8 +194,8 @@ class BucketStore:
         verb: str,
         path: str,
         request: Callable[[], T],
-        is_ours: Callable[[], bool] | None = None,
         out_of_range: Callable[[], T] | None = None,
+        is_ours: Callable[[], bool] | None = None,
     ) -> T:
         """Send a request until it is answered. `is_ours`: asked if it finds its object there after an attempt of which
         nothing is known. `out_of_range`: the result if there is nothing at that range.

@@ -1,0 +1,122 @@
+"""Stands between a client and an object store: it loses answers, answers by itself, is slow, or counts."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What becomes of a request. `status` and `code`: the proxy's answer. `executed`: the store gets it all the same.
+    `hangs`: there is no answer before the proxy is closed. `delay_s`: it is passed on so much later.
+    """
+
+    status: int = 503
+    code: str = "SlowDown"
+    executed: bool = False
+    hangs: bool = False
+    delay_s: float = 0.0
+
+
+PASSED = Fault(status=0)
+
+
+class FaultyProxy:
+    """Runs the proxy on a free port of the loopback interface. `fault(method, path)` is asked for each request."""
+
+    def __init__(self, target_port: int) -> None:
+        self.target_port = target_port
+        self.fault: Callable[[str, str], Fault] = lambda method, path: PASSED
+        self.requests: list[tuple[str, str]] = []
+        self.closing = threading.Event()
+        proxy = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def answer(self) -> None:
+                proxy.handle(self)
+
+            do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = answer
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Log nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def __enter__(self) -> FaultyProxy:
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _tb: TracebackType | None
+    ) -> None:
+        self.closing.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+    def fail_once(self, method: str, mark: str, fault: Fault, times: int = 1) -> None:
+        """Let the next `times` requests of this method, whose path contains `mark`, have the fault."""
+        left = [times]
+        lock = threading.Lock()
+
+        def choose(asked: str, path: str) -> Fault:
+            with lock:
+                if asked == method and mark in path and left[0]:
+                    left[0] -= 1
+                    return fault
+            return PASSED
+
+        self.fault = choose
+
+    def handle(self, handler: BaseHTTPRequestHandler) -> None:
+        body = handler.rfile.read(int(handler.headers.get("content-length") or 0))
+        self.requests.append((handler.command, handler.path))
+        fault = self.fault(handler.command, handler.path)
+        if fault.delay_s:
+            time.sleep(fault.delay_s)
+        status, answer = 0, b""
+        headers: list[tuple[str, str]] = []
+        if fault.executed or not (fault.status or fault.hangs):
+            try:
+                status, headers, answer = self._forwarded(handler, body)
+            except (OSError, http.client.HTTPException):
+                handler.close_connection = True
+                return
+        if fault.hangs:
+            self.closing.wait()
+            handler.close_connection = True
+            return
+        if fault.status:
+            status = fault.status
+            headers = [("content-type", "application/xml")]
+            answer = f"<Error><Code>{fault.code}</Code><Message>the proxy says so</Message></Error>".encode()
+        handler.send_response(status)
+        for key, text in headers:
+            if key.lower() not in ("content-length", "transfer-encoding", "connection", "date", "server"):
+                handler.send_header(key, text)
+        length = str(len(answer))
+        if handler.command == "HEAD":
+            length = {key.lower(): text for key, text in headers}.get("content-length", "0")
+        handler.send_header("content-length", length)
+        handler.end_headers()
+        if handler.command != "HEAD":
+            handler.wfile.write(answer)
+
+    def _forwarded(self, handler: BaseHTTPRequestHandler, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.target_port, timeout=60)
+        try:
+            headers = {key: text for key, text in handler.headers.items() if key.lower() != "connection"}
+            connection.request(handler.command, handler.path, body or None, headers)
+            answer = connection.getresponse()
+            return answer.status, answer.getheaders(), answer.read()
+        finally:
+            connection.close()

@@ -1,0 +1,209 @@
+"""Buckets that fail: what is tried again, what a lost answer means, and what messages say."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.common.configuration import Configuration
+from penstock.protocol.values.log_entries import Fence
+from penstock.storage.bucket import PAUSE_S, BucketStore
+from penstock.storage.bucket_clients import clients_of
+from penstock.storage.location import remote_location
+from penstock.storage.log import append, encode_entry
+from penstock.storage.opening import open_store, probe
+from penstock.storage.settings import StoreSettings
+from penstock.storage.store import BrowsableStore, ObjectExists, ObjectMissing, StoreError, StoreRefused
+from tests.unit.storage.faulty_proxy import PASSED, Fault, FaultyProxy
+from tests.unit.storage.servers import BUCKET, new_folder, running
+from tools.object_stores import SECRET_KEY, Server
+
+PART = 5 * 1024**2
+APPLIED = Fault(executed=True)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running("moto", tmp_path_factory.mktemp("moto")) as server:
+        yield server
+
+
+@pytest.fixture
+def proxy(server: Server) -> Iterator[FaultyProxy]:
+    with FaultyProxy(server.port) as proxy:
+        yield proxy
+
+
+def behind(proxy: FaultyProxy, server: Server, **options: str) -> BrowsableStore:
+    given = {"s3_upload_min_part_size": "5 mb", "penstock_checkpoint__storage_retry__timeout": "5 s", **options}
+    return new_folder(server, s3_endpoint=proxy.url, **given)
+
+
+def test_a_put_that_was_executed_and_answered_with_an_error_is_ours(proxy: FaultyProxy, server: Server) -> None:
+    store = behind(proxy, server)
+    proxy.fail_once("PUT", "/log/", APPLIED, times=2)
+    entry = Fence(0, "inc", 0, "host", 1)
+    assert append(store, entry) == entry
+    assert store.get("log/" + "0" * 20) == encode_entry(entry)
+    proxy.fail_once("PUT", "/shared/", APPLIED)
+    store.put("shared/a", [b"state"])
+    assert store.get("shared/a") == b"state"
+
+
+def test_a_put_that_may_have_been_executed_does_not_hide_another_creator(proxy: FaultyProxy, server: Server) -> None:
+    store = behind(proxy, server)
+    store.create("log/0", b"theirs")
+    proxy.fail_once("PUT", "/log/", Fault())
+    with pytest.raises(ObjectExists, match="log/0"):
+        store.create("log/0", b"ours")
+    assert store.get("log/0") == b"theirs"
+
+
+def test_the_same_bytes_of_another_creator_are_not_ours(proxy: FaultyProxy, server: Server) -> None:
+    """Without an error before it, an object that exists was created by somebody else, whatever is in it."""
+    store = behind(proxy, server)
+    store.create("log/0", b"same")
+    with pytest.raises(ObjectExists):
+        store.create("log/0", b"same")
+
+
+def test_a_conflict_with_a_concurrent_put_is_tried_again(proxy: FaultyProxy, server: Server) -> None:
+    """S3 answers 409 while another conditional put of the name is under way: nobody has won yet."""
+    store = behind(proxy, server)
+    proxy.fail_once("PUT", "/log/", Fault(409, "ConditionalRequestConflict"), times=2)
+    store.create("log/0", b"ours")
+    assert store.get("log/0") == b"ours"
+
+
+@pytest.mark.parametrize("status", [500, 503, 429, 408])
+def test_what_may_pass_is_tried_again_after_pauses_that_grow(
+    proxy: FaultyProxy, server: Server, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    place, settings = (
+        remote_location(f"s3://{BUCKET}/pauses-{status}"),
+        StoreSettings.of(Configuration({**server.options, "s3.endpoint": proxy.url})),
+    )
+    assert place is not None
+    longest: list[float] = []
+
+    def uniform(least: float, most: float) -> float:
+        longest.append(most)
+        return least
+
+    monkeypatch.setattr("penstock.storage.bucket.random.uniform", uniform)
+    slept: list[float] = []
+    store = BucketStore(place, clients_of(place._replace(path=""), settings), settings, sleep=slept.append)
+    proxy.fail_once("PUT", "/log/", Fault(status), times=5)
+    store.create("log/0", b"x")
+    assert longest == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6]) and len(slept) == 5
+    proxy.fail_once("GET", "/log/", Fault(status), times=12)
+    assert store.get("log/0") == b"x"
+    assert max(longest) == PAUSE_S[1]
+
+
+def test_a_store_that_stays_overloaded_is_named_with_what_it_answers(proxy: FaultyProxy, server: Server) -> None:
+    store = behind(proxy, server, penstock_checkpoint__storage_retry__timeout="1 s")
+    proxy.fault = lambda method, path: Fault()
+    with pytest.raises(StoreError) as raised:
+        store.create("log/0", b"x")
+    assert not isinstance(raised.value, StoreRefused), "it may have been executed"
+    for text in ("cannot write s3://", "/job/log/0", f"{proxy.url} answers 503 SlowDown", "attempts in"):
+        assert text in str(raised.value)
+    with pytest.raises(StoreError, match="cannot list"):
+        store.list("")
+
+
+def test_a_store_that_hangs_is_given_up_in_time(proxy: FaultyProxy, server: Server) -> None:
+    options = {"penstock_checkpoint__storage_request__timeout": "200 ms"}
+    store = behind(proxy, server, penstock_checkpoint__storage_retry__timeout="1 s", **options)
+    proxy.fault = lambda method, path: Fault(hangs=True)
+    with pytest.raises(StoreError, match=r"does not answer \(Timeout, .*attempts.*s3\.endpoint") as raised:
+        store.create("log/0", b"x")
+    assert not isinstance(raised.value, StoreRefused), "it may have been executed"
+
+
+def test_a_slow_store_is_only_slow(proxy: FaultyProxy, server: Server) -> None:
+    store = behind(proxy, server)
+    proxy.fault = lambda method, path: Fault(status=0, delay_s=0.05)
+    probe(store)
+    assert store.list("") == []
+
+
+def test_a_store_that_is_down_is_named_and_has_got_nothing(server: Server) -> None:
+    with FaultyProxy(server.port) as gone:
+        store = behind(gone, server, penstock_checkpoint__storage_retry__timeout="500 ms")
+    with pytest.raises(StoreRefused, match=r"does not answer \(Connection refused.*check that it runs, and s3"):
+        store.create("log/0", b"x")
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        (Fault(403, "AccessDenied"), r"refuses access to s3://penstock-tests \(403 AccessDenied: .*s3\.access-key"),
+        (Fault(401, "Unauthorized"), "refuses access"),
+        (Fault(400, "ExpiredToken"), "the credentials for s3://penstock-tests have expired.*renew s3.access-key"),
+        (Fault(400, "InvalidRequest"), "answers 400 InvalidRequest: the proxy says so"),
+    ],
+)
+def test_what_does_not_pass_is_said_at_once(proxy: FaultyProxy, server: Server, fault: Fault, says: str) -> None:
+    store = behind(proxy, server)
+    proxy.fault = lambda method, path: fault
+    with pytest.raises(StoreRefused, match=says):
+        store.create("log/0", b"x")
+    assert len(proxy.requests) == 1
+    with pytest.raises(StoreError, match=says):
+        store.list("")
+    with pytest.raises(StoreError, match=says):
+        store.put("shared/large", [bytes(PART + 1)])
+    proxy.fault = lambda method, path: PASSED
+    assert store.list("") == []
+
+
+def test_a_missing_bucket_is_not_a_missing_object(server: Server) -> None:
+    store = open_store("s3://no-such-bucket/jobs", StoreSettings.of(Configuration(server.options)))
+    for ask in (lambda: store.create("log/0", b"x"), lambda: store.get("log/0"), lambda: store.list("")):
+        with pytest.raises(StoreError, match="bucket s3://no-such-bucket does not exist at http.*create it") as raised:
+            ask()
+        assert not isinstance(raised.value, ObjectMissing)
+
+
+def test_an_upload_survives_errors_of_its_parts_and_of_its_end(proxy: FaultyProxy, server: Server) -> None:
+    store = behind(proxy, server)
+    data = bytes(range(256)) * (3 * PART // 256 + 1)
+    proxy.fail_once("PUT", "partNumber", Fault(), times=2)
+    store.put("shared/a", [data])
+    proxy.fail_once("POST", "uploadId", APPLIED)
+    store.put("shared/b", [data])
+    assert store.get("shared/a") == store.get("shared/b") == data
+
+
+def test_an_upload_that_fails_leaves_nothing(proxy: FaultyProxy, server: Server) -> None:
+    store = behind(proxy, server, penstock_checkpoint__storage_retry__timeout="500 ms")
+    proxy.fault = lambda method, path: Fault(500, "InternalError") if "partNumber" in path else PASSED
+    with pytest.raises(StoreError, match="answers 500 InternalError"):
+        store.put("shared/a", [bytes(3 * PART)])
+    assert store.list("") == []
+    assert any(method == "DELETE" and "uploadId" in path for method, path in proxy.requests)
+
+
+def test_secrets_are_in_no_text(proxy: FaultyProxy, server: Server) -> None:
+    proxy.fault = lambda method, path: Fault(403, "SignatureDoesNotMatch")
+    with pytest.raises(StoreError) as raised:
+        behind(proxy, server).get("log/0")
+    settings = StoreSettings.of(Configuration(server.options))
+    for text in (str(raised.value), repr(raised.value), repr(settings), repr(Configuration(server.options))):
+        assert SECRET_KEY not in text
+    assert "***" in repr(Configuration(server.options))
+
+
+def test_a_client_library_that_is_not_installed_is_named_with_the_way_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore.store", None)
+    with pytest.raises(StoreError, match=r"s3://another-bucket: needs obstore.*pip install 'penstock\[s3\]'"):
+        open_store("s3://another-bucket/x")
+
+
+def test_half_of_a_key_is_refused() -> None:
+    with pytest.raises(StoreError, match=r"s3\.access-key and s3\.secret-key belong together"):
+        open_store("s3://a-bucket/x", StoreSettings.of(Configuration({"s3.access-key": "a"})))
