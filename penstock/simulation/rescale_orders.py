@@ -55,6 +55,9 @@ class RescaleOrders:
                 workload.runs(driver.host.incarnation, levels)
                 if any(v.parallelism != wanted[v.uid] for v in master.graph.vertices):
                     self._world.violate(f"rescale {number} is done, but the job does not run so")
+                roster = master.lifecycle.roster
+                if roster.seats > roster.seats_needed:
+                    self._world.violate(f"rescale {number} is done, but seats that nobody needs have stayed")
 
         self._world.tell("user", f"orders rescale {number} to {workload.parallelisms}")
         driver.host.handle(RescaleRequested(RescaleOrder(wanted, answer)))

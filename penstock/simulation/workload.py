@@ -51,6 +51,8 @@ class Workload:
     changes: GraphChanges | None = None
     _ran: dict[str, tuple[GraphState | None, list[int]]] = field(default_factory=dict)
     """Incarnation of a driver -> what it ran. The one that took the newest checkpoint is among them."""
+    _declared: dict[str, list[int]] = field(default_factory=dict)
+    """Incarnation of a driver -> the parallelisms of its program, which a rescale of the running job leaves alone."""
 
     def rescale(self, random: Random, largest: int = 4) -> bool:
         """Let operators run at other parallelisms from the next driver on. Returns whether any changes."""
@@ -84,12 +86,16 @@ class Workload:
         if incarnation in self._ran:
             state = self._ran[incarnation][0]
         self._ran[incarnation] = (state, self.parallelisms.levels() if levels is None else levels)
+        self._declared.setdefault(incarnation, self._ran[incarnation][1])
 
     def go_back_to(self, incarnation: str) -> None:
         """Return to an older graph: the next driver runs what this one ran, which took the newest checkpoint, because a
-        changed graph was refused.
+        changed graph was refused. If that is what was refused, the driver was rescaled while it ran, and the same
+        operators would be chained in a program of these parallelisms: the next driver runs its program.
         """
         state, levels = self._ran[incarnation]
+        if levels == self.parallelisms.levels() and state == (None if self.changes is None else self.changes.state):
+            levels = self._declared[incarnation]
         self.parallelisms.set_levels(levels)
         if self.changes is not None and state is not None:
             self.changes.state = state

@@ -12,6 +12,7 @@ from penstock.jobmaster import adaptive, recovery
 from penstock.jobmaster.fit import fitted
 from penstock.jobmaster.rescales import Rescales
 from penstock.protocol.job.adaptive_scaling import AdaptivePhase, AdaptiveScaling
+from penstock.protocol.job.slot_processes import SlotProcesses
 from penstock.protocol.job.slot_roster import SlotRoster
 from tests.simulation.finding import assert_found
 
@@ -55,6 +56,10 @@ def seats_go_when_a_job_is_lowered(patch: Patch) -> None:
 
 def each_place_is_a_rescale(patch: Patch) -> None:
     with_settings(patch, stabilize_ms=0.0)
+
+
+def a_spare_counts_among_those_that_must_connect(patch: Patch) -> None:
+    patch(SlotProcesses, "_forget_if_spare", lambda self, process: None)
 
 
 def rescales_follow_without_a_rest(patch: Patch) -> None:

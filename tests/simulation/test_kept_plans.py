@@ -16,7 +16,10 @@ import pytest
 
 from penstock.simulation.plan import read_plan
 from penstock.simulation.running import run_plan
-from tests.simulation.test_adaptive_mutants import an_adaptive_job_has_deadlines_after_its_end
+from tests.simulation.test_adaptive_mutants import (
+    a_spare_counts_among_those_that_must_connect,
+    an_adaptive_job_has_deadlines_after_its_end,
+)
 from tests.simulation.test_concurrent_mutants import a_restart_does_not_wait_for_queued_publications
 from tests.simulation.test_graph_and_time_mutants import idle_timers_count_the_time_of_draining
 from tests.simulation.test_revocation_mutants import a_slot_forgets_whom_it_waits_for
@@ -45,6 +48,7 @@ KEPT: dict[str, tuple[Callable[[Any], None], str]] = {
         a_slot_forgets_whom_it_waits_for,
         r"runs in generation .*, which the process has left|a handle of state works",
     ),
+    "spare-is-waited-for.json": (a_spare_counts_among_those_that_must_connect, r"no end after"),
     "stop-is-written-while-the-job-fails.json": (
         a_stop_is_published_although_the_job_restarts,
         r"the event 'finished' cannot come then",

@@ -61,7 +61,7 @@ MUTANTS: list[tuple[Callable[[Patch], None], str, str]] = [
         "rescales-follow-each-other",
         r"the rescale is restarting, and the event 'not taken' cannot come then",
     ),
-    (seats_stay_when_slots_go, "rescales-follow-each-other", r"no end after"),
+    (seats_stay_when_slots_go, "rescales-follow-each-other", r"seats that nobody needs have stayed"),
 ]
 
 

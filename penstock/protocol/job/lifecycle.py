@@ -110,7 +110,7 @@ class Lifecycle:
 
     @stepped("link lost")
     def on_link_lost(self, process: str, detail: str, now_ms: float) -> list[Effect]:
-        effects, cause = self.processes.follow(self.roster.lose(process), now_ms, detail)
+        effects, cause = self.processes.lose(process, now_ms, detail)
         if cause is not None and self.is_over and process == self._suspect:
             # Its peers have heard of its end first, but only this says how it ended.
             self._end = ("FAILED", self.restarts.verdict(cause))
@@ -118,8 +118,8 @@ class Lifecycle:
             effects += self._fail(cause, now_ms)
         return effects + (self._end_if_gone() if self.is_over else self._deploy_if_ready(now_ms))
 
-    def _follow(self, changes: list[RosterChange], now_ms: float, detail: str = "") -> list[Effect]:
-        effects, cause = self.processes.follow(changes, now_ms, detail)
+    def _follow(self, changes: list[RosterChange], now_ms: float) -> list[Effect]:
+        effects, cause = self.processes.follow(changes, now_ms)
         return effects + (self._fail(cause, now_ms) if cause is not None else [])
 
     def _deploy_if_ready(self, now_ms: float) -> list[Effect]:
@@ -307,8 +307,8 @@ class Lifecycle:
         effects: list[Effect] = self._prepare_if_due(now_ms)
         if self.processes.is_any_late(now_ms):
             self.processes.excuse_own_pause(now_ms)
-            for member in self.roster.members():
-                effects += self._give_up_if_late(member, now_ms)
+            for process in self.processes.players.processes:
+                effects += self._give_up_if_late(process, now_ms)
         effects += self.processes.resubmit_missing(now_ms)
         if self.phase is Phase.GATHERING and now_ms >= self.gather_by_ms:
             if self.roster.missing:
@@ -328,10 +328,12 @@ class Lifecycle:
             effects += self._fail(FailureCause(messages.not_restored(self.settings, self.processes)), now_ms)
         return effects + self._deploy_if_ready(now_ms)
 
-    def _give_up_if_late(self, member: Register, now_ms: float) -> list[Effect]:
-        why = self.processes.why_late(member.process, now_ms)
+    def _give_up_if_late(self, process: str, now_ms: float) -> list[Effect]:
+        why, seat = self.processes.why_late(process, now_ms), self.roster.seat_of(process)
         if why is None:
             return []
-        seat = self.roster.seat_of(member.process)
-        effects: list[Effect] = [CloseLink(member.process), ResubmitSlot(member.slot if seat is None else seat)]
-        return effects + self._follow(self.roster.lose(member.process), now_ms, why)
+        effects: list[Effect] = [CloseLink(process)]
+        if seat is not None:
+            effects.append(ResubmitSlot(seat))
+        follows, cause = self.processes.lose(process, now_ms, why)
+        return effects + follows + (self._fail(cause, now_ms) if cause is not None else [])

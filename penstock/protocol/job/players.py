@@ -59,6 +59,10 @@ class Players:
     def get(self, process: str) -> Player | None:
         return self._players.get(process)
 
+    @property
+    def processes(self) -> list[str]:
+        return list(self._players)
+
     def are_all(self, state: ProcessState) -> bool:
         return self._by_state[state] == len(self._players)
 

@@ -79,6 +79,7 @@ class SlotProcesses:
         player = self.players.get(process)
         if player is not None and player.state is ProcessState.LEAVING:
             self.players.move(player, ProcessState.FREE)
+            self._forget_if_spare(process)
 
     def on_heard(self, process: str, now_ms: float) -> None:
         """Note that a slot is alive, because any message of it has arrived."""
@@ -122,6 +123,20 @@ class SlotProcesses:
                 effects.append(ReleaseSlot(change.seat))
         return effects, cause
 
+    def lose(self, process: str, now_ms: float, detail: str = "") -> tuple[list[Effect], FailureCause | None]:
+        """Remove a process that has ended, or is given up; the result is that of `follow`."""
+        effects, cause = self.follow(self.roster.lose(process), now_ms, detail)
+        self.players.drop(process)
+        return effects, cause
+
+    def _forget_if_spare(self, process: str) -> None:
+        """Forget a free process that plays no slot any more. Without this: it counts among those that must connect, and
+        no generation ever does.
+        """
+        player = self.players.get(process)
+        if player is not None and player.state is ProcessState.FREE and self.roster.plays(process) is None:
+            self.players.drop(process)
+
     def _was_deployed(self, process: str) -> bool:
         player = self.players.drop(process)
         return player is not None and player.state in DEPLOYED_STATES
@@ -129,6 +144,8 @@ class SlotProcesses:
     def resize(self, slots: int, now_ms: float) -> list[Effect]:
         """Have so many slots from now on, in a generation that is still to be deployed."""
         effects, _ = self.follow(self.roster.resize(slots), now_ms)
+        for process in self.players.processes:
+            self._forget_if_spare(process)
         for slot in list(self._missing_since_ms):
             if slot >= slots:
                 del self._missing_since_ms[slot]

@@ -125,6 +125,15 @@ class SlotRoster:
         return sorted(self._missing)
 
     @property
+    def seats(self) -> int:
+        """Return how many seats processes are wanted for, of slots and of spares."""
+        return sum(not seat.is_retired for seat in self._seats)
+
+    @property
+    def seats_needed(self) -> int:
+        return max(self.slots, self.kept_slots) + self._spares
+
+    @property
     def empty_seats(self) -> list[int]:
         return [number for number, seat in enumerate(self._seats) if seat.holder is None and not seat.is_retired]
 
@@ -239,7 +248,7 @@ class SlotRoster:
 
     def provide(self, slots: int) -> list[int]:
         """Add the seats that so many slots need, for processes that are spares until `resize`; return their numbers."""
-        wanted = slots + self._spares - sum(not seat.is_retired for seat in self._seats)
+        wanted = slots + self._spares - self.seats
         retired = [number for number, seat in enumerate(self._seats) if seat.is_retired]
         new = (retired + list(range(len(self._seats), len(self._seats) + max(0, wanted))))[: max(0, wanted)]
         for number in new:
@@ -275,8 +284,7 @@ class SlotRoster:
 
     def _retire(self, first: list[Register]) -> list[RosterChange]:
         """Remove the seats that are too many: of processes that played a slot, then empty ones, then of spares."""
-        needed = max(self.slots, self.kept_slots) + self._spares
-        excess = sum(not seat.is_retired for seat in self._seats) - needed
+        excess = self.seats - self.seats_needed
         spare = {self._seat_of[holder.process] for holder in self.spares}
         played = [number for member in first if (number := self._seat_of[member.process]) in spare]
         idle = sorted(spare - set(played), reverse=True)

@@ -191,3 +191,27 @@ def test_a_lost_connection_is_not_blamed_on_a_process_that_leaves_when_told() ->
     life.on_left("p1", G1, 11.0)
     gone = only(SlotsGone, life.on_link_lost("p0", "its process 16 exited with code 1", 12.0))
     assert gone.error is not None and gone.error.startswith("slot 0 lost its connection to slot 1: reset\n")
+
+
+def test_a_process_that_a_lowered_job_keeps_as_a_spare_is_not_waited_for() -> None:
+    life = running(FixedDelay(9, 0.0))
+    life.roster.kept_slots = 2
+    life.on_failure(G1, FailureCause("boom"), 10.0)
+    life.on_left("p0", G1, 11.0)
+    life.resize(1, 12.0)
+    assert of(Deploy, life.on_prepared(0, 13.0)) == [], "p1 may still hold what it has played before"
+    assert only(Deploy, life.on_left("p1", G1, 14.0)).members == (register(0, "p0"),)
+    run(life, G2, 15.0)
+    assert life.on_link_lost("p1", "killed", 20.0) == [], "a spare is no part of the generation"
+
+
+def test_a_spare_that_does_not_let_go_is_submitted_again() -> None:
+    life = running(FixedDelay(9, 0.0), cancellation_timeout_ms=500.0)
+    life.roster.kept_slots = 2
+    life.on_failure(G1, FailureCause("boom"), 10.0)
+    life.on_left("p0", G1, 11.0)
+    life.resize(1, 12.0)
+    life.on_prepared(0, 13.0)
+    effects = life.on_time(510.0)
+    assert effects == [CloseLink("p1"), ResubmitSlot(1), Deploy(G2, (register(0, "p0"),))]
+    assert (life.next_deadline_ms() or 1e9) > 510.0
