@@ -21,8 +21,6 @@ KEY_GROUP_FIELD = pa.field(KEY_GROUP_COLUMN, pa.uint16())
 DeclaredKey = Literal["long", "string", "canonical"]
 
 JOINED_BYTES_MAX = 4 * 1024 * 1024
-_BATCHES_PER_SIZE = 32
-"""Arrow computes a batch's size slowly, so one of so many says how large the rows of its neighbours are."""
 _RETAINED_MAX = 8
 """How many times its own size a waiting slice may keep alive."""
 
@@ -104,12 +102,11 @@ def compact(batch: pa.RecordBatch, parent_bytes: int, batch_bytes: int | None = 
 
 def as_messages(captured: Sequence[CapturedRows], schema: pa.Schema) -> Iterator[tuple[int, int, Any]]:
     """Yield (first, rows, Arrow IPC message) of captured rows: received messages as they are, the rest encoded, with
-    neighbours joined up to `JOINED_BYTES_MAX`, because a restore has each message in memory whole. Those on the disk
-    are read when it is their turn.
+    neighbours joined up to `JOINED_BYTES_MAX`, because a restore has each message in memory whole. A slice counts as
+    large as its parent, because Arrow computes its own size slowly. Those on the disk are read when it is their turn.
     """
     run: list[pa.RecordBatch] = []
     run_first = run_rows = run_bytes = 0
-    row_bytes = 0.0
     for first, rows, skip, payload in captured:
         if isinstance(payload, DiskBatch):
             payload = payload.read()
@@ -126,8 +123,6 @@ def as_messages(captured: Sequence[CapturedRows], schema: pa.Schema) -> Iterator
             run_first, run_rows, run_bytes = first, 0, 0
         run.append(batch if rows == batch.num_rows else batch.slice(skip, rows))
         run_rows += rows
-        if len(run) % _BATCHES_PER_SIZE == 1:
-            row_bytes = batch.nbytes / batch.num_rows
-        run_bytes += int(rows * row_bytes)
+        run_bytes += batch.get_total_buffer_size()
     if run:
         yield run_first, run_rows, joined(run).serialize()
