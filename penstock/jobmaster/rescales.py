@@ -97,6 +97,8 @@ class Rescales:
         if graph == master.graph and not self._orders:
             if not order.is_own:
                 self._want(graph)
+                # An adaptive job that runs like this for want of slots has asked for more, which its user gives up.
+                master.execute(master.lifecycle.release_unneeded(master.clock.monotonic_ms()))
             order.answer(None)
             return
         number = next(self._numbers)

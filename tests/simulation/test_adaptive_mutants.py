@@ -12,6 +12,7 @@ from penstock.jobmaster import adaptive, recovery
 from penstock.jobmaster.fit import fitted
 from penstock.jobmaster.rescales import Rescales
 from penstock.protocol.job.adaptive_scaling import AdaptivePhase, AdaptiveScaling
+from penstock.protocol.job.lifecycle import Lifecycle
 from penstock.protocol.job.slot_processes import SlotProcesses
 from penstock.protocol.job.slot_roster import SlotRoster
 from tests.simulation.finding import assert_found
@@ -60,6 +61,10 @@ def each_place_is_a_rescale(patch: Patch) -> None:
 
 def a_spare_counts_among_those_that_must_connect(patch: Patch) -> None:
     patch(SlotProcesses, "_forget_if_spare", lambda self, process: None)
+
+
+def slots_that_a_user_gives_up_are_still_asked_for(patch: Patch) -> None:
+    patch(Lifecycle, "release_unneeded", lambda self, now_ms: [])
 
 
 def rescales_follow_without_a_rest(patch: Patch) -> None:

@@ -19,6 +19,7 @@ from penstock.simulation.running import run_plan
 from tests.simulation.test_adaptive_mutants import (
     a_spare_counts_among_those_that_must_connect,
     an_adaptive_job_has_deadlines_after_its_end,
+    slots_that_a_user_gives_up_are_still_asked_for,
 )
 from tests.simulation.test_concurrent_mutants import a_restart_does_not_wait_for_queued_publications
 from tests.simulation.test_graph_and_time_mutants import idle_timers_count_the_time_of_draining
@@ -47,6 +48,10 @@ KEPT: dict[str, tuple[Callable[[Any], None], str]] = {
     "left-before-its-threads.json": (
         a_slot_forgets_whom_it_waits_for,
         r"runs in generation .*, which the process has left|a handle of state works",
+    ),
+    "slots-are-given-up.json": (
+        slots_that_a_user_gives_up_are_still_asked_for,
+        r"seats that nobody needs have stayed",
     ),
     "spare-is-waited-for.json": (a_spare_counts_among_those_that_must_connect, r"no end after"),
     "stop-is-written-while-the-job-fails.json": (
