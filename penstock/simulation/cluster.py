@@ -278,8 +278,12 @@ class Cluster:
         """Return whether the process is not one that outlives a job which was stopped, and from whose savepoint the
         present job has started: that numbers its generations and checkpoints from the start again.
         """
-        driver = next(d.host for d in self.drivers if process.startswith(f"{d.process.name}s"))
-        return not self.checkpointing or driver.master.identity.directory == self.directory
+        return not self._is_of_earlier_job(
+            next(d.host for d in self.drivers if process.startswith(f"{d.process.name}s"))
+        )
+
+    def _is_of_earlier_job(self, driver: DriverProcess) -> bool:
+        return driver.has_begun and self.checkpointing and driver.master.identity.directory != self.directory
 
     def _seat_of(self, process: str) -> int:
         return next(p.slot for d in self.drivers for p in d.keeper.processes if p.process.name == process)
@@ -349,7 +353,7 @@ class Cluster:
             self.world.violate(f"{driver.process.name} has ended, and never answered the savepoint orders {unanswered}")
         if unanswered := self.fault_injector.rescale_orders.unanswered(ended):
             self.world.violate(f"{driver.process.name} has ended, and never answered the rescales {unanswered}")
-        if driver.has_begun and self.checkpointing and driver.master.identity.directory != self.directory:
+        if self._is_of_earlier_job(driver):
             return  # of a job that was stopped with a savepoint, from which the present one has started
         told = _PROBE.sub("the probe", outcome.error or "")
         self.world.tell(driver.process.name, f"has ended: {outcome.state} {told}", EVERYONE)
@@ -420,7 +424,8 @@ class Cluster:
         return None if newest is None else newest.savepoint
 
     def _some_driver_continues(self) -> bool:
-        return any(d.process.is_alive and not d.host.has_ended for d in self.drivers)
+        living = [d.host for d in self.drivers if d.process.is_alive and not d.host.has_ended]
+        return any(not self._is_of_earlier_job(driver) for driver in living)
 
     def start_driver_soon(self) -> None:
         self.world.after(self.world.chance() * 1000, None, self.start_driver_unless_over, self.directory)
