@@ -63,6 +63,6 @@ if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
   make_venv "$python"
 fi
 say "installing penstock and what it needs into $venv (the first time this fetches some 600 MB, PySpark above all)"
-"$venv/bin/python" -m pip install -q --disable-pip-version-check ${CONSTRAINTS:+-c "$CONSTRAINTS"} -e '.[java,kafka,avro,demo,dev]'
+"$venv/bin/python" -m pip install -q --disable-pip-version-check ${CONSTRAINTS:+-c "$CONSTRAINTS"} -e '.[java,kafka,avro,s3,hdfs,rocksdb,demo,dev]'
 tell_java
 touch "$venv/.installed"

@@ -195,10 +195,18 @@ class FrozenPickle(bytes):
 
 
 def _freeze_by_pickle(value: Any) -> FrozenPickle:
-    return value if type(value) is FrozenPickle else FrozenPickle(_pickled(value))
+    return value if type(value) is FrozenPickle else FrozenPickle(pickled(value))
 
 
-def _pickled(value: Any) -> bytes:
+def pickled(value: Any) -> bytes:
+    """Pickle a value (protocol 5), by value if it is of a class of the main program.
+
+    Args:
+        value: The value.
+
+    Returns:
+        The pickle.
+    """
     try:
         return pickle.dumps(value, 5)
     except (pickle.PicklingError, AttributeError, TypeError):

@@ -186,7 +186,7 @@ class StreamExecutionEnvironment(Environment):
         """Set where keyed state is kept while the job runs.
 
         Args:
-            state_backend: `HashMapStateBackend()`.
+            state_backend: `HashMapStateBackend()` or `EmbeddedRocksDBStateBackend()`.
 
         Returns:
             This environment.

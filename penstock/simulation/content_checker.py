@@ -63,7 +63,8 @@ class ContentChecker:
                 for piece in layer.pieces:
                     self._check_piece(what, edges[layer.edge], piece, segments)
             self.committable.update(c.data for c in snapshot.committables)
-        for violation in wrong_ranges(metadata, lambda state: self._check_range(what, segments, state)):
+        read, overrides = lambda state: self._check_range(what, segments, state), not self.world.names_stored_state
+        for violation in wrong_ranges(metadata, read, overrides):
             self.world.violate(f"{what}: {violation}")
         self.committable.update(c.data for c in metadata.unconfirmed_commits)
         if metadata.is_final:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from random import Random
 
 from penstock.common.configuration import Configuration
+from penstock.common.options import StateBackendOptions
 from penstock.simulation.broadcast_branch import add_broadcast_branch, broadcasts_of
 from penstock.simulation.cluster import ROOM_FOR_A_ROW_BYTES
 from penstock.simulation.faults import random_faults
@@ -28,6 +29,7 @@ from penstock.simulation.settings import (
     restarts_of,
     savepoints_of,
     spares_of,
+    state_backend_of,
 )
 from penstock.simulation.streams import Stream
 from penstock.simulation.workload import ROWS_MAX, WorkloadBuilder
@@ -43,6 +45,7 @@ def plan_of(seed: int) -> Plan:
     job, chaining = _random_job(random, configuration, idle, broadcasts_of(seed))
     world_seed = random.getrandbits(64)
     restarts_of(seed, configuration)
+    state_backend_of(seed, configuration)
     checkpointing = "execution.checkpointing.interval" in configuration.key_set()
     faults = random_faults(random, checkpointing)
     changes = checkpointing and faults.rescale_share > 0 and changes_graph(seed)
@@ -59,6 +62,7 @@ def plan_of(seed: int) -> Plan:
     places = places_of(seed)
     if not faults.is_calm and idle is None and job.parallelisms.fit_any_slots():
         faults = replace(faults, kinds=(*faults.kinds, *adapts(seed, configuration, places is not None)))
+    in_memory = configuration.get(StateBackendOptions.STATE_BACKEND) == "hashmap"
     return Plan(
         told=f"seed {seed}",
         world_seed=world_seed,
@@ -70,7 +74,7 @@ def plan_of(seed: int) -> Plan:
         faults=faults,
         places=places,
         graph_changes_seed=f"graphs of {seed}" if changes else None,
-        names_stored_state=names_stored_state(seed),
+        names_stored_state=names_stored_state(seed) and in_memory,
         chaining=chaining,
         steps=job.steps,
     )

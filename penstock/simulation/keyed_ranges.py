@@ -13,11 +13,12 @@ from penstock.protocol.values.keys import key_group_range
 from penstock.protocol.values.metadata import Metadata, StateRange
 
 
-def wrong_ranges(metadata: Metadata, read: Callable[[StateRange], bytes]) -> Iterator[str]:
+def wrong_ranges(metadata: Metadata, read: Callable[[StateRange], bytes], overrides: bool = False) -> Iterator[str]:
     """Yield what is wrong: a range with other entries than it says or of key groups that its subtask does not own,
-    a key that a state has twice in a checkpoint."""
+    a key that a state has twice in a checkpoint. `overrides`: what a subtask has stored with a later checkpoint
+    overrides what it has stored before."""
     shapes = {v.index: v for v in metadata.vertices}
-    seen: dict[tuple[str, str], set[Any]] = {}
+    seen: dict[tuple[str, str], dict[Any, tuple[int, int, int]]] = {}
     for snapshot in metadata.subtasks:
         for state in snapshot.keyed:
             with pa.ipc.open_stream(pa.py_buffer(read(state))) as stream:
@@ -31,9 +32,11 @@ def wrong_ranges(metadata: Metadata, read: Callable[[StateRange], bytes]) -> Ite
                 yield f"{described}: subtask {snapshot.subtask} holds entries of foreign key groups {sorted(foreign)}"
             names = [name for name in table.column_names if name == KEY_COLUMN or name.startswith("key.")]
             columns = [table.column(name).to_pylist() for name in names]
-            known = seen.setdefault((state.operator, state.name), set())
+            known = seen.setdefault((state.operator, state.name), {})
+            place = (snapshot.vertex, snapshot.subtask, state.segment)
             for key in zip(*columns, strict=True):
-                if key in known:
+                before = known.get(key)
+                if before is not None and not (overrides and before[:2] == place[:2] and before[2] != place[2]):
                     yield f"{described}: the entry of a key was written twice"
                     return
-                known.add(key)
+                known[key] = place

@@ -78,6 +78,17 @@ def names_stored_state(seed: int) -> bool:
     return Random(f"stored state of {seed}").random() < 0.4
 
 
+def state_backend_of(seed: int, configuration: Configuration) -> None:
+    """Set where keyed state is kept, from a random source of its own. Slots keep little of it in memory, so that
+    entries come from the database.
+    """
+    apart = Random(f"state backend of {seed}")
+    if apart.random() < 0.15:
+        configuration.set("state.backend.type", "rocksdb")
+        configuration.set("execution.checkpointing.incremental", apart.random() < 0.6)
+        configuration.set("penstock.state.rocksdb.object-cache-size", apart.choice(("1 b", "20 kb", "64 mb")))
+
+
 def has_room(seed: int) -> bool:
     """Return whether a run without faults has room for all that a row becomes, so that checkpoints have a limit."""
     return Random(f"room of {seed}").random() < 0.6

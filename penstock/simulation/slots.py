@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import platform
 import zlib
-from typing import Any, Callable
+from typing import Any, Callable, Mapping
 
+from penstock.common.configuration import Configuration
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.messages import Host, Leave, Left, Message, Register
 from penstock.runtime.process.slot import Slot
@@ -21,11 +22,15 @@ from penstock.simulation.revocations import RevocationChecker
 from penstock.simulation.runners import ScheduledRunners
 from penstock.simulation.trace import EVERYONE
 from penstock.simulation.world import Process, ProcessClock, World
-from penstock.state.heap.hash_map import HashMapStateBackend
+from penstock.state.choice import row_backend
 from penstock.storage.store import ObjectStore
 
 NO_GENERATION = Generation(0, 0)
 HEARTBEAT_MS = 1_000.0
+
+
+def _naming_backend(_: Configuration, max_parallelism: int, operator_names: Mapping[str, str]) -> NamingBackend:
+    return NamingBackend(max_parallelism, operator_names)
 
 
 class SlotProcess:
@@ -74,7 +79,7 @@ class SlotProcess:
             self._driver,
             open_store=lambda root, configuration: open_store(self.process, root),
             new_random=lambda: f"{world.random.getrandbits(48):012x}",
-            row_backend=NamingBackend if world.names_stored_state else HashMapStateBackend,
+            row_backend=_naming_backend if world.names_stored_state else row_backend,
         )
         self.link.on_message = self._on_message
         self.link.on_master_lost = self._on_master_lost

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Iterator, Protocol
+from typing import Any, Iterable, Iterator, Protocol, Sequence
 
 from penstock.common.failures import Fault
 from penstock.protocol.values.metadata import Segment, StateSchema
@@ -102,6 +102,20 @@ class StateBackend(Protocol):
         """End the generation: every handle raises `StateRevoked` from now on."""
 
 
+class SliceAccess(Protocol):
+    """Lets a backend read and write for a slice of rows at once."""
+
+    def prepare(self, keys: Sequence[Any], key_groups: Sequence[int], start: int, end: int) -> None:
+        """Read what rows `start` to `end` are likely to ask for. Called before a slice; its last rows may not be
+        processed.
+        """
+
+    def settle(self) -> None:
+        """Write what is due, and drop from memory what is too much. Called between two rows: nobody uses a value of
+        state that a handle has returned before.
+        """
+
+
 class KeyedStateBackend(StateBackend, Protocol):
     """Holds the keyed state of all operators of one subtask. One thread uses it, except for `StateSnapshot`."""
 
@@ -113,8 +127,20 @@ class KeyedStateBackend(StateBackend, Protocol):
 
     def current_key(self) -> Any: ...
 
-    def keys_of(self, operator: str, name: str) -> list[tuple[Any, int]]:
-        """Return (key, key group) of all entries of a state that has been asked for."""
+    def current_key_group(self) -> int: ...
+
+    @property
+    def slices(self) -> SliceAccess | None:
+        """Return what to call before and after each slice of rows; None for a backend that gains nothing from it."""
+
+    def has_restored(self, operator: str, name: str) -> bool:
+        """Return whether the checkpoint that is being restored has such a state."""
+
+    def keys_of(self, operator: str, name: str) -> Iterable[tuple[Any, int]]:
+        """Return (key, key group) of all entries of a state that has been asked for, as they are now."""
+
+    def entries(self, operator: str, name: str) -> Iterator[tuple[Any, int, Any]]:
+        """Yield (key, key group, value) of a state that has been asked for; read only, and before anything changes."""
 
     def state(self, operator: str, descriptor: Any) -> Any:
         """Return the handle (PyFlink's ValueState, ListState, MapState, ReducingState, AggregatingState) of a

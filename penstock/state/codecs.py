@@ -28,6 +28,7 @@ from penstock.state.heap.tables import independent
 
 _STRING_HEADER = struct.Struct("<cI")
 _SCHEMA_METADATA = b"penstock.state"
+_DELETED_METADATA = b"penstock.state.deleted"
 _DEFAULT_OPTIONS = pa.ipc.IpcWriteOptions()
 """Passed, because without any pyarrow looks into the process's environment for them, for each stream."""
 
@@ -69,6 +70,12 @@ def codec_of(descriptor: Any) -> StateCodec:
 def stream_schema(schema: StateSchema, type: TypeInformation) -> pa.Schema:
     fields = [*type.schema, pa.field(KEY_COLUMN, pa.binary()), pa.field(KEY_GROUP_COLUMN, pa.uint16())]
     return pa.schema(fields, metadata=declared_metadata(schema))
+
+
+def deleted_schema(schema: StateSchema) -> pa.Schema:
+    """Return the schema of a run of keys that have no entry any more."""
+    fields = [pa.field(KEY_COLUMN, pa.binary()), pa.field(KEY_GROUP_COLUMN, pa.uint16())]
+    return pa.schema(fields, metadata={**declared_metadata(schema), _DELETED_METADATA: b"1"})
 
 
 def declared_metadata(schema: StateSchema) -> dict[bytes, bytes]:
@@ -133,18 +140,23 @@ def write_stream(schema: pa.Schema, batches: list[pa.RecordBatch]) -> memoryview
 
 @dataclass(frozen=True)
 class RestoredRun:
-    """Holds what one stream contains for the key groups that were asked for. `declared`: "<kind> <codec>"."""
+    """Holds what one stream contains for the key groups that were asked for. `declared`: "<kind> <codec>". Runs of one
+    state follow each other in time: a later one overrides an earlier one. If `deletes`, the run has only the keys of
+    entries that earlier runs may have, and that are gone.
+    """
 
     declared: str
     schema: pa.Schema
     batches: list[pa.RecordBatch]
+    deletes: bool = False
 
 
 def read_stream(data: bytes, key_groups: range) -> RestoredRun:
     with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
         schema = reader.schema
         batches = [kept for batch in reader if (kept := _of_key_groups(batch, key_groups)).num_rows]
-    return RestoredRun((schema.metadata or {}).get(_SCHEMA_METADATA, b"").decode(), schema, batches)
+    metadata = schema.metadata or {}
+    return RestoredRun(metadata.get(_SCHEMA_METADATA, b"").decode(), schema, batches, _DELETED_METADATA in metadata)
 
 
 def _of_key_groups(batch: pa.RecordBatch, key_groups: range) -> pa.RecordBatch:
@@ -154,6 +166,12 @@ def _of_key_groups(batch: pa.RecordBatch, key_groups: range) -> pa.RecordBatch:
         return batch
     numbers = groups.to_numpy()
     return batch.filter(pa.array((numbers >= key_groups.start) & (numbers < key_groups.stop)))
+
+
+def decode_keys(batch: pa.RecordBatch, decoder: KeyDecoder) -> Iterator[tuple[Any, int]]:
+    """Return (key, key group) of each entry."""
+    keys = decoder.decode(batch.column(KEY_COLUMN).to_pylist())
+    return zip(keys, batch.column(KEY_GROUP_COLUMN).to_pylist(), strict=True)
 
 
 def decode_batch(batch: pa.RecordBatch, type: TypeInformation, decoder: KeyDecoder) -> Iterator[Entry]:

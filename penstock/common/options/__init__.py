@@ -18,11 +18,13 @@ from penstock.common.options.option import ConfigOption, OptionError
 from penstock.common.options.penstock import PenstockOptions
 from penstock.common.options.registry import OPTIONS, option_table
 from penstock.common.options.restart import RestartStrategyOptions
+from penstock.common.options.rocksdb import CoreOptions, RocksDBOptions
 from penstock.common.options.stores import ObjectStoreOptions
 
 __all__ = [
     "CheckpointingOptions",
     "ConfigOption",
+    "CoreOptions",
     "DeploymentOptions",
     "ExecutionOptions",
     "HeartbeatOptions",
@@ -39,6 +41,7 @@ __all__ = [
     "ResourceManagerOptions",
     "RestOptions",
     "RestartStrategyOptions",
+    "RocksDBOptions",
     "SlotOptions",
     "StateBackendOptions",
     "StateRecoveryOptions",

@@ -154,6 +154,15 @@ class CheckpointingOptions:
         "and a power failure may lose it.",
     )
 
+    INCREMENTAL_CHECKPOINTS = ConfigOption(
+        "execution.checkpointing.incremental",
+        BOOLEAN,
+        False,
+        "Store only what has changed of keyed state since the checkpoint before, with state.backend.type: rocksdb. "
+        "Savepoints store everything.",
+        deprecated_keys=("state.backend.incremental",),
+    )
+
 
 class StateRecoveryOptions:
     """Holds the options of what a job starts from."""
@@ -195,8 +204,9 @@ class StateBackendOptions:
 
     STATE_BACKEND = ConfigOption(
         "state.backend.type",
-        choice("hashmap", aliases={"filesystem": "hashmap", "jobmanager": "hashmap"}),
+        choice("hashmap", "rocksdb", aliases={"filesystem": "hashmap", "jobmanager": "hashmap"}),
         "hashmap",
-        "Where keyed state is kept while the job runs. Only hashmap (the slot's memory) for now.",
+        "Where keyed state of Python functions is kept while the job runs: hashmap (the slot's memory) or rocksdb (its "
+        "disk; needs `pip install penstock[rocksdb]`). The state of built-in aggregations is kept in memory.",
         deprecated_keys=("state.backend",),
     )

@@ -11,14 +11,15 @@ from penstock.common.options.stores import AZURE_KEY_PREFIX
 FOREIGN_PREFIXES = (
     "akka.", "pekko.", "blob.", "classloader.", "client.", "cluster.", "containerized.", "daemon.", "env.",
     "external-resource.", "external-resources", "fs.", "high-availability.kubernetes.", "high-availability.zookeeper.",
-    "historyserver.", "io.", "jmx.",
+    "historyserver.", "io.manager.", "jmx.",
     "jobstore.", "kubernetes.", "library-cache-manager.", "metrics.", "minicluster.", "mesos.", "oss.", "plugin.",
     "process.", "queryable-state.", "s3.assume.", "s3.async.", "s3.aws.", "s3.bulk-copy.", "s3.bulk.", "s3.chunked-",
     "s3.checksum-", "s3.connection.", "s3.entropy.", "s3.read.", "s3.retry.", "s3.s5cmd.", "s3.server-side-", "s3.sse.",
     "s3.upload.max.", "s3.upload.use.", "gs.", "scheduler-mode", "security.", "sql-client.",
     "slotmanager.number-of-slots.", "slotmanager.min-total-resource.", "slotmanager.max-total-resource.",
     "sql-gateway.", "sql.", "state.backend.changelog.", "state.backend.forst.", "state.backend.latency-track.",
-    "state.backend.rocksdb.", "state.changelog.", "state.latency-track.", "state.size-track.", "state.ttl.",
+    "state.backend.rocksdb.log.",
+    "state.backend.rocksdb.metrics.", "state.changelog.", "state.latency-track.", "state.size-track.", "state.ttl.",
     "table.", "taskmanager.memory.", "jobmanager.memory.", "jobmanager.adaptive-batch-", "jobmanager.archive.",
     "traces.", "events.", "yarn.", "zookeeper.", "python.fn-execution.", "execution.batch.",
     "execution.batch-shuffle-mode", "execution.sorted-inputs.", "execution.checkpointing.file-merging.",
@@ -35,7 +36,6 @@ _KEYS = """
 deployment.target execution.allow-client-job-configurations execution.attached
 execution.checkpointing.cleaner.parallel-mode execution.checkpointing.create-subdir
 execution.checkpointing.data-inline-threshold execution.checkpointing.during-recovery.enabled
-execution.checkpointing.incremental
 execution.checkpointing.snapshot-compression
 execution.checkpointing.unaligned.interruptible-timers.emit-intermediate-watermarks
 execution.checkpointing.unaligned.interruptible-timers.enabled
@@ -43,12 +43,10 @@ execution.checkpointing.unaligned.max-subtasks-per-channel-state-file
 execution.checkpointing.unaligned.recover-output-on-downstream.enabled execution.checkpointing.write-buffer-size
 execution.job-listeners execution.program-config.enabled execution.program-config.wildcards
 execution.shutdown-on-attached-exit execution.state-recovery.approximate-local-recovery
-execution.state-recovery.from-local
-execution.submit-failed-job-on-application-error high-availability.cluster-id
+execution.state-recovery.from-local execution.submit-failed-job-on-application-error high-availability.cluster-id
 high-availability.jobmanager.port high-availability.storageDir high-availability.use-old-ha-services
-job.autoscaler.enabled
-jobmanager.adaptive-scheduler.max-delay-for-scale-trigger jobmanager.adaptive-scheduler.min-parallelism-increase
-jobmanager.adaptive-scheduler.prefer-minimal-taskmanagers
+job.autoscaler.enabled jobmanager.adaptive-scheduler.max-delay-for-scale-trigger
+jobmanager.adaptive-scheduler.min-parallelism-increase jobmanager.adaptive-scheduler.prefer-minimal-taskmanagers
 jobmanager.adaptive-scheduler.rescale-trigger.active-checkpoint.enabled
 jobmanager.adaptive-scheduler.rescale-trigger.max-checkpoint-failures
 jobmanager.adaptive-scheduler.rescale-trigger.max-delay
@@ -56,11 +54,10 @@ jobmanager.adaptive-scheduler.scale-on-failed-checkpoints-count jobmanager.bind-
 jobmanager.execution.attempts-history-size jobmanager.execution.failover-strategy jobmanager.failure-enrichers
 jobmanager.future-pool.size jobmanager.heap.mb jobmanager.heap.size jobmanager.io-pool.size
 jobmanager.partition.hybrid.partition-data-consume-constraint jobmanager.partition.release-during-job-execution
-jobmanager.resource-id jobmanager.retrieve-taskmanager-hostname
-jobmanager.web.checkpoints.history parallelism.max pipeline.auto-generate-uids pipeline.auto-type-registration
-pipeline.cached-files pipeline.classpaths pipeline.closure-cleaner-level
-pipeline.default-kryo-serializers pipeline.force-avro pipeline.force-kryo pipeline.force-kryo-avro
-pipeline.generic-types pipeline.jars pipeline.jobvertex-parallelism-overrides
+jobmanager.resource-id jobmanager.retrieve-taskmanager-hostname jobmanager.web.checkpoints.history parallelism.max
+pipeline.auto-generate-uids pipeline.auto-type-registration pipeline.cached-files pipeline.classpaths
+pipeline.closure-cleaner-level pipeline.default-kryo-serializers pipeline.force-avro pipeline.force-kryo
+pipeline.force-kryo-avro pipeline.generic-types pipeline.jars pipeline.jobvertex-parallelism-overrides
 pipeline.operator-chaining.chain-operators-with-different-max-parallelism pipeline.registered-kryo-types
 pipeline.registered-pojo-types pipeline.serialization-config pipeline.sources.pause-until-first-checkpoint
 pipeline.vertex-description-include-index-prefix pipeline.vertex-description-mode
@@ -69,15 +66,27 @@ pipeline.watermark-alignment.buffer-size python.archives python.client.executabl
 python.execution-mode python.map-state.iterate-response-batch-size python.map-state.read-cache-size
 python.map-state.write-cache-size python.metric.enabled python.operator-chaining.enabled python.profile.enabled
 python.pythonpath python.requirements python.state.cache-size python.systemenv.enabled slot.idle.timeout
-state.backend.async state.backend.fs.memory-threshold state.backend.fs.write-buffer-size state.backend.incremental
-state.backend.local-recovery state.checkpoint.cleaner.parallel-mode state.checkpoints.create-subdir
-state.schema-evolution.enabled state.storage.fs.memory-threshold state.storage.fs.write-buffer-size
-task.cancellation.interval task.cancellation.timers.timeout task.checkpoint.alignment.max-size taskmanager.cpu.cores
-taskmanager.data.ssl.enabled taskmanager.exit-on-fatal-akka-error taskmanager.heap.mb taskmanager.heap.size
-taskmanager.host.bind-policy taskmanager.jvm-exit-on-oom taskmanager.network.batch-shuffle.compression.enabled
-taskmanager.network.bind-policy taskmanager.network.blocking-shuffle.compression.enabled
-taskmanager.network.blocking-shuffle.type taskmanager.network.compression.codec taskmanager.network.detailed-metrics
-taskmanager.network.max-num-tcp-connections
+state.backend.async state.backend.fs.memory-threshold state.backend.fs.write-buffer-size state.backend.local-recovery
+state.backend.rocksdb.block.cache-size state.backend.rocksdb.block.metadata-blocksize
+state.backend.rocksdb.bloom-filter.block-based-mode state.backend.rocksdb.checkpoint.transfer.thread.num
+state.backend.rocksdb.compaction.filter.periodic-compaction-time
+state.backend.rocksdb.compaction.filter.query-time-after-num-entries
+state.backend.rocksdb.compaction.level.use-dynamic-size state.backend.rocksdb.compaction.style
+state.backend.rocksdb.incremental-restore-async-compact-after-rescale
+state.backend.rocksdb.manual-compaction.min-interval state.backend.rocksdb.memory.fixed-per-tm
+state.backend.rocksdb.memory.high-prio-pool-ratio state.backend.rocksdb.memory.managed
+state.backend.rocksdb.memory.partitioned-index-filters state.backend.rocksdb.options-factory
+state.backend.rocksdb.predefined-options state.backend.rocksdb.rescaling.use-delete-files-in-range
+state.backend.rocksdb.restore-overlap-fraction-threshold state.backend.rocksdb.timer-service.cache-size
+state.backend.rocksdb.timer-service.factory state.backend.rocksdb.use-ingest-db-restore-mode
+state.backend.rocksdb.writebuffer.number-to-merge state.checkpoint.cleaner.parallel-mode
+state.checkpoints.create-subdir state.schema-evolution.enabled state.storage.fs.memory-threshold
+state.storage.fs.write-buffer-size task.cancellation.interval task.cancellation.timers.timeout
+task.checkpoint.alignment.max-size taskmanager.cpu.cores taskmanager.data.ssl.enabled
+taskmanager.exit-on-fatal-akka-error taskmanager.heap.mb taskmanager.heap.size taskmanager.host.bind-policy
+taskmanager.jvm-exit-on-oom taskmanager.network.batch-shuffle.compression.enabled taskmanager.network.bind-policy
+taskmanager.network.blocking-shuffle.compression.enabled taskmanager.network.blocking-shuffle.type
+taskmanager.network.compression.codec taskmanager.network.detailed-metrics taskmanager.network.max-num-tcp-connections
 taskmanager.network.memory.buffers-per-channel taskmanager.network.memory.buffers-request-timeout
 taskmanager.network.memory.exclusive-buffers-request-timeout-ms taskmanager.network.memory.floating-buffers-per-gate
 taskmanager.network.memory.fraction taskmanager.network.memory.max taskmanager.network.memory.max-buffers-per-channel

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
 import warnings
 from typing import Any
 
 from penstock.common.configuration import Configuration, OptionWarning
 from penstock.common.job_client import JobClient
 from penstock.common.job_execution import JobExecutionResult
-from penstock.common.options import DeploymentOptions, ParallelismOptions, PipelineOptions
+from penstock.common.options import (
+    DeploymentOptions,
+    OptionError,
+    ParallelismOptions,
+    PipelineOptions,
+    StateBackendOptions,
+)
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream._streams.event_time import warn_of_silence
 from penstock.datastream._streams.execution import check_connectors, find_executor
@@ -113,6 +120,7 @@ class Environment:
             A client, to observe, cancel or wait for the job.
         """
         validate(self._configuration)
+        check_state_backend(self._configuration)
         graph = self.get_job_graph(job_name)
         check_connectors(graph)
         pickling.dumps(graph)
@@ -127,6 +135,17 @@ class Environment:
     def close(self) -> None:
         """Discard the operators that were declared and not executed. Running jobs are not affected."""
         self._graph = LogicalGraph()
+
+
+def check_state_backend(configuration: Configuration) -> None:
+    """Check that what the state backend needs is installed here; slots need it, too, and name it if they lack it."""
+    option = StateBackendOptions.STATE_BACKEND
+    if configuration.get(option) == "rocksdb" and importlib.util.find_spec("rocksdict") is None:
+        raise OptionError(
+            f"{option.key}: rocksdb needs the package rocksdict: pip install 'penstock[rocksdb]', here and wherever "
+            "the slots run",
+            option.key,
+        )
 
 
 def validate(configuration: Configuration) -> None:

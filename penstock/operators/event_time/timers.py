@@ -17,7 +17,7 @@ from penstock.datastream.state import MapStateDescriptor
 from penstock.operators.event_time.progress import EventTime
 from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
 from penstock.protocol.values.elements import WATERMARK_MAX_MS
-from penstock.state.heap.hash_map import HashMapStateBackend
+from penstock.state.backend import KeyedStateBackend
 
 
 class Timer(NamedTuple):
@@ -36,7 +36,7 @@ _DEAD_MIN = 64
 class TimerQueue:
     """Queues the timers of one kind. `time_of(key group)` is how far that time is for the keys of a group."""
 
-    def __init__(self, name: str, operator: str, backend: HashMapStateBackend, time_of: Callable[[int], int]) -> None:
+    def __init__(self, name: str, operator: str, backend: KeyedStateBackend, time_of: Callable[[int], int]) -> None:
         self._backend = backend
         self._time_of = time_of
         self._registered = backend.state(operator, MapStateDescriptor(name, Types.LONG(), Types.BOOLEAN()))
@@ -125,9 +125,7 @@ class Timers:
     timers has no state for them.
     """
 
-    def __init__(
-        self, operator: str, backend: HashMapStateBackend, time: EventTime, wall_ms: Callable[[], int]
-    ) -> None:
+    def __init__(self, operator: str, backend: KeyedStateBackend, time: EventTime, wall_ms: Callable[[], int]) -> None:
         self._operator = operator
         self._time = time
         self._backend = backend

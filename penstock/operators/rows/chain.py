@@ -23,6 +23,7 @@ from penstock.operators.event_time.timers import Timer, Timers
 from penstock.operators.rows.element import CurrentElement, SideRow
 from penstock.operators.rows.isolation import isolation
 from penstock.operators.rows.row_functions import RowOperator
+from penstock.state.backend import SliceAccess
 
 _PULLED_AT_ONCE = 256
 """Output rows between two looks at the outputs' room."""
@@ -85,7 +86,7 @@ class Chain:
     take more; `may_overdraw`: whether they do while a barrier waits for the rest of a row's output. `set_key` is called
     with (key, key group) before each row of a keyed head; `timers` are that head's. `element` is what its functions'
     contexts look at. `side_types`: of the side outputs that have a consumer. `stamps`: whether output batches have a
-    column of event times.
+    column of event times. `state`: what to call before and after each slice of a keyed head.
     """
 
     due_in_ms: float | None = None
@@ -105,6 +106,7 @@ class Chain:
         timers: Timers | None = None,
         side_types: Mapping[str, TypeInformation | None] | None = None,
         stamps: bool = False,
+        state: SliceAccess | None = None,
     ) -> None:
         self._clock_ms = clock_ms
         self._may_overdraw = may_overdraw
@@ -112,6 +114,7 @@ class Chain:
         self._emit = emit
         self._has_room = has_room
         self._set_key = set_key
+        self._state = state
         self._element = element or CurrentElement()
         self.timers = timers
         self._stamps = stamps
@@ -160,6 +163,8 @@ class Chain:
         """Push a slice through. Returns False if the outputs are full in the middle of it: call `resume` when there is
         room.
         """
+        if self._state is not None and piece.keys is not None and piece.key_groups is not None:
+            self._state.prepare(piece.keys, piece.key_groups, piece.start, piece.end)
         rows = self._feed(piece) if piece.keys is None else self._feed_keyed(piece)
         if piece.timestamps is not None:
             rows = self._timed(rows, piece.timestamps, piece.start)
@@ -194,6 +199,8 @@ class Chain:
             if len(made) < rows_max:
                 piece.finished = True
                 self._unfinished = None
+                if self._state is not None:
+                    self._state.settle()
                 return True
             if not (self._may_overdraw() if drain else self._has_room()):
                 return False

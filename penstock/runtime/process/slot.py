@@ -54,7 +54,7 @@ from penstock.runtime.subtask.slot_resources import RowBackend, SlotResources
 from penstock.runtime.subtask.subtask_factory import SubtaskFactory
 from penstock.runtime.subtask.subtask_mail import Unpark
 from penstock.runtime.subtask.subtask_runner import SubtaskRunner, WriterRunner
-from penstock.state.heap.hash_map import HashMapStateBackend
+from penstock.state.choice import row_backend as configured_backend
 from penstock.storage.layout import savepoint_segment_path, segment_path
 from penstock.storage.metadata import decode_metadata
 from penstock.storage.store import ObjectStore
@@ -240,7 +240,7 @@ class Slot:
         scheduler: StepScheduler,
         open_store: OpenStore,
         new_random: Callable[[], str],
-        row_backend: RowBackend = HashMapStateBackend,
+        row_backend: RowBackend = configured_backend,
     ) -> None:
         self.index = index
         self.clock = clock

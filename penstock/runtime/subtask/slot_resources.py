@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Callable, Mapping
 
 from penstock.common.clock import Clock
+from penstock.common.configuration import Configuration
 from penstock.graph.deployment import DeploymentPlan
 from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.frames import Frame
@@ -13,10 +14,11 @@ from penstock.protocol.values.messages import Message
 from penstock.protocol.values.reasons import FailureReason
 from penstock.runtime.checkpoint.snapshot_writer import SnapshotWriter
 from penstock.runtime.subtask.subtask_settings import SubtaskSettings
-from penstock.state.heap.hash_map import HashMapStateBackend
+from penstock.state.backend import KeyedStateBackend
+from penstock.state.choice import row_backend
 
-RowBackend = Callable[[int, Mapping[str, str]], HashMapStateBackend]
-"""(max parallelism, operator names by uid) -> the keyed state of a subtask of row functions"""
+RowBackend = Callable[[Configuration, int, Mapping[str, str]], KeyedStateBackend]
+"""(options, max parallelism, operator names by uid) -> the keyed state of a subtask of row functions"""
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class SlotResources:
     send_frame: Callable[[int, Frame], None]
     send: Callable[[Message], None]
     decline: Callable[[SubtaskId, int, FailureReason], None]
-    row_backend: RowBackend = HashMapStateBackend
+    row_backend: RowBackend = row_backend
     settings: SubtaskSettings = field(init=False)
 
     def __post_init__(self) -> None:

@@ -40,9 +40,8 @@ from penstock.runtime.subtask.snapshot_source import SnapshotSource
 from penstock.runtime.subtask.source_alignment import SourceAlignment
 from penstock.runtime.subtask.subtask import Subtask
 from penstock.runtime.subtask.work import AppliedRows, Work
-from penstock.state.backend import StateBackend
+from penstock.state.backend import KeyedStateBackend
 from penstock.state.columnar.backend import ColumnarStateBackend
-from penstock.state.heap.hash_map import HashMapStateBackend
 from penstock.state.operator_state import OperatorStateBackend
 
 _ENDS = (OperatorKind.SOURCE, OperatorKind.TIMESTAMPS, OperatorKind.SINK)
@@ -108,11 +107,13 @@ class SubtaskOpening:
 
     # ---- restored parts -----------------------------------------------------------------------------------------
 
-    def _backend(self) -> StateBackend | None:
+    def _backend(self) -> KeyedStateBackend | ColumnarStateBackend | None:
         names = {o.uid: o.name for o in self._vertex.operators}
         if not self._vertex.columnar:
             keyed = self._vertex.operators[0].kind.keyed
-            return self._shared.row_backend(self._vertex.max_parallelism, names) if keyed else None
+            if not keyed:
+                return None
+            return self._shared.row_backend(self._plan.configuration, self._vertex.max_parallelism, names)
         if any(o.kind.columnar and o.kind.keyed for o in self._vertex.operators):
             return ColumnarStateBackend(names)
         return None
@@ -172,7 +173,7 @@ class SubtaskOpening:
 
     def _work(
         self,
-        backend: StateBackend | None,
+        backend: KeyedStateBackend | ColumnarStateBackend | None,
         output: ChainOutput,
         time: EventTime,
         generation: WatermarkGenerators | None,
@@ -186,7 +187,7 @@ class SubtaskOpening:
             columns = ColumnarChain(self._vertex, operators, self._clock.monotonic_ms)
             columns.set_time(time.current_ms, time.floors())
             return ColumnWork(columns, output, applied, generation, time, self._clock)
-        assert backend is None or isinstance(backend, HashMapStateBackend)
+        assert not isinstance(backend, ColumnarStateBackend)
         rows = self._chain(backend, output, time, operator_state, checkpointed)
         return RowWork(rows, output, applied, generation, self._clock, self._settings.slice_ms)
 
@@ -195,7 +196,7 @@ class SubtaskOpening:
 
     def _chain(
         self,
-        backend: HashMapStateBackend | None,
+        backend: KeyedStateBackend | None,
         output: ChainOutput,
         time: EventTime,
         operator_state: OperatorStateBackend,
@@ -232,6 +233,7 @@ class SubtaskOpening:
             timers,
             side_types={str(edge.side_output): edge.type for edge in side_edges},
             stamps=functions[-1].operator.timestamped and bool(output.partitions),
+            state=None if backend is None else backend.slices,
         )
 
     # ---- the whole ----------------------------------------------------------------------------------------------

@@ -7,10 +7,10 @@ becomes state by `update` or `add` at the latest.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Generic, Iterable, Iterator, TypeVar
+from typing import Any, Callable, Generic, Iterable, Iterator, Protocol, TypeVar
 
+from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import StateError, StateRevoked
-from penstock.state.heap.tables import StateTable
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -49,6 +49,19 @@ class _Revoked(list[Any]):
         )
 
 
+class EntryTable(Protocol):
+    """Holds the entries of one state as handles see them: a mapping of key to value per key group in `buckets`, and in
+    `shared` the key groups for whose entries `own` must be called before they are changed, or returned to a user who
+    can change them.
+    """
+
+    schema: StateSchema
+    buckets: Any
+    shared: Any
+
+    def own(self, key_group: int, key: Any) -> None: ...
+
+
 class Handle:
     """Accesses the entry of the current key. `changeable`: the user could change what is returned, so even a read
     touches it.
@@ -56,7 +69,7 @@ class Handle:
 
     __slots__ = ("_at", "_buckets", "_shared", "_table", "_changeable")
 
-    def __init__(self, table: StateTable, at: CurrentKey, changeable: bool) -> None:
+    def __init__(self, table: EntryTable, at: CurrentKey, changeable: bool) -> None:
         self._at = at
         self._table = table
         self._buckets = table.buckets
@@ -209,7 +222,7 @@ class MapHandle(Handle, Generic[K, V]):
 class ReducingHandle(Handle, Generic[T]):
     __slots__ = ("_reduce",)
 
-    def __init__(self, table: StateTable, at: CurrentKey, changeable: bool, reduce: Callable[[T, T], T]) -> None:
+    def __init__(self, table: EntryTable, at: CurrentKey, changeable: bool, reduce: Callable[[T, T], T]) -> None:
         super().__init__(table, at, changeable)
         self._reduce = reduce
 
@@ -229,7 +242,7 @@ class AggregatingHandle(Handle):
 
     __slots__ = ("_function",)
 
-    def __init__(self, table: StateTable, at: CurrentKey, changeable: bool, function: Any) -> None:
+    def __init__(self, table: EntryTable, at: CurrentKey, changeable: bool, function: Any) -> None:
         super().__init__(table, at, changeable)
         self._function = function
 

@@ -4,35 +4,25 @@ from __future__ import annotations
 
 from array import array
 from itertools import islice, repeat
-from typing import Any, Iterator, Mapping, NamedTuple
+from typing import Any, Iterator, NamedTuple
 
 import pyarrow as pa
 
-from penstock.common.named_rows import reducing
 from penstock.protocol.values.keys import KeyDecoder
 from penstock.protocol.values.metadata import StateSchema
-from penstock.state.backend import EncodedState, StateSchemaError, StoredState
+from penstock.state.backend import EncodedState, StoredState
 from penstock.state.codecs import (
     RestoredRun,
     StateCodec,
-    codec_of,
     decode_batch,
+    decode_keys,
     described_failure,
     encode_batch,
-    stream_schema,
     write_stream,
 )
-from penstock.state.heap.handles import (
-    AggregatingHandle,
-    CurrentKey,
-    Handle,
-    ListHandle,
-    MapHandle,
-    ReducingHandle,
-    ValueHandle,
-)
 from penstock.state.heap.tables import StateTable, TableSnapshot
-from penstock.state.restored import RestoringBackend, StateName, UntouchedState
+from penstock.state.restored import UntouchedState
+from penstock.state.row_backend import RowStateBackend
 
 ENTRIES_PER_BATCH = 2048
 """The writer encodes as many at a time; between two batches it holds nothing that the stream waits for."""
@@ -41,77 +31,24 @@ BYTES_PER_RANGE = 16 * 1024 * 1024
 """From about this size on a range is closed and the next one begun, so that a restore reads in bounded pieces."""
 
 
-class HashMapStateBackend(RestoringBackend):
-    """Keeps keyed state of one subtask. `operator_names` (uid -> name) are for messages."""
+class HashMapStateBackend(RowStateBackend[StateTable]):
+    """Keeps keyed state of one subtask in memory."""
 
-    def __init__(self, max_parallelism: int, operator_names: Mapping[str, str] | None = None) -> None:
-        super().__init__(operator_names)
-        self._max_parallelism = max_parallelism
-        self._at = CurrentKey()
-        self._window_at = CurrentKey()
-        self._tables: dict[StateName, StateTable] = {}
-        self._codecs: dict[StateName, tuple[StateCodec, pa.Schema]] = {}
-        """With the schema of what they write."""
-        self._handles: dict[StateName, Handle] = {}
-
-    def set_current_key(self, key: Any, key_group: int) -> None:
-        at = self._at
-        at.key = key
-        at.key_group = key_group
-
-    def clear_current_key(self) -> None:
-        """Let there be no current key: every use of keyed state is an error until one is set."""
-        self._at.clear()
-
-    def current_key(self) -> Any:
-        return self._at.key
+    @property
+    def slices(self) -> None:
+        """Return None: memory has nothing to gain from knowing a slice's keys."""
+        return None
 
     def keys_of(self, operator: str, name: str) -> list[tuple[Any, int]]:
         """Return (key, key group) of all entries of a state that has been asked for."""
         buckets = enumerate(self._tables[operator, name].buckets)
         return [(key, key_group) for key_group, bucket in buckets for key in bucket]
 
-    def current_key_group(self) -> int:
-        return self._at.key_group  # type: ignore[no-any-return]
-
-    def has_restored(self, operator: str, name: str) -> bool:
-        """Return whether the checkpoint that is being restored has such a state."""
-        return self._restored_schema((operator, name)) is not None
-
     def entries(self, operator: str, name: str) -> Iterator[tuple[Any, int, Any]]:
         """Yield (key, key group, value) of a state that has been asked for; read only, and before anything changes."""
         for key_group, bucket in enumerate(self._tables[operator, name].buckets):
             for key, kept in bucket.items():
                 yield key, key_group, kept
-
-    def state(self, operator: str, descriptor: Any) -> Any:
-        """Return the handle. Raises `StateSchemaError` if the state was declared differently before."""
-        return self._state(operator, descriptor, self._at)
-
-    def state_of_window(self, operator: str, descriptor: Any, start: int) -> Any:
-        """Return the state of the current key and the window that begins at `start`. The handle is valid until the next
-        call.
-        """
-        self._window_at.key = (self._at.key, start)
-        self._window_at.key_group = self._at.key_group
-        return self._state(operator, descriptor, self._window_at)
-
-    def _state(self, operator: str, descriptor: Any, at: CurrentKey) -> Any:
-        name = (operator, descriptor.name)
-        codec = codec_of(descriptor)
-        declared = StateSchema(operator, descriptor.name, codec.kind, codec.name)
-        table = self._tables.get(name)
-        if table is not None:
-            self._check(table.schema, declared, "in the same program")
-            return self._handles[name]
-        if (before := self._restored_schema(name)) is not None:
-            self._check(before, declared, "in the checkpoint that is being restored")
-        table = StateTable(declared, self._max_parallelism, codec.copy_value, self._described(name))
-        self._fill(table, codec, self._take_restored(name))
-        self._tables[name] = table
-        self._codecs[name] = codec, stream_schema(declared, codec.type)
-        self._handles[name] = handle = _handle(descriptor, table, at, codec.changeable)
-        return handle
 
     def snapshot(self, checkpoint_id: int = 0, predecessor_id: int | None = None) -> HashMapSnapshot:
         tables = [
@@ -120,41 +57,20 @@ class HashMapStateBackend(RestoringBackend):
         ]
         return HashMapSnapshot(tables, self._untouched())
 
-    def revoke(self) -> None:
-        for handle in self._handles.values():
-            handle.revoke()
-
-    def _check(self, old: StateSchema, new: StateSchema, where: str) -> None:
-        if (old.kind, old.codec) != (new.kind, new.codec):
-            raise StateSchemaError(
-                f"{self._described((new.operator, new.name))} is declared as {new.kind} state of {new.codec}, but "
-                f"{where} it is {old.kind} state of {old.codec}: declare it as before, or give the new state another "
-                "name"
-            )
-
-    @staticmethod
-    def _fill(table: StateTable, codec: StateCodec, runs: list[RestoredRun]) -> None:
+    def _new_table(self, declared: StateSchema, codec: StateCodec, runs: list[RestoredRun]) -> StateTable:
+        described = self._described((declared.operator, declared.name))
+        table = StateTable(declared, self._max_parallelism, codec.copy_value, described)
         decoder = KeyDecoder()
         buckets = table.buckets
         for run in runs:
             for batch in run.batches:
+                if run.deletes:
+                    for key, key_group in decode_keys(batch, decoder):
+                        buckets[key_group].pop(key, None)
+                    continue
                 for key, key_group, value in decode_batch(batch, codec.type, decoder):
                     buckets[key_group][key] = value
-
-
-def _handle(descriptor: Any, table: StateTable, at: CurrentKey, changeable: bool) -> Handle:
-    match table.schema.kind:
-        case "value":
-            return ValueHandle(table, at, changeable)
-        case "list":
-            return ListHandle(table, at, changeable)
-        case "map":
-            return MapHandle(table, at, changeable)
-        case "reducing":
-            reduce = reducing(descriptor.get_reduce_function(), descriptor.type_info)
-            return ReducingHandle(table, at, changeable, reduce)
-        case _:
-            return AggregatingHandle(table, at, changeable, descriptor.get_agg_function())
+        return table
 
 
 class _TableAtBarrier(NamedTuple):

@@ -124,7 +124,7 @@ def test_port_ranges(text: str, ports: tuple[range, ...]) -> None:
         ("execution.checkpointing.mode", "MAYBE_ONCE", "none of EXACTLY_ONCE, AT_LEAST_ONCE"),
         ("execution.checkpointing.max-concurrent-checkpoints", "0", "more than 0"),
         ("execution.checkpointing.storage", "s3", "none of jobmanager, filesystem"),
-        ("state.backend.type", "rocksdb", "none of hashmap"),
+        ("state.backend.type", "forst", "none of hashmap, rocksdb"),
         ("restart-strategy.type", "sometimes", "none of none, fixed-delay"),
         ("restart-strategy.exponential-delay.backoff-multiplier", "0.5", "at least 1.0"),
         ("penstock.network.window-bytes", "3 pounds", "is no amount of memory"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import warnings
 from collections.abc import Callable
@@ -24,8 +25,12 @@ from penstock.datastream import (
     EmbeddedRocksDBStateBackend,
     ExternalizedCheckpointRetention,
     FileSystemCheckpointStorage,
+    FsStateBackend,
     HashMapStateBackend,
     JobManagerCheckpointStorage,
+    MemoryStateBackend,
+    RocksDBStateBackend,
+    StateBackend,
     StreamExecutionEnvironment,
 )
 from penstock.datastream.connectors.base import SinkError
@@ -145,7 +150,6 @@ def test_checkpoint_config_is_options(env: StreamExecutionEnvironment, tmp_path:
         (lambda env: env.set_parallelism(-1), ValueError, "at least 1, got -1"),
         (lambda env: env.set_max_parallelism(0), ValueError, "between 1 and 32768"),
         (lambda env: env.set_runtime_mode(RuntimeExecutionMode.BATCH), OptionError, "there is no batch mode"),
-        (lambda env: EmbeddedRocksDBStateBackend(), NotImplementedError, "later release; use HashMapStateBackend"),
         (lambda env: JobManagerCheckpointStorage("/tmp/x"), ValueError, "FileSystemCheckpointStorage"),
         (lambda env: env.add_python_file("/nowhere/x.py"), FileNotFoundError, "there is no /nowhere/x.py"),
         (lambda env: env.execute(), ValueError, "nothing to execute"),
@@ -233,4 +237,51 @@ def test_nothing_warns_about_a_plain_program(env: StreamExecutionEnvironment) ->
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         env.from_collection([1]).sink_to(DiscardingSink())
+        env.execute()
+
+
+def test_rocksdb_by_backend_is_rocksdb_by_options(env: StreamExecutionEnvironment) -> None:
+    backend = EmbeddedRocksDBStateBackend(enable_incremental_checkpointing=True)
+    backend.set_db_storage_paths("/disk1", "/disk2")
+    assert backend.get_db_storage_paths() == ["/disk1", "/disk2"] and backend.is_incremental_checkpoints_enabled()
+    env.set_state_backend(backend)
+    options = env.get_configuration().to_dict()
+    assert options["state.backend.type"] == "rocksdb"
+    assert options["execution.checkpointing.incremental"] == "true"
+    assert options["state.backend.rocksdb.localdir"] == "/disk1,/disk2"
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda: MemoryStateBackend(1000), {"state.backend.type": "hashmap", "storage": "jobmanager"}),
+        (
+            lambda: FsStateBackend("/c", "/s"),
+            {"state.backend.type": "hashmap", "storage": "filesystem", "dir": "/c", "savepoint-dir": "/s"},
+        ),
+        (
+            lambda: RocksDBStateBackend("/c", True),
+            {"state.backend.type": "rocksdb", "storage": "filesystem", "dir": "/c", "incremental": "true"},
+        ),
+    ],
+)
+def test_older_names_of_backends_mean_what_they_mean_in_flink(
+    env: StreamExecutionEnvironment, make: Callable[[], StateBackend], expected: dict[str, str]
+) -> None:
+    with pytest.warns(
+        DeprecationWarning, match=r"is an older name: use env.set_state_backend\((HashMap|EmbeddedRocks)"
+    ):
+        env.set_state_backend(make())
+    options = env.get_configuration().to_dict()
+    found = {key.removeprefix("execution.checkpointing."): value for key, value in options.items()}
+    assert {key: found.get(key) for key in expected} == expected
+
+
+def test_a_missing_rocksdict_is_named_before_the_job_starts(
+    env: StreamExecutionEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "rocksdict", None)
+    env.set_state_backend(EmbeddedRocksDBStateBackend())
+    env.from_collection([1]).sink_to(DiscardingSink())
+    with pytest.raises(OptionError, match=r"pip install 'penstock\[rocksdb\]'"):
         env.execute()

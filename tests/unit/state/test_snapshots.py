@@ -1,5 +1,5 @@
-"""Snapshots of the hash-map backend against a model: what a snapshot writes is what was there at the barrier, whatever
-the stream does to its entries, and to the objects in them, while it is being written."""
+"""Snapshots of the backends of row functions against a model: what a snapshot writes is what was there at the barrier,
+whatever the stream does to its entries, and to the objects in them, while it is being written."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import copy
 import random
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,11 +29,18 @@ from penstock.protocol.values.keys import key_group, key_hash
 from penstock.state.backend import EncodedState
 from penstock.state.heap import hash_map
 from penstock.state.heap.hash_map import HashMapStateBackend
+from penstock.state.rocksdb import backend as rocksdb_backend
+from penstock.state.rocksdb import snapshot
+from penstock.state.rocksdb.backend import RocksDBStateBackend
+from penstock.state.rocksdb.settings import RocksDBSettings
+from penstock.state.row_backend import RowStateBackend
+from tests.unit.state.backends import between_rows
 
 KEY_GROUPS = 4
 KEYS: list[Any] = [1, 2, 3, 4, "a", "b", ("a", 1), ("b", None), 2.5, b"x"]
 GROUP_OF = {key: key_group(key_hash(key), KEY_GROUPS) for key in KEYS}
 Model = dict[str, dict[Any, Any]]
+NewBackend = Callable[[], RowStateBackend[Any]]
 
 
 class Collect(AggregateFunction):
@@ -73,7 +81,7 @@ DESCRIPTORS = {
 class Stream:
     """A backend and the model of what is in it, changed together."""
 
-    def __init__(self, backend: HashMapStateBackend, model: Model) -> None:
+    def __init__(self, backend: RowStateBackend[Any], model: Model) -> None:
         self.backend = backend
         self.model = model
         self.handles = {name: backend.state("op", descriptor) for name, descriptor in DESCRIPTORS.items()}
@@ -83,6 +91,7 @@ class Stream:
         self.backend.set_current_key(key, GROUP_OF[key])
         handle, model = self.handles[what], self.model[what]
         getattr(self, f"_touch_{what}")(handle, model, key, n)
+        between_rows(self.backend)
 
     def clear(self, key: Any, what: str) -> None:
         self.backend.set_current_key(key, GROUP_OF[key])
@@ -195,12 +204,17 @@ class Stream:
         return found
 
 
-def new_stream() -> Stream:
-    return Stream(HashMapStateBackend(KEY_GROUPS), {name: {} for name in DESCRIPTORS})
+def new_hash_map() -> RowStateBackend[Any]:
+    return HashMapStateBackend(KEY_GROUPS)
 
 
-def restored(encoded: list[EncodedState], schemas: list[Any], key_groups: range = range(KEY_GROUPS)) -> Stream:
-    backend = HashMapStateBackend(KEY_GROUPS)
+def new_stream(new: NewBackend = new_hash_map) -> Stream:
+    return Stream(new(), {name: {} for name in DESCRIPTORS})
+
+
+def restored(encoded: list[EncodedState], schemas: list[Any], new: NewBackend = new_hash_map) -> Stream:
+    key_groups = range(KEY_GROUPS)
+    backend = new()
     for schema in schemas:
         backend.restore_schema(schema)
     for state in encoded:
@@ -213,10 +227,12 @@ def restored(encoded: list[EncodedState], schemas: list[Any], key_groups: range 
 class SnapshotsWhileTheStreamGoesOn(RuleBasedStateMachine):
     """Every batch that a snapshot encodes is a step of its own, so that touches come between any two of them."""
 
+    new = staticmethod(new_hash_map)
+
     def __init__(self) -> None:
         super().__init__()
-        self.stream = new_stream()
-        self.live: list[tuple[Any, Iterator[EncodedState], list[EncodedState], Model]] = []
+        self.stream = new_stream(self.new)
+        self.live: list[tuple[Any, Iterator[Any], list[EncodedState], Model]] = []
 
     @rule(key=st.sampled_from(KEYS), what=st.sampled_from(sorted(DESCRIPTORS)), n=st.integers(1, 20))
     def touch(self, key: Any, what: str, n: int) -> None:
@@ -263,12 +279,14 @@ class SnapshotsWhileTheStreamGoesOn(RuleBasedStateMachine):
     def fail_and_restore(self) -> None:
         snapshot, encoding, encoded, expected = self.live[-1]
         encoded += encoding
-        self.stream = restored(encoded, snapshot.schemas)
+        self.stream.backend.revoke()
+        self.stream = restored(encoded, snapshot.schemas, self.new)
         assert self.stream.model == expected
         self.live.clear()
 
     def teardown(self) -> None:
         assert self.stream.content() == self.stream.model
+        self.stream.backend.revoke()
 
 
 @pytest.fixture(autouse=True)
@@ -281,6 +299,27 @@ def test_snapshots_while_the_stream_goes_on() -> None:
     run_state_machine_as_test(
         SnapshotsWhileTheStreamGoesOn, settings=settings(max_examples=120, stateful_step_count=40, deadline=None)
     )
+
+
+def on_disk(directory: Path, cached_bytes: int) -> NewBackend:
+    settings = RocksDBSettings((str(directory),), memory_bytes=2**23, cached_bytes=cached_bytes)
+    return lambda: RocksDBStateBackend(KEY_GROUPS, settings=settings)
+
+
+@pytest.mark.parametrize("cached_bytes", [1, 2**12])
+def test_snapshots_of_rocksdb_while_the_stream_goes_on(
+    cached_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batches are small, and little is kept in memory, so that entries come from everywhere."""
+    monkeypatch.setattr(snapshot, "ENTRIES_PER_BATCH", 2)
+    monkeypatch.setattr(snapshot, "BYTES_PER_RANGE", 1)
+    monkeypatch.setattr(rocksdb_backend, "_TOUCHED_MAX", 3)
+
+    class OnDisk(SnapshotsWhileTheStreamGoesOn):
+        new = staticmethod(on_disk(tmp_path, cached_bytes))
+
+    run_state_machine_as_test(OnDisk, settings=settings(max_examples=30, stateful_step_count=40, deadline=None))
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("seed", range(4))

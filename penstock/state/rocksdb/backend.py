@@ -1,0 +1,192 @@
+"""Implements the RocksDB backend (Flink's `rocksdb`): keyed state on the slot's disk.
+
+What a checkpoint stores does not depend on RocksDB: the entries of a view of the database, as runs in the format of
+all backends. So a snapshot costs the subtask only the entries that were touched since the last batch, whatever the size
+of the state, and every backend can restore what this one has written.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any, Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN
+from penstock.protocol.values.keys import KeyDecoder
+from penstock.protocol.values.metadata import StateSchema
+from penstock.state.backend import StoredState
+from penstock.state.codecs import RestoredRun, StateCodec, write_stream
+from penstock.state.restored import StateName
+from penstock.state.rocksdb.changes import Changes
+from penstock.state.rocksdb.database import Database
+from penstock.state.rocksdb.settings import RocksDBSettings
+from penstock.state.rocksdb.snapshot import RocksDBSnapshot, StateAtBarrier, pickles_of
+from penstock.state.rocksdb.table import KEY_AT, KEY_GROUP_BYTES, PREFIX_BYTES, DiskTable
+from penstock.state.row_backend import RowStateBackend
+
+_TOUCHED_MAX = 1024
+"""With more entries than this a batch is written: so long a snapshot stops the subtask at most."""
+_READS_AHEAD_AGAIN_EVERY = 64
+"""So many slices are read ahead before it is measured again whether that is worth it."""
+_LOADS_WORTH_READING_AHEAD = 16
+_ENTRIES_PER_BATCH = 4096
+
+
+class RocksDBStateBackend(RowStateBackend[DiskTable]):
+    """Keeps keyed state of one subtask in a RocksDB of its own. If `incremental`, its checkpoints name what has not
+    changed since their predecessor.
+    """
+
+    def __init__(
+        self,
+        max_parallelism: int,
+        operator_names: Mapping[str, str] | None = None,
+        *,
+        settings: RocksDBSettings,
+        incremental: bool = False,
+    ) -> None:
+        super().__init__(max_parallelism, operator_names)
+        names = ", ".join(f"'{name}'" for name in self._operator_names.values())
+        self._database = Database(settings, f"operator {names}" if names else "a subtask")
+        self._settings = settings
+        self._changes = Changes() if incremental else None
+        self._ahead: set[StateName] = set()
+        """The states that are read before a slice."""
+        self._slices = 0
+        self._spooled = 0
+        self._closed = False
+
+    # ---- slices -------------------------------------------------------------------------------------------------
+
+    @property
+    def slices(self) -> RocksDBStateBackend:
+        return self
+
+    def prepare(self, keys: Sequence[Any], key_groups: Sequence[int], start: int, end: int) -> None:
+        """Read the entries of a slice's keys at once, of the states of which most keys were asked for lately."""
+        self._slices += 1
+        if not self._slices % _READS_AHEAD_AGAIN_EVERY:
+            self._ahead.clear()
+        for name, table in self._tables.items():
+            table.loads = 0
+            if name in self._ahead:
+                table.read_ahead(keys[start:end], key_groups[start:end])
+
+    def settle(self) -> None:
+        """Write a batch if enough has been touched, and drop from memory what is too much."""
+        touched_bytes, touched = 0.0, 0
+        cached_bytes = 0.0
+        for name, table in self._tables.items():
+            touched += len(table.touched)
+            touched_bytes += len(table.touched) * table.value_bytes
+            cached_bytes += table.recent_bytes
+            if table.loads >= _LOADS_WORTH_READING_AHEAD:
+                self._ahead.add(name)
+        is_full = 2 * cached_bytes > self._settings.cached_bytes
+        if touched > _TOUCHED_MAX or touched_bytes > self._settings.batch_bytes or (is_full and touched):
+            self._flush()
+        if is_full:
+            for table in self._tables.values():
+                table.forget_older()
+
+    def _flush(self) -> None:
+        changed = None if self._changes is None else self._changes.now
+        batch = self._database.new_batch()
+        for table in self._tables.values():
+            if table.touched:
+                table.flush(batch, changed)
+        if not batch.is_empty():
+            self._database.write(batch)
+        if self._changes is not None:
+            self._changes.limit()
+
+    # ---- reading all --------------------------------------------------------------------------------------------
+
+    def keys_of(self, operator: str, name: str) -> Iterator[tuple[Any, int]]:
+        """Yield (key, key group) of all entries of a state that has been asked for, as they are now."""
+        for key, key_group, _ in self._scan(operator, name):
+            yield key, key_group
+
+    def entries(self, operator: str, name: str) -> Iterator[tuple[Any, int, Any]]:
+        """Yield (key, key group, value) of a state that has been asked for, as they are now."""
+        for key, key_group, data in self._scan(operator, name):
+            yield key, key_group, pickle.loads(data)
+
+    def _scan(self, operator: str, name: str) -> Iterator[tuple[Any, int, bytes]]:
+        self._flush()
+        decoder = KeyDecoder()
+        for key, data in self._database.scan(self._tables[operator, name].prefix):
+            key_group = int.from_bytes(key[PREFIX_BYTES:KEY_AT], "big")
+            yield decoder.decode([key[KEY_AT:]])[0], key_group, data
+
+    # ---- checkpoints --------------------------------------------------------------------------------------------
+
+    def snapshot(self, checkpoint_id: int = 0, predecessor_id: int | None = None) -> RocksDBSnapshot:
+        self._flush()
+        chains = None
+        if self._changes is not None:
+            chains = self._changes.cut(checkpoint_id, predecessor_id)
+        states = [
+            StateAtBarrier(table, schema)
+            for (name, table), schema in zip(self._tables.items(), self._written_schemas())
+        ]
+        return RocksDBSnapshot(states, self._untouched(), self._database, self._changes, chains, checkpoint_id)
+
+    def _written_schemas(self) -> list[pa.Schema]:
+        return [self._codecs[name][1] for name in self._tables]
+
+    # ---- restoring ----------------------------------------------------------------------------------------------
+
+    def on_restored(self, checkpoint_id: int, stored: list[StoredState]) -> None:
+        if self._changes is not None:
+            self._changes.on_restored(checkpoint_id, stored)
+
+    def restore(self, operator: str, name: str, data: bytes, key_groups: range) -> None:
+        super().restore(operator, name, data, key_groups)
+        if self._changes is not None:
+            self._changes.on_run_restored((operator, name))
+
+    def _kept(self, run: RestoredRun) -> RestoredRun:
+        """Return the run as batches of a mapped file, which take no memory until they are read."""
+        if not run.batches:
+            return run
+        self._spooled += 1
+        path = self._database.directory.path / f"restored-{self._spooled}"
+        with pa.OSFile(str(path), "wb") as file:
+            file.write(write_stream(run.schema, run.batches))
+        with pa.memory_map(str(path)) as mapped, pa.ipc.open_stream(mapped) as reader:
+            batches = list(reader)
+        path.unlink()  # its room is free as soon as the batches are gone
+        return RestoredRun(run.declared, run.schema, batches, run.deletes)
+
+    def _new_table(self, declared: StateSchema, codec: StateCodec, runs: list[RestoredRun]) -> DiskTable:
+        number = len(self._tables).to_bytes(PREFIX_BYTES, "big")
+        described = self._described((declared.operator, declared.name))
+        table = DiskTable(declared, number, self._max_parallelism, codec, self._database, described)
+        for run in runs:
+            for batch in run.batches:
+                for at in range(0, batch.num_rows, _ENTRIES_PER_BATCH):
+                    self._fill(table, batch.slice(at, _ENTRIES_PER_BATCH), run.deletes)
+        return table
+
+    def _fill(self, table: DiskTable, entries: pa.RecordBatch, deletes: bool) -> None:
+        groups = entries.column(KEY_GROUP_COLUMN).to_pylist()
+        starts = {group: table.prefix + group.to_bytes(KEY_GROUP_BYTES, "big") for group in set(groups)}
+        keys = [starts[group] + key for group, key in zip(groups, entries.column(KEY_COLUMN).to_pylist())]
+        batch = self._database.new_batch()
+        if deletes:
+            for key in keys:
+                batch.delete(key)
+        else:
+            for key, data in zip(keys, pickles_of(table, entries)):
+                batch.put(key, data)
+        self._database.write(batch)
+
+    def revoke(self) -> None:
+        """End the generation, and delete the files."""
+        super().revoke()
+        if not self._closed:
+            self._closed = True
+            self._runs.clear()
+            self._database.close()

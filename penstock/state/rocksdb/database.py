@@ -1,0 +1,207 @@
+"""Opens one RocksDB per subtask, and writes to it. All of a process share one bounded memory."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from dataclasses import dataclass
+from typing import Any, Iterable, Iterator
+
+from penstock.state.backend import StateError
+from penstock.state.rocksdb.local_directory import LocalDirectory
+from penstock.state.rocksdb.settings import RocksDBSettings
+
+_STALL_PAUSE_S = 0.002
+_STALL_MAX_S = 120.0
+_END = b"\xff\xff"
+"""Behind the prefix: there are not so many key groups, so it comes behind all of them."""
+INSTALL = "pip install 'penstock[rocksdb]'"
+
+
+def rocksdict() -> Any:
+    """Return the module that binds RocksDB. Raises `StateError` if it is not installed."""
+    try:
+        import rocksdict
+    except ImportError as error:
+        raise StateError(
+            f"state.backend.type: rocksdb needs the package rocksdict, which cannot be imported here ({error}): "
+            f"{INSTALL}, on the driver and wherever the slots run"
+        ) from error
+    return rocksdict
+
+
+class _SharedMemory:
+    """Holds the block cache and the manager of write buffers that all databases of a process share."""
+
+    def __init__(self, settings: RocksDBSettings) -> None:
+        rocks = rocksdict()
+        self.cache = rocks.Cache(settings.memory_bytes)
+        buffers_bytes = int(settings.memory_bytes * settings.write_buffer_ratio)
+        self.buffers = rocks.WriteBufferManager.new_write_buffer_manager_with_cache(buffers_bytes, False, self.cache)
+
+
+_shared: weakref.WeakValueDictionary[tuple[int, float], _SharedMemory] = weakref.WeakValueDictionary()
+_shared_lock = threading.Lock()
+
+
+def _shared_memory(settings: RocksDBSettings) -> _SharedMemory:
+    sizes = (settings.memory_bytes, settings.write_buffer_ratio)
+    with _shared_lock:
+        memory = _shared.get(sizes)
+        if memory is None:
+            memory = _shared[sizes] = _SharedMemory(settings)
+        return memory
+
+
+@dataclass(frozen=True)
+class View:
+    """Holds what was in a database at one time. Of a snapshot only single entries are read: its iterators show what was
+    written since (rocksdict 0.3.29), those of the database do not.
+    """
+
+    snapshot: Any
+    entries: dict[bytes, Iterator[tuple[bytes, bytes]]]
+    """By prefix; each can be read once."""
+
+    database: Database
+
+    def value(self, key: bytes) -> bytes:
+        """Return the value of a key that has one. Raises `StateError` if it cannot be read."""
+        try:
+            data: bytes = self.snapshot[key]
+        except Exception as error:
+            raise self.database.failure("cannot be read", error) from error
+        return data
+
+
+class Database:
+    """Holds an open RocksDB without a log of its own: what counts is in checkpoints. `described`: whose it is, for
+    messages.
+    """
+
+    def __init__(self, settings: RocksDBSettings, described: str) -> None:
+        rocks = rocksdict()
+        self.directory = LocalDirectory(settings.directories)
+        self._described = described
+        self._memory = _shared_memory(settings)
+        self._batch_of = rocks.WriteBatch
+        self._read_options = rocks.ReadOptions
+        self._how = rocks.WriteOptions()
+        self._how.disable_wal = True
+        # A write waits with the interpreter's lock, so it must not wait for long.
+        self._how.no_slowdown = True
+        try:
+            self._db = rocks.Rdict(str(self.directory.path / "db"), self._options(rocks, settings))
+        except Exception as error:
+            self.directory.delete()
+            raise self.failure("cannot be opened", error) from error
+        self.get: Any = self._db.get
+        """Return the value of a key, or those of a list of keys; None where there is none."""
+
+    def _options(self, rocks: Any, settings: RocksDBSettings) -> Any:
+        options = rocks.Options(raw_mode=True)
+        options.create_if_missing(True)
+        blocks = rocks.BlockBasedOptions()
+        blocks.set_block_cache(self._memory.cache)
+        blocks.set_block_size(settings.block_bytes)
+        blocks.set_cache_index_and_filter_blocks(True)
+        blocks.set_pin_l0_filter_and_index_blocks_in_cache(True)
+        if settings.bloom_bits_per_key:
+            blocks.set_bloom_filter(settings.bloom_bits_per_key, False)
+        options.set_block_based_table_factory(blocks)
+        options.set_write_buffer_manager(self._memory.buffers)
+        options.set_write_buffer_size(settings.write_buffer_bytes)
+        options.set_max_write_buffer_number(settings.write_buffers)
+        options.set_max_background_jobs(settings.threads)
+        options.set_compression_type(getattr(rocks.DBCompressionType, settings.compression)())
+        options.set_max_open_files(settings.files_open)
+        options.set_max_bytes_for_level_base(settings.level_base_bytes)
+        options.set_target_file_size_base(settings.file_base_bytes)
+        options.set_keep_log_file_num(2)
+        return options
+
+    def new_batch(self) -> Any:
+        """Return an empty batch, with `put(key, value)` and `delete(key)`."""
+        return self._batch_of(raw_mode=True)
+
+    def write(self, batch: Any) -> None:
+        """Write a batch, and wait if RocksDB cannot keep up. Raises `StateError`."""
+        deadline_s: float | None = None
+        while True:
+            try:
+                self._db.write(batch, self._how)
+                return
+            except Exception as error:
+                if "stall" not in str(error).lower():
+                    raise self.failure("cannot be written", error) from error
+                now_s = time.monotonic()
+                deadline_s = now_s + _STALL_MAX_S if deadline_s is None else deadline_s
+                if now_s > deadline_s:
+                    raise self.failure(
+                        f"has not taken a write for {_STALL_MAX_S:.0f} s, because its flushes and compactions do not "
+                        "keep up (state.backend.rocksdb.thread.num, or a faster disk)",
+                        error,
+                    ) from error
+            time.sleep(_STALL_PAUSE_S)
+
+    def view(self, scanned: Iterable[bytes] = ()) -> View:
+        """Return what is in the database now, to be read in any thread while it changes. `scanned`: the prefixes whose
+        entries will be asked for.
+        """
+        return View(self._db.snapshot(), {prefix: self.scan(prefix) for prefix in scanned}, self)
+
+    def begin(self, prefix: bytes) -> None:
+        """Note that keys may begin with `prefix`. Call it before they are written or scanned."""
+        batch = self.new_batch()
+        batch.put(prefix + _END, b"")
+        self.write(batch)
+
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Return the entries whose keys begin with `prefix`, sorted, as they are at the time of this call."""
+        options = self._read_options()
+        options.fill_cache(False)
+        return self._until_end(prefix, self._db.items(read_opt=options, from_key=prefix), options)
+
+    def _until_end(self, prefix: bytes, entries: Any, _: Any) -> Iterator[tuple[bytes, bytes]]:
+        """Yield entries up to the mark behind them. Without the mark: where a file is damaged, an iterator of rocksdict
+        ends like any other, and a checkpoint would lack the rest. The options are kept, for RocksDB looks at them.
+        """
+        end = prefix + _END
+        key = prefix
+        for key, data in entries:
+            if key == end:
+                return
+            yield key, data
+        raise self._damage_behind(key)
+
+    def _damage_behind(self, key: bytes) -> StateError:
+        """Return the error for entries that cannot be read behind `key`, with RocksDB's own words."""
+        try:
+            at = self._db.iter()
+            at.seek(key)
+            while at.valid():
+                at.next()
+            at.status()
+        except Exception as error:
+            return self.failure("cannot be read", error)
+        return self.failure("cannot be read", ValueError("entries are missing behind those that were read"))
+
+    def failure(self, what: str, error: Exception) -> StateError:
+        """Return the error for a call that has failed."""
+        return StateError(
+            f"the RocksDB of {self._described} in {self.directory.path} {what}: {error}. The slot's disk holds a "
+            "working copy only: the job restarts from its newest checkpoint. If this comes again, look at the disk, or "
+            "name another one with state.backend.rocksdb.localdir"
+        )
+
+    def close(self) -> None:
+        """Close it, and delete its files. Views can still be read."""
+        try:
+            self._db.close()
+        finally:
+            self.directory.delete()
+
+    def property_of(self, name: str) -> int:
+        """Return one of RocksDB's own figures, such as `rocksdb.estimate-num-keys`."""
+        return int(self._db.property_int_value(name) or 0)

@@ -1,0 +1,137 @@
+"""Implements what the backends of row functions have in common: the current key, handles, declared states."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Generic, Iterable, Iterator, Mapping, TypeVar
+
+import pyarrow as pa
+
+from penstock.common.named_rows import reducing
+from penstock.protocol.values.metadata import StateSchema
+from penstock.state.backend import SliceAccess, StateSchemaError, StateSnapshot
+from penstock.state.codecs import RestoredRun, StateCodec, codec_of, stream_schema
+from penstock.state.heap.handles import (
+    AggregatingHandle,
+    CurrentKey,
+    EntryTable,
+    Handle,
+    ListHandle,
+    MapHandle,
+    ReducingHandle,
+    ValueHandle,
+)
+from penstock.state.restored import RestoringBackend, StateName
+
+TableT = TypeVar("TableT", bound=EntryTable)
+
+
+class RowStateBackend(RestoringBackend, ABC, Generic[TableT]):
+    """Keeps keyed state of one subtask, a table per state. `operator_names` (uid -> name) are for messages."""
+
+    def __init__(self, max_parallelism: int, operator_names: Mapping[str, str] | None = None) -> None:
+        super().__init__(operator_names)
+        self._max_parallelism = max_parallelism
+        self._at = CurrentKey()
+        self._window_at = CurrentKey()
+        self._tables: dict[StateName, TableT] = {}
+        self._codecs: dict[StateName, tuple[StateCodec, pa.Schema]] = {}
+        """With the schema of what they write."""
+        self._handles: dict[StateName, Handle] = {}
+
+    # ---- the current key ----------------------------------------------------------------------------------------
+
+    def set_current_key(self, key: Any, key_group: int) -> None:
+        at = self._at
+        at.key = key
+        at.key_group = key_group
+
+    def clear_current_key(self) -> None:
+        """Let there be no current key: every use of keyed state is an error until one is set."""
+        self._at.clear()
+
+    def current_key(self) -> Any:
+        return self._at.key
+
+    def current_key_group(self) -> int:
+        return self._at.key_group  # type: ignore[no-any-return]
+
+    # ---- states -------------------------------------------------------------------------------------------------
+
+    def has_restored(self, operator: str, name: str) -> bool:
+        """Return whether the checkpoint that is being restored has such a state."""
+        return self._restored_schema((operator, name)) is not None
+
+    def state(self, operator: str, descriptor: Any) -> Any:
+        """Return the handle. Raises `StateSchemaError` if the state was declared differently before."""
+        return self._state(operator, descriptor, self._at)
+
+    def state_of_window(self, operator: str, descriptor: Any, start: int) -> Any:
+        """Return the state of the current key and the window that begins at `start`. The handle is valid until the next
+        call.
+        """
+        self._window_at.key = (self._at.key, start)
+        self._window_at.key_group = self._at.key_group
+        return self._state(operator, descriptor, self._window_at)
+
+    def _state(self, operator: str, descriptor: Any, at: CurrentKey) -> Any:
+        name = (operator, descriptor.name)
+        codec = codec_of(descriptor)
+        declared = StateSchema(operator, descriptor.name, codec.kind, codec.name)
+        table = self._tables.get(name)
+        if table is not None:
+            self._check(table.schema, declared, "in the same program")
+            return self._handles[name]
+        if (before := self._restored_schema(name)) is not None:
+            self._check(before, declared, "in the checkpoint that is being restored")
+        table = self._new_table(declared, codec, self._take_restored(name))
+        self._tables[name] = table
+        self._codecs[name] = codec, stream_schema(declared, codec.type)
+        self._handles[name] = handle = _handle(descriptor, table, at, codec.changeable)
+        return handle
+
+    def revoke(self) -> None:
+        for handle in self._handles.values():
+            handle.revoke()
+
+    def _check(self, old: StateSchema, new: StateSchema, where: str) -> None:
+        if (old.kind, old.codec) != (new.kind, new.codec):
+            raise StateSchemaError(
+                f"{self._described((new.operator, new.name))} is declared as {new.kind} state of {new.codec}, but "
+                f"{where} it is {old.kind} state of {old.codec}: declare it as before, or give the new state another "
+                "name"
+            )
+
+    # ---- what differs -------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def slices(self) -> SliceAccess | None: ...
+
+    @abstractmethod
+    def keys_of(self, operator: str, name: str) -> Iterable[tuple[Any, int]]: ...
+
+    @abstractmethod
+    def entries(self, operator: str, name: str) -> Iterator[tuple[Any, int, Any]]: ...
+
+    @abstractmethod
+    def snapshot(self, checkpoint_id: int = 0, predecessor_id: int | None = None) -> StateSnapshot: ...
+
+    @abstractmethod
+    def _new_table(self, declared: StateSchema, codec: StateCodec, runs: list[RestoredRun]) -> TableT:
+        """Return the table of a state that is asked for the first time, with what was restored of it."""
+
+
+def _handle(descriptor: Any, table: EntryTable, at: CurrentKey, changeable: bool) -> Handle:
+    match table.schema.kind:
+        case "value":
+            return ValueHandle(table, at, changeable)
+        case "list":
+            return ListHandle(table, at, changeable)
+        case "map":
+            return MapHandle(table, at, changeable)
+        case "reducing":
+            reduce = reducing(descriptor.get_reduce_function(), descriptor.type_info)
+            return ReducingHandle(table, at, changeable, reduce)
+        case _:
+            return AggregatingHandle(table, at, changeable, descriptor.get_agg_function())

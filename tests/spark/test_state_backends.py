@@ -1,0 +1,125 @@
+"""State in RocksDB on a real Spark: a slot is killed, and the job is resumed in memory at another parallelism."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from penstock.common import Types
+from penstock.datastream import (
+    EmbeddedRocksDBStateBackend,
+    HashMapStateBackend,
+    KeyedProcessFunction,
+    StateBackend,
+    StreamExecutionEnvironment,
+)
+from penstock.datastream.state import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
+from penstock.storage.metadata import read_metadata
+from penstock.storage.opening import open_store
+from tests.spark.small_jobs import (
+    KEPT,
+    WAIT_S,
+    checkpoints,
+    committed,
+    environment,
+    file_sink,
+    numbers,
+    restarts,
+    wait_until,
+)
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(200), pytest.mark.usefixtures("quick_session")]
+
+ROWS = 4000
+KEYS = 97
+UNALIGNED = {
+    "execution_checkpointing_unaligned_enabled": "true",
+    "execution_checkpointing_aligned__checkpoint__timeout": "0 ms",
+}
+PAIR = Types.TUPLE([Types.LONG(), Types.LONG()])
+
+
+class Everything(KeyedProcessFunction):
+    """Counts the rows of a key in each kind of state, and says so where they differ; a timer counts in a last one."""
+
+    def __init__(self, pause_s: float) -> None:
+        self.pause_s = pause_s
+
+    def open(self, runtime_context):  # type: ignore[no-untyped-def]
+        self.value = runtime_context.get_state(ValueStateDescriptor("value", Types.LONG()))
+        self.list = runtime_context.get_list_state(ListStateDescriptor("list", Types.LONG()))
+        self.map = runtime_context.get_map_state(MapStateDescriptor("map", Types.STRING(), Types.LONG()))
+        self.sum = runtime_context.get_reducing_state(ReducingStateDescriptor("sum", lambda a, b: a + b, Types.LONG()))
+        self.object = runtime_context.get_state(ValueStateDescriptor("object"))
+
+    def process_element(self, row, ctx):  # type: ignore[no-untyped-def]
+        time.sleep(self.pause_s)
+        n = (self.value.value() or 0) + 1
+        self.value.update(n)
+        self.list.add(row[1])
+        self.map.put("rows", (self.map.get("rows") or 0) + 1)
+        self.sum.add(1)
+        held = self.object.value()
+        if held is None:
+            self.object.update(held := [])
+        held.append(n)  # in place: part of the state, as in memory
+        ctx.timer_service().register_processing_time_timer(n)
+        found = (n, len(self.list.get()), self.map.get("rows"), self.sum.get(), len(held))
+        yield f"{row[0]}:{n}" if len(set(found)) == 1 else f"{row[0]} differs: {found}"
+
+    def on_timer(self, timestamp, ctx):  # type: ignore[no-untyped-def]
+        yield f"timer {ctx.get_current_key()}:{timestamp}"
+
+
+def counting(
+    env: StreamExecutionEnvironment, backend: StateBackend, out: Path, pause_s: float
+) -> StreamExecutionEnvironment:
+    env.set_state_backend(backend)
+    keyed = numbers(env, ROWS).rebalance().map(lambda i: (i % KEYS, i), PAIR).key_by(lambda p: p[0], Types.LONG())
+    keyed.process(Everything(pause_s), Types.STRING()).uid("everything").sink_to(file_sink(out))
+    return env
+
+
+@pytest.mark.parametrize(("incremental", "after"), [(True, 3), (False, 1)])
+def test_a_job_with_rocksdb_survives_kills_and_is_resumed_in_memory(
+    tmp_path: Path, incremental: bool, after: int
+) -> None:
+    root, out, local = tmp_path / "checkpoints", tmp_path / "out", tmp_path / "local"
+    backend = EmbeddedRocksDBStateBackend(incremental)
+    backend.set_db_storage_paths(str(local))
+    options = {
+        **checkpoints(root),
+        **KEPT,
+        **UNALIGNED,
+        **restarts(10),
+        "penstock_state_rocksdb_object__cache__size": "20 kb",
+    }
+    client = counting(environment(2, **options), backend, out, 0.004).execute_async("counting")
+    wait_until(lambda: client.report().completed >= 4 and committed(out), "checkpoints")
+    os.kill(next(pid for pid in client.report().slot_pids if pid is not None), 9)
+    wait_until(lambda: client.report().generation > 1, "the restart")
+    completed = client.report().completed
+    wait_until(lambda: client.report().completed >= completed + 4, "checkpoints after the kill")
+    client.cancel().result(WAIT_S)
+    wait_until(lambda: not list(local.iterdir()), "the end of RocksDB's files")
+
+    job = root / str(client.get_job_id())
+    newest = max((p.parent.name for p in job.glob("chk-*/_metadata")), key=lambda name: int(name[4:]))
+    metadata = read_metadata(open_store(str(job)), f"{newest}/_metadata")
+    assert (len({r.segment for s in metadata.subtasks for r in s.keyed}) > 1) is incremental
+
+    options = {"execution_state__recovery_path": str(job), **checkpoints(root), **restarts(10)}
+    counting(environment(after, **options), HashMapStateBackend(), out, 0.0).execute_async("counting").wait(
+        timeout_ms=WAIT_S * 1000
+    )
+    counts = {key: len(range(key, ROWS, KEYS)) for key in range(KEYS)}
+    lines = [f"{key}:{n}" for key, rows in counts.items() for n in range(1, rows + 1)]
+    assert committed(out) == dict.fromkeys([*lines, *(f"timer {line}" for line in lines)], 1)

@@ -1,0 +1,79 @@
+"""The backends of row functions that the conformance tests run against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from penstock.datastream.state import StateDescriptor
+from penstock.state.backend import EncodedState
+from penstock.state.heap.hash_map import HashMapStateBackend
+from penstock.state.rocksdb.backend import RocksDBStateBackend
+from penstock.state.rocksdb.settings import RocksDBSettings
+from penstock.state.row_backend import RowStateBackend
+
+KEY_GROUPS = 8
+NAMES = {"op": "Counter"}
+KINDS = ("hashmap", "rocksdb", "rocksdb-incremental", "rocksdb-without-cache")
+
+
+class Backends:
+    """Makes backends of one kind, and ends them all at once."""
+
+    def __init__(self, kind: str, directory: Path) -> None:
+        self.kind = kind
+        self.directory = directory
+        self._made: list[Any] = []
+
+    def new(self, key_groups: int = KEY_GROUPS) -> RowStateBackend[Any]:
+        backend = self._new(key_groups)
+        self._made.append(backend)
+        return backend
+
+    def _new(self, key_groups: int) -> RowStateBackend[Any]:
+        if self.kind == "hashmap":
+            return HashMapStateBackend(key_groups, NAMES)
+        cached_bytes = 1 if self.kind == "rocksdb-without-cache" else 2**20
+        settings = RocksDBSettings((str(self.directory),), memory_bytes=2**23, cached_bytes=cached_bytes)
+        return RocksDBStateBackend(key_groups, NAMES, settings=settings, incremental=self.kind == "rocksdb-incremental")
+
+    def filled(self, descriptor: StateDescriptor, values: dict[Any, Any]) -> RowStateBackend[Any]:
+        """Return a backend with a value per key; key i is in key group i % KEY_GROUPS."""
+        backend = self.new()
+        handle = backend.state("op", descriptor)
+        for index, (key, value) in enumerate(values.items()):
+            backend.set_current_key(key, index % KEY_GROUPS)
+            handle.update(value)
+            between_rows(backend)
+        return backend
+
+    def restored(self, states: list[EncodedState], key_groups: range = range(KEY_GROUPS)) -> RowStateBackend[Any]:
+        return restored_into(self.new, states, key_groups)
+
+    def close(self) -> None:
+        for backend in self._made:
+            backend.revoke()
+        self._made.clear()
+
+
+def between_rows(backend: RowStateBackend[Any]) -> None:
+    if backend.slices is not None:
+        backend.slices.settle()
+
+
+def encoded(backend: RowStateBackend[Any]) -> list[EncodedState]:
+    found = []
+    for state in backend.snapshot().encode():
+        assert isinstance(state, EncodedState)
+        found.append(state)
+    return found
+
+
+def restored_into(
+    new: Callable[[], RowStateBackend[Any]], states: list[EncodedState], key_groups: range = range(KEY_GROUPS)
+) -> RowStateBackend[Any]:
+    backend = new()
+    for state in states:
+        backend.restore(state.operator, state.name, b"".join(state.parts), key_groups)
+    return backend

@@ -1,0 +1,307 @@
+"""Incremental checkpoints of RocksDB against a model: whatever is named, changed, deleted, given up, or not worth
+naming any more, what a checkpoint's ranges restore to, one after the other, is what was there at the barrier."""
+
+from __future__ import annotations
+
+import copy
+import random
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+
+from penstock.common.types import Types
+from penstock.datastream.state import ValueStateDescriptor
+from penstock.protocol.values.metadata import Segment
+from penstock.state.backend import EncodedState, StateSnapshot, StoredState
+from penstock.state.heap.hash_map import HashMapStateBackend
+from penstock.state.rocksdb import backend as rocksdb_backend
+from penstock.state.rocksdb import changes, snapshot
+from penstock.state.rocksdb.backend import RocksDBStateBackend
+from penstock.state.rocksdb.settings import RocksDBSettings
+from penstock.state.row_backend import RowStateBackend
+from tests.unit.state.backends import between_rows
+from tests.unit.state.test_snapshots import DESCRIPTORS, KEY_GROUPS, KEYS, Model, Stream
+
+
+@dataclass
+class Checkpoint:
+    """A checkpoint of one subtask, as the runtime stores it: a segment of its own, and ranges in it and in others."""
+
+    number: int
+    snapshot: StateSnapshot
+    expected: Model
+    predecessor: Checkpoint | None
+    ranges: list[StoredState] = field(default_factory=list)
+    segment: Segment = field(default_factory=lambda: Segment("", 0))
+
+
+class Store:
+    """Stores checkpoints, and restores them into either backend."""
+
+    def __init__(self) -> None:
+        self.data: dict[str, bytes] = {}
+
+    def write(self, checkpoint: Checkpoint) -> None:
+        data = b""
+        path = f"segment-{checkpoint.number}"
+        added: list[tuple[int, EncodedState, bytes]] = []
+        for run in checkpoint.snapshot.encode():
+            if isinstance(run, StoredState):
+                assert checkpoint.predecessor is not None and run in checkpoint.predecessor.ranges
+                checkpoint.ranges.append(run)
+                continue
+            part = b"".join(run.parts)
+            added.append((len(checkpoint.ranges), run, part))
+            checkpoint.ranges.append(StoredState(run.operator, run.name, 0, Segment("", 0), 0, 0, 0))
+            data += part
+        checkpoint.segment = Segment(path, len(data))
+        self.data[path] = data
+        offset = 0
+        for place, run, part in added:
+            crc = zlib.crc32(part)
+            checkpoint.ranges[place] = StoredState(
+                run.operator, run.name, run.entries, checkpoint.segment, offset, len(part), crc
+            )
+            offset += len(part)
+
+    def restore(self, checkpoint: Checkpoint, backend: RowStateBackend[Any]) -> None:
+        for schema in checkpoint.snapshot.schemas:
+            backend.restore_schema(schema)
+        for run in checkpoint.ranges:
+            data = self.data[run.segment.path][run.offset : run.offset + run.length_bytes]
+            backend.restore(run.operator, run.name, data, range(KEY_GROUPS))
+
+    def content(self, checkpoint: Checkpoint) -> Model:
+        backend = HashMapStateBackend(KEY_GROUPS)
+        self.restore(checkpoint, backend)
+        return Stream(backend, {}).content()
+
+
+class IncrementalCheckpoints(RuleBasedStateMachine):
+    directory: Path
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store = Store()
+        self.number = 0
+        self.stream = Stream(self.backend(), {name: {} for name in DESCRIPTORS})
+        self.running: list[Checkpoint] = []
+        self.completed: Checkpoint | None = None
+        self.untouched: set[str] = set()
+
+    def backend(self) -> RocksDBStateBackend:
+        limits = RocksDBSettings((str(self.directory),), memory_bytes=2**23, cached_bytes=2**11)
+        return RocksDBStateBackend(KEY_GROUPS, settings=limits, incremental=True)
+
+    @rule(seed=st.integers(0, 2**16), touches=st.integers(1, 20))
+    def touch(self, seed: int, touches: int) -> None:
+        chance = random.Random(seed)
+        for _ in range(touches):
+            what, key = chance.choice(sorted(DESCRIPTORS)), chance.choice(KEYS)
+            if chance.random() < 0.25:
+                self.stream.clear(key, what)
+                between_rows(self.stream.backend)
+            else:
+                self.stream.touch(key, what, chance.randint(1, 20))
+
+    @precondition(lambda self: len(self.running) < 3)
+    @rule(is_savepoint=st.booleans())
+    def take(self, is_savepoint: bool) -> None:
+        self.number += 1
+        predecessor = None if is_savepoint and self.number % 3 == 0 else self.completed
+        taken = self.stream.backend.snapshot(self.number, None if predecessor is None else predecessor.number)
+        self.running.append(Checkpoint(self.number, taken, copy.deepcopy(self.stream.model), predecessor))
+
+    @precondition(lambda self: self.running)
+    @rule(worth=st.integers(0, 7), completes=st.booleans())
+    def store_oldest(self, worth: int, completes: bool) -> None:
+        """Segments that are not worth naming: the checkpoint's own, or one of the older ones."""
+        checkpoint = self.running.pop(0)
+        self.store.write(checkpoint)
+        assert self.store.content(checkpoint) == checkpoint.expected
+        left_out = {0: checkpoint.segment.path, 1: checkpoint.ranges[0].segment.path if checkpoint.ranges else ""}
+        checkpoint.snapshot.on_stored([r for r in checkpoint.ranges if r.segment.path != left_out.get(worth)])
+        if completes:
+            self.completed = checkpoint
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data())
+    def give_up(self, data: st.DataObject) -> None:
+        self.running.pop(data.draw(st.integers(0, len(self.running) - 1))).snapshot.discard()
+
+    @precondition(lambda self: self.completed is not None)
+    @rule(is_own=st.booleans(), asks=st.booleans())
+    def fail_and_restore(self, is_own: bool, asks: bool) -> None:
+        """`is_own`: the subtask learns where its ranges lie. `asks`: else it takes a checkpoint of what was restored
+        before the program asks for it."""
+        assert self.completed is not None
+        self.stream.backend.revoke()
+        self.running.clear()
+        backend = self.backend()
+        if is_own:
+            backend.on_restored(self.completed.number, self.completed.ranges)
+        self.store.restore(self.completed, backend)
+        if not asks:
+            self.number += 1
+            taken = backend.snapshot(self.number, self.completed.number)
+            untouched = Checkpoint(self.number, taken, self.completed.expected, self.completed)
+            self.store.write(untouched)
+            assert self.store.content(untouched) == untouched.expected
+            taken.on_stored(untouched.ranges)
+            self.completed = untouched
+        self.stream = Stream(backend, copy.deepcopy(self.completed.expected))
+        assert self.stream.content() == self.completed.expected
+
+    def teardown(self) -> None:
+        assert self.stream.content() == self.stream.model
+        self.stream.backend.revoke()
+
+
+@pytest.mark.parametrize("changed_keys_max", [1_000_000, 12])
+def test_what_incremental_checkpoints_restore_to(
+    changed_keys_max: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot, "ENTRIES_PER_BATCH", 2)
+    monkeypatch.setattr(snapshot, "BYTES_PER_RANGE", 1)
+    monkeypatch.setattr(rocksdb_backend, "_TOUCHED_MAX", 3)
+    monkeypatch.setattr(changes, "CHANGED_KEYS_MAX", changed_keys_max)
+
+    class OnDisk(IncrementalCheckpoints):
+        directory = tmp_path
+
+    run_state_machine_as_test(OnDisk, settings=settings(max_examples=40, stateful_step_count=30, deadline=None))
+    assert not list(tmp_path.iterdir())
+
+
+NUMBER = ValueStateDescriptor("number", Types.LONG())
+
+
+class Numbers:
+    """A backend with 1000 numbers, whose checkpoints are stored one after the other."""
+
+    def __init__(self, directory: Path) -> None:
+        self.limits = RocksDBSettings((str(directory),), memory_bytes=2**23)
+        self.backend = RocksDBStateBackend(KEY_GROUPS, settings=self.limits, incremental=True)
+        self.handle = self.backend.state("op", NUMBER)
+        self.store = Store()
+        self.newest: Checkpoint | None = None
+        self.set(range(1000), 1)
+
+    def restart(self, named: list[StoredState]) -> None:
+        """Restore the newest checkpoint into a new backend, which may name some of its ranges."""
+        assert self.newest is not None
+        self.backend.revoke()
+        self.backend = RocksDBStateBackend(KEY_GROUPS, settings=self.limits, incremental=True)
+        self.backend.on_restored(self.newest.number, named)
+        self.store.restore(self.newest, self.backend)
+        self.handle = self.backend.state("op", NUMBER)
+
+    def set(self, keys: range, value: int | None) -> None:
+        for key in keys:
+            self.backend.set_current_key(key, key % KEY_GROUPS)
+            self.handle.update(value)
+            self.backend.settle()
+
+    def checkpoint(self, is_worth: bool = True) -> int:
+        """Returns how many bytes it has written. `is_worth`: whether its segment may be named."""
+        before = self.newest
+        number = 1 if before is None else before.number + 1
+        taken = self.backend.snapshot(number, None if before is None else before.number)
+        self.newest = Checkpoint(number, taken, {}, before)
+        self.store.write(self.newest)
+        taken.on_stored([r for r in self.newest.ranges if is_worth or r.segment != self.newest.segment])
+        return self.newest.segment.length_bytes
+
+    def restored(self) -> dict[int, int]:
+        assert self.newest is not None
+        backend = HashMapStateBackend(KEY_GROUPS)
+        self.store.restore(self.newest, backend)
+        backend.state("op", NUMBER)
+        return {key: value for key, _, value in backend.entries("op", "number")}
+
+
+def test_a_checkpoint_stores_what_has_changed_and_names_the_rest(tmp_path: Path) -> None:
+    numbers = Numbers(tmp_path)
+    whole_bytes = numbers.checkpoint()
+    assert numbers.checkpoint() == 0
+    numbers.set(range(10), 2)
+    numbers.set(range(10, 15), None)
+    assert 0 < numbers.checkpoint() < whole_bytes / 10
+    assert numbers.newest is not None
+    assert [run.entries for run in numbers.newest.ranges] == [1000, 5, 10]
+    assert numbers.restored() == {key: 2 if key < 10 else 1 for key in range(1000) if not 10 <= key < 15}
+    numbers.backend.revoke()
+
+
+def test_what_lay_in_a_segment_that_is_not_worth_naming_is_stored_once_more(tmp_path: Path) -> None:
+    """A segment with a few changes and many rows in flight is not named: the chain is as before, and what has changed
+    since then comes again."""
+    numbers = Numbers(tmp_path)
+    numbers.checkpoint()
+    numbers.set(range(10), 2)
+    numbers.checkpoint(is_worth=False)
+    numbers.set(range(20, 25), 3)
+    numbers.checkpoint()
+    assert numbers.newest is not None and [run.entries for run in numbers.newest.ranges] == [1000, 15]
+    assert numbers.restored() == {k: 2 if k < 10 else 3 if 20 <= k < 25 else 1 for k in range(1000)}
+    numbers.backend.revoke()
+
+
+@pytest.mark.parametrize("left_out", [0, 1, 2])
+def test_of_a_restored_chain_all_runs_are_named_or_none(tmp_path: Path, left_out: int) -> None:
+    numbers = Numbers(tmp_path)
+    numbers.checkpoint()
+    numbers.set(range(10), 2)
+    numbers.checkpoint()
+    assert numbers.newest is not None and len(numbers.newest.ranges) == 2
+    expected = numbers.restored()
+    numbers.restart([run for place, run in enumerate(numbers.newest.ranges) if place != left_out])
+    numbers.set(range(3), 4)
+    numbers.checkpoint()
+    assert [run.entries for run in numbers.newest.ranges] == ([1000, 10, 3] if left_out == 2 else [1000])
+    assert numbers.restored() == expected | dict.fromkeys(range(3), 4)
+    numbers.backend.revoke()
+
+
+def test_when_changes_outgrow_the_state_it_is_stored_whole_again(tmp_path: Path) -> None:
+    numbers = Numbers(tmp_path)
+    whole_bytes = numbers.checkpoint()
+    chains = []
+    for value in range(2, 8):
+        numbers.set(range(600), value)
+        numbers.checkpoint()
+        assert numbers.newest is not None
+        chains.append(sum(run.length_bytes for run in numbers.newest.ranges))
+        assert numbers.restored() == {key: value if key < 600 else 1 for key in range(1000)}
+    assert max(chains) < 3 * whole_bytes
+    assert whole_bytes in chains
+    numbers.backend.revoke()
+
+
+def test_an_entry_that_was_only_read_is_not_stored_again(tmp_path: Path) -> None:
+    """A value that the user could change counts as touched, but its pickle says that nothing has changed."""
+    limits = RocksDBSettings((str(tmp_path),), memory_bytes=2**23)
+    backend = RocksDBStateBackend(KEY_GROUPS, settings=limits, incremental=True)
+    handle = backend.state("op", ValueStateDescriptor("object"))
+    for key in range(8):
+        backend.set_current_key(key, key % KEY_GROUPS)
+        handle.update({"seen": [key]})
+    first = Checkpoint(1, backend.snapshot(1, None), {}, None)
+    store = Store()
+    store.write(first)
+    first.snapshot.on_stored(first.ranges)
+    for key in range(8):
+        backend.set_current_key(key, key % KEY_GROUPS)
+        value = handle.value()
+        if key == 3:
+            value["seen"].append(9)
+    second = Checkpoint(2, backend.snapshot(2, 1), {}, first)
+    store.write(second)
+    assert [run.entries for run in second.ranges] == [8, 1]
+    backend.revoke()
