@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.common.types import Types
 from penstock.datastream.state import ListStateDescriptor, ValueStateDescriptor
@@ -20,6 +20,14 @@ from penstock.simulation.streams import Expected
 from penstock.simulation.workload import Workload
 from penstock.simulation.world import World
 from penstock.state.heap.hash_map import HashMapStateBackend
+from penstock.storage.compression import codec_of, decompressed
+
+
+class _Content(NamedTuple):
+    """Holds a segment's bytes, and how its ranges are compressed."""
+
+    data: bytes
+    codec: str | None
 
 
 @dataclass
@@ -42,11 +50,13 @@ class ContentChecker:
 
     def check_content(self, what: str, graph: JobGraph, metadata: Metadata, directory: str) -> None:
         """Check the metadata and segments in a directory: all there, in full length, and what they should be."""
-        segments = [self.shared.objects.get(f"{directory}/{s.path}") for s in metadata.segments]
-        for segment, content in zip(metadata.segments, segments):
+        segments: list[_Content] = []
+        for segment in metadata.segments:
+            content = self.shared.objects.get(f"{directory}/{segment.path}")
             if content is None or len(content) != segment.length_bytes:
                 self.world.violate(f"{what}: segment {segment.path} is missing or truncated")
                 return
+            segments.append(_Content(content, codec_of(segment.path)))
         edges = {e.name: e for e in graph.edges}
         for snapshot in metadata.subtasks:
             self.unaligned += snapshot.unaligned
@@ -71,14 +81,14 @@ class ContentChecker:
             self._check_final_state(graph, metadata, segments)
             self.final = metadata
 
-    def _check_range(self, what: str, segments: list[bytes | None], place: Any) -> bytes:
-        content = segments[place.segment] or b""
+    def _check_range(self, what: str, segments: list[_Content], place: Any) -> bytes:
+        content, codec = segments[place.segment]
         data = content[place.offset : place.offset + place.length_bytes]
         if zlib.crc32(data) != place.crc:
             self.world.violate(f"{what}: checksum of {place.length_bytes} bytes at {place.offset} does not match")
-        return data
+        return data if codec is None else decompressed(data, codec)
 
-    def _check_piece(self, what: str, edge: Edge, piece: InflightRange, segments: list[bytes | None]) -> None:
+    def _check_piece(self, what: str, edge: Edge, piece: InflightRange, segments: list[_Content]) -> None:
         data = self._check_range(f"{what}: {edge.name}", segments, piece)
         self.inflight_rows += piece.rows
         if as_batch(data, wire_schema(edge)).num_rows != piece.rows:
@@ -86,7 +96,7 @@ class ContentChecker:
 
     # ---- state --------------------------------------------------------------------------------------------------
 
-    def _check_final_state(self, graph: JobGraph, metadata: Metadata, segments: list[bytes | None]) -> None:
+    def _check_final_state(self, graph: JobGraph, metadata: Metadata, segments: list[_Content]) -> None:
         for vertex in graph.vertices:
             for operator in vertex.operators:
                 expected = self.workload.counted.get(operator.user_uid or "")
@@ -97,7 +107,7 @@ class ContentChecker:
     def _check_counts(
         self,
         metadata: Metadata,
-        segments: list[bytes | None],
+        segments: list[_Content],
         vertex: Vertex,
         operator: Operator,
         edge: Edge,

@@ -18,6 +18,7 @@ from penstock.simulation.settings import (
     adapts,
     aimed_of,
     changes_graph,
+    compression_of,
     concurrency_of,
     drains_of,
     has_room,
@@ -46,6 +47,7 @@ def plan_of(seed: int) -> Plan:
     world_seed = random.getrandbits(64)
     restarts_of(seed, configuration)
     state_backend_of(seed, configuration)
+    compression_of(seed, configuration)
     checkpointing = "execution.checkpointing.interval" in configuration.key_set()
     faults = random_faults(random, checkpointing)
     changes = checkpointing and faults.rescale_share > 0 and changes_graph(seed)

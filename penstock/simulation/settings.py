@@ -178,6 +178,13 @@ def concurrency_of(seed: int, configuration: Configuration, pace: Pace) -> tuple
     return 0.0, longest_ms
 
 
+def compression_of(seed: int, configuration: Configuration) -> None:
+    """Set how segments are compressed, from a random source of its own: a third are not."""
+    codec = Random(f"compression of {seed}").choice(("none", "lz4", "zstd"))
+    if codec != "none" and CheckpointingOptions.CHECKPOINTING_INTERVAL.key in configuration.key_set():
+        configuration.set(CheckpointingOptions.SNAPSHOT_COMPRESSION, codec)
+
+
 def aimed_of(seed: int) -> str | None:
     """Return which faults are aimed at a moment of the protocol, besides those that a plan draws. See
     `FaultInjector`.

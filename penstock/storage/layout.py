@@ -1,6 +1,6 @@
 """Names a job's objects below its directory, as in Flink:
 
-    shared/g<fence>-<counter>_<incarnation>_s<slot>_c<checkpoint>_<random>   segments
+    shared/g<fence>-<counter>_<incarnation>_s<slot>_c<checkpoint>_<random>   segments (.lz4, .zstd: compressed)
     chk-<checkpoint>/_metadata                                              one per checkpoint
     log/<sequence, 20 digits>                                               the job's log
 
@@ -13,6 +13,7 @@ import re
 from typing import NamedTuple
 
 from penstock.protocol.values.elements import Generation
+from penstock.storage.compression import CODECS, with_codec
 
 SHARED_FOLDER = "shared"
 LOG_FOLDER = "log"
@@ -22,8 +23,9 @@ FRAMES_FOLDER = "data-frames"
 FRAMES_MANIFEST = "_penstock.json"
 
 _WORD = re.compile(r"[0-9A-Za-z]+")
-_SEGMENT = re.compile(rf"{SHARED_FOLDER}/g(\d+)-(\d+)_([0-9A-Za-z]+)_s(\d+)_c(\d+)_([0-9A-Za-z]+)")
-_SAVEPOINT_SEGMENT = re.compile(r"s\d+_c\d+_[0-9A-Za-z]+")
+_CODEC = rf"(?:\.({'|'.join(CODECS)}))?"
+_SEGMENT = re.compile(rf"{SHARED_FOLDER}/g(\d+)-(\d+)_([0-9A-Za-z]+)_s(\d+)_c(\d+)_([0-9A-Za-z]+){_CODEC}")
+_SAVEPOINT_SEGMENT = re.compile(rf"s\d+_c\d+_[0-9A-Za-z]+{_CODEC}")
 _METADATA = re.compile(rf"chk-(\d+)/{METADATA_NAME}")
 _LOG = re.compile(rf"{LOG_FOLDER}/(\d{{20}})")
 
@@ -38,6 +40,7 @@ class SegmentName(NamedTuple):
     slot: int
     checkpoint_id: int
     random: str
+    codec: str = "none"
 
     @property
     def path(self) -> str:
@@ -46,7 +49,7 @@ class SegmentName(NamedTuple):
                 raise ValueError(f"not a part of an object's name (letters and digits): {word!r}")
         fence, counter = self.generation
         name = f"g{fence}-{counter}_{self.incarnation}_s{self.slot}_c{self.checkpoint_id}_{self.random}"
-        return f"{SHARED_FOLDER}/{name}"
+        return with_codec(f"{SHARED_FOLDER}/{name}", self.codec)
 
 
 class MetadataName(NamedTuple):
@@ -68,13 +71,15 @@ class LogName(NamedTuple):
 ObjectName = SegmentName | MetadataName | LogName
 
 
-def segment_path(generation: Generation, incarnation: str, slot: int, checkpoint_id: int, random: str) -> str:
-    return SegmentName(generation, incarnation, slot, checkpoint_id, random).path
+def segment_path(
+    generation: Generation, incarnation: str, slot: int, checkpoint_id: int, random: str, codec: str = "none"
+) -> str:
+    return SegmentName(generation, incarnation, slot, checkpoint_id, random, codec).path
 
 
-def savepoint_segment_path(slot: int, checkpoint_id: int, random: str) -> str:
+def savepoint_segment_path(slot: int, checkpoint_id: int, random: str, codec: str = "none") -> str:
     """Return the name of a slot's segment in a savepoint's directory, which holds nothing else but `_metadata`."""
-    return f"s{slot}_c{checkpoint_id}_{random}"
+    return with_codec(f"s{slot}_c{checkpoint_id}_{random}", codec)
 
 
 def is_savepoint_segment(path: str) -> bool:
@@ -97,8 +102,9 @@ def log_path(sequence: int) -> str:
 def parse(path: str) -> ObjectName | None:
     """Identify an object by its path; return None for foreign objects, which are never touched."""
     if match := _SEGMENT.fullmatch(path):
-        fence, counter, incarnation, slot, checkpoint_id, random = match.groups()
-        return SegmentName(Generation(int(fence), int(counter)), incarnation, int(slot), int(checkpoint_id), random)
+        fence, counter, incarnation, slot, checkpoint_id, random, codec = match.groups()
+        generation = Generation(int(fence), int(counter))
+        return SegmentName(generation, incarnation, int(slot), int(checkpoint_id), random, codec or "none")
     if match := _METADATA.fullmatch(path):
         return MetadataName(int(match[1]))
     if match := _LOG.fullmatch(path):

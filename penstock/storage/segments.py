@@ -8,6 +8,7 @@ import zlib
 from typing import Callable, NamedTuple, Sequence
 
 from penstock.protocol.values.metadata import Segment
+from penstock.storage.compression import codec_of, compressed, decompressed
 from penstock.storage.store import ObjectMissing, ObjectStore, ObjectWriter, RangeMissing, StoreError
 
 COLLECTED_BYTES_MAX = 1024 * 1024
@@ -40,10 +41,15 @@ class SegmentWriter:
     """
 
     def __init__(
-        self, store: ObjectStore | None, new_path: Callable[[], str], collected_bytes_max: int | None = None
+        self,
+        store: ObjectStore | None,
+        new_path: Callable[[], str],
+        collected_bytes_max: int | None = None,
+        codec: str = "none",
     ) -> None:
         self._store = store
         self._new_path = new_path
+        self._codec = codec
         self._collected_bytes_max = COLLECTED_BYTES_MAX if collected_bytes_max is None else collected_bytes_max
         self._path = ""
         self._writer: ObjectWriter | None = None
@@ -55,11 +61,13 @@ class SegmentWriter:
         """Add one range made of these buffers (anything with the buffer protocol, Arrow buffers too), back to back.
         They must not change until the segment is finished, or, if `borrowed`, until this returns. Raises `StoreError`.
         """
+        views = [memoryview(part).cast("B") for part in parts]
+        if self._codec != "none" and self._store is not None:
+            views = compressed(views, self._codec)
         offset = self.length_bytes
         crc = 0
         first = len(self._collected)
-        for part in parts:
-            view = memoryview(part).cast("B")
+        for view in views:
             crc = zlib.crc32(view, crc)
             self._collected.append(view)
             self.length_bytes += view.nbytes
@@ -113,4 +121,10 @@ def read_range(store: ObjectStore, path: str, offset: int, length_bytes: int, cr
         raise DamagedRange(path, offset, length_bytes, belongs_to, f"the segment is truncated, {error}") from None
     if zlib.crc32(data) != crc:
         raise DamagedRange(path, offset, length_bytes, belongs_to, "its checksum does not match its content")
-    return data
+    codec = codec_of(path)
+    if codec is None:
+        return data
+    try:
+        return decompressed(data, codec)
+    except ValueError as error:
+        raise DamagedRange(path, offset, length_bytes, belongs_to, str(error)) from None

@@ -108,6 +108,13 @@ class CheckpointingOptions:
         deprecated_keys=("state.checkpoints.num-retained",),
         check=positive,
     )
+    SNAPSHOT_COMPRESSION = ConfigOption(
+        "execution.checkpointing.snapshot-compression",
+        choice("none", "lz4", "zstd", aliases={"false": "none", "true": "lz4"}),
+        "none",
+        "How state and in-flight data are compressed in checkpoints and savepoints. lz4 takes little time, zstd makes "
+        "them smaller; true, as in Flink, is lz4. A checkpoint is read whatever this says.",
+    )
     CHECKPOINT_STORAGE: ConfigOption[str | None] = ConfigOption(
         "execution.checkpointing.storage",
         choice("jobmanager", "filesystem"),

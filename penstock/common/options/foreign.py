@@ -36,7 +36,6 @@ _KEYS = """
 deployment.target execution.allow-client-job-configurations execution.attached
 execution.checkpointing.cleaner.parallel-mode execution.checkpointing.create-subdir
 execution.checkpointing.data-inline-threshold execution.checkpointing.during-recovery.enabled
-execution.checkpointing.snapshot-compression
 execution.checkpointing.unaligned.interruptible-timers.emit-intermediate-watermarks
 execution.checkpointing.unaligned.interruptible-timers.enabled
 execution.checkpointing.unaligned.max-subtasks-per-channel-state-file

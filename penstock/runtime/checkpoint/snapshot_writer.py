@@ -106,6 +106,7 @@ class SnapshotWriter:
     `new_segment_path(checkpoint id)` is unique. `open_savepoint(checkpoint id, directory)` returns the store of a
     savepoint and a unique path in it. `unpark(checkpoint id)` is called when no subtask has to pause for it
     any more: it is written, or over, or too large. `uploads` None: each segment is stored before the next one.
+    `codec`: how ranges are compressed; the names of segments say so, too.
     """
 
     def __init__(
@@ -120,11 +121,13 @@ class SnapshotWriter:
         unpark: Callable[[int], None],
         clock: Clock,
         uploads: SegmentUploads | None = None,
+        codec: str = "none",
     ) -> None:
         self.generation = generation
         self._slot = slot
         self._subtasks = subtasks
         self._store = store
+        self._codec = codec
         self._new_segment_path = new_segment_path
         self._open_savepoint = open_savepoint
         self._targets: dict[int, str] = {}
@@ -195,9 +198,9 @@ class SnapshotWriter:
     def _segment(self, checkpoint_id: int) -> SegmentWriter:
         directory = self._targets.get(checkpoint_id)
         if directory is None:
-            return SegmentWriter(self._store, lambda: self._new_segment_path(checkpoint_id))
+            return SegmentWriter(self._store, lambda: self._new_segment_path(checkpoint_id), codec=self._codec)
         store, path = self._open_savepoint(checkpoint_id, directory)
-        return SegmentWriter(store, lambda: path)
+        return SegmentWriter(store, lambda: path, codec=self._codec)
 
     def _take(self, capture: SubtaskCapture) -> None:
         checkpoint_id = capture.checkpoint_id

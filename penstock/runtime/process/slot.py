@@ -17,7 +17,7 @@ from penstock.common.clock import Clock
 from penstock.common.concurrent_checkpoints import concurrent_checkpoints_max
 from penstock.common.configuration import Configuration
 from penstock.common.failures import describe, summary
-from penstock.common.options import ExecutionOptions
+from penstock.common.options import CheckpointingOptions, ExecutionOptions
 from penstock.graph.deployment import DeploymentPlan
 from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.frames import CreditLimit, Frame
@@ -90,6 +90,7 @@ class _Deployment:
             self._unpark,
             slot.clock,
             SegmentUploads(concurrent_checkpoints_max(self.plan.configuration), slot.run_apart),
+            self._codec,
         )
         resources = SlotResources(
             self.plan,
@@ -132,13 +133,22 @@ class _Deployment:
 
     def _open_savepoint(self, checkpoint_id: int, directory: str) -> tuple[ObjectStore, str]:
         """Return a savepoint's store, and a name for the slot's segment in it."""
-        name = savepoint_segment_path(self._slot.index, checkpoint_id, self._slot.new_random())
+        name = savepoint_segment_path(self._slot.index, checkpoint_id, self._slot.new_random(), self._codec)
         return self._slot.open_store(directory, self.plan.configuration), name
 
     def _segment_path(self, checkpoint_id: int) -> str:
         return segment_path(
-            self.generation, self.plan.incarnation, self._slot.index, checkpoint_id, self._slot.new_random()
+            self.generation,
+            self.plan.incarnation,
+            self._slot.index,
+            checkpoint_id,
+            self._slot.new_random(),
+            self._codec,
         )
+
+    @property
+    def _codec(self) -> str:
+        return self.plan.configuration.get(CheckpointingOptions.SNAPSHOT_COMPRESSION)
 
     # ---- what leaves --------------------------------------------------------------------------------------------
 
