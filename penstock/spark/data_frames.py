@@ -33,6 +33,7 @@ from penstock.spark.data_frame_source import DataFrameSource
 from penstock.spark.frame_files import folder_in, take_along
 from penstock.spark.session import Substrate
 from penstock.storage.layout import FRAMES_FOLDER, FRAMES_MANIFEST, METADATA_NAME
+from penstock.storage.location import is_local
 
 _RESULTS = "results"
 _CLAIMED_FROM = "_claimed_from"
@@ -72,6 +73,24 @@ class DataFrames:
 def has_frames(graph: JobGraph) -> bool:
     """Return whether the graph reads DataFrames, which belong to a Spark that must not be stopped."""
     return any(isinstance(o.function, DataFrameSource) for o in _operators(graph))
+
+
+def check_place(graph: JobGraph, identity: JobIdentity) -> None:
+    """Check that DataFrames can be kept where the job's checkpoints are: Spark and the slots share them as files.
+
+    Raises:
+        SourceError: They cannot.
+    """
+    start = identity.start_from
+    places = [identity.directory, None if start is None else start.directory]
+    remote = next((place for place in places if place is not None and not is_local(place)), None)
+    frames = [o for o in _operators(graph) if isinstance(o.function, DataFrameSource | DataFrameSink)]
+    if remote is not None and frames:
+        raise SourceError(
+            f"operator '{frames[0].name}': the rows of DataFrames are kept as files next to the checkpoints, and "
+            f"{remote} is no file system: set execution.checkpointing.dir to a path that the driver and all executors "
+            "share, or read and write files and topics instead of DataFrames"
+        )
 
 
 def find_results(graph: JobGraph, directory: str) -> None:

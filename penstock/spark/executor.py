@@ -26,7 +26,7 @@ from penstock.jobmaster.identity import LATEST, JobIdentity, identify
 from penstock.jobmaster.restore import open_own
 from penstock.jobmaster.resume_or_start import is_available
 from penstock.jobmaster.settings import JobSettings
-from penstock.spark.data_frames import DataFrames, FrameOptions, JobFiles, find_results, has_frames
+from penstock.spark.data_frames import DataFrames, FrameOptions, JobFiles, check_place, find_results, has_frames
 from penstock.spark.ended_job import EndedJobClient
 from penstock.spark.job import SparkJob, driver_store
 from penstock.spark.session import Substrate, is_running, open_session
@@ -53,6 +53,7 @@ class SparkExecutor:
         settings, open_store = JobSettings.from_configuration(configuration, graph.slots), driver_store(configuration)
         dumps(graph)
         identity = identify(configuration, graph.name, lambda: JobID.generate().hex, open_store)
+        check_place(graph, identity)
         available = is_available(configuration)
         if available:
             _check_one_job(graph, identity)

@@ -40,6 +40,7 @@ from penstock.datastream.connectors.files.file_reader import FileReader
 from penstock.datastream.connectors.files.parquet import ParquetColumnarRowInputFormat
 from penstock.datastream.connectors.splits import FixedSplitEnumerator, decode_split, encode_split
 from penstock.storage.layout import FRAMES_FOLDER, FRAMES_MANIFEST
+from penstock.storage.location import is_local
 
 
 class FrameFiles(Source):
@@ -81,6 +82,11 @@ class FrameFiles(Source):
         return FileReader(open_file)
 
     def copy_files(self, snapshot: bytes, directory: str) -> list[str]:
+        if not is_local(directory):
+            raise SourceError(
+                f"rows of DataFrames are files, and {directory} is no file system: give the savepoint a directory that "
+                "the driver and all executors share"
+            )
         name = folder_in(snapshot) or Path(self._folder).name
         target = Path(directory, FRAMES_FOLDER, name)
         if target.exists():

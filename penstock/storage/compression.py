@@ -1,4 +1,4 @@
-"""Compresses the ranges of segments (`execution.checkpointing.snapshot-compression`).
+"""Stores the ranges of segments compressed (`execution.checkpointing.snapshot-compression`).
 
 A segment's name ends with the codec of its ranges, as that of a compressed file does. Each range of such a segment
 begins with a byte (0: the rest is as it was, because compressing it saved nothing; 1: compressed) and the length of

@@ -17,8 +17,8 @@ from tests.spark.documentation import Program, Script, read_page
 from tests.spark.run_programs import LIMIT_S, ROOT, Programs, surroundings
 
 DOCS = ROOT / "docs"
-# The page of Kafka needs a broker: tests/connectors/test_kafka_docs.py.
-PAGES = sorted(page.name for page in DOCS.glob("*.md") if page.name != "kafka.md")
+# These need servers: tests/connectors/test_kafka_docs.py and tests/stores/test_storage_docs.py.
+PAGES = sorted(page.name for page in DOCS.glob("*.md") if page.name not in ("kafka.md", "storage.md"))
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(3 * LIMIT_S)]
 
