@@ -29,6 +29,4 @@ SLOW = (
     "unit/state/test_incremental.py",
     "unit/state/test_row_backends.py",
     "unit/state/test_snapshots.py",
-    "unit/storage/test_bucket.py",
-    "unit/storage/test_bucket_faults.py",
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.storage.servers import BUCKET
+from tests.buckets.servers import BUCKET
 from tools.object_stores import SERVERS, Server, ServerUnavailable
 
 

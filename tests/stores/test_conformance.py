@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from penstock.storage.store import ObjectStore
+from tests.buckets.servers import new_folder
+from tests.buckets.test_buckets_conform import LargeObjects
 from tests.unit.storage.conformance import StoreConformance
-from tests.unit.storage.servers import new_folder
-from tests.unit.storage.test_bucket import LargeObjects
 from tools.object_stores import Server
 
 

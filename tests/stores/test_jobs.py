@@ -21,11 +21,11 @@ from penstock.storage.layout import LogName, MetadataName, SegmentName, parse
 from penstock.storage.log import newest_checkpoint, read_log
 from penstock.storage.metadata import read_metadata
 from penstock.storage.opening import open_store
+from tests.buckets.faulty_proxy import PASSED, Fault, FaultyProxy
+from tests.buckets.servers import BUCKET, settings_of
 from tests.connectors.test_kafka_kills import Driver
 from tests.spark.small_jobs import committed
 from tests.stores.conftest import started
-from tests.unit.storage.faulty_proxy import PASSED, Fault, FaultyProxy
-from tests.unit.storage.servers import BUCKET, settings_of
 from tools.object_stores import SECRET_KEY, Server
 
 LIMIT_S = 200.0

@@ -16,8 +16,8 @@ from penstock.storage.log import append, encode_entry
 from penstock.storage.opening import open_store, probe
 from penstock.storage.settings import StoreSettings
 from penstock.storage.store import BrowsableStore, ObjectExists, ObjectMissing, StoreError, StoreRefused
-from tests.unit.storage.faulty_proxy import PASSED, Fault, FaultyProxy
-from tests.unit.storage.servers import BUCKET, new_folder, running
+from tests.buckets.faulty_proxy import PASSED, Fault, FaultyProxy
+from tests.buckets.servers import BUCKET, new_folder, running
 from tools.object_stores import SECRET_KEY, Server
 
 PART = 5 * 1024**2

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.storage.store import BrowsableStore, ObjectExists, ObjectStore
+from tests.buckets.servers import BUCKET, new_folder, running
 from tests.unit.storage.conformance import StoreConformance
-from tests.unit.storage.servers import BUCKET, new_folder, running
 from tools.object_stores import Server
 
 PART = 5 * 1024**2
