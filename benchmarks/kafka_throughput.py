@@ -1,6 +1,6 @@
 """Workload "kafka": count per key and second of event time, from a topic to a topic, beside the peers.
 
-    kafka_throughput.py [rows=10000000] [python_rows=1000000] [keys=10000] [parallelism=2] [rounds=1]
+    kafka_throughput.py [rows=10000000] [python_rows=400000] [keys=10000] [parallelism=2] [rounds=1]
                         [peers=flink,spark,pyflink] [any.option=...]
 
 One broker, one topic of "key,time in ms,padding", 100 bytes each, which all read in turns; each writes to a topic of
@@ -43,7 +43,7 @@ from penstock.spark.session import open_session
 
 DEFAULTS = {
     "rows": "10000000",
-    "python_rows": "1000000",
+    "python_rows": "400000",
     "keys": "10000",
     "parallelism": "2",
     "rounds": "1",
