@@ -170,7 +170,7 @@ def test_a_fresh_start_into_a_directory_with_a_log_is_refused(tmp_path: Path) ->
         ({"path": f"/nowhere/{ID}"}, RestoreSourceError, f"/nowhere/{ID}"),
         ({"path": f"/nowhere/{ID}", "id": "ab" * 16}, RestoreSourceError, "leave that out"),
         ({"id": "mine"}, OptionError, "pipeline.job-id"),
-        ({"path": f"s3://bucket/{ID}"}, Exception, "cannot be stored at s3://"),
+        ({"path": f"ftp://host/{ID}"}, Exception, "files cannot be stored at ftp://"),
     ],
 )
 def test_what_cannot_be_resumed_is_told_before_the_job_starts(
