@@ -114,6 +114,9 @@ class NotifyIdle(msgspec.Struct, frozen=True):
     """Report that nothing is being committed now: all is confirmed, or an attempt has failed."""
 
 
+LATE_MS_MAX = 100.0
+"""A driver that looks at the clock later than so long after a deadline was suspended itself."""
+
 Event = Added | Retried | Committed | Refused | TimePassed
 Effect = Commit | Confirm | ReportRefusal | WarnOfDelay | FailForDelay | NotifyIdle
 
@@ -189,6 +192,10 @@ class CommitOrder:
     def _look_at_the_clock(self, now_ms: float) -> list[Effect]:
         waited_ms = now_ms - self._started_ms
         if self._fail_at_ms is not None and self._fail_at_ms <= now_ms:
+            if now_ms - self._fail_at_ms > LATE_MS_MAX:
+                # Without this: a driver that was suspended fails the job for a commit that has had no time.
+                self._fail_at_ms = now_ms + self._timeout_ms
+                return []
             self._warn_at_ms = self._fail_at_ms = None
             return [FailForDelay(waited_ms)]
         if self._warn_at_ms is not None and self._warn_at_ms <= now_ms:

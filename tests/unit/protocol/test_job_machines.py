@@ -88,6 +88,14 @@ def test_a_commit_that_does_not_return_is_told_of_once_and_fails_once() -> None:
     assert order.next_deadline_ms() is None and order.state is CommitState.COMMITTING
 
 
+def test_a_driver_that_was_suspended_gives_a_commit_its_time_again() -> None:
+    order = CommitOrder(2_000.0)
+    order.handle(commit_order.Added(1, (A,)), 1_000.0)
+    assert order.handle(commit_order.TimePassed(), 9_000.0) == []
+    assert order.next_deadline_ms() == 11_000.0
+    assert order.handle(commit_order.TimePassed(), 11_000.0) == [commit_order.FailForDelay(10_000.0)]
+
+
 def test_an_answer_that_nobody_waits_for_is_illegal() -> None:
     with pytest.raises(IllegalEvent, match="the order of commits is idle, and the event 'Committed'"):
         CommitOrder(60_000.0).handle(commit_order.Committed(), 0.0)
