@@ -29,6 +29,7 @@ from penstock.storage.store import (
     StoreError,
     StoreRefused,
     checked,
+    write_whole,
 )
 
 T = TypeVar("T")
@@ -69,13 +70,7 @@ class BucketStore:
         if sum(view.nbytes for view in views) <= self.part_bytes:
             self.create(path, b"".join(views))
             return
-        writer = self.writer(path)
-        try:
-            writer.write(views)
-            writer.finish()
-        except BaseException:
-            writer.abort()
-            raise
+        write_whole(self.writer(path), views)
 
     def writer(self, path: str) -> ObjectWriter:
         return _BucketWriter(self, checked(path))

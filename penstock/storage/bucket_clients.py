@@ -18,7 +18,7 @@ from penstock.storage.store import StoreError
 
 CONNECT_TIMEOUT = timedelta(seconds=5)
 _CREDENTIALS_LIFE = timedelta(minutes=5)
-"""How long credentials of a file are used before it is read again: another program may renew them."""
+"""After this time a file of credentials is read again, because another program may have renewed them."""
 
 _HINTS = {
     "s3": "s3.access-key and s3.secret-key, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile in ~/.aws, or "

@@ -27,6 +27,7 @@ from penstock.storage.store import (
     RangeMissing,
     StoreError,
     checked,
+    write_whole,
 )
 
 T = TypeVar("T")
@@ -90,13 +91,7 @@ class HdfsStore:
             raise StoreError(f"{self._location.uri} does not exist") from None
 
     def put(self, path: str, parts: Sequence[bytes | memoryview]) -> None:
-        writer = self.writer(path)
-        try:
-            writer.write(parts)
-            writer.finish()
-        except BaseException:
-            writer.abort()
-            raise
+        write_whole(self.writer(path), parts)
 
     def writer(self, path: str) -> ObjectWriter:
         return _HdfsWriter(self, checked(path))

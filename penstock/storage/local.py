@@ -28,6 +28,7 @@ from penstock.storage.store import (
     StoreRefused,
     StoreRemoved,
     checked,
+    write_whole,
 )
 
 TEMPORARY_FOLDER = ".tmp"
@@ -61,13 +62,7 @@ class LocalStore:
             raise explained(error, "create", self.root, self.root) from error
 
     def put(self, path: str, parts: Sequence[bytes | memoryview]) -> None:
-        writer = self.writer(path)
-        try:
-            writer.write(parts)
-            writer.finish()
-        except BaseException:
-            writer.abort()
-            raise
+        write_whole(self.writer(path), parts)
 
     def writer(self, path: str) -> ObjectWriter:
         return _LocalWriter(self, self._target(path))

@@ -53,6 +53,16 @@ class ObjectWriter(Protocol):
         """Leave nothing behind, as far as the store can. Never raises."""
 
 
+def write_whole(writer: ObjectWriter, parts: Sequence[bytes | memoryview]) -> None:
+    """Write these buffers as one object, and finish it. Raises as `ObjectWriter.write`; then nothing of it stays."""
+    try:
+        writer.write(parts)
+        writer.finish()
+    except BaseException:
+        writer.abort()
+        raise
+
+
 class ObjectStore(Protocol):
     def put(self, path: str, parts: Sequence[bytes | memoryview]) -> None:
         """Write a new object of a name that nobody else uses (it has a random part). It is durable when this returns.

@@ -13,8 +13,8 @@ from types import TracebackType
 
 @dataclass(frozen=True)
 class Fault:
-    """What becomes of a request. `status` and `code`: the proxy's answer. `executed`: the store gets it all the same.
-    `hangs`: there is no answer before the proxy is closed. `delay_s`: it is passed on so much later.
+    """Says what happens to a request. `status` and `code`: the proxy's answer. `executed`: the store gets
+    it all the same. `hangs`: there is no answer before the proxy is closed. `delay_s`: it is passed on so much later.
     """
 
     status: int = 503

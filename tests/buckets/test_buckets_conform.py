@@ -29,7 +29,7 @@ class TestBuckets(StoreConformance):
 
 
 class LargeObjects:
-    """What is larger than a part. Every server of buckets passes these."""
+    """Tests objects that are larger than a part. Every server of buckets passes these."""
 
     @pytest.fixture
     def store(self, server: Server) -> BrowsableStore:

@@ -28,7 +28,7 @@ ENTRIES_PER_BATCH = 2048
 """The writer encodes as many at a time; between two batches it holds nothing that the stream waits for."""
 
 BYTES_PER_RANGE = 16 * 1024 * 1024
-"""From about this size on a range is closed and the next one begun, so that a restore reads in bounded pieces."""
+"""A range that has about this size is closed, and the next one begins, so that a restore reads in bounded pieces."""
 
 
 class HashMapStateBackend(RowStateBackend[StateTable]):

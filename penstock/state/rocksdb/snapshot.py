@@ -22,7 +22,7 @@ from penstock.state.rocksdb.table import KEY_AT, PREFIX_BYTES, DiskTable
 
 ENTRIES_PER_BATCH = 2048
 BYTES_PER_RANGE = 16 * 1024 * 1024
-"""From about this size on a range is closed and the next one begun, so that a restore reads in bounded pieces."""
+"""A range that has about this size is closed, and the next one begins, so that a restore reads in bounded pieces."""
 
 _Entry = tuple[bytes, bytes]
 """(key in the database, pickled value)"""

@@ -25,7 +25,7 @@ from penstock.state.rocksdb.database import Database
 PREFIX_BYTES = 2
 KEY_GROUP_BYTES = 2
 KEY_AT = PREFIX_BYTES + KEY_GROUP_BYTES
-"""Where the canonical key begins."""
+"""The canonical key begins here."""
 
 _OBJECT_BYTES = 200
 """About how much an entry costs in memory besides its value; a value costs about twice as much as its pickle."""
@@ -100,7 +100,7 @@ class DiskTable:
         self.touched: dict[Any, int] = {}
         self._older: dict[Any, Any] = {}
         self._written: dict[Any, bytes | None] = {}
-        """What the database has of entries in memory: None where it has none, and pickles that may stay the same."""
+        """By key, for entries in memory: the pickle that the database has, or None if it has none."""
         self._older_written: dict[Any, bytes | None] = {}
         self._database = database
         database.begin(prefix)

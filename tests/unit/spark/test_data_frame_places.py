@@ -1,4 +1,4 @@
-"""Where DataFrames can be kept: not where checkpoints are objects."""
+"""Tests where DataFrames can be kept: not where checkpoints are objects."""
 
 from __future__ import annotations
 

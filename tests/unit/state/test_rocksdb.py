@@ -1,4 +1,4 @@
-"""What only RocksDB's backend does: keys, its directories, what is damaged or missing, memory."""
+"""Tests what only RocksDB's backend does: keys, its directories, what is damaged or missing, memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every backend of row functions does, whatever it keeps state in: its handles, what a checkpoint holds, that
+"""Tests what all backends of row functions do, whatever they keep state in: handles, what a checkpoint holds, that
 backends restore each other's checkpoints, and what is refused by name.
 """
 

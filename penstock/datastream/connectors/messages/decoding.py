@@ -32,7 +32,7 @@ class MessageDecoder(ABC):
     """Says how many rows a message may be. If there may be several, `messages_of` tells which are whose."""
 
     messages_at_once: int = 4096
-    """How many messages are decoded ahead at a time. A call has a fixed cost, which small batches pay too often."""
+    """Says how many messages are decoded ahead at a time. Each call has a fixed cost, so small batches are dear."""
 
     @property
     @abstractmethod
