@@ -59,6 +59,8 @@ class CreditPool:
         self._used_bytes = {False: 0, True: 0}
         """Bytes at the gate or certain to come, by whether their channels are blocked."""
         self._waiting: dict[bool, dict[InputChannel, None]] = {False: {}, True: {}}
+        self._to_come: set[InputChannel] = set()
+        """Channels that can be read, and whose producers have reported rows that have not come."""
         for channel in self.channels:
             channel.changed = self._on_changed
 
@@ -80,10 +82,19 @@ class CreditPool:
         self._used_bytes[blocked] += used_bytes
         if blocked is not was_blocked:
             self._waiting[was_blocked].pop(channel, None)
+        if channel.wanted_bytes > channel.received_bytes and not blocked:
+            self._to_come.add(channel)
+        else:
+            self._to_come.discard(channel)
         if channel.wanted_bytes > coming_bytes:
             self._waiting[blocked].setdefault(channel)
         else:
             self._waiting[blocked].pop(channel, None)
+
+    @property
+    def expects_rows(self) -> bool:
+        """Return whether rows for a channel that can be read are on their way, or wait for credit."""
+        return bool(self._to_come)
 
     def granted(self) -> Sequence[InputChannel]:
         """Grant what the bound allows to the channels that wait, in turns. Returns those that got some."""

@@ -234,6 +234,11 @@ class InputGate:
         for channel in self._pool.granted():
             self._send(channel.id.producer, CreditLimit(channel.id, channel.granted_bytes))
 
+    @property
+    def expects_rows(self) -> bool:
+        """Return whether producers hold rows for this gate, as far as it knows."""
+        return self._pool.expects_rows
+
     def resize(self, now_ms: float) -> bool:
         """Fit the windows to what has been consumed since the last call. Returns whether they have grown."""
         before_bytes = self._sizer.bound_bytes

@@ -1,4 +1,4 @@
-"""Measures the time in which a subtask could have consumed something."""
+"""Measures the time that says how fast a subtask consumes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from penstock.common.clock import Clock
 
 
 class ActiveClock:
-    """Stands still while its owner waits for input or for a processor.
+    """Stands still while its owner waits for a processor, or for rows that a producer holds or has sent.
 
-    Rates by this clock say how fast a subtask consumes when it can. Rates by the wall clock would not: next to busy
-    processes both ends of a channel wait for a processor between two windows, so the rate is a window per wait; a bound
-    that follows such a rate shrinks the windows, which lowers the rate, down to the least size. (Flink's throughput
-    calculator leaves out idle time for the same reason.)
+    Rates by the wall clock would be too low: next to busy processes both ends of a channel wait for a processor between
+    two windows, so the rate is a window per wait; a bound that follows such a rate shrinks the windows, which lowers
+    the rate, down to the least size. (Flink's throughput calculator leaves out idle time for the same reason.)
+
+    Rates without all idle time would be too high. A subtask whose producers have nothing for it, because another of
+    their consumers is slow, needs no larger window. Without this: its bounds grow to many times of those of its slow
+    neighbour, and so does what unaligned checkpoints write.
     """
 
     def __init__(self, clock: Clock) -> None:

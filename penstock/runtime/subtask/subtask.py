@@ -129,7 +129,10 @@ class Subtask:
         for at_ms in (flush_at_ms, self._machine.deadline_ms):
             if at_ms is not None and (wait_ms is None or at_ms - now_ms < wait_ms):
                 wait_ms = max(0.0, at_ms - now_ms)
-        if not (backpressured := self.phase is not Phase.OPENED and not has_room):
+        backpressured = self.phase is not Phase.OPENED and not has_room
+        if backpressured or not (isinstance(self.feed, SourceFeed) or self.gate.expects_rows):
+            self._pace.resume()
+        else:
             self._pace.pause()
         return StepResult(False, wait_ms, backpressured)
 

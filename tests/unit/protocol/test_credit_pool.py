@@ -186,3 +186,25 @@ def test_repeated_and_late_reports_are_harmless() -> None:
     channel.want(700)
     channel.want(300)
     assert channel.wanted_bytes == 700
+
+
+def test_a_gate_expects_rows_that_are_reported_and_have_not_come() -> None:
+    gate = Gate(2)
+    assert not gate.pool.expects_rows
+    gate.emit(0, 20)
+    assert gate.pool.expects_rows, "more than the window lets pass"
+    while gate.outputs[0].queued_bytes:
+        gate.grant()
+        for at in gate.waits:
+            gate.apply(at)
+    assert not gate.pool.expects_rows, "all have come"
+
+
+def test_a_gate_does_not_wait_for_rows_of_a_blocked_channel() -> None:
+    gate = Gate(2)
+    gate.inputs[0].block(1)
+    gate.emit(0, 60)
+    assert gate.inputs[0].wanted_bytes > gate.inputs[0].received_bytes
+    assert not gate.pool.expects_rows, "the alignment ends first"
+    gate.inputs[0].unblock(1)
+    assert gate.pool.expects_rows

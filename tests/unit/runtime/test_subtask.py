@@ -91,6 +91,25 @@ def test_an_aligned_barrier_at_the_head_of_a_queue_needs_no_room() -> None:
     assert not middle.partitions[0].channels[0].holds_barrier(1)
 
 
+@pytest.mark.parametrize("wanted", [0, 1 << 20])
+def test_windows_grow_for_rows_that_a_producer_holds_and_not_for_a_consumer_that_it_starves(wanted: int) -> None:
+    """A window every 20 ms, and consumed at once. If the producer waits for another consumer meanwhile, it needs no
+    more; if it has rows that wait for credit, it does."""
+    job = SmallJob(pipeline(lambda row: []), Configuration({"penstock.network.bound-bytes-min": "16 kb"}))
+    middle = job.subtasks[SubtaskId(1, 0)]
+    into = middle.gate.channels[0]
+    least_bytes = into.window_bytes
+    rows = pa.RecordBatch.from_arrays(Types.LONG().encode([1] * 50), schema=Types.LONG().schema)
+    for _ in range(50):
+        for _ in range(4):
+            wanted_bytes = wanted and into.received_bytes + 2_000 + wanted
+            middle.mailbox.post(Data(into.id, into.received, 50, 2_000, rows, wanted_bytes))
+            while middle.step(job.clock.now_ms).worked:
+                job.clock.now_ms += 0.01
+        job.clock.now_ms += 20.0
+    assert into.window_bytes > 10 * least_bytes if wanted else into.window_bytes == least_bytes
+
+
 # ---- the cost of a row ----------------------------------------------------------------------------------------------
 
 
