@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import struct
-from array import array
 from dataclasses import dataclass
 from typing import Any, Callable, Iterator
 
@@ -84,10 +83,10 @@ def declared_metadata(schema: StateSchema) -> dict[bytes, bytes]:
 
 
 def encode_batch(
-    codec: StateCodec, schema: pa.Schema, keys: list[Any], key_groups: array[int], values: list[Any]
+    codec: StateCodec, schema: pa.Schema, keys: list[Any], key_groups: np.ndarray[Any, Any], values: list[Any]
 ) -> pa.RecordBatch:
-    """Encode entries. `key_groups`: those of the keys, 16 bits each (code "H"); the batch keeps the array, so it must
-    not change. Raises `RowTypeError` for a value that does not fit, `UnsupportedKey` for a key.
+    """Encode entries. `key_groups`: those of the keys, as uint16; the batch keeps the array, so it must not change.
+    Raises `RowTypeError` for a value that does not fit, `UnsupportedKey` for a key.
     """
     groups = pa.Array.from_buffers(pa.uint16(), len(key_groups), [None, pa.py_buffer(key_groups)])
     arrays = [*codec.type.encode(values), encode_keys(keys), groups]

@@ -77,7 +77,7 @@ class _SlotCheckpoint:
     earlier: list[Segment] = field(default_factory=list)
     """Segments of other checkpoints that this one names."""
     taken: dict[SubtaskId, SubtaskCapture] = field(default_factory=dict)
-    closed: dict[SubtaskId, SubtaskCapture] = field(default_factory=dict)
+    closed: dict[SubtaskId, tuple[SubtaskCapture, SubtaskSnapshot]] = field(default_factory=dict)
     expected_bytes: int = 0
 
     def add(self, state: EncodedState | StoredState) -> StateRange:
@@ -242,16 +242,18 @@ class SnapshotWriter:
         checkpoint = self._checkpoints.get(capture.checkpoint_id)
         if checkpoint is None:
             return
-        checkpoint.closed[capture.subtask] = capture
-        if len(checkpoint.closed) < self._subtasks:
-            return
-        captures = sorted(checkpoint.closed.values(), key=lambda c: c.subtask)
+        # Now, and not when all are closed: the barriers of the others are still on their way.
         try:
-            snapshots = [self._with_rows_in_flight(checkpoint.segment, c) for c in captures]
+            snapshot = self._with_rows_in_flight(checkpoint.segment, capture)
         except StoreError as error:
             self._decline(capture, FailureReason.IO_EXCEPTION, str(error))
             return
+        checkpoint.closed[capture.subtask] = capture, snapshot
+        if len(checkpoint.closed) < self._subtasks:
+            return
         del self._checkpoints[capture.checkpoint_id]
+        closed = [checkpoint.closed[subtask] for subtask in sorted(checkpoint.closed)]
+        captures, snapshots = [capture for capture, _ in closed], [snapshot for _, snapshot in closed]
         upload = Upload(capture, captures, checkpoint.segment, checkpoint.earlier, snapshots)
         if self._uploads.are_apart:
             self._unpark(capture.checkpoint_id)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from array import array
-from itertools import islice, repeat
+from itertools import islice
 from typing import Any, Iterator, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.protocol.values.keys import KeyDecoder
@@ -140,21 +140,20 @@ class HashMapSnapshot:
         """
         snapshot = table.snapshot
         keys: list[Any] = []
-        key_groups = array("H")
         values: list[Any] = []
+        key_groups: list[int] = []
+        counts: list[int] = []
         encoded: list[int] = []
 
         def flush() -> pa.RecordBatch:
-            nonlocal key_groups
             try:
-                batch = encode_batch(table.codec, table.schema, keys, key_groups, values)
+                batch = encode_batch(table.codec, table.schema, keys, _repeated(key_groups, counts), values)
             except Exception as error:  # catches whatever a user's object raises when it is pickled
                 raise described_failure(error, table.described, keys) from error
             for key_group in encoded:
                 snapshot.release(key_group)
-            for taken in (keys, values, encoded):
+            for taken in (keys, values, key_groups, counts, encoded):
                 taken.clear()
-            key_groups = array("H")
             return batch
 
         for key_group in range(len(snapshot)):
@@ -164,7 +163,8 @@ class HashMapSnapshot:
             if len(keys) + len(bucket) < ENTRIES_PER_BATCH:
                 keys.extend(bucket)
                 values.extend(bucket.values())
-                key_groups.extend(repeat(key_group, len(bucket)))
+                key_groups.append(key_group)
+                counts.append(len(bucket))
             else:
                 entries = iter(bucket.items())
                 while taken := list(islice(entries, ENTRIES_PER_BATCH - len(keys))):
@@ -172,9 +172,15 @@ class HashMapSnapshot:
                         return
                     keys += [key for key, _ in taken]
                     values += [value for _, value in taken]
-                    key_groups.extend(repeat(key_group, len(taken)))
+                    key_groups.append(key_group)
+                    counts.append(len(taken))
                     if len(keys) == ENTRIES_PER_BATCH:
                         yield flush()
             encoded.append(key_group)
         if keys and not self._discarded:
             yield flush()
+
+
+def _repeated(key_groups: list[int], counts: list[int]) -> np.ndarray[Any, Any]:
+    """Return each key group as often as its count says."""
+    return np.repeat(np.array(key_groups, np.uint16), counts)

@@ -167,6 +167,17 @@ def test_what_is_over_is_dropped_once_and_wakes_nobody_for_nothing() -> None:
     assert not job.writers[0]._checkpoints
 
 
+def test_rows_in_flight_are_encoded_while_the_barriers_of_other_subtasks_are_on_their_way() -> None:
+    job = job_with_state(lambda row: row)
+    job.run(turns=25)
+    job.trigger(1, 0)
+    job.run(until=lambda: bool(job.writers[0]._checkpoints) and len(job.writers[0]._checkpoints[1].closed) == 2)
+    (checkpoint,) = job.writers[0]._checkpoints.values()
+    persisted_bytes = sum(snapshot.persisted_bytes for _, snapshot in checkpoint.closed.values())
+    assert 0 < persisted_bytes <= checkpoint.segment.length_bytes
+    assert not job.acks
+
+
 def test_what_comes_after_the_end_of_its_checkpoint_is_let_go() -> None:
     job = job_with_state(lambda row: row)
     job.run(turns=25)
