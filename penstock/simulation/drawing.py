@@ -46,7 +46,7 @@ def plan_of(seed: int) -> Plan:
     job, chaining = _random_job(random, configuration, idle, broadcasts_of(seed))
     world_seed = random.getrandbits(64)
     restarts_of(seed, configuration)
-    state_backend_of(seed, configuration)
+    state_backend_of(seed, configuration, (step.step for step in job.steps))
     compression_of(seed, configuration)
     checkpointing = "execution.checkpointing.interval" in configuration.key_set()
     faults = random_faults(random, checkpointing)

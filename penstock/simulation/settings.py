@@ -78,12 +78,18 @@ def names_stored_state(seed: int) -> bool:
     return Random(f"stored state of {seed}").random() < 0.4
 
 
-def state_backend_of(seed: int, configuration: Configuration) -> None:
-    """Set where keyed state is kept, from a random source of its own. Slots keep little of it in memory, so that
-    entries come from the database.
+COLUMNAR_STATE_STEPS = frozenset({"roll", "window_columns"})
+
+
+def state_backend_of(seed: int, configuration: Configuration, steps: Iterable[str]) -> None:
+    """Set where keyed state is kept by a job of these steps, from a random source of its own. Slots keep little of it
+    in memory, so that entries come from the database. Few jobs have columnar state: more of those are on disk.
     """
     apart = Random(f"state backend of {seed}")
-    if apart.random() < 0.15:
+    on_disk = apart.random() < 0.15
+    if not COLUMNAR_STATE_STEPS.isdisjoint(steps):
+        on_disk |= Random(f"columnar state of {seed}").random() < 0.4
+    if on_disk:
         configuration.set("state.backend.type", "rocksdb")
         configuration.set("execution.checkpointing.incremental", apart.random() < 0.6)
         configuration.set("penstock.state.rocksdb.object-cache-size", apart.choice(("1 b", "20 kb", "64 mb")))

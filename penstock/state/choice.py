@@ -1,12 +1,13 @@
-"""Chooses the backend of keyed state that the options name."""
+"""Chooses the backends of keyed state that the options name."""
 
 from __future__ import annotations
 
-from typing import Mapping
+from typing import Any, Mapping
 
 from penstock.common.configuration import Configuration
 from penstock.common.options import CheckpointingOptions, StateBackendOptions
 from penstock.state.backend import KeyedStateBackend
+from penstock.state.columnar.backend import ColumnarBackend, ColumnarStateBackend
 from penstock.state.heap.hash_map import HashMapStateBackend
 
 
@@ -16,7 +17,7 @@ def row_backend(
     """Return the keyed state of a subtask of row functions. Raises `StateError` if RocksDB is not installed, or cannot
     be opened.
     """
-    if configuration.get(StateBackendOptions.STATE_BACKEND) == "hashmap":
+    if _in_memory(configuration):
         return HashMapStateBackend(max_parallelism, operator_names)
     from penstock.state.rocksdb.backend import RocksDBStateBackend
     from penstock.state.rocksdb.settings import RocksDBSettings
@@ -27,3 +28,21 @@ def row_backend(
         settings=RocksDBSettings.of(configuration),
         incremental=configuration.get(CheckpointingOptions.INCREMENTAL_CHECKPOINTS),
     )
+
+
+def columnar_backend(configuration: Configuration, operator_names: Mapping[str, str]) -> ColumnarBackend[Any]:
+    """Return the keyed state of a subtask of columnar operators. Raises as `row_backend`."""
+    if _in_memory(configuration):
+        return ColumnarStateBackend(operator_names)
+    from penstock.state.rocksdb.columnar_backend import RocksDBColumnarBackend
+    from penstock.state.rocksdb.settings import RocksDBSettings
+
+    return RocksDBColumnarBackend(
+        operator_names,
+        settings=RocksDBSettings.of(configuration),
+        incremental=configuration.get(CheckpointingOptions.INCREMENTAL_CHECKPOINTS),
+    )
+
+
+def _in_memory(configuration: Configuration) -> bool:
+    return configuration.get(StateBackendOptions.STATE_BACKEND) == "hashmap"

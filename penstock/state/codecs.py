@@ -74,12 +74,17 @@ def stream_schema(schema: StateSchema, type: TypeInformation) -> pa.Schema:
 def deleted_schema(schema: StateSchema) -> pa.Schema:
     """Return the schema of a run of keys that have no entry any more."""
     fields = [pa.field(KEY_COLUMN, pa.binary()), pa.field(KEY_GROUP_COLUMN, pa.uint16())]
-    return pa.schema(fields, metadata={**declared_metadata(schema), _DELETED_METADATA: b"1"})
+    return pa.schema(fields, metadata=deleted_metadata(schema))
 
 
 def declared_metadata(schema: StateSchema) -> dict[bytes, bytes]:
     """Return the metadata that `read_stream` returns as `declared`."""
     return {_SCHEMA_METADATA: f"{schema.kind} {schema.codec}".encode()}
+
+
+def deleted_metadata(schema: StateSchema) -> dict[bytes, bytes]:
+    """Return the metadata of a run of deleted keys."""
+    return {**declared_metadata(schema), _DELETED_METADATA: b"1"}
 
 
 def encode_batch(

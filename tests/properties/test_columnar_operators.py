@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Iterator
 from random import Random
 from typing import Any
 
@@ -32,7 +33,9 @@ from penstock.operators.columns.columnar_chain import ROWS_PER_FIRED_GROUP, Colu
 from penstock.operators.columns.columnar_functions import columnar_operators
 from penstock.protocol.values.elements import WATERMARK_MAX_MS
 from penstock.protocol.values.metadata import GroupFloor
-from penstock.state.columnar.backend import ColumnarStateBackend
+from penstock.state.backend import EncodedState
+from penstock.state.columnar.backend import ColumnarBackend, ColumnarStateBackend
+from tests.properties.columnar_backends import KINDS, ColumnarBackends
 
 ROW = Types.ROW_NAMED(
     ["key", "whole", "real", "at"], [Types.LONG(), Types.LONG(), Types.DOUBLE(), Types.SQL_TIMESTAMP()]
@@ -55,7 +58,7 @@ Event = tuple[int, Any, Any, Any, int]
 """key, whole, real, at, event time"""
 
 
-def chain_of(kind: OperatorKind, spec: Any, output_type: Any, backend: ColumnarStateBackend | None = None) -> Any:
+def chain_of(kind: OperatorKind, spec: Any, output_type: Any, backend: ColumnarBackend[Any] | None = None) -> Any:
     operator = Operator("uid", "the operator", kind, spec, ROW, output_type, timestamped=True)
     vertex = Vertex(0, "vertex", 1, 128, (operator,), keyed=kind.keyed)
     chain = ColumnarChain(vertex, columnar_operators(vertex, backend or ColumnarStateBackend()), lambda: 0.0)
@@ -118,13 +121,18 @@ def cut(random: Random, events: list[Event]) -> list[list[Event]]:
     return parts
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=60, deadline=None)
-def test_rolling_aggregates_are_those_of_the_rows_so_far(seed: int) -> None:
-    random = Random(seed)
+@settings(max_examples=40, deadline=None)
+def test_rolling_aggregates_are_those_of_the_rows_so_far(kind: str, seed: int) -> None:
+    with ColumnarBackends(kind) as backends:
+        check_rolling(Random(seed), backends)
+
+
+def check_rolling(random: Random, backends: ColumnarBackends) -> None:
     keys = random.choice([1, 2, 10, 500])
     events = random_events(random, random.randrange(1, 600), keys, random.choice([0, 0, 0.1, 0.9]))
-    chain = chain_of(OperatorKind.AGGREGATE_COLUMNS, AggregateSpec(("key",), AGGREGATES), ROLLED)
+    chain = chain_of(OperatorKind.AGGREGATE_COLUMNS, AggregateSpec(("key",), AGGREGATES), ROLLED, backends.new())
     made = [batch for part in cut(random, events) for tag, batch in chain.run(batch_of(part))]
     assert made[0].schema.equals(ROLLED.schema.append(TIMESTAMP_FIELD))
     so_far: dict[int, list[Event]] = defaultdict(list)
@@ -135,13 +143,18 @@ def test_rolling_aggregates_are_those_of_the_rows_so_far(seed: int) -> None:
     assert rows_of(made) == wanted
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @given(seed=st.integers(0, 2**32), lateness_ms=st.sampled_from([0, 0, 7, 25, WATERMARK_MAX_MS]))
-@settings(max_examples=60, deadline=None)
-def test_windows_fire_once_for_rows_in_time_and_again_for_late_ones(seed: int, lateness_ms: int) -> None:
-    random = Random(seed)
+@settings(max_examples=30, deadline=None)
+def test_windows_fire_once_for_rows_in_time_and_again_for_late_ones(kind: str, seed: int, lateness_ms: int) -> None:
+    with ColumnarBackends(kind) as backends:
+        check_windows(Random(seed), lateness_ms, backends)
+
+
+def check_windows(random: Random, lateness_ms: int, backends: ColumnarBackends) -> None:
     events = random_events(random, random.randrange(1, 500), random.choice([1, 4, 60]), random.choice([0, 0.2]))
     spec = WindowAggregateSpec(("key",), AGGREGATES, SIZE_MS, random.choice([0, 3, -4]), lateness_ms, None)
-    backend = ColumnarStateBackend()
+    backend = backends.new()
     chain = chain_of(OperatorKind.WINDOW_COLUMNS, spec, WINDOWED, backend)
     reached = -1
     put_out: dict[Any, Any] = {}
@@ -166,7 +179,7 @@ def test_windows_fire_once_for_rows_in_time_and_again_for_late_ones(seed: int, l
             fire(open_rows, before, reached, lateness_ms, wanted)
             collect(chain.on_watermark(reached), put_out)
         if random.random() < 0.3:
-            backend, chain = restored(backend, spec)
+            backend, chain = restored(backend, spec, backends)
             chain.set_time(reached, [])
             chain._operators[0].late_rows = dropped
     fire(open_rows, reached, WATERMARK_MAX_MS, lateness_ms, wanted)
@@ -174,7 +187,8 @@ def test_windows_fire_once_for_rows_in_time_and_again_for_late_ones(seed: int, l
     assert put_out == wanted
     assert chain.late_rows == dropped
     is_kept_for_ever = lateness_ms == WATERMARK_MAX_MS
-    assert (backend._tables["uid", "_aggregates"][2].live > 0) == is_kept_for_ever, "what has fired is gone"
+    kept = list(encoded(backend))
+    assert bool(kept) == is_kept_for_ever, "what has fired is gone"
 
 
 def fire(rows: dict[Any, list[Event]], before: int, reached: int, lateness_ms: int, wanted: dict[Any, Any]) -> None:
@@ -194,9 +208,15 @@ def collect(outputs: Any, put_out: dict[Any, Any]) -> None:
             put_out.setdefault(row[:2], []).append(row[2:-1])
 
 
-def restored(backend: ColumnarStateBackend, spec: Any) -> Any:
-    parts = [(p.operator, p.name, b"".join(bytes(x) for x in p.parts)) for p in backend.snapshot().encode()]
-    again = ColumnarStateBackend()
+def encoded(backend: ColumnarBackend[Any]) -> Iterator[EncodedState]:
+    for run in backend.snapshot().encode():
+        assert isinstance(run, EncodedState)
+        yield run
+
+
+def restored(backend: ColumnarBackend[Any], spec: Any, backends: ColumnarBackends) -> Any:
+    parts = [(p.operator, p.name, b"".join(bytes(x) for x in p.parts)) for p in encoded(backend)]
+    again = backends.new()
     for operator, name, data in parts:
         again.restore(operator, name, data, range(128))
     return again, chain_of(OperatorKind.WINDOW_COLUMNS, spec, WINDOWED, again)
@@ -221,11 +241,17 @@ def test_what_is_kept_for_ever_is_never_late() -> None:
     assert chain.late_rows == 1
 
 
-def test_a_snapshot_between_two_groups_of_a_firing_window_has_the_rest() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_snapshot_between_two_groups_of_a_firing_window_has_the_rest(kind: str) -> None:
+    with ColumnarBackends(kind) as backends:
+        check_a_snapshot_between_two_groups(backends)
+
+
+def check_a_snapshot_between_two_groups(backends: ColumnarBackends) -> None:
     keys = 3 * ROWS_PER_FIRED_GROUP // 2
     spec = WindowAggregateSpec(("key",), AGGREGATES[:1], SIZE_MS, 0, 0, None)
     types = Types.ROW_NAMED(["key", "window_start", "window_end", "rows"], [Types.LONG()] * 4)
-    backend = ColumnarStateBackend()
+    backend = backends.new()
     chain = chain_of(OperatorKind.WINDOW_COLUMNS, spec, types, backend)
     events = batch_of([(0, 1, 1.0, 1, 5)])
     many = pa.RecordBatch.from_arrays(
@@ -234,9 +260,9 @@ def test_a_snapshot_between_two_groups_of_a_firing_window_has_the_rest() -> None
     list(chain.run(many))
     firing = chain.on_watermark(20)
     first = next(firing)[1].column(0).to_pylist()
-    parts = [b"".join(bytes(x) for x in p.parts) for p in backend.snapshot().encode()]
+    parts = [b"".join(bytes(x) for x in p.parts) for p in encoded(backend)]
     rest = [key for _, batch in firing for key in batch.column(0).to_pylist()]
-    again = ColumnarStateBackend()
+    again = backends.new()
     for part in parts:
         again.restore("uid", "_aggregates", part, range(128))
     after = chain_of(OperatorKind.WINDOW_COLUMNS, spec, types, again)
@@ -262,21 +288,25 @@ def test_no_key_sees_time_run_backwards_after_a_rescale() -> None:
 # ---- sums at the edge of 64 bits, numbers that are none --------------------------------------------------------------
 
 
-def sums(values: list[int | None]) -> list[Any]:
+def sums(values: list[int | None], backend: ColumnarBackend[Any] | None = None) -> list[Any]:
     out = Types.ROW_NAMED(["key", "sum"], [Types.LONG(), Types.LONG()])
-    chain = chain_of(OperatorKind.AGGREGATE_COLUMNS, AggregateSpec(("key",), (Aggregate("sum", "sum", "whole"),)), out)
+    spec = AggregateSpec(("key",), (Aggregate("sum", "sum", "whole"),))
+    chain = chain_of(OperatorKind.AGGREGATE_COLUMNS, spec, out, backend)
     made = []
     for value in values:
         made += chain.run(batch_of([(7, value, 0.0, 0, 0)]))
     return [b.column("sum")[0].as_py() for _, b in made]
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("sign", [1, -1])
-def test_sums_are_exact_up_to_64_bits_and_fail_beyond(sign: int) -> None:
+def test_sums_are_exact_up_to_64_bits_and_fail_beyond(sign: int, kind: str) -> None:
     most = 2**63 - 1 if sign == 1 else -(2**63)
-    assert sums([most - sign * 5, sign * 5, None, -sign, sign]) == [most - sign * 5, most, most, most - sign, most]
-    with pytest.raises(OperatorFailure, match=r"sum\('whole'\) of the key key = 7 does not fit in 64 bits"):
-        sums([most, sign])
+    with ColumnarBackends(kind) as backends:
+        made = sums([most - sign * 5, sign * 5, None, -sign, sign], backends.new())
+        assert made == [most - sign * 5, most, most, most - sign, most]
+        with pytest.raises(OperatorFailure, match=r"sum\('whole'\) of the key key = 7 does not fit in 64 bits"):
+            sums([most, sign], backends.new())
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=12))

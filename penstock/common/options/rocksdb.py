@@ -61,8 +61,8 @@ class RocksDBOptions:
         "penstock.state.rocksdb.object-cache-size",
         MEMORY,
         64 * 1024 * 1024,
-        "About how much memory a subtask takes for entries that were used lately, as Python objects. They cost no "
-        "access to RocksDB.",
+        "About how much memory a subtask takes for entries that were used lately, as Python objects or columns. They "
+        "cost no access to RocksDB.",
         check=positive,
     )
     WRITE_BUFFER_SIZE = ConfigOption(

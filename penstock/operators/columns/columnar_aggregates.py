@@ -17,8 +17,9 @@ import pyarrow.types as kinds
 
 from penstock.graph.columns import Aggregate
 from penstock.operators.columns.columnar_slots import Scratch, SlotRuns
+from penstock.state.columnar.keyed_table import KeyedTable
 from penstock.state.columnar.slot_arrays import Array, Slots
-from penstock.state.columnar.table import ColumnTable, ValueColumn
+from penstock.state.columnar.table import ValueColumn, largest_of
 
 INT64_END = 2**63
 
@@ -58,23 +59,23 @@ class Accumulator:
     def written(self) -> range:
         return range(self.first, self.first + len(self.columns))
 
-    def restored(self, table: ColumnTable) -> None:
+    def restored(self, table: KeyedTable) -> None:
         """Inspect the restored table."""
 
     def take(self, batch: pa.RecordBatch) -> Given:
         raise NotImplementedError
 
-    def fold(self, table: ColumnTable, slots: Slots, given: Given) -> None:
+    def fold(self, table: KeyedTable, slots: Slots, given: Given) -> None:
         """Fold rows into the state of their slots. Raises `SumOverflow`."""
         raise NotImplementedError
 
-    def scan(self, table: ColumnTable, runs: SlotRuns, given: Given) -> pa.Array:
+    def scan(self, table: KeyedTable, runs: SlotRuns, given: Given) -> pa.Array:
         """Fold rows into the state of their slots, one after the other; return the aggregate after each row. Raises
         `SumOverflow`.
         """
         raise NotImplementedError
 
-    def result(self, table: ColumnTable, slots: Slots) -> pa.Array:
+    def result(self, table: KeyedTable, slots: Slots) -> pa.Array:
         raise NotImplementedError
 
     def _column(self, name: str, dtype: npt.DTypeLike, initial: Any) -> ValueColumn:
@@ -93,13 +94,13 @@ class Count(Accumulator):
             return Given(np.ones(batch.num_rows, np.int64), None)
         return Given(_valid(array).astype(np.int64), None)
 
-    def fold(self, table: ColumnTable, slots: Slots, given: Given) -> None:
+    def fold(self, table: KeyedTable, slots: Slots, given: Given) -> None:
         np.add.at(table.values[self.first], slots, given.values)
 
-    def scan(self, table: ColumnTable, runs: SlotRuns, given: Given) -> pa.Array:
+    def scan(self, table: KeyedTable, runs: SlotRuns, given: Given) -> pa.Array:
         return pa.array(runs.sums(table.values[self.first], given.values))
 
-    def result(self, table: ColumnTable, slots: Slots) -> pa.Array:
+    def result(self, table: KeyedTable, slots: Slots) -> pa.Array:
         return pa.array(table.values[self.first][slots])
 
 
@@ -122,8 +123,8 @@ class _Nullable(Accumulator):
     def _nulls_possible(self) -> bool:
         return self._seen.initial is False
 
-    def restored(self, table: ColumnTable) -> None:
-        if not table.values[self.first + 1][: table.slots_end].all():
+    def restored(self, table: KeyedTable) -> None:
+        if not table.all_true(self.first + 1):
             self._seen.initial = False
 
     def take(self, batch: pa.RecordBatch) -> Given:
@@ -133,7 +134,7 @@ class _Nullable(Accumulator):
         self._seen.initial = False
         return Given(numbers(array), _valid(array))
 
-    def _mark_seen(self, table: ColumnTable, slots: Slots, valid: npt.NDArray[np.bool_] | None) -> None:
+    def _mark_seen(self, table: KeyedTable, slots: Slots, valid: npt.NDArray[np.bool_] | None) -> None:
         if self._nulls_possible:
             table.values[self.first + 1][slots if valid is None else slots[valid]] = True
 
@@ -142,7 +143,7 @@ class _Nullable(Accumulator):
             return given.values
         return np.where(given.valid, given.values, np.asarray(self._value.initial, given.values.dtype))
 
-    def _scan_seen(self, table: ColumnTable, runs: SlotRuns, given: Given) -> Array | None:
+    def _scan_seen(self, table: KeyedTable, runs: SlotRuns, given: Given) -> Array | None:
         """Return where the aggregate is null after each row (None: nowhere), and mark what has been seen."""
         if not self._nulls_possible:
             return None
@@ -155,7 +156,7 @@ class _Nullable(Accumulator):
     def _as_output(self, values: Array, nulls: Array | None) -> pa.Array:
         raise NotImplementedError
 
-    def result(self, table: ColumnTable, slots: Slots) -> pa.Array:
+    def result(self, table: KeyedTable, slots: Slots) -> pa.Array:
         value, seen = table.values[self.first : self.first + 2]
         return self._as_output(value[slots], ~seen[slots] if self._nulls_possible else None)
 
@@ -167,36 +168,36 @@ class IntegerSum(_Nullable):
         self._exactly = False
         return self._column("sum", np.int64, 0)
 
-    def restored(self, table: ColumnTable) -> None:
+    def restored(self, table: KeyedTable) -> None:
         super().restored(table)
-        self._largest = _largest(table.values[self.first][: table.slots_end])
+        self._largest = table.largest(self.first)
 
-    def _fits(self, table: ColumnTable, values: Array) -> bool:
+    def _fits(self, table: KeyedTable, values: Array) -> bool:
         """Return whether these values cannot make any sum leave int64, as far as the bounds show without looking at
         each.
         """
         if self._exactly:
             return False
-        added = _largest(values) * len(values)
+        added = largest_of(values) * len(values)
         self._largest += added
         if self._largest >= INT64_END:
-            self._largest = _largest(table.values[self.first][: table.slots_end]) + added
+            self._largest = table.largest(self.first) + added
             self._exactly = self._largest >= INT64_END
         return not self._exactly
 
-    def _check(self, table: ColumnTable, runs: SlotRuns, values: Array, only_at_the_end: bool) -> None:
+    def _check(self, table: KeyedTable, runs: SlotRuns, values: Array, only_at_the_end: bool) -> None:
         slot = runs.leaves_int64(table.values[self.first], values, only_at_the_end)
         if slot is not None:
             raise SumOverflow(slot)
 
-    def fold(self, table: ColumnTable, slots: Slots, given: Given) -> None:
+    def fold(self, table: KeyedTable, slots: Slots, given: Given) -> None:
         values = self._identity_for_nulls(given)
         if not self._fits(table, values):
             self._check(table, SlotRuns(slots, table.slots_end, Scratch()), values, only_at_the_end=True)
         np.add.at(table.values[self.first], slots, values)
         self._mark_seen(table, slots, given.valid)
 
-    def scan(self, table: ColumnTable, runs: SlotRuns, given: Given) -> pa.Array:
+    def scan(self, table: KeyedTable, runs: SlotRuns, given: Given) -> pa.Array:
         values = self._identity_for_nulls(given)
         if not self._fits(table, values):
             self._check(table, runs, values, only_at_the_end=False)
@@ -212,12 +213,12 @@ class FloatSum(_Nullable):
         # -0.0 is what leaves every number as it is: the sum of -0.0 is -0.0.
         return self._column("sum", np.float64, -0.0)
 
-    def fold(self, table: ColumnTable, slots: Slots, given: Given) -> None:
+    def fold(self, table: KeyedTable, slots: Slots, given: Given) -> None:
         with np.errstate(invalid="ignore", over="ignore"):
             np.add.at(table.values[self.first], slots, self._identity_for_nulls(given))
         self._mark_seen(table, slots, given.valid)
 
-    def scan(self, table: ColumnTable, runs: SlotRuns, given: Given) -> pa.Array:
+    def scan(self, table: KeyedTable, runs: SlotRuns, given: Given) -> pa.Array:
         sums = runs.folded(np.add, table.values[self.first], self._identity_for_nulls(given))
         return self._as_output(sums, self._scan_seen(table, runs, given))
 
@@ -237,11 +238,11 @@ class Extreme(_Nullable):
         self._ufunc = np.minimum if least else np.maximum
         return self._column(self.aggregate.function, np.int64, INT64_END - 1 if least else -INT64_END)
 
-    def fold(self, table: ColumnTable, slots: Slots, given: Given) -> None:
+    def fold(self, table: KeyedTable, slots: Slots, given: Given) -> None:
         self._ufunc.at(table.values[self.first], slots, self._identity_for_nulls(given))
         self._mark_seen(table, slots, given.valid)
 
-    def scan(self, table: ColumnTable, runs: SlotRuns, given: Given) -> pa.Array:
+    def scan(self, table: KeyedTable, runs: SlotRuns, given: Given) -> pa.Array:
         found = runs.folded(self._ufunc, table.values[self.first], self._identity_for_nulls(given))
         return self._as_output(found, self._scan_seen(table, runs, given))
 
@@ -271,18 +272,18 @@ class Mean(Accumulator):
             return given.values, np.ones(len(given.values), np.int64)
         return np.where(given.valid, given.values, 0.0), given.valid.astype(np.int64)
 
-    def fold(self, table: ColumnTable, slots: Slots, given: Given) -> None:
+    def fold(self, table: KeyedTable, slots: Slots, given: Given) -> None:
         values, counts = self._parts(given)
         with np.errstate(invalid="ignore", over="ignore"):
             np.add.at(table.values[self.first], slots, values)
         np.add.at(table.values[self.first + 1], slots, counts)
 
-    def scan(self, table: ColumnTable, runs: SlotRuns, given: Given) -> pa.Array:
+    def scan(self, table: KeyedTable, runs: SlotRuns, given: Given) -> pa.Array:
         values, counts = self._parts(given)
         sums = runs.folded(np.add, table.values[self.first], values)
         return _quotient(sums, runs.sums(table.values[self.first + 1], counts))
 
-    def result(self, table: ColumnTable, slots: Slots) -> pa.Array:
+    def result(self, table: KeyedTable, slots: Slots) -> pa.Array:
         sums, counts = table.values[self.first : self.first + 2]
         return _quotient(sums[slots], counts[slots])
 
@@ -290,10 +291,6 @@ class Mean(Accumulator):
 def _quotient(sums: Array, counts: Array) -> pa.Array:
     nothing = counts == 0
     return pa.array(sums / np.maximum(counts, 1), mask=nothing if nothing.any() else None)
-
-
-def _largest(values: Array) -> int:
-    return max(abs(int(np.maximum.reduce(values))), abs(int(np.minimum.reduce(values)))) if len(values) else 0
 
 
 def _valid(array: pa.Array) -> npt.NDArray[np.bool_]:

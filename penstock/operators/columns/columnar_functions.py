@@ -18,7 +18,7 @@ from penstock.operators.batches import TIMESTAMP_FIELD, joined, row_type
 from penstock.operators.columns.columnar_keyed import RollingAggregates
 from penstock.operators.columns.columnar_operator import ColumnarOperator, Output
 from penstock.operators.columns.columnar_windows import WindowAggregates
-from penstock.state.columnar.backend import ColumnarStateBackend
+from penstock.state.columnar.backend import ColumnarBackend
 
 _NODE_BATCH_ROWS_MAX = 32_768
 """Acero cuts what it is given into batches of as many rows."""
@@ -178,12 +178,12 @@ def _projected(operator: Operator, node: Any, batch: pa.RecordBatch) -> pa.Recor
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
-def columnar_operators(vertex: Vertex, backend: ColumnarStateBackend | None) -> list[ColumnarOperator]:
+def columnar_operators(vertex: Vertex, backend: ColumnarBackend[Any] | None) -> list[ColumnarOperator]:
     """Build the columnar operators of a vertex, head first. `backend` is needed if one of them is keyed."""
     return [_create(o, backend) for o in vertex.operators if o.kind.columnar]
 
 
-def _create(operator: Operator, backend: ColumnarStateBackend | None) -> ColumnarOperator:
+def _create(operator: Operator, backend: ColumnarBackend[Any] | None) -> ColumnarOperator:
     match operator.kind:
         case OperatorKind.MAP_BATCHES:
             return MapBatches(operator)

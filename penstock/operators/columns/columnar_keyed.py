@@ -4,7 +4,7 @@ windows.
 
 from __future__ import annotations
 
-from typing import Iterator, Sequence
+from typing import Any, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -17,21 +17,22 @@ from penstock.operators.batches import TIMESTAMP_FIELD, row_type
 from penstock.operators.columns.columnar_aggregates import Given, SumOverflow, accumulators
 from penstock.operators.columns.columnar_operator import ColumnarOperator, Output
 from penstock.operators.columns.columnar_slots import Scratch, SlotRuns
-from penstock.state.columnar.backend import ColumnarStateBackend
-from penstock.state.columnar.table import ColumnTable, Found, ValueColumn
+from penstock.state.columnar.backend import ColumnarBackend
+from penstock.state.columnar.keyed_table import KeyedTable
+from penstock.state.columnar.table import Found, ValueColumn
 
 STATE_NAME = "_aggregates"
 
 
 class KeyedAggregates(ColumnarOperator):
-    """Aggregates columns per key. `further_keys` are added to the key's columns, `further_values` to what is kept for
-    it.
+    """Aggregates columns per key. `further_keys`, of which the last is a window's start, are added to the
+    key's columns, `further_values` to what is kept for it.
     """
 
     def __init__(
         self,
         operator: Operator,
-        backend: ColumnarStateBackend,
+        backend: ColumnarBackend[Any],
         keys: Sequence[str],
         aggregates: Sequence[Aggregate],
         further_keys: Sequence[pa.Field] = (),
@@ -47,10 +48,11 @@ class KeyedAggregates(ColumnarOperator):
         self._accumulators = accumulators(aggregates, self._input_schema)
         self._key_schema = pa.schema([self._input_schema.field(k) for k in keys] + list(further_keys))
         self._values = [c for a in self._accumulators for c in a.columns] + list(further_values)
-        self.table: ColumnTable
+        self._windowed = bool(further_keys)
+        self.table: KeyedTable
 
     def open(self) -> None:
-        self.table = self._backend.table(self.operator.uid, STATE_NAME, self._key_schema, self._values)
+        self.table = self._backend.table(self.operator.uid, STATE_NAME, self._key_schema, self._values, self._windowed)
         for accumulator in self._accumulators:
             accumulator.restored(self.table)
 
@@ -81,7 +83,7 @@ class KeyedAggregates(ColumnarOperator):
 
 
 class RollingAggregates(KeyedAggregates):
-    def __init__(self, operator: Operator, backend: ColumnarStateBackend) -> None:
+    def __init__(self, operator: Operator, backend: ColumnarBackend[Any]) -> None:
         spec: AggregateSpec = operator.function
         super().__init__(operator, backend, spec.keys, spec.aggregates)
         self._scratch = Scratch()
@@ -98,6 +100,7 @@ class RollingAggregates(KeyedAggregates):
             except SumOverflow as error:
                 raise self._overflow(accumulator.aggregate, error.slot) from None
             self.table.after_write(slots, accumulator.written)
+        self.table.settle()
         if self.operator.timestamped:
             columns.append(batch.column(TIMESTAMP_COLUMN))
         yield None, pa.RecordBatch.from_arrays(columns, schema=self._output_schema)

@@ -7,7 +7,7 @@ then fires its key's window again, once for each slice of rows.
 
 from __future__ import annotations
 
-from typing import Iterator, Sequence
+from typing import Any, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -20,17 +20,18 @@ from penstock.graph.job_graph import Operator
 from penstock.operators.columns.columnar_aggregates import SumOverflow
 from penstock.operators.columns.columnar_keyed import KeyedAggregates
 from penstock.operators.columns.columnar_operator import ROWS_PER_FIRED_GROUP, Output
+from penstock.operators.columns.window_slots import SlotsInMemory, SlotsOnDisk, WindowSlots
 from penstock.operators.event_time.tumbling import Milliseconds, NoWindow, only_start, starts_of
 from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
 from penstock.protocol.values.elements import WATERMARK_MAX_MS
 from penstock.protocol.values.metadata import GroupFloor
-from penstock.state.columnar.backend import ColumnarStateBackend
+from penstock.state.columnar.backend import ColumnarBackend
 from penstock.state.columnar.slot_arrays import Slots
-from penstock.state.columnar.table import ValueColumn
+from penstock.state.columnar.table import ColumnTable, ValueColumn
 
 
 class WindowAggregates(KeyedAggregates):
-    def __init__(self, operator: Operator, backend: ColumnarStateBackend) -> None:
+    def __init__(self, operator: Operator, backend: ColumnarBackend[Any]) -> None:
         spec: WindowAggregateSpec = operator.function
         self._spec = spec
         self._stays = spec.allowed_lateness_ms > 0
@@ -40,15 +41,19 @@ class WindowAggregates(KeyedAggregates):
         self._fired = len(self._values) - 1
         self._watermark_ms = WATERMARK_MIN_MS
         self._floors: Milliseconds | None = None
-        self._slots_of: dict[int, list[Slots]] = {}
-        """By a window's start: all its slots."""
+        self._windows: WindowSlots
         self._all_fired: set[int] = set()
         """Windows that stay, and have fired for all their keys."""
 
     def open(self) -> None:
         super().open()
-        slots = self.table.live_slots()
-        self._add_windows(slots, self._starts_of(slots))
+        table: Any = self.table
+        if isinstance(table, ColumnTable):
+            self._windows = SlotsInMemory()
+            slots = table.live_slots()
+            self._windows.add(slots, self._starts_of(slots))
+        else:
+            self._windows = SlotsOnDisk(table)
 
     def set_time(self, current_ms: int, floors: Sequence[GroupFloor]) -> None:
         self._watermark_ms = current_ms
@@ -78,13 +83,14 @@ class WindowAggregates(KeyedAggregates):
         given = self._take(batch)
         found = self._find([*(batch.column(k) for k in self._keys), pa.array(starts)], key_groups)
         slots = found.slots
-        self._add_windows(found.new_slots, starts[found.new_rows])
+        self._all_fired.difference_update(self._windows.add(found.new_slots, starts[found.new_rows]))
         for accumulator, values in zip(self._accumulators, given):
             try:
                 accumulator.fold(self.table, slots, values)
             except SumOverflow as error:
                 raise self._overflow(accumulator.aggregate, error.slot) from None
             self.table.after_write(slots, accumulator.written)
+        self.table.settle()
         if self._stays and int(starts.min()) + self._spec.size_ms - 1 <= self._latest(reached_ms):
             again = np.unique(slots[starts + (self._spec.size_ms - 1) <= reached_ms])
             for at in range(0, len(again), ROWS_PER_FIRED_GROUP):
@@ -130,17 +136,6 @@ class WindowAggregates(KeyedAggregates):
             # The row's own columns and its event time come first.
             yield self._spec.late_tag, batch.select(list(range(len(self._input_schema) + 1)))
 
-    def _add_windows(self, slots: Slots, starts: Milliseconds) -> None:
-        if not len(slots):
-            return
-        order = np.argsort(starts, kind="stable")
-        slots, starts = slots[order], starts[order]
-        cuts = [0, *(np.flatnonzero(starts[1:] != starts[:-1]) + 1).tolist(), len(starts)]
-        for begin, end in zip(cuts, cuts[1:]):
-            start = int(starts[begin])
-            self._slots_of.setdefault(start, []).append(slots[begin:end])
-            self._all_fired.discard(start)
-
     # ---- watermarks ----------------------------------------------------------------------------------------------
 
     def on_watermark(self, watermark_ms: int) -> Iterator[pa.RecordBatch]:
@@ -149,7 +144,7 @@ class WindowAggregates(KeyedAggregates):
             self._floors = None
         due = self._past(self._spec.size_ms - 1)
         if not self._stays:
-            for slots in self._taken(due):
+            for slots in self._windows.taken(due):
                 made = self._result(slots)
                 self.table.remove(slots)
                 yield made
@@ -157,48 +152,27 @@ class WindowAggregates(KeyedAggregates):
         for start in due:
             if start not in self._all_fired:
                 yield from self._fire_window(start)
-        for slots in self._taken(self._past(self._spec.size_ms - 1 + self._spec.allowed_lateness_ms)):
+        past = self._past(self._spec.size_ms - 1 + self._spec.allowed_lateness_ms)
+        self._all_fired.difference_update(past)
+        for slots in self._windows.taken(past):
             self.table.remove(slots)
             yield pa.RecordBatch.from_pylist([], schema=self._output_schema)
 
     def _past(self, after_ms: int) -> list[int]:
-        return sorted(start for start in self._slots_of if start + after_ms <= self._watermark_ms)
-
-    def _taken(self, starts: list[int]) -> Iterator[Slots]:
-        """Remove the slots of these windows from the bookkeeping, in groups; several small windows make one."""
-        waiting: list[Slots] = []
-        count = 0
-        for start in starts:
-            parts = self._slots_of[start]
-            while parts:
-                part = parts.pop()
-                if len(part) > (room := ROWS_PER_FIRED_GROUP - count):
-                    parts.append(part[room:])
-                    part = part[:room]
-                if not parts:
-                    del self._slots_of[start]
-                    self._all_fired.discard(start)
-                waiting.append(part)
-                count += len(part)
-                if count == ROWS_PER_FIRED_GROUP:
-                    yield np.concatenate(waiting)
-                    waiting, count = [], 0
-        if waiting:
-            yield np.concatenate(waiting)
+        return sorted(start for start in self._windows.starts if start + after_ms <= self._watermark_ms)
 
     def _fire_window(self, start: int) -> Iterator[pa.RecordBatch]:
-        slots = np.concatenate(self._slots_of[start])
-        slots = slots[~self.table.values[self._fired][slots]]
-        for at in range(0, len(slots), ROWS_PER_FIRED_GROUP):
-            if at + ROWS_PER_FIRED_GROUP >= len(slots):
-                self._all_fired.add(start)
-            yield self._fire(slots[at : at + ROWS_PER_FIRED_GROUP])
+        for group in self._windows.of(start):
+            slots = group[~self.table.values[self._fired][group]]
+            if len(slots):
+                yield self._fire(slots)
         self._all_fired.add(start)
 
     def _fire(self, slots: Slots) -> pa.RecordBatch:
         self.table.touch(slots)
         self.table.values[self._fired][slots] = True
         self.table.after_write(slots, [self._fired])
+        self.table.settle()
         return self._result(slots)
 
     def _result(self, slots: Slots) -> pa.RecordBatch:

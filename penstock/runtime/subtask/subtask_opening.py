@@ -41,7 +41,8 @@ from penstock.runtime.subtask.source_alignment import SourceAlignment
 from penstock.runtime.subtask.subtask import Subtask
 from penstock.runtime.subtask.work import AppliedRows, Work
 from penstock.state.backend import KeyedStateBackend
-from penstock.state.columnar.backend import ColumnarStateBackend
+from penstock.state.choice import columnar_backend
+from penstock.state.columnar.backend import ColumnarBackend
 from penstock.state.operator_state import OperatorStateBackend
 
 _ENDS = (OperatorKind.SOURCE, OperatorKind.TIMESTAMPS, OperatorKind.SINK)
@@ -107,7 +108,7 @@ class SubtaskOpening:
 
     # ---- restored parts -----------------------------------------------------------------------------------------
 
-    def _backend(self) -> KeyedStateBackend | ColumnarStateBackend | None:
+    def _backend(self) -> KeyedStateBackend | ColumnarBackend[Any] | None:
         names = {o.uid: o.name for o in self._vertex.operators}
         if not self._vertex.columnar:
             keyed = self._vertex.operators[0].kind.keyed
@@ -115,7 +116,7 @@ class SubtaskOpening:
                 return None
             return self._shared.row_backend(self._plan.configuration, self._vertex.max_parallelism, names)
         if any(o.kind.columnar and o.kind.keyed for o in self._vertex.operators):
-            return ColumnarStateBackend(names)
+            return columnar_backend(self._plan.configuration, names)
         return None
 
     def _reader(self) -> SourceReader | None:
@@ -173,7 +174,7 @@ class SubtaskOpening:
 
     def _work(
         self,
-        backend: KeyedStateBackend | ColumnarStateBackend | None,
+        backend: KeyedStateBackend | ColumnarBackend[Any] | None,
         output: ChainOutput,
         time: EventTime,
         generation: WatermarkGenerators | None,
@@ -182,12 +183,12 @@ class SubtaskOpening:
     ) -> RowWork | ColumnWork:
         applied = AppliedRows(output, self._settings.slice_ms, self._credit)
         if self._vertex.columnar:
-            assert backend is None or isinstance(backend, ColumnarStateBackend)
+            assert backend is None or isinstance(backend, ColumnarBackend)
             operators = columnar_operators(self._vertex, backend)
             columns = ColumnarChain(self._vertex, operators, self._clock.monotonic_ms)
             columns.set_time(time.current_ms, time.floors())
             return ColumnWork(columns, output, applied, generation, time, self._clock)
-        assert not isinstance(backend, ColumnarStateBackend)
+        assert not isinstance(backend, ColumnarBackend)
         rows = self._chain(backend, output, time, operator_state, checkpointed)
         return RowWork(rows, output, applied, generation, self._clock, self._settings.slice_ms)
 

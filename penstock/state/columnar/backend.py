@@ -7,15 +7,17 @@ A restore takes the rows of its key groups, whatever the parallelism was.
 
 from __future__ import annotations
 
-from typing import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from typing import Generic, Iterator, Mapping, Sequence, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.common.typeinfo import KEY_GROUP_COLUMN
 from penstock.protocol.values.metadata import StateSchema
-from penstock.state.backend import EncodedState, StateSchemaError, StoredState
-from penstock.state.codecs import declared_metadata
+from penstock.state.backend import EncodedState, StateSchemaError, StateSnapshot, StoredState
+from penstock.state.codecs import RestoredRun, declared_metadata
+from penstock.state.columnar.keyed_table import KeyedTable
 from penstock.state.columnar.slot_arrays import Array
 from penstock.state.columnar.table import ColumnTable, ValueColumn
 from penstock.state.columnar.table_view import TableView
@@ -25,16 +27,21 @@ KIND = "columns"
 _END_OF_STREAM_BYTES = 8
 
 
-class ColumnarStateBackend(RestoringBackend):
+TableT = TypeVar("TableT", bound=KeyedTable)
+
+
+class ColumnarBackend(RestoringBackend, ABC, Generic[TableT]):
     """Creates and restores the tables of one subtask. `operator_names` (uid -> name) are for messages."""
 
     def __init__(self, operator_names: Mapping[str, str] | None = None) -> None:
         super().__init__(operator_names)
-        self._tables: dict[StateName, tuple[StateSchema, pa.Schema, ColumnTable]] = {}
+        self._tables: dict[StateName, TableT] = {}
 
-    def table(self, operator: str, name: str, keys: pa.Schema, values: Sequence[ValueColumn]) -> ColumnTable:
-        """Return the table of an operator (its uid), with what was restored for it. Raises `StateSchemaError` if the
-        checkpoint declares it differently.
+    def table(
+        self, operator: str, name: str, keys: pa.Schema, values: Sequence[ValueColumn], windowed: bool = False
+    ) -> TableT:
+        """Return the table of an operator (its uid), with what was restored for it. If `windowed`, the last key column
+        is a window's start. Raises `StateSchemaError` if the checkpoint declares it differently.
         """
         declared = StateSchema(operator, name, KIND, _codec(keys, values))
         before = self._restored_schema((operator, name)) or declared
@@ -44,16 +51,53 @@ class ColumnarStateBackend(RestoringBackend):
                 f"checkpoint that is being restored it is {before.kind} state of {before.codec}: declare keys and "
                 "aggregates as before, or give the operator another uid"
             )
-        table = ColumnTable(keys, values)
-        for run in self._take_restored((operator, name)):
-            for batch in run.batches:
-                _load(table, batch)
-        self._tables[operator, name] = (declared, _stream_schema(declared, keys, values), table)
+        table = self._new_table(declared, keys, values, self._take_restored((operator, name)), windowed)
+        self._tables[operator, name] = table
         return table
 
+    @abstractmethod
+    def snapshot(self, checkpoint_id: int = 0, predecessor_id: int | None = None) -> StateSnapshot: ...
+
+    @abstractmethod
+    def _new_table(
+        self,
+        declared: StateSchema,
+        keys: pa.Schema,
+        values: Sequence[ValueColumn],
+        runs: list[RestoredRun],
+        windowed: bool,
+    ) -> TableT:
+        """Return a table with what was restored of it."""
+
+    @abstractmethod
+    def revoke(self) -> None: ...
+
+
+class ColumnarStateBackend(ColumnarBackend[ColumnTable]):
+    """Keeps the columnar state of one subtask in memory."""
+
+    def __init__(self, operator_names: Mapping[str, str] | None = None) -> None:
+        super().__init__(operator_names)
+        self._written: dict[StateName, tuple[StateSchema, pa.Schema]] = {}
+
     def snapshot(self, checkpoint_id: int = 0, predecessor_id: int | None = None) -> ColumnarSnapshot:
-        views = [(declared, schema, table.view()) for declared, schema, table in self._tables.values()]
+        views = [(*self._written[name], table.view()) for name, table in self._tables.items()]
         return ColumnarSnapshot(views, self._untouched())
+
+    def _new_table(
+        self,
+        declared: StateSchema,
+        keys: pa.Schema,
+        values: Sequence[ValueColumn],
+        runs: list[RestoredRun],
+        windowed: bool,
+    ) -> ColumnTable:
+        table = ColumnTable(keys, values)
+        for run in runs:
+            for batch in run.batches:
+                _load(table, batch, run.deletes)
+        self._written[declared.operator, declared.name] = declared, stream_schema(declared, keys, values)
+        return table
 
     def revoke(self) -> None:
         """Ignore the end of the generation: only our own operators hold tables, and they end with it."""
@@ -107,7 +151,7 @@ def _codec(keys: pa.Schema, values: Sequence[ValueColumn]) -> str:
     return f"({', '.join(f'{v.name} {np.dtype(v.dtype)}' for v in values)}) by ({key})"
 
 
-def _stream_schema(declared: StateSchema, keys: pa.Schema, values: Sequence[ValueColumn]) -> pa.Schema:
+def stream_schema(declared: StateSchema, keys: pa.Schema, values: Sequence[ValueColumn]) -> pa.Schema:
     """Return a schema that names columns by position, because a value may have the name of a key."""
     fields = [
         *(pa.field(f"key.{f.name}", f.type) for f in keys),
@@ -117,9 +161,13 @@ def _stream_schema(declared: StateSchema, keys: pa.Schema, values: Sequence[Valu
     return pa.schema(fields, metadata=declared_metadata(declared))
 
 
-def _load(table: ColumnTable, batch: pa.RecordBatch) -> None:
+def _load(table: ColumnTable, batch: pa.RecordBatch, deletes: bool) -> None:
     count = len(table.key_schema)
     keys = table.rows([batch.column(i) for i in range(count)])
+    if deletes:
+        slots, missing = table.find(keys)
+        table.remove(np.delete(slots, missing))
+        return
     found = table.find_or_insert(keys, batch.column(batch.num_columns - 1).to_numpy())
     columns: list[Array] = table.values
     for c, array in enumerate(columns):

@@ -77,3 +77,25 @@ class SlotArrays:
     @property
     def growing(self) -> bool:
         return self._larger is not None
+
+
+class FreeSlots:
+    """Holds slots that were removed."""
+
+    def __init__(self) -> None:
+        self._parts: list[Slots] = []
+
+    def add(self, slots: Slots) -> None:
+        self._parts.append(slots)
+
+    def take(self, count: int) -> Slots:
+        """Return so many of them, or all if they are fewer."""
+        taken: list[Slots] = [np.empty(0, np.intp)]
+        while count and self._parts:
+            part = self._parts.pop()
+            if len(part) > count:
+                self._parts.append(part[count:])
+                part = part[:count]
+            taken.append(part)
+            count -= len(part)
+        return np.concatenate(taken)

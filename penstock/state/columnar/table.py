@@ -15,10 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.state.columnar.key_columns import BytesKeys, KeyColumn, KeyRows, key_column
-from penstock.state.columnar.slot_arrays import Array, SlotArrays, Slots
+from penstock.state.columnar.slot_arrays import Array, FreeSlots, SlotArrays, Slots
 from penstock.state.columnar.slot_index import Hashes, Matches, Rows, SlotIndex
 from penstock.state.columnar.table_view import FREE, TableView
 
+_INDEX_BYTES_PER_KEY = 48
 _EMPTY: npt.NDArray[np.intp] = np.empty(0, np.intp)
 
 
@@ -67,7 +68,7 @@ class ColumnTable:
         self._arrays = SlotArrays(self._dtypes)
         self._index = SlotIndex()
         self._slots_end = 0
-        self._free: list[Slots] = []
+        self._free = FreeSlots()
         self.live = 0
 
     # ---- rows to slots -------------------------------------------------------------------------------------------
@@ -103,6 +104,10 @@ class ColumnTable:
         slots[missing] = new_slots[position]
         return Found(slots, new_slots, new_rows)
 
+    def find(self, keys: list[KeyRows]) -> tuple[Slots, Rows]:
+        """Return the slots of all rows, and, in no order, the rows whose key has none: their slot is undefined."""
+        return self._find(keys, _hashes(keys))
+
     def _find(self, keys: list[KeyRows], hashes: Hashes) -> tuple[Slots, Rows]:
         columns = self._arrays.columns
 
@@ -135,19 +140,11 @@ class ColumnTable:
 
     def _allocate(self, count: int) -> Slots:
         """Return free slots; removed slots are used again."""
-        taken = []
-        left = count
-        while left and self._free:
-            free = self._free.pop()
-            if len(free) > left:
-                self._free.append(free[left:])
-                free = free[:left]
-            taken.append(free)
-            left -= len(free)
-        if left:
+        taken = self._free.take(count)
+        if left := count - len(taken):
             self._arrays.reserve(self._slots_end, left)
-            taken.append(np.arange(self._slots_end, self._slots_end + left))
-        return taken[0] if len(taken) == 1 else np.concatenate(taken)
+            taken = np.concatenate((taken, np.arange(self._slots_end, self._slots_end + left)))
+        return taken
 
     def _store(
         self, keys: list[KeyRows], key_groups: npt.NDArray[np.uint16], hashes: Hashes, slots: Slots, rows: Rows
@@ -168,7 +165,12 @@ class ColumnTable:
         if self._hash_array is not None:
             stored: Hashes = columns[self._hash_array][slots]
             return stored
-        return _hashes([k.stored(columns[own], slots) for k, own in zip(self._keys, self._key_arrays)])
+        return _hashes(self.stored_rows(slots))
+
+    def stored_rows(self, slots: Slots) -> list[KeyRows]:
+        """Return the keys of slots, as `find` takes them."""
+        columns = self._arrays.columns
+        return [key.stored(columns[own], slots) for key, own in zip(self._keys, self._key_arrays)]
 
     def _is_live(self, slots: Slots) -> npt.NDArray[np.bool_]:
         live: npt.NDArray[np.bool_] = self._arrays.columns[self._group_array][slots] != FREE
@@ -200,6 +202,23 @@ class ColumnTable:
         if self._arrays.growing:
             self._arrays.written(slots, [self._first_value + c for c in columns])
 
+    def settle(self) -> None:
+        """Do nothing: all is in memory."""
+
+    def largest(self, column: int) -> int:
+        """Return how far a value of a column of whole numbers is from 0 at most."""
+        return largest_of(self.values[column][: self.slots_end])
+
+    def all_true(self, column: int) -> bool:
+        """Return whether a column of booleans has no False."""
+        return bool(self.values[column][: self.slots_end].all())
+
+    @property
+    def used_bytes(self) -> int:
+        """Return about how much memory the keys and values take."""
+        row_bytes = sum(array.itemsize for array in self._arrays.columns) + _INDEX_BYTES_PER_KEY
+        return self.live * row_bytes + sum(key.heap_bytes for key in self._keys)
+
     def live_slots(self) -> Slots:
         """Return all live slots: an array as long as the table is large."""
         return np.flatnonzero(self._arrays.columns[self._group_array][: self._slots_end] != FREE)
@@ -230,7 +249,7 @@ class ColumnTable:
         self._arrays.written(slots, [self._group_array])
         self.live -= len(slots)
         if self.live:
-            self._free.append(slots)
+            self._free.add(slots)
             self._compact_keys()
         else:
             self._forget_all()
@@ -265,6 +284,11 @@ class ColumnTable:
         if self._slots_end:
             self._views.append(view)
         return view
+
+
+def largest_of(values: Array) -> int:
+    """Return how far a value is from 0 at most."""
+    return max(abs(int(np.maximum.reduce(values))), abs(int(np.minimum.reduce(values)))) if len(values) else 0
 
 
 def _hashes(keys: list[KeyRows]) -> Hashes:

@@ -16,13 +16,13 @@ from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN
 from penstock.protocol.values.keys import KeyDecoder
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import StoredState
-from penstock.state.codecs import RestoredRun, StateCodec, write_stream
+from penstock.state.codecs import RestoredRun, StateCodec
 from penstock.state.restored import StateName
-from penstock.state.rocksdb.changes import Changes
-from penstock.state.rocksdb.database import Database
+from penstock.state.rocksdb.database import PREFIX_BYTES
+from penstock.state.rocksdb.local_state import LocalState
 from penstock.state.rocksdb.settings import RocksDBSettings
-from penstock.state.rocksdb.snapshot import RocksDBSnapshot, StateAtBarrier, pickles_of
-from penstock.state.rocksdb.table import KEY_AT, KEY_GROUP_BYTES, PREFIX_BYTES, DiskTable
+from penstock.state.rocksdb.snapshot import RocksDBSnapshot
+from penstock.state.rocksdb.table import KEY_AT, KEY_GROUP_BYTES, DiskTable, pickles_of
 from penstock.state.row_backend import RowStateBackend
 
 _TOUCHED_MAX = 1024
@@ -47,15 +47,12 @@ class RocksDBStateBackend(RowStateBackend[DiskTable]):
         incremental: bool = False,
     ) -> None:
         super().__init__(max_parallelism, operator_names)
-        names = ", ".join(f"'{name}'" for name in self._operator_names.values())
-        self._database = Database(settings, f"operator {names}" if names else "a subtask")
+        self._local = LocalState(settings, self._operator_names, incremental)
+        self._database = self._local.database
         self._settings = settings
-        self._changes = Changes() if incremental else None
         self._ahead: set[StateName] = set()
         """The states that are read before a slice."""
         self._slices = 0
-        self._spooled = 0
-        self._closed = False
 
     # ---- slices -------------------------------------------------------------------------------------------------
 
@@ -91,15 +88,14 @@ class RocksDBStateBackend(RowStateBackend[DiskTable]):
                 table.forget_older()
 
     def _flush(self) -> None:
-        changed = None if self._changes is None else self._changes.now
+        changed = self._local.changed
         batch = self._database.new_batch()
         for table in self._tables.values():
             if table.touched:
                 table.flush(batch, changed)
         if not batch.is_empty():
             self._database.write(batch)
-        if self._changes is not None:
-            self._changes.limit()
+        self._local.limit_changes()
 
     # ---- reading all --------------------------------------------------------------------------------------------
 
@@ -124,46 +120,24 @@ class RocksDBStateBackend(RowStateBackend[DiskTable]):
 
     def snapshot(self, checkpoint_id: int = 0, predecessor_id: int | None = None) -> RocksDBSnapshot:
         self._flush()
-        chains = None
-        if self._changes is not None:
-            chains = self._changes.cut(checkpoint_id, predecessor_id)
-        states = [
-            StateAtBarrier(table, schema)
-            for (name, table), schema in zip(self._tables.items(), self._written_schemas())
-        ]
-        return RocksDBSnapshot(states, self._untouched(), self._database, self._changes, chains, checkpoint_id)
-
-    def _written_schemas(self) -> list[pa.Schema]:
-        return [self._codecs[name][1] for name in self._tables]
+        return self._local.snapshot(list(self._tables.values()), self._untouched(), checkpoint_id, predecessor_id)
 
     # ---- restoring ----------------------------------------------------------------------------------------------
 
     def on_restored(self, checkpoint_id: int, stored: list[StoredState]) -> None:
-        if self._changes is not None:
-            self._changes.on_restored(checkpoint_id, stored)
+        self._local.on_restored(checkpoint_id, stored)
 
     def restore(self, operator: str, name: str, data: bytes, key_groups: range) -> None:
         super().restore(operator, name, data, key_groups)
-        if self._changes is not None:
-            self._changes.on_run_restored((operator, name))
+        self._local.on_run_restored((operator, name))
 
     def _kept(self, run: RestoredRun) -> RestoredRun:
-        """Return the run as batches of a mapped file, which take no memory until they are read."""
-        if not run.batches:
-            return run
-        self._spooled += 1
-        path = self._database.directory.path / f"restored-{self._spooled}"
-        with pa.OSFile(str(path), "wb") as file:
-            file.write(write_stream(run.schema, run.batches))
-        with pa.memory_map(str(path)) as mapped, pa.ipc.open_stream(mapped) as reader:
-            batches = list(reader)
-        path.unlink()  # its room is free as soon as the batches are gone
-        return RestoredRun(run.declared, run.schema, batches, run.deletes)
+        return self._local.spooled(run)
 
     def _new_table(self, declared: StateSchema, codec: StateCodec, runs: list[RestoredRun]) -> DiskTable:
-        number = len(self._tables).to_bytes(PREFIX_BYTES, "big")
+        prefix = self._local.new_prefix()
         described = self._described((declared.operator, declared.name))
-        table = DiskTable(declared, number, self._max_parallelism, codec, self._database, described)
+        table = DiskTable(declared, prefix, self._max_parallelism, codec, self._database, described)
         for run in runs:
             for batch in run.batches:
                 for at in range(0, batch.num_rows, _ENTRIES_PER_BATCH):
@@ -186,7 +160,5 @@ class RocksDBStateBackend(RowStateBackend[DiskTable]):
     def revoke(self) -> None:
         """End the generation, and delete the files."""
         super().revoke()
-        if not self._closed:
-            self._closed = True
-            self._runs.clear()
-            self._database.close()
+        self._runs.clear()
+        self._local.close()

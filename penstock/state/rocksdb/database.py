@@ -6,17 +6,39 @@ import threading
 import time
 import weakref
 from dataclasses import dataclass
-from typing import Any, Iterable, Iterator
+from typing import Any, Iterable, Iterator, Protocol, Sequence
 
+import pyarrow as pa
+
+from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import StateError
 from penstock.state.rocksdb.local_directory import LocalDirectory
 from penstock.state.rocksdb.settings import RocksDBSettings
 
 _STALL_PAUSE_S = 0.002
 _STALL_MAX_S = 120.0
-_END = b"\xff\xff"
-"""Behind the prefix: there are not so many key groups, so it comes behind all of them."""
+PREFIX_BYTES = 2
+"""A key begins with the number of its state."""
+_END = b"\xff" * 16
+"""Behind the prefix: no key has so many of these bytes there, so it comes behind all of them."""
 INSTALL = "pip install 'penstock[rocksdb]'"
+
+
+Entry = tuple[bytes, bytes]
+"""(key, value), as the database has them"""
+
+
+class StoredTable(Protocol):
+    """Encodes the entries of one state as all backends write them. `prefix`: of its keys."""
+
+    schema: StateSchema
+    prefix: bytes
+
+    def encoded(self, entries: Sequence[Entry]) -> pa.RecordBatch:
+        """Encode entries. Raises `StateError` for a value that cannot be encoded."""
+
+    def encoded_keys(self, keys: Sequence[bytes]) -> pa.RecordBatch:
+        """Encode keys that have no entry any more."""
 
 
 def rocksdict() -> Any:
@@ -66,13 +88,13 @@ class View:
 
     database: Database
 
-    def value(self, key: bytes) -> bytes:
-        """Return the value of a key that has one. Raises `StateError` if it cannot be read."""
-        try:
-            data: bytes = self.snapshot[key]
-        except Exception as error:
-            raise self.database.failure("cannot be read", error) from error
-        return data
+    def values(self, keys: Sequence[bytes]) -> Iterator[Entry]:
+        """Yield keys that have a value, with it. Raises `StateError` if one cannot be read."""
+        for key in keys:
+            try:
+                yield key, self.snapshot[key]
+            except Exception as error:
+                raise self.database.failure("cannot be read", error) from error
 
 
 class Database:
@@ -121,6 +143,14 @@ class Database:
         options.set_keep_log_file_num(2)
         return options
 
+    def read(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the values of keys; None where there is none. Raises `StateError`."""
+        try:
+            found: list[bytes | None] = self.get(keys)
+        except Exception as error:
+            raise self.failure("cannot be read", error) from error
+        return found
+
     def new_batch(self) -> Any:
         """Return an empty batch, with `put(key, value)` and `delete(key)`."""
         return self._batch_of(raw_mode=True)
@@ -157,22 +187,26 @@ class Database:
         batch.put(prefix + _END, b"")
         self.write(batch)
 
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Return the entries whose keys begin with `prefix`, sorted, as they are at the time of this call."""
+    def scan(self, prefix: bytes, behind: bytes = b"") -> Iterator[Entry]:
+        """Return the entries whose keys begin with `prefix`, sorted, as they are at the time of this call; only those
+        behind the key `behind`.
+        """
         options = self._read_options()
         options.fill_cache(False)
-        return self._until_end(prefix, self._db.items(read_opt=options, from_key=prefix), options)
+        start = max(prefix, behind)
+        return self._until_end(prefix, behind, self._db.items(read_opt=options, from_key=start), options)
 
-    def _until_end(self, prefix: bytes, entries: Any, _: Any) -> Iterator[tuple[bytes, bytes]]:
+    def _until_end(self, prefix: bytes, behind: bytes, entries: Any, _: Any) -> Iterator[Entry]:
         """Yield entries up to the mark behind them. Without the mark: where a file is damaged, an iterator of rocksdict
         ends like any other, and a checkpoint would lack the rest. The options are kept, for RocksDB looks at them.
         """
-        end = prefix + _END
+        end = prefix[:PREFIX_BYTES] + _END
         key = prefix
         for key, data in entries:
-            if key == end:
+            if key == end or not key.startswith(prefix):
                 return
-            yield key, data
+            if key != behind:
+                yield key, data
         raise self._damage_behind(key)
 
     def _damage_behind(self, key: bytes) -> StateError:

@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, islice
-from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
-from penstock.common.scalar_types import pickled
-from penstock.protocol.values.keys import KeyDecoder
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import EncodedState, StoredState
-from penstock.state.codecs import deleted_schema, described_failure, write_stream
+from penstock.state.codecs import write_stream
 from penstock.state.restored import StateName, UntouchedState
 from penstock.state.rocksdb.changes import Chain, Changes, StateSince
-from penstock.state.rocksdb.database import Database, View
-from penstock.state.rocksdb.table import KEY_AT, PREFIX_BYTES, DiskTable
+from penstock.state.rocksdb.database import PREFIX_BYTES, Database, Entry, StoredTable, View
 
 ENTRIES_PER_BATCH = 2048
 BYTES_PER_RANGE = 16 * 1024 * 1024
 """A range that has about this size is closed, and the next one begins, so that a restore reads in bounded pieces."""
-
-_Entry = tuple[bytes, bytes]
-"""(key in the database, pickled value)"""
-
-
-class StateAtBarrier(NamedTuple):
-    """Holds a table, and the schema of what is written of it."""
-
-    table: DiskTable
-    schema: pa.Schema
 
 
 class RocksDBSnapshot:
@@ -40,18 +24,18 @@ class RocksDBSnapshot:
 
     def __init__(
         self,
-        states: list[StateAtBarrier],
+        tables: Sequence[StoredTable],
         untouched: UntouchedState,
         database: Database,
         changes: Changes | None,
         since: Mapping[StateName, StateSince] | None,
         checkpoint_id: int,
     ) -> None:
-        self.schemas = [state.table.schema for state in states] + untouched.schemas
+        self.schemas = [table.schema for table in tables] + untouched.schemas
         self.expected_bytes = 0
-        self._states = states
+        self._tables = tables
         self._untouched = untouched
-        whole = [state.table.prefix for state in states if _name(state.table.schema) not in (since or {})]
+        whole = [table.prefix for table in tables if _name(table.schema) not in (since or {})]
         self._view: View | None = database.view(whole)
         self._changes = changes
         self._since = since or {}
@@ -80,16 +64,15 @@ class RocksDBSnapshot:
             return
         yield from self._encode_untouched()
         changed = self._changed_by_prefix()
-        for state in self._states:
-            table = state.table
+        for table in self._tables:
             name = _name(table.schema)
             since = self._since.get(name)
             self._added[name] = 0
             if since is None:
-                runs = self._runs(state, view.entries[table.prefix])
+                runs = self._runs(table, view.entries[table.prefix])
             else:
                 yield from since.chain.runs
-                runs = self._changed_runs(view, state, changed.get(id(since.changed), {}).get(table.prefix, []))
+                runs = self._changed_runs(view, table, changed.get(id(since.changed), {}).get(table.prefix, []))
             for run in runs:
                 self._added[name] += 1
                 yield run
@@ -119,28 +102,25 @@ class RocksDBSnapshot:
     # ---- runs ---------------------------------------------------------------------------------------------------
 
     def _changed_runs(
-        self, view: View, state: StateAtBarrier, changed: list[tuple[bytes, bool]]
+        self, view: View, table: StoredTable, changed: list[tuple[bytes, bool]]
     ) -> Iterator[EncodedState]:
-        schema = state.table.schema
         if deleted := [key for key, exists in changed if not exists]:
-            batch = pa.RecordBatch.from_arrays(key_columns(deleted), schema=deleted_schema(schema))
-            yield _run(schema, batch.schema, [batch])
-        yield from self._runs(state, ((key, view.value(key)) for key, exists in changed if exists))
+            yield _run(table.schema, [table.encoded_keys(deleted)])
+        yield from self._runs(table, view.values([key for key, exists in changed if exists]))
 
-    def _runs(self, state: StateAtBarrier, entries: Iterator[_Entry]) -> Iterator[EncodedState]:
-        table, schema = state
+    def _runs(self, table: StoredTable, entries: Iterator[Entry]) -> Iterator[EncodedState]:
         batches: list[pa.RecordBatch] = []
         size_bytes = 0
         while taken := list(islice(entries, ENTRIES_PER_BATCH)):
             if self._discarded:
                 return
-            batches.append(_encoded(table, schema, taken))
+            batches.append(table.encoded(taken))
             size_bytes += batches[-1].get_total_buffer_size()
             if size_bytes >= BYTES_PER_RANGE:
-                yield _run(table.schema, schema, batches)
+                yield _run(table.schema, batches)
                 batches, size_bytes = [], 0
         if batches and not self._discarded:
-            yield _run(table.schema, schema, batches)
+            yield _run(table.schema, batches)
 
     # ---- what a later checkpoint may name -----------------------------------------------------------------------
 
@@ -171,34 +151,6 @@ def _name(schema: StateSchema) -> StateName:
     return schema.operator, schema.name
 
 
-def _encoded(table: DiskTable, schema: pa.Schema, entries: list[_Entry]) -> pa.RecordBatch:
-    keys = [key for key, _ in entries]
-    data = [value for _, value in entries]
-    try:
-        if table.holds_pickles:
-            columns = [pa.array(data, pa.binary())]
-        else:
-            columns = table.codec.type.encode(list(map(pickle.loads, data)))
-    except Exception as error:  # catches whatever a user's object raises
-        decoded = KeyDecoder().decode([key[KEY_AT:] for key in keys])
-        raise described_failure(error, table.described, decoded) from error
-    return pa.RecordBatch.from_arrays([*columns, *key_columns(keys)], schema=schema)
-
-
-def key_columns(keys: list[bytes]) -> list[pa.Array]:
-    """Return the columns of canonical keys and key groups of keys in the database's form."""
-    starts = np.frombuffer(b"".join([key[PREFIX_BYTES:KEY_AT] for key in keys]), dtype=">u2")
-    groups = pa.array(starts.astype("<u2"), pa.uint16())
-    return [pa.array([key[KEY_AT:] for key in keys], pa.binary()), groups]
-
-
-def _run(declared: StateSchema, schema: pa.Schema, batches: list[pa.RecordBatch]) -> EncodedState:
+def _run(declared: StateSchema, batches: list[pa.RecordBatch]) -> EncodedState:
     entries = sum(batch.num_rows for batch in batches)
-    return EncodedState(declared.operator, declared.name, entries, [write_stream(schema, batches)])
-
-
-def pickles_of(table: DiskTable, entries: pa.RecordBatch) -> Iterable[bytes]:
-    """Return the values of restored entries as the database has them."""
-    if table.holds_pickles:
-        return entries.column(0).to_pylist()  # type: ignore[no-any-return]
-    return map(pickled, table.codec.type.decode(entries))
+    return EncodedState(declared.operator, declared.name, entries, [write_stream(batches[0].schema, batches)])

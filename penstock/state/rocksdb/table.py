@@ -15,14 +15,17 @@ import pickle
 import struct
 from typing import Any, Iterable, Sequence
 
+import numpy as np
+import pyarrow as pa
+
 from penstock.common.scalar_types import PickledType, pickled
 from penstock.protocol.values.key_encoding import INT64_MAX, INT64_MIN, encode
+from penstock.protocol.values.keys import KeyDecoder
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import StateError
-from penstock.state.codecs import StateCodec
-from penstock.state.rocksdb.database import Database
+from penstock.state.codecs import StateCodec, deleted_schema, described_failure, stream_schema
+from penstock.state.rocksdb.database import PREFIX_BYTES, Database, Entry
 
-PREFIX_BYTES = 2
 KEY_GROUP_BYTES = 2
 KEY_AT = PREFIX_BYTES + KEY_GROUP_BYTES
 """The canonical key begins here."""
@@ -90,7 +93,8 @@ class DiskTable:
         self.schema = schema
         self.prefix = prefix
         self.codec = codec
-        self.described = described
+        self._described = described
+        self._stream_schema = stream_schema(schema, codec.type)
         self.buckets: Any = [DiskBucket(self, key_group) for key_group in range(key_groups)]
         self.shared = range(key_groups)
         self._starts = [prefix + key_group.to_bytes(KEY_GROUP_BYTES, "big") for key_group in range(key_groups)]
@@ -149,11 +153,7 @@ class DiskTable:
         if not missing:
             return
         wanted = [self.key_of(key_group, key) for key, key_group in missing.items()]
-        try:
-            found = self._database.get(wanted)
-        except Exception as error:
-            raise self._database.failure("cannot be read", error) from error
-        for key, data in zip(missing, found):
+        for key, data in zip(missing, self._database.read(wanted)):
             self._take(key, data)
 
     def _take(self, key: Any, data: bytes | None) -> Any:
@@ -208,9 +208,30 @@ class DiskTable:
             return pickled(value)
         except Exception as error:
             raise StateError(
-                f"{self.described}: the value of key {key!r:.80} cannot be pickled, so it cannot be kept in RocksDB: "
+                f"{self._described}: the value of key {key!r:.80} cannot be pickled, so it cannot be kept in RocksDB: "
                 f"{error}"
             ) from error
+
+    # ---- what a snapshot does -----------------------------------------------------------------------------------
+
+    def encoded(self, entries: Sequence[Entry]) -> pa.RecordBatch:
+        """Encode entries of the database. Raises `StateError` for a value that cannot be encoded."""
+        keys = [key for key, _ in entries]
+        data = [value for _, value in entries]
+        try:
+            if self.holds_pickles:
+                columns = [pa.array(data, pa.binary())]
+            else:
+                columns = self.codec.type.encode(list(map(pickle.loads, data)))
+        except Exception as error:  # catches whatever a user's object raises
+            decoded = KeyDecoder().decode([key[KEY_AT:] for key in keys])
+            raise described_failure(error, self._described, decoded) from error
+        return pa.RecordBatch.from_arrays([*columns, *_key_columns(keys)], schema=self._stream_schema)
+
+    def encoded_keys(self, keys: Sequence[bytes]) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays(_key_columns(keys), schema=deleted_schema(self.schema))
+
+    # ---- memory -------------------------------------------------------------------------------------------------
 
     @property
     def value_bytes(self) -> float:
@@ -226,3 +247,17 @@ class DiskTable:
         """Drop the entries that were not used since the last call, or the last but one. Nothing may be touched."""
         self._older, self.recent = self.recent, {}
         self._older_written, self._written = self._written, {}
+
+
+def _key_columns(keys: Sequence[bytes]) -> list[pa.Array]:
+    """Return the columns of canonical keys and key groups of keys in the database's form."""
+    starts = np.frombuffer(b"".join([key[PREFIX_BYTES:KEY_AT] for key in keys]), dtype=">u2")
+    groups = pa.array(starts.astype("<u2"), pa.uint16())
+    return [pa.array([key[KEY_AT:] for key in keys], pa.binary()), groups]
+
+
+def pickles_of(table: DiskTable, entries: pa.RecordBatch) -> Iterable[bytes]:
+    """Return the values of restored entries as the database has them."""
+    if table.holds_pickles:
+        return entries.column(0).to_pylist()  # type: ignore[no-any-return]
+    return map(pickled, table.codec.type.decode(entries))

@@ -1,0 +1,88 @@
+"""Holds what the RocksDB backends of rows and of columns have in common: the database of one subtask, its checkpoints,
+and restored runs until their states are asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Mapping, Sequence
+
+import pyarrow as pa
+
+from penstock.state.backend import StoredState
+from penstock.state.codecs import RestoredRun, write_stream
+from penstock.state.restored import StateName, UntouchedState
+from penstock.state.rocksdb.changes import Changes
+from penstock.state.rocksdb.database import PREFIX_BYTES, Database, StoredTable
+from penstock.state.rocksdb.settings import RocksDBSettings
+from penstock.state.rocksdb.snapshot import RocksDBSnapshot
+
+
+class LocalState:
+    """Keeps the state of one subtask in a RocksDB of its own. If `incremental`, its checkpoints name what has not
+    changed since their predecessor.
+    """
+
+    def __init__(self, settings: RocksDBSettings, operator_names: Mapping[str, str], incremental: bool) -> None:
+        names = ", ".join(f"'{name}'" for name in operator_names.values())
+        self.settings = settings
+        self.database = Database(settings, f"operator {names}" if names else "a subtask")
+        self._changes = Changes() if incremental else None
+        self._prefixes = 0
+        self._spooled = 0
+        self._closed = False
+
+    def new_prefix(self) -> bytes:
+        """Return what the keys of one more state begin with."""
+        self._prefixes += 1
+        return (self._prefixes - 1).to_bytes(PREFIX_BYTES, "big")
+
+    # ---- checkpoints --------------------------------------------------------------------------------------------
+
+    @property
+    def changed(self) -> dict[bytes, bool] | None:
+        """Return where to note the keys that change, and whether they have an entry now; None: nobody wants to know."""
+        return None if self._changes is None else self._changes.now
+
+    def limit_changes(self) -> None:
+        if self._changes is not None:
+            self._changes.limit()
+
+    def snapshot(
+        self,
+        tables: Sequence[StoredTable],
+        untouched: UntouchedState,
+        checkpoint_id: int,
+        predecessor_id: int | None,
+    ) -> RocksDBSnapshot:
+        """Return a view of what is in the database now."""
+        since = None if self._changes is None else self._changes.cut(checkpoint_id, predecessor_id)
+        return RocksDBSnapshot(tables, untouched, self.database, self._changes, since, checkpoint_id)
+
+    # ---- restoring ----------------------------------------------------------------------------------------------
+
+    def on_restored(self, checkpoint_id: int, stored: list[StoredState]) -> None:
+        if self._changes is not None:
+            self._changes.on_restored(checkpoint_id, stored)
+
+    def on_run_restored(self, name: StateName) -> None:
+        if self._changes is not None:
+            self._changes.on_run_restored(name)
+
+    def spooled(self, run: RestoredRun) -> RestoredRun:
+        """Return the run as batches of a mapped file, which take no memory until they are read."""
+        if not run.batches:
+            return run
+        self._spooled += 1
+        path = self.database.directory.path / f"restored-{self._spooled}"
+        with pa.OSFile(str(path), "wb") as file:
+            file.write(write_stream(run.schema, run.batches))
+        with pa.memory_map(str(path)) as mapped, pa.ipc.open_stream(mapped) as reader:
+            batches = list(reader)
+        path.unlink()  # its room is free as soon as the batches are gone
+        return RestoredRun(run.declared, run.schema, batches, run.deletes)
+
+    def close(self) -> None:
+        """Delete the files. Snapshots can still be read."""
+        if not self._closed:
+            self._closed = True
+            self.database.close()
