@@ -89,8 +89,7 @@ class Subtask:
         self._machine = deployed.machine
         self._bound_period_ms = settings.bound_period_ms
         self._clock = clock
-        self._report_drained = report_drained
-        self._report_end_of_data = report_end_of_data
+        self._report_drained, self._report_end_of_data = report_drained, report_end_of_data
         self._compute_lock = COMPUTE_LOCK.held() if deployed.vertex.columnar else nullcontext()
         self._pace = ActiveClock(clock)
         self._resize_at_ms = 0.0
@@ -130,10 +129,8 @@ class Subtask:
             if at_ms is not None and (wait_ms is None or at_ms - now_ms < wait_ms):
                 wait_ms = max(0.0, at_ms - now_ms)
         backpressured = self.phase is not Phase.OPENED and not has_room
-        if backpressured or not (isinstance(self.feed, SourceFeed) or self.gate.expects_rows):
-            self._pace.resume()
-        else:
-            self._pace.pause()
+        rests = not backpressured and (isinstance(self.feed, SourceFeed) or self.gate.expects_rows)
+        (self._pace.pause if rests else self._pace.resume)()
         return StepResult(False, wait_ms, backpressured)
 
     def _take_mail(self) -> None:
