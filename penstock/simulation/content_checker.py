@@ -14,7 +14,7 @@ from penstock.graph.logical import OperatorKind
 from penstock.operators.batches import as_batch, declared_key, wire_schema
 from penstock.protocol.values.keys import KeyEncoder
 from penstock.protocol.values.metadata import InflightRange, InputCut, Metadata, OutputCut
-from penstock.simulation.keyed_ranges import wrong_ranges
+from penstock.simulation.keyed_ranges import Overridden, wrong_ranges
 from penstock.simulation.store import SharedObjects
 from penstock.simulation.streams import Expected
 from penstock.simulation.workload import Workload
@@ -47,6 +47,7 @@ class ContentChecker:
     committable: set[bytes] = field(default_factory=set)
     """Output that some published checkpoint says is to be committed."""
     final: Metadata | None = None
+    overridden: Overridden = field(default_factory=set)
 
     def check_content(self, what: str, graph: JobGraph, metadata: Metadata, directory: str) -> None:
         """Check the metadata and segments in a directory: all there, in full length, and what they should be."""
@@ -73,8 +74,8 @@ class ContentChecker:
                 for piece in layer.pieces:
                     self._check_piece(what, edges[layer.edge], piece, segments)
             self.committable.update(c.data for c in snapshot.committables)
-        read, overrides = lambda state: self._check_range(what, segments, state), not self.world.names_stored_state
-        for violation in wrong_ranges(metadata, read, overrides):
+        overridden = None if self.world.names_stored_state else self.overridden
+        for violation in wrong_ranges(metadata, lambda state: self._check_range(what, segments, state), overridden):
             self.world.violate(f"{what}: {violation}")
         self.committable.update(c.data for c in metadata.unconfirmed_commits)
         if metadata.is_final:

@@ -12,11 +12,18 @@ from penstock.common.typeinfo import KEY_GROUP_COLUMN
 from penstock.protocol.values.keys import key_group_range
 from penstock.protocol.values.metadata import Metadata, StateRange
 
+Overridden = set[tuple[str, str, tuple[Any, ...]]]
+"""Operator, state and key of entries that one checkpoint has stored, and a later one again."""
 
-def wrong_ranges(metadata: Metadata, read: Callable[[StateRange], bytes], overrides: bool = False) -> Iterator[str]:
+
+def wrong_ranges(
+    metadata: Metadata, read: Callable[[StateRange], bytes], overridden: Overridden | None = None
+) -> Iterator[str]:
     """Yield what is wrong: a range with other entries than it says or of key groups that its subtask does not own,
-    a key that a state has twice in a checkpoint. `overrides`: what a subtask has stored with a later checkpoint
-    overrides what it has stored before."""
+    a key that a state has twice in a checkpoint. `overridden`: what a subtask has stored with a later checkpoint
+    overrides what it has stored before; it keeps such keys. Once they are restored, both entries may be stored again,
+    in one segment, because nobody has asked for the state yet. None: no checkpoint names the state of another.
+    """
     shapes = {v.index: v for v in metadata.vertices}
     seen: dict[tuple[str, str], dict[Any, tuple[int, int, int]]] = {}
     for snapshot in metadata.subtasks:
@@ -36,7 +43,11 @@ def wrong_ranges(metadata: Metadata, read: Callable[[StateRange], bytes], overri
             place = (snapshot.vertex, snapshot.subtask, state.segment)
             for key in zip(*columns, strict=True):
                 before = known.get(key)
-                if before is not None and not (overrides and before[:2] == place[:2] and before[2] != place[2]):
-                    yield f"{described}: the entry of a key was written twice"
-                    return
+                if before is not None:
+                    entry = (state.operator, state.name, key)
+                    of_one_segment = before[2] == place[2]
+                    if overridden is None or before[:2] != place[:2] or (of_one_segment and entry not in overridden):
+                        yield f"{described}: the entry of a key was written twice"
+                        return
+                    overridden.add(entry)
                 known[key] = place
