@@ -17,7 +17,6 @@ from penstock.datastream.connectors.messages.avro_types import AvroSchema, AvroT
 from penstock.datastream.connectors.messages.decoding import (
     ColumnarDeserializationSchema,
     MessageDecoder,
-    RefusedMessage,
 )
 from penstock.datastream.connectors.messages.encoding import ColumnarSerializationSchema
 
@@ -47,45 +46,9 @@ class AvroRowDeserializationSchema(ColumnarDeserializationSchema):
         """Return the type of the rows."""
         return self._schema.record.type
 
-    def deserialize(self, message: bytes) -> Any:
-        """Read one record.
-
-        Args:
-            message: The record.
-
-        Returns:
-            The row.
-
-        Raises:
-            ValueError: It is no such record.
-        """
-        return decoded_alone(self, message)
-
     def message_decoder(self) -> MessageDecoder:
         """Return the decoder of whole batches."""
         return _AvroRows(self._schema.record)
-
-
-def decoded_alone(schema: ColumnarDeserializationSchema, message: bytes) -> Any:
-    """Decode one message by the decoder of batches.
-
-    Args:
-        schema: The schema.
-        message: The message.
-
-    Returns:
-        The row.
-
-    Raises:
-        ValueError: It cannot be decoded.
-    """
-    decoder = schema.message_decoder()
-    assert decoder.produced_type is not None
-    try:
-        (row,) = decoder.produced_type.decode(decoder.decode([message]))
-    except RefusedMessage as error:
-        raise ValueError(str(error)) from error
-    return row
 
 
 def _schema_of(record_class: str | None, text: str | None) -> AvroSchema:

@@ -42,24 +42,6 @@ class CsvRowDeserializationSchema(ColumnarDeserializationSchema):
         """Return the type of the rows."""
         return self._schema.row_type
 
-    def deserialize(self, message: bytes) -> Any:
-        """Read one record.
-
-        Args:
-            message: The record, in UTF-8.
-
-        Returns:
-            The row.
-
-        Raises:
-            ValueError: It is no such record.
-        """
-        try:
-            (row,) = self._schema.row_type.decode(self.message_decoder().decode([message]))
-        except RefusedMessage as error:
-            raise ValueError(str(error)) from error
-        return row
-
     def message_decoder(self) -> MessageDecoder:
         """Return the decoder of whole batches."""
         return _CsvRows(self._schema, self._allows_comments, self._ignores_parse_errors)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -70,6 +71,26 @@ class MessageDecoder(ABC):
 
 class ColumnarDeserializationSchema(DeserializationSchema):
     """Brings its own decoder for whole batches."""
+
+    def deserialize(self, message: bytes) -> Any:
+        """Read one message by itself.
+
+        Args:
+            message: The message.
+
+        Returns:
+            The row.
+
+        Raises:
+            ValueError: It cannot be decoded.
+        """
+        decoder = self.message_decoder()
+        assert decoder.produced_type is not None
+        try:
+            (row,) = decoder.produced_type.decode(decoder.decode([message]))
+        except RefusedMessage as error:
+            raise ValueError(str(error)) from error
+        return row
 
     @abstractmethod
     def message_decoder(self) -> MessageDecoder:

@@ -44,24 +44,6 @@ class JsonRowDeserializationSchema(ColumnarDeserializationSchema):
         """Return the type of the rows."""
         return self._row_type
 
-    def deserialize(self, message: bytes) -> Any:
-        """Read one object.
-
-        Args:
-            message: The JSON text, in UTF-8.
-
-        Returns:
-            The row.
-
-        Raises:
-            ValueError: It is no such object.
-        """
-        try:
-            (row,) = self._row_type.decode(self.message_decoder().decode([message]))
-        except RefusedMessage as error:
-            raise ValueError(str(error)) from error
-        return row
-
     def message_decoder(self) -> MessageDecoder:
         """Return the decoder of whole batches."""
         return JsonRows(self._row_type, self._fails_on_missing_field, self._ignores_parse_errors)

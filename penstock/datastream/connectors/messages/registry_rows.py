@@ -15,7 +15,7 @@ from penstock.common.composite_types import RowType, TupleType
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.connectors.messages.avro_decoding import decode_records
 from penstock.datastream.connectors.messages.avro_encoding import encode_records
-from penstock.datastream.connectors.messages.avro_rows import check_rows, decoded_alone
+from penstock.datastream.connectors.messages.avro_rows import check_rows
 from penstock.datastream.connectors.messages.avro_types import AvroSchema, avro_library
 from penstock.datastream.connectors.messages.decoding import (
     ColumnarDeserializationSchema,
@@ -65,17 +65,6 @@ class ConfluentRegistryAvroDeserializationSchema(ColumnarDeserializationSchema):
     def get_produced_type(self) -> TypeInformation:
         """Return the type of the rows."""
         return self._schema.record.type
-
-    def deserialize(self, message: bytes) -> Any:
-        """Read one record.
-
-        Args:
-            message: The record, with its header.
-
-        Returns:
-            The row. Raises ValueError if it is no such record.
-        """
-        return decoded_alone(self, message)
 
     def message_decoder(self) -> MessageDecoder:
         """Return the decoder of whole batches."""
