@@ -65,8 +65,9 @@ class NamingSnapshot(HashMapSnapshot):
         self._predecessor = predecessor
         self._key_groups = key_groups
 
-    def encode(self) -> Iterator[EncodedState | StoredState]:  # type: ignore[override]
+    def encode(self) -> Iterator[EncodedState | StoredState]:
         for run in self._inner.encode():
+            assert isinstance(run, EncodedState)
             for entries, data in self._by_key_group(b"".join(run.parts)):
                 stored = self._predecessor.get((run.operator, run.name, len(data), zlib.crc32(data)))
                 yield EncodedState(run.operator, run.name, entries, [data]) if stored is None else stored

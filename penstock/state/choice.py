@@ -17,31 +17,26 @@ def row_backend(
     """Return the keyed state of a subtask of row functions. Raises `StateError` if RocksDB is not installed, or cannot
     be opened.
     """
+    incremental = configuration.get(CheckpointingOptions.INCREMENTAL_CHECKPOINTS)
     if _in_memory(configuration):
-        return HashMapStateBackend(max_parallelism, operator_names)
+        return HashMapStateBackend(max_parallelism, operator_names, incremental=incremental)
     from penstock.state.rocksdb.backend import RocksDBStateBackend
     from penstock.state.rocksdb.settings import RocksDBSettings
 
-    return RocksDBStateBackend(
-        max_parallelism,
-        operator_names,
-        settings=RocksDBSettings.of(configuration),
-        incremental=configuration.get(CheckpointingOptions.INCREMENTAL_CHECKPOINTS),
-    )
+    settings = RocksDBSettings.of(configuration)
+    return RocksDBStateBackend(max_parallelism, operator_names, settings=settings, incremental=incremental)
 
 
 def columnar_backend(configuration: Configuration, operator_names: Mapping[str, str]) -> ColumnarBackend[Any]:
     """Return the keyed state of a subtask of columnar operators. Raises as `row_backend`."""
+    incremental = configuration.get(CheckpointingOptions.INCREMENTAL_CHECKPOINTS)
     if _in_memory(configuration):
-        return ColumnarStateBackend(operator_names)
+        return ColumnarStateBackend(operator_names, incremental=incremental)
     from penstock.state.rocksdb.columnar_backend import RocksDBColumnarBackend
     from penstock.state.rocksdb.settings import RocksDBSettings
 
-    return RocksDBColumnarBackend(
-        operator_names,
-        settings=RocksDBSettings.of(configuration),
-        incremental=configuration.get(CheckpointingOptions.INCREMENTAL_CHECKPOINTS),
-    )
+    settings = RocksDBSettings.of(configuration)
+    return RocksDBColumnarBackend(operator_names, settings=settings, incremental=incremental)
 
 
 def _in_memory(configuration: Configuration) -> bool:

@@ -25,7 +25,7 @@ class ColumnarBackends:
 
     def new(self) -> ColumnarBackend[Any]:
         if self._directory is None:
-            return ColumnarStateBackend({"op": "Sums"})
+            return ColumnarStateBackend({"op": "Sums"}, incremental=self.incremental)
         limits = RocksDBSettings((self._directory.name,), memory_bytes=2**23, cached_bytes=CACHED_BYTES[self.kind])
         made = RocksDBColumnarBackend({"op": "Sums"}, settings=limits, incremental=self.incremental)
         self._made.append(made)

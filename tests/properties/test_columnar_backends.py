@@ -16,13 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.protocol.values.metadata import Segment
+from penstock.state import changes
 from penstock.state.backend import EncodedState, StateSchemaError, StateSnapshot, StoredState
+from penstock.state.columnar import backend as columnar_backend
+from penstock.state.columnar import removed_keys
 from penstock.state.columnar.backend import ColumnarStateBackend
 from penstock.state.columnar.table import ValueColumn
-from penstock.state.rocksdb import changes, column_table, snapshot
+from penstock.state.rocksdb import column_table, snapshot
 from tests.properties.columnar_backends import KINDS as BACKENDS
 from tests.properties.columnar_backends import ColumnarBackends
-from tests.properties.test_columnar_state import GROUPS, KINDS, VALUES, group_of, key_of, rows_of
+from tests.properties.test_columnar_state import GROUPS, KINDS, VALUES, group_of, key_of, rows_of, small_blocks
 
 Content = dict[str, dict[Any, tuple[int, int, float]]]
 """By state and key: (key group, sum, most)"""
@@ -220,12 +223,38 @@ def test_what_checkpoints_restore_to_is_what_was_there_at_the_barrier(
         assert store.content(last, names, [EVERYTHING]) == subtask.content
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_checkpoint_stores_the_keys_that_have_changed(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    name = "strings"
+    with ColumnarBackends(backend, incremental=True) as backends:
+        subtask, store = Subtask(backends.new(), [name], {name: {}}), Store()
+        subtask.fold(name, list(range(1000)), [1] * 1000)
+        before = None
+        for number, stored in ((1, [1000]), (2, [1000]), (3, [1000, 5, 10]), (4, [1000, 5, 10])):
+            if number == 3:
+                subtask.fold(name, list(range(10)), [1] * 10)
+                subtask.remove(name, list(range(20, 25)))
+            taken = subtask.backend.snapshot(number, number - 1 if before else None)
+            checkpoint = Checkpoint(number, taken, copy.deepcopy(subtask.content), before)
+            store.write(checkpoint)
+            taken.on_stored(checkpoint.ranges)
+            assert [run.entries for run in checkpoint.ranges] == stored
+            assert store.content(checkpoint, [name], [EVERYTHING]) == checkpoint.expected
+            before = checkpoint
+
+
+__all__ = ["small_blocks"]
+
+
 @pytest.fixture(autouse=True)
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """What happens with millions of keys, with hundreds."""
     monkeypatch.setattr(snapshot, "ENTRIES_PER_BATCH", 7)
     monkeypatch.setattr(snapshot, "BYTES_PER_RANGE", 1000)
+    monkeypatch.setattr(columnar_backend, "BYTES_PER_RANGE", 1000)
     monkeypatch.setattr(changes, "CHANGED_KEYS_MAX", 200)
+    monkeypatch.setattr(removed_keys, "REMOVED_KEYS_MAX", 200)
     monkeypatch.setattr(column_table, "_CHANGED_SLOTS_MAX", 20)
 
 

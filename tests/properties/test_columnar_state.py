@@ -110,6 +110,10 @@ def restored(kind: str, parts: list[bytes], parallelism: int) -> dict[Any, Any]:
     return found
 
 
+def whole(taken: Any) -> list[bytes]:
+    return [b"".join(bytes(p) for p in made.parts) for made in taken.encode()]
+
+
 def encoded_in_steps(model: Model, taken: Any) -> Any:
     """A generator that copies a block of the snapshot with each step, and returns its parts."""
     parts = []
@@ -194,13 +198,13 @@ def test_a_released_snapshot_ends_early_and_costs_nothing_more() -> None:
 def test_state_that_nobody_asked_for_is_written_again_as_it_was() -> None:
     model = Model("strings")
     model.fold(list(range(100)), [1] * 100)
-    parts = [b"".join(bytes(p) for p in made.parts) for made in model.backend.snapshot().encode()]
+    parts = whole(model.backend.snapshot())
     backend = ColumnarStateBackend()
     for part in parts:
         backend.restore("op", "state", part, range(GROUPS))
     again = backend.snapshot()
     assert [s.kind for s in again.schemas] == ["columns"]
-    parts = [b"".join(bytes(p) for p in made.parts) for made in again.encode()]
+    parts = whole(again)
     assert restored("strings", parts, 2) == model.expected
 
 

@@ -185,7 +185,7 @@ def the_writer_sees_state_that_changes(patch: Patch) -> None:
 
     def shared_with_the_stream(self: Any) -> Any:
         taken = snapshot(self)
-        self.shared.clear()
+        self.copied.clear()
         return taken
 
     patch(tables.StateTable, "snapshot", shared_with_the_stream)

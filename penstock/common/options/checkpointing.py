@@ -165,8 +165,7 @@ class CheckpointingOptions:
         "execution.checkpointing.incremental",
         BOOLEAN,
         False,
-        "Store only what has changed of keyed state since the checkpoint before, with state.backend.type: rocksdb. "
-        "Savepoints store everything.",
+        "Store only what has changed of keyed state since the checkpoint before. Savepoints store everything.",
         deprecated_keys=("state.backend.incremental",),
     )
 

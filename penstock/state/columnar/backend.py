@@ -8,23 +8,29 @@ A restore takes the rows of its key groups, whatever the parallelism was.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Generic, Iterator, Mapping, Sequence, TypeVar
+from typing import Generic, Iterator, Mapping, NamedTuple, Sequence, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.common.typeinfo import KEY_GROUP_COLUMN
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import EncodedState, StateSchemaError, StateSnapshot, StoredState
-from penstock.state.codecs import RestoredRun, declared_metadata
+from penstock.state.changes import ChainedRuns, NumberedChanges, SlotsSince
+from penstock.state.codecs import RestoredRun, declared_metadata, deleted_metadata, write_stream
 from penstock.state.columnar.keyed_table import KeyedTable
+from penstock.state.columnar.removed_keys import Removed, RemovedKeys
 from penstock.state.columnar.slot_arrays import Array
 from penstock.state.columnar.table import ColumnTable, ValueColumn
 from penstock.state.columnar.table_view import TableView
 from penstock.state.restored import RestoringBackend, StateName, UntouchedState
 
 KIND = "columns"
+_KEY = "key."
 _END_OF_STREAM_BYTES = 8
+BYTES_PER_RANGE = 16 * 1024 * 1024
+"""A range of changes that has about this size is closed, and the next one begins."""
 
 
 TableT = TypeVar("TableT", bound=KeyedTable)
@@ -74,15 +80,43 @@ class ColumnarBackend(RestoringBackend, ABC, Generic[TableT]):
 
 
 class ColumnarStateBackend(ColumnarBackend[ColumnTable]):
-    """Keeps the columnar state of one subtask in memory."""
+    """Keeps the columnar state of one subtask in memory. If `incremental`, its checkpoints name what has not changed
+    since their predecessor.
+    """
 
-    def __init__(self, operator_names: Mapping[str, str] | None = None) -> None:
+    def __init__(self, operator_names: Mapping[str, str] | None = None, *, incremental: bool = False) -> None:
         super().__init__(operator_names)
         self._written: dict[StateName, tuple[StateSchema, pa.Schema]] = {}
+        self._changes = NumberedChanges() if incremental else None
 
     def snapshot(self, checkpoint_id: int = 0, predecessor_id: int | None = None) -> ColumnarSnapshot:
-        views = [(*self._written[name], table.view()) for name, table in self._tables.items()]
-        return ColumnarSnapshot(views, self._untouched())
+        since: dict[StateName, SlotsSince] = {}
+        removed: dict[StateName, list[Removed]] = {}
+        if self._changes is not None:
+            since = self._changes.cut(checkpoint_id, predecessor_id)
+            for name, table in self._tables.items():
+                assert table.removed is not None
+                if name in since and (gone := table.removed.since(since[name].number)) is not None:
+                    removed[name] = gone
+                else:
+                    since.pop(name, None)
+                table.removed.forget(self._changes.oldest)
+                table.now = self._changes.now
+        views = []
+        for name, table in self._tables.items():
+            view = table.view(since[name].number if name in since else None)
+            views.append(_TableAtBarrier(*self._written[name], view, removed.get(name)))
+        chained = ChainedRuns(self._changes, {name: s.chain for name, s in since.items()}, checkpoint_id)
+        return ColumnarSnapshot(views, self._untouched(), chained)
+
+    def on_restored(self, checkpoint_id: int, stored: list[StoredState]) -> None:
+        if self._changes is not None:
+            self._changes.on_restored(checkpoint_id, stored)
+
+    def restore(self, operator: str, name: str, data: bytes, key_groups: range) -> None:
+        super().restore(operator, name, data, key_groups)
+        if self._changes is not None:
+            self._changes.on_run_restored((operator, name))
 
     def _new_table(
         self,
@@ -92,10 +126,12 @@ class ColumnarStateBackend(ColumnarBackend[ColumnTable]):
         runs: list[RestoredRun],
         windowed: bool,
     ) -> ColumnTable:
-        table = ColumnTable(keys, values)
+        table = ColumnTable(keys, values, None if self._changes is None else RemovedKeys())
         for run in runs:
             for batch in run.batches:
                 _load(table, batch, run.deletes)
+        if self._changes is not None:
+            table.now = self._changes.now
         self._written[declared.operator, declared.name] = declared, stream_schema(declared, keys, values)
         return table
 
@@ -103,40 +139,53 @@ class ColumnarStateBackend(ColumnarBackend[ColumnTable]):
         """Ignore the end of the generation: only our own operators hold tables, and they end with it."""
 
 
+class _TableAtBarrier(NamedTuple):
+    """Holds one table at a barrier. `schema`: of the batches that are written. `removed`: the keys that were removed
+    since what may be named; None: all is written.
+    """
+
+    declared: StateSchema
+    schema: pa.Schema
+    view: TableView
+    removed: list[Removed] | None
+
+
 class ColumnarSnapshot:
     """Holds the tables at a barrier."""
 
-    def __init__(self, views: list[tuple[StateSchema, pa.Schema, TableView]], untouched: UntouchedState) -> None:
-        self.schemas = [declared for declared, _, _ in views] + untouched.schemas
-        self.expected_bytes = sum(view.expected_bytes for _, _, view in views)
-        self._views = views
+    def __init__(self, tables: list[_TableAtBarrier], untouched: UntouchedState, chained: ChainedRuns) -> None:
+        self.schemas = [table.declared for table in tables] + untouched.schemas
+        self.expected_bytes = sum(table.view.expected_bytes for table in tables)
+        self._tables = tables
         self._untouched = untouched
+        self._chained = chained
 
-    def encode(self) -> Iterator[EncodedState]:
+    def encode(self) -> Iterator[EncodedState | StoredState]:
         try:
-            yield from self._untouched.encode()
-            for declared, schema, view in self._views:
-                yield from self._encode_view(declared, schema, view)
+            yield from self._chained.untouched(self._untouched)
+            for table in self._tables:
+                new = self._encode_whole(table) if table.removed is None else self._encode_changed(table, table.removed)
+                yield from self._chained.runs((table.declared.operator, table.declared.name), new)
         finally:
             self.discard()
 
     def on_stored(self, stored: list[StoredState]) -> None:
-        """Forget it: every checkpoint writes everything."""
+        self._chained.on_stored(stored)
 
     def discard(self) -> None:
-        for _, _, view in self._views:
-            view.release()
+        for table in self._tables:
+            table.view.release()
 
     @staticmethod
-    def _encode_view(declared: StateSchema, schema: pa.Schema, view: TableView) -> Iterator[EncodedState]:
+    def _encode_whole(table: _TableAtBarrier) -> Iterator[EncodedState]:
         """Yield the encoded ranges, all made in the same memory: getting new memory from the system costs more than
         filling it.
         """
+        declared, schema, view, _ = table
         memory = np.empty(0, np.uint8)
         around_bytes = schema.serialize().size + _END_OF_STREAM_BYTES
-        for keys, key_groups, values in view.blocks():
-            arrays = [*keys, *(pa.array(v) for v in values), pa.array(key_groups)]
-            batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        for columns in view.blocks():
+            batch = _batch(schema, *columns)
             size_bytes = around_bytes + pa.ipc.get_record_batch_size(batch)
             if len(memory) < size_bytes:
                 memory = np.empty(size_bytes, np.uint8)
@@ -144,6 +193,33 @@ class ColumnarSnapshot:
             with pa.ipc.new_stream(sink, schema) as writer:
                 writer.write_batch(batch)
             yield EncodedState(declared.operator, declared.name, batch.num_rows, [memory.data[: sink.tell()]])
+
+    def _encode_changed(self, table: _TableAtBarrier, removed: list[Removed]) -> Iterator[EncodedState]:
+        if removed:
+            schema = deleted_columns(table.declared, table.schema)
+            gone = [_batch(schema, keys, groups, []) for keys, groups in removed]
+            yield self._run(table, gone)
+        batches: list[pa.RecordBatch] = []
+        size_bytes = 0
+        for columns in table.view.blocks():
+            batches.append(_batch(table.schema, *columns))
+            size_bytes += batches[-1].get_total_buffer_size()
+            if size_bytes >= BYTES_PER_RANGE:
+                yield self._run(table, batches)
+                batches, size_bytes = [], 0
+        if batches:
+            yield self._run(table, batches)
+
+    @staticmethod
+    def _run(table: _TableAtBarrier, batches: list[pa.RecordBatch]) -> EncodedState:
+        declared, entries = table.declared, sum(batch.num_rows for batch in batches)
+        return EncodedState(declared.operator, declared.name, entries, [write_stream(batches[0].schema, batches)])
+
+
+def _batch(
+    schema: pa.Schema, keys: list[pa.Array], key_groups: npt.NDArray[np.uint16], values: list[Array]
+) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([*keys, *map(pa.array, values), pa.array(key_groups)], schema=schema)
 
 
 def _codec(keys: pa.Schema, values: Sequence[ValueColumn]) -> str:
@@ -154,11 +230,17 @@ def _codec(keys: pa.Schema, values: Sequence[ValueColumn]) -> str:
 def stream_schema(declared: StateSchema, keys: pa.Schema, values: Sequence[ValueColumn]) -> pa.Schema:
     """Return a schema that names columns by position, because a value may have the name of a key."""
     fields = [
-        *(pa.field(f"key.{f.name}", f.type) for f in keys),
+        *(pa.field(f"{_KEY}{f.name}", f.type) for f in keys),
         *(pa.field(f"value.{v.name}", pa.from_numpy_dtype(np.dtype(v.dtype))) for v in values),
         pa.field(KEY_GROUP_COLUMN, pa.uint16()),
     ]
     return pa.schema(fields, metadata=declared_metadata(declared))
+
+
+def deleted_columns(declared: StateSchema, stream: pa.Schema) -> pa.Schema:
+    """Return the schema of a run of keys that have no entry any more. `stream`: that of entries."""
+    keys = [field for field in stream if field.name.startswith(_KEY)]
+    return pa.schema([*keys, pa.field(KEY_GROUP_COLUMN, pa.uint16())], metadata=deleted_metadata(declared))
 
 
 def _load(table: ColumnTable, batch: pa.RecordBatch, deletes: bool) -> None:

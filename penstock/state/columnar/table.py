@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.state.columnar.key_columns import BytesKeys, KeyColumn, KeyRows, key_column
+from penstock.state.columnar.removed_keys import RemovedKeys
 from penstock.state.columnar.slot_arrays import Array, FreeSlots, SlotArrays, Slots
 from penstock.state.columnar.slot_index import Hashes, Matches, Rows, SlotIndex
 from penstock.state.columnar.table_view import FREE, TableView
@@ -42,8 +43,12 @@ class Found:
 
 
 class ColumnTable:
-    def __init__(self, key_schema: pa.Schema, values: Sequence[ValueColumn]) -> None:
-        """Create an empty table. `key_schema`: the key's columns. Raises TypeError for a type that cannot be a key."""
+    def __init__(
+        self, key_schema: pa.Schema, values: Sequence[ValueColumn], removed: RemovedKeys | None = None
+    ) -> None:
+        """Create an empty table. `key_schema`: the key's columns. `removed`: remembers removed keys, if checkpoints are
+        incremental. Raises TypeError for a type that cannot be a key.
+        """
         self.key_schema = key_schema
         self.value_columns = list(values)
         self._keys: list[KeyColumn] = [key_column(f.type) for f in key_schema]
@@ -60,6 +65,12 @@ class ColumnTable:
             dtypes.append(np.uint64)
         self._first_value = len(dtypes)
         dtypes += [v.dtype for v in values]
+        self._values_end = len(dtypes)
+        self.removed = removed
+        if removed is not None:
+            dtypes.append(np.int32)
+        self.now = 0
+        """The number that slots get when they change."""
         self._dtypes = dtypes
         self._views: list[TableView] = []
         self._clear()
@@ -117,26 +128,8 @@ class ColumnTable:
                 found &= key.matches(columns[own], slots, given, rows)
             return found
 
-        if self._hash_array is None:
-            return self._index.find(hashes, equal)
-        stored = columns[self._hash_array]
-
-        def equally_hashed(slots: Slots, rows: Rows | None) -> npt.NDArray[np.bool_]:
-            found: npt.NDArray[np.bool_] = stored.take(slots) == (hashes if rows is None else hashes[rows])
-            return found
-
-        # Keys are compared once, when their hashes are equal; and for each probe if two keys have one hash.
-        slots, missing = self._index.find(hashes, equally_hashed)
-        if not len(missing):
-            same = equal(slots, None)
-        else:
-            there = np.ones(len(slots), np.bool_)
-            there[missing] = False
-            rows = np.flatnonzero(there)
-            same = equal(slots[rows], rows)
-        if np.count_nonzero(same) == len(same):
-            return slots, missing
-        return self._index.find(hashes, lambda slots, rows: _where(equally_hashed(slots, rows), slots, rows, equal))
+        stored = None if self._hash_array is None else columns[self._hash_array]
+        return _found(self._index, hashes, stored, equal)
 
     def _allocate(self, count: int) -> Slots:
         """Return free slots; removed slots are used again."""
@@ -156,7 +149,7 @@ class ColumnTable:
         columns[self._group_array][slots] = key_groups[rows]
         if self._hash_array is not None:
             columns[self._hash_array][slots] = hashes[rows]
-        for value, array in zip(self.value_columns, columns[self._first_value :]):
+        for value, array in zip(self.value_columns, self.values):
             array[slots] = value.initial
         self._arrays.written(slots)
 
@@ -181,7 +174,7 @@ class ColumnTable:
     @property
     def values(self) -> list[Array]:
         """Return the arrays of the value columns, to be indexed by slots. Do not keep them across `find_or_insert`."""
-        return self._arrays.columns[self._first_value :]
+        return self._arrays.columns[self._first_value : self._values_end]
 
     @property
     def slots_end(self) -> int:
@@ -190,12 +183,13 @@ class ColumnTable:
 
     def touch(self, slots: Slots) -> None:
         """Note that values of these slots are about to be written. Slots may repeat."""
-        if not self._views:
-            return
-        self._views = [view for view in self._views if not view.released]
-        columns = self._arrays.columns
-        for view in self._views:
-            view.before_write(slots, columns)
+        if self._views:
+            self._views = [view for view in self._views if not view.released]
+            for view in self._views:
+                view.before_write(slots, self._arrays.columns)
+        if self.removed is not None:
+            self._arrays.columns[self._values_end][slots] = self.now
+            self._arrays.written(slots, [self._values_end])
 
     def after_write(self, slots: Slots, columns: Sequence[int]) -> None:
         """Note that values of these columns and slots have been written."""
@@ -241,6 +235,8 @@ class ColumnTable:
         if not len(slots):
             return
         self.touch(slots)
+        if self.removed is not None:
+            self.removed.add(self.now, self.keys_of(slots), self.key_groups_of(slots))
         columns = self._arrays.columns
         self._index.remove(self._stored_hashes(slots), slots)
         for key, own in zip(self._keys, self._key_arrays):
@@ -271,15 +267,18 @@ class ColumnTable:
 
     # ---- snapshots -----------------------------------------------------------------------------------------------
 
-    def view(self) -> TableView:
-        """Return the table as it is now; this costs nothing but what `touch` copies until it has been read."""
+    def view(self, since: int | None = None) -> TableView:
+        """Return the table as it is now; this costs nothing but what `touch` copies until it has been read. `since`: of
+        the slots that have changed after this time; None: of all.
+        """
         view = TableView(
             list(self._arrays.columns),
             self._slots_end,
             self._group_array,
             [(key.frozen(), own) for key, own in zip(self._keys, self._key_arrays)],
-            self._first_value,
+            slice(self._first_value, self._values_end),
             self.live,
+            since,
         )
         if self._slots_end:
             self._views.append(view)
@@ -297,6 +296,31 @@ def _hashes(keys: list[KeyRows]) -> Hashes:
         hashes = given.hashed(hashes)
     assert hashes is not None
     return hashes
+
+
+def _found(index: SlotIndex, hashes: Hashes, stored: Array | None, equal: Matches) -> tuple[Slots, Rows]:
+    """Find rows as `SlotIndex.find` does. `stored`: the hashes of slots, if they are kept because comparing keys costs
+    more. Then keys are compared once, when their hashes are equal; and for each probe if two keys have one hash.
+    """
+    if stored is None:
+        return index.find(hashes, equal)
+    kept = stored
+
+    def equally_hashed(slots: Slots, rows: Rows | None) -> npt.NDArray[np.bool_]:
+        found: npt.NDArray[np.bool_] = kept.take(slots) == (hashes if rows is None else hashes[rows])
+        return found
+
+    slots, missing = index.find(hashes, equally_hashed)
+    if not len(missing):
+        same = equal(slots, None)
+    else:
+        there = np.ones(len(slots), np.bool_)
+        there[missing] = False
+        rows = np.flatnonzero(there)
+        same = equal(slots[rows], rows)
+    if np.count_nonzero(same) == len(same):
+        return slots, missing
+    return index.find(hashes, lambda slots, rows: _where(equally_hashed(slots, rows), slots, rows, equal))
 
 
 def _where(possible: npt.NDArray[np.bool_], slots: Slots, rows: Rows | None, equal: Matches) -> npt.NDArray[np.bool_]:

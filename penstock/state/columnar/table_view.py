@@ -47,16 +47,19 @@ class TableView:
         slots_end: int,
         group_array: int,
         keys: list[tuple[KeyColumn, slice]],
-        first_value: int,
+        values: slice,
         live: int,
+        since: int | None = None,
     ) -> None:
         self._columns = columns
         self._slots_end = slots_end
         self._group_array = group_array
         self._keys = keys
-        self._first_value = first_value
+        self._values = values
+        self._since = since
+        """Only the slots of which the last array has a higher number are read; None: all."""
         row_bytes = sum(array.itemsize for array in columns)
-        self.expected_bytes = live * row_bytes
+        self.expected_bytes = live * row_bytes if since is None else 0
         heap_bytes = sum(key.heap_bytes for key, _ in keys)
         row_bytes += heap_bytes * _COPIED_PER_HEAP_BYTE // max(slots_end, 1)
         self._block_bits = min(_BLOCK_BITS_MAX, max(BLOCK_BYTES // row_bytes, 1).bit_length() - 1)
@@ -98,32 +101,49 @@ class TableView:
     # ---- the writer's thread -------------------------------------------------------------------------------------
 
     def blocks(self) -> Iterator[tuple[list[pa.Array], Array, list[Array]]]:
-        """Yield (key columns, key groups, value columns) of the live slots, block by block. Each is valid until the
-        next. Ends early when released.
+        """Yield (key columns, key groups, value columns) of the live slots, block by block. Without `since`, each is
+        valid until the next. Ends early when released.
         """
         if self._marks is None:
             self._make_marks()
         block_slots = 1 << self._block_bits
-        memory = [np.empty(min(block_slots, self._slots_end), array.dtype) for array in self._columns]
+        memory = []
+        if self._since is None:
+            memory = [np.empty(min(block_slots, self._slots_end), array.dtype) for array in self._columns]
         for block, start in enumerate(range(0, self._slots_end, block_slots)):
             if self.released:
                 return
             end = min(start + block_slots, self._slots_end)
-            copied = [to[: end - start] for to in memory]
-            for to, array in zip(copied, self._columns):
-                np.copyto(to, array[start:end])
+            slots, copied = self._changed(start, end) if self._since is not None else self._whole(memory, start, end)
             self._sort_log()
             self._copied_end = end
-            for slots, before in reversed(self._of_block.pop(block, [])):
-                at = slots - start
+            for logged, before in reversed(self._of_block.pop(block, [])):
+                at = logged - start
+                if slots is not None:
+                    at = np.searchsorted(slots, logged)
+                    there = np.flatnonzero(np.append(slots, -1)[at] == logged)
+                    at, before = at[there], [values[there] for values in before]
                 for array, values in zip(copied, before):
                     array[at] = values
-            live = copied[self._group_array] != FREE
-            if not live.all():
-                copied = [array[live] for array in copied]
+            kept = copied[self._group_array] != FREE
+            if self._since is not None:
+                kept &= copied[-1] > self._since
+            if not kept.all():
+                copied = [array[kept] for array in copied]
             if len(copied[0]):
                 keys = [key.to_arrow(copied[own]) for key, own in self._keys]
-                yield keys, copied[self._group_array], copied[self._first_value :]
+                yield keys, copied[self._group_array], copied[self._values]
+
+    def _whole(self, memory: list[Array], start: int, end: int) -> tuple[None, list[Array]]:
+        copied = [to[: end - start] for to in memory]
+        for to, array in zip(copied, self._columns):
+            np.copyto(to, array[start:end])
+        return None, copied
+
+    def _changed(self, start: int, end: int) -> tuple[Slots, list[Array]]:
+        """Copy the slots that have changed, or change just now: a slot's number only ever becomes higher."""
+        slots = start + np.flatnonzero(self._columns[-1][start:end] > self._since)
+        return slots, [array.take(slots) for array in self._columns]
 
     def _sort_log(self) -> None:
         """Distribute what has been logged since the last block to the blocks that it belongs to: the newest first, so

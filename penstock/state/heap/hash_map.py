@@ -1,9 +1,9 @@
-"""Implements the hash-map backend (Flink's `hashmap`): state as Python objects, written in full by every checkpoint."""
+"""Implements the hash-map backend (Flink's `hashmap`): state as Python objects."""
 
 from __future__ import annotations
 
 from itertools import islice
-from typing import Any, Iterator, NamedTuple
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -11,17 +11,20 @@ import pyarrow as pa
 from penstock.protocol.values.keys import KeyDecoder
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import EncodedState, StoredState
+from penstock.state.changes import ChainedRuns, Changes, KeysSince
 from penstock.state.codecs import (
     RestoredRun,
     StateCodec,
     decode_batch,
     decode_keys,
+    deleted_schema,
     described_failure,
     encode_batch,
+    encode_keys,
     write_stream,
 )
-from penstock.state.heap.tables import StateTable, TableSnapshot
-from penstock.state.restored import UntouchedState
+from penstock.state.heap.tables import Bucket, StateTable, TableSnapshot
+from penstock.state.restored import StateName, UntouchedState
 from penstock.state.row_backend import RowStateBackend
 
 ENTRIES_PER_BATCH = 2048
@@ -31,8 +34,20 @@ BYTES_PER_RANGE = 16 * 1024 * 1024
 """A range that has about this size is closed, and the next one begins, so that a restore reads in bounded pieces."""
 
 
+_Buckets = Iterable[tuple[int, Bucket | None]]
+"""(key group, entries)"""
+
+
 class HashMapStateBackend(RowStateBackend[StateTable]):
-    """Keeps keyed state of one subtask in memory."""
+    """Keeps keyed state of one subtask in memory. If `incremental`, its checkpoints name what has not changed since
+    their predecessor.
+    """
+
+    def __init__(
+        self, max_parallelism: int, operator_names: Mapping[str, str] | None = None, *, incremental: bool = False
+    ) -> None:
+        super().__init__(max_parallelism, operator_names)
+        self._changes = Changes() if incremental else None
 
     @property
     def slices(self) -> None:
@@ -51,15 +66,35 @@ class HashMapStateBackend(RowStateBackend[StateTable]):
                 yield key, key_group, kept
 
     def snapshot(self, checkpoint_id: int = 0, predecessor_id: int | None = None) -> HashMapSnapshot:
+        since: dict[StateName, KeysSince] = {}
+        if self._changes is not None:
+            since = self._changes.cut(checkpoint_id, predecessor_id)
+            for name, table in self._tables.items():
+                table.changed = self._changes.now(name)
         tables = [
-            _TableAtBarrier(*self._codecs[name], table.snapshot(), self._described(name))
+            _TableAtBarrier(*self._codecs[name], table.snapshot(), self._described(name), since.get(name))
             for name, table in self._tables.items()
         ]
-        return HashMapSnapshot(tables, self._untouched())
+        chained = ChainedRuns(self._changes, {name: s.chain for name, s in since.items()}, checkpoint_id)
+        return HashMapSnapshot(tables, self._untouched(), chained)
+
+    def on_restored(self, checkpoint_id: int, stored: list[StoredState]) -> None:
+        if self._changes is not None:
+            self._changes.on_restored(checkpoint_id, stored)
+
+    def restore(self, operator: str, name: str, data: bytes, key_groups: range) -> None:
+        super().restore(operator, name, data, key_groups)
+        if self._changes is not None:
+            self._changes.on_run_restored((operator, name))
 
     def _new_table(self, declared: StateSchema, codec: StateCodec, runs: list[RestoredRun]) -> StateTable:
         described = self._described((declared.operator, declared.name))
-        table = StateTable(declared, self._max_parallelism, codec.copy_value, described)
+        if self._changes is None:
+            table = StateTable(declared, self._max_parallelism, codec.copy_value, described)
+        else:
+            changed = self._changes.now((declared.operator, declared.name))
+            limits = (self._changes.keys_max, self._changes.limit)
+            table = StateTable(declared, self._max_parallelism, codec.copy_value, described, changed, *limits)
         decoder = KeyDecoder()
         buckets = table.buckets
         for run in runs:
@@ -75,30 +110,37 @@ class HashMapStateBackend(RowStateBackend[StateTable]):
 
 class _TableAtBarrier(NamedTuple):
     """Holds one table at a barrier. `schema`: of the batches that are written. `described`: the state's name, for
-    messages.
+    messages. `since`: what has changed, with key groups, since what may be named; None: all is written.
     """
 
     codec: StateCodec
     schema: pa.Schema
     snapshot: TableSnapshot
     described: str
+    since: KeysSince | None
+
+    @property
+    def name(self) -> StateName:
+        return self.snapshot.schema.operator, self.snapshot.schema.name
 
 
 class HashMapSnapshot:
     """Holds the tables at a barrier, and releases them bucket by bucket as they are encoded."""
 
-    def __init__(self, tables: list[_TableAtBarrier], untouched: UntouchedState) -> None:
+    def __init__(self, tables: list[_TableAtBarrier], untouched: UntouchedState, chained: ChainedRuns) -> None:
         self.schemas = [table.snapshot.schema for table in tables] + untouched.schemas
         self._tables = tables
         self._untouched = untouched
+        self._chained = chained
         self._discarded = False
         self.expected_bytes = 0
 
-    def encode(self) -> Iterator[EncodedState]:
+    def encode(self) -> Iterator[EncodedState | StoredState]:
         try:
-            yield from self._untouched.encode()
+            yield from self._chained.untouched(self._untouched)
             for table in self._tables:
-                yield from self._encode_table(table)
+                new = self._encode_table(table) if table.since is None else self._encode_changed(table, table.since)
+                yield from self._chained.runs(table.name, new)
         except Exception:
             # After `discard`, another thread may change the buckets meanwhile.
             if not self._discarded:
@@ -107,7 +149,7 @@ class HashMapSnapshot:
             self._release()
 
     def on_stored(self, stored: list[StoredState]) -> None:
-        """Forget it: every checkpoint writes everything."""
+        self._chained.on_stored(stored)
 
     def discard(self) -> None:
         self._discarded = True
@@ -118,9 +160,37 @@ class HashMapSnapshot:
             table.snapshot.release_all()
 
     def _encode_table(self, table: _TableAtBarrier) -> Iterator[EncodedState]:
+        snapshot = table.snapshot
+        yield from self._runs(table, ((group, snapshot.bucket(group)) for group in range(len(snapshot))))
+
+    def _encode_changed(self, table: _TableAtBarrier, since: KeysSince) -> Iterator[EncodedState]:
+        """Yield the keys that are gone, and the entries that may have changed. Other buckets are released at once."""
+        snapshot = table.snapshot
+        keys_of: dict[int, list[Any]] = {}
+        for key, key_group in since.changed().items():
+            keys_of.setdefault(key_group, []).append(key)
+        for key_group in range(len(snapshot)):
+            if key_group not in keys_of:
+                snapshot.release(key_group)
+        deleted: list[Any] = []
+        key_groups: list[int] = []
+        for key_group, keys in keys_of.items():
+            bucket = snapshot.bucket(key_group)
+            if bucket is None:
+                return  # discarded
+            gone = [key for key in keys if key not in bucket]
+            deleted += gone
+            key_groups += [key_group] * len(gone)
+        if deleted:
+            schema = deleted_schema(snapshot.schema)
+            batch = pa.RecordBatch.from_arrays([encode_keys(deleted), pa.array(key_groups, pa.uint16())], schema=schema)
+            yield self._range(table, [batch])
+        yield from self._runs(table, ((g, _chosen(snapshot.bucket(g), keys)) for g, keys in keys_of.items()))
+
+    def _runs(self, table: _TableAtBarrier, buckets: _Buckets) -> Iterator[EncodedState]:
         batches: list[pa.RecordBatch] = []
         size_bytes = 0
-        for batch in self._batches(table):
+        for batch in self._batches(table, buckets):
             batches.append(batch)
             size_bytes += batch.get_total_buffer_size()  # not shared yet; `nbytes` takes far longer
             if size_bytes >= BYTES_PER_RANGE:
@@ -132,9 +202,9 @@ class HashMapSnapshot:
     @staticmethod
     def _range(table: _TableAtBarrier, batches: list[pa.RecordBatch]) -> EncodedState:
         declared, entries = table.snapshot.schema, sum(batch.num_rows for batch in batches)
-        return EncodedState(declared.operator, declared.name, entries, [write_stream(table.schema, batches)])
+        return EncodedState(declared.operator, declared.name, entries, [write_stream(batches[0].schema, batches)])
 
-    def _batches(self, table: _TableAtBarrier) -> Iterator[pa.RecordBatch]:
+    def _batches(self, table: _TableAtBarrier, buckets: _Buckets) -> Iterator[pa.RecordBatch]:
         """Yield batches: small buckets share one, large ones fill several. Each bucket is released once it is
         encoded.
         """
@@ -156,9 +226,9 @@ class HashMapSnapshot:
                 taken.clear()
             return batch
 
-        for key_group in range(len(snapshot)):
-            bucket = snapshot.bucket(key_group)
+        for key_group, bucket in buckets:
             if not bucket:
+                snapshot.release(key_group)
                 continue
             if len(keys) + len(bucket) < ENTRIES_PER_BATCH:
                 keys.extend(bucket)
@@ -179,6 +249,11 @@ class HashMapSnapshot:
             encoded.append(key_group)
         if keys and not self._discarded:
             yield flush()
+
+
+def _chosen(bucket: Bucket | None, keys: list[Any]) -> Bucket:
+    """Return the entries of a bucket that have these keys."""
+    return {} if bucket is None else {key: bucket[key] for key in keys if key in bucket}
 
 
 def _repeated(key_groups: list[int], counts: list[int]) -> np.ndarray[Any, Any]:

@@ -62,17 +62,30 @@ class TableSnapshot:
 class StateTable:
     """Holds the entries of one state. `buckets` and `shared` stay the same objects, so that handles may keep them.
 
-    `shared` has the key groups whose buckets a snapshot may hold, each with the keys whose values have been copied
-    since, or None while the bucket itself has not been. `copy_value` makes a value the stream's own; None where values
-    cannot be changed.
+    `copied` has the key groups whose buckets a snapshot may hold, each with the keys whose values have been copied
+    since, or None while the bucket itself has not been. Without incremental checkpoints they are the `shared` ones,
+    else all are: the keys whose entries may have changed are noted in `changed`, with their key groups. `limit` is
+    called when they are more than `changed_max`. `copy_value` makes a value the stream's own; None where values cannot
+    be changed.
     """
 
     def __init__(
-        self, schema: StateSchema, key_groups: int, copy_value: Callable[[Any], Any] | None, described: str
+        self,
+        schema: StateSchema,
+        key_groups: int,
+        copy_value: Callable[[Any], Any] | None,
+        described: str,
+        changed: dict[Any, int] | None = None,
+        changed_max: int = 0,
+        limit: Callable[[], None] = lambda: None,
     ) -> None:
         self.schema = schema
         self.buckets: list[Bucket] = [{} for _ in range(key_groups)]
-        self.shared: dict[int, set[Any] | None] = {}
+        self.copied: dict[int, set[Any] | None] = {}
+        self.changed = changed
+        self.shared: Any = self.copied if changed is None else range(key_groups)
+        self._changed_max = changed_max
+        self._limit = limit
         self._copy_value = copy_value
         self._described = described
         self._snapshots: list[TableSnapshot] = []
@@ -83,7 +96,7 @@ class StateTable:
         self._snapshots.append(snapshot)
         for key_group, bucket in enumerate(self.buckets):
             if bucket:
-                self.shared[key_group] = None
+                self.copied[key_group] = None
             else:
                 # Nothing to share; creating a dict costs less than a check later.
                 self.buckets[key_group] = {}
@@ -93,18 +106,24 @@ class StateTable:
         """Make an entry the stream's own. Call it for a key group in `shared` before the entry's value is changed or
         returned.
         """
-        copied = self.shared[key_group]
+        if self.changed is not None:
+            self.changed[key] = key_group
+            if len(self.changed) > self._changed_max:
+                self._limit()
+            if key_group not in self.copied:
+                return
+        copied = self.copied[key_group]
         if copied is not None and key in copied:
             return
         if all(s.bucket(key_group) is None for s in self._snapshots):
-            del self.shared[key_group]
+            del self.copied[key_group]
             return
         if copied is None:
             self.buckets[key_group] = dict(self.buckets[key_group])
             if self._copy_value is None:
-                del self.shared[key_group]
+                del self.copied[key_group]
                 return
-            copied = self.shared[key_group] = set()
+            copied = self.copied[key_group] = set()
         assert self._copy_value is not None
         self._copy_entry(self._copy_value, self.buckets[key_group], key)
         copied.add(key)

@@ -88,11 +88,10 @@ class RocksDBStateBackend(RowStateBackend[DiskTable]):
                 table.forget_older()
 
     def _flush(self) -> None:
-        changed = self._local.changed
         batch = self._database.new_batch()
-        for table in self._tables.values():
+        for name, table in self._tables.items():
             if table.touched:
-                table.flush(batch, changed)
+                table.flush(batch, self._local.changed(name))
         if not batch.is_empty():
             self._database.write(batch)
         self._local.limit_changes()

@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.common.typeinfo import KEY_GROUP_COLUMN
 from penstock.protocol.values.metadata import StateSchema
-from penstock.state.codecs import deleted_metadata
+from penstock.state.columnar.backend import deleted_columns
 from penstock.state.columnar.key_columns import KeyRows
 from penstock.state.columnar.slot_arrays import Array, Slots
 from penstock.state.columnar.table import ColumnTable, Found, ValueColumn, largest_of
@@ -182,7 +181,7 @@ class DiskColumnTable:
         return self._codec.keys(self._recent.key_groups_of(slots), self._recent.stored_rows(slots))
 
     def _note(self, keys: list[bytes], exist: bool) -> None:
-        changed = self._local.changed
+        changed = self._local.changed((self.schema.operator, self.schema.name))
         if changed is not None:
             changed.update(dict.fromkeys(keys, exist))
             self._local.limit_changes()
@@ -250,6 +249,5 @@ class DiskColumnTable:
 
     def encoded_keys(self, keys: Sequence[bytes]) -> pa.RecordBatch:
         columns, key_groups = self._codec.columns_of(keys)
-        fields = [*list(self._stream_schema)[: len(columns)], pa.field(KEY_GROUP_COLUMN, pa.uint16())]
-        schema = pa.schema(fields, metadata=deleted_metadata(self.schema))
+        schema = deleted_columns(self.schema, self._stream_schema)
         return pa.RecordBatch.from_arrays([*columns, pa.array(key_groups)], schema=schema)

@@ -9,9 +9,9 @@ from typing import Mapping, Sequence
 import pyarrow as pa
 
 from penstock.state.backend import StoredState
+from penstock.state.changes import Changes
 from penstock.state.codecs import RestoredRun, write_stream
 from penstock.state.restored import StateName, UntouchedState
-from penstock.state.rocksdb.changes import Changes
 from penstock.state.rocksdb.database import PREFIX_BYTES, Database, StoredTable
 from penstock.state.rocksdb.settings import RocksDBSettings
 from penstock.state.rocksdb.snapshot import RocksDBSnapshot
@@ -38,10 +38,11 @@ class LocalState:
 
     # ---- checkpoints --------------------------------------------------------------------------------------------
 
-    @property
-    def changed(self) -> dict[bytes, bool] | None:
-        """Return where to note the keys that change, and whether they have an entry now; None: nobody wants to know."""
-        return None if self._changes is None else self._changes.now
+    def changed(self, name: StateName) -> dict[bytes, bool] | None:
+        """Return where to note the keys of a state that change, and whether they have an entry now; None: nobody wants
+        to know.
+        """
+        return None if self._changes is None else self._changes.now(name)
 
     def limit_changes(self) -> None:
         if self._changes is not None:
@@ -55,7 +56,7 @@ class LocalState:
         predecessor_id: int | None,
     ) -> RocksDBSnapshot:
         """Return a view of what is in the database now."""
-        since = None if self._changes is None else self._changes.cut(checkpoint_id, predecessor_id)
+        since = {} if self._changes is None else self._changes.cut(checkpoint_id, predecessor_id)
         return RocksDBSnapshot(tables, untouched, self.database, self._changes, since, checkpoint_id)
 
     # ---- restoring ----------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from penstock.protocol.values.reasons import FailureReason
 from penstock.runtime.checkpoint import snapshot_writer
 from penstock.runtime.checkpoint.snapshot_writer import Ended
 from penstock.runtime.subtask.subtask_runner import WriterRunner
-from penstock.state.backend import EncodedState
+from penstock.state.backend import EncodedState, StoredState
 from penstock.state.heap.hash_map import HashMapSnapshot
 from penstock.storage import segments
 from penstock.storage.local import LocalStore
@@ -241,7 +241,7 @@ def test_who_lets_go_does_not_write_large_state_to_its_end(tmp_path: Path, monke
     nobody wants.]"""
     encode, made = HashMapSnapshot.encode, []
 
-    def large(snapshot: HashMapSnapshot) -> Iterator[EncodedState]:
+    def large(snapshot: HashMapSnapshot) -> Iterator[EncodedState | StoredState]:
         for encoded in list(encode(snapshot)) * 100:
             made.append(encoded)
             yield encoded

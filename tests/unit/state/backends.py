@@ -15,7 +15,7 @@ from penstock.state.row_backend import RowStateBackend
 
 KEY_GROUPS = 8
 NAMES = {"op": "Counter"}
-KINDS = ("hashmap", "rocksdb", "rocksdb-incremental", "rocksdb-without-cache")
+KINDS = ("hashmap", "hashmap-incremental", "rocksdb", "rocksdb-incremental", "rocksdb-without-cache")
 
 
 class Backends:
@@ -32,8 +32,8 @@ class Backends:
         return backend
 
     def _new(self, key_groups: int) -> RowStateBackend[Any]:
-        if self.kind == "hashmap":
-            return HashMapStateBackend(key_groups, NAMES)
+        if self.kind.startswith("hashmap"):
+            return HashMapStateBackend(key_groups, NAMES, incremental=self.kind == "hashmap-incremental")
         cached_bytes = 1 if self.kind == "rocksdb-without-cache" else 2**20
         settings = RocksDBSettings((str(self.directory),), memory_bytes=2**23, cached_bytes=cached_bytes)
         return RocksDBStateBackend(key_groups, NAMES, settings=settings, incremental=self.kind == "rocksdb-incremental")

@@ -36,7 +36,7 @@ def filled(descriptor: StateDescriptor, values: dict[Any, Any]) -> HashMapStateB
 
 
 def encoded(backend: HashMapStateBackend) -> list[EncodedState]:
-    return list(backend.snapshot().encode())
+    return [run for run in backend.snapshot().encode() if isinstance(run, EncodedState)]
 
 
 def restored(states: list[EncodedState], key_groups: range = range(KEY_GROUPS)) -> HashMapStateBackend:

@@ -1,4 +1,4 @@
-"""Incremental checkpoints of RocksDB against a model: whatever is named, changed, deleted, given up, or not worth
+"""Incremental checkpoints against a model: whatever is named, changed, deleted, given up, or not worth
 naming any more, what a checkpoint's ranges restore to, one after the other, is what was there at the barrier."""
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 from penstock.common.types import Types
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.protocol.values.metadata import Segment
+from penstock.state import changes
 from penstock.state.backend import EncodedState, StateSnapshot, StoredState
+from penstock.state.heap import hash_map
 from penstock.state.heap.hash_map import HashMapStateBackend
 from penstock.state.rocksdb import backend as rocksdb_backend
-from penstock.state.rocksdb import changes, snapshot
+from penstock.state.rocksdb import snapshot
 from penstock.state.rocksdb.backend import RocksDBStateBackend
 from penstock.state.rocksdb.settings import RocksDBSettings
 from penstock.state.row_backend import RowStateBackend
@@ -83,7 +85,18 @@ class Store:
         return Stream(backend, {}).content()
 
 
+BACKENDS = ("hashmap", "rocksdb")
+
+
+def new_backend(kind: str, directory: Path, cached_bytes: int = 2**26) -> RowStateBackend[Any]:
+    if kind == "hashmap":
+        return HashMapStateBackend(KEY_GROUPS, incremental=True)
+    limits = RocksDBSettings((str(directory),), memory_bytes=2**23, cached_bytes=cached_bytes)
+    return RocksDBStateBackend(KEY_GROUPS, settings=limits, incremental=True)
+
+
 class IncrementalCheckpoints(RuleBasedStateMachine):
+    kind: str
     directory: Path
 
     def __init__(self) -> None:
@@ -95,9 +108,8 @@ class IncrementalCheckpoints(RuleBasedStateMachine):
         self.completed: Checkpoint | None = None
         self.untouched: set[str] = set()
 
-    def backend(self) -> RocksDBStateBackend:
-        limits = RocksDBSettings((str(self.directory),), memory_bytes=2**23, cached_bytes=2**11)
-        return RocksDBStateBackend(KEY_GROUPS, settings=limits, incremental=True)
+    def backend(self) -> RowStateBackend[Any]:
+        return new_backend(self.kind, self.directory, cached_bytes=2**11)
 
     @rule(seed=st.integers(0, 2**16), touches=st.integers(1, 20))
     def touch(self, seed: int, touches: int) -> None:
@@ -163,19 +175,23 @@ class IncrementalCheckpoints(RuleBasedStateMachine):
         self.stream.backend.revoke()
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("changed_keys_max", [1_000_000, 12])
 def test_what_incremental_checkpoints_restore_to(
-    changed_keys_max: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    changed_keys_max: int, backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshot, "ENTRIES_PER_BATCH", 2)
     monkeypatch.setattr(snapshot, "BYTES_PER_RANGE", 1)
+    monkeypatch.setattr(hash_map, "ENTRIES_PER_BATCH", 2)
+    monkeypatch.setattr(hash_map, "BYTES_PER_RANGE", 1)
     monkeypatch.setattr(rocksdb_backend, "_TOUCHED_MAX", 3)
     monkeypatch.setattr(changes, "CHANGED_KEYS_MAX", changed_keys_max)
 
-    class OnDisk(IncrementalCheckpoints):
+    class Chosen(IncrementalCheckpoints):
+        kind = backend
         directory = tmp_path
 
-    run_state_machine_as_test(OnDisk, settings=settings(max_examples=40, stateful_step_count=30, deadline=None))
+    run_state_machine_as_test(Chosen, settings=settings(max_examples=40, stateful_step_count=30, deadline=None))
     assert not list(tmp_path.iterdir())
 
 
@@ -185,9 +201,10 @@ NUMBER = ValueStateDescriptor("number", Types.LONG())
 class Numbers:
     """A backend with 1000 numbers, whose checkpoints are stored one after the other."""
 
-    def __init__(self, directory: Path) -> None:
-        self.limits = RocksDBSettings((str(directory),), memory_bytes=2**23)
-        self.backend = RocksDBStateBackend(KEY_GROUPS, settings=self.limits, incremental=True)
+    def __init__(self, kind: str, directory: Path) -> None:
+        self.kind = kind
+        self.directory = directory
+        self.backend = new_backend(kind, directory)
         self.handle = self.backend.state("op", NUMBER)
         self.store = Store()
         self.newest: Checkpoint | None = None
@@ -197,7 +214,7 @@ class Numbers:
         """Restore the newest checkpoint into a new backend, which may name some of its ranges."""
         assert self.newest is not None
         self.backend.revoke()
-        self.backend = RocksDBStateBackend(KEY_GROUPS, settings=self.limits, incremental=True)
+        self.backend = new_backend(self.kind, self.directory)
         self.backend.on_restored(self.newest.number, named)
         self.store.restore(self.newest, self.backend)
         self.handle = self.backend.state("op", NUMBER)
@@ -206,7 +223,7 @@ class Numbers:
         for key in keys:
             self.backend.set_current_key(key, key % KEY_GROUPS)
             self.handle.update(value)
-            self.backend.settle()
+            between_rows(self.backend)
 
     def checkpoint(self, is_worth: bool = True) -> int:
         """Returns how many bytes it has written. `is_worth`: whether its segment may be named."""
@@ -226,8 +243,9 @@ class Numbers:
         return {key: value for key, _, value in backend.entries("op", "number")}
 
 
-def test_a_checkpoint_stores_what_has_changed_and_names_the_rest(tmp_path: Path) -> None:
-    numbers = Numbers(tmp_path)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_checkpoint_stores_what_has_changed_and_names_the_rest(backend: str, tmp_path: Path) -> None:
+    numbers = Numbers(backend, tmp_path)
     whole_bytes = numbers.checkpoint()
     assert numbers.checkpoint() == 0
     numbers.set(range(10), 2)
@@ -239,10 +257,11 @@ def test_a_checkpoint_stores_what_has_changed_and_names_the_rest(tmp_path: Path)
     numbers.backend.revoke()
 
 
-def test_what_lay_in_a_segment_that_is_not_worth_naming_is_stored_once_more(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_lay_in_a_segment_that_is_not_worth_naming_is_stored_once_more(backend: str, tmp_path: Path) -> None:
     """A segment with a few changes and many rows in flight is not named: the chain is as before, and what has changed
     since then comes again."""
-    numbers = Numbers(tmp_path)
+    numbers = Numbers(backend, tmp_path)
     numbers.checkpoint()
     numbers.set(range(10), 2)
     numbers.checkpoint(is_worth=False)
@@ -253,9 +272,10 @@ def test_what_lay_in_a_segment_that_is_not_worth_naming_is_stored_once_more(tmp_
     numbers.backend.revoke()
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("left_out", [0, 1, 2])
-def test_of_a_restored_chain_all_runs_are_named_or_none(tmp_path: Path, left_out: int) -> None:
-    numbers = Numbers(tmp_path)
+def test_of_a_restored_chain_all_runs_are_named_or_none(backend: str, tmp_path: Path, left_out: int) -> None:
+    numbers = Numbers(backend, tmp_path)
     numbers.checkpoint()
     numbers.set(range(10), 2)
     numbers.checkpoint()
@@ -269,8 +289,9 @@ def test_of_a_restored_chain_all_runs_are_named_or_none(tmp_path: Path, left_out
     numbers.backend.revoke()
 
 
-def test_when_changes_outgrow_the_state_it_is_stored_whole_again(tmp_path: Path) -> None:
-    numbers = Numbers(tmp_path)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_when_changes_outgrow_the_state_it_is_stored_whole_again(backend: str, tmp_path: Path) -> None:
+    numbers = Numbers(backend, tmp_path)
     whole_bytes = numbers.checkpoint()
     chains = []
     for value in range(2, 8):
@@ -281,6 +302,20 @@ def test_when_changes_outgrow_the_state_it_is_stored_whole_again(tmp_path: Path)
         assert numbers.restored() == {key: value if key < 600 else 1 for key in range(1000)}
     assert max(chains) < 3 * whole_bytes
     assert whole_bytes in chains
+    numbers.backend.revoke()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_many_restarts_do_not_make_a_chain_longer(backend: str, tmp_path: Path) -> None:
+    """What a restored chain begins with is still known: it lies in one segment."""
+    numbers = Numbers(backend, tmp_path)
+    whole_bytes = numbers.checkpoint()
+    for value in range(2, 12):
+        numbers.set(range(600), value)
+        numbers.checkpoint()
+        assert numbers.newest is not None
+        assert sum(run.length_bytes for run in numbers.newest.ranges) < 3 * whole_bytes
+        numbers.restart(numbers.newest.ranges)
     numbers.backend.revoke()
 
 

@@ -1,0 +1,278 @@
+"""Knows what has changed since which checkpoint, and where the rest is stored: for incremental checkpoints.
+
+Per state a checkpoint is a chain of runs, oldest first: those that have everything, and after them what has changed, a
+run of deleted keys and one of entries per checkpoint. A later run overrides an earlier one. A checkpoint names the runs
+of its predecessor's chain, and stores what has changed since as a new run. When the changes of a chain have become more
+than its beginning, the next checkpoint stores everything again, so a restore reads twice the state at most.
+
+Runs of changed entries are our own format, not RocksDB's files. Files are merged in the background: then entries that
+have not changed are in new files, and would be stored again. And a run of entries restores into every backend, at every
+parallelism, with nothing else than a look at its key groups. The price is a key in memory per changed entry, or, of
+columnar state in memory, four bytes per key.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from penstock.state.backend import EncodedState, StoredState
+from penstock.state.restored import StateName, UntouchedState
+
+CHANGED_KEYS_MAX = 1_000_000
+"""If more keys have changed since a checkpoint, the next one stores everything."""
+_CHANGED_RUNS_MAX = 256
+"""So many runs a chain has at most besides those that it begins with."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Locates a state as it was at checkpoint `covers`."""
+
+    covers: int
+    runs: tuple[StoredState, ...]
+
+    @property
+    def is_worth_naming(self) -> bool:
+        """Return whether it costs less to add to it than to begin again. What it begins with lies in one segment."""
+        sizes = [run.length_bytes for run in self.runs]
+        first = [run.length_bytes for run in self.runs if run.segment.path == self.runs[0].segment.path]
+        return len(sizes) - len(first) < _CHANGED_RUNS_MAX and sum(sizes) <= 2 * sum(first)
+
+
+class Chains:
+    """Remembers the chains that a later checkpoint may name. One thread uses it, except for `note_stored`."""
+
+    def __init__(self) -> None:
+        self.newest_id: int | None = None
+        """The newest snapshot, or the restored one."""
+        self._chains: dict[int, dict[StateName, Chain]] = {}
+        self._restored_id: int | None = None
+        self._restored: dict[StateName, list[StoredState]] = {}
+        self._restored_runs = Counter[StateName]()
+
+    # ---- snapshots ----------------------------------------------------------------------------------------------
+
+    def of(self, predecessor_id: int | None) -> Mapping[StateName, Chain]:
+        """Return the chains that a snapshot may name, and forget those that no later one can."""
+        self._adopt_restored()
+        if predecessor_id is None:
+            return {}
+        for older in [number for number in list(self._chains) if number < predecessor_id]:
+            del self._chains[older]
+        return self._chains.get(predecessor_id, {})
+
+    @property
+    def oldest_id(self) -> int | None:
+        """Return the oldest checkpoint that a chain covers; None if there is no chain."""
+        return min((chain.covers for chains in list(self._chains.values()) for chain in chains.values()), default=None)
+
+    def note_stored(self, checkpoint_id: int, chains: dict[StateName, Chain]) -> None:
+        """Note the chains of a checkpoint that is stored. Called in the writer's thread."""
+        self._chains[checkpoint_id] = chains
+
+    # ---- restoring ----------------------------------------------------------------------------------------------
+
+    def on_restored(self, checkpoint_id: int, stored: list[StoredState]) -> None:
+        """Note where the restored runs lie, as far as they may be named."""
+        self._restored_id = self.newest_id = checkpoint_id
+        for run in stored:
+            self._restored.setdefault((run.operator, run.name), []).append(run)
+
+    def on_run_restored(self, name: StateName) -> None:
+        self._restored_runs[name] += 1
+
+    def _adopt_restored(self) -> None:
+        """Take the restored runs of a state for its chain, if all of them may be named."""
+        if self._restored_id is None:
+            return
+        self._chains[self._restored_id] = {
+            name: Chain(self._restored_id, tuple(runs))
+            for name, runs in self._restored.items()
+            if len(runs) == self._restored_runs[name]
+        }
+        self._restored_id = None
+        self._restored.clear()
+
+
+@dataclass(frozen=True)
+class KeysSince:
+    """Says what a snapshot may name of a state, and which keys have changed since: in `epochs`, the oldest first."""
+
+    chain: Chain
+    epochs: tuple[Mapping[Any, Any], ...]
+
+    def changed(self) -> Mapping[Any, Any]:
+        """Return all keys that have changed, with what was noted of each last."""
+        if len(self.epochs) == 1:
+            return self.epochs[0]
+        merged: dict[Any, Any] = {}
+        for epoch in self.epochs:
+            merged.update(epoch)
+        return merged
+
+
+class _Epoch(NamedTuple):
+    """Holds the keys that have changed between two snapshots; None: too many to know."""
+
+    begins_at: int | None
+    changed: dict[StateName, dict[Any, Any]] | None
+
+
+class Changes(Chains):
+    """Collects the keys that change between checkpoints. A key is noted with a value that the backend chooses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now: dict[StateName, dict[Any, Any]] = {}
+        self._is_known = True
+        """Whether all keys have been noted since the newest snapshot."""
+        self._epochs: dict[int, _Epoch] = {}
+        """By the snapshot that ends it."""
+
+    def now(self, name: StateName) -> dict[Any, Any]:
+        """Return where to note the keys of a state that change, until the next `cut`."""
+        return self._now.setdefault(name, {})
+
+    @property
+    def keys_max(self) -> int:
+        """Return how many keys may be noted."""
+        return CHANGED_KEYS_MAX
+
+    def limit(self) -> None:
+        """Give up the keys of the present if they are too many."""
+        if sum(map(len, self._now.values())) > CHANGED_KEYS_MAX:
+            self._is_known = False
+            for changed in self._now.values():
+                changed.clear()
+
+    def cut(self, checkpoint_id: int, predecessor_id: int | None) -> dict[StateName, KeysSince]:
+        """Begin a new epoch, and return what a snapshot may name. States that are not in it are to be stored whole."""
+        chains = self.of(predecessor_id)
+        self._epochs[checkpoint_id] = _Epoch(self.newest_id, self._now if self._is_known else None)
+        self.newest_id, self._now, self._is_known = checkpoint_id, {}, True
+        self._forget_epochs()
+        since: dict[StateName, KeysSince] = {}
+        for name, chain in chains.items():
+            epochs = self._epochs_between(chain.covers, checkpoint_id)
+            if epochs is not None and chain.is_worth_naming:
+                since[name] = KeysSince(chain, tuple(epoch.get(name, {}) for epoch in epochs))
+        return since
+
+    def _epochs_between(self, first_id: int, last_id: int) -> list[dict[StateName, dict[Any, Any]]] | None:
+        """Return what has changed between two snapshots; None if it is not known any more."""
+        epochs: list[dict[StateName, dict[Any, Any]]] = []
+        at: int | None = last_id
+        while at != first_id:
+            epoch = None if at is None else self._epochs.get(at)
+            if epoch is None or epoch.changed is None:
+                return None
+            epochs.insert(0, epoch.changed)
+            at = epoch.begins_at
+        return epochs
+
+    def _forget_epochs(self) -> None:
+        """Forget the epochs that no chain needs, and the oldest ones if there are too many keys."""
+        oldest = self.oldest_id
+        for number in [n for n in self._epochs if oldest is not None and n <= oldest]:
+            del self._epochs[number]
+        keys = 0
+        for number in sorted(self._epochs, reverse=True):
+            keys += sum(map(len, (self._epochs[number].changed or {}).values()))
+            if keys > CHANGED_KEYS_MAX:
+                del self._epochs[number]
+
+
+@dataclass(frozen=True)
+class SlotsSince:
+    """Says what a snapshot may name of a columnar state: what has changed since has a higher number than `number`."""
+
+    chain: Chain
+    number: int
+
+
+class NumberedChanges(Chains):
+    """Numbers the times between checkpoints, so that a table can note in which one a slot has changed. What was
+    restored has number 0.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1
+        self._ended: dict[int, int] = {}
+        """By snapshot: the number of the time that it ends."""
+
+    def on_restored(self, checkpoint_id: int, stored: list[StoredState]) -> None:
+        super().on_restored(checkpoint_id, stored)
+        self._ended[checkpoint_id] = 0
+
+    def cut(self, checkpoint_id: int, predecessor_id: int | None) -> dict[StateName, SlotsSince]:
+        """Begin a new time, and return what a snapshot may name. States that are not in it are to be stored whole."""
+        chains = self.of(predecessor_id)
+        self._ended[checkpoint_id] = self.now
+        self.newest_id, self.now = checkpoint_id, self.now + 1
+        oldest = self.oldest_id
+        for number in [n for n in self._ended if oldest is not None and n < oldest]:
+            del self._ended[number]
+        return {
+            name: SlotsSince(chain, self._ended[chain.covers])
+            for name, chain in chains.items()
+            if chain.covers in self._ended and chain.is_worth_naming
+        }
+
+    @property
+    def oldest(self) -> int:
+        """Return the number of which, and of those before, nobody will ask what has changed."""
+        return 0 if self.oldest_id is None else self._ended.get(self.oldest_id, 0)
+
+
+class ChainedRuns:
+    """Yields the runs of a snapshot: for each state those of its chain, if it may be named, and then new ones. `named`:
+    the chains by state; `chains` None: checkpoints are not incremental.
+    """
+
+    def __init__(self, chains: Chains | None, named: Mapping[StateName, Chain], checkpoint_id: int) -> None:
+        self._chains = chains
+        self._named = named
+        self._checkpoint_id = checkpoint_id
+        self._added: dict[StateName, int] = {}
+        """Count the runs that were encoded."""
+
+    def runs(self, name: StateName, new: Iterable[EncodedState]) -> Iterator[EncodedState | StoredState]:
+        """Yield the runs of a state. `new`: what was stored after its chain, or all of it."""
+        self._added[name] = 0
+        if (chain := self._named.get(name)) is not None:
+            yield from chain.runs
+        for run in new:
+            self._added[name] += 1
+            yield run
+
+    def untouched(self, untouched: UntouchedState) -> Iterator[EncodedState | StoredState]:
+        """Yield what nobody has asked for since it was restored: named where it lies, or as it was."""
+        for schema in untouched.schemas:
+            name = (schema.operator, schema.name)
+            kept = {} if name in self._named else {name: untouched.runs.get(name, [])}
+            yield from self.runs(name, UntouchedState([], kept).encode())
+
+    def on_stored(self, stored: list[StoredState]) -> None:
+        """Note the chains of the states of which all runs may be named. Where only the new run may not, the chain is
+        as long as before, and what has changed since is stored once more.
+        """
+        if self._chains is None:
+            return
+        by_state: dict[StateName, list[StoredState]] = {name: [] for name in self._added}
+        for run in stored:
+            by_state[run.operator, run.name].append(run)
+        chains: dict[StateName, Chain] = {}
+        for name, runs in by_state.items():
+            named = self._named.get(name)
+            before = () if named is None else named.runs
+            if tuple(runs[: len(before)]) != before:
+                continue
+            if len(runs) == len(before) + self._added[name]:
+                chains[name] = Chain(self._checkpoint_id, tuple(runs))
+            elif named is not None:
+                chains[name] = named
+        self._chains.note_stored(self._checkpoint_id, chains)
