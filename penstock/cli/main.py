@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli.exits import EXIT_FAILED, usage
+from penstock.cli.state_app import state
+
 if TYPE_CHECKING:
     from penstock.common.time import Duration
     from penstock.rest.registry import RunningJob
@@ -22,8 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-EXIT_FAILED = 1
-EXIT_USAGE = 2
+app.add_typer(state, name="state")
 
 Job = Annotated[
     str,
@@ -39,11 +41,6 @@ Aligned = Annotated[
 ]
 Timeout = Annotated[str, typer.Option("--timeout", metavar="DURATION", help="How long to wait, e.g. '30 s'.")]
 TIMEOUT = "15 min"
-
-
-def _usage(message: str) -> typer.Exit:
-    typer.echo(f"penstock: {message}", err=True)
-    return typer.Exit(EXIT_USAGE)
 
 
 def _print_version(wanted: bool) -> None:
@@ -102,7 +99,7 @@ def run(
     from penstock.common.options import OptionError
 
     if not program.is_file():
-        raise _usage(f"there is no program {program}; give the path of a Python file")
+        raise usage(f"there is no program {program}; give the path of a Python file")
     given = list(define or [])
     if parallelism is not None:
         given.append(f"parallelism.default={parallelism}")
@@ -115,7 +112,7 @@ def run(
     try:
         options = dict(parse_dynamic_option(text) for text in given)
     except OptionError as error:
-        raise _usage(str(error)) from None
+        raise usage(str(error)) from None
     raise typer.Exit(run_program(program, arguments or [], options))
 
 
@@ -146,11 +143,11 @@ def savepoint(
 
     if disposed is not None:
         if job is not None:
-            raise _usage("--dispose PATH deletes a savepoint, and takes no job")
+            raise usage("--dispose PATH deletes a savepoint, and takes no job")
         _dispose(disposed)
         return
     if job is None:
-        raise _usage("give a running job (`penstock list` shows them), or --dispose PATH")
+        raise usage("give a running job (`penstock list` shows them), or --dispose PATH")
     with _exit_codes():
         found = _running(job)
         typer.echo(take_savepoint(found, directory, aligned, _duration(timeout)))
@@ -205,7 +202,7 @@ def _parallelism(given: list[str]) -> int | dict[str, int]:
     for text in given:
         uid, separator, number = text.rpartition("=")
         if not separator or not uid or not number.isdecimal():
-            raise _usage(f"{text!r} is no parallelism: give one number for the job, or UID=NUMBER for operators")
+            raise usage(f"{text!r} is no parallelism: give one number for the job, or UID=NUMBER for operators")
         found[uid] = int(number)
     return found
 
@@ -250,7 +247,7 @@ def list_jobs(
     try:
         print_jobs(directory)
     except StoreError as error:
-        raise _usage(str(error)) from None
+        raise usage(str(error)) from None
 
 
 @app.command()
@@ -277,7 +274,7 @@ def info(
         else:
             print_job(folder)
     except StoreError as error:
-        raise _usage(str(error)) from None
+        raise usage(str(error)) from None
 
 
 @app.command()
@@ -295,7 +292,7 @@ def _configured_directory() -> str | None:
     try:
         return load_configuration().get(CheckpointingOptions.CHECKPOINTS_DIRECTORY)
     except OptionError as error:
-        raise _usage(str(error)) from None
+        raise usage(str(error)) from None
 
 
 def _dispose(path: str) -> None:
@@ -305,7 +302,7 @@ def _dispose(path: str) -> None:
     try:
         deleted, left = dispose(path)
     except StoreError as error:
-        raise _usage(str(error)) from None
+        raise usage(str(error)) from None
     kept = f"; left are files that are not part of it: {', '.join(left)}" if left else ""
     typer.echo(f"penstock: deleted {deleted} files of savepoint {path}{kept}", err=True)
 
@@ -316,7 +313,7 @@ def _running(named: str) -> RunningJob:
     try:
         return find_job(named)
     except NoSuchJob as error:
-        raise _usage(str(error)) from None
+        raise usage(str(error)) from None
 
 
 def _duration(text: str) -> Duration:
@@ -325,7 +322,7 @@ def _duration(text: str) -> Duration:
     try:
         return Duration.parse(text)
     except ValueError as error:
-        raise _usage(f"--timeout: {error}") from None
+        raise usage(f"--timeout: {error}") from None
 
 
 @contextmanager
@@ -344,7 +341,7 @@ def _exit_codes() -> Iterator[None]:
         typer.echo("penstock: interrupted; what the job was asked for is not taken back", err=True)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except StoreError as error:
-        raise _usage(str(error)) from None
+        raise usage(str(error)) from None
 
 
 if __name__ == "__main__":

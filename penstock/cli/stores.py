@@ -11,8 +11,13 @@ from penstock.storage.store import BrowsableStore, ObjectMissing, StoreError
 
 def open_store(place: str) -> BrowsableStore:
     """Open the store at a path or URI. Raises `StoreError`."""
+    return open_with(place, store_settings())
+
+
+def store_settings() -> StoreSettings:
+    """Return what `config.yaml` says of stores. Raises `StoreError`."""
     try:
-        return open_with(place, StoreSettings.of(load_configuration()))
+        return StoreSettings.of(load_configuration())
     except OptionError as error:
         raise StoreError(str(error)) from None
 

@@ -40,6 +40,7 @@ def vertex_shapes(graph: JobGraph) -> list[VertexShape]:
             parallelism=v.parallelism,
             max_parallelism=v.max_parallelism,
             windows=_windows(v),
+            user_uids=[o.user_uid or "" for o in v.operators],
         )
         for v in graph.vertices
     ]

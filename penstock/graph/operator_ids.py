@@ -7,18 +7,14 @@ names, parallelism and what is added elsewhere in the program change nothing.
 
 from __future__ import annotations
 
-import hashlib
-
+from penstock.common.operator_uid import digest, uid_of
 from penstock.graph.logical import Input, LogicalGraph, Node
+
+__all__ = ["DuplicateUid", "assign_uids", "uid_of"]
 
 
 class DuplicateUid(ValueError):
     """Signals that two operators of one program have the same id."""
-
-
-def uid_of(user_uid: str) -> str:
-    """Return 32 hex digits."""
-    return _digest("uid", user_uid)
 
 
 def assign_uids(graph: LogicalGraph) -> dict[Node, str]:
@@ -36,7 +32,7 @@ def assign_uids(graph: LogicalGraph) -> dict[Node, str]:
             place = (node.kind.value, *(_place_of(i, uids) for i in node.inputs))
             ordinal = seen.get(place, 0)
             seen[place] = ordinal + 1
-            uid = _digest("place", *place, str(ordinal))
+            uid = digest("place", *place, str(ordinal))
         if uid in owners:
             raise DuplicateUid(
                 f"operators {owners[uid].name!r} and {node.name!r} have the same uid "
@@ -52,11 +48,3 @@ def _place_of(given: Input, uids: dict[Node, str]) -> str:
     if given.side_output is not None:
         place += f"/{given.side_output}"
     return f"{place}#{given.index}" if given.index else place
-
-
-def _digest(*parts: str) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        data = part.encode()
-        digest.update(len(data).to_bytes(4, "big") + data)
-    return digest.hexdigest()

@@ -8,6 +8,7 @@ from typing import Iterator, Mapping
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import EncodedState, StateError, StoredState
 from penstock.state.codecs import RestoredRun, read_stream, write_stream
+from penstock.state.overriding import consolidated
 
 StateName = tuple[str, str]
 """(operator's uid, state's name)"""
@@ -72,7 +73,8 @@ class UntouchedState:
     runs: dict[StateName, list[RestoredRun]]
 
     def encode(self) -> Iterator[EncodedState]:
+        """Yield the entries that count: runs in one segment never override each other."""
         for (operator, name), runs in self.runs.items():
-            for run in runs:
+            for run in consolidated(runs):
                 if entries := sum(batch.num_rows for batch in run.batches):
                     yield EncodedState(operator, name, entries, [write_stream(run.schema, run.batches)])

@@ -45,7 +45,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "datastream": frozenset({"common", "graph"}) | _CONNECTORS,
     "connectors.base": frozenset({"common"}),
     "connectors": frozenset({"common", "connectors.base"}),
-    "state": frozenset({"common", "protocol.values"}),
+    "state": frozenset({"common", "protocol.values", "storage"}),
     "storage": frozenset({"common", "protocol.values"}),
     "network": frozenset({"protocol.values"}),
     "operators": frozenset(
@@ -56,7 +56,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "monitoring": frozenset(),
     "rest": frozenset({"common", "monitoring", "network"}),
     "spark": EVERYTHING - {"simulation", "cli"},
-    "cli": frozenset({"common", "jobmaster", "monitoring", "protocol.values", "rest", "storage"}),
+    "cli": frozenset({"common", "jobmaster", "monitoring", "protocol.values", "rest", "state", "storage"}),
     "simulation": EVERYTHING - {"rest", "spark", "cli"},
 }
 

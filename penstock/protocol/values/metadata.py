@@ -195,6 +195,8 @@ class VertexShape(msgspec.Struct, frozen=True):
     max_parallelism: int
     windows: str = ""
     """Those of its head, as text: what is kept of a window says only where it starts. Empty: it has none."""
+    user_uids: list[str] = []
+    """What the program calls its operators, head first; "" for one without a uid of the user's."""
 
 
 class EdgeShape(msgspec.Struct, frozen=True):

@@ -107,6 +107,8 @@ class SmallJob:
     generation: Generation = field(default_factory=lambda: Generation(1, 0))
     order: Random | None = None
     new_uploads: Callable[[], SegmentUploads | None] = lambda: None
+    names_predecessors: bool = False
+    """Whether a checkpoint may name what the one before it has stored."""
 
     def __post_init__(self) -> None:
         plan = DeploymentPlan("job", self.graph, self.configuration, "inc", "memory", True)
@@ -120,6 +122,7 @@ class SmallJob:
         self.writers: list[SnapshotWriter] = []
         self.barriers: dict[int, Barrier] = {}
         self.newest_id = 0
+        self._newest_segments: frozenset[str] = frozenset()
         # Every slot has functions of its own, as where plans travel.
         pickled = dumps(plan)
         self._factories = [self._factory(pickle.loads(pickled), slot) for slot in range(self.graph.slots)]
@@ -235,7 +238,9 @@ class SmallJob:
 
     def trigger(self, checkpoint_id: int, alignment_timeout_ms: int | None) -> None:
         """Splits are handed out and on their way before the trigger, as on the real connection."""
-        barrier = self.barriers[checkpoint_id] = Barrier(checkpoint_id, alignment_timeout_ms)
+        predecessor = self.newest_id or None if self.names_predecessors else None
+        barrier = Barrier(checkpoint_id, alignment_timeout_ms, predecessor_id=predecessor)
+        self.barriers[checkpoint_id] = barrier
         self._pending.add(checkpoint_id)
         self._draining_at[checkpoint_id] = not self.drain.is_over
         self._snapshots[checkpoint_id] = [
@@ -268,8 +273,11 @@ class SmallJob:
             [],
             self._draining_at[checkpoint_id],
             self.newest_id,
+            self._newest_segments,
         )
         self.newest_id = checkpoint_id
+        if self.names_predecessors:
+            self._newest_segments = frozenset(segment.path for segment in made.metadata.segments)
         rows = [r for s in made.metadata.subtasks for c in s.committables for r in pickle.loads(c.data)]
         self.end(checkpoint_id, aborted=False)
         return Completed(made.metadata, rows)

@@ -1,0 +1,63 @@
+"""Finds which entries of a state count, where later runs override entries of earlier ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN
+from penstock.state.codecs import RestoredRun
+
+KeyGroups = npt.NDArray[np.uint16]
+
+
+class NewerKeys:
+    """Collects the keys of newer runs, which entries of older runs do not count for. Runs are added newest first."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[KeyGroups, pa.Array]] = []
+        """Each sorted by key group."""
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add the keys of a batch, those that it deletes too."""
+        if not batch.num_rows:
+            return
+        groups, keys = batch.column(KEY_GROUP_COLUMN).to_numpy(), batch.column(KEY_COLUMN)
+        if (groups[1:] < groups[:-1]).any():
+            order: npt.NDArray[Any] = np.argsort(groups, kind="stable")
+            groups, keys = groups[order], keys.take(pa.array(order))
+        self._parts.append((groups, keys))
+
+    def without(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the entries of an older run that count."""
+        if not self._parts or not batch.num_rows:
+            return batch
+        groups = batch.column(KEY_GROUP_COLUMN).to_numpy()
+        least, most = groups.min(), groups.max()
+        newer = []
+        for of_part, keys in self._parts:
+            first, end = np.searchsorted(of_part, least), np.searchsorted(of_part, most, side="right")
+            if end > first:
+                newer.append(keys.slice(first, end - first))
+        if not newer:
+            return batch
+        overridden = pc.is_in(batch.column(KEY_COLUMN), value_set=pa.chunked_array(newer))
+        return batch.filter(pc.invert(overridden)) if pc.any(overridden).as_py() else batch
+
+
+def consolidated(runs: list[RestoredRun]) -> list[RestoredRun]:
+    """Return runs of which none overrides another. What they delete is gone."""
+    if len(runs) < 2 or KEY_COLUMN not in runs[0].schema.names:
+        return [run for run in runs if not run.deletes]
+    newer = NewerKeys()
+    kept: list[RestoredRun] = []
+    for run in reversed(runs):
+        if not run.deletes:
+            kept.insert(0, RestoredRun(run.declared, run.schema, [newer.without(batch) for batch in run.batches]))
+        for batch in run.batches:
+            newer.add(batch)
+    return kept
