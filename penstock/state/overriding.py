@@ -12,6 +12,9 @@ import pyarrow.compute as pc
 from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN
 from penstock.state.codecs import RestoredRun
 
+_KEY_PREFIX = "key."
+"""The key columns of columnar state begin so."""
+
 KeyGroups = npt.NDArray[np.uint16]
 
 
@@ -26,7 +29,7 @@ class NewerKeys:
         """Add the keys of a batch, those that it deletes too."""
         if not batch.num_rows:
             return
-        groups, keys = batch.column(KEY_GROUP_COLUMN).to_numpy(), batch.column(KEY_COLUMN)
+        groups, keys = batch.column(KEY_GROUP_COLUMN).to_numpy(), _keys_of(batch)
         if (groups[1:] < groups[:-1]).any():
             order: npt.NDArray[Any] = np.argsort(groups, kind="stable")
             groups, keys = groups[order], keys.take(pa.array(order))
@@ -45,13 +48,13 @@ class NewerKeys:
                 newer.append(keys.slice(first, end - first))
         if not newer:
             return batch
-        overridden = pc.is_in(batch.column(KEY_COLUMN), value_set=pa.chunked_array(newer))
+        overridden = pc.is_in(_keys_of(batch), value_set=pa.chunked_array(newer))
         return batch.filter(pc.invert(overridden)) if pc.any(overridden).as_py() else batch
 
 
 def consolidated(runs: list[RestoredRun]) -> list[RestoredRun]:
     """Return runs of which none overrides another. What they delete is gone."""
-    if len(runs) < 2 or KEY_COLUMN not in runs[0].schema.names:
+    if len(runs) < 2:
         return [run for run in runs if not run.deletes]
     newer = NewerKeys()
     kept: list[RestoredRun] = []
@@ -61,3 +64,19 @@ def consolidated(runs: list[RestoredRun]) -> list[RestoredRun]:
         for batch in run.batches:
             newer.add(batch)
     return kept
+
+
+def _keys_of(batch: pa.RecordBatch) -> pa.Array:
+    """Return a column that is equal where keys are: the canonical keys, or the key's only column; of several columns,
+    their texts, each behind its length.
+    """
+    if KEY_COLUMN in batch.schema.names:
+        return batch.column(KEY_COLUMN)
+    columns = [column for name, column in zip(batch.schema.names, batch.columns) if name.startswith(_KEY_PREFIX)]
+    if len(columns) == 1:
+        return columns[0]
+    parts = []
+    for column in columns:
+        text = column if pa.types.is_binary(column.type) else column.cast(pa.string()).cast(pa.binary())
+        parts += [pc.binary_length(text).cast(pa.string()).cast(pa.binary()), text]
+    return pc.binary_join_element_wise(*parts, pa.scalar(b":", pa.binary()))

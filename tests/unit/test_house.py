@@ -27,7 +27,7 @@ _CONNECTORS = frozenset({"connectors", "connectors.base"})
 EVERYTHING = _PROTOCOL | _CONNECTORS | frozenset(
     {
         "common", "datastream", "graph", "operators", "runtime", "jobmaster", "monitoring", "network", "state",
-        "storage", "rest", "spark", "cli", "simulation",
+        "storage", "rest", "spark", "cli", "simulation", "savepoints",
     }
 )  # fmt: skip
 
@@ -47,6 +47,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "connectors": frozenset({"common", "connectors.base"}),
     "state": frozenset({"common", "protocol.values", "storage"}),
     "storage": frozenset({"common", "protocol.values"}),
+    "savepoints": frozenset(
+        {"common", "datastream", "graph", "operators", "protocol.channel", "protocol.values", "state", "storage"}
+    ),
     "network": frozenset({"protocol.values"}),
     "operators": frozenset(
         {"common", "datastream", "connectors.base", "graph", "protocol.values", "protocol.channel", "state"}

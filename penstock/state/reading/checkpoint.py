@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgspec
 import pyarrow as pa
 
 from penstock.common.columns import ColumnType
@@ -241,6 +242,16 @@ class Checkpoint:
                 column = as_text(column, type)
             tables.append(pa.table({KEY: column.keys, VALUE: column.items}))
         return pa.concat_tables(tables) if tables else pa.table({KEY: [], VALUE: []})
+
+    def operator_part(
+        self, operator: OperatorOfCheckpoint, name: str, kinds: tuple[str, ...], first_only: bool
+    ) -> OperatorPart:
+        """Return operator state of these kinds, with the items of all subtasks, or of the first one only. Raises
+        `StateError` if there is none of the name.
+        """
+        parts, _ = self._named_parts(operator, name, kinds)
+        chosen = parts[:1] if first_only else parts
+        return msgspec.structs.replace(parts[0][1], items=[item for _, part in chosen for item in part.items])
 
     def operator_state_items(self, operator: OperatorOfCheckpoint) -> dict[str, list[list[bytes]]]:
         """Return the encoded items of an operator's lists and broadcast state, by name and subtask."""

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN
 from penstock.protocol.values.keys import key_group_range
 from penstock.protocol.values.metadata import Metadata, StateRange, StateSchema, SubtaskSnapshot, VertexShape
 from penstock.state.backend import StateError
@@ -118,7 +117,7 @@ class StoredRuns:
                             yield kept
                 if run.segment != oldest:
                     for batch in found.batches:
-                        newer.add(batch.select([KEY_COLUMN, KEY_GROUP_COLUMN]))
+                        newer.add(batch)
 
 
 def runs_of(metadata: Metadata, vertex: VertexShape, schema: StateSchema) -> StoredRuns:

@@ -148,7 +148,7 @@ def test_diff_of_other_operators_and_aggregates(tmp_path: Path) -> None:
     assert (
         shown.exit_code == 1
         and "_aggregates" in shown.stdout
-        and "changed in '_aggregates' of 'totals': 'user" in shown.stdout
+        and "added in '_aggregates' of 'totals': 'user" in shown.stdout
     )
     shown = penstock("diff", first, stored(tmp_path / "c", keyed))
     assert "operators only in the first: " in shown.stdout and "everything" in shown.stdout

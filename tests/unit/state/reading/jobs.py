@@ -37,6 +37,7 @@ from tests.unit.runtime.test_rescaled_jobs import checkpointed
 from tests.unit.runtime.test_small_jobs import SMALL
 
 KEYS = 37
+USERS = 5003
 PAIR = Types.TUPLE([Types.LONG(), Types.LONG()])
 POINT = Types.ROW_NAMED(["x", "label"], [Types.LONG(), Types.STRING()])
 BACKENDS: dict[str, dict[str, str]] = {
@@ -146,12 +147,13 @@ def with_rules(env: StreamExecutionEnvironment) -> None:
     )
 
 
+EVENT_ROWS = 200_000
 EVENTS = Types.ROW_NAMED(["user", "value", "at"], [Types.STRING(), Types.LONG(), Types.LONG()])
 
 
 def events(first: int, rows: int) -> pa.RecordBatch:
     numbers = range(first, first + rows)
-    users = pa.array([f"user {n % KEYS}" for n in numbers])
+    users = pa.array([f"user {n % USERS}" for n in numbers])
     arrays = [users, pa.array(list(numbers)), pa.array([n * 2 for n in numbers])]
     return pa.RecordBatch.from_arrays(arrays, schema=EVENTS.schema)
 
@@ -159,7 +161,7 @@ def events(first: int, rows: int) -> pa.RecordBatch:
 def _events(env: StreamExecutionEnvironment) -> Any:
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(20))
     strategy = strategy.with_timestamp_assigner(lambda row, _: row["at"])
-    return env.from_source(BatchGeneratorSource(events, 20_000, EVENTS), strategy, "events")
+    return env.from_source(BatchGeneratorSource(events, EVENT_ROWS, EVENTS), strategy, "events").set_parallelism(1)
 
 
 def aggregates(env: StreamExecutionEnvironment) -> None:
@@ -167,7 +169,7 @@ def aggregates(env: StreamExecutionEnvironment) -> None:
 
 
 def columnar_windows(env: StreamExecutionEnvironment) -> None:
-    windowed = _events(env).key_by("user").window(TumblingEventTimeWindows.of(Time.milliseconds(1_000_000)))
+    windowed = _events(env).key_by("user").window(TumblingEventTimeWindows.of(Time.milliseconds(500)))
     windowed.aggregate(total=sum_("value")).uid("windows").sink_to(CommittedRows())
 
 
@@ -185,7 +187,7 @@ class StoredJob(SmallJob):
     def __init__(self, directory: Path, build: Any, parallelism: int = 2, options: Any = None) -> None:
         self.directory = directory
         directory.mkdir(exist_ok=True)
-        options = {**SMALL, **(options or {})}
+        options = {**SMALL, "pipeline.auto-watermark-interval": "1 ms", **(options or {})}
         self.options = options
         super().__init__(
             graph_of(build, parallelism, **options),
@@ -209,7 +211,9 @@ def stored(directory: Path, build: Any, *, turns: int = 40, backend: str = "hash
     ids = (1, 2, 3) if backend == "rocksdb-incremental" else (1,)
     path = ""
     for checkpoint_id in ids:
-        job.run(turns)
+        for _ in range(turns if checkpoint_id == 1 else 2):
+            job.run(1)
+            job.clock.now_ms += 1.0
         path = job.checkpoint(checkpoint_id)
     job.close()
     return path

@@ -14,7 +14,9 @@ from penstock.state.backend import StateError
 from penstock.state.reading.rows import StateRows
 from tests.unit.state.reading.jobs import (
     BACKENDS,
+    EVENT_ROWS,
     KEYS,
+    USERS,
     StoredJob,
     aggregates,
     columnar_windows,
@@ -127,27 +129,40 @@ def test_operator_state_and_broadcast_state(tmp_path: Path) -> None:
     assert dict(zip(*(ruled.column(c).to_pylist() for c in ("key", "value")))) == {f"rule {i}": i for i in (1, 2, 3)}
 
 
-def test_the_table_of_built_in_aggregates(tmp_path: Path) -> None:
-    path = stored(tmp_path / "job", aggregates)
-    found = pairs(read_checkpoint(path).keyed_state("totals", "_aggregates"))
-    assert found and set(found) <= {f"user {i}" for i in range(KEYS)}
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_table_of_built_in_aggregates(tmp_path: Path, backend: str) -> None:
+    path = stored(tmp_path / "job", aggregates, turns=24, backend=backend)
+    checkpoint = read_checkpoint(path)
+    found = pairs(checkpoint.keyed_state("totals", "_aggregates"))
+    assert len(found) > 100
+    overriding = [len({run.segment for run in subtask.keyed}) > 1 for subtask in checkpoint.metadata.subtasks]
+    assert any(overriding) is (backend == "rocksdb-incremental")
     for user, kept in found.items():
-        rows = range(int(user.removeprefix("user ")), 20_000, KEYS)[: kept["rows.count"]]
-        assert kept == {"total.sum": kept["total.sum"], "total.seen": True, "rows.count": len(rows)} and rows
+        rows = range(int(user.removeprefix("user ")), EVENT_ROWS, USERS)[: kept["rows.count"]]
+        assert rows and kept == {"total.sum": sum(rows), "total.seen": True, "rows.count": len(rows)}
 
 
-def test_windows_over_rows_and_over_columns(tmp_path: Path) -> None:
+def test_windows_over_rows(tmp_path: Path) -> None:
     table = read_checkpoint(stored(tmp_path / "rows", row_windows, turns=60)).windows("windows").table()
     assert table.column_names == ["key", "key_group", "window_start", "window_end", "value"]
     assert len(table) and all((s - 100) % 500 == 0 for s in table.column("window_start").to_pylist())
     assert {e - s for s, e in zip(*(table.column(c).to_pylist() for c in ("window_start", "window_end")))} == {500}
-    read = read_checkpoint(stored(tmp_path / "none", columnar_windows, turns=400)).windows("windows")
-    assert read.table().schema.field("window_start").type == pa.int64() and not len(read.table())
-    table = read_checkpoint(stored(tmp_path / "columns", columnar_windows, turns=14)).windows("windows").table()
-    assert len(table) > 10
-    assert set(table.column("window_start").to_pylist()) == {0} and len(set(table.column("key").to_pylist())) == len(
-        table
-    )
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_windows_over_columns(tmp_path: Path, backend: str) -> None:
+    at_start = read_checkpoint(stored(tmp_path / "start", columnar_windows, turns=0)).windows("windows").table()
+    assert at_start.schema.field("window_start").type == pa.int64() and not len(at_start)
+    checkpoint = read_checkpoint(stored(tmp_path / "job", columnar_windows, turns=24, backend=backend))
+    table = checkpoint.windows("windows").table()
+    watermark_ms = min(s.watermark_ms or 0 for s in checkpoint.metadata.subtasks if s.vertex == 1)
+    windows = [(row["key"], row["window_start"], row["value"]["total.sum"]) for row in table.to_pylist()]
+    assert len({window[:2] for window in windows}) == len(windows) > 30 and watermark_ms > 500
+    newest = max(start for _, start, _ in windows)
+    for user, start, total in windows:
+        assert start + 500 > watermark_ms, "windows that have fired are gone"
+        numbers = [n for n in range(start // 2, start // 2 + 250) if n % USERS == int(user.removeprefix("user "))]
+        assert total == sum(numbers) if start < newest else total <= sum(numbers)
 
 
 # ---- errors -------------------------------------------------------------------------------------------------------

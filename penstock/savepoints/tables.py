@@ -1,0 +1,122 @@
+"""Turns rows of a keyed state, as Arrow, back into what a savepoint stores of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.common.columns import ColumnType
+from penstock.common.composite_types import RowType, TupleType
+from penstock.protocol.values.keys import hash_int64, hash_strings, key_group, key_groups, key_hash
+from penstock.protocol.values.metadata import StateSchema
+from penstock.state.backend import EncodedState, StateError
+from penstock.state.codecs import encode_keys, stream_schema, write_stream
+from penstock.state.overriding import NewerKeys
+from penstock.state.reading.declared_types import parse_type
+from penstock.state.reading.rows import COLUMNS_KIND, KEY, OF_WINDOW, VALUE
+
+ENTRIES_PER_RUN = 1 << 17
+"""So many entries become a range of their own at most, so that a restore reads in bounded pieces."""
+
+
+class StateTable:
+    """Encodes a table with the columns `key` and `value` as the entries of a keyed state; others are not looked at.
+    Raises `StateError` for a table that does not fit.
+    """
+
+    def __init__(self, described: str, schema: StateSchema, max_parallelism: int, table: pa.Table) -> None:
+        type = None if schema.kind == COLUMNS_KIND or schema.name.startswith(OF_WINDOW) else parse_type(schema.codec)
+        if type is None:
+            raise StateError(
+                f"{described} is {schema.kind} state of {schema.codec}, which is not replaced by a table: make it anew "
+                "(remove_operator, with_operator)"
+            )
+        missing = [name for name in (KEY, VALUE) if name not in table.column_names]
+        if missing:
+            raise StateError(
+                f"{described}: the table has no column '{missing[0]}', but {', '.join(table.column_names)}"
+            )
+        self._described = described
+        self._schema = schema
+        self._type = type
+        self._max_parallelism = max_parallelism
+        self._keys = _plain(table.column(KEY))
+        self._values = self._converted(_plain(table.column(VALUE)))
+        if self._keys.null_count or self._values.null_count:
+            raise StateError(f"{described}: the table has nulls, but each key has a value: leave such rows out")
+        self._groups = _key_groups(self._keys, max_parallelism)
+
+    def _converted(self, values: pa.Array) -> pa.Array:
+        wanted = self._type.arrow_type
+        if values.type == wanted:
+            return values
+        try:
+            return values.cast(wanted)
+        except (pa.ArrowException, NotImplementedError) as error:
+            hint = " (read it with pickles='bytes')" if "PICKLED" in self._schema.codec else ""
+            raise StateError(
+                f"{self._described} holds {self._type}, but the table's column '{VALUE}' is {values.type}{hint}: "
+                f"{error}"
+            ) from None
+
+    def encoded(self, key_groups: range) -> Iterator[EncodedState]:
+        """Yield the entries of these key groups."""
+        rows = np.flatnonzero((self._groups >= key_groups.start) & (self._groups < key_groups.stop))
+        rows = rows[np.argsort(self._groups[rows], kind="stable")]
+        schema = stream_schema(self._schema, self._type)
+        newer = NewerKeys()
+        for first in range(0, len(rows), ENTRIES_PER_RUN):
+            taken = pa.array(rows[first : first + ENTRIES_PER_RUN])
+            keys, values = _encoded_keys(self._keys.take(taken)), self._values.take(taken)
+            groups = pa.array(self._groups[taken.to_numpy()], pa.uint16())
+            batch = pa.RecordBatch.from_arrays([*_columns(values, self._type), keys, groups], schema=schema)
+            self._check_once(batch, newer)
+            yield EncodedState(
+                self._schema.operator, self._schema.name, batch.num_rows, [write_stream(schema, [batch])]
+            )
+
+    def _check_once(self, batch: pa.RecordBatch, before: NewerKeys) -> None:
+        keys = batch.column(batch.num_columns - 2)
+        if len(pc.unique(keys)) < len(keys) or before.without(batch).num_rows < batch.num_rows:
+            raise StateError(f"{self._described}: the table has a key more than once; each key has one value")
+        before.add(batch.select(batch.schema.names[-2:]))
+
+
+def _plain(column: pa.ChunkedArray) -> pa.Array:
+    found = column.combine_chunks()
+    return pa.concat_arrays(found.chunks) if isinstance(found, pa.ChunkedArray) else found
+
+
+def _columns(values: pa.Array, type: ColumnType) -> list[pa.Array]:
+    return values.flatten() if isinstance(type, (TupleType, RowType)) else [values]
+
+
+def _key_groups(keys: pa.Array, max_parallelism: int) -> npt.NDArray[np.uint16]:
+    kind = keys.type
+    if pa.types.is_signed_integer(kind):
+        return key_groups(hash_int64(keys.cast(pa.int64()).to_numpy(zero_copy_only=False)), max_parallelism)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        distinct = pc.dictionary_encode(keys)
+        hashes = hash_strings(distinct.dictionary.to_pylist())
+        return key_groups(hashes[distinct.indices.to_numpy()], max_parallelism) if len(keys) else _none()
+    return np.array([key_group(key_hash(key), max_parallelism) for key in _objects(keys)], np.uint16)
+
+
+def _none() -> npt.NDArray[np.uint16]:
+    return np.empty(0, np.uint16)
+
+
+def _encoded_keys(keys: pa.Array) -> pa.Array:
+    return encode_keys(_objects(keys))
+
+
+def _objects(keys: pa.Array) -> list[object]:
+    """Return keys as the job has them: structs are tuples."""
+    if pa.types.is_struct(keys.type):
+        return list(zip(*(_objects(column) for column in keys.flatten())))
+    found: list[object] = keys.to_pylist()
+    return found
