@@ -245,7 +245,8 @@ def _check_rows(
     if old.partitioner == BROADCAST and is_uneven and parallelism[1] != now.target_parallelism:
         problems.append(
             f"{label} is a broadcast from {parallelism[0]} to {parallelism[1]} subtasks, and some of these had read "
-            f"rows that others had not, so the number of its receivers cannot change now; {_WITHOUT_ROWS}"
+            "rows that others had not, so the number of its receivers cannot change now; set "
+            f"execution.checkpointing.interval, and the job lets all read the same rows first; or {_WITHOUT_ROWS}"
         )
 
 

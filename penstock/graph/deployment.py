@@ -14,6 +14,7 @@ from penstock.graph.job_graph import JobGraph
 class DeploymentPlan:
     """Holds the plan of one generation. `incarnation` is random per driver and part of every object's and pending
     file's name. `storage_root` is the job's directory (a local path) or None for storage in the driver's memory.
+    `holds_sources`: all subtasks begin held, and sources stay so (the first of two steps of a restore).
     """
 
     job_id: str
@@ -22,3 +23,4 @@ class DeploymentPlan:
     incarnation: str
     storage_root: str | None
     checkpointing: bool
+    holds_sources: bool = False

@@ -7,11 +7,12 @@ as far as there are slots.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from penstock.graph.job_graph import JobGraph, Vertex
 from penstock.graph.logical import PartitionerKind
+from penstock.protocol.values.metadata import VertexShape
 
 Parallelism = int | Mapping[str, int]
 """Sets that of the whole job, or of single vertices by the uid, or the name, of one of their operators."""
@@ -40,7 +41,6 @@ def rescaled(graph: JobGraph, declared: JobGraph, parallelism: Parallelism) -> J
         _check_number(parallelism, "the job")
         wanted = {group: _of_job(declared, group, parallelism) for group in groups}
     found = {vertex: n for group, n in wanted.items() for vertex in group}
-    vertices = []
     for vertex in graph.vertices:
         n = found.get(vertex.index, vertex.parallelism)
         if n > vertex.max_parallelism:
@@ -48,7 +48,34 @@ def rescaled(graph: JobGraph, declared: JobGraph, parallelism: Parallelism) -> J
                 f"vertex '{vertex.name}' cannot have parallelism {n}: its max parallelism is {vertex.max_parallelism}, "
                 "by which its state is split"
             )
-        vertices.append(replace(vertex, parallelism=n))
+    return _with_parallelism(graph, found)
+
+
+def as_taken(graph: JobGraph, vertices: Sequence[VertexShape], receivers: Collection[str]) -> JobGraph:
+    """Return the graph at the parallelism that a checkpoint was taken at. Operators that it does not know stay as they
+    are. Vertices that change together now, and had different ones, get that of the receivers among them.
+
+    Args:
+        graph: The job that is restored from the checkpoint.
+        vertices: Those of the checkpoint.
+        receivers: Names of the broadcast edges whose receivers must be as many as they were.
+    """
+    old = {uid: vertex.parallelism for vertex in vertices for uid in vertex.operators}
+    targets = {edge.target for edge in graph.edges if edge.name in receivers}
+    found: dict[int, int] = {}
+    for group in _joined(graph):
+        had = {old[o.uid] for vertex in group for o in graph.vertices[vertex].operators if o.uid in old}
+        if len(had) > 1:
+            heads = (graph.vertices[vertex].uid for vertex in group if vertex in targets)
+            had = {old[uid] for uid in heads if uid in old}
+        if len(had) == 1:
+            found |= dict.fromkeys(group, had.pop())
+    return _with_parallelism(graph, found)
+
+
+def _with_parallelism(graph: JobGraph, found: Mapping[int, int]) -> JobGraph:
+    """Return the graph with other parallelisms, by number of the vertex."""
+    vertices = [replace(v, parallelism=found.get(v.index, v.parallelism)) for v in graph.vertices]
     edges = tuple(
         replace(
             edge,

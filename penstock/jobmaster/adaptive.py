@@ -12,7 +12,7 @@ from penstock.graph.compatibility import IncompatibleGraph
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.rescaling import RescaleRefused, rescaled
 from penstock.jobmaster.console import Console
-from penstock.jobmaster.fit import fitted
+from penstock.jobmaster.fit import Fit, fitted_in_steps
 from penstock.jobmaster.orders import RescaleOrder
 from penstock.jobmaster.ports import SlotSubmitter
 from penstock.jobmaster.rescales import Rescales
@@ -102,12 +102,16 @@ class AdaptiveScheduler:
         master, life, point = self._master, self._master.lifecycle, self._master.restore_point
         now_ms, before = master.clock.monotonic_ms(), master.graph
         try:
-            graph = rescaled(before, master.rescales.wanted, slots)
+            fit = Fit(rescaled(before, master.rescales.wanted, slots))
             if point is not None:
-                graph = fitted(graph, point.metadata, master.settings.ignore_unclaimed_state)
+                ignores = master.settings.ignore_unclaimed_state
+                fit = fitted_in_steps(fit.graph, point.metadata, ignores, master.settings.checkpointing)
         except (RescaleRefused, IncompatibleGraph) as error:
             master.console.warning(f"the job cannot run in {slots} slot(s) now, so slots share processes. {error}")
             self._machine.on_not_lowered(now_ms)
+            return
+        if fit.then is not None:
+            self._lower_in_steps(fit, slots)
             return
         missing = ", ".join(map(str, life.roster.missing))
         master.console.warning(
@@ -117,8 +121,21 @@ class AdaptiveScheduler:
         )
         self._before, self._reason = before, AFTER_A_LOSS if life.has_run else AT_THE_START
         master.rescales.on_lowered(f"slots were lost for good, and the job restarts in {slots}")
-        master.adopt(graph)
+        master.adopt(fit.graph)
         master.execute(life.resize(slots, now_ms))
+
+    def _lower_in_steps(self, fit: Fit, slots: int) -> None:
+        """Let processes share the slots that are missing, until the job can run in fewer."""
+        master = self._master
+        assert fit.then is not None and master.restore_point is not None
+        if master.rescales.is_idle:
+            told = fit.text(master.restore_point.metadata.checkpoint_id)
+            master.console.warning(f"the job cannot run in {slots} slot(s) at once, so slots share processes: {told}")
+            master.rescales.continue_as(fit.then, is_own=True)
+            master.adopt(fit.graph)
+            if fit.graph.slots != master.lifecycle.roster.slots:
+                master.execute(master.lifecycle.resize(fit.graph.slots, master.clock.monotonic_ms()))
+        self._machine.on_not_lowered(master.clock.monotonic_ms())
 
     def _raise(self, slots: int) -> None:
         def answered(failed: RescaleFailed | None) -> None:

@@ -61,7 +61,7 @@ _WHY_REFUSED = {
     FailureReason.STOP_PENDING: "the job is being stopped with another savepoint",
     FailureReason.JOB_ENDED: "the job has ended",
     FailureReason.JOB_FAILOVER: "the job failed over; try again",
-    FailureReason.RESCALE_PENDING: "the job is being rescaled; try again",
+    FailureReason.RESCALE_PENDING: "the job is being rescaled, or restored at another parallelism; try again",
 }
 
 

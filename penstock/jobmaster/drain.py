@@ -18,7 +18,7 @@ from penstock.protocol.values.metadata import Metadata
 
 class JobDrain:
     """Drains one generation. `pending` returns the ids of the checkpoints that have been triggered and have not
-    ended.
+    ended. `holds_sources`: the first of two steps of a restore, at the end of which the sources are still held.
     """
 
     def __init__(
@@ -28,18 +28,24 @@ class JobDrain:
         generation: Generation,
         pending: Callable[[], list[int]],
         broadcast: Callable[[Message], None],
+        holds_sources: bool = False,
     ) -> None:
         self._generation = generation
         self._pending = pending
         self._broadcast = broadcast
         self._draining: Draining | None = None
-        if restored is not None and drains(restored, vertex_shapes(graph), edge_shapes(graph)):
+        if holds_sources or (restored is not None and drains(restored, vertex_shapes(graph), edge_shapes(graph))):
             edges = [(edge.source, edge.target) for edge in graph.edges]
-            self._draining = Draining([vertex.parallelism for vertex in graph.vertices], edges)
+            self._draining = Draining([vertex.parallelism for vertex in graph.vertices], edges, holds_sources)
 
     @property
     def is_over(self) -> bool:
         return self._draining is None or self._draining.is_over
+
+    @property
+    def is_drained(self) -> bool:
+        """Return whether everything that was recovered is read. The sources may still be held."""
+        return self._draining is None or self._draining.is_drained
 
     def begin(self) -> None:
         """Begin, once every subtask of the generation runs and is held."""

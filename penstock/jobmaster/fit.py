@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.common.options import PipelineOptions, StateRecoveryOptions
-from penstock.graph.compatibility import IncompatibleGraph, check, with_max_parallelism
+from penstock.graph.compatibility import IncompatibleGraph, check, edge_shapes, vertex_shapes, with_max_parallelism
 from penstock.graph.job_graph import JobGraph
-from penstock.graph.rescaling import rescaled
+from penstock.graph.rescaling import as_taken, rescaled
 from penstock.jobmaster.identity import CheckpointToStartFrom, JobIdentity, OpenStore, RestoreSourceError
 from penstock.jobmaster.restore import read_start, without_channel_state
 from penstock.protocol.log.publication import LOG_EXISTS, unrestorable
-from penstock.protocol.restore.receivers import uneven_broadcasts
+from penstock.protocol.restore.receivers import changed_receivers, uneven_broadcasts
 from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence
 from penstock.protocol.values.metadata import Metadata
@@ -33,17 +33,62 @@ class FoundCheckpoint:
     directory: str
 
 
-def fitted(graph: JobGraph, metadata: Metadata, ignore_unclaimed_state: bool, may_lower: bool = False) -> JobGraph:
-    """Return the graph, with what it takes over from the checkpoint. `may_lower`: in the checkpoint's number of slots,
-    if receivers of a broadcast cannot be more. Raises `IncompatibleGraph`.
+@dataclass(frozen=True)
+class Fit:
+    """Says how a checkpoint is restored: as `graph`. `then`: the graph as which the job continues in a second step, as
+    soon as the receivers of the broadcasts `edges` have read the same rows; None: there is one step.
+    """
+
+    graph: JobGraph
+    then: JobGraph | None = None
+    edges: frozenset[str] = frozenset()
+
+    def text(self, checkpoint_id: int) -> str:
+        """Return a message that says why there are two steps."""
+        assert self.then is not None
+        vertices = self.graph.vertices
+        edge = next(edge for edge in self.graph.edges if edge.name in self.edges)
+        source, target = vertices[edge.source].operators[-1].name, vertices[edge.target].operators[0].name
+        return (
+            f"restoring checkpoint {checkpoint_id} at parallelism {vertices[edge.target].parallelism} first, because "
+            f"some subtasks of '{target}' had read rows of the broadcast from '{source}' that others had not. The "
+            "sources emit nothing until all have read the same rows. Then the job continues at parallelism "
+            f"{self.then.vertices[edge.target].parallelism}"
+        )
+
+
+def fitted(graph: JobGraph, metadata: Metadata, ignore_unclaimed_state: bool) -> JobGraph:
+    """Return the graph, with what it takes over from the checkpoint. Raises `IncompatibleGraph`."""
+    graph = with_max_parallelism(graph, metadata.vertices)
+    _check(graph, metadata, ignore_unclaimed_state, uneven_broadcasts(metadata))
+    return graph
+
+
+def fitted_in_steps(
+    graph: JobGraph, metadata: Metadata, ignore_unclaimed_state: bool, checkpointing: bool, may_lower: bool = False
+) -> Fit:
+    """Return the graph, with what it takes over from the checkpoint, and another one to run before it, if receivers of
+    a broadcast have to read the same rows first. `checkpointing`: a second step begins with a checkpoint. `may_lower`:
+    the job may run in the checkpoint's number of slots instead, for it gets more when they come. Raises
+    `IncompatibleGraph`.
     """
     graph, uneven = with_max_parallelism(graph, metadata.vertices), uneven_broadcasts(metadata)
-    slots = max((vertex.parallelism for vertex in metadata.vertices), default=graph.slots)
-    if may_lower and uneven and slots < graph.slots:
-        _check(graph, metadata, ignore_unclaimed_state, frozenset())
-        graph = rescaled(graph, graph, slots)
-    _check(graph, metadata, ignore_unclaimed_state, uneven)
-    return graph
+    changed = _changed(graph, metadata, uneven)
+    if not changed or not checkpointing:
+        _check(graph, metadata, ignore_unclaimed_state, uneven)
+        return Fit(graph)
+    _check(graph, metadata, ignore_unclaimed_state, frozenset())
+    slots = max(vertex.parallelism for vertex in metadata.vertices)
+    lower = rescaled(graph, graph, slots) if may_lower and slots < graph.slots else graph
+    if not _changed(lower, metadata, uneven):
+        return Fit(lower)
+    first = as_taken(graph, metadata.vertices, changed)
+    _check(first, metadata, ignore_unclaimed_state, uneven)
+    return Fit(first, graph, changed)
+
+
+def _changed(graph: JobGraph, metadata: Metadata, uneven: frozenset[str]) -> frozenset[str]:
+    return changed_receivers(metadata, uneven, vertex_shapes(graph), edge_shapes(graph)) if uneven else uneven
 
 
 def _check(graph: JobGraph, metadata: Metadata, ignore_unclaimed_state: bool, uneven: frozenset[str]) -> None:
@@ -59,9 +104,11 @@ def check_fit(
     open_store: OpenStore,
     ignore_unclaimed_state: bool,
     without_channel_state_of: int = -1,
+    checkpointing: bool = True,
     may_lower: bool = False,
 ) -> FoundCheckpoint | None:
-    """Return the checkpoint that the job will be restored from, as far as it can be seen now. `may_lower`: as `fitted`.
+    """Return the checkpoint that the job will be restored from, as far as it can be seen now. `checkpointing` and
+    `may_lower`: as `fitted_in_steps`.
 
     Raises `RestoreSourceError` where it would be refused, or where a new job's directory has a log already."""
     if not identity.resume and identity.directory is not None and _has_log(identity.directory, open_store):
@@ -70,7 +117,7 @@ def check_fit(
     if found is not None:
         try:
             metadata, _ = without_channel_state(found.metadata, without_channel_state_of)
-            fitted(graph, metadata, ignore_unclaimed_state, may_lower)
+            fitted_in_steps(graph, metadata, ignore_unclaimed_state, checkpointing, may_lower)
         except IncompatibleGraph as error:
             raise _refused(str(error)) from None
     return found

@@ -18,6 +18,7 @@ from penstock.jobmaster.identity import JobIdentity
 from penstock.jobmaster.job_directory import JobDirectory
 from penstock.jobmaster.ports import BlockingWork, SlotLinks
 from penstock.jobmaster.reports import Reporter
+from penstock.jobmaster.rescales import Rescales
 from penstock.jobmaster.restore import RestorePoint
 from penstock.jobmaster.settings import JobSettings
 from penstock.jobmaster.sources import EnumeratorFailed, SplitDistribution
@@ -55,6 +56,7 @@ class Master(Protocol):
     job_directory: JobDirectory
     reporter: Reporter
     restore_point: RestorePoint | None
+    rescales: Rescales
 
     def broadcast(self, message: Message) -> None: ...
 
@@ -84,12 +86,18 @@ class Generations:
             master.incarnation,
             identity.directory,
             checkpointing,
+            master.rescales.holds_sources,
         )
         self._plan = dumps(DeploymentPlan(*parts))
 
     @property
     def is_draining(self) -> bool:
         return self._drain is not None and not self._drain.is_over
+
+    @property
+    def is_drained(self) -> bool:
+        """Return whether nothing is left to read of what was recovered."""
+        return self._drain is None or self._drain.is_drained
 
     # ---- the life of a generation -------------------------------------------------------------------------------
 
@@ -123,7 +131,12 @@ class Generations:
         master.broadcast(StartRun(generation))
         metadata = None if master.restore_point is None else master.restore_point.metadata
         self._drain = JobDrain(
-            master.graph, metadata, generation, lambda: master.coordinator.pending.ids, master.broadcast
+            master.graph,
+            metadata,
+            generation,
+            lambda: master.coordinator.pending.ids,
+            master.broadcast,
+            master.rescales.holds_sources,
         )
         self._drain.begin()
         self._alignment = WatermarkAlignment(aligned_sources(master.graph))
@@ -134,7 +147,9 @@ class Generations:
         subtasks = sum(vertex.parallelism for vertex in master.graph.vertices)
         if master.checkpoints.sources is not None:
             self._follow_backlog(master.checkpoints.sources)
-        running = master.coordinator.on_running(generation, slots, subtasks, now_ms, self._random())
+        running = master.coordinator.on_running(
+            generation, slots, subtasks, now_ms, self._random(), master.rescales.holds_sources
+        )
         master.checkpoints.execute(running)
 
     def end(self, cause: str) -> None:

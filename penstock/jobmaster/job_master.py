@@ -133,8 +133,8 @@ class JobMaster:
         self._messages = SlotMessages(self)
         self._processes: dict[str, None] = {}
         self.restore_point: RestorePoint | None = None
-        self.generations = Generations(self, configuration, ports.random)
         self.rescales = Rescales(self, ports.slots)
+        self.generations = Generations(self, configuration, ports.random)
         self.reporter.rescales = lambda: self.rescales.reports
         adaptive = self.settings.adaptive
         self.adaptive = None if adaptive is None else AdaptiveScheduler(self, ports.slots, adaptive)
@@ -270,6 +270,10 @@ class JobMaster:
     @property
     def is_draining(self) -> bool:
         return self.generations.is_draining
+
+    @property
+    def is_drained(self) -> bool:
+        return self.generations.is_drained
 
     def adopt(self, graph: JobGraph) -> None:
         """Take the same job's graph, changed by a checkpoint or a rescale, before anything is deployed."""

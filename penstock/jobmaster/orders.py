@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock.common.job_execution import RescaleFailed, SavepointFailed
+from penstock.graph.job_graph import JobGraph
 from penstock.graph.rescaling import Parallelism
 from penstock.protocol.checkpoint.savepoint import Alignment
 
@@ -16,13 +17,15 @@ Answer = Callable[[str | SavepointFailed], None]
 @dataclass(frozen=True)
 class RescaleOrder:
     """Holds what a user asks for. `answer` is called once: with None when the job runs so, or with why it does not.
-    `is_own`: the adaptive scheduler asks for slots, up to those that the user has asked for.
+    `is_own`: the adaptive scheduler asks for slots, up to those that the user has asked for. `graph`: what the job
+    runs in the second step of a restore; None: `parallelism` says it.
     """
 
     parallelism: Parallelism
     answer: Callable[[RescaleFailed | None], None]
     reason: str = "requested"
     is_own: bool = False
+    graph: JobGraph | None = None
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,11 @@ from penstock.jobmaster.assembly import committables_of
 from penstock.jobmaster.commits import CommitQueue
 from penstock.jobmaster.console import Console
 from penstock.jobmaster.ending import JobEnding
-from penstock.jobmaster.fit import fitted, nothing_to_resume
+from penstock.jobmaster.fit import fitted_in_steps, nothing_to_resume
 from penstock.jobmaster.identity import CheckpointToStartFrom, JobIdentity, OpenStore
 from penstock.jobmaster.job_directory import JobDirectory
 from penstock.jobmaster.ports import BlockingWork
+from penstock.jobmaster.rescales import Rescales
 from penstock.jobmaster.restore import RestorePoint, check_log, damage, read_start, without_channel_state
 from penstock.jobmaster.settings import JobSettings
 from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
@@ -75,6 +76,7 @@ class Master(Protocol):
     open_store: OpenStore
     restore_point: RestorePoint | None
     ending: JobEnding
+    rescales: Rescales
 
     def adopt(self, graph: JobGraph) -> None:
         """Take the same job's graph with what it takes over from a checkpoint."""
@@ -198,17 +200,24 @@ class JobRecovery:
             master.console.warning(lost)
             point = self._found = replace(point, metadata=metadata, data=encode_metadata(metadata))
         try:
-            is_adaptive = master.settings.adaptive is not None
-            graph = fitted(master.graph, metadata, master.settings.ignore_unclaimed_state, is_adaptive)
+            settings, is_adaptive = master.settings, master.settings.adaptive is not None
+            fit = fitted_in_steps(
+                master.graph, metadata, settings.ignore_unclaimed_state, settings.checkpointing, is_adaptive
+            )
         except IncompatibleGraph as error:
             self._handle(Refused(str(error)))
             return
-        if graph is not master.graph:
-            master.adopt(graph)
-        if graph.slots < master.lifecycle.roster.slots and not master.lifecycle.is_over:
-            master.execute(master.lifecycle.resize(graph.slots, master.clock.monotonic_ms()))
         master.coordinator.skip_ids_to(metadata.checkpoint_id + 1)
         master.restore_point = point
+        if fit.then is not None:
+            master.console.warning(fit.text(metadata.checkpoint_id))
+            master.rescales.continue_as(fit.then)
+        if fit.graph is not master.graph:
+            master.adopt(fit.graph)
+        slots = fit.graph.slots
+        if slots != master.lifecycle.roster.slots and not master.lifecycle.is_over:
+            master.execute(master.lifecycle.provide(slots))
+            master.execute(master.lifecycle.resize(slots, master.clock.monotonic_ms()))
         self._handle(Fitted(metadata.is_final, point.root is None, self._holds_files()))
 
     def _queue_commits(self, is_last: bool) -> None:

@@ -14,6 +14,7 @@ from penstock.graph.job_graph import JobGraph
 from penstock.graph.logical import PartitionerKind
 from penstock.graph.rescaling import RescaleRefused, rescaled
 from penstock.jobmaster.checkpoints import Checkpoints
+from penstock.jobmaster.console import Console
 from penstock.jobmaster.fit import fitted
 from penstock.jobmaster.orders import RescaleOrder
 from penstock.jobmaster.ports import SlotSubmitter
@@ -24,11 +25,15 @@ from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
 from penstock.protocol.checkpoint.coordinator_effects import TriggerCheckpoint
 from penstock.protocol.job import lifecycle_effects, rescaling
 from penstock.protocol.job.lifecycle import Lifecycle
+from penstock.protocol.job.lifecycle_effects import FailureCause
 from penstock.protocol.job.lifecycle_table import Phase
 from penstock.protocol.job.rescaling import Effect, Rescale, Rescaling, Situation
 from penstock.protocol.values.reasons import FailureReason
 
 _REMEMBERED_MAX = 32
+_NOT_RESTORED = "the job cannot be restored at the parallelism that it is to have"
+RESTORED = "restored at another parallelism"
+"""The reason of a second step of a restore, in the history of rescales."""
 _FAILED_OVER = (FailureReason.JOB_FAILOVER, FailureReason.SUBSUMED)
 
 
@@ -42,11 +47,16 @@ class Master(Protocol):
     coordinator: CheckpointCoordinator
     checkpoints: Checkpoints
     restore_point: RestorePoint | None
+    console: Console
 
     @property
-    def is_draining(self) -> bool: ...
+    def is_drained(self) -> bool: ...
 
     def execute(self, decided: Sequence[lifecycle_effects.Effect]) -> None: ...
+
+    def fail(self, cause: FailureCause) -> None: ...
+
+    def abandon(self, error: str) -> None: ...
 
     def adopt(self, graph: JobGraph) -> None:
         """Take the same job's graph at another parallelism, before anything is deployed."""
@@ -59,6 +69,8 @@ class Rescales:
         self._declared = self._before = master.graph
         self.wanted = master.graph
         """The graph as the user wants it: as declared, or as the newest rescale that he has ordered."""
+        self.holds_sources = False
+        """Whether the job is in the first of two steps of a restore: its sources emit nothing."""
         self._machine = Rescaling()
         self._orders: dict[int, RescaleOrder] = {}
         self._has_ended = False
@@ -106,7 +118,25 @@ class Rescales:
         rescale = Rescale(number, graph.slots)
         self._execute(self._machine.on_ordered(rescale, self._situation(), master.clock.monotonic_ms()))
 
+    def continue_as(self, graph: JobGraph, is_own: bool = False) -> None:
+        """Hold the sources from the next generation on, and continue as `graph` when everything in flight is read. The
+        caller lets the job run as its checkpoint was taken until then. `is_own`: not its user asks for that graph."""
+        master, life = self._master, self._master.lifecycle
+        self.holds_sources = True
+        if not is_own:
+            life.roster.kept_slots = graph.slots  # of processes that have been submitted for the second step
+        number = next(self._numbers)
+        self._orders[number] = RescaleOrder(graph.slots, self._restored, RESTORED, is_own, graph)
+        rescale = Rescale(number, graph.slots, is_restore=True)
+        self._execute(self._machine.on_ordered(rescale, self._situation(), master.clock.monotonic_ms()))
+
+    def _restored(self, failed: RescaleFailed | None) -> None:
+        if failed is not None and not self._has_ended:
+            self._master.console.warning(str(failed))
+
     def _graph(self, order: RescaleOrder) -> JobGraph:
+        if order.graph is not None:
+            return order.graph
         if not order.is_own:
             return rescaled(self._master.graph, self._declared, order.parallelism)
         assert isinstance(order.parallelism, int)
@@ -129,7 +159,7 @@ class Rescales:
         processes = len(life.roster.processes)
         return Situation(
             None if running is None else running.counter,
-            master.is_draining and self._is_aligned,
+            self._is_aligned and not master.is_drained,
             life.roster.slots,
             processes,
             life.settings.spares,
@@ -152,12 +182,15 @@ class Rescales:
 
     def on_not_taken(self, reason: FailureReason, detail: str) -> None:
         self._checkpoint_id = None
-        why = f"its checkpoint failed ({reason}{f': {detail}' if detail else ''}); the job continues as it was"
+        why = f"its checkpoint failed ({reason}{f': {detail}' if detail else ''})"
+        why += "" if self.holds_sources else "; the job continues as it was"
         now_ms = self._master.clock.monotonic_ms()
         self._execute(self._machine.on_not_taken(why, reason in _FAILED_OVER, self._situation(), now_ms))
 
     def on_lowered(self, why: str) -> None:
-        """Give up the rescale from whose checkpoint the job restarts: it restarts in fewer slots."""
+        """Give up the rescale from whose checkpoint the job restarts, or the second step of its restore: it restarts in
+        fewer slots."""
+        self.holds_sources = False
         self._execute(self._machine.on_refused(why, self._situation(), self._master.clock.monotonic_ms()))
 
     def end(self, why: str) -> None:
@@ -175,6 +208,8 @@ class Rescales:
                     self._take_checkpoint()
                 case rescaling.RestartWith(rescale):
                     self._restart(rescale)
+                case rescaling.RestoreAgain(why):
+                    master.fail(FailureCause(f"{_NOT_RESTORED}: {why}"))
                 case rescaling.Rescaled(rescale):
                     self._report(effect)
                     self._orders.pop(rescale.number).answer(None)
@@ -199,6 +234,9 @@ class Rescales:
             if master.restore_point is not None:
                 graph = fitted(graph, master.restore_point.metadata, master.settings.ignore_unclaimed_state)
         except (RescaleRefused, IncompatibleGraph) as error:
+            if order.graph is not None:
+                master.abandon(f"{_NOT_RESTORED}: {error}")
+                return
             # Nothing is taken behind the checkpoint, so the job cannot simply continue.
             cause = f"the job cannot be rescaled, and restarts as it was: {error}"
             master.execute(master.lifecycle.rescale(before.slots, cause, now_ms))
@@ -206,6 +244,10 @@ class Rescales:
             return
         if not order.is_own:
             self._want(graph)
+        if self.holds_sources:
+            self.holds_sources = False
+            if master.settings.adaptive is None:
+                master.lifecycle.roster.kept_slots = 0
         master.adopt(graph)
         cause = f"the job continues in {graph.slots} slots instead of {before.slots} ({order.reason})"
         master.execute(master.lifecycle.rescale(graph.slots, cause, now_ms))

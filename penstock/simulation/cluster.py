@@ -8,7 +8,6 @@ from typing import Any
 
 from penstock.common.options import CheckpointingOptions, NetworkOptions
 from penstock.jobmaster.outcome import JobOutcome
-from penstock.protocol.restore.receivers import uneven_broadcasts
 from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.protocol.values.log_entries import Ended
 from penstock.protocol.values.messages import Message, Restored, SlotAck, SubtaskFailed
@@ -166,6 +165,7 @@ class Cluster:
         self.predecessors = PredecessorChecker(self.world, self._pending_checkpoints)
         self.log = LogChecker(self.world, self.workload, self.shared, self.directory)
         self.log.committable |= before.committable
+        self.log.note(self._started_from)
         self.log.told = self.predecessors.on_published
         self.output.confirmed.clear()  # it may start from an older checkpoint, whose output is committed again
         self.workload.configuration.set("pipeline.job-id", job_id)
@@ -395,14 +395,14 @@ class Cluster:
             self.world.violate(f"{driver.process.name} ended {outcome.state}: {error}")
 
     def _on_refused_graph(self, driver: DriverProcess, error: str) -> None:
-        """Continue with the previous graph. There are two legal reasons for a refusal: rows in flight on a vanished
-        edge, and receivers of a broadcast that have read different rows.
+        """Continue with the previous graph. There is one legal reason for a refusal: rows in flight on a vanished
+        edge.
         """
         assert self.log is not None
         newest, graph = self.log.newest or self._started_from, self.log.candidates[driver.incarnation][0]
         if newest is not None and self.log.owner == driver.incarnation:
             vanished = edges_in_flight(newest) - {e.name for e in graph.edges}
-            if not vanished and not uneven_broadcasts(newest):
+            if not vanished:
                 self.world.violate(f"{driver.process.name}: a changed graph is refused for nothing: {error}")
         self.statistics.refused += 1
         if driver is self.drivers[-1].host or not self._some_driver_continues():

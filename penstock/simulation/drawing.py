@@ -31,6 +31,7 @@ from penstock.simulation.settings import (
     savepoints_of,
     spares_of,
     state_backend_of,
+    uneven_rescales_of,
 )
 from penstock.simulation.streams import Stream
 from penstock.simulation.workload import ROWS_MAX, WorkloadBuilder
@@ -53,6 +54,8 @@ def plan_of(seed: int) -> Plan:
     changes = checkpointing and faults.rescale_share > 0 and changes_graph(seed)
     if checkpointing and not faults.is_calm:
         orders = (*savepoints_of(seed), *drains_of(seed, (step.step for step in job.steps)), *live_rescales_of(seed))
+        if any(step.step == "await_rules" for step in job.steps):
+            orders = (*orders, *uneven_rescales_of(seed))
         faults = replace(faults, aimed=aimed_of(seed), kinds=(*faults.kinds, *orders))
     if idle is not None:
         faults = replace(faults, kinds=without_hold_ups(faults.kinds))

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from penstock.jobmaster.events import CancelRequested, CheckpointRequested, SavepointRequested
 from penstock.protocol.checkpoint.savepoint import Alignment
+from penstock.protocol.restore.receivers import uneven_broadcasts
 from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.protocol.values.metadata import Metadata
 from penstock.simulation.drivers import Driver, Statistics
@@ -51,7 +52,7 @@ class FaultInjector:
         self._world = world
         self._faults = faults
         self._left = faults.count
-        self._has_begun = self._waits_for_recovery = self._waits_for_rows = False
+        self._has_begun = self._waits_for_recovery = self._waits_for_rows = self._waits_for_uneven = False
         self.store_faults: StoreFaults = faults.store
         self.failing_functions = 0
         self.failing_commits = 0
@@ -178,7 +179,7 @@ class FaultInjector:
 
     def on_stopped(self) -> None:
         """Note that a new job starts from the savepoint that the present one was stopped with: it has not run yet."""
-        self._waits_for_rows = False
+        self._waits_for_rows = self._waits_for_uneven = False
 
     def cancel(self) -> None:
         """Cancel the job, as Ctrl-C does."""
@@ -242,6 +243,10 @@ class FaultInjector:
         """Rescale once a checkpoint holds rows that were in flight."""
         self._waits_for_rows = True
 
+    def rescale_with_uneven_receivers(self) -> None:
+        """Rescale once receivers of a broadcast have read different rows, in a checkpoint."""
+        self._waits_for_uneven = True
+
     def on_acknowledged(self) -> None:
         """Note that a slot has acknowledged a checkpoint, which is not published yet."""
         host = self._newest.host
@@ -263,8 +268,10 @@ class FaultInjector:
         if is_aimed and self._has_restored and not metadata.is_final:
             self._has_restored = False
             self._aim("kill_slot")
-        if self._waits_for_rows and edges_in_flight(metadata) and not metadata.is_final:
-            self._waits_for_rows = False
+        waits = self._waits_for_rows and edges_in_flight(metadata)
+        waits = waits or (self._waits_for_uneven and uneven_broadcasts(metadata))
+        if waits and not metadata.is_final:
+            self._waits_for_rows = self._waits_for_uneven = False
             self._world.after(0.0, None, self._rescale_unless_over)
 
     def _rescale_unless_over(self) -> None:

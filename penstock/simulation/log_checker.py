@@ -10,7 +10,8 @@ import msgspec
 
 from penstock.common.options import JobManagerOptions
 from penstock.graph.job_graph import JobGraph
-from penstock.graph.rescaling import rescaled
+from penstock.graph.rescaling import as_taken, rescaled
+from penstock.protocol.restore.receivers import uneven_broadcasts
 from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence
 from penstock.protocol.values.metadata import Metadata
 from penstock.simulation.content_checker import ContentChecker
@@ -32,6 +33,9 @@ class LogChecker(ContentChecker):
     """Checkpoints that were triggered while the job drained."""
     candidates: dict[str, list[JobGraph]] = field(default_factory=dict)
     """The graphs that each incarnation of a driver may run: what it began with, and what was ordered from it."""
+    uneven: list[Metadata] = field(default_factory=list)
+    """Checkpoints that are restored in two steps at another parallelism: receivers of a broadcast had read different
+    rows."""
     newest: Metadata | None = None
     told: Callable[[Metadata], None] = lambda metadata: None
     """Called with each checkpoint as it is published."""
@@ -139,6 +143,7 @@ class LogChecker(ContentChecker):
         metadata = decode_metadata(data, entry.path)
         self.published += 1
         self.newest = metadata
+        self.note(metadata)
         self.told(metadata)
         graph, what = self.graph_of(metadata), f"checkpoint {entry.checkpoint_id}"
         self.draining += metadata.draining
@@ -153,10 +158,19 @@ class LogChecker(ContentChecker):
             metadata = self._savepoint(what, metadata)
         self.check_content(what, graph, metadata, metadata.savepoint or self.directory)
 
+    def note(self, metadata: Metadata) -> None:
+        """Note a checkpoint, or a savepoint, from which a driver may begin."""
+        if uneven_broadcasts(metadata):
+            self.uneven.append(metadata)
+
     def graph_of(self, metadata: Metadata) -> JobGraph:
         """Return the graph whose snapshot this is: of those that its driver may run, the one with its parallelisms."""
         candidates = self.candidates.get(metadata.incarnation, [self.workload.graph])
         taken = [vertex.parallelism for vertex in metadata.vertices]
+        if not any([v.parallelism for v in graph.vertices] == taken for graph in candidates):
+            # It begins as one of the earlier checkpoints was taken.
+            first = [as_taken(g, m.vertices, uneven_broadcasts(m)) for m in self.uneven for g in candidates]
+            candidates = [graph for graph in first if graph not in candidates] + candidates
         if self.workload.configuration.get(JobManagerOptions.SCHEDULER) == "adaptive":
             candidates = [rescaled(g, g, slots) for g in candidates for slots in range(1, g.slots)] + candidates
         found = [graph for graph in candidates if [v.parallelism for v in graph.vertices] == taken]
@@ -194,6 +208,7 @@ class LogChecker(ContentChecker):
             return
         metadata = decode_metadata(data, METADATA_NAME)
         self.savepoints += 1
+        self.note(metadata)
         graph = self.graph_of(metadata)
         for violation in uncovered(graph.edges, metadata.subtasks):
             self.world.violate(f"savepoint {directory}: {violation}")

@@ -153,6 +153,12 @@ def live_rescales_of(seed: int) -> tuple[str, ...]:
     return Random(f"live rescales of {seed}").choice(((), (), (), few, many))
 
 
+def uneven_rescales_of(seed: int) -> tuple[str, ...]:
+    """Return how often a job with a broadcast is resumed at another parallelism when its receivers have read different
+    rows, besides the faults that a plan draws; a source of chance of its own."""
+    return Random(f"uneven receivers of {seed}").choice(((), ("rescale_with_uneven_receivers",) * 8))
+
+
 def adapts(seed: int, configuration: Configuration, places_change: bool) -> tuple[str, ...]:
     """Let the job run in as many slots as there are processes, with short times, and return what becomes of places; a
     source of chance of its own."""

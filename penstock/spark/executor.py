@@ -65,7 +65,8 @@ class SparkExecutor:
             open_store,
             settings.ignore_unclaimed_state,
             settings.without_channel_state_of,
-            may_lower=settings.adaptive is not None,
+            settings.checkpointing,
+            settings.adaptive is not None,
         )
         if identity.directory is not None:
             open_own(open_store, identity.directory)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.jobmaster import adaptive, recovery
-from penstock.jobmaster.fit import fitted
+from penstock.jobmaster.fit import Fit, fitted
 from penstock.jobmaster.rescales import Rescales
 from penstock.protocol.job.adaptive_scaling import AdaptivePhase, AdaptiveScaling
 from penstock.protocol.job.lifecycle import Lifecycle
@@ -38,11 +38,11 @@ def an_adaptive_job_does_not_wait(patch: Patch) -> None:
 
 
 def slots_are_lowered_whatever_is_restored(patch: Patch) -> None:
-    patch(adaptive, "fitted", lambda graph, metadata, ignore: graph)
+    patch(adaptive, "fitted_in_steps", lambda graph, metadata, ignore, checkpointing: Fit(graph))
 
 
 def a_checkpoint_of_fewer_slots_is_restored_in_all(patch: Patch) -> None:
-    patch(recovery, "fitted", lambda graph, metadata, ignore, may_lower: fitted(graph, metadata, ignore))
+    patch(recovery, "fitted_in_steps", lambda graph, metadata, *arguments: Fit(fitted(graph, metadata, False)))
 
 
 def seats_go_when_a_job_is_lowered(patch: Patch) -> None:
@@ -88,7 +88,7 @@ MUTANTS: list[tuple[Callable[[Patch], None], str, str]] = [
     ),
     (an_adaptive_job_does_not_wait, "adaptive-job-waits-for-a-process-that-comes-back", r"although every process"),
     (slots_are_lowered_whatever_is_restored, "checkpoint-needs-all-its-slots", r"row"),
-    (a_checkpoint_of_fewer_slots_is_restored_in_all, "lowered-job-loses-its-driver", r"the next driver refuses"),
+    (a_checkpoint_of_fewer_slots_is_restored_in_all, "lowered-job-loses-its-driver", r"is refused for nothing"),
     (seats_go_when_a_job_is_lowered, "adaptive-job-starts-in-fewer-slots", r"does not get its third slot"),
     (each_place_is_a_rescale, "places-come-one-after-the-other", r"rescaled for each place that comes"),
     (rescales_follow_without_a_rest, "adaptive-job-rests-between-rescales", r"does not rest between two rescales"),

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from penstock.jobmaster import fit
+from penstock.jobmaster.drain import JobDrain
+from penstock.jobmaster.rescales import Rescales
 from penstock.operators.operator_state import CheckpointedParts
+from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
+from penstock.protocol.job.rescaling import Rescaling
 from penstock.protocol.restore import rescale
+from penstock.protocol.restore.drain_phases import Draining
 from penstock.protocol.restore.rescale import Filter, Share
 from penstock.runtime.checkpoint import operator_state_restore, subtask_restore
 from tests.simulation.finding import assert_found
@@ -50,6 +56,39 @@ def state_of_functions_is_not_brought_up_to_date(patch: Patch) -> None:
     patch(CheckpointedParts, "_update", lambda self, checkpoint_id: None)
 
 
+def sources_emit_while_receivers_differ(patch: Patch) -> None:
+    begin = Draining.__init__
+    patch(Draining, "__init__", lambda self, parallelism, edges, holds_sources=False: begin(self, parallelism, edges))
+
+
+def the_second_step_never_comes(patch: Patch) -> None:
+    def hold_only(self: Any, graph: Any, is_own: bool = False) -> None:
+        self.holds_sources = True
+
+    patch(Rescales, "continue_as", hold_only)
+
+
+def the_second_step_does_not_wait_for_receivers(patch: Patch) -> None:
+    patch(JobDrain, "is_drained", property(lambda self: True))
+    patch(Rescales, "_is_aligned", property(lambda self: False))
+
+
+def a_failed_checkpoint_gives_up_the_second_step(patch: Patch) -> None:
+    not_taken = Rescaling.on_not_taken
+
+    def give_up(self: Any, *arguments: Any) -> Any:
+        self.current = replace(self.current, is_restore=False)
+        return not_taken(self, *arguments)
+
+    patch(Rescaling, "on_not_taken", give_up)
+
+
+def held_sources_are_asked_to_end(patch: Patch) -> None:
+    running = CheckpointCoordinator.on_running
+    patch(CheckpointCoordinator, "on_running", lambda self, *arguments: running(self, *arguments[:5]))
+
+
+NEVER_ENDS = r"no end after|nothing will ever happen"
 LOST_OR_TWICE = r"[1-9]\d* (rows lost|too many)|comes twice"
 MUTANTS: list[tuple[Callable[[Patch], None], str, str]] = [
     (receivers_at_different_rows_are_not_noticed, "broadcasts-at-another-parallelism", LOST_OR_TWICE),
@@ -61,6 +100,15 @@ MUTANTS: list[tuple[Callable[[Patch], None], str, str]] = [
         "broadcasts-and-operator-state-at-another-parallelism",
         LOST_OR_TWICE,
     ),
+    (sources_emit_while_receivers_differ, "receivers-read-the-same-rows-first", r"a source emits rows before"),
+    (the_second_step_never_comes, "receivers-read-the-same-rows-first", NEVER_ENDS),
+    (
+        the_second_step_does_not_wait_for_receivers,
+        "receivers-read-the-same-rows-first",
+        r"cannot be restored at the parallelism that it is to have",
+    ),
+    (a_failed_checkpoint_gives_up_the_second_step, "checkpoint-between-the-steps-expires", NEVER_ENDS),
+    (held_sources_are_asked_to_end, "drain-is-ordered-while-sources-are-held", NEVER_ENDS),
 ]
 
 

@@ -64,6 +64,7 @@ class CheckpointCoordinator:
         self._generation: Generation | None = None
         self._slots: frozenset[int] = frozenset()
         self._subtasks = 0
+        self._holds_sources = False
         self._at_end: set[SubtaskId] = set()
         self._final_attempts = FinalAttempts()
         self.stopping = Stopping()
@@ -84,14 +85,22 @@ class CheckpointCoordinator:
     # ---- life of a generation -----------------------------------------------------------------------------------
 
     def on_running(
-        self, generation: Generation, slots: frozenset[int], subtasks: int, now_ms: float, spread: float = 0.0
+        self,
+        generation: Generation,
+        slots: frozenset[int],
+        subtasks: int,
+        now_ms: float,
+        spread: float = 0.0,
+        holds_sources: bool = False,
     ) -> list[Effect]:
         """Start checkpoints: all subtasks of a generation run. `spread` in [0, 1) places the job's first checkpoint
-        between the minimum pause and the interval; after a restart it comes after the minimum pause."""
+        between the minimum pause and the interval; after a restart it comes after the minimum pause. `holds_sources`:
+        they cannot end in this generation, so the job is not drained."""
 
         def start() -> list[Effect]:
             self.phase = CoordinatorPhase.RUNNING
             self._generation, self._slots, self._subtasks = generation, slots, subtasks
+            self._holds_sources = holds_sources
             self._at_end.clear()
             self._final_attempts = FinalAttempts()
             self.schedule.start(now_ms, spread)
@@ -160,7 +169,7 @@ class CheckpointCoordinator:
                 return [SavepointRefused(savepoint, reason)]
             if self.stopping.savepoint is not None:
                 return [SavepointRefused(savepoint, FailureReason.STOP_PENDING)]
-            if savepoint.stops and self.pending.rescales:
+            if (savepoint.stops and self.pending.rescales) or (savepoint.drains and self._holds_sources):
                 return [SavepointRefused(savepoint, FailureReason.RESCALE_PENDING)]
             self.stopping.begin(savepoint)
             if savepoint.drains:

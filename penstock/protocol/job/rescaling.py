@@ -36,10 +36,13 @@ class RescalePhase(MachineState):
 
 @dataclass(frozen=True)
 class Rescale:
-    """Holds one order. `number` identifies it; `slots`: how many the job needs then."""
+    """Holds one order. `number` identifies it; `slots`: how many the job needs then. `is_restore`: the second step of a
+    restore, before which the sources emit nothing, so that it is never given up while the job runs.
+    """
 
     number: int
     slots: int
+    is_restore: bool = False
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,15 @@ class NotRescaled:
     why: str
 
 
-Effect = ProvideSlots | TakeCheckpoint | RestartWith | Rescaled | NotRescaled
+@dataclass(frozen=True)
+class RestoreAgain:
+    """Fail the job over, so that the restart strategy limits the attempts: the second step of its restore has no
+    checkpoint. Both steps follow again."""
+
+    why: str
+
+
+Effect = ProvideSlots | TakeCheckpoint | RestartWith | Rescaled | NotRescaled | RestoreAgain
 
 _IDLE, _GATHERING, _WAITING, _CHECKPOINTING, _RESTARTING = RescalePhase
 
@@ -110,7 +121,11 @@ TABLE: Table[RescalePhase] = Table(
     {
         "ordered": {
             _IDLE: Cell("submit slots; nobody may share, and no more come: give up", (_GATHERING, _WAITING, _IDLE)),
-            **{phase: Cell("queue", (phase,)) for phase in (_GATHERING, _WAITING, _CHECKPOINTING, _RESTARTING)},
+            **{
+                phase: Cell("queue; a restore: begin that, and queue this one", (phase, _GATHERING, _WAITING))
+                for phase in (_GATHERING, _WAITING)
+            },
+            **{phase: Cell("queue", (phase,)) for phase in (_CHECKPOINTING, _RESTARTING)},
         },
         "looked": {
             _IDLE: Cell("ignore", (_IDLE,)),
@@ -131,11 +146,16 @@ TABLE: Table[RescalePhase] = Table(
         },
         "refused": {
             _RESTARTING: Cell("give up, begin the next", (_IDLE, _GATHERING, _WAITING)),
-            **{phase: Cell("ignore", (phase,)) for phase in (_IDLE, _GATHERING, _WAITING, _CHECKPOINTING)},
+            **{
+                phase: Cell("a restore: give up, begin the next", (phase, _IDLE, _GATHERING, _WAITING))
+                for phase in (_GATHERING, _WAITING)
+            },
+            **{phase: Cell("ignore", (phase,)) for phase in (_IDLE, _CHECKPOINTING)},
         },
         "not taken": {
             _CHECKPOINTING: Cell(
-                "the job fails over: wait; else give up, begin the next", (_WAITING, _IDLE, _GATHERING)
+                "the job fails over: wait; a restore: fail over; else give up, begin the next",
+                (_WAITING, _IDLE, _GATHERING),
             ),
         },
     },
@@ -163,10 +183,16 @@ class Rescaling:
         return self._gather_by_ms if self.phase is RescalePhase.GATHERING else None
 
     def on_ordered(self, rescale: Rescale, now: Situation, now_ms: float) -> list[Effect]:
-        """Begin, or queue behind the one that is under way."""
+        """Begin, or queue behind the one that is under way. A restore comes before all that have no checkpoint yet."""
 
         def begin() -> list[Effect]:
-            self._queue.append(rescale)
+            if rescale.is_restore:
+                if self.phase in (RescalePhase.GATHERING, RescalePhase.WAITING) and self.current is not None:
+                    self._queue.appendleft(self.current)
+                    self.current, self.phase = None, RescalePhase.IDLE
+                self._queue.appendleft(rescale)
+            else:
+                self._queue.append(rescale)
             return self._begin_next(now, now_ms) if self.phase is RescalePhase.IDLE else []
 
         return self._step("ordered", f"rescale {rescale.number}", now_ms, begin)
@@ -213,19 +239,23 @@ class Rescaling:
         """Continue as before: there is no such checkpoint. `failed_over`: only because the generation has ended."""
 
         def decide() -> list[Effect]:
-            if failed_over:
+            assert self.current is not None
+            if failed_over or self.current.is_restore:
                 self.phase = RescalePhase.WAITING
-                return []
+                return [] if failed_over else [RestoreAgain(why)]
             return self._give_up(why, now, now_ms)
 
         return self._step("not taken", "the coordinator", now_ms, decide)
 
     def on_refused(self, why: str, now: Situation, now_ms: float) -> list[Effect]:
         """Give up a restart: the checkpoint that was taken cannot be restored so, or slots were lost for good. The job
-        restarts from it in other slots than ordered."""
+        restarts from it in other slots than ordered. So it may from another checkpoint, before the second step of a
+        restore."""
 
         def decide() -> list[Effect]:
-            return self._give_up(why, now, now_ms) if self.phase is RescalePhase.RESTARTING else []
+            is_restore = self.current is not None and self.current.is_restore
+            waits = is_restore and self.phase in (RescalePhase.GATHERING, RescalePhase.WAITING)
+            return self._give_up(why, now, now_ms) if waits or self.phase is RescalePhase.RESTARTING else []
 
         return self._step("refused", "the JobMaster", now_ms, decide)
 
@@ -258,7 +288,8 @@ class Rescaling:
 
     def _proceed(self, now: Situation, now_ms: float) -> list[Effect]:
         assert self.current is not None
-        if not now.may_share and max(now.processes, now.slots) < self.current.slots:
+        may_share = now.may_share or self.current.is_restore
+        if not may_share and max(now.processes, now.slots) < self.current.slots:
             return self._give_up(f"it needs {self.current.slots} processes, and has {now.processes}", now, now_ms)
         self.phase = RescalePhase.WAITING
         return self._take_if_running(now)

@@ -48,13 +48,18 @@ def phases(vertices: int, edges: Sequence[tuple[int, int]]) -> list[tuple[int, .
 
 class Draining:
     """Tracks the reports of a draining job. `parallelism` by vertex; `edges`: (source vertex, target vertex) by edge
-    number.
+    number. `holds_sources`: the sources are never released, because the job is restored in two steps (`receivers.py`).
     """
 
-    def __init__(self, parallelism: Sequence[int], edges: Sequence[tuple[int, int]]) -> None:
+    def __init__(
+        self, parallelism: Sequence[int], edges: Sequence[tuple[int, int]], holds_sources: bool = False
+    ) -> None:
         self._parallelism = parallelism
         self._edges = edges
         self._phases = phases(len(parallelism), edges)
+        if holds_sources:
+            self._phases.pop()
+        self._holds_sources = holds_sources
         self._released: set[int] = set()
         self._reports: dict[SubtaskId, DrainReport] = {}
         self._waits_for = 0
@@ -62,6 +67,8 @@ class Draining:
         self._on_their_way = [0] * len(edges)
         """Elements emitted less elements applied, by edge, as the newest reports of released subtasks count them."""
         self.is_over = False
+        self.is_drained = False
+        """Whether nothing is in flight of what was recovered."""
 
     def start(self) -> ReleaseVertices:
         return self._next()
@@ -76,7 +83,10 @@ class Draining:
             if known is not None:
                 self._count(known, -1)
             self._count(report, 1)
-        return self._next() if self._is_final() else None
+        if not self._is_final():
+            return None
+        self.is_drained |= not self._phases
+        return self._next() if self._phases else None
 
     def _next(self) -> ReleaseVertices:
         vertices = self._phases.pop(0)
@@ -86,7 +96,8 @@ class Draining:
             for subtask in range(self._parallelism[vertex]):
                 if (known := self._reports.get(SubtaskId(vertex, subtask))) is not None:
                     self._count(known, 1)
-        self.is_over = not self._phases
+        self.is_over = not self._phases and not self._holds_sources
+        self.is_drained |= self.is_over
         return ReleaseVertices(vertices, self.is_over)
 
     def _count(self, report: DrainReport, sign: int) -> None:

@@ -1,4 +1,8 @@
-"""Finds broadcast edges whose receivers stand at different rows, which cannot be restored at another parallelism.
+"""Finds broadcast edges whose receivers stand at different rows, so that their number cannot change at once.
+
+Such a checkpoint is restored in two steps. First the job runs at the parallelism that the checkpoint was taken at, with
+its sources held, until all receivers have read the same rows. Then a checkpoint is taken, and the job continues from
+that one at the parallelism that was asked for.
 
 A producer sends the same rows in the same order to all receivers of a broadcast, so those that hold equally many unread
 rows of it have read the same rows. Then broadcast state is the same in all of them, each effect has happened in all of
@@ -12,10 +16,10 @@ its effect never reaches the keys of receiver 1; if they begin before it, it rea
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from penstock.protocol.restore.rescale import BROADCAST, OldEdge
-from penstock.protocol.values.metadata import InflightRange, Metadata, SubtaskSnapshot
+from penstock.protocol.values.metadata import EdgeShape, InflightRange, Metadata, SubtaskSnapshot, VertexShape
 
 _Snapshots = dict[tuple[int, int], SubtaskSnapshot]
 
@@ -30,6 +34,21 @@ def uneven_broadcasts(metadata: Metadata) -> frozenset[str]:
             unread = [_unread_rows(edge, snapshots, consumer) for consumer in range(edge.target_parallelism)]
             if any(rows != unread[0] for rows in unread):
                 found.add(shape.name)
+    return frozenset(found)
+
+
+def changed_receivers(
+    metadata: Metadata, uneven: frozenset[str], vertices: Sequence[VertexShape], edges: Sequence[EdgeShape]
+) -> frozenset[str]:
+    """Return those of the `uneven` broadcasts that would have another number of receivers: they ask for two steps.
+    `vertices` and `edges` describe the job that is to be restored."""
+    parallelism = {vertex.index: vertex.parallelism for vertex in vertices}
+    receivers = {edge.name: parallelism[edge.target] for edge in edges}
+    found: set[str] = set()
+    for name in uneven:
+        old = OldEdge.find(metadata, name)
+        if old is not None and receivers.get(name, old.target_parallelism) != old.target_parallelism:
+            found.add(name)
     return frozenset(found)
 
 

@@ -216,10 +216,10 @@ class SubtaskRestore:
             return
         if self.is_rescaled:
             self._rescaled_channels()
-            if rescale.edges_in_flight(metadata):
-                self._subtask.draining.hold()
         elif self._own is not None:
             self._own_channels(self._own)
+        if self._plan.holds_sources or (self.is_rescaled and rescale.edges_in_flight(metadata)):
+            self._subtask.draining.hold()
 
     def _own_channels(self, own: SubtaskSnapshot) -> None:
         gate = self._subtask.gate

@@ -24,6 +24,7 @@ from penstock.simulation.scenarios import (
     live_rescaling,
     packing,
     publication,
+    receivers,
     rescaling,
     restoring,
     savepoints,
@@ -44,9 +45,9 @@ def _name(scenario: type[Scenario]) -> str:
 
 
 _PARTS = (
-    aimed, cut, barriers, bounds, concurrent, calm, restoring, rescaling, changed_graphs, state, kept, event_time,
-    backlog, floors, timers, idleness, aligned_sources, finishing, savepoints, publication, shortening, storage,
-    stored_state, sweeping, slots, packing, live_rescaling, adaptive,
+    aimed, cut, barriers, bounds, concurrent, calm, restoring, rescaling, receivers, changed_graphs, state, kept,
+    event_time, backlog, floors, timers, idleness, aligned_sources, finishing, savepoints, publication, shortening,
+    storage, stored_state, sweeping, slots, packing, live_rescaling, adaptive,
 )  # fmt: skip
 SCENARIOS: dict[str, type[Scenario]] = {_name(scenario): scenario for part in _PARTS for scenario in part.SCENARIOS}
 

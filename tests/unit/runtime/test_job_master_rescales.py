@@ -183,4 +183,4 @@ def test_a_job_is_not_stopped_while_it_is_rescaled() -> None:
     told: list[str | SavepointFailed] = []
     world.master.handle(SavepointRequested(SavepointOrder(told.append, "/savepoints", stops=True)))
     world.run_until_idle()
-    assert "the job is being rescaled; try again" in str(told[0])
+    assert "the job is being rescaled, or restored at another parallelism; try again" in str(told[0])
