@@ -213,7 +213,7 @@ class NetworkOptions:
     BOUND_BYTES_MIN = ConfigOption(
         "penstock.network.bound-bytes-min",
         MEMORY,
-        16 * 1024,
+        8 * 1024,
         "The least size of a gate's window and of an output queue.",
         check=positive,
     )
