@@ -17,6 +17,7 @@ from penstock.simulation.plan import Plan
 from penstock.simulation.settings import (
     adapts,
     aimed_of,
+    backlog_interval_of,
     changes_graph,
     compression_of,
     concurrency_of,
@@ -31,6 +32,7 @@ from penstock.simulation.settings import (
     savepoints_of,
     spares_of,
     state_backend_of,
+    suspensions_of,
     uneven_rescales_of,
 )
 from penstock.simulation.streams import Stream
@@ -49,6 +51,7 @@ def plan_of(seed: int) -> Plan:
     restarts_of(seed, configuration)
     state_backend_of(seed, configuration, (step.step for step in job.steps))
     compression_of(seed, configuration)
+    backlog_interval_of(seed, configuration)
     checkpointing = "execution.checkpointing.interval" in configuration.key_set()
     faults = random_faults(random, checkpointing)
     changes = checkpointing and faults.rescale_share > 0 and changes_graph(seed)
@@ -56,6 +59,7 @@ def plan_of(seed: int) -> Plan:
         orders = (*savepoints_of(seed), *drains_of(seed, (step.step for step in job.steps)), *live_rescales_of(seed))
         if any(step.step == "await_rules" for step in job.steps):
             orders = (*orders, *uneven_rescales_of(seed))
+        orders = (*orders, *suspensions_of(seed))
         faults = replace(faults, aimed=aimed_of(seed), kinds=(*faults.kinds, *orders))
     if idle is not None:
         faults = replace(faults, kinds=without_hold_ups(faults.kinds))

@@ -17,8 +17,10 @@ from penstock.simulation.savepoint_orders import SavepointOrders
 from penstock.simulation.slots import SlotProcess
 from penstock.simulation.store import StoreFaults
 from penstock.simulation.workload import Workload
-from penstock.simulation.world import World
+from penstock.simulation.world import Process, World
 
+SUSPENSIONS_MS = (1_000.0, 10_000.0, 70_000.0)
+"""The last two are longer than a heartbeat, and than what slots are waited for and most checkpoints may take."""
 AIMED_MAX = 2
 AIMED_AT_ANY_AFTER_MS = 300.0
 """From then on a kill is aimed at any checkpoint, not only at one that is taken while the job drains."""
@@ -292,6 +294,19 @@ class FaultInjector:
         """Pause the driver: it stops, wakes up, and continues at the same step."""
         driver = self._newest
         driver.process.paused_until_ms = self._world.now_ms + self._world.random.choice((50.0, 2000.0))
+
+    def suspend_driver(self) -> None:
+        """Suspend the driver (SIGSTOP) for longer than some of its limits. It continues at the same step, and what has
+        come meanwhile waits for it."""
+        self._suspend(self._newest.process)
+
+    def suspend_slot(self) -> None:
+        """Suspend a slot's process (SIGSTOP) for longer than some of its limits."""
+        if slot := self._some_slot():
+            self._suspend(slot.process)
+
+    def _suspend(self, process: Process) -> None:
+        process.paused_until_ms = self._world.now_ms + self._world.random.choice(SUSPENSIONS_MS)
 
     def take_over(self) -> None:
         """Resume the job with another driver while its driver still lives: it is fenced, whether it sleeps or not."""

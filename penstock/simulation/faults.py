@@ -57,7 +57,7 @@ RESCALING = (
 """One resume at other parallelisms after the other, most of them before the one before has been drained."""
 
 KINDS = frozenset(ALL_KINDS + WITHOUT_LOG + RESCALING) | {
-    "rescale_with_uneven_receivers",
+    "rescale_with_uneven_receivers", "suspend_driver", "suspend_slot",
     "cancel", "take_over_awake", "kill_driver_unnoticed", "kill_slot_with_a_stuck_one", "kill_driver_and_slots",
     "stop_checkpoints", "savepoint", "stop_with_savepoint", "drain_with_savepoint", "rescale_live", "lose_place",
     "gain_place",

@@ -32,7 +32,7 @@ BEYOND = 400
 """No split has a smaller number after its pause, nor a larger one without a pause."""
 HOP_MS = 60
 """The longest that a row is on its way from one subtask to the next, without the time in which an output fills up."""
-HOLD_UP = ("pause_slot", "pause_driver", "clock_jump")
+HOLD_UP = ("pause_slot", "pause_driver", "suspend_slot", "suspend_driver", "clock_jump")
 """Faults during which a process stands still: a timeout passes elsewhere, although a split has rows."""
 
 

@@ -199,6 +199,19 @@ def compression_of(seed: int, configuration: Configuration) -> None:
         configuration.set(CheckpointingOptions.SNAPSHOT_COMPRESSION, codec)
 
 
+def backlog_interval_of(seed: int, configuration: Configuration) -> None:
+    """Set the interval of checkpoints during a backlog, from a random source of its own. Half of the jobs have none."""
+    interval = Random(f"checkpoints during a backlog of {seed}").choice((None, None, None, "0 ms", "5 ms", "200 ms"))
+    if interval is not None and CheckpointingOptions.CHECKPOINTING_INTERVAL.key in configuration.key_set():
+        configuration.set(CheckpointingOptions.CHECKPOINTING_INTERVAL_DURING_BACKLOG.key, interval)
+
+
+def suspensions_of(seed: int) -> tuple[str, ...]:
+    """Return which processes are suspended for long, besides the faults that a plan draws; a source of chance of its
+    own."""
+    return Random(f"suspensions of {seed}").choice(((), (), ("suspend_driver", "suspend_slot") * 3))
+
+
 def aimed_of(seed: int) -> str | None:
     """Return which faults are aimed at a moment of the protocol, besides those that a plan draws. See
     `FaultInjector`.

@@ -76,7 +76,7 @@ class SourceSteps(Choosing):
             drift_ms = self.choose("drift_ms", lambda: _drift_ms(label), drift_ms, absent=0)
             if drift_ms:
                 strategy = strategy.with_watermark_alignment("all sources", drift_ms, 5)
-        newest = self.choose("newest", lambda: 0, newest, absent=0)
+        newest = self.choose("newest", lambda: _newest(label) if kind == "ranges" else 0, newest, absent=0)
         made = self._read(kind, number, rows, bounds, strategy if at_source else None, newest)
         # Other numbers of readers make other splits of a sequence where the job starts from scratch; then one that is
         # through gets a split of an earlier time.
@@ -130,6 +130,12 @@ class SourceSteps(Choosing):
         if not strategy.generates_watermarks:
             return collected
         return collected.assign_timestamps_and_watermarks(strategy).set_parallelism(1)
+
+
+def _newest(label: f.Label) -> int:
+    """Draw how many splits of a source are no backlog, from a random source of its own. 0: none is one."""
+    random = Random(f"backlog of {label.source} {label.bounds} {label.keys}")
+    return random.randint(1, len(label.bounds)) if random.random() < 0.4 else 0
 
 
 def _drift_ms(label: f.Label) -> int:

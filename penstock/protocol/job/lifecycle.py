@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.protocol.job import lifecycle_messages as messages
+from penstock.protocol.job.commit_order import LATE_MS_MAX
 from penstock.protocol.job.lifecycle_effects import (
     CancelGeneration,
     CloseLink,
@@ -310,6 +311,7 @@ class Lifecycle:
             for process in self.processes.players.processes:
                 effects += self._give_up_if_late(process, now_ms)
         effects += self.processes.resubmit_missing(now_ms)
+        self._excuse_own_pause(now_ms)
         if self.phase is Phase.GATHERING and now_ms >= self.gather_by_ms:
             if self.roster.missing:
                 effects += self._fail(
@@ -327,6 +329,16 @@ class Lifecycle:
         if self.phase is Phase.RESTORING and now_ms >= self._phase_by_ms:
             effects += self._fail(FailureCause(messages.not_restored(self.settings, self.processes)), now_ms)
         return effects + self._deploy_if_ready(now_ms)
+
+    def _excuse_own_pause(self, now_ms: float) -> None:
+        """Give the phase its time again if this process was suspended. Without this: processes have registered, or have
+        connected, and their messages have not been processed yet, but the job fails for want of slots."""
+        if self.phase is Phase.GATHERING and now_ms - self.gather_by_ms > LATE_MS_MAX:
+            self.gather_by_ms = now_ms + self.settings.slot_request_timeout_ms
+        elif self.phase is Phase.CONNECTING and now_ms - self._phase_by_ms > LATE_MS_MAX:
+            self._phase_by_ms = now_ms + self.settings.heartbeat_timeout_ms
+        elif self.phase is Phase.RESTORING and now_ms - self._phase_by_ms > LATE_MS_MAX:
+            self._phase_by_ms = now_ms + self.settings.restore_timeout_ms
 
     def _give_up_if_late(self, process: str, now_ms: float) -> list[Effect]:
         why, seat = self.processes.why_late(process, now_ms), self.roster.seat_of(process)

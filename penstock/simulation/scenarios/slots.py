@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.protocol.values.messages import BecomeSpare, Cancel, Deploy, Leave, PeerLost
+from penstock.simulation.fault_injector import SUSPENSIONS_MS
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
 from penstock.simulation.settings import Pace
 from penstock.simulation.store import StoreFaults
 from penstock.simulation.workload import WorkloadBuilder
+from penstock.storage.layout import LOG_FOLDER
 
 
 class SpeculativeCopies(Scenario):
@@ -127,7 +129,30 @@ class SlotLeavesDuringARelease(Scenario):
             self.cluster.world.after(0.01, who.process, who.on_message, Leave("another driver owns the job"))
 
 
+class DriverIsSuspended(Scenario):
+    """The driver is suspended for longer than all its limits, while a checkpoint is committed, and then continues.
+    Heartbeats and the answer of the commit have come meanwhile, and wait for it: nobody was silent but itself."""
+
+    section = 12
+    options = UNALIGNED
+    pace = Pace(work_ms=30.0)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        if what == "create" and detail.startswith(LOG_FOLDER) and self.count < 4:
+            self.count += 1
+            world = self.cluster.world
+            suspend = self.cluster.fault_injector.inject_now
+            world.after(world.chance() * 60, None, suspend, "suspend_driver", SUSPENSIONS_MS[-1])
+
+    def has_happened(self) -> bool:
+        restarts = [driver.host.master.lifecycle.restarts.count for driver in self.cluster.drivers]
+        if any(restarts) and not self.cluster.world.violations:
+            self.cluster.world.violate(f"{sum(restarts)} restarts, although only the driver was suspended")
+        return self.count > 0
+
+
 SCENARIOS: list[type[Scenario]] = [
     SpeculativeCopies, SlotThatTheDriverGaveUpLivesOn, SlotsOutliveTheirDriver, ConnectionsBreakWhileProcessesLive,
     SlotHangsDuringARelease, GenerationEndsInsideAStep, SlotLeavesDuringARelease,
+    DriverIsSuspended,
 ]  # fmt: skip

@@ -77,6 +77,16 @@ def test_too_few_slots_fail_the_job_and_say_what_to_change() -> None:
         assert word in str(gone.error)
 
 
+def test_a_driver_that_was_suspended_gives_slots_their_time_again() -> None:
+    """It looks at the clock before it takes the registration that has come meanwhile."""
+    life = gathered(slot_request_timeout_ms=1000.0)
+    assert life.on_time(70_000.0) == [] and life.next_deadline_ms() == 71_000.0
+    assert of(Deploy, life.on_register(register(1, "p1"), 70_000.0))
+    waiting = gathered(slot_request_timeout_ms=1000.0)
+    waiting.on_time(70_000.0)
+    assert of(Dismiss, waiting.on_time(71_000.0)), "nobody comes"
+
+
 def test_too_few_slots_after_it_has_run_is_a_failure_like_others() -> None:
     life = running(slot_request_timeout_ms=1000.0, heartbeat_timeout_ms=1e9)
     life.on_link_lost("p1", "", 10.0)
