@@ -26,9 +26,9 @@ from results import HISTORY, RESULTS, write
 
 HERE = Path(__file__).resolve().parent
 GROUPS = (
-    "pressure", "savepoints", "throughput", "udf", "calls", "neighbours", "dataframe", "latency", "state", "rescale",
-    "live-rescale", "recovery", "cluster", "overhead", "messages", "in-flight", "long-rows", "restore-memory", "kafka",
-    "kafka-kills", "memory",
+    "pressure", "savepoints", "throughput", "udf", "calls", "neighbours", "dataframe", "latency", "state",
+    "open-state", "rescale", "live-rescale", "recovery", "cluster", "overhead", "messages", "in-flight", "long-rows",
+    "restore-memory", "kafka", "kafka-kills", "memory",
 )  # fmt: skip
 DEFAULTS = {"seconds": "60", "rounds": "1", "only": ",".join(GROUPS)}
 UNALIGNED = "execution.checkpointing.unaligned.enabled=true"
@@ -96,6 +96,7 @@ def cases(seconds: str) -> list[Case]:
         Case("dataframe", "dataframe", ("dataframe.py", "rounds=6")),
         Case("latency", "latency", ("latency.py", f"seconds={seconds}")),
         Case("state", "state", ("state.py", f"seconds={seconds}")),
+        Case("open state", "open-state", ("open_state.py",)),
         Case("rescale", "rescale", ("rescale.py",)),
         Case("live rescale", "live-rescale", ("live_rescale.py",)),
         Case("kafka kills", "kafka-kills", ("kafka_kills.py",)),

@@ -191,6 +191,12 @@ STATE = [
     Measure("columnar state: stop without a snapshot, p99", "state", "quiet_ms_p99", " ms"),
 ]
 
+OPEN_STATE = [
+    Measure("a checkpoint as a DataFrame: keys per second", "open state", "keys_per_s", must=2e6, better="more"),
+    Measure("the same, of the key column alone", "open state", "keys_per_s_of_key_column"),
+    Measure("a checkpoint as Arrow: keys per second, one thread", "open state", "keys_per_s_as_arrow"),
+]
+
 LATENCY = [
     Measure(
         "latency at 10,000 rows/s, keyed state in Python, p99", "latency", "latency_ms_p99", " ms", must=50, aim=14
@@ -330,8 +336,8 @@ SAVEPOINTS = [
 
 MEASURES: list[Measure] = [
     *PRESSURE, *SAVEPOINTS, *OVERHEAD, *THROUGHPUT, *UDF, *CALLS, *NEIGHBOURS, *DATAFRAME, *RECOVERY, *CLUSTER,
-    *RESCALE, *LIVE_RESCALE, *STATE, *LATENCY, *KAFKA, *KILLS, *MESSAGES, *IN_FLIGHT, *LONG_ROWS, *RESTORE_MEMORY,
-    *MEMORY,
+    *RESCALE, *LIVE_RESCALE, *STATE, *OPEN_STATE, *LATENCY, *KAFKA, *KILLS, *MESSAGES, *IN_FLIGHT, *LONG_ROWS,
+    *RESTORE_MEMORY, *MEMORY,
 ]  # fmt: skip
 
 

@@ -36,6 +36,7 @@ def metadata(wheel: ZipFile) -> Message:
 def test_it_holds_the_package_and_the_marker_of_its_types_and_nothing_else(wheel: ZipFile) -> None:
     package = ROOT / "penstock"
     ours = {f"penstock/{path.relative_to(package).as_posix()}" for path in package.rglob("*.py")}
+    ours.add("pyspark_penstock/__init__.py")  # by which Spark finds the data source
     data = {"penstock/py.typed", "penstock/spark/log4j2.properties"}
     about = f"penstock-{penstock.__version__}.dist-info/"
     assert {name for name in wheel.namelist() if not name.startswith(about)} == ours | data

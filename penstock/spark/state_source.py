@@ -1,0 +1,37 @@
+"""Offers the state of checkpoints to Spark: `spark.read.format("penstock-state")`.
+
+Spark 4 finds the format by itself where Penstock is installed (the package `pyspark_penstock`). Elsewhere a session is
+told of it once, by `register_state_source(spark)`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyspark
+
+from penstock.common.failures import Fault
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FORMAT = "penstock-state"
+_SINCE = 4
+"""PySpark's first major version with data sources in Python."""
+
+
+class NoStateSource(Fault):
+    """Signals a PySpark that has no data sources in Python."""
+
+
+def register_state_source(spark: SparkSession) -> None:
+    """Tell a session of the format "penstock-state". Raises `NoStateSource` on PySpark 3.5."""
+    if int(pyspark.__version__.partition(".")[0]) < _SINCE:
+        raise NoStateSource(
+            f"PySpark {pyspark.__version__} has no data sources in Python, so there is no format '{FORMAT}': use "
+            "PySpark 4.0 or later, or read state as Arrow, and make a DataFrame of it: "
+            "spark.createDataFrame(penstock.state.read_checkpoint(path).keyed_state(uid, name).table().to_pandas())"
+        )
+    from penstock.spark.state_data_source import StateDataSource
+
+    spark.dataSource.register(StateDataSource)
