@@ -42,6 +42,7 @@ PAIR = Types.TUPLE([Types.LONG(), Types.LONG()])
 POINT = Types.ROW_NAMED(["x", "label"], [Types.LONG(), Types.STRING()])
 BACKENDS: dict[str, dict[str, str]] = {
     "hashmap": {},
+    "hashmap-incremental": {"execution.checkpointing.incremental": "true"},
     "rocksdb": {"state.backend.type": "rocksdb"},
     "rocksdb-incremental": {"state.backend.type": "rocksdb", "execution.checkpointing.incremental": "true"},
 }
@@ -208,7 +209,7 @@ class StoredJob(SmallJob):
 def stored(directory: Path, build: Any, *, turns: int = 40, backend: str = "hashmap", parallelism: int = 2) -> str:
     """Run a job for so many turns, take a checkpoint, and return its path. Incremental ones have predecessors."""
     job = StoredJob(directory, build, parallelism, BACKENDS[backend])
-    ids = (1, 2, 3) if backend == "rocksdb-incremental" else (1,)
+    ids = (1, 2, 3) if "incremental" in backend else (1,)
     path = ""
     for checkpoint_id in ids:
         for _ in range(turns if checkpoint_id == 1 else 2):
