@@ -73,7 +73,7 @@ class StateReader(DataSourceReader):
 
 
 class _State:
-    """Holds the options. What they name is opened anew in each process."""
+    """Holds the options. What they name is opened again in each process."""
 
     def __init__(self, given: dict[str, str]) -> None:
         self._given = _checked(given)

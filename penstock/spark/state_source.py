@@ -1,7 +1,7 @@
 """Offers the state of checkpoints to Spark: `spark.read.format("penstock-state")`.
 
-Spark 4 finds the format by itself where Penstock is installed (the package `pyspark_penstock`). Elsewhere a session is
-told of it once, by `register_state_source(spark)`.
+Spark 4 finds the format by itself where Penstock is installed (the package `pyspark_penstock`). Elsewhere
+`register_state_source(spark)` makes it known to a session.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class NoStateSource(Fault):
 
 
 def register_state_source(spark: SparkSession) -> None:
-    """Tell a session of the format "penstock-state". Raises `NoStateSource` on PySpark 3.5."""
+    """Make the format "penstock-state" known to a session. Raises `NoStateSource` on PySpark 3.5."""
     if int(pyspark.__version__.partition(".")[0]) < _SINCE:
         raise NoStateSource(
             f"PySpark {pyspark.__version__} has no data sources in Python, so there is no format '{FORMAT}': use "
