@@ -236,9 +236,9 @@ class Subtask:
         return 0
 
     def _with_deadlines(self, ready_in_ms: float | None) -> float | None:
-        """Return when timers, held rows or generators are due, at the latest, as there is nothing to do now."""
-        due = (ready_in_ms, self.work.next_deadline_in_ms(), self.event_time.on_quiet())
-        waits = [wait_ms for wait_ms in due if wait_ms is not None]
+        """Return when timers, held rows or generators are due, at the latest. While the job drains they wait."""
+        due = [ready_in_ms, self.event_time.on_quiet(), self.work.next_deadline_in_ms()]
+        waits = [wait_ms for wait_ms in due[: None if self._draining.is_over else 1] if wait_ms is not None]
         return max(0.1, min(waits)) if waits else None
 
     def _report_empty(self) -> None:

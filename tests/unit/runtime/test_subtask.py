@@ -10,9 +10,10 @@ import pytest
 from penstock.common.configuration import Configuration
 from penstock.common.types import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
-from penstock.datastream import StreamExecutionEnvironment
+from penstock.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from penstock.datastream.connectors.number_seq import NumberSequenceSource
 from penstock.graph.job_graph import JobGraph
+from penstock.protocol.subtask.drain_gate import Stage
 from penstock.protocol.values.elements import Barrier, Generation, SubtaskId
 from penstock.protocol.values.frames import AlignedBarrier, Data
 from penstock.protocol.values.messages import CheckpointEnded, TriggerCheckpoint
@@ -89,6 +90,31 @@ def test_an_aligned_barrier_at_the_head_of_a_queue_needs_no_room() -> None:
     assert not middle.step(job.clock.now_ms).worked, "the row behind it waits for room"
     middle.step(job.clock.now_ms + 1_001)
     assert not middle.partitions[0].channels[0].holds_barrier(1)
+
+
+class WakesItself(KeyedProcessFunction):
+    def process_element(self, value: int, ctx: KeyedProcessFunction.Context) -> Iterator[int]:
+        ctx.timer_service().register_processing_time_timer(ctx.timer_service().current_processing_time() + 10)
+        yield value
+
+
+def test_timers_that_wait_for_the_end_of_draining_do_not_wake_a_subtask() -> None:
+    """Another slot may be suspended: then draining takes long, and nothing can fire before its end."""
+
+    def build(env: StreamExecutionEnvironment) -> None:
+        env.disable_operator_chaining()
+        keyed = env.from_collection([1], Types.LONG()).key_by(lambda row: row, Types.LONG())
+        keyed.process(WakesItself(), Types.LONG()).sink_to(CommittedRows())
+
+    job = SmallJob(graph_of(build))
+    keyed = job.subtasks[SubtaskId(1, 0)]
+    job.run(until=lambda: keyed.rows_in == 1)
+    due_ms = keyed.step(job.clock.now_ms).wait_ms
+    assert due_ms is not None and due_ms <= 10
+    keyed._draining._enter(Stage.RELEASED)
+    job.clock.now_ms += 20
+    result = keyed.step(job.clock.now_ms)
+    assert not result.worked and result.wait_ms is None
 
 
 @pytest.mark.parametrize("wanted", [0, 1 << 20])
