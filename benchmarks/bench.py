@@ -27,8 +27,8 @@ from results import HISTORY, RESULTS, write
 HERE = Path(__file__).resolve().parent
 GROUPS = (
     "pressure", "savepoints", "throughput", "udf", "calls", "neighbours", "dataframe", "latency", "state",
-    "open-state", "rescale", "live-rescale", "recovery", "cluster", "overhead", "messages", "in-flight", "long-rows",
-    "restore-memory", "kafka", "kafka-kills", "memory",
+    "keyed-state", "open-state", "rescale", "live-rescale", "recovery", "cluster", "overhead", "messages", "in-flight",
+    "long-rows", "restore-memory", "kafka", "kafka-kills", "memory",
 )  # fmt: skip
 DEFAULTS = {"seconds": "60", "rounds": "1", "only": ",".join(GROUPS)}
 UNALIGNED = "execution.checkpointing.unaligned.enabled=true"
@@ -38,6 +38,8 @@ CASE_LIMIT_S = 1800
 THROUGHPUT_ROWS = 60_000_000
 # Rates in Python are without the job's start, which varies: by a second with PyFlink. Each run has to last far longer.
 UDF_ROWS = {"map": ("20000000", "5000000"), "udf": ("2000000", "500000")}
+# As many as PyFlink gets through in minutes.
+PYTHON_STATE = ("2000000", "1000000")
 
 Command = tuple[str, ...]
 
@@ -73,6 +75,17 @@ def cases(seconds: str) -> list[Case]:
         }
         return Case(workload, "udf", ("udf.py", f"workload={workload}", f"rows={ours}"), peers)
 
+    def keyed_state() -> list[Case]:
+        rows, keys = PYTHON_STATE
+        peers: dict[str, Command] = {
+            side: ("pyflink-state", mode, rows, keys) for side, mode in zip(PYFLINK, ("process", "thread"))
+        }
+        python = ("keyed_state.py", "functions=python", f"rows={rows}", f"keys={keys}")
+        return [
+            Case("keyed state", "keyed-state", ("keyed_state.py",), {FLINK: ("flink-state",)}),
+            Case("keyed state python", "keyed-state", python, peers),
+        ]
+
     return [
         pressure("aligned"),
         pressure("unaligned", UNALIGNED),
@@ -97,6 +110,11 @@ def cases(seconds: str) -> list[Case]:
         Case("latency", "latency", ("latency.py", f"seconds={seconds}")),
         Case("state", "state", ("state.py", f"seconds={seconds}")),
         Case("open state", "open-state", ("open_state.py",)),
+        *keyed_state(),
+        *[
+            Case(f"incremental {kept}", "keyed-state", ("incremental.py", f"seconds={seconds}", *options))
+            for kept, options in (("in memory", ()), ("on RocksDB", ("state.backend.type=rocksdb",)))
+        ],
         Case("rescale", "rescale", ("rescale.py",)),
         Case("live rescale", "live-rescale", ("live_rescale.py",)),
         Case("kafka kills", "kafka-kills", ("kafka_kills.py",)),

@@ -197,6 +197,42 @@ OPEN_STATE = [
     Measure("a checkpoint as Arrow: keys per second, one thread", "open state", "keys_per_s_as_arrow"),
 ]
 
+
+KEYED_STATE = [
+    Measure(
+        "read-modify-write of 10 M keys of 100 bytes on RocksDB, columnar, rows/s", "keyed state", "rows_per_s", must=1,
+        aim=3, better="more", sides=(FLINK,),
+    ),
+    Measure(
+        "read-modify-write on RocksDB, value state in Python, rows/s", "keyed state python", "rows_per_s", must=5,
+        aim=20, better="more", sides=PYFLINK,
+    ),
+    exact("keyed state", "read-modify-write, columnar"),
+    exact("keyed state python", "read-modify-write in Python"),
+    *(
+        measure
+        for kept in ("in memory", "on RocksDB")
+        for measure in (
+            Measure(
+                f"incremental checkpoint, columns {kept}, 1 % of keys changed: written, of a full one",
+                f"incremental {kept}", "written_share_p50", must=0.05, aim=0.02,
+            ),
+            Measure(
+                f"incremental checkpoint, columns {kept}: stop, p99", f"incremental {kept}", "stop_ms_p99", " ms",
+                must=20, aim=5,
+            ),
+            Measure(
+                f"incremental checkpoint each second, columns {kept}: not in time", f"incremental {kept}", "late",
+                must=0,
+            ),
+            Measure(
+                f"throughput with an incremental checkpoint each second / none, columns {kept}", f"incremental {kept}",
+                "throughput_ratio", must=0.9, aim=0.97, better="more",
+            ),
+        )
+    ),
+]  # fmt: skip
+
 LATENCY = [
     Measure(
         "latency at 10,000 rows/s, keyed state in Python, p99", "latency", "latency_ms_p99", " ms", must=50, aim=14
@@ -336,8 +372,8 @@ SAVEPOINTS = [
 
 MEASURES: list[Measure] = [
     *PRESSURE, *SAVEPOINTS, *OVERHEAD, *THROUGHPUT, *UDF, *CALLS, *NEIGHBOURS, *DATAFRAME, *RECOVERY, *CLUSTER,
-    *RESCALE, *LIVE_RESCALE, *STATE, *OPEN_STATE, *LATENCY, *KAFKA, *KILLS, *MESSAGES, *IN_FLIGHT, *LONG_ROWS,
-    *RESTORE_MEMORY, *MEMORY,
+    *RESCALE, *LIVE_RESCALE, *STATE, *KEYED_STATE, *OPEN_STATE, *LATENCY, *KAFKA, *KILLS, *MESSAGES, *IN_FLIGHT,
+    *LONG_ROWS, *RESTORE_MEMORY, *MEMORY,
 ]  # fmt: skip
 
 

@@ -122,3 +122,39 @@ def test_a_job_with_rocksdb_survives_kills_and_is_resumed_in_memory(
     counts = {key: len(range(key, ROWS, KEYS)) for key in range(KEYS)}
     lines = [f"{key}:{n}" for key, rows in counts.items() for n in range(1, rows + 1)]
     assert committed(out) == dict.fromkeys([*lines, *(f"timer {line}" for line in lines)], 1)
+
+
+def summing(
+    env: StreamExecutionEnvironment, backend: StateBackend, out: Path, rows_per_second: float | None
+) -> StreamExecutionEnvironment:
+    env.set_state_backend(backend)
+    named = Types.ROW_NAMED(["key", "one"], [Types.LONG(), Types.LONG()])
+    rows = numbers(env, ROWS, rows_per_second).rebalance().map(lambda i: (i % KEYS, 1), named)
+    sums = rows.key_by("key").sum("one").uid("sums")
+    sums.map(lambda row: f"{row[0]}:{row[1]}", Types.STRING()).sink_to(file_sink(out))
+    return env
+
+
+@pytest.mark.parametrize("before", [EmbeddedRocksDBStateBackend(), HashMapStateBackend()])
+def test_columnar_state_survives_kills_and_is_resumed_in_the_other_backend(
+    tmp_path: Path, before: StateBackend
+) -> None:
+    root, out = tmp_path / "checkpoints", tmp_path / "out"
+    after: StateBackend = HashMapStateBackend()
+    if isinstance(before, HashMapStateBackend):
+        after = EmbeddedRocksDBStateBackend()
+    incremental = {"execution_checkpointing_incremental": "true"}
+    options = {**checkpoints(root), **KEPT, **RETAINED, **restarts(10), **incremental}
+    client = summing(environment(2, **options), before, out, 400.0).execute_async("sums")
+    wait_until(lambda: client.report().completed >= 4 and committed(out), "checkpoints")
+    os.kill(next(pid for pid in client.report().slot_pids if pid is not None), 9)
+    wait_until(lambda: client.report().generation > 1, "the restart")
+    completed = client.report().completed
+    wait_until(lambda: client.report().completed >= completed + 4, "checkpoints after the kill")
+    client.cancel().result(WAIT_S)
+
+    job = root / str(client.get_job_id())
+    options = {"execution_state__recovery_path": str(job), **checkpoints(root), **restarts(10), **incremental}
+    summing(environment(3, **options), after, out, None).execute_async("sums").wait(timeout_ms=WAIT_S * 1000)
+    counts = {key: len(range(key, ROWS, KEYS)) for key in range(KEYS)}
+    assert committed(out) == {f"{key}:{n}": 1 for key, rows in counts.items() for n in range(1, rows + 1)}

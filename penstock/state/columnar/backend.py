@@ -24,6 +24,7 @@ from penstock.state.columnar.removed_keys import Removed, RemovedKeys
 from penstock.state.columnar.slot_arrays import Array
 from penstock.state.columnar.table import ColumnTable, ValueColumn
 from penstock.state.columnar.table_view import TableView
+from penstock.state.overriding import NewerKeys
 from penstock.state.restored import RestoringBackend, StateName, UntouchedState
 
 KIND = "columns"
@@ -195,20 +196,30 @@ class ColumnarSnapshot:
             yield EncodedState(declared.operator, declared.name, batch.num_rows, [memory.data[: sink.tell()]])
 
     def _encode_changed(self, table: _TableAtBarrier, removed: list[Removed]) -> Iterator[EncodedState]:
-        if removed:
-            schema = deleted_columns(table.declared, table.schema)
-            gone = [_batch(schema, keys, groups, []) for keys, groups in removed]
-            yield self._run(table, gone)
+        """Yield the entries that have changed, and the keys that are gone. No key is in two of these runs, or twice in
+        one: a key may have been removed and come again.
+        """
+        seen = NewerKeys()
         batches: list[pa.RecordBatch] = []
         size_bytes = 0
         for columns in table.view.blocks():
             batches.append(_batch(table.schema, *columns))
+            if removed:
+                seen.add(batches[-1])
             size_bytes += batches[-1].get_total_buffer_size()
             if size_bytes >= BYTES_PER_RANGE:
                 yield self._run(table, batches)
                 batches, size_bytes = [], 0
         if batches:
             yield self._run(table, batches)
+        gone: list[pa.RecordBatch] = []
+        for keys, key_groups in removed:
+            batch = seen.without(_batch(deleted_columns(table.declared, table.schema), keys, key_groups, []))
+            if batch.num_rows:
+                seen.add(batch)
+                gone.append(batch)
+        if gone:
+            yield self._run(table, gone)
 
     @staticmethod
     def _run(table: _TableAtBarrier, batches: list[pa.RecordBatch]) -> EncodedState:

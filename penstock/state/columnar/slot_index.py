@@ -101,7 +101,11 @@ class SlotIndex:
             scratch[places[free][::-1]] = claims[::-1] + 1
             winners = scratch.take(places).astype(np.intp) - 1
             equal = winners == rows
-            equal |= same(rows, winners)
+            others = np.flatnonzero(~equal)
+            # Whole keys are compared only where their hashes are equal: long strings cost more than all else here.
+            others = others[hashes.take(rows[others]) == hashes.take(winners[others])]
+            if len(others):
+                equal[others] = same(rows[others], winners[others])
             key_of[rows[equal]] = winners[equal]
             going = ~equal
             step += 1

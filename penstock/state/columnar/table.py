@@ -107,7 +107,7 @@ class ColumnTable:
         new_rows = missing[first]
         new_slots = self._allocate(len(new_rows))
         self._index.insert(
-            missing_hashes[first], new_slots, self.live, self._slots_end, self._stored_hashes, self._is_live
+            missing_hashes[first], new_slots, self.live, self._slots_end, self.stored_hashes, self._is_live
         )
         self._store(keys, key_groups, hashes, new_slots, new_rows)
         self._slots_end = max(self._slots_end, int(new_slots.max()) + 1)
@@ -115,9 +115,11 @@ class ColumnTable:
         slots[missing] = new_slots[position]
         return Found(slots, new_slots, new_rows)
 
-    def find(self, keys: list[KeyRows]) -> tuple[Slots, Rows]:
-        """Return the slots of all rows, and, in no order, the rows whose key has none: their slot is undefined."""
-        return self._find(keys, _hashes(keys))
+    def find(self, keys: list[KeyRows], hashes: Hashes | None = None) -> tuple[Slots, Rows]:
+        """Return the slots of all rows, and, in no order, the rows whose key has none: their slot is undefined.
+        `hashes`: the keys', if they are known.
+        """
+        return self._find(keys, _hashes(keys) if hashes is None else hashes)
 
     def _find(self, keys: list[KeyRows], hashes: Hashes) -> tuple[Slots, Rows]:
         columns = self._arrays.columns
@@ -153,7 +155,8 @@ class ColumnTable:
             array[slots] = value.initial
         self._arrays.written(slots)
 
-    def _stored_hashes(self, slots: Slots) -> Hashes:
+    def stored_hashes(self, slots: Slots) -> Hashes:
+        """Return the hashes of slots' keys."""
         columns = self._arrays.columns
         if self._hash_array is not None:
             stored: Hashes = columns[self._hash_array][slots]
@@ -238,7 +241,7 @@ class ColumnTable:
         if self.removed is not None:
             self.removed.add(self.now, self.keys_of(slots), self.key_groups_of(slots))
         columns = self._arrays.columns
-        self._index.remove(self._stored_hashes(slots), slots)
+        self._index.remove(self.stored_hashes(slots), slots)
         for key, own in zip(self._keys, self._key_arrays):
             key.removed(columns[own], slots)
         columns[self._group_array][slots] = FREE

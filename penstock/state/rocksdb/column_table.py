@@ -82,7 +82,7 @@ class DiskColumnTable:
         is_new: npt.NDArray[np.bool_] = np.ones(len(slots), np.bool_)
         unknown = np.arange(len(slots))
         if older is not None and older.live:
-            at, unknown = older.find(recent.stored_rows(slots))
+            at, unknown = older.find(recent.stored_rows(slots), recent.stored_hashes(slots))
             is_new[:] = False
             is_new[unknown] = True
             known = np.flatnonzero(~is_new)

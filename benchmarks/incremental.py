@@ -1,0 +1,147 @@
+"""Incremental checkpoints of columnar state: what they write, whether they are in time, and what they cost the stream.
+
+    incremental.py [keys=10000000] [hot=100] [seconds=60] [interval_s=1] [any.option=...]
+
+One slot sums and counts per key, as in state.py. All keys come in once; from then on only one key in `hot` changes, as
+fast as rows are taken. The first checkpoint stores everything. Then as long without checkpoints as, afterwards, with
+one each `interval_s`: `written_share_p50` is what such a checkpoint writes besides rows in flight, of the first one;
+`late` counts those that took longer than the interval; `throughput_ratio` is the rows that were taken per second with
+them, of those without; `stop_ms` is as in state.py. `state.backend.type=rocksdb` is one of the options. Prints one line
+of JSON last.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from measuring import (
+    END_LIMIT_MS,
+    Arguments,
+    configured,
+    parse_arguments,
+    print_result,
+    quantile,
+    scattered,
+    wait_until,
+)
+from penstock.common import WatermarkStrategy
+from penstock.datastream import JobClient, StreamExecutionEnvironment
+from penstock.datastream.columnar import count, sum_
+from penstock.datastream.connectors.datagen import BatchGeneratorSource
+from penstock.monitoring.report import CheckpointReport
+from penstock.spark.session import open_session
+from sinks import RecordingSink, recorded
+from state import CHECKPOINT_LIMIT_S, FILL_LIMIT_S, Span, longest_gaps, rows_of, spread, wall_clock
+from throughput import NAMED
+
+DEFAULTS = {"keys": "10000000", "hot": "100", "seconds": "60", "interval_s": "1"}
+
+
+@dataclass(frozen=True)
+class Generate:
+    """(key, 1, index / 1000 ms): all keys once, then only the first of each `hot` ones."""
+
+    keys: int
+    hot: int
+
+    def __call__(self, first: int, count: int) -> pa.RecordBatch:
+        indices = np.arange(first, first + count, dtype=np.int64)
+        spread_out = scattered(indices, self.keys)
+        keys = np.where(indices < self.keys, spread_out, spread_out // self.hot * self.hot)
+        columns = [keys, np.ones(count, np.int64), indices // 1000]
+        return pa.RecordBatch.from_arrays([pa.array(c) for c in columns], schema=NAMED.schema)
+
+
+def checkpoint(client: JobClient) -> CheckpointReport:
+    before = client.report()
+    known = {c.checkpoint_id for c in before.checkpoints}
+    client.trigger_checkpoint()
+    report = wait_until("checkpoint", client, lambda r: r.completed > before.completed, CHECKPOINT_LIMIT_S)
+    (done,) = [c for c in report.checkpoints if c.checkpoint_id not in known and c.status == "completed"]
+    return done
+
+
+def duration_ms(taken: CheckpointReport) -> float:
+    assert taken.duration_ms is not None
+    return taken.duration_ms
+
+
+def span_of(taken: CheckpointReport) -> Span:
+    start_ns = taken.trigger_wall_ms * 1_000_000
+    return start_ns, start_ns + int(duration_ms(taken) * 1e6)
+
+
+def measure(args: Arguments) -> dict[str, Any]:
+    keys, seconds, interval_s = args.whole("keys"), args.number("seconds"), args.number("interval_s")
+    home = Path(tempfile.mkdtemp(prefix="penstock-incremental-"))
+    records = home / "records"
+    records.mkdir()
+    defaults = {
+        "parallelism.default": "1",
+        "execution.checkpointing.interval": "10 h",
+        "execution.checkpointing.incremental": "true",
+        "execution.checkpointing.unaligned.enabled": "true",
+        "execution.checkpointing.dir": (home / "checkpoints").as_uri(),
+        "state.backend.rocksdb.localdir": str(home / "rocksdb"),
+    }
+    spark = open_session("penstock benchmark", 1).context
+    taken: list[CheckpointReport] = []
+    try:
+        env = StreamExecutionEnvironment.get_execution_environment(configured(defaults, args.options))
+        source = BatchGeneratorSource(Generate(keys, args.whole("hot")), type_info=NAMED)
+        stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "source")
+        sums = stream.key_by("key").aggregate(total=sum_("value"), rows=count())
+        sums.sink_to(RecordingSink(records, wall_clock))
+        client = env.execute_async("incremental")
+        running = wait_until("first rows", client, lambda r: r.state == "RUNNING", FILL_LIMIT_S)
+        wait_until("all keys", client, lambda r: rows_of(client) > 1.1 * keys, FILL_LIMIT_S)
+        first = checkpoint(client)
+        quiet_rate = rate(client, seconds, lambda: None, interval_s)
+        with_rate = rate(client, seconds, lambda: taken.append(checkpoint(client)), interval_s)
+        restarts = client.report().restarts - running.restarts
+        client.cancel().result(END_LIMIT_MS / 1000)
+        (writes,) = recorded(records)
+    finally:
+        spark.stop()
+        shutil.rmtree(home, ignore_errors=True)
+    whole_bytes = first.written_bytes - first.inflight_bytes
+    written = [(t.written_bytes - t.inflight_bytes) / max(whole_bytes, 1) for t in taken]
+    return {
+        "peer": "penstock",
+        "workload": "incremental",
+        "options": args.options,
+        "keys": keys,
+        "checkpoints": len(taken),
+        "first_written_bytes": whole_bytes,
+        "written_share_p50": quantile(written, 0.5),
+        "late": sum(duration_ms(t) > interval_s * 1000 for t in taken),
+        "duration_ms_p50": quantile([duration_ms(t) for t in taken], 0.5),
+        "rows_per_s_without": round(quiet_rate),
+        "throughput_ratio": round(with_rate / quiet_rate, 3),
+        **spread("stop", longest_gaps(writes, [span_of(t) for t in taken])),
+        "restarts": restarts,
+    }
+
+
+def rate(client: JobClient, seconds: float, act: Any, interval_s: float) -> float:
+    """Rows per second that the aggregate takes while something is done each `interval_s`."""
+    began, rows = time.monotonic(), rows_of(client)
+    due = began
+    while (now := time.monotonic()) < began + seconds:
+        time.sleep(max(0.0, due - now))
+        act()
+        due += interval_s
+    return (rows_of(client) - rows) / (time.monotonic() - began)
+
+
+if __name__ == "__main__":
+    print_result(measure(parse_arguments(sys.argv[1:], DEFAULTS)))
