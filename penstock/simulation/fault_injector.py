@@ -99,7 +99,7 @@ class FaultInjector:
         """Inject a pause of the newest driver that begins during its present step."""
         self._world.tell("FAULT", f"{kind} for {duration_ms:.0f} ms")
         self._cluster.statistics.faults.append(kind)
-        self._newest.process.paused_until_ms = self._world.now_ms + duration_ms
+        self._newest.process.pause_until(self._world.now_ms + duration_ms)
 
     @property
     def _newest(self) -> Driver:
@@ -138,7 +138,7 @@ class FaultInjector:
 
     def pause_slot(self) -> None:
         if slot := self._some_slot():
-            slot.process.paused_until_ms = self._world.now_ms + self._world.random.choice((10.0, 300.0, 8000.0))
+            slot.process.pause_until(self._world.now_ms + self._world.random.choice((10.0, 300.0, 8000.0)))
 
     def request_checkpoint(self) -> None:
         """Request a checkpoint now, as a user."""
@@ -293,7 +293,7 @@ class FaultInjector:
     def pause_driver(self) -> None:
         """Pause the driver: it stops, wakes up, and continues at the same step."""
         driver = self._newest
-        driver.process.paused_until_ms = self._world.now_ms + self._world.random.choice((50.0, 2000.0))
+        driver.process.pause_until(self._world.now_ms + self._world.random.choice((50.0, 2000.0)))
 
     def suspend_driver(self) -> None:
         """Suspend the driver (SIGSTOP) for longer than some of its limits. It continues at the same step, and what has
@@ -306,7 +306,7 @@ class FaultInjector:
             self._suspend(slot.process)
 
     def _suspend(self, process: Process) -> None:
-        process.paused_until_ms = self._world.now_ms + self._world.random.choice(SUSPENSIONS_MS)
+        process.pause_until(self._world.now_ms + self._world.random.choice(SUSPENSIONS_MS))
 
     def take_over(self) -> None:
         """Resume the job with another driver while its driver still lives: it is fenced, whether it sleeps or not."""
@@ -314,7 +314,7 @@ class FaultInjector:
         if not driver.process.is_alive or driver.host.has_ended:
             return
         if self._world.chance() < 0.7:
-            driver.process.paused_until_ms = self._world.now_ms + self._world.uniform(1, 1000)
+            driver.process.pause_until(self._world.now_ms + self._world.uniform(1, 1000))
         self.take_over_awake()
 
     def take_over_awake(self) -> None:

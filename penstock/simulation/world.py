@@ -30,6 +30,11 @@ class Process:
         self.after_event: Callable[[], None] | None = None
         self.wall_skew_ms = wall_skew_ms
 
+    def pause_until(self, at_ms: float) -> None:
+        """Pause the process. A pause within a longer one changes nothing: else what was put off waits for the longer
+        one, and what comes later does not."""
+        self.paused_until_ms = max(self.paused_until_ms, at_ms)
+
 
 def of_connections(action: Callable[..., None]) -> Callable[..., None]:
     """Mark an event that the thread of a process's connections executes, concurrently with the steps of the
