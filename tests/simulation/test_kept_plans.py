@@ -23,6 +23,7 @@ from tests.simulation.test_adaptive_mutants import (
 )
 from tests.simulation.test_concurrent_mutants import a_restart_does_not_wait_for_queued_publications
 from tests.simulation.test_graph_and_time_mutants import idle_timers_count_the_time_of_draining
+from tests.simulation.test_rescaling_mutants import held_rows_leave_behind_the_report
 from tests.simulation.test_revocation_mutants import a_slot_forgets_whom_it_waits_for
 from tests.simulation.test_savepoint_mutants import (
     a_failed_stop_resumes_out_of_its_turn,
@@ -40,6 +41,7 @@ KEPT: dict[str, tuple[Callable[[Any], None], str]] = {
         r"[1-9]\d* rows lost|final state of",
     ),
     "ended-while-slots-are-missing.json": (an_adaptive_job_has_deadlines_after_its_end, r"no end after"),
+    "held-while-draining.json": (held_rows_leave_behind_the_report, r"no end after"),
     "idle-while-draining.json": (idle_timers_count_the_time_of_draining, r"is late: the watermark is"),
     "published-below-a-restart.json": (
         a_restart_does_not_wait_for_queued_publications,

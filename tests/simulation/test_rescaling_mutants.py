@@ -20,6 +20,8 @@ from penstock.protocol.values.metadata import ChannelTime
 from penstock.runtime.checkpoint import subtask_restore as restore
 from penstock.runtime.output import result_partition
 from penstock.runtime.subtask import feeds, snapshot_source
+from penstock.runtime.subtask.subtask import Subtask
+from penstock.runtime.subtask.subtask_mail import StepResult
 from penstock.simulation.scenarios import scenario
 from penstock.simulation.settings import Bounds
 from penstock.state.columnar import backend as columnar_state
@@ -57,6 +59,19 @@ def a_draining_checkpoint_is_restored_like_any_other(patch: Patch) -> None:
 
 def the_first_report_releases_the_next_level(patch: Patch) -> None:
     patch(protocol_draining.Draining, "_is_final", lambda self: True)
+
+
+def held_rows_leave_behind_the_report(patch: Patch) -> None:
+    report, step = Subtask._report_empty, Subtask.step
+
+    def reports_last(self: Subtask, now_ms: float) -> StepResult:
+        result = step(self, now_ms)
+        if not result.worked:
+            report(self)
+        return result
+
+    patch(Subtask, "_report_empty", lambda self: None)
+    patch(Subtask, "step", reports_last)
 
 
 # ---- who gets what --------------------------------------------------------------------------------------------------

@@ -113,13 +113,13 @@ class Subtask:
             return self._pause(now_ms)
         with self._compute_lock:
             ready_in_ms = self._work()
-        worked = ready_in_ms == 0
+        if not (worked := ready_in_ms == 0):
+            self._report_empty()
         had_room = worked or output.has_room()
         flush_at_ms = output.flush(self._clock.monotonic_ms(), idle=not worked)
         checkpoints.look_at_outputs()
         if worked:
             return StepResult(True, 0, False)
-        self._report_empty()
         if not (has_room := output.has_room()):
             self.event_time.pause()
         elif not had_room:
