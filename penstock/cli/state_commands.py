@@ -68,7 +68,8 @@ def _states(checkpoint: Checkpoint, summaries: list[KeyedStateSummary]) -> Table
         if summary is not None:
             keys, size, skew = str(summary.keys), format_bytes(summary.size_bytes), f"{summary.skew:.1f}"
         stored = format_bytes(state.stored_bytes)
-        table.add_row(state.operator.label, state.name, state.kind, type, keys, size, stored, skew)
+        kind = f"{state.kind}, TTL" if state.expires else state.kind
+        table.add_row(state.operator.label, state.name, kind, type, keys, size, stored, skew)
     return table
 
 
@@ -115,7 +116,7 @@ def _inspection_json(
     for state in checkpoint.states():
         told: dict[str, Any] = {
             "operator": state.operator.label, "operator_id": state.operator.id, "name": state.name, "kind": state.kind,
-            "type": state.type, "entries": state.entries, "stored_bytes": state.stored_bytes,
+            "type": state.type, "expires": state.expires, "entries": state.entries, "stored_bytes": state.stored_bytes,
         }  # fmt: skip
         if (summary := found.get((state.operator.id, state.name))) is not None:
             told |= {

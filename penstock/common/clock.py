@@ -19,4 +19,4 @@ class Clock(Protocol):
         """
 
     def wall_ms(self) -> int:
-        """Return milliseconds since the epoch, for names and reports only, never for a decision."""
+        """Return milliseconds since the epoch, for processing time, names and reports. It may go back."""

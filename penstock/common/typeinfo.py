@@ -4,6 +4,7 @@ from penstock.common.row import Row, RowKind
 from penstock.common.type_information import (
     KEY_COLUMN,
     KEY_GROUP_COLUMN,
+    LAST_ACCESS_COLUMN,
     RESERVED_COLUMNS,
     TIMESTAMP_COLUMN,
     RowTypeError,
@@ -12,6 +13,6 @@ from penstock.common.type_information import (
 from penstock.common.types import Types
 
 __all__ = [
-    "KEY_COLUMN", "KEY_GROUP_COLUMN", "RESERVED_COLUMNS", "TIMESTAMP_COLUMN", "Row", "RowKind", "RowTypeError",
-    "TypeInformation", "Types",
+    "KEY_COLUMN", "KEY_GROUP_COLUMN", "LAST_ACCESS_COLUMN", "RESERVED_COLUMNS", "TIMESTAMP_COLUMN", "Row", "RowKind",
+    "RowTypeError", "TypeInformation", "Types",
 ]  # fmt: skip

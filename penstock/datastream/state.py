@@ -6,6 +6,13 @@ from abc import ABC, abstractmethod
 from typing import Any, Callable, Generic, Iterable, Iterator, TypeVar
 
 from penstock.common.typeinfo import TypeInformation
+from penstock.datastream._functions.state_ttl import StateTtlConfig
+
+__all__ = [
+    "AggregatingState", "AggregatingStateDescriptor", "AppendingState", "BroadcastState", "ListState", "StateTtlConfig",
+    "ListStateDescriptor", "MapState", "MapStateDescriptor", "MergingState", "ReadOnlyBroadcastState", "ReducingState",
+    "ReducingStateDescriptor", "State", "StateDescriptor", "ValueState", "ValueStateDescriptor",
+]  # fmt: skip
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -274,12 +281,25 @@ class StateDescriptor:
             raise TypeError(f"a state's name is a non-empty string, got {name!r}")
         if type_info is not None and not isinstance(type_info, TypeInformation):
             raise TypeError(f"the type of state {name!r} is made by Types, e.g. Types.LONG(); got {type_info!r}")
-        self.name = name
-        self.type_info = type_info
+        self.name, self.type_info = name, type_info
+        self.ttl_config: StateTtlConfig | None = None
 
     def get_name(self) -> str:
         """Return the name of the state."""
         return self.name
+
+    def enable_time_to_live(self, ttl_config: StateTtlConfig) -> None:
+        """Let entries of the state expire. Call it before the state is asked for.
+
+        Args:
+            ttl_config: Made by `StateTtlConfig.new_builder(ttl)`.
+
+        Raises:
+            TypeError: It is not a `StateTtlConfig`.
+        """
+        if not isinstance(ttl_config, StateTtlConfig):
+            raise TypeError(f"state {self.name!r}: StateTtlConfig.new_builder(ttl).build() wanted, got {ttl_config!r}")
+        self.ttl_config = ttl_config
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.type_info})"
@@ -332,8 +352,7 @@ class MapStateDescriptor(StateDescriptor):
         super().__init__(name, value_type_info)
         if key_type_info is not None and not isinstance(key_type_info, TypeInformation):
             raise TypeError(f"the key type of state {name!r} is made by Types, got {key_type_info!r}")
-        self.key_type_info = key_type_info
-        self.value_type_info = value_type_info
+        self.key_type_info, self.value_type_info = key_type_info, value_type_info
 
 
 class ReducingStateDescriptor(StateDescriptor):

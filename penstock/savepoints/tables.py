@@ -11,21 +11,24 @@ import pyarrow.compute as pc
 
 from penstock.common.columns import ColumnType
 from penstock.common.composite_types import RowType, TupleType
+from penstock.common.typeinfo import LAST_ACCESS_COLUMN, TypeInformation
 from penstock.protocol.values.keys import hash_int64, hash_strings, key_group, key_groups, key_hash
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import EncodedState, StateError
 from penstock.state.codecs import encode_keys, stream_schema, write_stream
 from penstock.state.overriding import NewerKeys
 from penstock.state.reading.declared_types import parse_type
-from penstock.state.reading.rows import COLUMNS_KIND, KEY, OF_WINDOW, VALUE
+from penstock.state.reading.rows import COLUMNS_KIND, KEY, LAST_ACCESS, OF_WINDOW, VALUE
+from penstock.state.ttl import StampedType
 
 ENTRIES_PER_RUN = 1 << 17
 """So many entries become a range of their own at most, so that a restore reads in bounded pieces."""
 
 
 class StateTable:
-    """Encodes a table with the columns `key` and `value` as the entries of a keyed state; others are not looked at.
-    Raises `StateError` for a table that does not fit.
+    """Encodes a table with the columns `key` and `value` as the entries of a keyed state; others are not looked at, but
+    for `last_access_ms` of state with a time to live: without it the restore is their last use. Raises `StateError` for
+    a table that does not fit.
     """
 
     def __init__(self, described: str, schema: StateSchema, max_parallelism: int, table: pa.Table) -> None:
@@ -46,6 +49,11 @@ class StateTable:
         self._max_parallelism = max_parallelism
         self._keys = _plain(table.column(KEY))
         self._values = self._converted(_plain(table.column(VALUE)))
+        self._stored_type: TypeInformation = type
+        self._stamps: pa.Array | None = None
+        if schema.expires and LAST_ACCESS in table.column_names:
+            self._stored_type = StampedType(type, schema.kind)
+            self._stamps = self._checked_stamps(_plain(table.column(LAST_ACCESS)))
         if self._keys.null_count or self._values.null_count:
             raise StateError(f"{described}: the table has nulls, but each key has a value: leave such rows out")
         self._groups = _key_groups(self._keys, max_parallelism)
@@ -63,17 +71,36 @@ class StateTable:
                 f"{error}"
             ) from None
 
+    def _checked_stamps(self, stamps: pa.Array) -> pa.Array:
+        wanted = self._stored_type.schema.field(LAST_ACCESS_COLUMN).type
+        per_item = pa.types.is_list(wanted)
+        try:
+            stamps = stamps.cast(wanted)
+            fits = not stamps.null_count
+            if fits and per_item:
+                fits = np.array_equal(np.diff(stamps.offsets), np.diff(self._values.offsets))
+        except (pa.ArrowException, NotImplementedError):
+            fits = False
+        if not fits:
+            each = "a list of times, one for each item of the value" if per_item else "a time"
+            raise StateError(
+                f"{self._described}: the table's column '{LAST_ACCESS}' is {stamps.type}, but each row needs {each} "
+                "in ms; without the column, what is restored counts as used at the restore"
+            )
+        return stamps
+
     def encoded(self, key_groups: range) -> Iterator[EncodedState]:
         """Yield the entries of these key groups."""
         rows = np.flatnonzero((self._groups >= key_groups.start) & (self._groups < key_groups.stop))
         rows = rows[np.argsort(self._groups[rows], kind="stable")]
-        schema = stream_schema(self._schema, self._type)
+        schema = stream_schema(self._schema, self._stored_type)
         newer = NewerKeys()
         for first in range(0, len(rows), ENTRIES_PER_RUN):
             taken = pa.array(rows[first : first + ENTRIES_PER_RUN])
             keys, values = _encoded_keys(self._keys.take(taken)), self._values.take(taken)
             groups = pa.array(self._groups[taken.to_numpy()], pa.uint16())
-            batch = pa.RecordBatch.from_arrays([*_columns(values, self._type), keys, groups], schema=schema)
+            stamps = [] if self._stamps is None else [self._stamps.take(taken)]
+            batch = pa.RecordBatch.from_arrays([*_columns(values, self._type), *stamps, keys, groups], schema=schema)
             self._check_once(batch, newer)
             yield EncodedState(
                 self._schema.operator, self._schema.name, batch.num_rows, [write_stream(schema, [batch])]

@@ -16,6 +16,7 @@ from penstock.common.typeinfo import KEY_GROUP_COLUMN
 from penstock.state.backend import EncodedState, StoredState
 from penstock.state.codecs import read_stream, write_stream
 from penstock.state.heap.hash_map import HashMapSnapshot, HashMapStateBackend
+from penstock.state.ttl import WallClock, system_wall_ms
 
 _Content = tuple[str, str, int, int]
 """(operator, state, length in bytes, checksum)"""
@@ -25,8 +26,14 @@ _Stored = Mapping[_Content, StoredState]
 class NamingBackend(HashMapStateBackend):
     """Keeps state as objects, and remembers where the ranges of its checkpoints lie."""
 
-    def __init__(self, max_parallelism: int, operator_names: Mapping[str, str] | None = None) -> None:
-        super().__init__(max_parallelism, operator_names)
+    def __init__(
+        self,
+        max_parallelism: int,
+        operator_names: Mapping[str, str] | None = None,
+        *,
+        wall_ms: WallClock = system_wall_ms,
+    ) -> None:
+        super().__init__(max_parallelism, operator_names, wall_ms=wall_ms)
         self._key_groups = range(max_parallelism)
         self._stored: dict[int, _Stored] = {}
 

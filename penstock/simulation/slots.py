@@ -23,14 +23,17 @@ from penstock.simulation.runners import ScheduledRunners
 from penstock.simulation.trace import EVERYONE
 from penstock.simulation.world import Process, ProcessClock, World
 from penstock.state.choice import row_backend
+from penstock.state.ttl import WallClock
 from penstock.storage.store import ObjectStore
 
 NO_GENERATION = Generation(0, 0)
 HEARTBEAT_MS = 1_000.0
 
 
-def _naming_backend(_: Configuration, max_parallelism: int, operator_names: Mapping[str, str]) -> NamingBackend:
-    return NamingBackend(max_parallelism, operator_names)
+def _naming_backend(
+    _: Configuration, max_parallelism: int, operator_names: Mapping[str, str], wall_ms: WallClock
+) -> NamingBackend:
+    return NamingBackend(max_parallelism, operator_names, wall_ms=wall_ms)
 
 
 class SlotProcess:

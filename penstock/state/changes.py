@@ -52,6 +52,8 @@ class Chains:
         self._restored_id: int | None = None
         self._restored: dict[StateName, list[StoredState]] = {}
         self._restored_runs = Counter[StateName]()
+        self._begun_again: dict[StateName, int] = {}
+        """By state: the newest checkpoint whose chain may not be named any more."""
 
     # ---- snapshots ----------------------------------------------------------------------------------------------
 
@@ -62,7 +64,13 @@ class Chains:
             return {}
         for older in [number for number in list(self._chains) if number < predecessor_id]:
             del self._chains[older]
-        return self._chains.get(predecessor_id, {})
+        chains = self._chains.get(predecessor_id, {})
+        return {name: chain for name, chain in chains.items() if chain.covers > self._begun_again.get(name, -1)}
+
+    def begin_again(self, name: StateName) -> None:
+        """Let the next snapshot store a state whole: nothing that was stored of it so far may be named."""
+        if self.newest_id is not None:
+            self._begun_again[name] = self.newest_id
 
     @property
     def oldest_id(self) -> int | None:

@@ -9,22 +9,28 @@ from penstock.common.options import CheckpointingOptions, StateBackendOptions
 from penstock.state.backend import KeyedStateBackend
 from penstock.state.columnar.backend import ColumnarBackend, ColumnarStateBackend
 from penstock.state.heap.hash_map import HashMapStateBackend
+from penstock.state.ttl import WallClock, system_wall_ms
 
 
 def row_backend(
-    configuration: Configuration, max_parallelism: int, operator_names: Mapping[str, str]
+    configuration: Configuration,
+    max_parallelism: int,
+    operator_names: Mapping[str, str],
+    wall_ms: WallClock = system_wall_ms,
 ) -> KeyedStateBackend:
-    """Return the keyed state of a subtask of row functions. Raises `StateError` if RocksDB is not installed, or cannot
-    be opened.
+    """Return the keyed state of a subtask of row functions. `wall_ms`: the time by which entries expire. Raises
+    `StateError` if RocksDB is not installed, or cannot be opened.
     """
     incremental = configuration.get(CheckpointingOptions.INCREMENTAL_CHECKPOINTS)
     if _in_memory(configuration):
-        return HashMapStateBackend(max_parallelism, operator_names, incremental=incremental)
+        return HashMapStateBackend(max_parallelism, operator_names, incremental=incremental, wall_ms=wall_ms)
     from penstock.state.rocksdb.backend import RocksDBStateBackend
     from penstock.state.rocksdb.settings import RocksDBSettings
 
     settings = RocksDBSettings.of(configuration)
-    return RocksDBStateBackend(max_parallelism, operator_names, settings=settings, incremental=incremental)
+    return RocksDBStateBackend(
+        max_parallelism, operator_names, settings=settings, incremental=incremental, wall_ms=wall_ms
+    )
 
 
 def columnar_backend(configuration: Configuration, operator_names: Mapping[str, str]) -> ColumnarBackend[Any]:

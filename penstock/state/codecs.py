@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import struct
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Callable, Iterator
 
 import numpy as np
@@ -24,6 +25,7 @@ from penstock.protocol.values.keys import KeyDecoder
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import StateError
 from penstock.state.heap.tables import independent
+from penstock.state.ttl import StampedType, TimeToLive
 
 _STRING_HEADER = struct.Struct("<cI")
 _SCHEMA_METADATA = b"penstock.state"
@@ -38,13 +40,19 @@ Entry = tuple[Any, int, Any]
 @dataclass(frozen=True)
 class StateCodec:
     """Describes how a state's values are stored and kept. `copy_value`: see `StateTable`; None if values cannot change.
-    `changeable`: whether the user can change what a handle returns.
+    `changeable`: whether the user can change what a handle returns. `ttl`: when entries expire; None: never.
     """
 
     kind: str
     type: TypeInformation
     copy_value: Callable[[Any], Any] | None
     changeable: bool
+    ttl: TimeToLive | None = None
+
+    @cached_property
+    def stored_type(self) -> TypeInformation:
+        """Return the type of what is kept and stored: values, or values with the times of their last use."""
+        return self.type if self.ttl is None else StampedType(self.type, self.kind)
 
     @property
     def name(self) -> str:
@@ -56,13 +64,14 @@ def codec_of(descriptor: Any) -> StateCodec:
     kind = descriptor.kind
     value_type = descriptor.type_info or PICKLED
     changeable = value_type.freeze is not None
+    ttl = TimeToLive.of(descriptor.ttl_config)
     if kind == "list":
-        return StateCodec(kind, ListType(value_type), independent if changeable else list, changeable)
+        return StateCodec(kind, ListType(value_type), independent if changeable else list, changeable, ttl)
     if kind == "map":
         map_type = MapType(descriptor.key_type_info or PICKLED, value_type)
-        return StateCodec(kind, map_type, independent if changeable else dict, changeable)
+        return StateCodec(kind, map_type, independent if changeable else dict, changeable, ttl)
     if kind in ("value", "reducing", "aggregating"):
-        return StateCodec(kind, value_type, independent if changeable else None, changeable)
+        return StateCodec(kind, value_type, independent if changeable else None, changeable, ttl)
     raise StateError(f"state '{descriptor.name}' is of an unknown kind: {kind!r}")
 
 
@@ -94,7 +103,7 @@ def encode_batch(
     Raises `RowTypeError` for a value that does not fit, `UnsupportedKey` for a key.
     """
     groups = pa.Array.from_buffers(pa.uint16(), len(key_groups), [None, pa.py_buffer(key_groups)])
-    arrays = [*codec.type.encode(values), encode_keys(keys), groups]
+    arrays = [*codec.stored_type.encode(values), encode_keys(keys), groups]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

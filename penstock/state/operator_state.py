@@ -221,12 +221,14 @@ class OperatorStateBackend:
 
     def list_state(self, operator: str, descriptor: Any, kind: str) -> OperatorListHandle[Any]:
         """Return the list that a descriptor names, the same each time. Raises `StateSchemaError`."""
+        _refuse_ttl(descriptor)
         handle = self._state(operator, descriptor.name, kind, descriptor.type_info or PICKLED)
         assert isinstance(handle, OperatorListHandle)
         return handle
 
     def broadcast_state(self, operator: str, descriptor: Any) -> BroadcastHandle[Any, Any]:
         """Return the map that a descriptor names, the same each time. Raises `StateSchemaError`."""
+        _refuse_ttl(descriptor)
         map_type = MapType(descriptor.key_type_info or PICKLED, descriptor.type_info or PICKLED)
         handle = self._state(operator, descriptor.name, BROADCAST, map_type)
         assert isinstance(handle, BroadcastHandle)
@@ -304,3 +306,11 @@ def chosen_rows(items: Iterable[bytes], rows: list[int]) -> list[bytes]:
 
 def count_rows(items: Iterable[bytes]) -> int:
     return sum(batch.num_rows for batch in batches_of(items))
+
+
+def _refuse_ttl(descriptor: Any) -> None:
+    if descriptor.ttl_config is not None and descriptor.ttl_config.is_enabled():
+        raise StateError(
+            f"operator state '{descriptor.name}' has a time to live, which only keyed state can have: leave "
+            "enable_time_to_live out"
+        )

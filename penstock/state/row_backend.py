@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import Any, Generic, Iterable, Iterator, Mapping, TypeVar
 
 import pyarrow as pa
@@ -21,17 +22,27 @@ from penstock.state.heap.handles import (
     ReducingHandle,
     ValueHandle,
 )
+from penstock.state.heap.ttl_handles import expiring_handle
 from penstock.state.restored import RestoringBackend, StateName
+from penstock.state.ttl import StampedType, TimeToLive, WallClock, has_stamps, system_wall_ms
 
 TableT = TypeVar("TableT", bound=EntryTable)
 
 
 class RowStateBackend(RestoringBackend, ABC, Generic[TableT]):
-    """Keeps keyed state of one subtask, a table per state. `operator_names` (uid -> name) are for messages."""
+    """Keeps keyed state of one subtask, a table per state. `operator_names` (uid -> name) are for messages; `wall_ms`
+    is the time by which entries expire.
+    """
 
-    def __init__(self, max_parallelism: int, operator_names: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        max_parallelism: int,
+        operator_names: Mapping[str, str] | None = None,
+        wall_ms: WallClock = system_wall_ms,
+    ) -> None:
         super().__init__(operator_names)
         self._max_parallelism = max_parallelism
+        self._wall_ms = wall_ms
         self._at = CurrentKey()
         self._window_at = CurrentKey()
         self._tables: dict[StateName, TableT] = {}
@@ -77,18 +88,39 @@ class RowStateBackend(RestoringBackend, ABC, Generic[TableT]):
     def _state(self, operator: str, descriptor: Any, at: CurrentKey) -> Any:
         name = (operator, descriptor.name)
         codec = codec_of(descriptor)
-        declared = StateSchema(operator, descriptor.name, codec.kind, codec.name)
+        declared = StateSchema(operator, descriptor.name, codec.kind, codec.name, codec.ttl is not None)
         table = self._tables.get(name)
         if table is not None:
             self._check(table.schema, declared, "in the same program")
+            self._check_ttl(name, codec)
             return self._handles[name]
         if (before := self._restored_schema(name)) is not None:
             self._check(before, declared, "in the checkpoint that is being restored")
-        table = self._new_table(declared, codec, self._take_restored(name))
+        table = self._new_table(declared, codec, self._stamped(name, codec, self._take_restored(name)))
         self._tables[name] = table
-        self._codecs[name] = codec, stream_schema(declared, codec.type)
-        self._handles[name] = handle = _handle(descriptor, table, at, codec.changeable)
+        self._codecs[name] = codec, stream_schema(declared, codec.stored_type)
+        self._handles[name] = handle = _handle(descriptor, table, at, codec, self._wall_ms)
         return handle
+
+    def _stamped(self, name: StateName, codec: StateCodec, runs: list[RestoredRun]) -> list[RestoredRun]:
+        """Return restored runs with the times that a time to live needs. Entries of a state that had none were used
+        now. If that has changed, the next checkpoint stores the state whole: its next restore would come later.
+        """
+        if any(has_stamps(run.schema) != (codec.ttl is not None) for run in runs if not run.deletes):
+            self._store_whole(name)
+        stored = codec.stored_type
+        if not isinstance(stored, StampedType):
+            return runs
+        now_ms = self._wall_ms()
+        return [
+            run
+            if run.deletes or has_stamps(run.schema)
+            else replace(run, batches=[stored.stamped(batch, now_ms) for batch in run.batches])
+            for run in runs
+        ]
+
+    def _store_whole(self, name: StateName) -> None:
+        """Let the next checkpoint store a state whole, because what earlier ones have stored is not as it is now."""
 
     def revoke(self) -> None:
         for handle in self._handles.values():
@@ -100,6 +132,14 @@ class RowStateBackend(RestoringBackend, ABC, Generic[TableT]):
                 f"{self._described((new.operator, new.name))} is declared as {new.kind} state of {new.codec}, but "
                 f"{where} it is {old.kind} state of {old.codec}: declare it as before, or give the new state another "
                 "name"
+            )
+
+    def _check_ttl(self, name: StateName, codec: StateCodec) -> None:
+        before = self._codecs[name][0].ttl
+        if before != codec.ttl:
+            raise StateSchemaError(
+                f"{self._described(name)} is declared twice in this program, with {_told(codec.ttl)} and with "
+                f"{_told(before)}: give both descriptors the same StateTtlConfig"
             )
 
     # ---- what differs -------------------------------------------------------------------------------------------
@@ -122,7 +162,14 @@ class RowStateBackend(RestoringBackend, ABC, Generic[TableT]):
         """Return the table of a state that is asked for the first time, with what was restored of it."""
 
 
-def _handle(descriptor: Any, table: EntryTable, at: CurrentKey, changeable: bool) -> Handle:
+def _told(ttl: TimeToLive | None) -> str:
+    return "no time to live" if ttl is None else f"a time to live of {ttl.ttl_ms} ms ({ttl})"
+
+
+def _handle(descriptor: Any, table: EntryTable, at: CurrentKey, codec: StateCodec, wall_ms: WallClock) -> Handle:
+    changeable = codec.changeable
+    if codec.ttl is not None:
+        return expiring_handle(descriptor, table, at, changeable, codec.ttl, wall_ms)
     match table.schema.kind:
         case "value":
             return ValueHandle(table, at, changeable)

@@ -116,12 +116,15 @@ class StateRange(msgspec.Struct, frozen=True):
 
 
 class StateSchema(msgspec.Struct, frozen=True):
-    """Describes how a keyed state was declared; a restore checks it by name. `kind`: value, list, map, reducing."""
+    """Describes how a keyed state was declared; a restore checks it by name. `kind`: value, list, map, reducing.
+    `expires`: its entries have a time to live, so the times of their last use are stored, too.
+    """
 
     operator: str
     name: str
     kind: str
     codec: str
+    expires: bool = False
 
 
 class OperatorPart(msgspec.Struct, frozen=True):

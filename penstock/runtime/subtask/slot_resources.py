@@ -17,8 +17,8 @@ from penstock.runtime.subtask.subtask_settings import SubtaskSettings
 from penstock.state.backend import KeyedStateBackend
 from penstock.state.choice import row_backend
 
-RowBackend = Callable[[Configuration, int, Mapping[str, str]], KeyedStateBackend]
-"""(options, max parallelism, operator names by uid) -> the keyed state of a subtask of row functions"""
+RowBackend = Callable[[Configuration, int, Mapping[str, str], Callable[[], int]], KeyedStateBackend]
+"""(options, max parallelism, operator names by uid, wall clock) -> the keyed state of a subtask of row functions"""
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,8 @@ class SubtaskOpening:
             keyed = self._vertex.operators[0].kind.keyed
             if not keyed:
                 return None
-            return self._shared.row_backend(self._plan.configuration, self._vertex.max_parallelism, names)
+            configuration, groups = self._plan.configuration, self._vertex.max_parallelism
+            return self._shared.row_backend(configuration, groups, names, self._clock.wall_ms)
         if any(o.kind.columnar and o.kind.keyed for o in self._vertex.operators):
             return columnar_backend(self._plan.configuration, names)
         return None

@@ -139,14 +139,14 @@ class ListHandle(Handle, Generic[T]):
 
     def update(self, values: Iterable[T]) -> None:
         values = list(values)
-        _refuse_none(values)
+        refuse_none(values)
         if values:
             self._writable()[self._at.key] = values
         else:
             self.clear()
 
     def _extend(self, values: list[T]) -> None:
-        _refuse_none(values)
+        refuse_none(values)
         if not values:
             return
         bucket = self._writable()
@@ -259,6 +259,6 @@ class AggregatingHandle(Handle):
         bucket[key] = self._function.add(value, accumulator)
 
 
-def _refuse_none(values: list[Any]) -> None:
+def refuse_none(values: list[Any]) -> None:
     if any(value is None for value in values):
         raise StateError("None cannot be added to a list state: leave it out, or add another value in its place")

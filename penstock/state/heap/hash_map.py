@@ -26,6 +26,7 @@ from penstock.state.codecs import (
 from penstock.state.heap.tables import Bucket, StateTable, TableSnapshot
 from penstock.state.restored import StateName, UntouchedState
 from penstock.state.row_backend import RowStateBackend
+from penstock.state.ttl import WallClock, system_wall_ms
 
 ENTRIES_PER_BATCH = 2048
 """The writer encodes as many at a time; between two batches it holds nothing that the stream waits for."""
@@ -44,9 +45,14 @@ class HashMapStateBackend(RowStateBackend[StateTable]):
     """
 
     def __init__(
-        self, max_parallelism: int, operator_names: Mapping[str, str] | None = None, *, incremental: bool = False
+        self,
+        max_parallelism: int,
+        operator_names: Mapping[str, str] | None = None,
+        *,
+        incremental: bool = False,
+        wall_ms: WallClock = system_wall_ms,
     ) -> None:
-        super().__init__(max_parallelism, operator_names)
+        super().__init__(max_parallelism, operator_names, wall_ms)
         self._changes = Changes() if incremental else None
 
     @property
@@ -87,6 +93,10 @@ class HashMapStateBackend(RowStateBackend[StateTable]):
         if self._changes is not None:
             self._changes.on_run_restored((operator, name))
 
+    def _store_whole(self, name: StateName) -> None:
+        if self._changes is not None:
+            self._changes.begin_again(name)
+
     def _new_table(self, declared: StateSchema, codec: StateCodec, runs: list[RestoredRun]) -> StateTable:
         described = self._described((declared.operator, declared.name))
         if self._changes is None:
@@ -103,7 +113,7 @@ class HashMapStateBackend(RowStateBackend[StateTable]):
                     for key, key_group in decode_keys(batch, decoder):
                         buckets[key_group].pop(key, None)
                     continue
-                for key, key_group, value in decode_batch(batch, codec.type, decoder):
+                for key, key_group, value in decode_batch(batch, codec.stored_type, decoder):
                     buckets[key_group][key] = value
         return table
 

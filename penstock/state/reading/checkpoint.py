@@ -60,7 +60,8 @@ class OperatorOfCheckpoint:
 @dataclass(frozen=True)
 class StateOfCheckpoint:
     """Describes a state. `kind`: value, list, map, reducing, aggregating, columns (built-in aggregates), or of operator
-    state split, union and broadcast. `entries` counts stored entries, overridden ones too.
+    state split, union and broadcast. `entries` counts stored entries, overridden ones too. `expires`: it has a time to
+    live.
     """
 
     operator: OperatorOfCheckpoint
@@ -69,6 +70,7 @@ class StateOfCheckpoint:
     type: str
     entries: int
     stored_bytes: int
+    expires: bool = False
 
 
 class Checkpoint:
@@ -108,8 +110,8 @@ class Checkpoint:
         found: dict[str, StateSchema] = {}
         for snapshot in snapshots_of(self.metadata, operator.vertex):
             for schema in snapshot.schemas:
-                if schema.operator == operator.id:
-                    found.setdefault(schema.name, schema)
+                if schema.operator == operator.id and (schema.expires or schema.name not in found):
+                    found[schema.name] = schema
         return found
 
     def states(self) -> list[StateOfCheckpoint]:
@@ -119,7 +121,8 @@ class Checkpoint:
             for schema in self.keyed_schemas(operator).values():
                 ranges = [run for s in self.runs(operator, schema).subtasks for run in s.runs]
                 entries, stored = sum(r.entries for r in ranges), sum(r.length_bytes for r in ranges)
-                found.append(StateOfCheckpoint(operator, schema.name, schema.kind, schema.codec, entries, stored))
+                told = schema.name, schema.kind, schema.codec, entries, stored, schema.expires
+                found.append(StateOfCheckpoint(operator, *told))
             found += self._operator_states(operator)
         return found
 
@@ -147,7 +150,8 @@ class Checkpoint:
         self, uid: str, name: str, key_type: TypeInformation | None = None, pickles: Pickles = "text"
     ) -> StateRows:
         """Return the rows of a keyed state: columns `key`, `key_group` and `value`. State that a function keeps per
-        window has the name `_window/<name>`, and `window_start` as one more column.
+        window has the name `_window/<name>`, and `window_start` as one more column; state with a time to live has
+        `last_access_ms`.
 
         Args:
             uid: The operator's uid; its id or its name will do.

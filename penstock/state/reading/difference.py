@@ -151,7 +151,7 @@ def _compare_tables(
     changed = np.zeros(len(old_rows), np.bool_)
     if difference.declared is None:
         for name in old.schema.names:
-            if name not in names and name != KEY_GROUP_COLUMN:
+            if name not in names and name != KEY_GROUP_COLUMN and name in new.schema.names:
                 mine, theirs = old.column(name).take(old_rows), new.column(name).take(new_rows)
                 changed |= ~equal_values(mine, theirs)
     removed_rows, added_rows = (np.asarray(rows[n].filter(pa.array(m))) for n, m in (("old", gone), ("new", came)))

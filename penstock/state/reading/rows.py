@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from penstock.common.columns import ColumnType
 from penstock.common.composite_types import RowType, TupleType
-from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN
+from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN, LAST_ACCESS_COLUMN, RESERVED_COLUMNS
 from penstock.protocol.values.keys import KeyDecoder
 from penstock.state.backend import StateError
 from penstock.state.reading.declared_types import has_pickles, parse_columns, parse_type
@@ -22,6 +22,7 @@ from penstock.state.reading.runs import StoredRuns
 from penstock.storage.store import ObjectStore
 
 KEY, KEY_GROUP, VALUE = "key", "key_group", "value"
+LAST_ACCESS = "last_access_ms"
 WINDOW_START, WINDOW_END = "window_start", "window_end"
 TIME_DOMAIN, TIMESTAMP = "time_domain", "timestamp"
 COLUMNS_KIND = "columns"
@@ -125,7 +126,8 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
 @dataclass(frozen=True)
 class KeyAndValue:
     """Makes rows (key, key_group, value) of stored batches; of state per window, (key, key_group, window_start,
-    value). With `shows_pickles` the text of pickled objects is in place of their pickles.
+    value). With `shows_pickles` the text of pickled objects is in place of their pickles. State with a time to live has
+    the column last_access_ms, too: a time, or one for each element of a list or entry of a map.
     """
 
     runs: StoredRuns
@@ -146,14 +148,17 @@ class KeyAndValue:
             if of_window:
                 stored, further[WINDOW_START] = window_keys(stored)
             columns = {KEY: keys.decoded(stored), KEY_GROUP: _group_column(batch), **further}
-            return pa.RecordBatch.from_pydict({**columns, VALUE: self.value_of(batch, type, self.shows_pickles)})
+            columns[VALUE] = self.value_of(batch, type, self.shows_pickles)
+            if schema.expires:
+                columns[LAST_ACCESS] = _last_access(batch, schema.kind)
+            return pa.RecordBatch.from_pydict(columns)
 
         return arrange
 
     @staticmethod
     def value_of(batch: pa.RecordBatch, type: ColumnType | None, shows_pickles: bool) -> pa.Array:
         """Return the values of a stored batch as one column."""
-        names = [name for name in batch.schema.names if name not in (KEY_COLUMN, KEY_GROUP_COLUMN)]
+        names = [name for name in batch.schema.names if name not in RESERVED_COLUMNS]
         columns = [batch.column(name) for name in names]
         is_struct = isinstance(type, (TupleType, RowType)) or (type is None and len(columns) != 1)
         value = pa.StructArray.from_arrays(columns, names=names) if is_struct else columns[0]
@@ -236,6 +241,13 @@ def _struct(batch: pa.RecordBatch, names: list[str], prefix: str) -> pa.Array:
     if len(columns) == 1:
         return columns[0]
     return pa.StructArray.from_arrays(columns, names=[name.removeprefix(prefix) for name in names])
+
+
+def _last_access(batch: pa.RecordBatch, kind: str) -> pa.Array:
+    """Return the times of the last use. What was restored and not asked for since may have none."""
+    if LAST_ACCESS_COLUMN in batch.schema.names:
+        return batch.column(LAST_ACCESS_COLUMN)
+    return pa.nulls(batch.num_rows, pa.list_(pa.int64()) if kind in ("list", "map") else pa.int64())
 
 
 def _group_column(batch: pa.RecordBatch) -> pa.Array:

@@ -24,6 +24,7 @@ from penstock.state.rocksdb.settings import RocksDBSettings
 from penstock.state.rocksdb.snapshot import RocksDBSnapshot
 from penstock.state.rocksdb.table import KEY_AT, KEY_GROUP_BYTES, DiskTable, pickles_of
 from penstock.state.row_backend import RowStateBackend
+from penstock.state.ttl import WallClock, system_wall_ms
 
 _TOUCHED_MAX = 1024
 """With more entries than this a batch is written: so long a snapshot stops the subtask at most."""
@@ -45,8 +46,9 @@ class RocksDBStateBackend(RowStateBackend[DiskTable]):
         *,
         settings: RocksDBSettings,
         incremental: bool = False,
+        wall_ms: WallClock = system_wall_ms,
     ) -> None:
-        super().__init__(max_parallelism, operator_names)
+        super().__init__(max_parallelism, operator_names, wall_ms)
         self._local = LocalState(settings, self._operator_names, incremental)
         self._database = self._local.database
         self._settings = settings
@@ -129,6 +131,9 @@ class RocksDBStateBackend(RowStateBackend[DiskTable]):
     def restore(self, operator: str, name: str, data: bytes, key_groups: range) -> None:
         super().restore(operator, name, data, key_groups)
         self._local.on_run_restored((operator, name))
+
+    def _store_whole(self, name: StateName) -> None:
+        self._local.begin_again(name)
 
     def _kept(self, run: RestoredRun) -> RestoredRun:
         return self._local.spooled(run)

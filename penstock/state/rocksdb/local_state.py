@@ -69,6 +69,11 @@ class LocalState:
         if self._changes is not None:
             self._changes.on_run_restored(name)
 
+    def begin_again(self, name: StateName) -> None:
+        """Let the next checkpoint store a state whole."""
+        if self._changes is not None:
+            self._changes.begin_again(name)
+
     def spooled(self, run: RestoredRun) -> RestoredRun:
         """Return the run as batches of a mapped file, which take no memory until they are read."""
         if not run.batches:

@@ -94,11 +94,11 @@ class DiskTable:
         self.prefix = prefix
         self.codec = codec
         self._described = described
-        self._stream_schema = stream_schema(schema, codec.type)
+        self._stream_schema = stream_schema(schema, codec.stored_type)
         self.buckets: Any = [DiskBucket(self, key_group) for key_group in range(key_groups)]
         self.shared = range(key_groups)
         self._starts = [prefix + key_group.to_bytes(KEY_GROUP_BYTES, "big") for key_group in range(key_groups)]
-        self.holds_pickles = isinstance(codec.type, PickledType)
+        self.holds_pickles = isinstance(codec.stored_type, PickledType)
         """Values in the database are what a checkpoint has in its column."""
         self.recent: dict[Any, Any] = {}
         self.touched: dict[Any, int] = {}
@@ -222,7 +222,7 @@ class DiskTable:
             if self.holds_pickles:
                 columns = [pa.array(data, pa.binary())]
             else:
-                columns = self.codec.type.encode(list(map(pickle.loads, data)))
+                columns = self.codec.stored_type.encode(list(map(pickle.loads, data)))
         except Exception as error:  # catches whatever a user's object raises
             decoded = KeyDecoder().decode([key[KEY_AT:] for key in keys])
             raise described_failure(error, self._described, decoded) from error
@@ -260,4 +260,4 @@ def pickles_of(table: DiskTable, entries: pa.RecordBatch) -> Iterable[bytes]:
     """Return the values of restored entries as the database has them."""
     if table.holds_pickles:
         return entries.column(0).to_pylist()  # type: ignore[no-any-return]
-    return map(pickled, table.codec.type.decode(entries))
+    return map(pickled, table.codec.stored_type.decode(entries))

@@ -18,7 +18,7 @@ import penstock.common
 import penstock.datastream
 from penstock.common import Types, WatermarkStrategy
 from penstock.common.options import CheckpointingOptions
-from penstock.datastream import StreamExecutionEnvironment
+from penstock.datastream import StreamExecutionEnvironment, state
 from penstock.datastream.columnar import count, max_, mean, min_, sum_
 from penstock.datastream.connectors import datagen, file_system, kafka
 from penstock.datastream.connectors.rate import RateLimiterStrategy
@@ -95,7 +95,7 @@ def surroundings(env: StreamExecutionEnvironment, directory: Path) -> dict[str, 
     sink = file_system.FileSink.for_parquet(str(directory / "out"))
     csv_schema = csv.CsvSchema.builder().add_string_column("user").add_number_column("time").build()
     return {
-        **names_of(penstock.common, penstock.datastream, file_system, avro, csv, json, kafka),
+        **names_of(penstock.common, penstock.datastream, state, file_system, avro, csv, json, kafka),
         "BatchGeneratorSource": datagen.BatchGeneratorSource, "DataGeneratorSource": datagen.DataGeneratorSource,
         "RateLimiterStrategy": RateLimiterStrategy, "CheckpointingOptions": CheckpointingOptions,
         "count": count, "max_": max_, "mean": mean, "min_": min_, "sum_": sum_, "np": np, "pa": pa, "pc": pc,

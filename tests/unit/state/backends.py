@@ -24,6 +24,8 @@ class Backends:
     def __init__(self, kind: str, directory: Path) -> None:
         self.kind = kind
         self.directory = directory
+        self.now_ms = 1_000_000
+        """The wall clock of all of them."""
         self._made: list[Any] = []
 
     def new(self, key_groups: int = KEY_GROUPS) -> RowStateBackend[Any]:
@@ -33,10 +35,15 @@ class Backends:
 
     def _new(self, key_groups: int) -> RowStateBackend[Any]:
         if self.kind.startswith("hashmap"):
-            return HashMapStateBackend(key_groups, NAMES, incremental=self.kind == "hashmap-incremental")
+            incremental = self.kind == "hashmap-incremental"
+            return HashMapStateBackend(key_groups, NAMES, incremental=incremental, wall_ms=self._wall_ms)
         cached_bytes = 1 if self.kind == "rocksdb-without-cache" else 2**20
         settings = RocksDBSettings((str(self.directory),), memory_bytes=2**23, cached_bytes=cached_bytes)
-        return RocksDBStateBackend(key_groups, NAMES, settings=settings, incremental=self.kind == "rocksdb-incremental")
+        incremental = self.kind == "rocksdb-incremental"
+        return RocksDBStateBackend(key_groups, NAMES, settings=settings, incremental=incremental, wall_ms=self._wall_ms)
+
+    def _wall_ms(self) -> int:
+        return self.now_ms
 
     def filled(self, descriptor: StateDescriptor, values: dict[Any, Any]) -> RowStateBackend[Any]:
         """Return a backend with a value per key; key i is in key group i % KEY_GROUPS."""

@@ -15,8 +15,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
+from penstock.common.time import Time
 from penstock.common.types import Types
-from penstock.datastream.state import ValueStateDescriptor
+from penstock.datastream.state import StateTtlConfig, ValueStateDescriptor
 from penstock.protocol.values.metadata import Segment
 from penstock.state import changes
 from penstock.state.backend import EncodedState, StateSnapshot, StoredState
@@ -201,11 +202,12 @@ NUMBER = ValueStateDescriptor("number", Types.LONG())
 class Numbers:
     """A backend with 1000 numbers, whose checkpoints are stored one after the other."""
 
-    def __init__(self, kind: str, directory: Path) -> None:
+    def __init__(self, kind: str, directory: Path, descriptor: ValueStateDescriptor = NUMBER) -> None:
         self.kind = kind
         self.directory = directory
+        self.descriptor = descriptor
         self.backend = new_backend(kind, directory)
-        self.handle = self.backend.state("op", NUMBER)
+        self.handle = self.backend.state("op", descriptor)
         self.store = Store()
         self.newest: Checkpoint | None = None
         self.set(range(1000), 1)
@@ -217,7 +219,7 @@ class Numbers:
         self.backend = new_backend(self.kind, self.directory)
         self.backend.on_restored(self.newest.number, named)
         self.store.restore(self.newest, self.backend)
-        self.handle = self.backend.state("op", NUMBER)
+        self.handle = self.backend.state("op", self.descriptor)
 
     def set(self, keys: range, value: int | None) -> None:
         for key in keys:
@@ -340,3 +342,27 @@ def test_an_entry_that_was_only_read_is_not_stored_again(tmp_path: Path) -> None
     store.write(second)
     assert [run.entries for run in second.ranges] == [8, 1]
     backend.revoke()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("begins_with_ttl", [False, True])
+def test_a_state_that_gets_or_loses_its_time_to_live_is_stored_whole_again(
+    backend: str, begins_with_ttl: bool, tmp_path: Path
+) -> None:
+    """Else its oldest runs would have no times, and count as used at each restore."""
+    expiring = ValueStateDescriptor("number", Types.LONG())
+    expiring.enable_time_to_live(StateTtlConfig.new_builder(Time.hours(1)).disable_cleanup_in_background().build())
+    numbers = Numbers(backend, tmp_path, expiring if begins_with_ttl else NUMBER)
+    numbers.checkpoint()
+    numbers.set(range(10), 2)
+    numbers.checkpoint()
+    assert numbers.newest is not None and [run.entries for run in numbers.newest.ranges] == [1000, 10]
+    numbers.descriptor = NUMBER if begins_with_ttl else expiring
+    numbers.restart(numbers.newest.ranges)
+    numbers.checkpoint()
+    assert [run.entries for run in numbers.newest.ranges] == [1000]
+    numbers.set(range(5), 3)
+    numbers.checkpoint()
+    assert [run.entries for run in numbers.newest.ranges] == [1000, 5]
+    assert numbers.restored() == {key: 3 if key < 5 else 2 if key < 10 else 1 for key in range(1000)}
+    numbers.backend.revoke()

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from penstock.common import Types
 from penstock.common.failures import OperatorFailure
-from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor
+from penstock.common.time import Time
+from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor, StateTtlConfig
 from penstock.protocol.values.metadata import OperatorPart, SubtaskSnapshot
 from penstock.runtime.checkpoint.operator_state_restore import restore_operator_state
 from penstock.state.backend import StateError, StateRevoked, StateSchemaError
@@ -223,3 +224,14 @@ def test_names_are_those_that_were_asked_for() -> None:
     backend.broadcast_state(UID, RULES)
     assert backend.names(UID, SPLIT, UNION) == {"longs"}
     assert backend.names("other", SPLIT) == set()
+
+
+def test_operator_state_with_a_time_to_live_is_refused() -> None:
+    config = StateTtlConfig.new_builder(Time.hours(1)).build()
+    rules, longs = MapStateDescriptor("rules"), ListStateDescriptor("longs")
+    for descriptor in (rules, longs):
+        descriptor.enable_time_to_live(config)
+    with pytest.raises(StateError, match="'rules' has a time to live, which only keyed state can have"):
+        new_backend().broadcast_state(UID, rules)
+    with pytest.raises(StateError, match="'longs' has a time to live"):
+        new_backend().list_state(UID, longs, SPLIT)
