@@ -59,7 +59,7 @@ def plan_of(seed: int) -> Plan:
         orders = (*savepoints_of(seed), *drains_of(seed, (step.step for step in job.steps)), *live_rescales_of(seed))
         if any(step.step == "await_rules" for step in job.steps):
             orders = (*orders, *uneven_rescales_of(seed))
-        orders = (*orders, *suspensions_of(seed))
+        orders = (*orders, *suspensions_of(seed, configuration))
         faults = replace(faults, aimed=aimed_of(seed), kinds=(*faults.kinds, *orders))
     if idle is not None:
         faults = replace(faults, kinds=without_hold_ups(faults.kinds))

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.common.concurrent_checkpoints import concurrent_checkpoints_max
 from penstock.common.configuration import Configuration
-from penstock.common.options import CheckpointingOptions
+from penstock.common.options import CheckpointingOptions, PipelineOptions
 from penstock.simulation.faults import AIMED
 from penstock.simulation.scale import SMALL, Scale, random_scale
 
@@ -207,10 +207,14 @@ def backlog_interval_of(seed: int, configuration: Configuration) -> None:
         configuration.set(CheckpointingOptions.CHECKPOINTING_INTERVAL_DURING_BACKLOG.key, interval)
 
 
-def suspensions_of(seed: int) -> tuple[str, ...]:
+def suspensions_of(seed: int, configuration: Configuration) -> tuple[str, ...]:
     """Return which processes are suspended for long, besides the faults that a plan draws; a source of chance of its
-    own."""
-    return Random(f"suspensions of {seed}").choice(((), (), ("suspend_driver", "suspend_slot") * 3))
+    own. Sources then emit watermarks less often: while a driver sleeps for a minute, each millisecond is an event of
+    every source, and nothing else happens."""
+    orders = Random(f"suspensions of {seed}").choice(((), (), ("suspend_driver", "suspend_slot") * 3))
+    if orders and configuration.get(PipelineOptions.AUTO_WATERMARK_INTERVAL).to_millis() < 20:
+        configuration.set(PipelineOptions.AUTO_WATERMARK_INTERVAL, "20 ms")
+    return orders
 
 
 def aimed_of(seed: int) -> str | None:
