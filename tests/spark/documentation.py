@@ -52,7 +52,9 @@ class Output:
 
 
 def _pattern(line: str) -> re.Pattern[str]:
-    return re.compile(".*?".join(map(re.escape, line.split(ELLIPSIS))))
+    """A gap of several spaces is as wide as the columns beside it ask for."""
+    literal = ".*?".join(map(re.escape, line.split(ELLIPSIS)))
+    return re.compile(re.sub(r"(?:\\ ){2,}", " {2,}", literal))
 
 
 @dataclass

@@ -79,7 +79,8 @@ env.execute("failing")
 COUNTING = (
     PRELUDE
     + """
-pairs = numbers(int(sys.argv[2]), 1000.0).map(lambda i: (i % 7, 1), Types.TUPLE([Types.LONG(), Types.LONG()]))
+rows = numbers(int(sys.argv[2]), float(sys.argv[3]))
+pairs = rows.map(lambda i: (i % 7, 1), Types.TUPLE([Types.LONG(), Types.LONG()]))
 counts = pairs.key_by(lambda p: p[0], Types.LONG()).reduce(lambda a, b: (a[0], a[1] + b[1]))
 sink = FileSink.for_row_format(sys.argv[1], Encoder.simple_string_encoder()).build()
 counts.map(lambda p: f"{p[0]}:{p[1]}", Types.STRING()).sink_to(sink)
@@ -217,9 +218,14 @@ def test_penstock_run_is_interrupted_and_goes_on_from_latest(
         "-D", "execution.checkpointing.interval=100 ms", "-D", f"execution.checkpointing.dir={checkpoints}",
         "-D", "execution.checkpointing.externalized-checkpoint-retention=RETAIN_ON_CANCELLATION",
     ]  # fmt: skip
-    job = [str(file), str(out), "8000"]
+    job, slow, fast = [str(file), str(out), "8000"], "1000", "100000"
     first = subprocess.Popen(
-        [*command, *job], cwd=tmp_path, env=surroundings(), stderr=subprocess.PIPE, text=True, start_new_session=True
+        [*command, *job, slow],
+        cwd=tmp_path,
+        env=surroundings(),
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     try:
         wait_until(lambda: in_an_open_part(out, checkpoints) or first.poll() is not None, "a checkpoint", LIMIT_S)
@@ -240,12 +246,12 @@ def test_penstock_run_is_interrupted_and_goes_on_from_latest(
     left = processes | set(session(first.pid))
     wait_until(lambda: not any(map(is_alive, left)), f"the end of {left}", 15.0)
 
-    done = run(*command, "-s", "latest", *job, cwd=tmp_path)
+    done = run(*command, "-s", "latest", *job, fast, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     expected = {f"{key}:{n}": 1 for key in range(7) for n in range(1, len(range(key, 8000, 7)) + 1)}
     assert committed(out) == expected
     assert re.search(rf"penstock: resuming job {directory.name} \(counting\) in {directory}, chk-\d+\n", done.stderr)
-    again = run(*command, "-s", "latest", *job, cwd=tmp_path)
+    again = run(*command, "-s", "latest", *job, fast, cwd=tmp_path)
     assert again.returncode == 2
     assert f"{directory}: it has ended (FINISHED) and kept no checkpoint" in again.stderr
     assert [folder.name for folder in checkpoints.iterdir()] == [directory.name]

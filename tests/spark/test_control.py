@@ -49,8 +49,8 @@ def test_a_job_is_listed_saved_and_stopped_from_another_process_and_continues_ex
     file.write_text(COUNTING)
     options = ["-D", "execution.checkpointing.interval=100 ms", "-D", f"execution.checkpointing.dir={checkpoints}"]
     options += ["-D", "execution.checkpointing.unaligned.enabled=true"]
-    job = [str(file), str(out), str(ROWS)]
-    with running(tmp_path, *options, *job) as first:
+    job, slow, fast = [str(file), str(out), str(ROWS)], "100", "100000"
+    with running(tmp_path, *options, *job, slow) as first:
         wait_until(lambda: bool(list(checkpoints.glob("*/chk-*/_metadata"))), "a checkpoint", LIMIT_S)
         (entry,) = running_jobs()
         assert (entry.job_name, entry.pid, Path(entry.directory or "").parent) == ("counting", first.pid, checkpoints)
@@ -76,7 +76,7 @@ def test_a_job_is_listed_saved_and_stopped_from_another_process_and_continues_ex
     gone = run(*PENSTOCK, "stop", str(entry.directory), cwd=tmp_path)
     assert gone.returncode == 2 and "is not running: it has ended (FINISHED)" in gone.stderr
 
-    done = run(*PENSTOCK, "run", "-p", "2", *options, "-s", stopped.stdout.strip(), *job, cwd=tmp_path)
+    done = run(*PENSTOCK, "run", "-p", "2", *options, "-s", stopped.stdout.strip(), *job, fast, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert committed(out) == EXPECTED
     disposed = run(*PENSTOCK, "savepoint", "--dispose", savepoint, cwd=tmp_path)
@@ -86,7 +86,7 @@ def test_a_job_is_listed_saved_and_stopped_from_another_process_and_continues_ex
 def test_a_job_is_cancelled_from_another_process(registry: Path, tmp_path: Path) -> None:
     file = tmp_path / "job.py"
     file.write_text(COUNTING)
-    with running(tmp_path, str(file), str(tmp_path / "out"), "1000000") as job:
+    with running(tmp_path, str(file), str(tmp_path / "out"), "1000000", "1000") as job:
         wait_until(lambda: any(entry.job_name == "counting" for entry in running_jobs()), "a running job", LIMIT_S)
         cancelled = run(*PENSTOCK, "cancel", "counting", cwd=tmp_path)
         assert cancelled.returncode == 0, cancelled.stderr
