@@ -2,7 +2,8 @@
 
 VENV   ?= .venv
 PY     := $(VENV)/bin/python
-SEEDS  ?= 0:2000
+SEEDS  ?= 0:500
+MORE_SEEDS ?= 500:2000
 JOBS   ?= 2
 SPARKS ?= 3
 OLDEST := .venv-oldest
@@ -16,7 +17,7 @@ export VENV PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kafka test test-connectors test-stores test-clusters test-oldest check unit lint simulate bench bench-micro clean
+.PHONY: help setup demo demo-kafka test test-thorough test-connectors test-stores test-clusters test-oldest check unit lint simulate bench bench-micro clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,14 +44,21 @@ unit: setup ## all unit and property tests
 	@echo "== unit tests and properties ($(JOBS) at a time)"
 	@$(PY) -m pytest -q -n $(JOBS) $(NAMED) tests/unit tests/properties
 
-test: lint ## lint, types and all tests
+test: lint ## lint, types and the tests of everything, in ten minutes
 	@echo "== unit tests, properties and simulation ($(JOBS) at a time)"
-	@$(PY) -m pytest -q -n $(JOBS) $(NAMED) tests --ignore=tests/spark --ignore=tests/chaos --ignore=tests/connectors \
-		--ignore=tests/clusters --ignore=tests/stores
+	@$(PY) -m pytest -q -n $(JOBS) $(NAMED) -m "not thorough" tests/unit tests/properties tests/buckets tests/simulation
 	@echo "== simulation, seeds $(SEEDS)"
 	@$(PY) -m penstock.simulation --seeds $(SEEDS) -j $(JOBS)
 	@echo "== tests on a real Spark, with kills ($(SPARKS) at a time)"
-	@$(PY) -m pytest -q -n $(SPARKS) tests/spark tests/chaos
+	@$(PY) -m pytest -q -n $(SPARKS) -m "not thorough" tests/spark
+
+test-thorough: setup ## broken rules in the simulation, more seeds, killed clusters, the demo, the documentation's programs
+	@echo "== broken rules that the simulation has to see ($(JOBS) at a time)"
+	@$(PY) -m pytest -q -n $(JOBS) $(NAMED) -m thorough tests/simulation
+	@echo "== simulation, seeds $(MORE_SEEDS)"
+	@$(PY) -m penstock.simulation --seeds $(MORE_SEEDS) -j $(JOBS)
+	@echo "== a real Spark: clusters and drivers that are killed, programs of the documentation ($(SPARKS) at a time)"
+	@$(PY) -m pytest -q -n $(SPARKS) -m thorough tests/spark tests/chaos
 
 test-connectors: setup ## the connectors against real servers, which they start (Kafka: needs Maven the first time)
 	@echo "== tests of connectors on real servers"

@@ -1,6 +1,6 @@
 """Which tests run beside each other with `pytest -n …`, and in which order: a long one that begins last runs alone.
 And how often garbage is collected: thousands of collected tests would be walked through each time. And which tests
-`make check` leaves out.
+`make check` and `make test` leave out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.slow_tests import SLOW
+from tests.slow_tests import SLOW, THOROUGH
 
 ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
 """Python's 700 are for programs that make garbage slowly; a collection took an eighth of the tests' time."""
@@ -40,7 +40,9 @@ BEHIND_EACH_OTHER = [
 ]
 """Longest first. The files of one line share a Spark, too: see `shared_spark.py`."""
 
-_SLOW = tuple((Path(__file__).parent / name).as_posix() for name in SLOW)
+_HERE = Path(__file__).parent
+_SLOW = tuple((_HERE / name).as_posix() for name in SLOW)
+_THOROUGH = tuple(path.as_posix() for name in THOROUGH for path in _HERE.glob(name))
 
 _PLACES = {name: (row, column) for row, names in enumerate(BEHIND_EACH_OTHER) for column, name in enumerate(names)}
 
@@ -72,6 +74,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.as_posix().startswith(_SLOW):
             item.add_marker(pytest.mark.slow)
+        if item.path.as_posix().startswith(_THOROUGH):
+            item.add_marker(pytest.mark.thorough)
     items.sort(key=lambda item: _PLACES.get(_name(item.path.as_posix()), (len(BEHIND_EACH_OTHER), 0)))
 
 

@@ -1,4 +1,6 @@
-"""Files and folders of tests that `make check` leaves out, because each takes seconds. `make unit` runs them all."""
+"""Which tests the quicker commands leave out. `make check` leaves out SLOW, `make test` leaves out THOROUGH, and
+`.ci/run` runs all.
+"""
 
 from __future__ import annotations
 
@@ -30,3 +32,15 @@ SLOW = (
     "unit/state/test_row_backends.py",
     "unit/state/test_snapshots.py",
 )
+"""Files and folders of unit tests that take seconds each."""
+
+THOROUGH = (
+    "chaos",
+    "simulation/test_*_mutants.py",
+    "simulation/test_mutants.py",
+    "spark/test_demo.py",
+    "spark/test_docs.py",
+    "spark/test_supervised.py",
+)
+"""Broken rules that the simulation has to see, clusters and drivers that are killed, the demo, and all programs of the
+documentation. Each is a pattern of `Path.glob`."""

@@ -34,11 +34,16 @@ def test_every_plan_is_the_same_when_it_is_read_and_declared_again() -> None:
         assert msgspec.json.encode(job.steps) == msgspec.json.encode(drawn.steps)
 
 
-@pytest.mark.parametrize("first", range(100, 200, 25))
+@pytest.mark.parametrize("first", [100, 110])
 def test_a_plan_that_is_drawn_and_one_that_is_read_have_the_same_trace(first: int) -> None:
-    for seed in range(first, first + 25):
+    """They differ in how they keep sequences: the ten next plans of which that is true are run."""
+    differ = 0
+    for seed in range(first, first + 100):
         drawn = plan_of(seed)
-        assert trace_of(drawn) == trace_of(decode_plan(drawn.encode(), "a plan")), seed
+        read = decode_plan(drawn.encode(), "a plan")
+        if repr(read) != repr(drawn) and (differ := differ + 1) <= 10:
+            assert trace_of(drawn) == trace_of(read), seed
+    assert differ >= 10
 
 
 def test_seeds_draw_every_step() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.slow_tests import SLOW
+from tests.slow_tests import SLOW, THOROUGH
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -31,8 +31,10 @@ def test_continuous_integration_calls_the_readmes_test_command() -> None:
     assert "make test" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_what_make_check_leaves_out_is_there() -> None:
-    assert not [name for name in SLOW if not (ROOT / "tests" / name).exists()]
+def test_what_the_quicker_commands_leave_out_is_there_and_runs_elsewhere() -> None:
+    assert not [name for name in (*SLOW, *THOROUGH) if not list((ROOT / "tests").glob(name))]
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert "make test\n" in script and "make test-thorough\n" in script
 
 
 @pytest.mark.parametrize(
