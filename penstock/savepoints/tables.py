@@ -11,13 +11,13 @@ import pyarrow.compute as pc
 
 from penstock.common.columns import ColumnType
 from penstock.common.composite_types import RowType, TupleType
+from penstock.common.type_texts import parse_type
 from penstock.common.typeinfo import LAST_ACCESS_COLUMN, TypeInformation
 from penstock.protocol.values.keys import hash_int64, hash_strings, key_group, key_groups, key_hash
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import EncodedState, StateError
 from penstock.state.codecs import encode_keys, stream_schema, write_stream
 from penstock.state.overriding import NewerKeys
-from penstock.state.reading.declared_types import parse_type
 from penstock.state.reading.rows import COLUMNS_KIND, KEY, LAST_ACCESS, OF_WINDOW, VALUE
 from penstock.state.ttl import StampedType
 

@@ -14,9 +14,9 @@ from penstock.common.configuration import Configuration
 from penstock.common.configuration_sources import load_configuration
 from penstock.common.options import ObjectStoreOptions
 from penstock.common.options.stores import AZURE_KEY_PREFIX
+from penstock.common.type_texts import parse_type
 from penstock.state.backend import StateError
 from penstock.state.reading.checkpoint import Checkpoint
-from penstock.state.reading.declared_types import parse_type
 from penstock.state.reading.location import find_checkpoint
 from penstock.state.reading.rows import StateRows
 from penstock.storage.settings import StoreSettings

@@ -85,8 +85,10 @@ class StateBackend(Protocol):
         None: it has no predecessor, so everything is encoded.
         """
 
-    def restore_schema(self, schema: StateSchema) -> None:
-        """Note how a state was declared in the checkpoint. Call it before any state is asked for."""
+    def restore_schema(self, schema: StateSchema, user_uid: str = "") -> None:
+        """Note how a state was declared in the checkpoint. Call it before any state is asked for. `user_uid`: what the
+        program calls its operator, for messages.
+        """
 
     def restore(self, operator: str, name: str, data: bytes, key_groups: range) -> None:
         """Add the entries of one `EncodedState` (its joined parts) whose key group is in `key_groups`. Call it before

@@ -11,7 +11,7 @@ import re
 import struct
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -143,7 +143,7 @@ def described_failure(error: Exception, described: str, keys: list[Any]) -> Stat
     return StateError(f"{described}: an entry{key} cannot be written: {told}")
 
 
-def write_stream(schema: pa.Schema, batches: list[pa.RecordBatch]) -> memoryview:
+def write_stream(schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> memoryview:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema, options=_DEFAULT_OPTIONS) as writer:
         for batch in batches:
@@ -160,7 +160,7 @@ class RestoredRun:
 
     declared: str
     schema: pa.Schema
-    batches: list[pa.RecordBatch]
+    batches: Sequence[pa.RecordBatch]
     deletes: bool = False
 
 

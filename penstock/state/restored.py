@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Iterator, Mapping
 
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import EncodedState, StateError, StoredState
 from penstock.state.codecs import RestoredRun, read_stream, write_stream
+from penstock.state.evolution import ConvertedBatches, Declared, Evolution, evolution_of
 from penstock.state.overriding import consolidated
 
 StateName = tuple[str, str]
@@ -24,10 +25,15 @@ class RestoringBackend:
         self._schemas: dict[StateName, StateSchema] = {}
         self._runs: dict[StateName, list[RestoredRun]] = {}
         self._taken: set[StateName] = set()
+        self._user_uids: dict[str, str] = {}
 
-    def restore_schema(self, schema: StateSchema) -> None:
-        """Note how a state was declared, of which there may be no entries."""
+    def restore_schema(self, schema: StateSchema, user_uid: str = "") -> None:
+        """Note how a state was declared, of which there may be no entries. `user_uid`: what the program calls its
+        operator, for messages.
+        """
         self._schemas[schema.operator, schema.name] = schema
+        if user_uid:
+            self._user_uids[schema.operator] = user_uid
 
     def restore(self, operator: str, name: str, data: bytes, key_groups: range) -> None:
         """Restore a range of a state, as `encode` has written it; entries outside of `key_groups` are left out. Raises
@@ -57,12 +63,38 @@ class RestoringBackend:
         self._schemas.pop(name, None)
         return self._runs.pop(name, [])
 
+    def _fitted(self, name: StateName, declared: Declared) -> list[RestoredRun]:
+        """Take the runs of a restored state as they are declared now. Raises `StateSchemaError` if they do not fit."""
+        found: dict[str, Evolution | None] = {}
+        schema = self._schemas.get(name)
+        texts = {f"{schema.kind} {schema.codec}"} if schema is not None else set()
+        for text in texts | {run.declared for run in self._runs.get(name, [])}:
+            kind, _, codec = text.partition(" ")
+            found[text] = evolution_of(self._described_with_uid(name), (kind, codec), f"{kind} state", declared)
+        runs = [_converted(run, found[run.declared]) for run in self._take_restored(name)]
+        if any(found.values()):
+            self._store_whole(name)
+        return runs
+
+    def _store_whole(self, name: StateName) -> None:
+        """Let the next checkpoint store a state whole, because what earlier ones have stored is of another type."""
+
     def _untouched(self) -> UntouchedState:
         return UntouchedState(list(self._schemas.values()), dict(self._runs))
 
     def _described(self, name: StateName) -> str:
         operator, state = name
         return f"state '{state}' of operator '{self._operator_names.get(operator, operator)}'"
+
+    def _described_with_uid(self, name: StateName) -> str:
+        uid = self._user_uids.get(name[0])
+        return self._described(name) + (f" (uid '{uid}')" if uid else "")
+
+
+def _converted(run: RestoredRun, evolution: Evolution | None) -> RestoredRun:
+    if evolution is None or run.deletes:
+        return run
+    return replace(run, batches=ConvertedBatches(run.batches, evolution.converted))
 
 
 @dataclass(frozen=True)

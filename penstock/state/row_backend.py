@@ -12,6 +12,7 @@ from penstock.common.named_rows import reducing
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import SliceAccess, StateSchemaError, StateSnapshot
 from penstock.state.codecs import RestoredRun, StateCodec, codec_of, stream_schema
+from penstock.state.evolution import Declared
 from penstock.state.heap.handles import (
     AggregatingHandle,
     CurrentKey,
@@ -91,12 +92,11 @@ class RowStateBackend(RestoringBackend, ABC, Generic[TableT]):
         declared = StateSchema(operator, descriptor.name, codec.kind, codec.name, codec.ttl is not None)
         table = self._tables.get(name)
         if table is not None:
-            self._check(table.schema, declared, "in the same program")
+            self._check(table.schema, declared)
             self._check_ttl(name, codec)
             return self._handles[name]
-        if (before := self._restored_schema(name)) is not None:
-            self._check(before, declared, "in the checkpoint that is being restored")
-        table = self._new_table(declared, codec, self._stamped(name, codec, self._take_restored(name)))
+        runs = self._fitted(name, Declared(codec.kind, codec.type, f"{codec.kind} state"))
+        table = self._new_table(declared, codec, self._stamped(name, codec, runs))
         self._tables[name] = table
         self._codecs[name] = codec, stream_schema(declared, codec.stored_type)
         self._handles[name] = handle = _handle(descriptor, table, at, codec, self._wall_ms)
@@ -126,12 +126,13 @@ class RowStateBackend(RestoringBackend, ABC, Generic[TableT]):
         for handle in self._handles.values():
             handle.revoke()
 
-    def _check(self, old: StateSchema, new: StateSchema, where: str) -> None:
+    def _check(self, old: StateSchema, new: StateSchema) -> None:
+        """Refuse a state that the program has declared otherwise before."""
         if (old.kind, old.codec) != (new.kind, new.codec):
             raise StateSchemaError(
-                f"{self._described((new.operator, new.name))} is declared as {new.kind} state of {new.codec}, but "
-                f"{where} it is {old.kind} state of {old.codec}: declare it as before, or give the new state another "
-                "name"
+                f"{self._described_with_uid((new.operator, new.name))} is declared as {new.kind} state of {new.codec}, "
+                f"but in the same program it is {old.kind} state of {old.codec}: declare both alike, or give one of "
+                "them another name"
             )
 
     def _check_ttl(self, name: StateName, codec: StateCodec) -> None:

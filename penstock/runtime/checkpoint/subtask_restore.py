@@ -172,7 +172,7 @@ class SubtaskRestore:
         for holder in rescale.state_holders(len(self._old), vertex.parallelism, vertex.max_parallelism, number):
             snapshot = self._old[holder]
             for schema in snapshot.schemas:
-                backend.restore_schema(schema)
+                backend.restore_schema(schema, self._user_uid(schema.operator))
             for kept in snapshot.keyed:
                 name = f"keyed state '{kept.name}' of operator '{self._operator_name(kept.operator)}'"
                 data = self._read(kept.segment, kept.offset, kept.length_bytes, kept.crc, name)
@@ -187,6 +187,9 @@ class SubtaskRestore:
 
     def _operator_name(self, uid: str) -> str:
         return next((o.name for o in self._subtask.vertex.operators if o.uid == uid), uid)
+
+    def _user_uid(self, uid: str) -> str:
+        return next((o.user_uid or "" for o in self._subtask.vertex.operators if o.uid == uid), "")
 
     # ---- time ---------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.common.failures import OperatorFailure, summary
 from penstock.datastream.connectors.base import PermanentError
 from penstock.protocol.values.reasons import SubtaskFailureReason
+from penstock.state.backend import StateSchemaError
 from penstock.storage.damage import DAMAGE
 
 
@@ -13,7 +14,8 @@ def reason_of(error: BaseException) -> SubtaskFailureReason:
     if isinstance(error, DAMAGE):
         return SubtaskFailureReason.DAMAGE
     cause = error.error if isinstance(error, OperatorFailure) else error
-    return SubtaskFailureReason.PERMANENT if isinstance(cause, PermanentError) else SubtaskFailureReason.FUNCTION
+    is_permanent = isinstance(cause, PermanentError | StateSchemaError)
+    return SubtaskFailureReason.PERMANENT if is_permanent else SubtaskFailureReason.FUNCTION
 
 
 def text_of(error: BaseException) -> str:

@@ -15,11 +15,12 @@ from penstock.common.configuration import Configuration
 from penstock.common.configuration_sources import load_configuration
 from penstock.common.operator_uid import uid_of
 from penstock.common.scalar_types import LONG, STRING
+from penstock.common.type_texts import parse_type
 from penstock.common.typeinfo import TypeInformation
 from penstock.protocol.values.metadata import Metadata, OperatorPart, StateSchema, VertexShape
 from penstock.state.backend import StateError
 from penstock.state.operator_state import BROADCAST, SPLIT, UNION, batches_of
-from penstock.state.reading.declared_types import has_pickles, parse_type
+from penstock.state.reading.declared_types import has_pickles
 from penstock.state.reading.location import CheckpointFiles, find_checkpoint
 from penstock.state.reading.pickles import as_text
 from penstock.state.reading.rows import KEY, VALUE, KeyAndValue, StateRows, Timers, Windows

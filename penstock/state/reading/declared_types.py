@@ -1,38 +1,12 @@
-"""Reads how state was declared: the text of a type in a checkpoint's metadata becomes that type again."""
+"""Reads how the state of built-in aggregates was declared, and where types contain pickles."""
 
 from __future__ import annotations
-
-import re
 
 import pyarrow as pa
 
 from penstock.common import scalar_types as scalars
 from penstock.common.columns import ColumnType
 from penstock.common.composite_types import ListType, MapType, RowType, TupleType
-
-_SCALARS: dict[str, ColumnType] = {
-    str(known): known
-    for known in (
-        scalars.BOOLEAN, scalars.BYTE, scalars.SHORT, scalars.INT, scalars.LONG, scalars.FLOAT, scalars.DOUBLE,
-        scalars.STRING, scalars.BYTES, scalars.BIG_INT, scalars.BIG_DEC, scalars.SQL_DATE, scalars.SQL_TIME,
-        scalars.SQL_TIMESTAMP, scalars.PICKLED,
-    )
-}  # fmt: skip
-_NAME = re.compile(r"[A-Z_]+")
-_LISTS = ("LIST", "PRIMITIVE_ARRAY", "BASIC_ARRAY", "OBJECT_ARRAY")
-
-
-class _NotAType(ValueError):
-    """Signals a text that is not that of a type."""
-
-
-def parse_type(text: str) -> ColumnType | None:
-    """Return the type whose text this is; None for one that this version does not know."""
-    try:
-        found, end = _parse(text, 0)
-    except (_NotAType, ValueError):
-        return None
-    return found if end == len(text) else None
 
 
 def parse_columns(text: str) -> pa.Schema:
@@ -59,67 +33,3 @@ def has_pickles(type: ColumnType) -> bool:
         case MapType():
             return has_pickles(type.key_type) or has_pickles(type.value_type)
     return isinstance(type, scalars.PickledType)
-
-
-def _parse(text: str, at: int) -> tuple[ColumnType, int]:
-    for known, type in _SCALARS.items():
-        if text.startswith(known, at) and text[at + len(known) : at + len(known) + 1] in ("", ",", ")"):
-            return type, at + len(known)
-    match = _NAME.match(text, at)
-    if match is None or text[match.end() : match.end() + 1] != "(":
-        raise _NotAType(text[at:])
-    kind, at = match[0], match.end() + 1
-    if kind == "ROW":
-        return _parse_row(text, at)
-    types, at = _parse_all(text, at)
-    if kind == "TUPLE":
-        return TupleType(tuple(types)), at
-    if kind in _LISTS and len(types) == 1:
-        return ListType(types[0], kind), at
-    if kind == "MAP" and len(types) == 2:
-        return MapType(types[0], types[1]), at
-    raise _NotAType(text)
-
-
-def _parse_all(text: str, at: int) -> tuple[list[ColumnType], int]:
-    types = []
-    while True:
-        found, at = _parse(text, at)
-        types.append(found)
-        at, is_last = _behind(text, at)
-        if is_last:
-            return types, at
-
-
-def _parse_row(text: str, at: int) -> tuple[ColumnType, int]:
-    names: list[str] = []
-    types: list[ColumnType] = []
-    while True:
-        name, found, at = _parse_field(text, at)
-        names.append(name)
-        types.append(found)
-        at, is_last = _behind(text, at)
-        if is_last:
-            return RowType(tuple(types), tuple(names)), at
-
-
-def _parse_field(text: str, at: int) -> tuple[str, ColumnType, int]:
-    """Read "name TYPE", whose name may have spaces in it."""
-    space = text.find(" ", at)
-    while space >= 0:
-        try:
-            found, end = _parse(text, space + 1)
-        except _NotAType:
-            space = text.find(" ", space + 1)
-            continue
-        return text[at:space], found, end
-    raise _NotAType(text[at:])
-
-
-def _behind(text: str, at: int) -> tuple[int, bool]:
-    """Return where the next type begins, or this list ends, and whether it does."""
-    if text.startswith(", ", at):
-        return at + 2, False
-    if text.startswith(")", at):
-        return at + 1, True
-    raise _NotAType(text[at:])

@@ -12,10 +12,11 @@ import pyarrow as pa
 
 from penstock.common.columns import ColumnType
 from penstock.common.composite_types import RowType, TupleType
+from penstock.common.type_texts import parse_type
 from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN, LAST_ACCESS_COLUMN, RESERVED_COLUMNS
 from penstock.protocol.values.keys import KeyDecoder
 from penstock.state.backend import StateError
-from penstock.state.reading.declared_types import has_pickles, parse_columns, parse_type
+from penstock.state.reading.declared_types import has_pickles, parse_columns
 from penstock.state.reading.key_columns import KeyReader, window_keys
 from penstock.state.reading.pickles import as_text, readable
 from penstock.state.reading.runs import StoredRuns
