@@ -25,7 +25,14 @@ class _NotAType(ValueError):
 
 
 def parse_type(text: str) -> ColumnType | None:
-    """Return the type whose text this is; None for one that this version does not know."""
+    """Read a type from its text.
+
+    Args:
+        text: What `str(type)` has returned.
+
+    Returns:
+        The type; None for one that this version does not know.
+    """
     try:
         found, end = _parse(text, 0)
     except (_NotAType, ValueError):

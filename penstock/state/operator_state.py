@@ -21,6 +21,7 @@ from penstock.common.typeinfo import TypeInformation
 from penstock.protocol.values.metadata import OperatorPart
 from penstock.state.backend import StateError, StateRevoked, StateSchemaError
 from penstock.state.codecs import write_stream
+from penstock.state.evolution import OTHER_KIND, changed_text, evolution_of
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -207,10 +208,12 @@ class OperatorStateBackend:
 
     Args:
         operator_names: By uid, for messages.
+        user_uids: What the program calls the operators, by uid, for messages.
     """
 
-    def __init__(self, operator_names: Mapping[str, str]) -> None:
+    def __init__(self, operator_names: Mapping[str, str], user_uids: Mapping[str, str] | None = None) -> None:
         self._operator_names = operator_names
+        self._user_uids = user_uids or {}
         self._states: dict[tuple[str, str], _State] = {}
         self._restored: dict[tuple[str, str], tuple[OperatorPart, OperatorPart]] = {}
         """By operator and name: what a state begins with, and what is stored again while nobody asks for it."""
@@ -241,14 +244,11 @@ class OperatorStateBackend:
     def _state(self, operator: str, name: str, kind: str, type_info: TypeInformation) -> Any:
         known = self._states.get((operator, name))
         if known is not None:
-            self._check(operator, name, (known.kind, str(known.type)), (kind, str(type_info)), "in the same program")
+            self._check(operator, name, known, kind, type_info)
             return known.handle
         values: list[Any] = []
         if (restored := self._restored.get((operator, name))) is not None:
-            part = restored[0]
-            before = "in the checkpoint that is being restored"
-            self._check(operator, name, (part.kind, part.codec), (kind, str(type_info)), before)
-            values = [value for batch in batches_of(part.items) for value in type_info.decode(batch)]
+            values = self._restored_values(restored[0], kind, type_info)
             del self._restored[operator, name]
         handle: OperatorListHandle[Any] | BroadcastHandle[Any, Any]
         if kind == BROADCAST:
@@ -260,12 +260,29 @@ class OperatorStateBackend:
         self._states[operator, name] = _State(kind, type_info, handle)
         return handle
 
-    def _check(self, operator: str, name: str, old: tuple[str, str], new: tuple[str, str], where: str) -> None:
-        if old != new:
+    def _restored_values(self, part: OperatorPart, kind: str, type_info: TypeInformation) -> list[Any]:
+        batches = batches_of(part.items)
+        if (part.kind, part.codec) != (kind, str(type_info)):
+            stored = f"{_DECLARED.get(part.kind, part.kind)} of {part.codec}"
+            described = self._described_with_uid(part.operator, part.name)
+            told = changed_text(described, f"{_DECLARED[kind]} of {type_info}", stored)
+            if part.kind != kind:
+                raise StateSchemaError(f"{told}: {OTHER_KIND}")
+            batches = map(evolution_of(told, part.codec, type_info).converted, batches)
+        return [value for batch in batches for value in type_info.decode(batch)]
+
+    def _check(self, operator: str, name: str, known: _State, kind: str, type: TypeInformation) -> None:
+        """Refuse a state that the program has declared otherwise before."""
+        if (known.kind, str(known.type)) != (kind, str(type)):
             raise StateSchemaError(
-                f"{self._described(operator, name)} is declared as {_DECLARED[new[0]]} of {new[1]}, but {where} it is "
-                f"{_DECLARED.get(old[0], old[0])} of {old[1]}: declare it as before, or give the new state another name"
+                f"{self._described_with_uid(operator, name)} is declared as {_DECLARED[kind]} of {type}, but in the "
+                f"same program it is {_DECLARED[known.kind]} of {known.type}: declare both alike, or give one of them "
+                "another name"
             )
+
+    def _described_with_uid(self, operator: str, name: str) -> str:
+        uid = self._user_uids.get(operator)
+        return self._described(operator, name) + (f" (uid '{uid}')" if uid else "")
 
     def _described(self, operator: str, name: str) -> str:
         return f"operator state '{name}' of operator '{self._operator_names.get(operator, operator)}'"

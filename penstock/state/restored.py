@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Iterator, Mapping
+from typing import Any, Callable, Iterator, Mapping, Protocol, Sequence
+
+import pyarrow as pa
 
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import EncodedState, StateError, StoredState
 from penstock.state.codecs import RestoredRun, read_stream, write_stream
-from penstock.state.evolution import ConvertedBatches, Declared, Evolution, evolution_of
 from penstock.state.overriding import consolidated
 
 StateName = tuple[str, str]
@@ -63,21 +64,23 @@ class RestoringBackend:
         self._schemas.pop(name, None)
         return self._runs.pop(name, [])
 
-    def _fitted(self, name: StateName, declared: Declared) -> list[RestoredRun]:
-        """Take the runs of a restored state as they are declared now. Raises `StateSchemaError` if they do not fit."""
-        found: dict[str, Evolution | None] = {}
+    def _fitted(self, name: StateName, evolution: Callable[[str, str], Conversion | None]) -> list[RestoredRun]:
+        """Take the runs of a restored state as they are declared now. `evolution`: how runs of a kind and a codec are
+        converted (None: they are as declared); raises `StateSchemaError`.
+        """
+        found: dict[str, Conversion | None] = {}
         schema = self._schemas.get(name)
-        texts = {f"{schema.kind} {schema.codec}"} if schema is not None else set()
+        texts = set() if schema is None else {f"{schema.kind} {schema.codec}"}
         for text in texts | {run.declared for run in self._runs.get(name, [])}:
             kind, _, codec = text.partition(" ")
-            found[text] = evolution_of(self._described_with_uid(name), (kind, codec), f"{kind} state", declared)
+            found[text] = evolution(kind, codec)
         runs = [_converted(run, found[run.declared]) for run in self._take_restored(name)]
         if any(found.values()):
             self._store_whole(name)
         return runs
 
     def _store_whole(self, name: StateName) -> None:
-        """Let the next checkpoint store a state whole, because what earlier ones have stored is of another type."""
+        """Let the next checkpoint store a state whole, because what earlier ones have stored is not as it is now."""
 
     def _untouched(self) -> UntouchedState:
         return UntouchedState(list(self._schemas.values()), dict(self._runs))
@@ -91,10 +94,37 @@ class RestoringBackend:
         return self._described(name) + (f" (uid '{uid}')" if uid else "")
 
 
-def _converted(run: RestoredRun, evolution: Evolution | None) -> RestoredRun:
-    if evolution is None or run.deletes:
+class Conversion(Protocol):
+    """Converts stored batches to what is declared now."""
+
+    def converted(self, batch: pa.RecordBatch) -> pa.RecordBatch: ...
+
+    def converted_keys(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Convert a batch of deleted keys."""
+
+
+class ConvertedBatches(Sequence[pa.RecordBatch]):
+    """Converts batches when they are read, so that they take no memory before."""
+
+    def __init__(self, batches: Sequence[pa.RecordBatch], convert: Callable[[pa.RecordBatch], pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._convert = convert
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._convert(self._batches[index])
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return map(self._convert, self._batches)
+
+
+def _converted(run: RestoredRun, conversion: Conversion | None) -> RestoredRun:
+    if conversion is None:
         return run
-    return replace(run, batches=ConvertedBatches(run.batches, evolution.converted))
+    convert = conversion.converted_keys if run.deletes else conversion.converted
+    return replace(run, batches=ConvertedBatches(run.batches, convert))
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
+from functools import partial
 from typing import Any, Generic, Iterable, Iterator, Mapping, TypeVar
 
 import pyarrow as pa
 
 from penstock.common.named_rows import reducing
+from penstock.common.typeinfo import TypeInformation
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import SliceAccess, StateSchemaError, StateSnapshot
 from penstock.state.codecs import RestoredRun, StateCodec, codec_of, stream_schema
-from penstock.state.evolution import Declared
+from penstock.state.evolution import OTHER_KIND, Evolution, changed_text, evolution_of
 from penstock.state.heap.handles import (
     AggregatingHandle,
     CurrentKey,
@@ -24,7 +26,7 @@ from penstock.state.heap.handles import (
     ValueHandle,
 )
 from penstock.state.heap.ttl_handles import expiring_handle
-from penstock.state.restored import RestoringBackend, StateName
+from penstock.state.restored import ConvertedBatches, RestoringBackend, StateName
 from penstock.state.ttl import StampedType, TimeToLive, WallClock, has_stamps, system_wall_ms
 
 TableT = TypeVar("TableT", bound=EntryTable)
@@ -95,7 +97,7 @@ class RowStateBackend(RestoringBackend, ABC, Generic[TableT]):
             self._check(table.schema, declared)
             self._check_ttl(name, codec)
             return self._handles[name]
-        runs = self._fitted(name, Declared(codec.kind, codec.type, f"{codec.kind} state"))
+        runs = self._fitted(name, partial(self._evolution, declared, codec.type))
         table = self._new_table(declared, codec, self._stamped(name, codec, runs))
         self._tables[name] = table
         self._codecs[name] = codec, stream_schema(declared, codec.stored_type)
@@ -115,16 +117,22 @@ class RowStateBackend(RestoringBackend, ABC, Generic[TableT]):
         return [
             run
             if run.deletes or has_stamps(run.schema)
-            else replace(run, batches=[stored.stamped(batch, now_ms) for batch in run.batches])
+            else replace(run, batches=ConvertedBatches(run.batches, partial(stored.stamped, now_ms=now_ms)))
             for run in runs
         ]
-
-    def _store_whole(self, name: StateName) -> None:
-        """Let the next checkpoint store a state whole, because what earlier ones have stored is not as it is now."""
 
     def revoke(self) -> None:
         for handle in self._handles.values():
             handle.revoke()
+
+    def _evolution(self, new: StateSchema, type: TypeInformation, kind: str, codec: str) -> Evolution | None:
+        if (kind, codec) == (new.kind, new.codec):
+            return None
+        described = self._described_with_uid((new.operator, new.name))
+        told = changed_text(described, f"{new.kind} state of {new.codec}", f"{kind} state of {codec}")
+        if kind != new.kind:
+            raise StateSchemaError(f"{told}: {OTHER_KIND}")
+        return evolution_of(told, codec, type)
 
     def _check(self, old: StateSchema, new: StateSchema) -> None:
         """Refuse a state that the program has declared otherwise before."""

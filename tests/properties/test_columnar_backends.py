@@ -284,6 +284,6 @@ def test_state_of_other_columns_is_refused_by_name(backend: str) -> None:
         again = backends.new()
         store.restore(taken, again)
         with pytest.raises(
-            StateSchemaError, match="state 'integers' of operator 'Sums' is columns state of .*sum float"
+            StateSchemaError, match="state 'integers' of operator 'Sums' is declared as columns state of .*sum float"
         ):
             again.table("op", "integers", schema_of("integers"), [ValueColumn("sum", np.float64, 0.0), VALUES[1]])

@@ -114,6 +114,7 @@ class _Nullable(Accumulator):
         self._type = type
         self._value = self._value_column(type)
         self._seen = self._column("seen", np.bool_, True)
+        self._seen.initial_of_restored = False
         return [self._value, self._seen]
 
     def _value_column(self, type: pa.DataType) -> ValueColumn:

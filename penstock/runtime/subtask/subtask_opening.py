@@ -78,7 +78,9 @@ class SubtaskOpening:
         if backend is not None:
             on_failure.callback(backend.revoke)
             restore.keyed_state(backend)
-        operator_state = OperatorStateBackend({o.uid: o.name for o in self._vertex.operators})
+        operators = self._vertex.operators
+        user_uids = {o.uid: o.user_uid for o in operators if o.user_uid is not None}
+        operator_state = OperatorStateBackend({o.uid: o.name for o in operators}, user_uids)
         on_failure.callback(operator_state.revoke)
         restore.operator_state(operator_state)
         checkpointed = CheckpointedParts(operator_state, restore.checkpoint_id)

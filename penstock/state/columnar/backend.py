@@ -8,6 +8,7 @@ A restore takes the rows of its key groups, whatever the parallelism was.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import partial
 from typing import Generic, Iterator, Mapping, NamedTuple, Sequence, TypeVar
 
 import numpy as np
@@ -19,16 +20,17 @@ from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import EncodedState, StateSchemaError, StateSnapshot, StoredState
 from penstock.state.changes import ChainedRuns, NumberedChanges, SlotsSince
 from penstock.state.codecs import RestoredRun, declared_metadata, deleted_metadata, write_stream
+from penstock.state.columnar.evolution import KEY_PREFIX, VALUE_PREFIX, ColumnsEvolution, columns_evolution
 from penstock.state.columnar.keyed_table import KeyedTable
 from penstock.state.columnar.removed_keys import Removed, RemovedKeys
 from penstock.state.columnar.slot_arrays import Array
 from penstock.state.columnar.table import ColumnTable, ValueColumn
 from penstock.state.columnar.table_view import TableView
+from penstock.state.evolution import changed_text
 from penstock.state.overriding import NewerKeys
 from penstock.state.restored import RestoringBackend, StateName, UntouchedState
 
 KIND = "columns"
-_KEY = "key."
 _END_OF_STREAM_BYTES = 8
 BYTES_PER_RANGE = 16 * 1024 * 1024
 """A range of changes that has about this size is closed, and the next one begins."""
@@ -51,16 +53,21 @@ class ColumnarBackend(RestoringBackend, ABC, Generic[TableT]):
         is a window's start. Raises `StateSchemaError` if the checkpoint declares it differently.
         """
         declared = StateSchema(operator, name, KIND, _codec(keys, values))
-        before = self._restored_schema((operator, name)) or declared
-        if (before.kind, before.codec) != (declared.kind, declared.codec):
-            raise StateSchemaError(
-                f"{self._described((operator, name))} is {declared.kind} state of {declared.codec}, but in the "
-                f"checkpoint that is being restored it is {before.kind} state of {before.codec}: declare keys and "
-                "aggregates as before, or give the operator another uid"
-            )
-        table = self._new_table(declared, keys, values, self._take_restored((operator, name)), windowed)
+        runs = self._fitted((operator, name), partial(self._evolution, declared, keys, values))
+        table = self._new_table(declared, keys, values, runs, windowed)
         self._tables[operator, name] = table
         return table
+
+    def _evolution(
+        self, new: StateSchema, keys: pa.Schema, values: Sequence[ValueColumn], kind: str, codec: str
+    ) -> ColumnsEvolution | None:
+        if (kind, codec) == (new.kind, new.codec):
+            return None
+        described = self._described_with_uid((new.operator, new.name))
+        told = changed_text(described, f"{new.kind} state of {new.codec}", f"{kind} state of {codec}")
+        if kind != new.kind:
+            raise StateSchemaError(f"{told}: declare the operator as before, or give it another uid")
+        return columns_evolution(told, codec, keys, values)
 
     @abstractmethod
     def snapshot(self, checkpoint_id: int = 0, predecessor_id: int | None = None) -> StateSnapshot: ...
@@ -118,6 +125,10 @@ class ColumnarStateBackend(ColumnarBackend[ColumnTable]):
         super().restore(operator, name, data, key_groups)
         if self._changes is not None:
             self._changes.on_run_restored((operator, name))
+
+    def _store_whole(self, name: StateName) -> None:
+        if self._changes is not None:
+            self._changes.begin_again(name)
 
     def _new_table(
         self,
@@ -241,8 +252,8 @@ def _codec(keys: pa.Schema, values: Sequence[ValueColumn]) -> str:
 def stream_schema(declared: StateSchema, keys: pa.Schema, values: Sequence[ValueColumn]) -> pa.Schema:
     """Return a schema that names columns by position, because a value may have the name of a key."""
     fields = [
-        *(pa.field(f"{_KEY}{f.name}", f.type) for f in keys),
-        *(pa.field(f"value.{v.name}", pa.from_numpy_dtype(np.dtype(v.dtype))) for v in values),
+        *(pa.field(f"{KEY_PREFIX}{f.name}", f.type) for f in keys),
+        *(pa.field(VALUE_PREFIX + v.name, pa.from_numpy_dtype(np.dtype(v.dtype))) for v in values),
         pa.field(KEY_GROUP_COLUMN, pa.uint16()),
     ]
     return pa.schema(fields, metadata=declared_metadata(declared))
@@ -250,7 +261,7 @@ def stream_schema(declared: StateSchema, keys: pa.Schema, values: Sequence[Value
 
 def deleted_columns(declared: StateSchema, stream: pa.Schema) -> pa.Schema:
     """Return the schema of a run of keys that have no entry any more. `stream`: that of entries."""
-    keys = [field for field in stream if field.name.startswith(_KEY)]
+    keys = [field for field in stream if field.name.startswith(KEY_PREFIX)]
     return pa.schema([*keys, pa.field(KEY_GROUP_COLUMN, pa.uint16())], metadata=deleted_metadata(declared))
 
 

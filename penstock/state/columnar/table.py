@@ -26,11 +26,18 @@ _EMPTY: npt.NDArray[np.intp] = np.empty(0, np.intp)
 
 @dataclass
 class ValueColumn:
-    """Describes a value column. `initial`: the value of a new key."""
+    """Describes a value column. `initial`: the value of a new key; `initial_of_restored`: that of a key whose
+    checkpoint does not have the column.
+    """
 
     name: str
     dtype: npt.DTypeLike
     initial: Any
+    initial_of_restored: Any = None
+
+    def __post_init__(self) -> None:
+        if self.initial_of_restored is None:
+            self.initial_of_restored = self.initial
 
 
 @dataclass(frozen=True)

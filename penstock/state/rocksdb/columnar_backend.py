@@ -11,6 +11,7 @@ from penstock.state.backend import StateSnapshot, StoredState
 from penstock.state.codecs import RestoredRun
 from penstock.state.columnar.backend import ColumnarBackend, stream_schema
 from penstock.state.columnar.table import ValueColumn
+from penstock.state.restored import StateName
 from penstock.state.rocksdb.column_table import DiskColumnTable
 from penstock.state.rocksdb.local_state import LocalState
 from penstock.state.rocksdb.settings import RocksDBSettings
@@ -46,6 +47,9 @@ class RocksDBColumnarBackend(ColumnarBackend[DiskColumnTable]):
     def restore(self, operator: str, name: str, data: bytes, key_groups: range) -> None:
         super().restore(operator, name, data, key_groups)
         self._local.on_run_restored((operator, name))
+
+    def _store_whole(self, name: StateName) -> None:
+        self._local.begin_again(name)
 
     def _kept(self, run: RestoredRun) -> RestoredRun:
         return self._local.spooled(run)

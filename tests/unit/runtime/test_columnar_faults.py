@@ -114,7 +114,10 @@ def test_a_state_that_was_declared_otherwise_is_refused_by_name() -> None:
 
     job = SmallJob(graph_of(build({"a": sum_("value")}), 1), Configuration(SMALL))
     done = run_with_checkpoint(job, 30, None)
-    with pytest.raises(Exception, match="state .* of operator 'totals' is columns state of .*another uid"):
+    with pytest.raises(
+        Exception,
+        match=r"of operator 'totals' \(uid 'totals'\) is .*'a' was kept as .*another uid",
+    ):
         SmallJob(
             graph_of(build({"a": min_("value")}), 1),
             Configuration(SMALL),

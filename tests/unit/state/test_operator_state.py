@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.common import Types
+from penstock.common import Row, Types
 from penstock.common.failures import OperatorFailure
 from penstock.common.time import Time
 from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor, StateTtlConfig
@@ -195,6 +195,37 @@ def test_a_state_that_is_declared_otherwise_is_refused(ask: Any, says: str, is_r
     with pytest.raises(StateSchemaError, match=f"operator state 'longs' of operator 'buffer' is {says}") as raised:
         ask(backend)
     assert where in str(raised.value)
+
+
+@pytest.mark.parametrize("new", [1, 2, 3])
+@pytest.mark.parametrize("kind", [SPLIT, UNION])
+def test_elements_of_a_changed_type_survive(kind: str, new: int) -> None:
+    old, now = (ListStateDescriptor("l", Types.TUPLE([t])) for t in (Types.INT(), Types.LONG()))
+    wider = ListStateDescriptor("l", Types.TUPLE([Types.LONG(), Types.STRING()]))
+    backends = [new_backend() for _ in range(2)]
+    for number, backend in enumerate(backends):
+        backend.list_state(UID, old, kind).add_all([(number,), (number + 10,)])
+    again = restored([backend.parts() for backend in backends], new)
+    found = [value for backend in again for value in backend.list_state(UID, now, kind)]
+    assert sorted(found) == sorted([(0,), (1,), (10,), (11,)] * (new if kind == UNION else 1))
+    assert {part.codec for backend in again for part in backend.parts()} == {"TUPLE(LONG)"}
+    [last] = restored([backend.parts() for backend in again], 1)
+    assert {value[1] for value in last.list_state(UID, wider, kind)} == {None}
+
+
+def test_entries_of_broadcast_state_of_a_changed_type_survive() -> None:
+    backend = new_backend()
+    backend.broadcast_state(UID, MapStateDescriptor("m", Types.INT(), Types.ROW_NAMED(["a"], [Types.INT()]))).put(
+        1, Row(a=2)
+    )
+    value_type = Types.ROW_NAMED(["b", "a"], [Types.STRING(), Types.LONG()])
+    again = restored([backend.parts()], 2)
+    for restored_one in again:
+        state = restored_one.broadcast_state(UID, MapStateDescriptor("m", Types.LONG(), value_type))
+        assert state.items() == [(1, Row(b=None, a=2))]
+    [refusing] = restored([backend.parts()], 1)
+    with pytest.raises(StateSchemaError, match="the map's keys were INT, which cannot become STRING"):
+        refusing.broadcast_state(UID, MapStateDescriptor("m", Types.STRING(), value_type))
 
 
 def test_a_value_that_does_not_fit_is_named() -> None:
