@@ -19,6 +19,10 @@ class StateSchemaError(StateError):
     """
 
 
+class MissingStateClass(StateSchemaError):
+    """Signals a pickled object of a class that cannot be imported any more."""
+
+
 class StateRevoked(StateError):
     """Signals that a handle was used after its generation had ended."""
 

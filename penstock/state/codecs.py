@@ -26,6 +26,7 @@ from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import StateError
 from penstock.state.heap.tables import independent
 from penstock.state.ttl import StampedType, TimeToLive
+from penstock.state.unpickling import decoded
 
 _STRING_HEADER = struct.Struct("<cI")
 _SCHEMA_METADATA = b"penstock.state"
@@ -187,7 +188,8 @@ def decode_keys(batch: pa.RecordBatch, decoder: KeyDecoder) -> Iterator[tuple[An
     return zip(keys, batch.column(KEY_GROUP_COLUMN).to_pylist(), strict=True)
 
 
-def decode_batch(batch: pa.RecordBatch, type: TypeInformation, decoder: KeyDecoder) -> Iterator[Entry]:
+def decode_batch(batch: pa.RecordBatch, type: TypeInformation, decoder: KeyDecoder, described: str) -> Iterator[Entry]:
+    """Return the entries. `described`: the state, for messages. Raises `StateError` if a value cannot be unpickled."""
     keys = decoder.decode(batch.column(KEY_COLUMN).to_pylist())
     groups = batch.column(KEY_GROUP_COLUMN).to_pylist()
-    return zip(keys, groups, type.decode(batch), strict=True)
+    return zip(keys, groups, decoded(type, batch, described), strict=True)

@@ -22,6 +22,7 @@ from penstock.protocol.values.metadata import OperatorPart
 from penstock.state.backend import StateError, StateRevoked, StateSchemaError
 from penstock.state.codecs import write_stream
 from penstock.state.evolution import OTHER_KIND, changed_text, evolution_of
+from penstock.state.unpickling import decoded
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -261,15 +262,14 @@ class OperatorStateBackend:
         return handle
 
     def _restored_values(self, part: OperatorPart, kind: str, type_info: TypeInformation) -> list[Any]:
-        batches = batches_of(part.items)
+        batches, described = batches_of(part.items), self._described_with_uid(part.operator, part.name)
         if (part.kind, part.codec) != (kind, str(type_info)):
             stored = f"{_DECLARED.get(part.kind, part.kind)} of {part.codec}"
-            described = self._described_with_uid(part.operator, part.name)
             told = changed_text(described, f"{_DECLARED[kind]} of {type_info}", stored)
             if part.kind != kind:
                 raise StateSchemaError(f"{told}: {OTHER_KIND}")
             batches = map(evolution_of(told, part.codec, type_info).converted, batches)
-        return [value for batch in batches for value in type_info.decode(batch)]
+        return [value for batch in batches for value in decoded(type_info, batch, described)]
 
     def _check(self, operator: str, name: str, known: _State, kind: str, type: TypeInformation) -> None:
         """Refuse a state that the program has declared otherwise before."""

@@ -98,7 +98,7 @@ class HashMapStateBackend(RowStateBackend[StateTable]):
             self._changes.begin_again(name)
 
     def _new_table(self, declared: StateSchema, codec: StateCodec, runs: list[RestoredRun]) -> StateTable:
-        described = self._described((declared.operator, declared.name))
+        described = self._described_with_uid((declared.operator, declared.name))
         if self._changes is None:
             table = StateTable(declared, self._max_parallelism, codec.copy_value, described)
         else:
@@ -113,7 +113,7 @@ class HashMapStateBackend(RowStateBackend[StateTable]):
                     for key, key_group in decode_keys(batch, decoder):
                         buckets[key_group].pop(key, None)
                     continue
-                for key, key_group, value in decode_batch(batch, codec.stored_type, decoder):
+                for key, key_group, value in decode_batch(batch, codec.stored_type, decoder, described):
                     buckets[key_group][key] = value
         return table
 

@@ -7,7 +7,6 @@ of the state, and every backend can restore what this one has written.
 
 from __future__ import annotations
 
-import pickle
 from typing import Any, Iterator, Mapping, Sequence
 
 import pyarrow as pa
@@ -25,6 +24,7 @@ from penstock.state.rocksdb.snapshot import RocksDBSnapshot
 from penstock.state.rocksdb.table import KEY_AT, KEY_GROUP_BYTES, DiskTable, pickles_of
 from penstock.state.row_backend import RowStateBackend
 from penstock.state.ttl import WallClock, system_wall_ms
+from penstock.state.unpickling import unpickled
 
 _TOUCHED_MAX = 1024
 """With more entries than this a batch is written: so long a snapshot stops the subtask at most."""
@@ -108,7 +108,7 @@ class RocksDBStateBackend(RowStateBackend[DiskTable]):
     def entries(self, operator: str, name: str) -> Iterator[tuple[Any, int, Any]]:
         """Yield (key, key group, value) of a state that has been asked for, as they are now."""
         for key, key_group, data in self._scan(operator, name):
-            yield key, key_group, pickle.loads(data)
+            yield key, key_group, unpickled(data, self._tables[operator, name].described, key)
 
     def _scan(self, operator: str, name: str) -> Iterator[tuple[Any, int, bytes]]:
         self._flush()
@@ -140,7 +140,7 @@ class RocksDBStateBackend(RowStateBackend[DiskTable]):
 
     def _new_table(self, declared: StateSchema, codec: StateCodec, runs: list[RestoredRun]) -> DiskTable:
         prefix = self._local.new_prefix()
-        described = self._described((declared.operator, declared.name))
+        described = self._described_with_uid((declared.operator, declared.name))
         table = DiskTable(declared, prefix, self._max_parallelism, codec, self._database, described)
         for run in runs:
             for batch in run.batches:

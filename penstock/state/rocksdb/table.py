@@ -25,6 +25,7 @@ from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import StateError
 from penstock.state.codecs import StateCodec, deleted_schema, described_failure, stream_schema
 from penstock.state.rocksdb.database import PREFIX_BYTES, Database, Entry
+from penstock.state.unpickling import decoded, unpickled
 
 KEY_GROUP_BYTES = 2
 KEY_AT = PREFIX_BYTES + KEY_GROUP_BYTES
@@ -93,7 +94,7 @@ class DiskTable:
         self.schema = schema
         self.prefix = prefix
         self.codec = codec
-        self._described = described
+        self.described = described
         self._stream_schema = stream_schema(schema, codec.stored_type)
         self.buckets: Any = [DiskBucket(self, key_group) for key_group in range(key_groups)]
         self.shared = range(key_groups)
@@ -163,7 +164,7 @@ class DiskTable:
             return None
         self._values += 1
         self._value_bytes += len(data)
-        value = self.recent[key] = pickle.loads(data)
+        value = self.recent[key] = unpickled(data, self.described, key)
         if self.codec.changeable:
             self._written[key] = data
         return value
@@ -208,7 +209,7 @@ class DiskTable:
             return pickled(value)
         except Exception as error:
             raise StateError(
-                f"{self._described}: the value of key {key!r:.80} cannot be pickled, so it cannot be kept in RocksDB: "
+                f"{self.described}: the value of key {key!r:.80} cannot be pickled, so it cannot be kept in RocksDB: "
                 f"{error}"
             ) from error
 
@@ -224,8 +225,8 @@ class DiskTable:
             else:
                 columns = self.codec.stored_type.encode(list(map(pickle.loads, data)))
         except Exception as error:  # catches whatever a user's object raises
-            decoded = KeyDecoder().decode([key[KEY_AT:] for key in keys])
-            raise described_failure(error, self._described, decoded) from error
+            of_entries = KeyDecoder().decode([key[KEY_AT:] for key in keys])
+            raise described_failure(error, self.described, of_entries) from error
         return pa.RecordBatch.from_arrays([*columns, *_key_columns(keys)], schema=self._stream_schema)
 
     def encoded_keys(self, keys: Sequence[bytes]) -> pa.RecordBatch:
@@ -258,6 +259,10 @@ def _key_columns(keys: Sequence[bytes]) -> list[pa.Array]:
 
 def pickles_of(table: DiskTable, entries: pa.RecordBatch) -> Iterable[bytes]:
     """Return the values of restored entries as the database has them."""
-    if table.holds_pickles:
-        return entries.column(0).to_pylist()  # type: ignore[no-any-return]
-    return map(pickled, table.codec.stored_type.decode(entries))
+    if not table.holds_pickles:
+        return map(pickled, decoded(table.codec.stored_type, entries, table.described))
+    pickles: list[bytes] = entries.column(0).to_pylist()
+    if pickles:
+        # Of one object per batch it is seen before a row is processed whether its class is there.
+        unpickled(pickles[0], table.described)
+    return pickles
