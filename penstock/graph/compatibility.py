@@ -14,6 +14,7 @@ from penstock.common.types import PICKLED, Types
 from penstock.graph.columns import WindowAggregateSpec
 from penstock.graph.job_graph import Edge, JobGraph, Vertex
 from penstock.graph.logical import PartitionerKind
+from penstock.graph.states import key_type
 from penstock.graph.windows import WindowSpec
 from penstock.protocol.restore.rescale import ANY_CONSUMER, BROADCAST
 from penstock.protocol.values.metadata import EdgeShape, VertexShape
@@ -41,6 +42,7 @@ def vertex_shapes(graph: JobGraph) -> list[VertexShape]:
             max_parallelism=v.max_parallelism,
             windows=_windows(v),
             user_uids=[o.user_uid or "" for o in v.operators],
+            key_type=key_type(graph, v) if v.keyed else "",
         )
         for v in graph.vertices
     ]
@@ -101,6 +103,7 @@ def check(
     ignore_unclaimed_state: bool = False,
     in_flight: Container[str] | None = None,
     uneven: Container[str] | None = None,
+    further: Sequence[str] = (),
 ) -> None:
     """Raise `IncompatibleGraph` if the checkpoint cannot be restored into `graph`.
 
@@ -108,8 +111,8 @@ def check(
     it. With `ignore_unclaimed_state` (`execution.state-recovery.ignore-unclaimed-state`) operators may vanish with
     their state, but never with rows that were on their way to them. `in_flight`: names of the edges that the checkpoint
     holds rows of; `uneven`: of the broadcasts whose receivers had read different rows; None: unknown, so every edge may
-    be one of them."""
-    problems: list[str] = []
+    be one of them. `further`: problems that were found already, with its state."""
+    problems = [*further]
     operators_now = {o.uid: v for v in graph.vertices for o in v.operators}
     vanished = {uid for v in vertices for uid in v.operators if uid not in operators_now}
     on_their_way = _ends_with_rows(edges, vertices, in_flight)

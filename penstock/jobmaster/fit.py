@@ -12,6 +12,7 @@ from penstock.common.options import PipelineOptions, StateRecoveryOptions
 from penstock.graph.compatibility import IncompatibleGraph, check, edge_shapes, vertex_shapes, with_max_parallelism
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.rescaling import as_taken, rescaled
+from penstock.graph.states import state_problems
 from penstock.jobmaster.identity import CheckpointToStartFrom, JobIdentity, OpenStore, RestoreSourceError
 from penstock.jobmaster.restore import read_start, without_channel_state
 from penstock.protocol.log.publication import LOG_EXISTS, unrestorable
@@ -93,7 +94,8 @@ def _changed(graph: JobGraph, metadata: Metadata, uneven: frozenset[str]) -> fro
 
 def _check(graph: JobGraph, metadata: Metadata, ignore_unclaimed_state: bool, uneven: frozenset[str]) -> None:
     try:
-        check(metadata.vertices, metadata.edges, graph, ignore_unclaimed_state, edges_in_flight(metadata), uneven)
+        in_flight, states = edges_in_flight(metadata), state_problems(metadata, graph)
+        check(metadata.vertices, metadata.edges, graph, ignore_unclaimed_state, in_flight, uneven, states)
     except IncompatibleGraph as error:
         raise IncompatibleGraph(f"checkpoint {metadata.checkpoint_id}: {error}") from None
 

@@ -12,6 +12,7 @@ from penstock.common.failures import USER_ERRORS, OperatorFailure
 from penstock.common.named_rows import reducing
 from penstock.datastream.output_tag import OutputTag
 from penstock.graph.job_graph import Operator
+from penstock.graph.states import REDUCED_STATE
 from penstock.operators.event_time.timers import Timer
 from penstock.operators.rows.element import SideRow
 from penstock.operators.rows.runtime_context import SubtaskRuntimeContext
@@ -195,7 +196,7 @@ class ReduceOperator(RowOperator):
 
     def open(self) -> None:
         super().open()
-        self._state = self.context.internal_value_state("_reduced", self.operator.output_type)
+        self._state = self.context.internal_value_state(REDUCED_STATE, self.operator.output_type)
 
     def pipe(self, rows: Iterator[Any]) -> Iterator[Any]:
         reduce, state = reducing(self.function.reduce, self.operator.output_type), self._state

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterator
 
-from penstock.common.columns import ColumnType
 from penstock.common.failures import USER_ERRORS, OperatorFailure
 from penstock.common.named_rows import reducing
 from penstock.common.types import Types
 from penstock.datastream.functions import KeyedStateStore, ProcessWindowFunction
 from penstock.datastream.window import TimeWindow
 from penstock.graph.job_graph import Operator
+from penstock.graph.states import WINDOW_CONTENTS_STATE, kept_of_window
 from penstock.graph.windows import WindowSpec
 from penstock.operators.event_time.timers import Timer
 from penstock.operators.event_time.tumbling import NoWindow
@@ -43,10 +43,7 @@ class WindowOperator(RowOperator):
     def open(self) -> None:
         super().open()
         spec = self.spec
-        kept = spec.element_type or Types.PICKLED_BYTE_ARRAY()
-        if spec.reduce is None and spec.aggregate is None and isinstance(spec.element_type, ColumnType):
-            kept = Types.LIST(spec.element_type)
-        self._contents = self.context.internal_map_state("_window_contents", Types.LONG(), kept)
+        self._contents = self.context.internal_map_state(WINDOW_CONTENTS_STATE, Types.LONG(), kept_of_window(spec))
         self._timers = self.context.keyed_timers()
         self._window_context = _WindowContext(self.context)
         self._fold = self._folding()

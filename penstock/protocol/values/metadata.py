@@ -200,6 +200,8 @@ class VertexShape(msgspec.Struct, frozen=True):
     """Those of its head, as text: what is kept of a window says only where it starts. Empty: it has none."""
     user_uids: list[str] = []
     """What the program calls its operators, head first; "" for one without a uid of the user's."""
+    key_type: str = ""
+    """The declared type of the keys that its head reads, as text. Empty: none was declared."""
 
 
 class EdgeShape(msgspec.Struct, frozen=True):

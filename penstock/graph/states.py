@@ -1,0 +1,144 @@
+"""Checks the state that a checkpoint holds against what the program's graph declares of it.
+
+What functions declare in `open()` is known in the slots only; they refuse it while they restore, before a row is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from penstock.common.columns import ColumnType
+from penstock.common.composite_types import ListType, MapType, TupleType
+from penstock.common.scalar_types import BIG_INT, BYTE, INT, LONG, PICKLED, SHORT
+from penstock.common.type_evolution import WAY_OUT, IncompatibleType, evolution
+from penstock.common.type_texts import parse_type
+from penstock.common.typeinfo import TypeInformation
+from penstock.graph.broadcasts import BroadcastSpec
+from penstock.graph.job_graph import Edge, JobGraph, Operator, Vertex
+from penstock.graph.logical import OperatorKind, PartitionerKind
+from penstock.graph.windows import WindowSpec
+from penstock.protocol.values.metadata import Metadata, VertexShape
+
+REDUCED_STATE = "_reduced"
+WINDOW_CONTENTS_STATE = "_window_contents"
+_WHOLE = (BYTE, SHORT, INT, LONG, BIG_INT)
+
+
+def kept_of_window(spec: WindowSpec) -> ColumnType | TypeInformation:
+    """Return the type of what a window keeps: what rows were folded into, or the list of them."""
+    kept = spec.element_type or PICKLED
+    if spec.reduce is None and spec.aggregate is None and isinstance(spec.element_type, ColumnType):
+        return ListType(spec.element_type)
+    return kept
+
+
+def key_type(graph: JobGraph, vertex: Vertex) -> str:
+    """Return the type of the keys of a vertex, as text; "" if the program says none."""
+    told = {text for edge in graph.inputs_of(vertex.index) if (text := _key_type(edge))}
+    return told.pop() if len(told) == 1 else ""
+
+
+def _key_type(edge: Edge) -> str:
+    partitioner = edge.partitioner
+    if partitioner.kind is not PartitionerKind.HASH:
+        return ""
+    if partitioner.key_columns is None:
+        return "" if partitioner.key_type is None else str(partitioner.key_type)
+    names = getattr(edge.type, "field_names", None)
+    types: tuple[ColumnType, ...] = getattr(edge.type, "field_types", ())
+    if names is None:
+        return str(edge.type)
+    found = tuple(types[names.index(name)] for name in partitioner.key_columns)
+    return str(found[0] if len(found) == 1 else TupleType(found))
+
+
+@dataclass(frozen=True)
+class _Declared:
+    """Describes a state that the graph declares. `told`: what messages call it."""
+
+    operator: Operator
+    name: str
+    kind: str
+    type: TypeInformation
+    told: str
+
+
+def _declared(graph: JobGraph) -> Iterator[_Declared]:
+    for operator in (operator for vertex in graph.vertices for operator in vertex.operators):
+        spec = operator.function
+        if isinstance(spec, BroadcastSpec):
+            for descriptor in spec.descriptors:
+                map_type = MapType(descriptor.key_type_info or PICKLED, descriptor.type_info or PICKLED)
+                name = descriptor.get_name()
+                yield _Declared(operator, name, "broadcast", map_type, f"broadcast state '{name}'")
+        elif isinstance(spec, WindowSpec):
+            kept = kept_of_window(spec)
+            if isinstance(kept, ColumnType):
+                yield _Declared(operator, WINDOW_CONTENTS_STATE, "map", MapType(LONG, kept), "what its windows keep")
+        elif operator.kind is OperatorKind.REDUCE:
+            told = "what it keeps for each key"
+            yield _Declared(operator, REDUCED_STATE, "value", operator.output_type or PICKLED, told)
+
+
+def state_problems(metadata: Metadata, graph: JobGraph) -> list[str]:
+    """Return what does not fit of stored state and of its keys: a line for each, with the way out."""
+    stored: dict[tuple[str, str, str], str] = {}
+    with_keys: set[str] = set()
+    for snapshot in metadata.subtasks:
+        for schema in snapshot.schemas:
+            stored[schema.operator, schema.name, schema.kind] = schema.codec
+        for part in snapshot.parts:
+            if part.kind:
+                stored[part.operator, part.name, part.kind] = part.codec
+        with_keys.update(kept.operator for kept in snapshot.keyed if kept.entries)
+    found = [
+        problem
+        for declared in _declared(graph)
+        if (text := stored.get((declared.operator.uid, declared.name, declared.kind))) is not None
+        and (problem := _problem(declared, text)) is not None
+    ]
+    heads = {vertex.uid: vertex for vertex in graph.vertices if vertex.keyed}
+    for old in metadata.vertices:
+        now = heads.get(old.operators[0]) if old.operators else None
+        if now is not None and now.uid in with_keys and (problem := _key_problem(old, now, key_type(graph, now))):
+            found.append(problem)
+    return found
+
+
+def _problem(declared: _Declared, stored: str) -> str | None:
+    if stored == str(declared.type):
+        return None
+    told = f"{_named(declared.operator)}: {declared.told} was {stored}, now {declared.type}"
+    before = parse_type(stored)
+    if before is None or not isinstance(declared.type, ColumnType):
+        return None  # slots refuse it
+    try:
+        evolution(before, declared.type)
+    except IncompatibleType as error:
+        return f"{told}: {error}; {WAY_OUT}"
+    return None
+
+
+def _key_problem(old: VertexShape, now: Vertex, text: str) -> str | None:
+    if not old.key_type or not text or are_same_keys(parse_type(old.key_type), parse_type(text)):
+        return None
+    return (
+        f"{_named(now.operators[0])} was keyed by {old.key_type}, now by {text}, and its state belongs to keys of the "
+        "former type, so it would never be found: declare the key as before, or give the operator another uid"
+    )
+
+
+def are_same_keys(stored: ColumnType | None, declared: ColumnType | None) -> bool:
+    """Return whether equal values of both types are one key. None: unknown, so they may be."""
+    if stored is None or declared is None or stored == declared:
+        return True
+    if isinstance(stored, TupleType) and isinstance(declared, TupleType):
+        pairs = zip(stored.field_types, declared.field_types)
+        return len(stored.field_types) == len(declared.field_types) and all(are_same_keys(*pair) for pair in pairs)
+    return stored in _WHOLE and declared in _WHOLE
+
+
+def _named(operator: Operator) -> str:
+    uid = f" (uid '{operator.user_uid}')" if operator.user_uid else ""
+    return f"operator '{operator.name}'{uid}"
