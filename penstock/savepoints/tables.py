@@ -18,7 +18,8 @@ from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import EncodedState, StateError
 from penstock.state.codecs import encode_keys, stream_schema, write_stream
 from penstock.state.overriding import NewerKeys
-from penstock.state.reading.rows import COLUMNS_KIND, KEY, LAST_ACCESS, OF_WINDOW, VALUE
+from penstock.state.reading.rows import COLUMNS_KIND, KEY, LAST_ACCESS, VALUE
+from penstock.state.stored_keys import OF_WINDOW
 from penstock.state.ttl import StampedType
 
 ENTRIES_PER_RUN = 1 << 17

@@ -89,9 +89,9 @@ class StateBackend(Protocol):
         None: it has no predecessor, so everything is encoded.
         """
 
-    def restore_schema(self, schema: StateSchema, user_uid: str = "") -> None:
-        """Note how a state was declared in the checkpoint. Call it before any state is asked for. `user_uid`: what the
-        program calls its operator, for messages.
+    def restore_schema(self, schema: StateSchema, user_uid: str = "", key_type: str = "") -> None:
+        """Note how a state was declared in the checkpoint. Call it before its entries are restored. `user_uid`: what
+        the program calls its operator, for messages; `key_type`: the type of its keys, as it is declared now.
         """
 
     def restore(self, operator: str, name: str, data: bytes, key_groups: range) -> None:

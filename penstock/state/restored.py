@@ -11,6 +11,7 @@ from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import EncodedState, StateError, StoredState
 from penstock.state.codecs import RestoredRun, read_stream, write_stream
 from penstock.state.overriding import consolidated
+from penstock.state.stored_keys import OF_WINDOW, check_keys
 
 StateName = tuple[str, str]
 """(operator's uid, state's name)"""
@@ -27,22 +28,27 @@ class RestoringBackend:
         self._runs: dict[StateName, list[RestoredRun]] = {}
         self._taken: set[StateName] = set()
         self._user_uids: dict[str, str] = {}
+        self._key_types: dict[str, str] = {}
 
-    def restore_schema(self, schema: StateSchema, user_uid: str = "") -> None:
+    def restore_schema(self, schema: StateSchema, user_uid: str = "", key_type: str = "") -> None:
         """Note how a state was declared, of which there may be no entries. `user_uid`: what the program calls its
-        operator, for messages.
+        operator, for messages; `key_type`: the type of its keys, as it is declared now.
         """
         self._schemas[schema.operator, schema.name] = schema
         if user_uid:
             self._user_uids[schema.operator] = user_uid
+        self._key_types[schema.operator] = key_type
 
     def restore(self, operator: str, name: str, data: bytes, key_groups: range) -> None:
         """Restore a range of a state, as `encode` has written it; entries outside of `key_groups` are left out. Raises
-        `StateError` if the state has been asked for.
+        `StateError` if the state has been asked for, or its keys are of another type than is declared now.
         """
         if (operator, name) in self._taken:
             raise StateError(f"{self._described((operator, name))} is restored after it was asked for")
-        run = self._kept(read_stream(data, key_groups))
+        read = read_stream(data, key_groups)
+        if not name.startswith(OF_WINDOW):
+            check_keys(read.batches, self._key_types.get(operator, ""), self._described_with_uid((operator, name)))
+        run = self._kept(read)
         kind, _, codec = run.declared.partition(" ")
         self._schemas.setdefault((operator, name), StateSchema(operator, name, kind, codec))
         self._runs.setdefault((operator, name), []).append(run)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from penstock.graph.compatibility import edge_shapes, vertex_shapes
 from penstock.graph.deployment import DeploymentPlan
 from penstock.graph.job_graph import Edge
+from penstock.graph.states import key_type
 from penstock.protocol.channel.watermark_valve import AT_START, WATERMARK_MIN_MS
 from penstock.protocol.restore import rescale
 from penstock.protocol.restore.rescale import Filter, OldEdge, Share
@@ -169,10 +170,11 @@ class SubtaskRestore:
         vertex, key_groups = self._subtask.vertex, self._subtask.key_groups
         number = self._subtask.id.subtask
         self._tell_where_state_lies(backend)
+        of_keys = key_type(self._plan.graph, vertex)
         for holder in rescale.state_holders(len(self._old), vertex.parallelism, vertex.max_parallelism, number):
             snapshot = self._old[holder]
             for schema in snapshot.schemas:
-                backend.restore_schema(schema, self._user_uid(schema.operator))
+                backend.restore_schema(schema, self._user_uid(schema.operator), of_keys)
             for kept in snapshot.keyed:
                 name = f"keyed state '{kept.name}' of operator '{self._operator_name(kept.operator)}'"
                 data = self._read(kept.segment, kept.offset, kept.length_bytes, kept.crc, name)

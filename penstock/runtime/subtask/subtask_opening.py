@@ -40,7 +40,7 @@ from penstock.runtime.subtask.snapshot_source import SnapshotSource
 from penstock.runtime.subtask.source_alignment import SourceAlignment
 from penstock.runtime.subtask.subtask import Subtask
 from penstock.runtime.subtask.work import AppliedRows, Work
-from penstock.state.backend import KeyedStateBackend
+from penstock.state.backend import KeyedStateBackend, StateError
 from penstock.state.choice import columnar_backend
 from penstock.state.columnar.backend import ColumnarBackend
 from penstock.state.operator_state import OperatorStateBackend
@@ -77,7 +77,7 @@ class SubtaskOpening:
         backend = self._backend()
         if backend is not None:
             on_failure.callback(backend.revoke)
-            restore.keyed_state(backend)
+            self._restore_keyed_state(backend)
         operators = self._vertex.operators
         user_uids = {o.uid: o.user_uid for o in operators if o.user_uid is not None}
         operator_state = OperatorStateBackend({o.uid: o.name for o in operators}, user_uids)
@@ -107,6 +107,12 @@ class SubtaskOpening:
         checkpointed.initialize(tail, writer)
         work.chain.open()
         return self._assembled(parts)
+
+    def _restore_keyed_state(self, backend: KeyedStateBackend | ColumnarBackend[Any]) -> None:
+        try:
+            self._restore.keyed_state(backend)
+        except StateError as error:
+            raise OperatorFailure(self._vertex.operators[0].name, error) from error
 
     # ---- restored parts -----------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from penstock.state.reading.declared_types import has_pickles, parse_columns
 from penstock.state.reading.key_columns import KeyReader, window_keys
 from penstock.state.reading.pickles import as_text, readable
 from penstock.state.reading.runs import StoredRuns
+from penstock.state.stored_keys import OF_WINDOW
 from penstock.storage.store import ObjectStore
 
 KEY, KEY_GROUP, VALUE = "key", "key_group", "value"
@@ -27,8 +28,6 @@ LAST_ACCESS = "last_access_ms"
 WINDOW_START, WINDOW_END = "window_start", "window_end"
 TIME_DOMAIN, TIMESTAMP = "time_domain", "timestamp"
 COLUMNS_KIND = "columns"
-OF_WINDOW = "_window/"
-"""The names of what functions keep per window begin so."""
 
 _KEY_PREFIX, _VALUE_PREFIX = "key.", "value."
 

@@ -5,6 +5,7 @@ read.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -233,6 +234,33 @@ def test_a_key_may_change_while_no_state_has_one() -> None:
 class Stateless(KeyedProcessFunction):
     def process_element(self, value: Any, ctx: Any) -> Any:
         yield value
+
+
+@pytest.mark.parametrize(
+    ("selector", "declared", "told"),
+    [
+        (lambda x: str(x), LONG, r"has the key '\d+' \(str\), but key_by\(\) declares LONG now"),
+        (lambda x: x, STRING, r"has the key \d+ \(int\), but key_by\(\) declares STRING now"),
+        (lambda x: (x, 1), LONG, r"has the key \(\d+, 1\) \(tuple\), but key_by\(\) declares LONG now"),
+    ],
+)
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+def test_subtasks_refuse_stored_keys_of_another_type(
+    selector: Any, declared: Any, told: str, backend: str, tmp_path: Path
+) -> None:
+    """The job before has not said what type they are."""
+    store, options = (
+        MemoryStore(),
+        Configuration({**SMALL, "state.backend.type": backend, "io.tmp.dirs": str(tmp_path)}),
+    )
+    metadata = run_to_checkpoint(keyed_by(selector, None), store)
+    graph = graph_of(keyed_by(lambda x: x, declared))
+    fitted(graph, metadata, False)
+    with pytest.raises(OperatorFailure) as refused:
+        SmallJob(graph, options, store, restored=metadata)
+    assert isinstance(refused.value.error, StateSchemaError)
+    assert re.search(rf"state 'seen' of operator 'Keyed Process' \(uid 'positions'\) {told}", str(refused.value))
+    assert "declare the key as before, or give the operator another uid" in str(refused.value)
 
 
 def test_subtasks_refuse_what_functions_declare_before_a_row_is_read() -> None:
