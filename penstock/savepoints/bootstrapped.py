@@ -89,8 +89,7 @@ def _run(
             told = f"{type(error).__name__}: {error}"
             raise StateError(f"operator '{operator}': row {number} ({row!r:.80}) made no state: {told}") from error
         for backend in (context.backends or ())[context.current : context.current + 1]:
-            if backend.slices is not None:
-                backend.slices.settle()
+            backend.slices.settle()
     if isinstance(function, StateBootstrapFunction):
         function.snapshot_state(_Snapshot())
     function.close()

@@ -117,8 +117,8 @@ class SliceAccess(Protocol):
         """
 
     def settle(self) -> None:
-        """Write what is due, and drop from memory what is too much. Called between two rows: nobody uses a value of
-        state that a handle has returned before.
+        """Write what is due, drop from memory what is too much, and remove entries that have expired. Called between
+        two rows: nobody uses a value of state that a handle has returned before.
         """
 
 
@@ -136,8 +136,8 @@ class KeyedStateBackend(StateBackend, Protocol):
     def current_key_group(self) -> int: ...
 
     @property
-    def slices(self) -> SliceAccess | None:
-        """Return what to call before and after each slice of rows; None for a backend that gains nothing from it."""
+    def slices(self) -> SliceAccess:
+        """Return what to call before and after each slice of rows."""
 
     def has_restored(self, operator: str, name: str) -> bool:
         """Return whether the checkpoint that is being restored has such a state."""

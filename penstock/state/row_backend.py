@@ -13,6 +13,7 @@ from penstock.common.named_rows import reducing
 from penstock.common.typeinfo import TypeInformation
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import SliceAccess, StateSchemaError, StateSnapshot
+from penstock.state.cleanup import Cleanup, Pace, Walk
 from penstock.state.codecs import RestoredRun, StateCodec, codec_of, stream_schema
 from penstock.state.evolution import OTHER_KIND, Evolution, changed_text, evolution_of
 from penstock.state.heap.handles import (
@@ -25,7 +26,7 @@ from penstock.state.heap.handles import (
     ReducingHandle,
     ValueHandle,
 )
-from penstock.state.heap.ttl_handles import expiring_handle
+from penstock.state.heap.ttl_handles import ExpiringHandle, expiring_handle
 from penstock.state.restored import ConvertedBatches, RestoringBackend, StateName
 from penstock.state.ttl import StampedType, TimeToLive, WallClock, has_stamps, system_wall_ms
 
@@ -52,6 +53,8 @@ class RowStateBackend(RestoringBackend, ABC, Generic[TableT]):
         self._codecs: dict[StateName, tuple[StateCodec, pa.Schema]] = {}
         """With the schema of what they write."""
         self._handles: dict[StateName, Handle] = {}
+        self._cleanups: list[Cleanup] = []
+        """Of the states whose expired entries are removed between slices."""
 
     # ---- the current key ----------------------------------------------------------------------------------------
 
@@ -102,7 +105,24 @@ class RowStateBackend(RestoringBackend, ABC, Generic[TableT]):
         self._tables[name] = table
         self._codecs[name] = codec, stream_schema(declared, codec.stored_type)
         self._handles[name] = handle = _handle(descriptor, table, at, codec, self._wall_ms)
+        if isinstance(handle, ExpiringHandle) and codec.ttl is not None:
+            pace = self._cleanup_pace(codec.ttl)
+            if pace is not None:
+                walk = self._walk(table)
+                self._cleanups.append(Cleanup(table, handle, codec.ttl, walk, pace, self._wall_ms))
         return handle
+
+    def _clean_up(self, rows: int) -> None:
+        """Remove expired entries after a slice of `rows`."""
+        for cleanup in self._cleanups:
+            cleanup.run(rows)
+
+    def _expired_ms(self, name: StateName) -> int | None:
+        """Return the time of last use up to which entries are left out of a snapshot of everything; None: all are
+        written.
+        """
+        ttl = self._codecs[name][0].ttl
+        return None if ttl is None or not ttl.cleans_snapshots else self._wall_ms() - ttl.ttl_ms
 
     def _stamped(self, name: StateName, codec: StateCodec, runs: list[RestoredRun]) -> list[RestoredRun]:
         """Return restored runs with the times that a time to live needs. Entries of a state that had none were used
@@ -155,7 +175,15 @@ class RowStateBackend(RestoringBackend, ABC, Generic[TableT]):
 
     @property
     @abstractmethod
-    def slices(self) -> SliceAccess | None: ...
+    def slices(self) -> SliceAccess: ...
+
+    @abstractmethod
+    def _cleanup_pace(self, ttl: TimeToLive) -> Pace | None:
+        """Return how many entries are looked at between slices; None: expired ones stay until they are read."""
+
+    @abstractmethod
+    def _walk(self, table: TableT) -> Walk:
+        """Return what reads the entries of a table while they change."""
 
     @abstractmethod
     def keys_of(self, operator: str, name: str) -> Iterable[tuple[Any, int]]: ...

@@ -127,6 +127,32 @@ class StampedType(TypeInformation):
 _STAMPS = ListType(LONG)
 
 
+def unexpired(kind: str, kept: Any, expired_ms: int) -> Any:
+    """Return what an entry is without the parts that were last used at `expired_ms` or before: `kept` itself if nothing
+    has expired, None if everything has. `kind`: of the state. The entry is not changed.
+    """
+    if kept is None:
+        return None
+    if kind == "list":
+        if all(item[0] > expired_ms for item in kept):
+            return kept
+        return [item for item in kept if item[0] > expired_ms] or None
+    if kind == "map":
+        if all(item[0] > expired_ms for item in kept.values()):
+            return kept
+        return {key: item for key, item in kept.items() if item[0] > expired_ms} or None
+    return kept if kept[0] > expired_ms else None
+
+
+def oldest_ms(kind: str, kept: Any) -> int:
+    """Return the oldest time in an entry. `kind`: of the state."""
+    if kind == "list":
+        return min(item[0] for item in kept)  # type: ignore[no-any-return]
+    if kind == "map":
+        return min(item[0] for item in kept.values())  # type: ignore[no-any-return]
+    return kept[0]  # type: ignore[no-any-return]
+
+
 def has_stamps(schema: pa.Schema) -> bool:
     """Return whether stored entries have the times of their last use."""
     return LAST_ACCESS_COLUMN in schema.names

@@ -42,7 +42,7 @@ class TtlCleanupStrategies:
             return self._run_cleanup_for_every_record
 
     class RocksdbCompactFilterCleanupStrategy(CleanupStrategy):
-        """Looks at some entries of state in RocksDB for each access to it. The settings have no effect."""
+        """Looks at two entries of state in RocksDB for each access to it. The settings have no effect."""
 
         def __init__(self, query_time_after_num_entries: int, periodic_compaction_time: Any = None) -> None:
             self._query_time_after_num_entries = query_time_after_num_entries
@@ -184,7 +184,7 @@ class TtlConfigBuilder:
     def cleanup_in_rocksdb_compact_filter(
         self, query_time_after_num_entries: int, periodic_compaction_time: Duration | None = None
     ) -> TtlConfigBuilder:
-        """Look at some more entries for each access to the state, and remove the expired ones; with state in RocksDB.
+        """Look at two more entries for each access to the state, and remove the expired ones; with state in RocksDB.
 
         It is done between two slices of rows, not by a compaction, so the arguments have no effect.
 

@@ -188,8 +188,7 @@ class SubtaskRuntimeContext(RuntimeContext):
             for key, key_group in backend.keys_of(self._operator.uid, descriptor.get_name()):
                 backend.set_current_key(key, key_group)
                 function(key, state)
-                if backend.slices is not None:
-                    backend.slices.settle()
+                backend.slices.settle()
         finally:
             backend.clear_current_key()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import Any, Iterable, Iterator, Mapping, NamedTuple
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +12,7 @@ from penstock.protocol.values.keys import KeyDecoder
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import EncodedState, StoredState
 from penstock.state.changes import ChainedRuns, Changes, KeysSince
+from penstock.state.cleanup import Pace
 from penstock.state.codecs import (
     RestoredRun,
     StateCodec,
@@ -23,10 +24,11 @@ from penstock.state.codecs import (
     encode_keys,
     write_stream,
 )
+from penstock.state.heap.table_walk import TableWalk
 from penstock.state.heap.tables import Bucket, StateTable, TableSnapshot
 from penstock.state.restored import StateName, UntouchedState
 from penstock.state.row_backend import RowStateBackend
-from penstock.state.ttl import WallClock, system_wall_ms
+from penstock.state.ttl import TimeToLive, WallClock, system_wall_ms, unexpired
 
 ENTRIES_PER_BATCH = 2048
 """The writer encodes as many at a time; between two batches it holds nothing that the stream waits for."""
@@ -54,11 +56,31 @@ class HashMapStateBackend(RowStateBackend[StateTable]):
     ) -> None:
         super().__init__(max_parallelism, operator_names, wall_ms)
         self._changes = Changes() if incremental else None
+        self._rows = 0
+        """Of the present slice."""
+
+    # ---- slices -------------------------------------------------------------------------------------------------
 
     @property
-    def slices(self) -> None:
-        """Return None: memory has nothing to gain from knowing a slice's keys."""
-        return None
+    def slices(self) -> HashMapStateBackend:
+        return self
+
+    def prepare(self, keys: Sequence[Any], key_groups: Sequence[int], start: int, end: int) -> None:
+        self._rows = end - start
+
+    def settle(self) -> None:
+        """Remove entries that have expired."""
+        if self._cleanups:
+            self._clean_up(self._rows)
+            self._rows = 0
+
+    def _cleanup_pace(self, ttl: TimeToLive) -> Pace | None:
+        return Pace(ttl.cleanup_size, ttl.cleanup_size * ttl.cleanup_per_row) if ttl.cleanup_size else None
+
+    def _walk(self, table: StateTable) -> TableWalk:
+        return TableWalk(table)
+
+    # ---- reading all --------------------------------------------------------------------------------------------
 
     def keys_of(self, operator: str, name: str) -> list[tuple[Any, int]]:
         """Return (key, key group) of all entries of a state that has been asked for."""
@@ -78,7 +100,13 @@ class HashMapStateBackend(RowStateBackend[StateTable]):
             for name, table in self._tables.items():
                 table.changed = self._changes.now(name)
         tables = [
-            _TableAtBarrier(*self._codecs[name], table.snapshot(), self._described(name), since.get(name))
+            _TableAtBarrier(
+                *self._codecs[name],
+                table.snapshot(),
+                self._described(name),
+                since.get(name),
+                self._expired_ms(name),
+            )
             for name, table in self._tables.items()
         ]
         chained = ChainedRuns(self._changes, {name: s.chain for name, s in since.items()}, checkpoint_id)
@@ -120,7 +148,8 @@ class HashMapStateBackend(RowStateBackend[StateTable]):
 
 class _TableAtBarrier(NamedTuple):
     """Holds one table at a barrier. `schema`: of the batches that are written. `described`: the state's name, for
-    messages. `since`: what has changed, with key groups, since what may be named; None: all is written.
+    messages. `since`: what has changed, with key groups, since what may be named; None: all is written. Of that is
+    left out what was last used at `expired_ms` or before; None: nothing.
     """
 
     codec: StateCodec
@@ -128,6 +157,7 @@ class _TableAtBarrier(NamedTuple):
     snapshot: TableSnapshot
     described: str
     since: KeysSince | None
+    expired_ms: int | None
 
     @property
     def name(self) -> StateName:
@@ -171,7 +201,11 @@ class HashMapSnapshot:
 
     def _encode_table(self, table: _TableAtBarrier) -> Iterator[EncodedState]:
         snapshot = table.snapshot
-        yield from self._runs(table, ((group, snapshot.bucket(group)) for group in range(len(snapshot))))
+        buckets: _Buckets = ((group, snapshot.bucket(group)) for group in range(len(snapshot)))
+        if table.expired_ms is not None:
+            kind, expired_ms = table.codec.kind, table.expired_ms
+            buckets = ((group, _unexpired(kind, bucket, expired_ms)) for group, bucket in buckets)
+        yield from self._runs(table, buckets)
 
     def _encode_changed(self, table: _TableAtBarrier, since: KeysSince) -> Iterator[EncodedState]:
         """Yield the keys that are gone, and the entries that may have changed. Other buckets are released at once."""
@@ -264,6 +298,12 @@ class HashMapSnapshot:
 def _chosen(bucket: Bucket | None, keys: list[Any]) -> Bucket:
     """Return the entries of a bucket that have these keys."""
     return {} if bucket is None else {key: bucket[key] for key in keys if key in bucket}
+
+
+def _unexpired(kind: str, bucket: Bucket | None, expired_ms: int) -> Bucket:
+    """Return a bucket without what was last used at `expired_ms` or before."""
+    left = ((key, unexpired(kind, kept, expired_ms)) for key, kept in (bucket or {}).items())
+    return {key: kept for key, kept in left if kept is not None}
 
 
 def _repeated(key_groups: list[int], counts: list[int]) -> np.ndarray[Any, Any]:

@@ -7,6 +7,7 @@ of the state, and every backend can restore what this one has written.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Iterator, Mapping, Sequence
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN
 from penstock.protocol.values.keys import KeyDecoder
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import StoredState
+from penstock.state.cleanup import Pace
 from penstock.state.codecs import RestoredRun, StateCodec
 from penstock.state.restored import StateName
 from penstock.state.rocksdb.database import PREFIX_BYTES
@@ -22,8 +24,9 @@ from penstock.state.rocksdb.local_state import LocalState
 from penstock.state.rocksdb.settings import RocksDBSettings
 from penstock.state.rocksdb.snapshot import RocksDBSnapshot
 from penstock.state.rocksdb.table import KEY_AT, KEY_GROUP_BYTES, DiskTable, pickles_of
+from penstock.state.rocksdb.table_walk import DiskWalk, without_expired
 from penstock.state.row_backend import RowStateBackend
-from penstock.state.ttl import WallClock, system_wall_ms
+from penstock.state.ttl import TimeToLive, WallClock, system_wall_ms
 from penstock.state.unpickling import unpickled
 
 _TOUCHED_MAX = 1024
@@ -32,6 +35,8 @@ _READS_AHEAD_AGAIN_EVERY = 64
 """So many slices are read ahead before it is measured again whether that is worth it."""
 _LOADS_WORTH_READING_AHEAD = 16
 _ENTRIES_PER_BATCH = 4096
+_CLEANUP_PACE = Pace(per_access=2, at_once=64, share_of_ttl=0.25)
+"""With it a scan is worth what it costs to begin, and the state is scanned four times in a time to live at most."""
 
 
 class RocksDBStateBackend(RowStateBackend[DiskTable]):
@@ -73,7 +78,9 @@ class RocksDBStateBackend(RowStateBackend[DiskTable]):
                 table.read_ahead(keys[start:end], key_groups[start:end])
 
     def settle(self) -> None:
-        """Write a batch if enough has been touched, and drop from memory what is too much."""
+        """Remove what has expired, write a batch if enough has been touched, and drop from memory what is too much."""
+        if self._cleanups:
+            self._clean_up(0)
         touched_bytes, touched = 0.0, 0
         cached_bytes = 0.0
         for name, table in self._tables.items():
@@ -98,6 +105,12 @@ class RocksDBStateBackend(RowStateBackend[DiskTable]):
             self._database.write(batch)
         self._local.limit_changes()
 
+    def _cleanup_pace(self, ttl: TimeToLive) -> Pace | None:
+        return _CLEANUP_PACE if ttl.cleans_disk else None
+
+    def _walk(self, table: DiskTable) -> DiskWalk:
+        return DiskWalk(table, self._database, self._flush)
+
     # ---- reading all --------------------------------------------------------------------------------------------
 
     def keys_of(self, operator: str, name: str) -> Iterator[tuple[Any, int]]:
@@ -121,7 +134,13 @@ class RocksDBStateBackend(RowStateBackend[DiskTable]):
 
     def snapshot(self, checkpoint_id: int = 0, predecessor_id: int | None = None) -> RocksDBSnapshot:
         self._flush()
-        return self._local.snapshot(list(self._tables.values()), self._untouched(), checkpoint_id, predecessor_id)
+        filters = {
+            name: partial(without_expired, table, expired_ms)
+            for name, table in self._tables.items()
+            if (expired_ms := self._expired_ms(name)) is not None
+        }
+        tables = list(self._tables.values())
+        return self._local.snapshot(tables, self._untouched(), checkpoint_id, predecessor_id, filters)
 
     # ---- restoring ----------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from penstock.state.codecs import RestoredRun, write_stream
 from penstock.state.restored import StateName, UntouchedState
 from penstock.state.rocksdb.database import PREFIX_BYTES, Database, StoredTable
 from penstock.state.rocksdb.settings import RocksDBSettings
-from penstock.state.rocksdb.snapshot import RocksDBSnapshot
+from penstock.state.rocksdb.snapshot import EntryFilter, RocksDBSnapshot
 
 
 class LocalState:
@@ -54,10 +54,11 @@ class LocalState:
         untouched: UntouchedState,
         checkpoint_id: int,
         predecessor_id: int | None,
+        filters: Mapping[StateName, EntryFilter] | None = None,
     ) -> RocksDBSnapshot:
-        """Return a view of what is in the database now."""
+        """Return a view of what is in the database now. `filters`: see `RocksDBSnapshot`."""
         since = {} if self._changes is None else self._changes.cut(checkpoint_id, predecessor_id)
-        return RocksDBSnapshot(tables, untouched, self.database, self._changes, since, checkpoint_id)
+        return RocksDBSnapshot(tables, untouched, self.database, self._changes, since, checkpoint_id, filters or {})
 
     # ---- restoring ----------------------------------------------------------------------------------------------
 

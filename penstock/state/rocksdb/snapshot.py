@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 
 import pyarrow as pa
@@ -14,6 +14,9 @@ from penstock.state.codecs import write_stream
 from penstock.state.restored import StateName, UntouchedState
 from penstock.state.rocksdb.database import Database, Entry, StoredTable, View
 
+EntryFilter = Callable[[list[Entry]], list[Entry]]
+"""Returns the entries that a snapshot of everything is to have."""
+
 ENTRIES_PER_BATCH = 2048
 BYTES_PER_RANGE = 16 * 1024 * 1024
 """A range that has about this size is closed, and the next one begins, so that a restore reads in bounded pieces."""
@@ -21,7 +24,8 @@ BYTES_PER_RANGE = 16 * 1024 * 1024
 
 class RocksDBSnapshot:
     """Holds a view of the database. `changes` None: checkpoints are not incremental; `since`: what may be named of each
-    state, and the keys that have changed since, with whether they have an entry.
+    state, and the keys that have changed since, with whether they have an entry. `filters`: leave something out of
+    states that are stored whole.
     """
 
     def __init__(
@@ -32,6 +36,7 @@ class RocksDBSnapshot:
         changes: Changes | None,
         since: Mapping[StateName, KeysSince],
         checkpoint_id: int,
+        filters: Mapping[StateName, EntryFilter],
     ) -> None:
         self.schemas = [table.schema for table in tables] + untouched.schemas
         self.expected_bytes = 0
@@ -39,6 +44,7 @@ class RocksDBSnapshot:
         self._untouched = untouched
         self._view: View | None = database.view([t.prefix for t in tables if _name(t.schema) not in since])
         self._since = since
+        self._filters = filters
         self._chained = ChainedRuns(changes, {name: s.chain for name, s in since.items()}, checkpoint_id)
         self._discarded = False
 
@@ -67,7 +73,7 @@ class RocksDBSnapshot:
         for table in self._tables:
             since = self._since.get(_name(table.schema))
             if since is None:
-                new = self._runs(table, view.entries[table.prefix])
+                new = self._runs(table, view.entries[table.prefix], self._filters.get(_name(table.schema)))
             else:
                 new = self._changed_runs(view, table, since)
             yield from self._chained.runs(_name(table.schema), new)
@@ -78,12 +84,16 @@ class RocksDBSnapshot:
             yield _run(table.schema, [table.encoded_keys(deleted)])
         yield from self._runs(table, view.values([key for key, exists in changed if exists]))
 
-    def _runs(self, table: StoredTable, entries: Iterator[Entry]) -> Iterator[EncodedState]:
+    def _runs(
+        self, table: StoredTable, entries: Iterator[Entry], wanted: EntryFilter | None = None
+    ) -> Iterator[EncodedState]:
         batches: list[pa.RecordBatch] = []
         size_bytes = 0
         while taken := list(islice(entries, ENTRIES_PER_BATCH)):
             if self._discarded:
                 return
+            if wanted is not None and not (taken := wanted(taken)):
+                continue
             batches.append(table.encoded(taken))
             size_bytes += batches[-1].get_total_buffer_size()
             if size_bytes >= BYTES_PER_RANGE:

@@ -157,6 +157,11 @@ class DiskTable:
         for key, data in zip(missing, self._database.read(wanted)):
             self._take(key, data)
 
+    def in_memory(self, key: Any, stored: Any) -> Any:
+        """Return an entry as it is in memory, where None means that it is gone; `stored` if it is not there."""
+        value = self.recent.get(key, _MISSING)
+        return self._older.get(key, stored) if value is _MISSING else value
+
     def _take(self, key: Any, data: bytes | None) -> Any:
         if data is None:
             self._written[key] = None

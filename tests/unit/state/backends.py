@@ -65,8 +65,7 @@ class Backends:
 
 
 def between_rows(backend: RowStateBackend[Any]) -> None:
-    if backend.slices is not None:
-        backend.slices.settle()
+    backend.slices.settle()
 
 
 def encoded(backend: RowStateBackend[Any]) -> list[EncodedState]:

@@ -1,0 +1,59 @@
+"""Reads the entries of a table in RocksDB for their times: those that are to be removed, or left out of a snapshot."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any, Callable
+
+from penstock.common.scalar_types import pickled
+from penstock.protocol.values.keys import KeyDecoder
+from penstock.state.cleanup import Found
+from penstock.state.rocksdb.database import PREFIX_BYTES, Database, Entry
+from penstock.state.rocksdb.table import KEY_AT, DiskTable
+from penstock.state.ttl import oldest_ms, unexpired
+from penstock.state.unpickling import unpickled
+
+
+class DiskWalk:
+    """Reads a table's entries while they change. Each call begins a scan where the last one has ended, because an open
+    scan would keep RocksDB from deleting files. `flush`: writes what is only in memory yet, before a pass.
+    """
+
+    def __init__(self, table: DiskTable, database: Database, flush: Callable[[], None]) -> None:
+        self._table = table
+        self._database = database
+        self._flush = flush
+        self._decoder = KeyDecoder()
+        self._behind = b""
+
+    def look(self, entries_max: int, expired_ms: int, least_ms: int) -> Found:
+        table, kind = self._table, self._table.schema.kind
+        expired: list[tuple[Any, int, bool]] = []
+        if not self._behind:
+            self._flush()
+        entries = list(islice(self._database.scan(table.prefix, self._behind), entries_max))
+        self._behind = entries[-1][0] if len(entries) == entries_max else b""
+        for at, data in entries:
+            kept = unpickled(data, table.described)
+            left = unexpired(kind, kept, expired_ms)
+            if left is not kept:
+                # Only of these it counts what memory has of them. There they may be younger, or gone.
+                key = self._decoder.decode([at[KEY_AT:]])[0]
+                kept = table.in_memory(key, kept)
+                left = unexpired(kind, kept, expired_ms)
+                if left is not kept:
+                    expired.append((key, int.from_bytes(at[PREFIX_BYTES:KEY_AT], "big"), left is None))
+            if left is not None:
+                least_ms = min(least_ms, oldest_ms(kind, left))
+        return Found(len(entries), least_ms, expired)
+
+
+def without_expired(table: DiskTable, expired_ms: int, entries: list[Entry]) -> list[Entry]:
+    """Return entries of the database without what was last used at `expired_ms` or before."""
+    left: list[Entry] = []
+    for key, data in entries:
+        kept = unpickled(data, table.described)
+        found = unexpired(table.schema.kind, kept, expired_ms)
+        if found is not None:
+            left.append((key, data if found is kept else pickled(found)))
+    return left
