@@ -76,6 +76,13 @@ def _shared_memory(settings: RocksDBSettings) -> _SharedMemory:
         return memory
 
 
+def _close(db: Any, directory: LocalDirectory) -> None:
+    try:
+        db.close()
+    finally:
+        directory.delete()
+
+
 @dataclass(frozen=True)
 class View:
     """Holds what was in a database at one time. Of a snapshot only single entries are read: its iterators show what was
@@ -118,6 +125,10 @@ class Database:
         except Exception as error:
             self.directory.delete()
             raise self.failure("cannot be opened", error) from error
+        # Also before the garbage collector deletes the directory: without it RocksDB cannot write what is in memory,
+        # and tries again for seconds.
+        self._closing = weakref.finalize(self, _close, self._db, self.directory)
+        self._closing.atexit = False
         self.get: Any = self._db.get
         """Return the value of a key, or those of a list of keys; None where there is none."""
 
@@ -231,10 +242,7 @@ class Database:
 
     def close(self) -> None:
         """Close it, and delete its files. Views can still be read."""
-        try:
-            self._db.close()
-        finally:
-            self.directory.delete()
+        self._closing()
 
     def property_of(self, name: str) -> int:
         """Return one of RocksDB's own figures, such as `rocksdb.estimate-num-keys`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from penstock.protocol.values.key_encoding import encode
 from penstock.state.backend import StateError
 from penstock.state.choice import row_backend
 from penstock.state.rocksdb.backend import RocksDBStateBackend
+from penstock.state.rocksdb.database import Database
 from penstock.state.rocksdb.local_directory import LocalDirectory
 from penstock.state.rocksdb.settings import RocksDBSettings, local_directories
 from tests.unit.state.backends import encoded
@@ -117,6 +119,25 @@ def test_memory_is_one_for_all_databases_of_a_process(tmp_path: Path) -> None:
     assert first._database._memory is second._database._memory
     first.revoke()
     second.revoke()
+
+
+def test_a_database_that_nobody_closes_is_closed_before_its_files_are_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[bool] = []
+
+    def look(path: Path, **_: Any) -> None:
+        written.append(any(path.rglob("*.sst")))
+
+    database = Database(RocksDBSettings((str(tmp_path),), 2**23), "op")
+    batch = database.new_batch()
+    batch.put(b"\0\0key", b"value")
+    database.write(batch)
+    database.itself = database  # type: ignore[attr-defined]  # so that only the garbage collector finds it
+    monkeypatch.setattr("penstock.state.rocksdb.local_directory.shutil.rmtree", look)
+    del database
+    gc.collect()
+    assert written == [True]
 
 
 # ---- directories ----------------------------------------------------------------------------------------------------
