@@ -27,8 +27,8 @@ from results import HISTORY, RESULTS, write
 HERE = Path(__file__).resolve().parent
 GROUPS = (
     "pressure", "savepoints", "throughput", "udf", "calls", "neighbours", "dataframe", "latency", "state",
-    "keyed-state", "open-state", "rescale", "live-rescale", "recovery", "cluster", "overhead", "messages", "in-flight",
-    "long-rows", "restore-memory", "kafka", "kafka-kills", "memory",
+    "keyed-state", "open-state", "storage", "rescale", "live-rescale", "recovery", "cluster", "overhead", "messages",
+    "in-flight", "long-rows", "restore-memory", "kafka", "kafka-kills", "memory",
 )  # fmt: skip
 DEFAULTS = {"seconds": "60", "rounds": "1", "only": ",".join(GROUPS)}
 UNALIGNED = "execution.checkpointing.unaligned.enabled=true"
@@ -115,6 +115,7 @@ def cases(seconds: str) -> list[Case]:
             Case(f"incremental {kept}", "keyed-state", ("incremental.py", f"seconds={seconds}", *options))
             for kept, options in (("in memory", ()), ("on RocksDB", ("state.backend.type=rocksdb",)))
         ],
+        Case("storage", "storage", ("storage.py", f"seconds={seconds}")),
         Case("rescale", "rescale", ("rescale.py",)),
         Case("live rescale", "live-rescale", ("live_rescale.py",)),
         Case("kafka kills", "kafka-kills", ("kafka_kills.py",)),

@@ -198,6 +198,16 @@ OPEN_STATE = [
 ]
 
 
+STORAGE = [
+    Measure(
+        "pressure, checkpoints on SeaweedFS: duration p50", "storage", "bucket_ms_p50", " ms", beside="storage",
+        beside_field="local_ms_p50", beside_name="ours, local directory",
+    ),
+    Measure("the same: longer than in the local directory, in puts", "storage", "longer_in_puts", must=4),
+    Measure("the same: objects written per checkpoint, 2 slots", "storage", "objects_written_max", must=4),
+    Measure("the same: publication p50", "storage", "publication_ms_p50", " ms"),
+]  # fmt: skip
+
 KEYED_STATE = [
     Measure(
         "read-modify-write of 10 M keys of 100 bytes on RocksDB, columnar, rows/s", "keyed state", "rows_per_s", must=1,
@@ -372,8 +382,8 @@ SAVEPOINTS = [
 
 MEASURES: list[Measure] = [
     *PRESSURE, *SAVEPOINTS, *OVERHEAD, *THROUGHPUT, *UDF, *CALLS, *NEIGHBOURS, *DATAFRAME, *RECOVERY, *CLUSTER,
-    *RESCALE, *LIVE_RESCALE, *STATE, *KEYED_STATE, *OPEN_STATE, *LATENCY, *KAFKA, *KILLS, *MESSAGES, *IN_FLIGHT,
-    *LONG_ROWS, *RESTORE_MEMORY, *MEMORY,
+    *RESCALE, *LIVE_RESCALE, *STATE, *KEYED_STATE, *OPEN_STATE, *STORAGE, *LATENCY, *KAFKA, *KILLS, *MESSAGES,
+    *IN_FLIGHT, *LONG_ROWS, *RESTORE_MEMORY, *MEMORY,
 ]  # fmt: skip
 
 
