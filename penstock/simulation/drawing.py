@@ -10,6 +10,7 @@ from penstock.common.configuration import Configuration
 from penstock.common.options import StateBackendOptions
 from penstock.simulation.broadcast_branch import add_broadcast_branch, broadcasts_of
 from penstock.simulation.cluster import ROOM_FOR_A_ROW_BYTES
+from penstock.simulation.expiring_branch import add_expiring_branch, expiry_of
 from penstock.simulation.faults import random_faults
 from penstock.simulation.idle_branch import add_idle_branch, idleness_of, without_hold_ups
 from penstock.simulation.places import places_of
@@ -46,7 +47,7 @@ def plan_of(seed: int) -> Plan:
     configuration = random_configuration(random, pace)
     configuration.set("slotmanager.redundant-taskmanager-num", spares_of(seed))
     idle = idleness_of(seed)
-    job, chaining = _random_job(random, configuration, idle, broadcasts_of(seed))
+    job, chaining = _random_job(random, configuration, idle, broadcasts_of(seed), expiry_of(seed))
     world_seed = random.getrandbits(64)
     restarts_of(seed, configuration)
     state_backend_of(seed, configuration, (step.step for step in job.steps))
@@ -90,10 +91,15 @@ def plan_of(seed: int) -> Plan:
 
 
 def _random_job(
-    random: Random, configuration: Configuration, idle: Random | None, broadcasts: Random | None
+    random: Random,
+    configuration: Configuration,
+    idle: Random | None,
+    broadcasts: Random | None,
+    expiry: Random | None,
 ) -> tuple[WorkloadBuilder, bool]:
     """Return the declared job, and whether its operators are chained. `idle`: draws a branch whose splits become idle,
-    besides all others; `broadcasts`: draws one that waits for a broadcast, unless there is the other one."""
+    besides all others; `broadcasts`: draws one that waits for a broadcast, and `expiry` one with state that expires,
+    unless there is another one."""
     job = WorkloadBuilder(random, configuration)
     _declare_random_steps(job, random)
     chaining = random.random() >= 0.1
@@ -101,6 +107,8 @@ def _random_job(
         add_idle_branch(job, idle)
     elif broadcasts is not None:
         add_broadcast_branch(job, broadcasts)
+    elif expiry is not None:
+        add_expiring_branch(job, expiry)
     return job, chaining
 
 

@@ -14,6 +14,7 @@ from penstock.common.configuration import Configuration
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.messages import Host, Leave, Left, Message, Register
 from penstock.runtime.process.slot import Slot
+from penstock.runtime.subtask.slot_resources import RowBackend
 from penstock.simulation.control_network import ControlNetwork
 from penstock.simulation.data_network import DataNetwork
 from penstock.simulation.naming_backend import NamingBackend
@@ -22,6 +23,7 @@ from penstock.simulation.revocations import RevocationChecker
 from penstock.simulation.runners import ScheduledRunners
 from penstock.simulation.trace import EVERYONE
 from penstock.simulation.world import Process, ProcessClock, World
+from penstock.state.backend import KeyedStateBackend
 from penstock.state.choice import row_backend
 from penstock.state.ttl import WallClock
 from penstock.storage.store import ObjectStore
@@ -30,10 +32,22 @@ NO_GENERATION = Generation(0, 0)
 HEARTBEAT_MS = 1_000.0
 
 
-def _naming_backend(
-    _: Configuration, max_parallelism: int, operator_names: Mapping[str, str], wall_ms: WallClock
-) -> NamingBackend:
-    return NamingBackend(max_parallelism, operator_names, wall_ms=wall_ms)
+def _backends(world: World) -> RowBackend:
+    """Return what makes the state backends of a slot. Their clock is the world's, and not the process's, which is wrong
+    by days: entries would expire, or live on, wherever they are restored.
+    """
+
+    def world_ms() -> int:
+        return int(world.now_ms)
+
+    def backend(
+        configuration: Configuration, max_parallelism: int, operator_names: Mapping[str, str], _: WallClock
+    ) -> KeyedStateBackend:
+        if world.names_stored_state:
+            return NamingBackend(max_parallelism, operator_names, wall_ms=world_ms)
+        return row_backend(configuration, max_parallelism, operator_names, world_ms)
+
+    return backend
 
 
 class SlotProcess:
@@ -82,7 +96,7 @@ class SlotProcess:
             self._driver,
             open_store=lambda root, configuration: open_store(self.process, root),
             new_random=lambda: f"{world.random.getrandbits(48):012x}",
-            row_backend=_naming_backend if world.names_stored_state else row_backend,
+            row_backend=_backends(world),
         )
         self.link.on_message = self._on_message
         self.link.on_master_lost = self._on_master_lost

@@ -17,6 +17,7 @@ from penstock.simulation.scenarios import (
     concurrent,
     cut,
     event_time,
+    expiring,
     finishing,
     floors,
     idleness,
@@ -46,8 +47,8 @@ def _name(scenario: type[Scenario]) -> str:
 
 _PARTS = (
     aimed, cut, barriers, bounds, concurrent, calm, restoring, rescaling, receivers, changed_graphs, state, kept,
-    event_time, backlog, floors, timers, idleness, aligned_sources, finishing, savepoints, publication, shortening,
-    storage, stored_state, sweeping, slots, packing, live_rescaling, adaptive,
+    expiring, event_time, backlog, floors, timers, idleness, aligned_sources, finishing, savepoints, publication,
+    shortening, storage, stored_state, sweeping, slots, packing, live_rescaling, adaptive,
 )  # fmt: skip
 SCENARIOS: dict[str, type[Scenario]] = {_name(scenario): scenario for part in _PARTS for scenario in part.SCENARIOS}
 
