@@ -25,6 +25,7 @@ VALUES = [ValueColumn("sum", np.int64, 0), ValueColumn("most", np.float64, -np.i
 KINDS: dict[str, list[pa.DataType]] = {
     "integers": [pa.int64()],
     "strings": [pa.string()],
+    "strings of one length": [pa.string()],
     "bytes and small integers": [pa.binary(), pa.int8()],
     "booleans, floats and dates": [pa.bool_(), pa.float32(), pa.date32()],
     "timestamps and strings": [pa.timestamp("us"), pa.string(), pa.int64()],
@@ -38,6 +39,8 @@ def key_of(kind: str, number: int) -> tuple[Any, ...]:
             return (number * 2**40 - 7,)
         case "strings":
             return (text + "é" * (number % 3) if number else "",)
+        case "strings of one length":
+            return (f"{number:->27}é{number % 5}",)
         case "bytes and small integers":
             return (b"\0" * (number // 200), number % 200 - 100)
         case "booleans, floats and dates":
@@ -181,6 +184,16 @@ def test_equal_numbers_are_one_key_and_equal_hashes_are_not() -> None:
     found = texts.find_or_insert(texts.rows([pa.array(given_keys)]), np.zeros(len(given_keys), np.uint16))
     assert len(set(found.slots.tolist())) == len(given_keys)
     assert texts.keys_of(found.slots)[0].to_pylist() == given_keys
+
+
+@given(texts=st.lists(st.binary(max_size=70), max_size=12), length=st.integers(1, 70))
+@settings(max_examples=300, deadline=None)
+def test_a_strings_hash_does_not_depend_on_its_neighbours(texts: list[bytes], length: int) -> None:
+    column = key_columns.key_column(pa.binary())
+    texts += [text[:length].ljust(length, b"\xff") for text in texts]
+    together = column.rows(pa.array(texts, pa.binary())).hashed(None).tolist()
+    assert together == [int(column.rows(pa.array([text], pa.binary())).hashed(None)[0]) for text in texts]
+    assert len(set(together)) == len(set(texts))
 
 
 def test_a_released_snapshot_ends_early_and_costs_nothing_more() -> None:

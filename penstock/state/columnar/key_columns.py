@@ -155,14 +155,18 @@ class BytesRows(KeyRows):
     def hashed(self, hashes: Hashes | None, rows: Rows | None = None) -> Hashes:
         starts, lengths = (self.starts, self.lengths) if rows is None else (self.starts[rows], self.lengths[rows])
         h = mixed(hashes, lengths.astype(np.int64))
+        length = common_length(lengths)
+        if length > _ALL_AT_ONCE_BYTES:
+            words = _words(self.data, starts, length)
+            for first in range(_FIRST_WORDS):
+                h = mixed(h, words[:, first])
+            return mixed(h, words[:, _FIRST_WORDS:] @ _multipliers(words.shape[1] - _FIRST_WORDS))
         # A string's hash must not depend on its neighbours: the first words are always mixed in, as zeros if need be.
-        for at in range(0, max(int(lengths.max(initial=0)), _ALL_AT_ONCE_BYTES), 8):
-            if at < _ALL_AT_ONCE_BYTES:
-                h = mixed(h, words_at(self.data, starts, at) << _beyond(lengths, at))
-            else:
-                longer = np.flatnonzero(lengths > at)
-                words = words_at(self.data, starts[longer], at) << _beyond(lengths[longer], at)
-                h[longer] = mixed(h[longer], words)
+        for at in range(0, _ALL_AT_ONCE_BYTES, 8):
+            h = mixed(h, words_at(self.data, starts, at) << _beyond(lengths, at))
+        longer = np.flatnonzero(lengths > _ALL_AT_ONCE_BYTES)
+        if len(longer):
+            h[longer] = mixed(h[longer], _sums(self.data, starts[longer], lengths[longer]))
         return h
 
     def same(self, rows: Rows, others: Rows) -> npt.NDArray[np.bool_]:
@@ -171,8 +175,46 @@ class BytesRows(KeyRows):
         )
 
 
-_ALL_AT_ONCE_BYTES = 16
+_FIRST_WORDS = 2
+_ALL_AT_ONCE_BYTES = 8 * _FIRST_WORDS
 """Longer strings are picked out: one of them shall not cost as much as if all were."""
+
+
+def common_length(lengths: Array) -> int:
+    """Return the length that all strings have; 0 if they differ, are empty, or there are none."""
+    length = int(lengths[0]) if len(lengths) else 0
+    return length if (lengths == length).all() else 0
+
+
+def strings_at(data: npt.NDArray[np.uint8], starts: Array, length: int) -> npt.NDArray[np.uint8]:
+    """Copy strings of one length, which is not 0: a row of bytes for each."""
+    # All stretches of the data that are as long, so that a start is an index, and each row is copied whole.
+    stretches = np.ndarray((len(data) - length + 1, length), np.uint8, data, strides=(1, 1))
+    rows: npt.NDArray[np.uint8] = stretches[starts]
+    return rows
+
+
+def _words(data: npt.NDArray[np.uint8], starts: Array, length: int) -> npt.NDArray[np.uint64]:
+    """Return strings of one length as words, a row for each: the last one without what is after the string."""
+    count = -(-length // 8)
+    words = strings_at(data, starts, 8 * count).view("<u8")
+    words[:, -1] <<= np.uint64(8 * (8 * count - length))
+    return words
+
+
+def _sums(data: npt.NDArray[np.uint8], starts: Array, lengths: Array) -> npt.NDArray[np.uint64]:
+    """Return the sum of each string's words behind the first ones, times their multipliers."""
+    sums = np.zeros(len(starts), np.uint64)
+    multipliers = _multipliers(-(-int(lengths.max()) // 8) - _FIRST_WORDS)
+    for multiplier, at in zip(multipliers, range(_ALL_AT_ONCE_BYTES, int(lengths.max()), 8), strict=True):
+        left = np.flatnonzero(lengths > at)
+        sums[left] += (words_at(data, starts[left], at) << _beyond(lengths[left], at)) * multiplier
+    return sums
+
+
+def _multipliers(count: int) -> npt.NDArray[np.uint64]:
+    """Return odd numbers, for multilinear hashing (Lemire, Kaser: Strongly universal string hashing is fast, 2014)."""
+    return mixed(None, np.arange(1, count + 1)) | np.uint64(1)
 
 
 def words_at(data: npt.NDArray[np.uint8], starts: Array, at: int) -> npt.NDArray[np.uint64]:
@@ -200,6 +242,12 @@ def _beyond(lengths: Array, at: int) -> npt.NDArray[np.uint64]:
 
 def _equal(data: Array, starts: Array, lengths: Array, data2: Array, starts2: Array, lengths2: Array) -> Array:
     equal: Array = lengths == lengths2
+    length = common_length(lengths)
+    if length > _ALL_AT_ONCE_BYTES and equal.all():
+        # NumPy drops zeros at the end, but from both of one length.
+        pair = (strings_at(d, s, length).view(f"S{length}").ravel() for d, s in ((data, starts), (data2, starts2)))
+        same: Array = next(pair) == next(pair)
+        return same
     for at in range(0, int(lengths.max(initial=0)), 8):
         if at < _ALL_AT_ONCE_BYTES:
             differ = (words_at(data, starts, at) ^ words_at(data2, starts2, at)) << _beyond(lengths, at)
@@ -252,10 +300,13 @@ class BytesKeys(KeyColumn):
             heap = np.empty(_padded(2 * (self._end + total)), np.uint8)
             heap[: self._end] = self._heap[: self._end]
             self._heap = heap
-        # The place of each byte: its string's start in the batch, and how far it is from the string's first.
         begins = ends - lengths
-        places = np.repeat(given.starts[rows] - begins, lengths) + np.arange(total)
-        self._heap[self._end : self._end + total] = given.data[places]
+        if length := common_length(lengths):
+            self._heap[self._end : self._end + total] = strings_at(given.data, given.starts[rows], length).ravel()
+        else:
+            # The place of each byte: its string's start in the batch, and how far it is from the string's first.
+            places = np.repeat(given.starts[rows] - begins, lengths) + np.arange(total)
+            self._heap[self._end : self._end + total] = given.data[places]
         self._heap[self._end + total : self._end + total + _PADDING] = 0
         arrays[0][slots] = self._end + begins
         arrays[1][slots] = lengths
@@ -272,7 +323,10 @@ class BytesKeys(KeyColumn):
         offsets = np.zeros(len(starts) + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])
         total = int(offsets[-1])
-        data = self._heap[np.repeat(starts - offsets[:-1], lengths) + np.arange(total)]
+        if length := common_length(lengths):
+            data = strings_at(self._heap, starts, length).ravel()
+        else:
+            data = self._heap[np.repeat(starts - offsets[:-1], lengths) + np.arange(total)]
         buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
         return pa.Array.from_buffers(self.type, len(starts), buffers)
 
