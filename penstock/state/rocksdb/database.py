@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Iterable, Iterator, Protocol, Sequence
 
@@ -17,6 +18,8 @@ from penstock.state.rocksdb.settings import RocksDBSettings
 
 _STALL_PAUSE_S = 0.002
 _STALL_MAX_S = 120.0
+_MEMTABLE_BLOOM_RATIO = 0.1
+"""Of a write buffer: ten bits and more for each key of 100 bytes."""
 PREFIX_BYTES = 2
 """A key begins with the number of its state."""
 _END = b"\xff" * 16
@@ -77,10 +80,12 @@ def _shared_memory(settings: RocksDBSettings) -> _SharedMemory:
 
 
 def _close(db: Any, directory: LocalDirectory) -> None:
-    try:
+    # As long as a view is read, RocksDB stays open, and would write new files while they are deleted. It refuses to be
+    # closed after that, and is when it is freed.
+    with suppress(Exception):
+        db.cancel_all_background(True)
         db.close()
-    finally:
-        directory.delete()
+    directory.delete()
 
 
 @dataclass(frozen=True)
@@ -146,6 +151,10 @@ class Database:
         options.set_write_buffer_manager(self._memory.buffers)
         options.set_write_buffer_size(settings.write_buffer_bytes)
         options.set_max_write_buffer_number(settings.write_buffers)
+        if settings.bloom_bits_per_key:
+            # Most keys that are read are not among those written lately; a search there costs more than in a file.
+            options.set_memtable_prefix_bloom_ratio(_MEMTABLE_BLOOM_RATIO)
+            options.set_memtable_whole_key_filtering(True)
         options.set_max_background_jobs(settings.threads)
         options.set_compression_type(getattr(rocks.DBCompressionType, settings.compression)())
         options.set_max_open_files(settings.files_open)
