@@ -1,6 +1,6 @@
 """Computes XXH3-64 (Collet; seed 0, default secret) of whole columns of strings.
 
-The results equal `protocol.values.keys.key_hash`, without a call for each string. Strings of more than 128 bytes are
+The results equal `protocol.values.keys.key_hash`, without a call for each string. Strings of more than 32 bytes are
 hashed one by one.
 """
 
@@ -57,10 +57,12 @@ def hashes_of(array: pa.Array) -> Hashes:
 
 
 def _hash_singly(rows: BytesRows, made: Hashes) -> None:
+    """Hash long strings one by one: from 33 bytes on a call for each (110 ns) costs less than all array calls."""
     data = rows.data.tobytes()
-    for row in np.flatnonzero(rows.lengths > _BY_LENGTH[-1][1]).tolist():
-        start = int(rows.starts[row])
-        made[row] = xxh3_64_intdigest(data[start : start + int(rows.lengths[row])])
+    at = np.flatnonzero(rows.lengths > _BY_LENGTH[-1][1])
+    starts = rows.starts[at]
+    ends = starts + rows.lengths[at]
+    made[at] = [xxh3_64_intdigest(data[a:b]) for a, b in zip(starts.tolist(), ends.tolist())]
 
 
 def _1_to_3(data: Any, starts: Any, lengths: Any) -> Hashes:
@@ -92,24 +94,17 @@ def _9_to_16(data: Any, starts: Any, lengths: Any) -> Hashes:
     return _avalanche(lengths.astype(np.uint64) + low.byteswap() + high + _folded_product(low, high))
 
 
-def _17_to_128(data: Any, starts: Any, lengths: Any) -> Hashes:
-    """Hash 16 bytes at a time from both ends towards the middle; short strings have fewer rounds."""
+def _17_to_32(data: Any, starts: Any, lengths: Any) -> Hashes:
+    """Hash 16 bytes from both ends."""
     sums: Words = lengths.astype(np.uint64) * np.uint64(0x9E37_79B1_85EB_CA87)
-    for step in range(4):
-        at = np.flatnonzero(lengths > 32 * step) if step else np.arange(len(lengths))
-        if not len(at):
-            break
-        for secret, begins in (
-            (32 * step, starts[at] + 16 * step),
-            (32 * step + 16, starts[at] + lengths[at] - 16 * (step + 1)),
-        ):
-            low = words_at(data, begins, 0) ^ np.uint64(_secret(secret))
-            high = words_at(data, begins, 8) ^ np.uint64(_secret(secret + 8))
-            sums[at] += _folded_product(low, high)
+    for secret, begins in ((0, starts), (16, starts + lengths - 16)):
+        low = words_at(data, begins, 0) ^ np.uint64(_secret(secret))
+        high = words_at(data, begins, 8) ^ np.uint64(_secret(secret + 8))
+        sums += _folded_product(low, high)
     return _avalanche(sums)
 
 
-_BY_LENGTH = ((1, 3, _1_to_3), (4, 8, _4_to_8), (9, 16, _9_to_16), (17, 128, _17_to_128))
+_BY_LENGTH = ((1, 3, _1_to_3), (4, 8, _4_to_8), (9, 16, _9_to_16), (17, 32, _17_to_32))
 
 
 def _rotated(h: Words, bits: int) -> Words:
