@@ -111,6 +111,7 @@ class Cluster:
                 self._run()
         finally:
             world_hooks.enter(None)
+            self.world.disk.close()
         if not self.world.violations:
             self._check_end()
 

@@ -26,6 +26,7 @@ from penstock.simulation.settings import (
     has_room,
     interleaves,
     live_rescales_of,
+    local_copies_of,
     names_stored_state,
     random_configuration,
     random_pace,
@@ -52,6 +53,7 @@ def plan_of(seed: int) -> Plan:
     restarts_of(seed, configuration)
     state_backend_of(seed, configuration, (step.step for step in job.steps))
     compression_of(seed, configuration)
+    local_copies_of(seed, configuration)
     backlog_interval_of(seed, configuration)
     checkpointing = "execution.checkpointing.interval" in configuration.key_set()
     faults = random_faults(random, checkpointing)

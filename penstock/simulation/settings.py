@@ -200,6 +200,13 @@ def compression_of(seed: int, configuration: Configuration) -> None:
         configuration.set(CheckpointingOptions.SNAPSHOT_COMPRESSION, codec)
 
 
+def local_copies_of(seed: int, configuration: Configuration) -> None:
+    """Set whether slots keep copies of checkpoints on their disk, from a random source of its own: a quarter do."""
+    drawn = Random(f"local copies of {seed}").random() < 0.25
+    if drawn and CheckpointingOptions.CHECKPOINTING_INTERVAL.key in configuration.key_set():
+        configuration.set(CheckpointingOptions.LOCAL_BACKUP_ENABLED, True)
+
+
 def backlog_interval_of(seed: int, configuration: Configuration) -> None:
     """Set the interval of checkpoints during a backlog, from a random source of its own. Half of the jobs have none."""
     interval = Random(f"checkpoints during a backlog of {seed}").choice((None, None, None, "0 ms", "5 ms", "200 ms"))

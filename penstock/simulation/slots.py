@@ -97,6 +97,7 @@ class SlotProcess:
             open_store=lambda root, configuration: open_store(self.process, root),
             new_random=lambda: f"{world.random.getrandbits(48):012x}",
             row_backend=_backends(world),
+            open_backup=lambda plan: world.disk.open(plan, lambda text: world.tell(name, text)),
         )
         self.link.on_message = self._on_message
         self.link.on_master_lost = self._on_master_lost
@@ -168,6 +169,8 @@ class SlotProcess:
     def _end(self) -> None:
         if self.process.is_alive:
             self.process.is_alive = False
+            if self.runtime.backup is not None:
+                self.runtime.backup.leave()
             self.endpoint.end()
             self.link.break_up()
             if self.host is not None:

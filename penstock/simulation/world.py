@@ -11,6 +11,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
+from penstock.simulation.local_disk import LocalDisk
 from penstock.simulation.trace import NOTHING, About, TraceLine
 
 
@@ -70,6 +71,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
+        self.disk = LocalDisk(self.seed)
         self.uniform = self.random.uniform
         self.chance = self.random.random
         self._queue: list[tuple[float, int, Process | None, Callable[..., Any], tuple[Any, ...]]] = []

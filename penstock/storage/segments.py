@@ -5,7 +5,7 @@ a checksum.
 from __future__ import annotations
 
 import zlib
-from typing import Callable, NamedTuple, Sequence
+from typing import Callable, NamedTuple, Protocol, Sequence
 
 from penstock.protocol.values.metadata import Segment
 from penstock.storage.compression import codec_of, compressed, decompressed
@@ -109,10 +109,36 @@ class SegmentWriter:
         self._collected, self._collected_bytes = [], 0
 
 
-def read_range(store: ObjectStore, path: str, offset: int, length_bytes: int, crc: int, belongs_to: str) -> bytes:
-    """Return the bytes of a range. Raises `DamagedRange` if they are not those that were written, and `StoreError` if
-    the store does not answer, which says nothing about the bytes.
+class RangeCopies(Protocol):
+    def read(self, path: str, offset: int, length_bytes: int, crc: int) -> bytes | None:
+        """Return the stored bytes of a range, whose checksum is right; None: there is no such copy."""
+
+
+def read_range(
+    store: ObjectStore,
+    path: str,
+    offset: int,
+    length_bytes: int,
+    crc: int,
+    belongs_to: str,
+    copies: RangeCopies | None = None,
+) -> bytes:
+    """Return the bytes of a range: of a copy, if `copies` has one, else of the store. Raises `DamagedRange` if they are
+    not those that were written, and `StoreError` if the store does not answer, which says nothing about the bytes.
     """
+    data = None if copies is None else copies.read(path, offset, length_bytes, crc)
+    if data is None:
+        data = _stored(store, path, offset, length_bytes, crc, belongs_to)
+    codec = codec_of(path)
+    if codec is None:
+        return data
+    try:
+        return decompressed(data, codec)
+    except ValueError as error:
+        raise DamagedRange(path, offset, length_bytes, belongs_to, str(error)) from None
+
+
+def _stored(store: ObjectStore, path: str, offset: int, length_bytes: int, crc: int, belongs_to: str) -> bytes:
     try:
         data = store.get(path, offset, length_bytes)
     except ObjectMissing:
@@ -121,10 +147,4 @@ def read_range(store: ObjectStore, path: str, offset: int, length_bytes: int, cr
         raise DamagedRange(path, offset, length_bytes, belongs_to, f"the segment is truncated, {error}") from None
     if zlib.crc32(data) != crc:
         raise DamagedRange(path, offset, length_bytes, belongs_to, "its checksum does not match its content")
-    codec = codec_of(path)
-    if codec is None:
-        return data
-    try:
-        return decompressed(data, codec)
-    except ValueError as error:
-        raise DamagedRange(path, offset, length_bytes, belongs_to, str(error)) from None
+    return data

@@ -12,7 +12,8 @@ import cloudpickle
 import pytest
 
 from penstock.operators.event_time import timers
-from penstock.runtime.process import slot
+from penstock.runtime.process import slot_deployment
+from penstock.runtime.process.slot_deployment import SlotDeployment
 from penstock.runtime.subtask import subtask
 from penstock.state import restored
 from penstock.state.codecs import read_stream
@@ -49,20 +50,20 @@ def untouched_state_is_written_with_all_key_groups(patch: Patch) -> None:
 
 
 def a_generation_reuses_the_functions_of_the_one_before(patch: Patch) -> None:
-    made = slot._Deployment.__init__
+    made = SlotDeployment.__init__
     graphs: dict[int, Any] = {}
     deploying: list[Any] = []
 
-    def deploys(self: Any, message: Any, of_slot: Any) -> None:
+    def deploys(self: Any, message: Any, of_slot: Any, backup_of: Any) -> None:
         deploying.append(of_slot)
-        made(self, message, of_slot)
+        made(self, message, of_slot, backup_of)
 
     def loads(data: bytes) -> Any:
         plan = cloudpickle.loads(data)
         return replace(plan, graph=graphs.setdefault(id(deploying[-1]), plan.graph))
 
-    patch(slot._Deployment, "__init__", deploys)
-    patch(slot, "cloudpickle", SimpleNamespace(loads=loads))
+    patch(SlotDeployment, "__init__", deploys)
+    patch(slot_deployment, "cloudpickle", SimpleNamespace(loads=loads))
 
 
 # ---- timers of processing time ---------------------------------------------------------------------------------------

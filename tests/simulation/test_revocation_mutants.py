@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.runtime.process import slot
+from penstock.runtime.process.slot_deployment import SlotDeployment
 from penstock.runtime.subtask.subtask_runner import SubtaskRunner, WriterRunner
 from penstock.state.heap.hash_map import HashMapStateBackend
 from tests.simulation.finding import assert_found
@@ -16,17 +17,17 @@ Patch = Callable[[Any, str, Any], None]
 
 
 def messages_of_a_revoked_generation_leave(patch: Patch) -> None:
-    patch(slot._Deployment, "send", lambda self, message: self._slot.master.send(message))
+    patch(SlotDeployment, "send", lambda self, message: self._ports.master.send(message))
 
 
 def frames_of_a_revoked_generation_leave(patch: Patch) -> None:
     def send_frame(self: Any, number: int, frame: Any) -> None:
-        if number == self._slot.index:
+        if number == self._slot:
             self.deliver(frame)
         else:
-            self._slot.links.send(number, frame)
+            self._ports.links.send(number, frame)
 
-    patch(slot._Deployment, "_send_frame", send_frame)
+    patch(SlotDeployment, "_send_frame", send_frame)
 
 
 def left_is_said_before_the_step_is_over(patch: Patch) -> None:

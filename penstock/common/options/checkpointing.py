@@ -9,6 +9,7 @@ from penstock.common.options.option import (
     INTEGER,
     MEMORY,
     STRING,
+    STRINGS,
     ConfigOption,
     at_least,
     choice,
@@ -167,6 +168,21 @@ class CheckpointingOptions:
         False,
         "Store only what has changed of keyed state since the checkpoint before. Savepoints store everything.",
         deprecated_keys=("state.backend.incremental",),
+    )
+    LOCAL_BACKUP_ENABLED = ConfigOption(
+        "execution.checkpointing.local-backup.enabled",
+        BOOLEAN,
+        False,
+        "Keep copies of the newest checkpoint on the slots' machines, and restart from them where they are sound.",
+        deprecated_keys=("execution.state-recovery.from-local", "state.backend.local-recovery"),
+    )
+    LOCAL_BACKUP_DIRECTORIES: ConfigOption[tuple[str, ...] | None] = ConfigOption(
+        "execution.checkpointing.local-backup.dirs",
+        STRINGS,
+        None,
+        "Directories of the slots' machines, with commas, for these copies. Each slot makes its own there, and deletes "
+        "it when it leaves the job. Not set: where RocksDB keeps its files (state.backend.rocksdb.localdir).",
+        deprecated_keys=("taskmanager.state.local.root-dirs",),
     )
 
 

@@ -23,7 +23,7 @@ FOREIGN_PREFIXES = (
     "table.", "taskmanager.memory.", "jobmanager.memory.", "jobmanager.adaptive-batch-", "jobmanager.archive.",
     "traces.", "events.", "yarn.", "zookeeper.", "python.fn-execution.", "execution.batch.",
     "execution.batch-shuffle-mode", "execution.sorted-inputs.", "execution.checkpointing.file-merging.",
-    "execution.checkpointing.local-backup.", "taskmanager.network.hybrid-shuffle.",
+    "taskmanager.network.hybrid-shuffle.",
     "taskmanager.network.sort-shuffle.", "taskmanager.network.netty.",
     "taskmanager.network.adaptive-partitioner.", "taskmanager.debug.", "taskmanager.load-balance", "web.log.",
     "web.timeout", "web.tmpdir", "web.upload.", "web.submit.", "web.cancel.", "web.rescale.",
@@ -42,7 +42,7 @@ execution.checkpointing.unaligned.max-subtasks-per-channel-state-file
 execution.checkpointing.unaligned.recover-output-on-downstream.enabled execution.checkpointing.write-buffer-size
 execution.job-listeners execution.program-config.enabled execution.program-config.wildcards
 execution.shutdown-on-attached-exit execution.state-recovery.approximate-local-recovery
-execution.state-recovery.from-local execution.submit-failed-job-on-application-error high-availability.cluster-id
+execution.submit-failed-job-on-application-error high-availability.cluster-id
 high-availability.jobmanager.port high-availability.storageDir high-availability.use-old-ha-services
 job.autoscaler.enabled jobmanager.adaptive-scheduler.max-delay-for-scale-trigger
 jobmanager.adaptive-scheduler.min-parallelism-increase jobmanager.adaptive-scheduler.prefer-minimal-taskmanagers
@@ -65,7 +65,7 @@ pipeline.watermark-alignment.buffer-size python.archives python.client.executabl
 python.execution-mode python.map-state.iterate-response-batch-size python.map-state.read-cache-size
 python.map-state.write-cache-size python.metric.enabled python.operator-chaining.enabled python.profile.enabled
 python.pythonpath python.requirements python.state.cache-size python.systemenv.enabled slot.idle.timeout
-state.backend.async state.backend.fs.memory-threshold state.backend.fs.write-buffer-size state.backend.local-recovery
+state.backend.async state.backend.fs.memory-threshold state.backend.fs.write-buffer-size
 state.backend.rocksdb.block.cache-size state.backend.rocksdb.block.metadata-blocksize
 state.backend.rocksdb.bloom-filter.block-based-mode state.backend.rocksdb.checkpoint.transfer.thread.num
 state.backend.rocksdb.compaction.filter.periodic-compaction-time

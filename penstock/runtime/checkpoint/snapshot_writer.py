@@ -20,7 +20,7 @@ from penstock.common.clock import Clock
 from penstock.operators.batches import as_messages, wire_schema
 from penstock.protocol.channel.captured import Captured
 from penstock.protocol.values.elements import Generation, SubtaskId
-from penstock.protocol.values.messages import Decline, Message, SlotAck
+from penstock.protocol.values.messages import CheckpointEnded, Decline, Message, SlotAck
 from penstock.protocol.values.metadata import (
     Capture,
     InflightRange,
@@ -38,6 +38,7 @@ from penstock.runtime.checkpoint.stored_ranges import stored_states, worth_keepi
 from penstock.runtime.checkpoint.subtask_capture import CapturedChannel, SubtaskCapture
 from penstock.runtime.process.mailbox import Mailbox
 from penstock.state.backend import EncodedState, StoredState
+from penstock.storage.local_backup import LocalBackup
 from penstock.storage.segments import SegmentWriter
 from penstock.storage.store import ObjectStore, StoreError
 
@@ -106,7 +107,7 @@ class SnapshotWriter:
     `new_segment_path(checkpoint id)` is unique. `open_savepoint(checkpoint id, directory)` returns the store of a
     savepoint and a unique path in it. `unpark(checkpoint id)` is called when no subtask has to pause for it
     any more: it is written, or over, or too large. `uploads` None: each segment is stored before the next one.
-    `codec`: how ranges are compressed; the names of segments say so, too.
+    `codec`: how ranges are compressed; the names of segments say so, too. `backup`: where `store` keeps copies.
     """
 
     def __init__(
@@ -122,11 +123,13 @@ class SnapshotWriter:
         clock: Clock,
         uploads: SegmentUploads | None = None,
         codec: str = "none",
+        backup: LocalBackup | None = None,
     ) -> None:
         self.generation = generation
         self._slot = slot
         self._subtasks = subtasks
         self._store = store
+        self._backup = backup
         self._codec = codec
         self._new_segment_path = new_segment_path
         self._open_savepoint = open_savepoint
@@ -166,6 +169,8 @@ class SnapshotWriter:
                 self._acknowledge(upload)
             case Ended(checkpoint_id):
                 self._drop(checkpoint_id)
+            case CheckpointEnded(_, checkpoint_id, aborted) if self._backup is not None:
+                self._backup.on_ended(checkpoint_id, aborted)
         return True
 
     @property
@@ -275,6 +280,8 @@ class SnapshotWriter:
             return
         self._remember(checkpoint_id)
         _tell_backends(upload)
+        if self._backup is not None and not upload.capture.cut.barrier.kind.is_savepoint:
+            self._backup.on_stored(checkpoint_id, [s.path for s in (upload.stored, *upload.earlier) if s is not None])
         self._send(SlotAck(self.generation, self._slot, checkpoint_id, upload.stored, upload.snapshots, upload.earlier))
         self._unpark(checkpoint_id)
 

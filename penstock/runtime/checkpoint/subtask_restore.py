@@ -46,7 +46,7 @@ from penstock.runtime.input.recovered import (
 from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
 from penstock.state.backend import StateBackend
 from penstock.state.operator_state import OperatorStateBackend
-from penstock.storage.segments import read_range
+from penstock.storage.segments import RangeCopies, read_range
 from penstock.storage.store import ObjectStore
 
 
@@ -76,15 +76,23 @@ class RestoredTime:
 
 
 class SubtaskRestore:
-    """Restores one subtask; does nothing if there is no checkpoint to restore."""
+    """Restores one subtask; does nothing if there is no checkpoint to restore. `copies`: where ranges are looked for
+    first.
+    """
 
     def __init__(
-        self, plan: DeploymentPlan, subtask: DeployedSubtask, metadata: Metadata | None, store: ObjectStore | None
+        self,
+        plan: DeploymentPlan,
+        subtask: DeployedSubtask,
+        metadata: Metadata | None,
+        store: ObjectStore | None,
+        copies: RangeCopies | None = None,
     ) -> None:
         self._plan = plan
         self._subtask = subtask
         self._metadata = metadata
         self._store = store
+        self._copies = copies
         self._keeper = RecoveredKeeper()
         self._snapshots: dict[tuple[int, int], SubtaskSnapshot] = {}
         self._old_vertices: dict[str, VertexShape] = {}
@@ -365,7 +373,7 @@ class SubtaskRestore:
     def _read(self, segment: int, offset: int, length_bytes: int, crc: int, belongs_to: str) -> bytes:
         assert self._metadata is not None and self._store is not None
         path = self._metadata.segments[segment].path
-        return read_range(self._store, path, offset, length_bytes, crc, belongs_to)
+        return read_range(self._store, path, offset, length_bytes, crc, belongs_to, self._copies)
 
 
 def _time(cut: InputCut, position: int) -> ChannelTime:

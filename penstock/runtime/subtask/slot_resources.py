@@ -16,6 +16,7 @@ from penstock.runtime.checkpoint.snapshot_writer import SnapshotWriter
 from penstock.runtime.subtask.subtask_settings import SubtaskSettings
 from penstock.state.backend import KeyedStateBackend
 from penstock.state.choice import row_backend
+from penstock.storage.local_backup import LocalBackup
 
 RowBackend = Callable[[Configuration, int, Mapping[str, str], Callable[[], int]], KeyedStateBackend]
 """(options, max parallelism, operator names by uid, wall clock) -> the keyed state of a subtask of row functions"""
@@ -24,7 +25,7 @@ RowBackend = Callable[[Configuration, int, Mapping[str, str], Callable[[], int]]
 @dataclass(frozen=True)
 class SlotResources:
     """Holds what subtasks share in a slot. `send_frame(slot, frame)`, `send(message)` and `decline` drop what a revoked
-    generation sends. `row_backend` makes the keyed state of row functions.
+    generation sends. `row_backend` makes the keyed state of row functions. `backup`: copies on the local disk.
     """
 
     plan: DeploymentPlan
@@ -36,6 +37,7 @@ class SlotResources:
     send: Callable[[Message], None]
     decline: Callable[[SubtaskId, int, FailureReason], None]
     row_backend: RowBackend = row_backend
+    backup: LocalBackup | None = None
     settings: SubtaskSettings = field(init=False)
 
     def __post_init__(self) -> None:

@@ -41,7 +41,7 @@ class SubtaskFactory:
 
     def open(self, deployed: DeployedSubtask, metadata: Metadata | None, store: ObjectStore | None) -> Subtask:
         """Restore the subtask and open its user code. Called in the subtask's thread. Raises `OperatorFailure`."""
-        restore = SubtaskRestore(self._plan, deployed, metadata, store)
+        restore = SubtaskRestore(self._plan, deployed, metadata, store, self._shared.backup)
         return SubtaskOpening(self._shared, deployed, restore).open()
 
     def _partition(self, edge: Edge, vertex: Vertex) -> ResultPartition:

@@ -23,6 +23,7 @@ from penstock.simulation.scenarios import (
     idleness,
     kept,
     live_rescaling,
+    local_copies,
     packing,
     publication,
     receivers,
@@ -46,9 +47,9 @@ def _name(scenario: type[Scenario]) -> str:
 
 
 _PARTS = (
-    aimed, cut, barriers, bounds, concurrent, calm, restoring, rescaling, receivers, changed_graphs, state, kept,
-    expiring, event_time, backlog, floors, timers, idleness, aligned_sources, finishing, savepoints, publication,
-    shortening, storage, stored_state, sweeping, slots, packing, live_rescaling, adaptive,
+    aimed, cut, barriers, bounds, concurrent, calm, restoring, local_copies, rescaling, receivers, changed_graphs,
+    state, kept, expiring, event_time, backlog, floors, timers, idleness, aligned_sources, finishing, savepoints,
+    publication, shortening, storage, stored_state, sweeping, slots, packing, live_rescaling, adaptive,
 )  # fmt: skip
 SCENARIOS: dict[str, type[Scenario]] = {_name(scenario): scenario for part in _PARTS for scenario in part.SCENARIOS}
 

@@ -134,7 +134,7 @@ def test_a_database_that_nobody_closes_is_closed_before_its_files_are_deleted(
     batch.put(b"\0\0key", b"value")
     database.write(batch)
     database.itself = database  # type: ignore[attr-defined]  # so that only the garbage collector finds it
-    monkeypatch.setattr("penstock.state.rocksdb.local_directory.shutil.rmtree", look)
+    monkeypatch.setattr("penstock.storage.owned_directory.shutil.rmtree", look)
     del database
     gc.collect()
     assert written == [True]

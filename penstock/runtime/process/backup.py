@@ -1,0 +1,35 @@
+"""Opens where a slot keeps copies of its segments, if the options of the job say so."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Callable
+
+from penstock.common.options import CheckpointingOptions
+from penstock.graph.deployment import DeploymentPlan
+from penstock.state.rocksdb.settings import local_directories
+from penstock.storage.local_backup import LocalBackup
+
+log = logging.getLogger(__name__)
+
+OpenBackup = Callable[[DeploymentPlan], LocalBackup | None]
+"""The job -> where a slot keeps copies; None: it keeps none"""
+
+
+def opened_backup(plan: DeploymentPlan) -> LocalBackup | None:
+    """Return a new directory of copies; None if the job has none, or it cannot be made."""
+    configuration = plan.configuration
+    if not plan.checkpointing or not configuration.get(CheckpointingOptions.LOCAL_BACKUP_ENABLED):
+        return None
+    named = configuration.get(CheckpointingOptions.LOCAL_BACKUP_DIRECTORIES)
+    parents = named or local_directories(configuration, os.environ)
+    try:
+        return LocalBackup(parents, plan.job_id)
+    except OSError as error:
+        log.warning(
+            "no local copies of checkpoints: %s. Restarts read from checkpoint storage. Name other directories: "
+            "execution.checkpointing.local-backup.dirs",
+            error,
+        )
+        return None

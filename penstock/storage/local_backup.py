@@ -1,0 +1,257 @@
+"""Keeps copies of the segments that a slot stores on its local disk, so that a restart in place reads them from there.
+
+Each slot has a directory of its own, locked as long as its process lives, and all slots of a job on one host find each
+other's: a copy has the name of its segment, which nothing else ever has. Who restores believes a copy if the range's
+checksum is the one in the checkpoint's metadata, and takes a link of it over. So a directory whose process is gone is
+not needed any more when the first checkpoint of the next generation completes, and is deleted then. Those of other jobs
+are deleted when they have not been used for an hour: their jobs may be restarting.
+
+A copy is worth nothing but time. Whatever goes wrong with it is logged, and the checkpoint or the restore continues.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import threading
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from penstock.storage.layout import SHARED_FOLDER, SegmentName, parse
+from penstock.storage.owned_directory import OwnedDirectory, delete_if_ownerless, delete_ownerless, is_ownerless
+
+log = logging.getLogger(__name__)
+
+PREFIX = "penstock-backup-"
+SEGMENTS_FOLDER = "segments"
+UNUSED_FOR_S = 3600.0
+"""After so long a directory of another job is deleted, if its process is gone."""
+
+
+class LocalBackup:
+    """Keeps the copies of one slot, below one of `parents`. Any thread may call it. `warn` is called with what goes
+    wrong. Raises `OSError` if no directory can be made.
+    """
+
+    def __init__(self, parents: Sequence[str], job_id: str, warn: Callable[[str], None] = log.warning) -> None:
+        self._warn = warn
+        self._parents = [Path(parent) for parent in parents]
+        self._prefix = f"{PREFIX}{job_id}-"
+        left_behind = self._left_behind()
+        parent = left_behind[0].parent if left_behind else random.choice(self._parents)
+        self._directory = OwnedDirectory(parent, self._prefix)
+        self._segments = self._directory.path / SEGMENTS_FOLDER
+        self._segments.mkdir()
+        self._lock = threading.Lock()
+        self._stored: dict[int, frozenset[str]] = {}
+        """By acknowledged checkpoint: the names of the segments that it consists of here."""
+        self._others: list[Path] = []
+        """Where other slots of the job had copies when the generation began."""
+        self._to_delete: list[Path] = []
+        """Those among them whose processes were gone."""
+        self._gave_up = self._has_swept = False
+        self.local_bytes = self.remote_bytes = 0
+        """How much was restored from copies in this generation, and how much was not there."""
+
+    @property
+    def path(self) -> Path:
+        return self._directory.path
+
+    # ---- while checkpoints are stored ---------------------------------------------------------------------------
+
+    def new_copy(self, path: str) -> Copy:
+        """Return the copy of a new segment, to be written."""
+        return Copy(self, self._segments / _name(path))
+
+    def on_given_up(self, name: str, error: Exception) -> None:
+        """Note that a copy cannot be written. Said once, until one can be written again."""
+        if not self._gave_up:
+            self._gave_up = True
+            self._warn(
+                f"no local copy of segment {name} in {self.path}: {error}. The checkpoint is stored without it, and a "
+                "restart reads what has no copy from checkpoint storage (execution.checkpointing.local-backup.dirs)"
+            )
+
+    def on_written(self, path: Path) -> None:
+        """Note that a copy is complete."""
+        self._gave_up = False
+
+    def on_stored(self, checkpoint_id: int, paths: Iterable[str]) -> None:
+        """Note the segments that the slot's part of a checkpoint consists of, before it is acknowledged."""
+        with self._lock:
+            self._stored[checkpoint_id] = frozenset(map(_name, paths))
+
+    def on_ended(self, checkpoint_id: int, aborted: bool) -> None:
+        """Delete the copies that nobody will restore from any more. A savepoint that has ended says nothing of them."""
+        with self._lock:
+            if aborted:
+                self._stored.pop(checkpoint_id, None)
+                self._delete_unnamed(range(checkpoint_id, checkpoint_id + 1))
+                return
+            if checkpoint_id not in self._stored:
+                return
+            for older in [number for number in self._stored if number < checkpoint_id]:
+                del self._stored[older]
+            self._delete_unnamed(range(checkpoint_id + 1))
+            to_delete, self._to_delete = self._to_delete, []
+        self._directory.touch()
+        for path in to_delete:
+            delete_if_ownerless(path)
+        if not self._has_swept:
+            self._has_swept = True
+            for parent in self._parents:
+                delete_ownerless(parent, PREFIX, UNUSED_FOR_S)
+
+    def _delete_unnamed(self, checkpoint_ids: range) -> None:
+        """Delete copies of the segments of these checkpoints, as far as none that is acknowledged consists of them."""
+        named = frozenset[str]().union(*self._stored.values())
+        for name in _listed(self._segments):
+            found = parse(f"{SHARED_FOLDER}/{name}")
+            if isinstance(found, SegmentName) and found.checkpoint_id in checkpoint_ids and name not in named:
+                _delete(self._segments / name)
+
+    # ---- restoring ----------------------------------------------------------------------------------------------
+
+    def begin_generation(self) -> None:
+        """Look for the directories of other slots. Called before anything is restored."""
+        with self._lock:
+            self._to_delete = self._left_behind()
+            found = (path for parent in self._parents for path in parent.glob(self._prefix + "*"))
+            self._others = sorted(path for path in found if path != self.path)
+            self.local_bytes = self.remote_bytes = 0
+
+    def read(self, path: str, offset: int, length_bytes: int, crc: int) -> bytes | None:
+        """Return a range of a segment as it is stored; None if no copy has it. A damaged copy is deleted."""
+        name = _name(path)
+        for directory in (self.path, *self._others):
+            copy = directory / SEGMENTS_FOLDER / name
+            data = _range(copy, offset, length_bytes)
+            if data is None:
+                continue
+            if zlib.crc32(data) == crc:
+                self._take_over(copy, name)
+                with self._lock:
+                    self.local_bytes += length_bytes
+                return data
+            self.on_damaged(copy, offset, length_bytes)
+        with self._lock:
+            self.remote_bytes += length_bytes
+        return None
+
+    def on_damaged(self, copy: Path, offset: int, length_bytes: int) -> None:
+        """Delete a copy that is not what the checkpoint says."""
+        self._warn(
+            f"the local copy {copy} is damaged: {length_bytes} bytes at {offset} have another checksum than the "
+            "checkpoint says. It is deleted, and the segment is read from checkpoint storage"
+        )
+        _delete(copy)
+
+    def log_restored(self, slot: int) -> None:
+        """Log how much of a slot's state came from copies."""
+        if self.remote_bytes:
+            self._warn(
+                f"slot {slot} read {self.remote_bytes} bytes from checkpoint storage, because this host has no sound "
+                f"copy of them, and {self.local_bytes} bytes from local copies"
+            )
+        elif self.local_bytes:
+            log.info("slot %d read all %d bytes from local copies", slot, self.local_bytes)
+
+    def _take_over(self, copy: Path, name: str) -> None:
+        own = self._segments / name
+        if copy != own:
+            with suppress(OSError):  # it is there already, or lies on another disk: then it serves this once
+                os.link(copy, own)
+
+    def _left_behind(self) -> list[Path]:
+        found = (path for parent in self._parents for path in parent.glob(self._prefix + "*"))
+        return sorted(filter(is_ownerless, found))
+
+    # ---- the end ------------------------------------------------------------------------------------------------
+
+    def delete(self) -> None:
+        """Delete all copies, because the slot leaves the job."""
+        self._directory.delete()
+
+    def leave(self) -> None:
+        """Leave the copies to whoever restarts the job, as the death of the process does."""
+        self._directory.leave()
+
+
+class Copy:
+    """Writes the copy of one segment. It never raises: what cannot be written is given up."""
+
+    def __init__(self, backup: LocalBackup, path: Path) -> None:
+        self._backup = backup
+        self._path = path
+        self._unfinished = path.with_name(f".{path.name}")
+        self._is_given_up = False
+        try:
+            self._file = open(self._unfinished, "wb")  # noqa: SIM115
+        except OSError as error:
+            self._is_given_up = True
+            backup.on_given_up(path.name, error)
+
+    def write(self, parts: Sequence[bytes | memoryview]) -> None:
+        if self._is_given_up:
+            return
+        try:
+            for part in parts:
+                self._file.write(part)
+        except OSError as error:
+            self.give_up(error)
+
+    def finish(self) -> None:
+        if self._is_given_up:
+            return
+        try:
+            self._file.close()
+            self._unfinished.rename(self._path)
+        except OSError as error:
+            self.give_up(error)
+        else:
+            self._backup.on_written(self._path)
+
+    def abort(self) -> None:
+        """Delete it, because the segment was given up."""
+        if not self._is_given_up:
+            self._is_given_up = True
+            with suppress(OSError):
+                self._file.close()
+            _delete(self._unfinished)
+
+    def give_up(self, error: OSError) -> None:
+        """Delete it, because it cannot be written."""
+        self.abort()
+        self._backup.on_given_up(self._path.name, error)
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _listed(directory: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(directory))
+    except OSError:
+        return []
+
+
+def _range(path: Path, offset: int, length_bytes: int) -> bytes | None:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            data = os.pread(file.fileno(), length_bytes, offset)
+            while len(data) < length_bytes and (
+                more := os.pread(file.fileno(), length_bytes - len(data), offset + len(data))
+            ):
+                data += more
+            return data
+    except OSError:
+        return None
+
+
+def _delete(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink()
