@@ -69,6 +69,11 @@ class _Handler(BaseHTTPRequestHandler):
                 buckets.uploads[query["uploadId"]][int(query["partNumber"])] = data
                 return self._answer(200, etag=f'"{query["partNumber"]}"')
             objects = buckets.objects[bucket]
+            if source := self.headers.get("x-goog-copy-source"):
+                from_bucket, _, from_name = unquote(source).lstrip("/").partition("/")
+                if from_name not in buckets.objects.get(from_bucket, {}):
+                    return self._error(404, "NoSuchKey", "The specified key does not exist.")
+                data = buckets.objects[from_bucket][from_name][0]
             if self.headers.get("x-goog-if-generation-match") == "0" and name in objects:
                 return self._error(412, "PreconditionFailed", "At least one of the pre-conditions did not hold.")
             generation = self._store(bucket, name, data)

@@ -18,7 +18,7 @@ from typing import Any, Callable, Sequence, TypeVar
 from penstock.common.options import ObjectStoreOptions
 from penstock.storage.bucket_answers import Answer, answer_of
 from penstock.storage.bucket_clients import Clients, clients_of, import_obstore
-from penstock.storage.location import RemoteLocation
+from penstock.storage.location import AZURE, RemoteLocation
 from penstock.storage.settings import StoreSettings
 from penstock.storage.store import (
     Found,
@@ -39,6 +39,9 @@ PAUSE_S = (0.05, 5.0)
 PIECE_BYTES = 16 * 1024**2
 """A larger range is read in pieces of this size, some at a time."""
 _UPLOADS_MAX = 4
+COPIED_BYTES_MAX = 5 * 1024**3
+"""What is larger is refused by S3's copy request, and read and written instead."""
+_COPY_STEP_BYTES = 64 * 1024**2
 
 
 def open_bucket(location: RemoteLocation, settings: StoreSettings) -> BucketStore:
@@ -114,8 +117,55 @@ class BucketStore:
         return RangeMissing(f"{self._uri(path)} has {size} bytes, and not those at {offset}..{offset + length_bytes}")
 
     def size(self, path: str) -> int:
+        return self.stat(path).size_bytes
+
+    def stat(self, path: str) -> Found:
         name = self._name(path)
-        return self._call("read", path, lambda: int(self._obstore.head(self._client, name)["size"]))
+        found = self._call(
+            "read", path, lambda: self._obstore.head(self._client, name), ask_why=lambda: self._first_byte(path)
+        )
+        return Found(path, int(found["size"]), found["last_modified"].timestamp(), found["e_tag"] or "")
+
+    def _first_byte(self, path: str) -> None:
+        """Ask for an object. If that fails the answer has a body, which says why; that to a head request has none."""
+        name = self._name(path)
+        self._call("read", path, lambda: self._obstore.get_range(self._client, name, start=0, end=1), bytes)
+
+    def move(self, path: str, new_path: str) -> None:
+        name, new_name, size = self._name(path), self._name(new_path), self.size(path)
+        if size > COPIED_BYTES_MAX:
+            self._copy_in_parts(path, new_path, size)
+        else:
+            self._call("copy", path, lambda: self._obstore.copy(self._client, name, new_name))
+            self._await_copy(new_path, size)
+        self.delete(path)
+
+    def _copy_in_parts(self, path: str, new_path: str, size: int) -> None:
+        writer = self.writer(new_path)
+        try:
+            for start in range(0, size, _COPY_STEP_BYTES):
+                writer.write([self.get(path, start, min(_COPY_STEP_BYTES, size - start))])
+            writer.finish()
+        except ObjectExists:
+            # An earlier call was cut off before it deleted the object.
+            writer.abort()
+            if self.size(new_path) != size:
+                raise
+        except BaseException:
+            writer.abort()
+            raise
+
+    def _await_copy(self, new_path: str, size: int) -> None:
+        """Wait until a copy has all its bytes. Azure may answer before; the others copy at once."""
+        if self._location.kind != AZURE:
+            return
+        began = time.monotonic()
+        while (found := self.size(new_path)) != size:
+            if time.monotonic() - began > self._retry_s:
+                raise StoreError(
+                    f"{self._uri(new_path)} has {found} of {size} bytes {self._retry_s:.0f} s after a copy"
+                )
+            self._sleep(PAUSE_S[0])
 
     def list(self, prefix: str) -> builtins.list[str]:
         return [found.path for found in self.objects(prefix)]
@@ -161,8 +211,7 @@ class BucketStore:
         """Open an upload in parts. Raises `ObjectExists`: no condition can be put on its end, so it is asked first."""
         name = self._name(path)
         try:
-            # Not its size: an answer without a body says no more than a status.
-            self._call("write", path, lambda: self._obstore.get_range(self._client, name, start=0, end=1), bytes)
+            self._first_byte(path)
         except ObjectMissing:
             return self._obstore.open_writer(
                 self._clients.repeating, name, buffer_size=self.part_bytes, max_concurrency=_UPLOADS_MAX
@@ -191,9 +240,11 @@ class BucketStore:
         request: Callable[[], T],
         out_of_range: Callable[[], T] | None = None,
         is_ours: Callable[[], bool] | None = None,
+        ask_why: Callable[[], None] | None = None,
     ) -> T:
         """Send a request until it is answered. `is_ours`: asked if it finds its object there after an attempt of which
-        nothing is known. `out_of_range`: the result if there is nothing at that range.
+        nothing is known. `out_of_range`: the result if there is nothing at that range. `ask_why`: called where the
+        answer has no body, and another attempt would get the same; may raise.
         """
         exceptions = self._obstore.exceptions
         began = time.monotonic()
@@ -210,12 +261,16 @@ class BucketStore:
                     raise ObjectExists(f"{self._uri(path)} exists already") from None
             except FileNotFoundError as error:
                 answer = answer_of(error)
+                if ask_why is not None:
+                    ask_why()
                 if not answer.no_bucket:
                     raise ObjectMissing(f"{self._uri(path)} does not exist") from None
             except (exceptions.BaseError, OSError) as error:
                 answer = answer_of(error)
                 if answer.is_out_of_range and out_of_range is not None:
                     return out_of_range()
+            if ask_why is not None and not answer.is_transient:
+                ask_why()
             is_unsure = is_unsure or (answer.is_transient and not answer.is_unsent)
             passed_s = time.monotonic() - began
             pause_s = random.uniform(0, min(PAUSE_S[1], PAUSE_S[0] * 2 ** min(attempts, 20)))

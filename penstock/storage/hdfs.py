@@ -113,11 +113,20 @@ class HdfsStore:
         return self._found("read", path, read)
 
     def size(self, path: str) -> int:
+        return self.stat(path).size_bytes
+
+    def stat(self, path: str) -> Found:
         name = self._name(path)
         status = self._found("read", path, lambda: self._client.get_file_info(name))
         if status.isdir:
             raise ObjectMissing(f"{self._uri(path)} is a folder")
-        return int(status.length)
+        return Found(path, int(status.length), status.modification_time / 1000)
+
+    def move(self, path: str, new_path: str) -> None:
+        try:
+            self.publish(new_path, self._name(path))
+        except FileNotFoundError:
+            raise ObjectMissing(f"{self._uri(path)} does not exist") from None
 
     def list(self, prefix: str) -> builtins.list[str]:
         return [found.path for found in self.objects(prefix)]
@@ -175,7 +184,7 @@ class HdfsStore:
         try:
             return step()
         except (OSError, RuntimeError) as error:
-            raise self._failure("write", path, error, "") from None
+            raise self.failure("write", path, error) from None
 
     def close(self, path: str, file: Any, has_data: bool) -> None:
         """Make the file durable, and close it."""
@@ -184,7 +193,7 @@ class HdfsStore:
         self.written(path, file.close)
 
     def publish(self, path: str, temporary: str) -> None:
-        """Give the file its name. Raises `ObjectExists`."""
+        """Give the file its name. Raises `ObjectExists`, and FileNotFoundError if there is no such file."""
         name = self._name(path)
         began = time.monotonic()
         is_unsure = False
@@ -198,7 +207,7 @@ class HdfsStore:
                 if "source" in str(error):
                     if is_unsure:
                         return
-                    raise self._failure("write", path, error, "") from None
+                    raise
                 # The folder is missing: `delete` of another thread has removed it, or it is the first in it.
                 self._call("write", path, lambda: self._client.mkdirs(name.rpartition("/")[0], create_parent=True))
             except (OSError, RuntimeError) as error:
@@ -240,7 +249,7 @@ class HdfsStore:
             except FileNotFoundError:
                 raise
             except RuntimeError as error:  # an answer of the name node, which would answer the same again
-                raise self._failure(verb, path, error, "") from None
+                raise self.failure(verb, path, error) from None
             except OSError as error:
                 self._pause(verb, path, error, attempt, began)
         raise AssertionError("pauses end before attempts do")
@@ -251,10 +260,10 @@ class HdfsStore:
         pause_s = random.uniform(0, min(_PAUSE_S[1], _PAUSE_S[0] * 2 ** min(attempt + 1, 20)))
         if passed_s + pause_s > self._retry_s or attempt + 1 == _ATTEMPTS_MAX:
             tried = f", {attempt + 1} attempts in {passed_s:.0f} s" if attempt else ""
-            raise self._failure(verb, path, error, tried) from None
+            raise self.failure(verb, path, error, tried) from None
         time.sleep(pause_s)
 
-    def _failure(self, verb: str, path: str, error: Exception, tried: str) -> StoreError:
+    def failure(self, verb: str, path: str, error: Exception, tried: str = "") -> StoreError:
         where = self._location.root
         return StoreError(f"cannot {verb} {self._uri(path)}: {where} answers: {_first_line(error)}{tried}")
 
@@ -285,7 +294,10 @@ class _HdfsWriter:
     def finish(self) -> None:
         file = self._opened()
         self._store.close(self._path, file, self._bytes > 0)
-        self._store.publish(self._path, self._temporary)
+        try:
+            self._store.publish(self._path, self._temporary)
+        except FileNotFoundError as error:
+            raise self._store.failure("write", self._path, error) from None
         self._temporary = ""
 
     def abort(self) -> None:

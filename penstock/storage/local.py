@@ -128,13 +128,26 @@ class LocalStore:
             raise explained(error, "read", target, self.root) from error
 
     def size(self, path: str) -> int:
+        return self.stat(path).size_bytes
+
+    def stat(self, path: str) -> Found:
         target = self._target(path)
         try:
-            return target.stat().st_size
+            stat = target.stat()
         except FileNotFoundError:
             raise self._missing(target) from None
         except OSError as error:
             raise explained(error, "read", target, self.root) from error
+        return Found(path, stat.st_size, stat.st_mtime)
+
+    def move(self, path: str, new_path: str) -> None:
+        self.stat(path)
+        source, target = self._target(path), self._target(new_path)
+        try:
+            self._in_folder(target.parent, lambda: os.replace(source, target))
+            self._sync_folder(target.parent)
+        except OSError as error:
+            raise explained(error, "write", target, self.root) from error
 
     def list(self, prefix: str) -> builtins.list[str]:
         return sorted(path.relative_to(self.root).as_posix() for path in self._files(prefix))

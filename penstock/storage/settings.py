@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from penstock.common.configuration import Configuration
-from penstock.common.options import CheckpointingOptions, ConfigOption, ObjectStoreOptions
+from penstock.common.options import CheckpointingOptions, ConfigOption, CoreOptions, ObjectStoreOptions
 from penstock.common.options.stores import AZURE_KEY_PREFIX
+from penstock.storage.local_directory import temporary_directories
 
 T = TypeVar("T")
-_OPTIONS: tuple[ConfigOption[Any], ...] = tuple(
-    option for option in vars(ObjectStoreOptions).values() if isinstance(option, ConfigOption)
+_OPTIONS: tuple[ConfigOption[Any], ...] = (
+    *(option for option in vars(ObjectStoreOptions).values() if isinstance(option, ConfigOption)),
+    CoreOptions.TMP_DIRS,
 )
 
 
@@ -33,6 +36,11 @@ class StoreSettings:
     def get(self, option: ConfigOption[T]) -> T:
         """Return an option's value, or its default. Raises `OptionError`."""
         return Configuration(dict(self.texts)).get(option)
+
+    @property
+    def temporary_directories(self) -> tuple[str, ...]:
+        """Return where files may be kept that are on their way to or from a store."""
+        return temporary_directories(Configuration(dict(self.texts)), os.environ)
 
     def azure_key(self, account: str) -> str | None:
         """Return the key of an Azure account: of `fs.azure.account.key.<account>`, with or without a domain."""

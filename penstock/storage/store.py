@@ -97,18 +97,30 @@ class ObjectStore(Protocol):
 
 
 class Found(NamedTuple):
-    """Describes an object that a listing has found. `modified_s`: seconds since 1970."""
+    """Describes an object that a listing has found. `modified_s`: seconds since 1970. `tag`: what the store gives each
+    version of an object, if it gives one and `stat` was asked.
+    """
 
     path: str
     size_bytes: int
     modified_s: float
+    tag: str = ""
 
 
 class BrowsableStore(ObjectStore, Protocol):
-    """Describes a store that people look at, too."""
+    """Describes a store that people and connectors look at, too."""
 
     def objects(self, prefix: str) -> builtins.list[Found]:
         """Return all objects below the folder `prefix`, sorted by path, as `list` does."""
+
+    def stat(self, path: str) -> Found:
+        """Describe one object. Raises `ObjectMissing`."""
+
+    def move(self, path: str, new_path: str) -> None:
+        """Give an object another name, which nobody else uses: it appears there whole. Raises `ObjectMissing` if there
+        is none under the old name, because an earlier call has moved it, for example. A call that is cut off may leave
+        the object under both names; the next call ends that.
+        """
 
 
 class CollectingWriter:

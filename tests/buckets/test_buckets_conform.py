@@ -10,7 +10,7 @@ import pytest
 
 from penstock.storage.store import BrowsableStore, ObjectExists, ObjectStore
 from tests.buckets.servers import BUCKET, new_folder, running
-from tests.unit.storage.conformance import StoreConformance
+from tests.unit.storage.conformance import BrowsableConformance
 from tools.object_stores import Server
 
 PART = 5 * 1024**2
@@ -22,7 +22,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield server
 
 
-class TestBuckets(StoreConformance):
+class TestBuckets(BrowsableConformance):
     @pytest.fixture
     def store(self, server: Server) -> ObjectStore:
         return new_folder(server)

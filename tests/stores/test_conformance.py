@@ -7,11 +7,11 @@ import pytest
 from penstock.storage.store import ObjectStore
 from tests.buckets.servers import new_folder
 from tests.buckets.test_buckets_conform import LargeObjects
-from tests.unit.storage.conformance import StoreConformance
+from tests.unit.storage.conformance import BrowsableConformance
 from tools.object_stores import Server
 
 
-class TestBuckets(StoreConformance):
+class TestBuckets(BrowsableConformance):
     @pytest.fixture
     def store(self, server: Server) -> ObjectStore:
         return new_folder(server)

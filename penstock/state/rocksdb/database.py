@@ -11,10 +11,12 @@ from typing import Any, Iterable, Iterator, Protocol, Sequence
 
 import pyarrow as pa
 
+from penstock.common.options import CoreOptions, RocksDBOptions
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import StateError
-from penstock.state.rocksdb.local_directory import LocalDirectory
 from penstock.state.rocksdb.settings import RocksDBSettings
+from penstock.storage.local_directory import LocalDirectory
+from penstock.storage.store import StoreError
 
 _STALL_PAUSE_S = 0.002
 _STALL_MAX_S = 120.0
@@ -116,7 +118,11 @@ class Database:
 
     def __init__(self, settings: RocksDBSettings, described: str) -> None:
         rocks = rocksdict()
-        self.directory = LocalDirectory(settings.directories)
+        try:
+            named = f"{RocksDBOptions.LOCAL_DIRECTORIES.key} or {CoreOptions.TMP_DIRS.key}"
+            self.directory = LocalDirectory(settings.directories, "RocksDB", named)
+        except StoreError as error:
+            raise StateError(str(error)) from error
         self._described = described
         self._memory = _shared_memory(settings)
         self._batch_of = rocks.WriteBatch

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from dataclasses import dataclass
 from typing import Mapping
 
 from penstock.common.configuration import Configuration
-from penstock.common.options import CoreOptions, RocksDBOptions
+from penstock.common.options import RocksDBOptions
+from penstock.storage.local_directory import temporary_directories
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,6 @@ class RocksDBSettings:
 
 
 def local_directories(configuration: Configuration, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return where a slot may keep files while it runs. Spark deletes its own local directories when its application
-    ends, however the slots have ended.
-    """
-    for option in (RocksDBOptions.LOCAL_DIRECTORIES, CoreOptions.TMP_DIRS):
-        if named := configuration.get(option):
-            return tuple(named)
-    of_spark = tuple(d for d in environment.get("SPARK_LOCAL_DIRS", "").split(",") if d)
-    return of_spark or (tempfile.gettempdir(),)
+    """Return where a slot may keep its databases."""
+    named = configuration.get(RocksDBOptions.LOCAL_DIRECTORIES)
+    return tuple(named) if named else temporary_directories(configuration, environment)

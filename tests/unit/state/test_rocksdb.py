@@ -22,8 +22,9 @@ from penstock.state.backend import StateError
 from penstock.state.choice import row_backend
 from penstock.state.rocksdb.backend import RocksDBStateBackend
 from penstock.state.rocksdb.database import Database
-from penstock.state.rocksdb.local_directory import LocalDirectory
 from penstock.state.rocksdb.settings import RocksDBSettings, local_directories
+from penstock.storage.local_directory import LocalDirectory
+from penstock.storage.store import StoreError
 from tests.unit.state.backends import encoded
 
 LONG = ValueStateDescriptor("count", Types.LONG())
@@ -155,7 +156,7 @@ def test_each_subtask_has_a_directory_of_its_own_and_deletes_it(tmp_path: Path) 
 
 def test_what_a_killed_process_leaves_is_deleted_by_the_next_one(tmp_path: Path) -> None:
     code = (
-        "import os, sys; from penstock.state.rocksdb.local_directory import LocalDirectory\n"
+        "import os, sys; from penstock.storage.local_directory import LocalDirectory\n"
         "made = LocalDirectory([sys.argv[1]]); (made.path / 'db').write_text('x'); os.kill(os.getpid(), 9)"
     )
     assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == -9
@@ -178,10 +179,11 @@ def test_a_forked_process_of_the_user_deletes_nothing(tmp_path: Path) -> None:
 
 def test_a_directory_that_cannot_be_made_is_named_with_the_option(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(
-        StateError, match=r"no directory for RocksDB can be made in .*/file/.*localdir or io\.tmp\.dirs"
-    ):
+    with pytest.raises(StoreError, match=r"no directory for state can be made in .*/file/.*io\.tmp\.dirs"):
         LocalDirectory([str(tmp_path / "file" / "below")])
+    named = Configuration({"state.backend.rocksdb.localdir": str(tmp_path / "file" / "below")})
+    with pytest.raises(StateError, match=r"no directory for RocksDB can be made.*localdir or io\.tmp\.dirs"):
+        Database(RocksDBSettings.of(named, {}), "here")
 
 
 def test_where_files_lie_is_the_most_special_option_that_is_set() -> None:

@@ -1,4 +1,5 @@
-"""What every object store must do. Derive a test class from `StoreConformance` and give it a `store` fixture."""
+"""What every object store must do. Derive a test class from `StoreConformance`, or
+`BrowsableConformance`, and give it a `store` fixture."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.storage.opening import probe
-from penstock.storage.store import ObjectExists, ObjectMissing, ObjectStore, RangeMissing
+from penstock.storage.store import BrowsableStore, ObjectExists, ObjectMissing, ObjectStore, RangeMissing
 
 
 class StoreConformance:
@@ -206,3 +207,21 @@ class StoreConformance:
         probe(store)
         probe(store)
         assert store.list("") == []
+
+
+class BrowsableConformance(StoreConformance):
+    """What every store that `open_store` returns must do."""
+
+    def test_a_moved_object_has_its_new_name_only(self, store: BrowsableStore) -> None:
+        store.put("_hidden/x/a b", [b"x" * 1000])
+        store.move("_hidden/x/a b", "day=1%2F2/part é")
+        assert store.list("") == ["day=1%2F2/part é"]
+        found = store.stat("day=1%2F2/part é")
+        assert (found.path, found.size_bytes) == ("day=1%2F2/part é", 1000)
+        assert store.get("day=1%2F2/part é") == b"x" * 1000
+        for name in ("_hidden/x/a b", "never"):
+            with pytest.raises(ObjectMissing):
+                store.move(name, "day=1%2F2/other")
+            with pytest.raises(ObjectMissing):
+                store.stat(name)
+        assert store.list("") == ["day=1%2F2/part é"]

@@ -15,7 +15,7 @@ from penstock.storage.location import local_path
 from penstock.storage.memory import MemoryStore
 from penstock.storage.opening import open_store, probe
 from penstock.storage.store import ObjectMissing, ObjectStore, StoreError
-from tests.unit.storage.conformance import StoreConformance
+from tests.unit.storage.conformance import BrowsableConformance, StoreConformance
 
 
 class TestMemoryStore(StoreConformance):
@@ -24,13 +24,13 @@ class TestMemoryStore(StoreConformance):
         return MemoryStore()
 
 
-class TestLocalStore(StoreConformance):
+class TestLocalStore(BrowsableConformance):
     @pytest.fixture
     def store(self, tmp_path: Path) -> ObjectStore:
         return LocalStore(tmp_path / "job", create_root=True)
 
 
-class TestLocalStoreWithoutSync(StoreConformance):
+class TestLocalStoreWithoutSync(BrowsableConformance):
     @pytest.fixture
     def store(self, tmp_path: Path) -> ObjectStore:
         return LocalStore(tmp_path / "job", create_root=True, fsync=False)
