@@ -23,7 +23,7 @@ from penstock.common.typeinfo import TypeInformation
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream._streams.environment import DEFAULT_JOB_NAME, Environment, validate
 from penstock.datastream._streams.event_time import check_strategy
-from penstock.datastream._streams.execution import find_data_frames
+from penstock.datastream._streams.execution import configure_connector, find_data_frames
 from penstock.datastream._streams.node_settings import build_hint, check_max_parallelism, check_parallelism, check_type
 from penstock.datastream.checkpoint_config import CheckpointConfig
 from penstock.datastream.connectors.memory.collection import CollectionSource
@@ -277,6 +277,7 @@ class StreamExecutionEnvironment(Environment):
         if isinstance(source, type) or not callable(getattr(source, "create_reader", None)):
             raise TypeError(f"from_source() takes a Source, got {source!r}{build_hint(source)}")
         check_type(type_info, source_name)
+        configure_connector(source, self._configuration)
         produced = source.produced_type
         if type_info is not None and produced is not None and produced != type_info:
             raise TypeError(f"source {source_name!r} produces {produced}, type_info says {type_info}; leave it out")

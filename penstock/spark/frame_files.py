@@ -37,6 +37,7 @@ from penstock.datastream.connectors.base import (
 )
 from penstock.datastream.connectors.files.file_formats import FileReadFormat, OpenFile
 from penstock.datastream.connectors.files.file_reader import FileReader
+from penstock.datastream.connectors.files.input_file import InputFile
 from penstock.datastream.connectors.files.parquet import ParquetColumnarRowInputFormat
 from penstock.datastream.connectors.splits import FixedSplitEnumerator, decode_split, encode_split
 from penstock.storage.layout import FRAMES_FOLDER, FRAMES_MANIFEST
@@ -77,7 +78,7 @@ class FrameFiles(Source):
             _check_size(path, split["size"])
             if path.parent not in formats:
                 formats[path.parent] = _format_of(path.parent, row_type)
-            return formats[path.parent].open(str(path), row_type)
+            return formats[path.parent].open(InputFile(str(path)), row_type)
 
         return FileReader(open_file)
 
@@ -99,7 +100,7 @@ class FrameFiles(Source):
         format = _format_of(folder, self._row_type)
         for file in sorted(folder.glob("part-*")):
             path = f"{self._folder}/{file.name}"
-            for first, end in pairwise(format.inspect(str(file)).bounds):
+            for first, end in pairwise(format.inspect(InputFile(str(file))).bounds):
                 split = {"id": f"{path}#{first}", "path": path, "size": file.stat().st_size}
                 yield encode_split({**split, "at": first, "end": end, "row": 0})
 

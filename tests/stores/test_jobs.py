@@ -95,8 +95,8 @@ class Starts:
         return Driver(self._program, str(self.out), str(ROWS), json.dumps({**self._options, **given}))
 
 
-def expected() -> dict[str, int]:
-    return {f"{key}:{n}": 1 for key in range(7) for n in range(1, len(range(key, ROWS, 7)) + 1)}
+def expected(rows: int = ROWS) -> dict[str, int]:
+    return {f"{key}:{n}": 1 for key in range(7) for n in range(1, len(range(key, rows, 7)) + 1)}
 
 
 def runs(completed: int) -> Any:

@@ -45,4 +45,4 @@ def test_the_commands_of_the_page_run_and_print_what_it_says(
             ran += 1
         else:
             (tmp_path / step.name).write_text(step.text, encoding="utf-8")
-    assert ran == 5
+    assert ran == 6

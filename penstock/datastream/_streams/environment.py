@@ -122,7 +122,7 @@ class Environment:
         validate(self._configuration)
         check_state_backend(self._configuration)
         graph = self.get_job_graph(job_name)
-        check_connectors(graph)
+        check_connectors(graph, self._configuration)
         pickling.dumps(graph)
         executor = find_executor(self._configuration.get(DeploymentOptions.TARGET))
         client = executor.submit(graph, self._configuration.copy())

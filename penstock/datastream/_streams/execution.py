@@ -96,10 +96,19 @@ def _made(factory: Callable[[], Any]) -> Executor:
     return executor
 
 
-def check_connectors(graph: JobGraph) -> None:
-    """Validate every source and sink before the job starts; their errors name file or row."""
+def configure_connector(connector: Any, configuration: Configuration) -> None:
+    """Pass the options to a source or sink; one that is no subclass of ours may do without."""
+    configure = getattr(connector, "configure", None)
+    if configure is not None:
+        configure(configuration)
+
+
+def check_connectors(graph: JobGraph, configuration: Configuration) -> None:
+    """Configure and validate every source and sink before the job starts; their errors name file or row."""
     for vertex in graph.vertices:
         for operator in vertex.operators:
+            if operator.kind in (OperatorKind.SOURCE, OperatorKind.SINK):
+                configure_connector(operator.function, configuration)
             if operator.kind is OperatorKind.SOURCE:
                 operator.function.validate()
             elif operator.kind is OperatorKind.SINK:

@@ -10,7 +10,6 @@ begins at its first byte; a message that begins earlier belongs to the split bef
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -19,6 +18,7 @@ from penstock.common.arrow_types import UnsupportedColumn, conform
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.connectors.base import SourceChanged, SourceError
 from penstock.datastream.connectors.files.file_formats import FileReadFormat, FileShape, OpenFile, Portion, Position
+from penstock.datastream.connectors.files.input_file import InputFile
 
 MARKER_BYTES = 32
 """A multiple of 8, so that messages stay aligned."""
@@ -42,11 +42,11 @@ class ArrowMessages(FileReadFormat):
         self._schema = schema
         self._marker = marker
 
-    def inspect(self, path: str) -> FileShape:
+    def inspect(self, file: InputFile) -> FileShape:
         """Find the places where a file may be split.
 
         Args:
-            path: The file.
+            file: The file.
 
         Returns:
             The row type, and a place every 8 MiB.
@@ -55,16 +55,16 @@ class ArrowMessages(FileReadFormat):
             SourceError: The file cannot be read.
         """
         try:
-            size = os.path.getsize(path)
+            size = file.size()
         except OSError as error:
-            raise SourceError(f"{path} cannot be read: {error.strerror}") from error
+            raise SourceError(f"{file.path} cannot be read: {error.strerror}") from error
         return FileShape(self._row_type, (0, *range(_SPLIT_BYTES, size, _SPLIT_BYTES), size))
 
-    def open(self, path: str, row_type: TypeInformation) -> OpenFile:
+    def open(self, file: InputFile, row_type: TypeInformation) -> OpenFile:
         """Open a file for reading.
 
         Args:
-            path: The file.
+            file: The file.
             row_type: The type of the rows to return.
 
         Returns:
@@ -74,15 +74,14 @@ class ArrowMessages(FileReadFormat):
             SourceError: The file cannot be opened.
         """
         try:
-            # Not mapped into memory: there, a page that the disk does not give kills the process.
-            file = pa.OSFile(path)
+            opened = file.open()
         except OSError as error:
-            raise SourceError(f"{path} cannot be opened: {error.strerror}") from error
-        return _OpenMessages(path, file, self._schema, row_type.schema, self._marker)
+            raise SourceError(f"{file.path} cannot be opened: {error.strerror}") from error
+        return _OpenMessages(file.path, opened, self._schema, row_type.schema, self._marker)
 
 
 class _OpenMessages(OpenFile):
-    def __init__(self, path: str, file: pa.OSFile, written: pa.Schema, schema: pa.Schema, marker: bytes) -> None:
+    def __init__(self, path: str, file: pa.NativeFile, written: pa.Schema, schema: pa.Schema, marker: bytes) -> None:
         self._path = path
         self._file = file
         self._written = written

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.common.configuration import Configuration
 from penstock.common.failures import Fault
 from penstock.common.typeinfo import TypeInformation
 
@@ -232,6 +233,13 @@ class Source(ABC):
         """Return what plans, reports and the dashboard show of the source, without secrets. The default is {}."""
         return {}
 
+    def configure(self, configuration: Configuration) -> None:
+        """Take what the source needs of the job's options. Called on the driver, before everything else.
+
+        Args:
+            configuration: The options.
+        """
+
     def validate(self) -> None:
         """Check what can be known before the job starts. Called on the driver; raises `SourceError`."""
 
@@ -383,6 +391,13 @@ class Sink(ABC):
     def describe(self) -> dict[str, str]:
         """Return what plans, reports and the dashboard show of the sink, without secrets. The default is {}."""
         return {}
+
+    def configure(self, configuration: Configuration) -> None:
+        """Take what the sink needs of the job's options. Called on the driver, before everything else.
+
+        Args:
+            configuration: The options.
+        """
 
     def validate(self, input_type: TypeInformation | None) -> None:
         """Check what can be known before the job starts. Called on the driver; raises `SinkError`.

@@ -17,6 +17,7 @@ from penstock.datastream.connectors.arrow_messages import MARKER_BYTES, ArrowMes
 from penstock.datastream.connectors.base import SourceError
 from penstock.datastream.connectors.files.file_formats import Position
 from penstock.datastream.connectors.files.file_source import FileEnumeratorProvider, FileSource
+from penstock.datastream.connectors.files.input_file import InputFile
 from penstock.datastream.connectors.testing import read_all, verify_source
 
 SCHEMA = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
@@ -48,7 +49,7 @@ def test_rows_come_once_through_restores_in_the_type_of_the_stream(
     monkeypatch.setattr(arrow_messages, "_SPLIT_BYTES", 700)
     source = source_of(write(tmp_path / "rows", [3, 1, 7, 20, 2]))
     source.validate()
-    assert len(FORMAT.inspect(str(tmp_path / "rows")).bounds) > 3
+    assert len(FORMAT.inspect(InputFile(str(tmp_path / "rows"))).bounds) > 3
     rows = read_all(source)
     assert [row.id for row in rows] == list(range(33))
     assert rows[5].at.isoformat() == "1970-01-01T00:00:00.000005"
@@ -65,7 +66,7 @@ def test_wherever_a_file_is_cut_a_message_belongs_to_the_part_that_it_begins_in(
     found = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arrow_messages, "_SEARCHED_BYTES", searched)
-        file = FORMAT.open(str(path), ROW_TYPE)
+        file = FORMAT.open(InputFile(str(path)), ROW_TYPE)
         for first, end in zip(bounds, bounds[1:]):
             for portion in file.read(Position(first, 0), end):
                 assert first <= portion.start.at < end
@@ -97,7 +98,7 @@ def test_a_part_without_a_marker_is_damage_and_not_the_end(tmp_path: Path) -> No
     path = write(tmp_path / "rows", [5, 5])
     length = path.stat().st_size
     path.write_bytes(path.read_bytes().replace(MARKER, MARKER[::-1]))
-    file = FORMAT.open(str(path), ROW_TYPE)
+    file = FORMAT.open(InputFile(str(path)), ROW_TYPE)
     with pytest.raises(SourceError, match="rows cannot be read from byte 50 on, the file is damaged: no marker"):
         list(file.read(Position(50, 0), length))
     file.close()
@@ -105,9 +106,9 @@ def test_a_part_without_a_marker_is_damage_and_not_the_end(tmp_path: Path) -> No
 
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="none cannot be read: No such file"):
-        FORMAT.inspect(str(tmp_path / "none"))
+        FORMAT.inspect(InputFile(str(tmp_path / "none")))
     with pytest.raises(SourceError, match="none cannot be opened: .*No such file"):
-        FORMAT.open(str(tmp_path / "none"), ROW_TYPE)
+        FORMAT.open(InputFile(str(tmp_path / "none")), ROW_TYPE)
 
 
 def test_a_marker_of_another_length_is_refused() -> None:

@@ -21,7 +21,8 @@ from penstock.common import Encoder, Types
 from penstock.common.type_information import TypeInformation
 from penstock.datastream.connectors.base import SinkError
 from penstock.datastream.connectors.file_system import FileSink, OutputFileConfig, ParquetBulkWriters, RollingPolicy
-from penstock.datastream.connectors.files.file_parts import FileCommittable, FileCommitter
+from penstock.datastream.connectors.files.file_committer import FileCommitter
+from penstock.datastream.connectors.files.file_parts import FileCommittable
 from penstock.datastream.connectors.testing import Kill, SinkRun, verify_sink
 
 PAIR = Types.TUPLE([Types.LONG(), Types.STRING()])

@@ -16,6 +16,7 @@ from penstock.datastream.connectors.base import SourceError
 from penstock.datastream.connectors.file_system import FileSource, StreamFormat
 from penstock.datastream.connectors.files import record_file
 from penstock.datastream.connectors.files.file_formats import Portion, Position
+from penstock.datastream.connectors.files.input_file import InputFile
 from penstock.datastream.connectors.testing import SourceRun, read_all, verify_source
 from penstock.datastream.formats.csv import CsvReaderFormat, CsvSchema, MalformedRows
 
@@ -40,7 +41,7 @@ def test_every_line_belongs_to_one_split(data: str, block: int, cuts: list[int])
         path.write_text(data)
         found = []
         for first, end in zip(bounds, bounds[1:]):
-            file = StreamFormat.text_line_format().open(str(path), STRING)
+            file = StreamFormat.text_line_format().open(InputFile(str(path)), STRING)
             portions = list(file.read(Position(first, 0), end))
             file.close()
             found += rows_of(portions)
@@ -48,7 +49,7 @@ def test_every_line_belongs_to_one_split(data: str, block: int, cuts: list[int])
             rest = rows_of(portions)
             for portion in portions:
                 for taken in range(portion.batch.num_rows + 1):
-                    file = StreamFormat.text_line_format().open(str(path), STRING)
+                    file = StreamFormat.text_line_format().open(InputFile(str(path)), STRING)
                     again = Position(portion.start.at, portion.start.row + taken)
                     assert rows_of(list(file.read(again, end))) == rest[taken:]
                     file.close()

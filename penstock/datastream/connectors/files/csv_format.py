@@ -25,6 +25,7 @@ from penstock.datastream.connectors.files.file_formats import (
     OpenFile,
     PartWriter,
 )
+from penstock.datastream.connectors.files.input_file import InputFile
 from penstock.datastream.connectors.files.malformed_rows import MalformedRows
 from penstock.datastream.connectors.files.record_file import (
     Indices,
@@ -93,22 +94,22 @@ class CsvReaderFormat(FileReadFormat):
         """Skip rows that cannot be read: Flink's name for `MalformedRows.skip()`."""
         return CsvReaderFormat(self._schema, MalformedRows.skip())
 
-    def inspect(self, path: str) -> FileShape:
-        _, first_record = self._layout(path)
-        return FileShape(self._schema.row_type, text_bounds(path, first_record, not self.unsplit_because))
+    def inspect(self, file: InputFile) -> FileShape:
+        _, first_record = self._layout(file)
+        return FileShape(self._schema.row_type, text_bounds(file, first_record, not self.unsplit_because))
 
-    def open(self, path: str, row_type: TypeInformation) -> OpenFile:
-        names, first_record = self._layout(path)
-        return RecordFile(path, CsvDecoder(self._schema, names), self.malformed_rows, first_record)
+    def open(self, file: InputFile, row_type: TypeInformation) -> OpenFile:
+        names, first_record = self._layout(file)
+        return RecordFile(file, CsvDecoder(self._schema, names), self.malformed_rows, first_record)
 
-    def _layout(self, path: str) -> tuple[list[str], int]:
+    def _layout(self, file: InputFile) -> tuple[list[str], int]:
         """Return the names of the file's columns, in its order, and where its first record begins.
 
         Raises `SourceError`.
         """
         schema = self._schema
         passed_over = int(schema.use_header) + int(schema.skip_first_data_row)
-        text = TextBytes(path)
+        text = TextBytes(file)
         try:
             head = text.read(_HEAD_BYTES)
             start = len(_BYTE_ORDER_MARK) if head.startswith(_BYTE_ORDER_MARK) else 0
@@ -127,7 +128,7 @@ class CsvReaderFormat(FileReadFormat):
             return schema.names, start
         names = schema.names
         if schema.use_header and (schema.strict_headers or schema.reorder_columns):
-            names = self._header(path, head[start : int(ends[0])])
+            names = self._header(file.path, head[start : int(ends[0])])
         return names, int(ends[passed_over - 1])
 
     def _header(self, path: str, record: bytes) -> list[str]:

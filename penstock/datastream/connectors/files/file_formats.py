@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.connectors.base import SourceError
+from penstock.datastream.connectors.files.input_file import InputFile
 from penstock.datastream.connectors.files.malformed_rows import MalformedRows
 
 
@@ -83,24 +84,24 @@ class FileReadFormat(ABC):
     """Why files of this format are read whole, where they are."""
 
     @abstractmethod
-    def inspect(self, path: str) -> FileShape:
+    def inspect(self, file: InputFile) -> FileShape:
         """Look at a file without reading its rows.
 
         Raises `SourceError`, which names the file and what is wrong with it.
 
         Args:
-            path: The file.
+            file: The file.
 
         Returns:
             The type of its rows, and where it may be split.
         """
 
     @abstractmethod
-    def open(self, path: str, row_type: TypeInformation) -> OpenFile:
+    def open(self, file: InputFile, row_type: TypeInformation) -> OpenFile:
         """Open a file for reading. Raises `SourceError` if its rows are of another type.
 
         Args:
-            path: The file.
+            file: The file.
             row_type: The type of the first file's rows.
 
         Returns:

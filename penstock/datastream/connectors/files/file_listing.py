@@ -8,22 +8,38 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from penstock.datastream.connectors.base import SourceChanged, SourceError
+from penstock.datastream.connectors.files.input_file import InputFile
+from penstock.datastream.connectors.files.stored_listing import (
+    NOTHING_AT,
+    NOTHING_IN,
+    NOTHING_MATCHES,
+    is_hidden,
+    stored_files,
+)
+from penstock.storage.location import is_local, remote_location
+from penstock.storage.settings import DEFAULT_SETTINGS, StoreSettings
+from penstock.storage.store import StoreError
 
 
 @dataclass(frozen=True)
 class ListedFile:
-    """Identifies a file as it was when it was listed, by its size in bytes and the time of its modification."""
+    """Identifies a file as it was when it was listed, by its size in bytes and the time of its modification.
+
+    `tag` is what an object store gives to each version of an object.
+    """
 
     path: str
     size: int
     mtime_ns: int
+    tag: str = ""
 
     @staticmethod
-    def of(path: str) -> ListedFile:
+    def of(path: str, settings: StoreSettings = DEFAULT_SETTINGS) -> ListedFile:
         """Identify a file as it is now.
 
         Args:
-            path: The file.
+            path: The file, a path or a URI.
+            settings: How stores are reached.
 
         Returns:
             Its path, size and time of modification.
@@ -31,36 +47,69 @@ class ListedFile:
         Raises:
             SourceError: It cannot be read.
         """
+        file = InputFile(place_of(path), settings)
         try:
-            stat = os.stat(path)
+            return _identified(file)
         except OSError as error:
             raise SourceError(f"{path} cannot be read: {error.strerror}") from error
-        return ListedFile(os.path.abspath(path), stat.st_size, stat.st_mtime_ns)
 
-    def raise_if_changed(self) -> None:
+    def raise_if_changed(self, settings: StoreSettings = DEFAULT_SETTINGS) -> None:
         """Check that the file is the one that was listed: a position has no meaning in other bytes.
 
+        Args:
+            settings: How stores are reached.
+
         Raises:
-            SourceChanged: Its size or time of modification differs.
+            SourceChanged: Its size, time of modification or tag differs.
             SourceError: It cannot be read.
         """
         try:
-            stat = os.stat(self.path)
+            found = _identified(InputFile(self.path, settings))
         except OSError as error:
             raise SourceError(
                 f"{self.path} cannot be read: {error.strerror}. It was there when the job started or took its "
                 "checkpoint; put it back, or start without the checkpoint."
             ) from error
         changes = []
-        if stat.st_size != self.size:
-            changes.append(f"its size was {self.size} bytes and is {stat.st_size}")
-        if stat.st_mtime_ns != self.mtime_ns:
-            changes.append(f"its time of modification was {self.mtime_ns} ns and is {stat.st_mtime_ns}")
+        if found.size != self.size:
+            changes.append(f"its size was {self.size} bytes and is {found.size}")
+        if found.mtime_ns != self.mtime_ns:
+            changes.append(f"its time of modification was {self.mtime_ns} ns and is {found.mtime_ns}")
+        if found.tag != self.tag:
+            changes.append(f"its tag was {self.tag} and is {found.tag}")
         if changes:
             raise SourceChanged(
                 f"{self.path} has changed since the job started or took its checkpoint: {'; '.join(changes)}. "
                 "Put the old file back, or start without the checkpoint."
             )
+
+
+def _identified(file: InputFile) -> ListedFile:
+    if file.is_local:
+        stat = os.stat(file.path)
+        return ListedFile(file.path, stat.st_size, stat.st_mtime_ns)
+    found = file.stat()
+    return ListedFile(file.path, found.size_bytes, round(found.modified_s * 1e3) * 1_000_000, found.tag)
+
+
+def place_of(path: str | os.PathLike[str]) -> str:
+    """Return the place that a path or URI names: an absolute path, or the URI of a store.
+
+    Args:
+        path: The path or URI.
+
+    Returns:
+        The place.
+
+    Raises:
+        ValueError: It is a URI of which nothing is known.
+    """
+    text = os.fspath(path)
+    try:
+        remote = remote_location(text)
+    except StoreError as error:
+        raise ValueError(str(error)) from None
+    return os.path.abspath(local_path(text)) if remote is None else remote.uri
 
 
 def local_path(path: str | os.PathLike[str]) -> str:
@@ -84,11 +133,12 @@ def local_path(path: str | os.PathLike[str]) -> str:
     return "/" + rest.lstrip("/")
 
 
-def files_of(path: str) -> Iterator[str]:
-    """List the files that a path, a directory or a pattern means, in order.
+def files_of(path: str, settings: StoreSettings = DEFAULT_SETTINGS) -> Iterator[str]:
+    """List the files that a place, a directory or a pattern means, in order.
 
     Args:
-        path: The path.
+        path: The path or URI.
+        settings: How stores are reached.
 
     Yields:
         The paths of the files.
@@ -96,19 +146,21 @@ def files_of(path: str) -> Iterator[str]:
     Raises:
         SourceError: There are none.
     """
-    if os.path.isdir(path):
+    if not is_local(path):
+        yield from stored_files(path, settings)
+    elif os.path.isdir(path):
         files = _files_below(path)
         if not files:
-            raise SourceError(f"there are no files in directory {path} (names that begin with . or _ are left out)")
+            raise SourceError(NOTHING_IN.format(path))
         yield from files
     elif os.path.exists(path) or not glob.has_magic(path):
         if not os.path.exists(path):
-            raise SourceError(f"{path} is missing: there is no such file, and it is no directory and no pattern")
+            raise SourceError(NOTHING_AT.format(path))
         yield path
     else:
-        matches = sorted(match for match in glob.glob(path, recursive=True) if not _hidden(os.path.basename(match)))
+        matches = sorted(match for match in glob.glob(path, recursive=True) if not is_hidden(os.path.basename(match)))
         if not matches:
-            raise SourceError(f"no file matches {path}")
+            raise SourceError(NOTHING_MATCHES.format(path))
         for match in matches:
             yield from _files_below(match) if os.path.isdir(match) else [match]
 
@@ -116,14 +168,6 @@ def files_of(path: str) -> Iterator[str]:
 def _files_below(directory: str) -> list[str]:
     found = []
     for parent, directories, names in os.walk(directory):
-        directories[:] = [name for name in directories if not _hidden(name)]
-        found += [os.path.join(parent, name) for name in names if not _hidden(name)]
+        directories[:] = [name for name in directories if not is_hidden(name)]
+        found += [os.path.join(parent, name) for name in names if not is_hidden(name)]
     return sorted(found)
-
-
-def _hidden(name: str) -> bool:
-    """Return True if Spark, too, skips files of this name.
-
-    A bucket of a column whose name begins with "_" is not hidden.
-    """
-    return name.startswith(".") or (name.startswith("_") and "=" not in name)

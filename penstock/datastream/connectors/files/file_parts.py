@@ -9,7 +9,8 @@ After a restart no writer appends to it: a writer of the old generation, which m
 Its bytes up to the checkpoint are copied to a part of the new generation. If the part has become visible since (an
 older checkpoint is restored), they are found under its final name.
 
-All three lie in the sink's directory, or the last in a bucket below it, so that each step is one atomic rename.
+In a directory of a file system (`local_parts`; for stores see `stored_parts`) all three lie in the sink's directory, or
+the last in a bucket below it, so that each step is one atomic rename.
 Readers such as Spark leave out names that begin with a dot. The final name is fixed when the part becomes pending, and
 is in the committable, so that a commit can be repeated: pending gone and final there means that it was done.
 
@@ -35,12 +36,13 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import asdict, dataclass
 
 import pyarrow as pa
 
-from penstock.datastream.connectors.base import Committer, OutputGone, SinkError, WriterContext
+from penstock.datastream.connectors.base import SinkError, WriterContext
+from penstock.storage.store import StoreError
 
 _HIDDEN_NAME = re.compile(r"\.([0-9a-f]{24})-(\d+)of(\d+)-g(-?\d+)\.(-?\d+)-.+-\d+\.(inprogress|pending)")
 
@@ -170,148 +172,60 @@ class FileCommittable:
         return found
 
 
-class FileCommitter(Committer):
-    """Makes pending files visible. Every call may be repeated, and may be cut off anywhere."""
-
-    def commit(self, checkpoint_id: int, committables: list[bytes]) -> None:
-        parts = [FileCommittable.decode(data) for data in committables]
-        for part in parts:
-            with naming(part.final_path, "committed"):
-                _commit(part)
-                for name in part.superseded:
-                    with contextlib.suppress(FileNotFoundError):
-                        os.unlink(os.path.join(part.directory, name))
-        for directory in sorted({directory for part in parts for directory in part.directories}, reverse=True):
-            with naming(directory, "synchronized"):
-                synchronize_directory(directory)
-
-
-def _commit(part: FileCommittable) -> None:
-    if _is_committed(part):
-        return
-    pending_size = _size(part.pending_path)
-    if pending_size is not None and pending_size != part.size:
-        raise OutputGone(
-            f"{part.pending_path} has {pending_size} bytes, but {part.size} were written for its checkpoint: it was "
-            f"changed from outside, so it does not become {part.final}. Restore the file, or start from another "
-            "checkpoint."
-        )
-    if pending_size is not None and len(part.directories) > 1:
-        os.makedirs(part.directories[-1], exist_ok=True)
-    try:
-        os.rename(part.pending_path, part.final_path)
-    except FileNotFoundError:
-        # Another committer of the same checkpoint may just have done it.
-        if not _is_committed(part):
-            # A directory that is not there may be a file system that is not mounted just now.
-            gone = OutputGone if os.path.isdir(part.directory) else SinkError
-            raise gone(
-                f"rows of a completed checkpoint are lost: neither {part.pending_path}, which held them, nor "
-                f"{part.final_path}, which it was to become, exists. Were files removed from {part.directory}, or is "
-                "it not shared by all machines? If the rows have been taken from there on purpose, put an empty file "
-                f"of {part.size} bytes in the final file's place (truncate -s) and remove it afterwards."
-            )
-
-
-def _is_committed(part: FileCommittable) -> bool:
-    size = _size(part.final_path)
-    if size is None:
-        return False
-    if size != part.size:
-        raise OutputGone(
-            f"{part.final_path} has {size} bytes, but {part.size} were written for its checkpoint: it was changed "
-            "from outside. Move it away if its rows are not needed, or start from another checkpoint."
-        )
-    return True
-
-
-def _size(path: str) -> int | None:
-    try:
-        return os.stat(path).st_size
-    except FileNotFoundError:
-        return None
-
-
-def remove_leftovers(directory: str, names: PartNames, predecessors: set[tuple[int, int]], kept: Set[str]) -> None:
-    """Remove what older generations left behind (see the rules above).
+def leftovers(
+    found: Iterable[str], names: PartNames, predecessors: set[tuple[int, int]] | None, kept: Set[str]
+) -> list[str]:
+    """Choose what older generations left behind (see the rules above).
 
     Args:
-        directory: The sink's directory.
+        found: Names of hidden files in the sink's directory.
         names: The names of this writer's parts.
-        predecessors: (subtask, parallelism) of the writers whose state this writer was restored from.
-        kept: Names of the files that those states name.
+        predecessors: (subtask, parallelism) of the writers whose state this writer was restored from. None: `kept` has
+            all pending files that are in a checkpoint.
+        kept: Names of files that are in the checkpoint.
+
+    Returns:
+        The names of the files that are to be removed.
     """
     context = names.context
-    if not context.job_id:
-        return
-    for name in os.listdir(directory):
+    chosen = []
+    for name in found:
         match = _HIDDEN_NAME.fullmatch(name)
-        if match is None or match[1] != names.owner or name in kept:
+        if not context.job_id or match is None or match[1] != names.owner or name in kept:
             continue
         subtask, parallelism = int(match[2]), int(match[3])
         if (int(match[4]), int(match[5])) >= tuple(context.generation):
             continue
-        if match[6] == "inprogress":
+        if match[6] == "inprogress" or predecessors is None:
             is_leftover = subtask % context.parallelism == context.subtask
         else:
             is_leftover = (subtask, parallelism) in predecessors
         if is_leftover:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(os.path.join(directory, name))
+            chosen.append(name)
+    return chosen
 
 
-def find_part(directories: list[str], name: str, bucket: str, operator_uid: str, suffix: str) -> str:
-    """Find the file that has the bytes of a part in progress now: it may have become pending, or visible, since.
+def pattern_of_final(name: str, operator_uid: str, suffix: str) -> re.Pattern[str] | None:
+    """Return what matches the name that a part has when it is visible, whatever its checkpoint.
 
     Args:
-        directories: The sink's directory, then the one that it had when the part was written.
         name: The part's name in progress.
-        bucket: The bucket that the part belongs to.
         operator_uid: The uid of the sink.
         suffix: What visible files of the part's writer end in.
 
     Returns:
-        The path of the file.
-
-    Raises:
-        OutputGone: There is no such file.
+        The pattern; None if `name` is no name of a part.
     """
-    pending = name.removesuffix(".inprogress") + ".pending"
     match = _PART_NAME.fullmatch(name)
-    for directory in dict.fromkeys(directories):
-        for path in (os.path.join(directory, name), os.path.join(directory, pending)):
-            if os.path.exists(path):
-                return path
-        folder = os.path.join(directory, bucket)
-        if match is not None and os.path.isdir(folder):
-            begin = rf".+-{re.escape(operator_uid[:8])}-{match[1]}-\d{{6,}}-{int(match[3]):04}-{re.escape(match[2])}"
-            final = re.compile(begin + re.escape(suffix))
-            found = [entry for entry in os.listdir(folder) if final.fullmatch(entry)]
-            if len(found) == 1:
-                return os.path.join(folder, found[0])
-    raise OutputGone(
-        f"rows of a completed checkpoint are lost: {os.path.join(directories[-1], name)}, which holds them, does not "
-        "exist, and neither does the file that it has become. Was it removed, or taken away by a loader? Put it back, "
-        "or start from a newer checkpoint."
-    )
-
-
-def synchronize_directory(path: str) -> None:
-    """Make the names in a directory durable.
-
-    Args:
-        path: The directory.
-    """
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    if match is None:
+        return None
+    begin = rf".+-{re.escape(operator_uid[:8])}-{match[1]}-\d{{6,}}-{int(match[3]):04}-{re.escape(match[2])}"
+    return re.compile(begin + re.escape(suffix))
 
 
 @contextlib.contextmanager
 def naming(path: str, done: str) -> Iterator[None]:
-    """Turn an error of the file system or of a format into a `SinkError` that names the file.
+    """Turn an error of the file system, of a store or of a format into a `SinkError` that names the file.
 
     Args:
         path: The file.
@@ -325,6 +239,8 @@ def naming(path: str, done: str) -> Iterator[None]:
     """
     try:
         yield
+    except StoreError as error:
+        raise SinkError(str(error)) from error
     except (OSError, pa.ArrowException) as error:
         cause = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
         raise SinkError(

@@ -1,5 +1,7 @@
 """Writes rows into files, exactly once.
 
+The directory is one of a file system (`local_parts`) or of a store (`stored_parts`).
+
 Rows go into part files of the writer, one per bucket. At a barrier the parts are made durable. Those that the rolling
 policy finishes become pending, and are renamed to their final names when the checkpoint has completed (see
 `file_parts`); the others are in the writer's state, with their length. With compaction finished parts wait to be
@@ -8,24 +10,26 @@ joined. Without checkpointing all this happens once, at the end of the job.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import BinaryIO
 
 import pyarrow as pa
 
+from penstock.common.configuration import Configuration
 from penstock.common.scalar_types import PICKLED
 from penstock.common.serialization import Encoder
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.connectors.base import Committer, Sink, SinkWriter, WriterContext
 from penstock.datastream.connectors.files.buckets import BucketAssigner
+from penstock.datastream.connectors.files.file_committer import FileCommitter, directory_at
 from penstock.datastream.connectors.files.file_compaction import FileCompactor, FileCompactStrategy
 from penstock.datastream.connectors.files.file_formats import FileWriteFormat, PartWriter
-from penstock.datastream.connectors.files.file_listing import local_path
-from penstock.datastream.connectors.files.file_parts import FileCommitter, PartNames, naming
+from penstock.datastream.connectors.files.file_listing import place_of
+from penstock.datastream.connectors.files.file_parts import PartNames, naming
 from penstock.datastream.connectors.files.file_writer import FileWriter
 from penstock.datastream.connectors.files.parquet import ParquetBulkWriters
 from penstock.datastream.connectors.files.rolling_policy import RollingPolicy
+from penstock.storage.settings import DEFAULT_SETTINGS, StoreSettings
 
 _OPEN_BUCKETS_MAX = 64
 
@@ -120,12 +124,21 @@ class FileSink(Sink):
         compaction: tuple[FileCompactStrategy, FileCompactor] | None = None,
     ) -> None:
         self._compaction = compaction
-        self._directory = os.path.abspath(local_path(base_path))
+        self._directory = place_of(base_path)
+        self._settings = DEFAULT_SETTINGS
         self._format = format
         self._rolling = rolling
         self._names = names
         self._buckets = buckets
         self._open_buckets_max = open_buckets_max
+
+    def configure(self, configuration: Configuration) -> None:
+        """Take how stores are reached.
+
+        Args:
+            configuration: The job's options.
+        """
+        self._settings = StoreSettings.of(configuration)
 
     def describe(self) -> dict[str, str]:
         """Return the directory and the format."""
@@ -136,7 +149,7 @@ class FileSink(Sink):
         """Make a sink of Parquet files with a column for each field of the stream's type.
 
         Args:
-            base_path: The directory, a local path or file:// URI that all slots see.
+            base_path: The directory: a path or file:// URI that all slots see, or a URI of a store, as s3://bucket/folder.
             compression: "snappy", "zstd", "gzip", "lz4" or "none".
 
         Returns:
@@ -149,7 +162,7 @@ class FileSink(Sink):
         """Make a builder of a sink that writes one row after the other. By default files roll by size and time.
 
         Args:
-            base_path: The directory, a local path or file:// URI that all slots see.
+            base_path: The directory: a path or file:// URI that all slots see, or a URI of a store, as s3://bucket/folder.
             encoder: Turns a row into bytes.
 
         Returns:
@@ -164,7 +177,7 @@ class FileSink(Sink):
         Files end at every checkpoint; `enable_compact` joins them.
 
         Args:
-            base_path: The directory, a local path or file:// URI that all slots see.
+            base_path: The directory: a path or file:// URI that all slots see, or a URI of a store, as s3://bucket/folder.
             writer_factory: Made by `ParquetBulkWriters`, `JsonLinesBulkWriters` or `CsvBulkWriters`.
 
         Returns:
@@ -180,12 +193,8 @@ class FileSink(Sink):
         """
         self._format.validate(input_type)
         self._buckets.written_type(input_type)
-        probe = os.path.join(self._directory, f".penstock-probe-{os.getpid()}")
         with naming(self._directory, "written to"):
-            os.makedirs(self._directory, exist_ok=True)
-            with open(probe, "wb"):
-                pass
-            os.unlink(probe)
+            directory_at(self._directory, self._settings, create=True).probe()
 
     def create_writer(self, context: WriterContext, restored: list[bytes]) -> SinkWriter:
         return FileWriter(
@@ -197,10 +206,11 @@ class FileSink(Sink):
             rolling=self._rolling,
             open_parts_max=self._open_buckets_max,
             compaction=self._compaction,
+            settings=self._settings,
         )
 
     def create_committer(self) -> Committer:
-        return FileCommitter()
+        return FileCommitter(self._settings)
 
 
 class FileSinkBuilder:

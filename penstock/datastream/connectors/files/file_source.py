@@ -6,7 +6,6 @@ was listed, and a position. A file that differs when a reader opens it is refuse
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -14,14 +13,17 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Sequence
 
+from penstock.common.configuration import Configuration
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.connectors.base import ReaderContext, Source, SourceReader, SplitEnumerator
 from penstock.datastream.connectors.files.file_formats import FileReadFormat, OpenFile, raise_on_difference
-from penstock.datastream.connectors.files.file_listing import ListedFile, files_of, local_path
+from penstock.datastream.connectors.files.file_listing import ListedFile, files_of, place_of
 from penstock.datastream.connectors.files.file_reader import FileReader
+from penstock.datastream.connectors.files.input_file import InputFile
 from penstock.datastream.connectors.files.malformed_rows import MALFORMED_ROW_TYPE
 from penstock.datastream.connectors.files.parquet import ParquetColumnarRowInputFormat
 from penstock.datastream.connectors.splits import FixedSplitEnumerator, encode_split
+from penstock.storage.settings import DEFAULT_SETTINGS, StoreSettings
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,10 @@ class FileEnumeratorProvider:
 class FileSource(Source):
     """Reads files once, in order.
 
-    A path is a file, a directory (all files below it, by name; those whose name or directory begins with "." or "_" are
-    skipped) or a glob pattern. The rows have the type of the first file's columns, as named rows; all files must have
-    the same columns. All files are inspected before the job starts.
+    A path, or a URI of a store such as s3://bucket/folder, names a file, a directory (all files below it, by name;
+    those whose name or directory begins with "." or "_" are skipped) or a glob pattern. The rows have the type of the
+    first file's columns, as named rows; all files must have the same columns. All files are
+    inspected before the job starts.
 
     Rows of text that cannot be read fail the job, are skipped, or go to a side output: see the format's
     `malformed_rows`.
@@ -71,9 +74,10 @@ class FileSource(Source):
         if not paths and files is None:
             raise ValueError("FileSource needs at least one path")
         self._format = format
-        self._paths = [os.path.abspath(local_path(path)) for path in paths]
+        self._paths = [place_of(path) for path in paths]
         self._given = None if files is None else list(files)
         self._splits_files = splits_files
+        self._settings = DEFAULT_SETTINGS
         self._row_type: TypeInformation | None = None
         self._listed: list[tuple[ListedFile, tuple[int, ...]]] | None = None
 
@@ -137,6 +141,14 @@ class FileSource(Source):
         """
         return FileSourceBuilder(stream_format, paths)
 
+    def configure(self, configuration: Configuration) -> None:
+        """Take how stores are reached.
+
+        Args:
+            configuration: The job's options.
+        """
+        self._settings = StoreSettings.of(configuration)
+
     def describe(self) -> dict[str, str]:
         """Return the paths and the format."""
         listed = f"{len(self._given)} listed files" if self._given is not None else ", ".join(self._paths)
@@ -146,7 +158,7 @@ class FileSource(Source):
     def produced_type(self) -> TypeInformation:
         """Return the type of the rows, from the first file. Raises `SourceError` if it cannot be read."""
         if self._row_type is None:
-            self._row_type = self._format.inspect(next(self._files()).path).row_type
+            self._row_type = self._format.inspect(self._input(next(self._files()).path)).row_type
         return self._row_type
 
     @property
@@ -162,8 +174,8 @@ class FileSource(Source):
         self._listed = []
         for file in self._files():
             if self._given is not None:
-                file.raise_if_changed()
-            shape = self._format.inspect(file.path)
+                file.raise_if_changed(self._settings)
+            shape = self._format.inspect(self._input(file.path))
             raise_on_difference(file.path, shape.row_type, self.produced_type)
             self._listed.append((file, shape.bounds))
 
@@ -175,11 +187,12 @@ class FileSource(Source):
         return FixedSplitEnumerator(list(self._splits()))
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
-        format, row_type = self._format, self.produced_type
+        format, row_type, settings = self._format, self.produced_type, self._settings
 
         def open_file(split: dict[str, Any]) -> OpenFile:
-            ListedFile(split["path"], split["size"], split["mtime_ns"]).raise_if_changed()
-            return format.open(split["path"], row_type)
+            file = ListedFile(split["path"], split["size"], split["mtime_ns"], split.get("tag", ""))
+            file.raise_if_changed(settings)
+            return format.open(InputFile(file.path, settings), row_type)
 
         return FileReader(open_file)
 
@@ -205,6 +218,7 @@ class FileSource(Source):
                         "at": first,
                         "end": end,
                         "row": 0,
+                        **({"tag": file.tag} if file.tag else {}),
                     }
                 )
 
@@ -213,7 +227,11 @@ class FileSource(Source):
             yield from self._given
             return
         for path in self._paths:
-            yield from map(ListedFile.of, files_of(path))
+            for file in files_of(path, self._settings):
+                yield ListedFile.of(file, self._settings)
+
+    def _input(self, path: str) -> InputFile:
+        return InputFile(path, self._settings)
 
 
 class FileSourceBuilder:

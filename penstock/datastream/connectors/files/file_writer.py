@@ -7,29 +7,25 @@ import json
 import os
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 
 from penstock.common.scalar_types import PICKLED
-from penstock.datastream.connectors.base import OutputGone, SinkError, SinkWriter
+from penstock.datastream.connectors.base import OutputGone, SinkWriter
 from penstock.datastream.connectors.files.buckets import BucketAssigner
+from penstock.datastream.connectors.files.file_committer import directory_at
 from penstock.datastream.connectors.files.file_compaction import Compaction, FileCompactor, FileCompactStrategy
 from penstock.datastream.connectors.files.file_formats import FileWriteFormat, PartWriter
-from penstock.datastream.connectors.files.file_parts import (
-    FileCommittable,
-    PartNames,
-    find_part,
-    naming,
-    remove_leftovers,
-    synchronize_directory,
-)
+from penstock.datastream.connectors.files.file_parts import FileCommittable, PartNames, naming
+from penstock.datastream.connectors.files.part_directory import PartDirectory
 from penstock.datastream.connectors.files.rolling_policy import RollingPolicy
+from penstock.storage.settings import DEFAULT_SETTINGS, StoreSettings
 
 _BUFFER_BYTES = 1 << 20
 _BUFFERED_ROWS_BYTES_MAX = 128 << 20
-_NAME_BYTES_MAX = 255
 
 
 @dataclass
@@ -87,7 +83,7 @@ class FileWriter(SinkWriter):
 
     def __init__(
         self,
-        directory: str,
+        place: str,
         format: FileWriteFormat,
         names: PartNames,
         buckets: BucketAssigner,
@@ -95,8 +91,10 @@ class FileWriter(SinkWriter):
         rolling: RollingPolicy,
         open_parts_max: int,
         compaction: tuple[FileCompactStrategy, FileCompactor] | None = None,
+        settings: StoreSettings = DEFAULT_SETTINGS,
     ) -> None:
-        self._directory = directory
+        self._place = place
+        self._settings = settings
         self._format = format
         self._names = names
         self._buckets = buckets
@@ -118,9 +116,9 @@ class FileWriter(SinkWriter):
         parts = [(part, state) for state in states for part in state.get("parts", ())]
         predecessors = {(state["subtask"], state["parallelism"]) for state in states}
         kept = {os.path.basename(path) for path in self._awaiting} | {part["name"] for part, _ in parts}
-        with naming(directory, "written to"):
-            os.makedirs(directory, exist_ok=True)
-            remove_leftovers(directory, names, predecessors, kept)
+        with naming(place, "written to"):
+            self._directory = directory_at(place, settings, create=True)
+            self._directory.prepare(names, predecessors, kept)
             for part, state in parts:
                 self._continue_part(part["name"], part["bucket"], part["size"], state)
 
@@ -143,14 +141,15 @@ class FileWriter(SinkWriter):
                 names_changed = names_changed or part.durable_bytes is None
                 self._keep_part(part)
         committables = [self._pending(finished, checkpoint_id) for finished in self._take_finished(is_last)]
-        if committables or names_changed or self._gathered:
-            with naming(self._directory, "synchronized"):
-                synchronize_directory(self._directory)
+        with naming(self._place, "synchronized"):
+            for waiting in self._unjoined():
+                self._directory.keep(self._names.in_progress(waiting.number), waiting.size)
+            self._directory.settle(bool(committables or names_changed or self._gathered))
         self._awaiting += [part.pending_path for part in committables]
         return [part.encode() for part in committables]
 
     def snapshot(self) -> list[bytes]:
-        self._awaiting = [path for path in self._awaiting if os.path.exists(path)]
+        self._awaiting = self._directory.still_pending(self._awaiting)
         context = self._names.context
         parts = [
             (os.path.basename(part.path), bucket, part.durable_bytes)
@@ -161,7 +160,7 @@ class FileWriter(SinkWriter):
         state = {
             "subtask": context.subtask, "parallelism": context.parallelism, "awaiting": self._awaiting,
             "parts": [{"name": name, "bucket": bucket, "size": size} for name, bucket, size in parts],
-            "directory": self._directory, "suffix": self._names.suffix, "columns": self._columns,
+            "directory": self._place, "suffix": self._names.suffix, "columns": self._columns,
         }  # fmt: skip
         return [json.dumps(state).encode()]
 
@@ -170,58 +169,63 @@ class FileWriter(SinkWriter):
         self._is_ended = True
 
     def close(self) -> None:
-        left = [self._path(finished.number) for finished in self._finished if not finished.is_named]
+        left = [self._names.in_progress(finished.number) for finished in self._finished if not finished.is_named]
         for part in self._open.values():
             part.rows.abandon()
             with contextlib.suppress(OSError):
                 part.file.close()
             if part.durable_bytes is None:
-                left.append(part.path)
+                left.append(self._names.in_progress(part.number))
         for joining in self._joining:
             joining.work.abandon()
-            left.append(self._path(joining.number))
+            left.append(self._names.in_progress(joining.number))
         self._open, self._finished, self._joining = {}, [], []
-        for path in left:
-            with contextlib.suppress(OSError):
-                os.unlink(path)
+        self._directory.close(left)
 
     # ---- parts that outlive a checkpoint ------------------------------------------------------------------------
 
     def _keep_part(self, part: _OpenPart) -> None:
         """Make an open part durable as it is; rows that come later are written behind."""
         with naming(part.path, "written"):
-            part.file.flush()
-            os.fsync(part.file.fileno())
-            part.durable_bytes = os.fstat(part.file.fileno()).st_size
+            part.durable_bytes = self._directory.flush(part.file)
+            self._directory.keep(self._names.in_progress(part.number), part.durable_bytes)
 
     def _continue_part(self, name: str, bucket: str, size: int, state: dict[str, Any]) -> None:
         """Take over a part of the checkpoint: its first `size` bytes, in a file of its own.
 
         `state`: of the writer that began it, perhaps in another directory, format or type.
         """
-        old_directory, suffix = state.get("directory", self._directory), state.get("suffix", self._names.suffix)
-        directories, uid = [self._directory, old_directory], self._names.context.operator_uid
-        found = find_part(directories, name, bucket, uid, suffix)
+        old_place, suffix = state.get("directory", self._place), state.get("suffix", self._names.suffix)
+        uid = self._names.context.operator_uid
         number, path = self._next_part()
-        with open(found, "rb") as old, open(path, "xb") as new:
-            _copy(old, new, size, found)
-            new.flush()
-            os.fsync(new.fileno())
-        superseded = (os.path.join(old_directory, name),) if self._names.owns(name) else ()
+        with open(path, "xb") as new:
+            if not any(
+                directory.read_part(name, bucket, size, uid, suffix, new) for directory in self._directories(old_place)
+            ):
+                raise OutputGone(
+                    f"rows of a completed checkpoint are lost: {os.path.join(old_place, name)}, which holds them, does "
+                    "not exist, and neither does the file that it has become. Was it removed, or taken away by a "
+                    "loader? Put it back, or start from a newer checkpoint."
+                )
+            self._directory.flush(new)
+        superseded = (os.path.join(old_place, name),) if self._names.owns(name) else ()
         ours = {"suffix": self._names.suffix, "columns": self._columns}
         other_suffix = suffix if any(state.get(key, own) != own for key, own in ours.items()) else None
         self._finished.append(_FinishedPart(number, bucket, size, superseded=superseded, other_suffix=other_suffix))
+
+    def _directories(self, old_place: str) -> Iterator[PartDirectory]:
+        yield self._directory
+        if old_place != self._place:
+            yield directory_at(old_place, self._settings)
 
     def _pending(self, finished: _FinishedPart, checkpoint_id: int) -> FileCommittable:
         final_name = self._names.final(finished.number, checkpoint_id, finished.other_suffix)
         final = os.path.join(finished.bucket, final_name)
         name, pending = self._names.in_progress(finished.number), self._names.pending(finished.number)
         superseded = (*finished.superseded, name) if finished.is_named else finished.superseded
-        part = FileCommittable(self._directory, pending, final, finished.size, superseded)
+        part = FileCommittable(self._place, pending, final, finished.size, superseded)
         with naming(part.pending_path, "written"):
-            # A restore of an older checkpoint looks for the name that stands there.
-            place = os.link if finished.is_named else os.rename
-            place(self._path(finished.number), part.pending_path)
+            self._directory.make_pending(name, pending, finished.is_named)
         return part
 
     # ---- compaction ---------------------------------------------------------------------------------------------
@@ -269,9 +273,11 @@ class FileWriter(SinkWriter):
         self._joining.append(_Joining(number, bucket, parts, Compaction(work, self._compaction_turn)))
 
     def _joined(self, joining: _Joining) -> _FinishedPart:
+        size = joining.work.result()
+        joined = [self._names.in_progress(part.number) for part in joining.parts]
+        self._directory.release(joined)
         superseded = [name for part in joining.parts for name in part.superseded]
-        superseded += [self._names.in_progress(part.number) for part in joining.parts]
-        return _FinishedPart(joining.number, joining.bucket, joining.work.result(), superseded=tuple(superseded))
+        return _FinishedPart(joining.number, joining.bucket, size, superseded=(*superseded, *joined))
 
     def _unjoined(self) -> list[_FinishedPart]:
         """Return the parts that wait to be joined, or are being joined."""
@@ -296,13 +302,7 @@ class FileWriter(SinkWriter):
             self._finish_part(bucket)
 
     def _begin_part(self, bucket: str) -> _OpenPart:
-        for name in bucket.split("/"):
-            # Its directory is made by the commit, when it would be too late to refuse it.
-            if len(os.fsencode(name)) > _NAME_BYTES_MAX:
-                raise SinkError(
-                    f"{name[:100]}... is no name of a directory in {self._directory}: it has {len(os.fsencode(name))} "
-                    f"bytes, and {_NAME_BYTES_MAX} is the most. Make buckets of a column with shorter values."
-                )
+        self._directory.check_bucket(bucket)
         number, path = self._next_part()
         with naming(path, "written"):
             file = open(path, "xb", buffering=_BUFFER_BYTES)  # noqa: SIM115
@@ -317,10 +317,10 @@ class FileWriter(SinkWriter):
         part = self._open[bucket]
         with naming(part.path, "written"):
             part.rows.finish()
-            part.file.flush()
-            os.fsync(part.file.fileno())
-            size = os.fstat(part.file.fileno()).st_size
+            size = self._directory.flush(part.file)
             part.file.close()
+            if self._compaction is None:
+                self._directory.send_ahead(self._names.in_progress(part.number), self._names.pending(part.number))
         self._finished.append(_FinishedPart(part.number, bucket, size, is_named=part.durable_bytes is not None))
         del self._open[bucket]
 
@@ -338,17 +338,4 @@ class FileWriter(SinkWriter):
         return number, self._path(number)
 
     def _path(self, number: int) -> str:
-        return os.path.join(self._directory, self._names.in_progress(number))
-
-
-def _copy(old: BinaryIO, new: BinaryIO, size: int, name: str) -> None:
-    left = size
-    while left:
-        data = old.read(min(left, _BUFFER_BYTES))
-        if not data:
-            raise OutputGone(
-                f"{name} has {size - left} bytes, and its checkpoint says {size}: it was changed from outside. Start "
-                "from another checkpoint."
-            )
-        new.write(data)
-        left -= len(data)
+        return self._directory.path(self._names.in_progress(number))

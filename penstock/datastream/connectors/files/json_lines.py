@@ -16,6 +16,7 @@ from penstock.common.composite_types import ListType, RowType
 from penstock.common.scalar_types import BIG_INT, SQL_DATE, SQL_TIME, SQL_TIMESTAMP, BasicType, BigType, BytesType
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.connectors.files.file_formats import FileReadFormat, FileShape, OpenFile
+from penstock.datastream.connectors.files.input_file import InputFile
 from penstock.datastream.connectors.files.malformed_rows import MalformedRows
 from penstock.datastream.connectors.files.record_file import (
     Indices,
@@ -77,16 +78,16 @@ class JsonLinesFormat(FileReadFormat):
         """
         return JsonLinesFormat(row_type, malformed_rows, ignore_unknown_fields=ignore_unknown_fields)
 
-    def inspect(self, path: str) -> FileShape:
-        return FileShape(self._row_type, text_bounds(path, _first_record(path)))
+    def inspect(self, file: InputFile) -> FileShape:
+        return FileShape(self._row_type, text_bounds(file, _first_record(file)))
 
-    def open(self, path: str, row_type: TypeInformation) -> OpenFile:
+    def open(self, file: InputFile, row_type: TypeInformation) -> OpenFile:
         decoder = JsonDecoder(self._row_type, self._ignores_unknown)
-        return RecordFile(path, decoder, self.malformed_rows, _first_record(path))
+        return RecordFile(file, decoder, self.malformed_rows, _first_record(file))
 
 
-def _first_record(path: str) -> int:
-    text = TextBytes(path)
+def _first_record(file: InputFile) -> int:
+    text = TextBytes(file)
     try:
         return len(_BYTE_ORDER_MARK) if text.read(len(_BYTE_ORDER_MARK)) == _BYTE_ORDER_MARK else 0
     finally:

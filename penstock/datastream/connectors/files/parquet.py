@@ -23,6 +23,7 @@ from penstock.datastream.connectors.files.file_formats import (
     Position,
     raise_on_difference,
 )
+from penstock.datastream.connectors.files.input_file import InputFile
 
 # A batch costs a tenth of a millisecond in each operator, however small; rows without a fixed size may be large.
 _ROWS_READ_AHEAD = 8192
@@ -45,21 +46,21 @@ class ParquetColumnarRowInputFormat(FileReadFormat):
         self._declared = row_type
         self._columns = list(row_type.schema.names) if row_type is not None else columns and list(columns)
 
-    def inspect(self, path: str) -> FileShape:
-        with contextlib.closing(_opened(path)) as file:
-            found = self._row_type(path, file)
+    def inspect(self, file: InputFile) -> FileShape:
+        with contextlib.closing(_opened(file)) as opened:
+            found = self._row_type(file.path, opened)
             if self._declared is not None:
-                raise_on_difference(path, found, self._declared, "the declared row type")
-            return FileShape(self._declared or found, tuple(range(file.metadata.num_row_groups + 1)))
+                raise_on_difference(file.path, found, self._declared, "the declared row type")
+            return FileShape(self._declared or found, tuple(range(opened.metadata.num_row_groups + 1)))
 
-    def open(self, path: str, row_type: TypeInformation) -> OpenFile:
-        file = _opened(path)
+    def open(self, file: InputFile, row_type: TypeInformation) -> OpenFile:
+        opened = _opened(file)
         try:
-            raise_on_difference(path, self._row_type(path, file), row_type)
+            raise_on_difference(file.path, self._row_type(file.path, opened), row_type)
         except SourceError:
-            file.close()
+            opened.close()
             raise
-        return _OpenParquet(path, file, row_type.schema)
+        return _OpenParquet(file.path, opened, row_type.schema)
 
     def _row_type(self, path: str, file: pq.ParquetFile) -> RowType:
         schema = file.schema_arrow
@@ -74,9 +75,11 @@ class ParquetColumnarRowInputFormat(FileReadFormat):
             raise SourceError(f"{path}: {error}. Leave it out by naming the columns to read: columns=[...].") from error
 
 
-def _opened(path: str) -> pq.ParquetFile:
+def _opened(file: InputFile) -> pq.ParquetFile:
+    path = file.path
     try:
-        return pq.ParquetFile(path)
+        # Of an object, the columns of a row group are asked for in few ranges.
+        return pq.ParquetFile(path) if file.is_local else pq.ParquetFile(file.open(), pre_buffer=True)
     except FileNotFoundError:
         raise SourceError(f"{path} is missing")
     except pa.ArrowException as error:

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from penstock.datastream.connectors.base import SourceError
 from penstock.datastream.connectors.files.file_formats import OpenFile, Portion, Position
+from penstock.datastream.connectors.files.input_file import InputFile
 from penstock.datastream.connectors.files.malformed_rows import MALFORMED_ROW_TYPE, MalformedRows
 from penstock.datastream.connectors.files.text_bytes import LineNumbers, TextBytes
 
@@ -146,13 +147,15 @@ def bounds_of_lines(data: bytes, line_ends: Indices | None = None) -> tuple[Indi
 class RecordFile(OpenFile):
     """Reads a file of records. `first_record` is the offset of the first one, behind a header or a byte order mark."""
 
-    def __init__(self, path: str, decoder: RecordDecoder, malformed: MalformedRows, first_record: int = 0) -> None:
-        self._path = path
+    def __init__(
+        self, file: InputFile, decoder: RecordDecoder, malformed: MalformedRows, first_record: int = 0
+    ) -> None:
+        self._path = file.path
         self._decoder = decoder
         self._malformed = malformed
         self._first_record = first_record
-        self._text = TextBytes(path)
-        self._lines = LineNumbers(path)
+        self._text = TextBytes(file)
+        self._lines = LineNumbers(file)
         self._nothing = pa.RecordBatch.from_pylist([], schema=decoder.schema)
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from penstock.datastream.connectors.base import SourceError
+from penstock.datastream.connectors.files.input_file import InputFile
 
 UNKNOWN_END = 2**63 - 1
 """The end of a split of a compressed file, whose length nobody knows before it is read."""
@@ -35,21 +36,21 @@ def compression_of(path: str) -> str | None:
     return _COMPRESSIONS.get(os.path.splitext(path)[1].lower())
 
 
-def text_bounds(path: str, start: int, can_split: bool = True) -> tuple[int, ...]:
+def text_bounds(file: InputFile, start: int, can_split: bool = True) -> tuple[int, ...]:
     """Find the places of a file of lines (see `FileShape`). Raises `SourceError`.
 
     Args:
-        path: The file.
+        file: The file.
         start: The offset of the first row.
         can_split: False: it is read whole.
 
     Returns:
         The places.
     """
-    TextBytes(path).close()
-    if compression_of(path) is not None:
+    TextBytes(file).close()
+    if compression_of(file.path) is not None:
         return (start, UNKNOWN_END)
-    size = max(start, os.path.getsize(path))
+    size = max(start, file.size())
     cuts = range(start + SPLIT_BYTES, size, SPLIT_BYTES) if can_split else ()
     return (start, *cuts, size)
 
@@ -60,16 +61,15 @@ class TextBytes:
     Raises `SourceError`, which names the file, if it cannot be opened, or is damaged or cut off.
     """
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, file: InputFile) -> None:
+        self._path = path = file.path
         self._compression = compression_of(path)
         self._offset = 0
         self._stream: pa.NativeFile
         try:
-            if self._compression is None:
-                self._stream = pa.OSFile(path)
-            else:
-                self._stream = pa.input_stream(path, compression=self._compression)
+            self._stream = file.open()
+            if self._compression is not None:
+                self._stream = pa.CompressedInputStream(self._stream, self._compression)
         except OSError as error:
             cause = os.strerror(error.errno) if error.errno else str(error)
             raise SourceError(f"{path} cannot be opened: {cause}") from error
@@ -128,8 +128,8 @@ class TextBytes:
 class LineNumbers:
     """Counts lines up to offsets that only grow, by reading the file again. Lines are numbered only if one is bad."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, file: InputFile) -> None:
+        self._file = file
         self._bytes: TextBytes | None = None
         self._offset = 0
         self._lines = 0
@@ -145,7 +145,7 @@ class LineNumbers:
         """
         if self._bytes is None or offset < self._offset:
             self.close()
-            self._bytes = TextBytes(self._path)
+            self._bytes = TextBytes(self._file)
             self._offset = self._lines = 0
         while self._offset < offset:
             part = self._bytes.read(min(STEP_BYTES, offset - self._offset))

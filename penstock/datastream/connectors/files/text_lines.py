@@ -10,6 +10,7 @@ import pyarrow as pa
 from penstock.common.scalar_types import STRING
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.connectors.files.file_formats import FileReadFormat, FileShape, OpenFile
+from penstock.datastream.connectors.files.input_file import InputFile
 from penstock.datastream.connectors.files.malformed_rows import MalformedRows
 from penstock.datastream.connectors.files.record_file import RecordDecoder, RecordFile, RefusedRecords, bounds_of_lines
 from penstock.datastream.connectors.files.text_bytes import text_bounds
@@ -46,11 +47,11 @@ class TextLines(FileReadFormat):
             raise ValueError(f"charset {charset_name!r} does not end its lines with one byte; UTF-8 is the usual one")
         self._charset = charset_name
 
-    def inspect(self, path: str) -> FileShape:
-        return FileShape(STRING, text_bounds(path, 0))
+    def inspect(self, file: InputFile) -> FileShape:
+        return FileShape(STRING, text_bounds(file, 0))
 
-    def open(self, path: str, row_type: TypeInformation) -> OpenFile:
-        return RecordFile(path, _LineDecoder(self._charset), MalformedRows.fail())
+    def open(self, file: InputFile, row_type: TypeInformation) -> OpenFile:
+        return RecordFile(file, _LineDecoder(self._charset), MalformedRows.fail())
 
 
 class _LineDecoder(RecordDecoder):
