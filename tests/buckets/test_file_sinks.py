@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +118,7 @@ class FileSinks:
         def make_sink() -> tuple[FileSink, Any]:
             folder = Folder(server)
             made.append(folder)
-            sink = {
+            makers: dict[str, Callable[[], FileSink]] = {
                 "hour": folder.text,
                 "at once": lambda: folder.text(1),
                 "small": lambda: folder.text(part_size=1),
@@ -126,8 +126,8 @@ class FileSinks:
                 "text": lambda: folder.compacted("text"),
                 "parquet": lambda: folder.compacted("parquet"),
                 "together": lambda: folder.compacted("together"),
-            }[kind]()
-            return sink, folder.parquet if kind in ("bulk", "parquet") else folder.lines
+            }
+            return makers[kind](), folder.parquet if kind in ("bulk", "parquet") else folder.lines
 
         verify_sink(make_sink, [[1, 2, 3], [4, 5], [6, 7, 8]], NUMBER, parallelism=2 if kind == "hour" else 1)
         assert made
