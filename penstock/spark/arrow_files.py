@@ -24,6 +24,8 @@ from penstock.datastream.connectors.arrow_messages import MARKER_BYTES
 # A message that fits in a core's own cache is passed on fastest.
 _MESSAGE_BYTES = 512 << 10
 _MESSAGE_ROWS_MAX = 1 << 16
+_MESSAGE_ROWS_MAX_ANY_SIZE = 1024
+"""Rows with strings may be of any size, and a message is held in memory whole."""
 _ZONE = "UTC"
 _FIXED_SIZE = (sql.NumericType, sql.BooleanType, sql.DateType, sql.TimestampType, sql.TimestampNTZType)
 
@@ -47,17 +49,31 @@ def write_arrow(frame: DataFrame, uri: str, options: dict[str, str]) -> dict[str
     """
     session = frame.sparkSession
     jvm: Any = session._jvm
-    row_bytes = int(frame._jdf.schema().defaultSize())
-    rows = max(1, min(_MESSAGE_BYTES // row_bytes, _MESSAGE_ROWS_MAX))
     marker = secrets.token_hex(MARKER_BYTES // 2)
-    with _settings_for_tasks(session):
-        # The last two: two fields may have the same name; no large strings.
-        messages = _if_there(lambda: frame._jdf.toArrowBatchRdd(rows, _ZONE, False, False))
+    with arrow_messages_of(frame) as messages:
         lines = session._jsparkSession.createDataset(messages, jvm.org.apache.spark.sql.Encoders.BINARY()).toDF()
         text = DataFrame(lines, session).selectExpr("cast(value as string)")
         text.write.options(**options, lineSep=marker, compression="none").text(uri)
+    return how_to_read(frame, marker)
+
+
+def how_to_read(frame: DataFrame, marker: str) -> dict[str, str]:
+    """Return what `frame_files` needs to read the messages of a DataFrame."""
     schema = to_arrow_schema(frame.schema, timezone=_ZONE)
     return {"schema": base64.b64encode(schema.serialize()).decode(), "marker": marker}
+
+
+@contextmanager
+def arrow_messages_of(frame: DataFrame) -> Iterator[Any]:
+    """Yield Java's RDD of the messages of a DataFrame, which is to be computed in the context. Raises `NoArrowWriter`,
+    and as Spark does.
+    """
+    row_bytes = int(frame._jdf.schema().defaultSize())
+    rows_max = _MESSAGE_ROWS_MAX if has_rows_of_fixed_size(frame.schema) else _MESSAGE_ROWS_MAX_ANY_SIZE
+    rows = max(1, min(_MESSAGE_BYTES // row_bytes, rows_max))
+    with _settings_for_tasks(frame.sparkSession):
+        # The last two: two fields may have the same name; no large strings.
+        yield _if_there(lambda: frame._jdf.toArrowBatchRdd(rows, _ZONE, False, False))
 
 
 @contextmanager

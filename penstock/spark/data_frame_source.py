@@ -1,7 +1,8 @@
 """Reads a DataFrame as a bounded source.
 
 Spark writes it once, before the job runs. From then on it is files: Arrow record batches if all rows have one size
-(`arrow_files.py`), else Parquet. `frame_files.py` reads them. So the source is replayable: a restart, and a resumed
+(`arrow_files.py`), else Parquet; Arrow always where the job's directory is in a store (`stored_frames.py`).
+`frame_files.py` reads them. So the source is replayable: a restart, and a resumed
 job, read the files again, and the DataFrame is not computed twice. A folder is complete when it holds `_penstock.json`,
 which is written last and describes the columns and where the rows come from: a resumed job refuses a DataFrame that has
 changed.
@@ -11,10 +12,8 @@ from __future__ import annotations
 
 import copy
 import copyreg
-import json
 import logging
 import secrets
-import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,14 +23,18 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.common.composite_types import RowType
+from penstock.common.configuration import Configuration
 from penstock.common.options import PenstockOptions
 from penstock.datastream.connectors.base import ReaderContext, Source, SourceError, SourceReader, SplitEnumerator
 from penstock.spark.arrow_files import NoArrowWriter, has_rows_of_fixed_size, write_arrow
 from penstock.spark.data_frame_origin import change, origin_of
 from penstock.spark.data_types import row_type_of
-from penstock.spark.frame_files import FrameFiles, read_manifest
+from penstock.spark.frame_directory import FrameDirectory
+from penstock.spark.frame_files import FrameFiles
 from penstock.spark.python_errors import user_traceback
-from penstock.storage.layout import FRAMES_FOLDER, FRAMES_MANIFEST
+from penstock.spark.stored_frames import write_stored
+from penstock.storage.layout import FRAMES_FOLDER
+from penstock.storage.settings import DEFAULT_SETTINGS, StoreSettings
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +83,7 @@ class DataFrameSource(Source):
         self._frame: DataFrame | None = frame
         self._row_type = row_type_of(frame.schema)
         self._files: FrameFiles | None = None
+        self._settings = DEFAULT_SETTINGS
 
     @property
     def name(self) -> str:
@@ -96,52 +100,61 @@ class DataFrameSource(Source):
         assert self._frame is not None
         return self._frame.sparkSession.sparkContext
 
-    def write(self, root: Path, uid: str) -> Path:
-        """Have Spark write the DataFrame below `root`, a job's directory, and read the rows from there.
+    def configure(self, configuration: Configuration) -> None:
+        self._settings = StoreSettings.of(configuration)
+
+    def write(self, directory: FrameDirectory, uid: str) -> str:
+        """Have Spark write the DataFrame below a job's directory, and read the rows from there.
 
         Args:
             uid: The operator's.
 
         Returns:
-            What was written, to be removed when no checkpoint needs it.
+            The name of the folder, to be removed when no checkpoint needs it.
 
         Raises:
             SourceError: Its cause is Spark's error where the DataFrame cannot be written.
         """
-        target = root / FRAMES_FOLDER / f"{uid}-{secrets.token_hex(4)}"
-        target.parent.mkdir(parents=True, exist_ok=True)
+        name = f"{uid}-{secrets.token_hex(4)}"
         try:
-            self._write(target)
+            self._write(directory, name)
         except BaseException:
-            shutil.rmtree(target, ignore_errors=True)
+            directory.remove(name)
             raise
-        self._files = FrameFiles(str(root), f"{FRAMES_FOLDER}/{target.name}", self._row_type)
-        return target
+        self._read(directory, name)
+        return name
 
-    def read_again(self, root: Path, folder: Path, ignore_changes: bool) -> None:
-        """Read the rows that an earlier start has written to `folder`, which lies below the job's directory `root`.
+    def read_again(self, directory: FrameDirectory, name: str, ignore_changes: bool) -> None:
+        """Read the rows that an earlier start has written to a folder of a job's directory.
 
         Args:
+            name: The folder's.
             ignore_changes: Read them even if the DataFrame would give other rows now.
 
         Raises:
             SourceError: The DataFrame has changed, or the folder does not say how to read it.
         """
-        self._check_unchanged(folder, ignore_changes)
-        self._files = FrameFiles(str(root), f"{FRAMES_FOLDER}/{folder.name}", self._row_type)
+        self._check_unchanged(directory, name, ignore_changes)
+        self._read(directory, name)
 
-    def _write(self, target: Path) -> None:
+    def _read(self, directory: FrameDirectory, name: str) -> None:
+        self._files = FrameFiles(directory.place, f"{FRAMES_FOLDER}/{name}", self._row_type, self._settings)
+
+    def _write(self, directory: FrameDirectory, name: str) -> None:
         frame = self._frame
         assert frame is not None
-        uri = target.absolute().as_uri()
-        arrow = None
+        target, arrow, files = directory.folder(name), None, {}
         try:
-            if has_rows_of_fixed_size(frame.schema):
-                with suppress(NoArrowWriter):
-                    arrow = write_arrow(frame, uri, _WITHOUT_CHECKSUMS)
-            if arrow is None:
-                with _parquet_settings(frame.sparkSession):
-                    frame.write.options(**_PARQUET_OPTIONS, **_WITHOUT_CHECKSUMS).parquet(uri)
+            if not directory.is_local:
+                arrow, written = write_stored(frame, target, self._settings)
+                files = {"files": written}
+            else:
+                arrow = self._write_locally(frame, Path(target))
+        except NoArrowWriter as error:
+            raise SourceError(
+                f"from_spark() {self._name!r}: rows of DataFrames are written to a store by PySpark 4.0 and later "
+                f"({error}): set execution.checkpointing.dir to a path that the driver and all executors share"
+            ) from error
         except Exception as error:
             where = f"from_spark() {self._name!r}: the DataFrame could not be written to {target}"
             traceback = user_traceback(str(error))
@@ -149,10 +162,20 @@ class DataFrameSource(Source):
                 raise SourceError(f"{traceback}\n{where}: {traceback.splitlines()[-1]}") from error
             raise SourceError(f"{where}: {_first_line(error)}") from error
         manifest = {"name": self._name, "columns": str(self._row_type), "origin": origin_of(frame), "arrow": arrow}
-        (target / FRAMES_MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+        directory.write_manifest(name, {**manifest, **files})
 
-    def _check_unchanged(self, folder: Path, ignore_changes: bool) -> None:
-        before = read_manifest(folder)
+    def _write_locally(self, frame: DataFrame, target: Path) -> dict[str, str] | None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        uri = target.as_uri()
+        if has_rows_of_fixed_size(frame.schema):
+            with suppress(NoArrowWriter):
+                return write_arrow(frame, uri, _WITHOUT_CHECKSUMS)
+        with _parquet_settings(frame.sparkSession):
+            frame.write.options(**_PARQUET_OPTIONS, **_WITHOUT_CHECKSUMS).parquet(uri)
+        return None
+
+    def _check_unchanged(self, directory: FrameDirectory, name: str, ignore_changes: bool) -> None:
+        before, folder = directory.manifest(name), directory.folder(name)
         columns, origin = before["columns"], before["origin"]
         if columns != str(self._row_type):
             raise SourceError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.spark.frame_files import take_along
+from penstock.spark.frame_directory import take_along
 from penstock.storage.layout import FRAMES_MANIFEST
 
 
