@@ -14,6 +14,7 @@ from penstock.protocol.subtask.barrier_handler import BarrierHandler
 from penstock.protocol.subtask.drain_gate import DrainGate, Stage
 from penstock.protocol.subtask.subtask_machine import SubtaskMachine
 from penstock.protocol.values.frames import AlignedBarrier
+from penstock.runtime.subtask.parking import Parking
 from tests.simulation.finding import assert_found
 
 Patch = Callable[[Any, str, Any], None]
@@ -46,6 +47,18 @@ def barriers_do_not_grow_older_in_output_queues(patch: Patch) -> None:
         return head if isinstance(frame, AlignedBarrier) else frame
 
     patch(OutputChannel, "pop", young)
+
+
+def pauses_follow_each_other(patch: Patch) -> None:
+    def begin(self: Parking, now_ms: float) -> None:
+        if self._to_skip:
+            self._to_skip -= 1
+        else:
+            self._for = self._taken
+            self.until_ms = now_ms + self._ms_max
+        self._taken = None
+
+    patch(Parking, "begin", begin)
 
 
 def a_release_waits_for_a_checkpoint_that_has_ended(patch: Patch) -> None:

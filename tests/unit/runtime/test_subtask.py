@@ -218,7 +218,7 @@ def test_rests_in_vain_become_rare() -> None:
         rested.append(source.parking.left_ms(job.clock.now_ms) is not None)
         source.step(job.clock.now_ms + 20)
         source.mailbox.post(CheckpointEnded(GENERATION, checkpoint_id, aborted=True))
-        job.clock.now_ms += 30
+        job.clock.now_ms += 100
     assert [i for i, yes in enumerate(rested) if yes] == [0, 2, 5, 10], "one is skipped, then two, then four"
 
 
