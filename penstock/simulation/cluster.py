@@ -384,6 +384,8 @@ class Cluster:
         elif outcome.state == "FAILED" and self._has_lost_the_log(driver):
             if (
                 "taken over" not in error
+                # A driver that has lost the job it began before it had made sure of its fence.
+                and "has a log already" not in error
                 and not self._may_fail(error)
                 and self.fault_injector.store_faults == NO_STORE_FAULTS
             ):
