@@ -10,6 +10,7 @@ from penstock.common.configuration import Configuration
 from penstock.common.options import StateBackendOptions
 from penstock.simulation.broadcast_branch import add_broadcast_branch, broadcasts_of
 from penstock.simulation.cluster import ROOM_FOR_A_ROW_BYTES
+from penstock.simulation.evolving_branch import add_evolving_branch, evolution_of
 from penstock.simulation.expiring_branch import add_expiring_branch, expiry_of
 from penstock.simulation.faults import random_faults
 from penstock.simulation.idle_branch import add_idle_branch, idleness_of, without_hold_ups
@@ -48,10 +49,12 @@ def plan_of(seed: int) -> Plan:
     configuration = random_configuration(random, pace)
     configuration.set("slotmanager.redundant-taskmanager-num", spares_of(seed))
     idle = idleness_of(seed)
-    job, chaining = _random_job(random, configuration, idle, broadcasts_of(seed), expiry_of(seed))
+    job, chaining = _random_job(random, configuration, idle, broadcasts_of(seed), expiry_of(seed), evolution_of(seed))
     world_seed = random.getrandbits(64)
     restarts_of(seed, configuration)
     state_backend_of(seed, configuration, (step.step for step in job.steps))
+    if _has_changing_state(job) and configuration.get(StateBackendOptions.STATE_BACKEND) == "hashmap":
+        configuration.set("penstock.state.rocksdb.object-cache-size", "20 kb")
     compression_of(seed, configuration)
     local_copies_of(seed, configuration)
     backlog_interval_of(seed, configuration)
@@ -86,10 +89,16 @@ def plan_of(seed: int) -> Plan:
         faults=faults,
         places=places,
         graph_changes_seed=f"graphs of {seed}" if changes else None,
+        declared_changes_seed=f"declarations of {seed}" if checkpointing and _has_changing_state(job) else None,
         names_stored_state=names_stored_state(seed) and in_memory,
         chaining=chaining,
         steps=job.steps,
     )
+
+
+def _has_changing_state(job: WorkloadBuilder) -> bool:
+    """Return whether the job has state that is declared otherwise after a resume, or kept elsewhere."""
+    return any(step.step in ("evolve", "expire") for step in job.steps)
 
 
 def _random_job(
@@ -98,10 +107,11 @@ def _random_job(
     idle: Random | None,
     broadcasts: Random | None,
     expiry: Random | None,
+    evolution: Random | None,
 ) -> tuple[WorkloadBuilder, bool]:
     """Return the declared job, and whether its operators are chained. `idle`: draws a branch whose splits become idle,
     besides all others; `broadcasts`: draws one that waits for a broadcast, and `expiry` one with state that expires,
-    unless there is another one."""
+    `evolution` one whose declared types change at a resume, unless there is another one."""
     job = WorkloadBuilder(random, configuration)
     _declare_random_steps(job, random)
     chaining = random.random() >= 0.1
@@ -111,6 +121,8 @@ def _random_job(
         add_broadcast_branch(job, broadcasts)
     elif expiry is not None:
         add_expiring_branch(job, expiry)
+    elif evolution is not None:
+        add_evolving_branch(job, evolution)
     return job, chaining
 
 

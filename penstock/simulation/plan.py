@@ -25,7 +25,9 @@ class Plan(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     `options`: the job's configuration. `steps`: what the job consists of, in the order in which it is declared.
     `chaining`: False gives every operator a vertex of its own. `world_seed`: draws what happens during the run.
     `interleaves`, `is_parallel`, `names_stored_state`: see `World`. `places`: how many tasks run at once; None: all of
-    them. `graph_changes_seed`: draws how the graph changes at each resume; None: it stays the same."""
+    them. `graph_changes_seed`: draws how the graph changes at each resume; None: it stays the same.
+    `declared_changes_seed`: likewise how declared types change, and where state is kept unless `names_stored_state`.
+    """
 
     format: int = FORMAT
     told: str
@@ -37,6 +39,7 @@ class Plan(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     faults: FaultPlan
     places: PlacePlan | None = None
     graph_changes_seed: str | None = None
+    declared_changes_seed: str | None = None
     names_stored_state: bool = False
     chaining: bool = True
     steps: list[Step]

@@ -74,6 +74,8 @@ def build(plan: Plan, with_trace: bool = False, bounds: Bounds | None = None) ->
         workload = job.build()
         if plan.graph_changes_seed is not None:
             workload.change_graphs(Random(plan.graph_changes_seed))
+        if plan.declared_changes_seed is not None:
+            workload.change_declarations(Random(plan.declared_changes_seed), not plan.names_stored_state)
     except Exception as error:
         raise PlanError(f"the job of the plan has no graph: {type(error).__name__}: {error}") from error
     world = World(plan.world_seed, [] if with_trace else None)

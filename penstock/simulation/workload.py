@@ -18,6 +18,7 @@ from penstock.graph.job_graph import JobGraph
 from penstock.simulation import functions as f
 from penstock.simulation.choices import step
 from penstock.simulation.columnar_steps import ColumnarSteps
+from penstock.simulation.declared_changes import Declarations, DeclaredChanges
 from penstock.simulation.graph_changes import GraphChanges, GraphState
 from penstock.simulation.output import WorldSink
 from penstock.simulation.parallelism import Group, Parallelisms
@@ -35,10 +36,20 @@ _KEYS: dict[str, tuple[Callable[..., Any], Any]] = {
 PARTITIONERS = ("rebalance", "rescale", "shuffle", "broadcast", "global", "custom", "forward")
 
 
+@dataclass(frozen=True)
+class _Program:
+    """Says what a driver ran."""
+
+    graph: GraphState | None
+    levels: list[int]
+    declared: Declarations | None
+
+
 @dataclass
 class Workload:
     """Holds a job. `sinks` by name; `counted`: keyed operator's name -> rows that reach it. `graph`: what the next
-    driver runs. `changes`: None if the graph stays the same at every resume.
+    driver runs. `changes`: None if the graph stays the same at every resume; `declared`: None if what functions declare
+    does, and where state is kept.
     """
 
     graph: JobGraph
@@ -49,7 +60,8 @@ class Workload:
     environment: StreamExecutionEnvironment
     parallelisms: Parallelisms
     changes: GraphChanges | None = None
-    _ran: dict[str, tuple[GraphState | None, list[int]]] = field(default_factory=dict)
+    declared: DeclaredChanges | None = None
+    _ran: dict[str, _Program] = field(default_factory=dict)
     """Incarnation of a driver -> what it ran. The one that took the newest checkpoint is among them."""
     _declared: dict[str, list[int]] = field(default_factory=dict)
     """Incarnation of a driver -> the parallelisms of its program, which a rescale of the running job leaves alone."""
@@ -59,6 +71,8 @@ class Workload:
         changed = self.parallelisms.redraw(random, largest)
         if self.changes is not None:
             changed |= self.changes.draw()
+        if self.declared is not None:
+            changed |= self.declared.draw()
         self._rebuild()
         return changed
 
@@ -75,30 +89,45 @@ class Workload:
         self.configuration.set("execution.state-recovery.ignore-unclaimed-state", True)
         self._rebuild()
 
+    def change_declarations(self, random: Random, changes_backend: bool) -> None:
+        """Let declared types change at every resume. `changes_backend`: also where state is kept."""
+        graph = self.environment._graph
+        self.declared = DeclaredChanges(random, graph, self.configuration, changes_backend)
+
     def _rebuild(self) -> None:
+        if self.declared is not None:
+            self.declared.apply()
         if self.changes is not None:
             self.changes.apply()
         self.graph = self.environment.get_job_graph("simulated")
 
     def runs(self, incarnation: str, levels: list[int] | None = None) -> None:
         """Remember what a driver runs. `levels`: its parallelisms; None: those of the workload."""
-        state = self.changes.state if self.changes is not None else None
-        if incarnation in self._ran:
-            state = self._ran[incarnation][0]
-        self._ran[incarnation] = (state, self.parallelisms.levels() if levels is None else levels)
-        self._declared.setdefault(incarnation, self._ran[incarnation][1])
+        graph = self.changes.state if self.changes is not None else None
+        program = _Program(
+            graph, self.parallelisms.levels(), self.declared.state if self.declared is not None else None
+        )
+        if levels is not None:
+            program = replace(program, levels=levels)
+        if (before := self._ran.get(incarnation)) is not None:
+            program = replace(before, levels=program.levels)
+        self._ran[incarnation] = program
+        self._declared.setdefault(incarnation, program.levels)
 
     def go_back_to(self, incarnation: str) -> None:
         """Return to an older graph: the next driver runs what this one ran, which took the newest checkpoint, because a
         changed graph was refused. If that is what was refused, the driver was rescaled while it ran, and the same
         operators would be chained in a program of these parallelisms: the next driver runs its program.
         """
-        state, levels = self._ran[incarnation]
-        if levels == self.parallelisms.levels() and state == (None if self.changes is None else self.changes.state):
+        ran = self._ran[incarnation]
+        levels = ran.levels
+        if levels == self.parallelisms.levels() and ran.graph == (None if self.changes is None else self.changes.state):
             levels = self._declared[incarnation]
         self.parallelisms.set_levels(levels)
-        if self.changes is not None and state is not None:
-            self.changes.state = state
+        if self.changes is not None and ran.graph is not None:
+            self.changes.state = ran.graph
+        if self.declared is not None and ran.declared is not None:
+            self.declared.state = ran.declared
         self._rebuild()
 
 

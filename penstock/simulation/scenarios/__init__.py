@@ -16,6 +16,7 @@ from penstock.simulation.scenarios import (
     changed_graphs,
     concurrent,
     cut,
+    declarations,
     event_time,
     expiring,
     finishing,
@@ -48,8 +49,8 @@ def _name(scenario: type[Scenario]) -> str:
 
 _PARTS = (
     aimed, cut, barriers, bounds, concurrent, calm, restoring, local_copies, rescaling, receivers, changed_graphs,
-    state, kept, expiring, event_time, backlog, floors, timers, idleness, aligned_sources, finishing, savepoints,
-    publication, shortening, storage, stored_state, sweeping, slots, packing, live_rescaling, adaptive,
+    state, kept, expiring, declarations, event_time, backlog, floors, timers, idleness, aligned_sources, finishing,
+    savepoints, publication, shortening, storage, stored_state, sweeping, slots, packing, live_rescaling, adaptive,
 )  # fmt: skip
 SCENARIOS: dict[str, type[Scenario]] = {_name(scenario): scenario for part in _PARTS for scenario in part.SCENARIOS}
 

@@ -61,6 +61,8 @@ class Scenario:
     """Whether checkpoints have a limit of time; for a schedule without faults."""
     changes_graph: ClassVar[bool] = False
     """Whether the graph changes when the job is resumed at other parallelisms."""
+    changes_declarations: ClassVar[bool] = False
+    """Whether declared types change then, and where state is kept."""
 
     cluster: Cluster
 
@@ -117,6 +119,7 @@ def _plan(scenario: Scenario, job: WorkloadBuilder, world_seed: int, seed: int) 
         faults=scenario.faults,
         places=scenario.places,
         graph_changes_seed=f"graphs of {seed}" if scenario.changes_graph else None,
+        declared_changes_seed=f"declarations of {seed}" if scenario.changes_declarations else None,
         names_stored_state=scenario.names_stored_state,
         steps=job.steps,
     )
@@ -131,6 +134,8 @@ def _cluster(scenario: Scenario, job: WorkloadBuilder, plan: Plan, with_trace: b
     workload = job.build()
     if plan.graph_changes_seed is not None:
         workload.change_graphs(Random(plan.graph_changes_seed))
+    if plan.declared_changes_seed is not None:
+        workload.change_declarations(Random(plan.declared_changes_seed), not plan.names_stored_state)
     cluster = Cluster(world, workload, plan.faults, plan.pace, Bounds())
     cluster.places = plan.places
     if scenario.bounds_durations:

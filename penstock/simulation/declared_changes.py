@@ -1,0 +1,73 @@
+"""Changes what the functions of a simulated job declare, from one driver to the next, and where state is kept.
+
+Rows in state gain fields and lose others, in any order, and numbers become wider. A field that is gone never comes
+back, so what has to be found follows from what was written last, whichever drivers there were between. A change has a
+random source of its own, so that jobs that never change stay what they were.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, replace
+from random import Random
+
+from penstock.common.configuration import Configuration
+from penstock.common.options import StateBackendOptions
+from penstock.graph.logical import LogicalGraph
+from penstock.simulation.evolving_functions import WIDTHS, DeclaredTypes, Evolve
+
+_FIELDS_MAX = 5
+
+
+@dataclass(frozen=True)
+class Declarations:
+    """Holds what the next driver's program declares, and its backend."""
+
+    types: DeclaredTypes
+    backend: str
+
+
+class DeclaredChanges:
+    """Changes declared types in place. `changes_backend`: also where state is kept."""
+
+    def __init__(
+        self, random: Random, graph: LogicalGraph, configuration: Configuration, changes_backend: bool
+    ) -> None:
+        self._random = random
+        self._nodes = [node for node in graph.nodes if isinstance(node.function, Evolve)]
+        self._configuration = configuration
+        self._changes_backend = changes_backend
+        self.state = Declarations(DeclaredTypes(), configuration.get(StateBackendOptions.STATE_BACKEND))
+
+    def draw(self) -> bool:
+        """Change something. Returns whether anything was changed; `apply` carries it out."""
+        before = self.state
+        if self._nodes:
+            self.state = replace(before, types=self._drawn(before.types))
+        if self._changes_backend and self._random.random() < 0.4:
+            self.state = replace(self.state, backend="rocksdb" if before.backend == "hashmap" else "hashmap")
+        return self.state != before
+
+    def _drawn(self, types: DeclaredTypes) -> DeclaredTypes:
+        random = self._random
+        fields, named = list(types.fields), types.named
+        if len(fields) > 1 and random.random() < 0.5:
+            fields.remove(random.choice(fields))
+        while len(fields) < _FIELDS_MAX and random.random() < 0.5:
+            fields.append(f"field {named}")
+            named += 1
+        random.shuffle(fields)
+        is_wider = types.width + 1 < len(WIDTHS) and random.random() < 0.4
+        return DeclaredTypes(tuple(fields), types.width + is_wider, named)
+
+    def apply(self) -> None:
+        """Make the graph and the configuration what `state` says. Drivers that still run have functions of their
+        own.
+        """
+        for node in self._nodes:
+            function = copy.copy(node.function)
+            assert isinstance(function, Evolve)
+            function.types = self.state.types
+            node.function = function
+        if self._changes_backend:
+            self._configuration.set(StateBackendOptions.STATE_BACKEND, self.state.backend)

@@ -1,0 +1,42 @@
+"""Adds a branch to a random job whose functions declare their state otherwise after a resume."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from penstock.simulation.choices import step
+from penstock.simulation.evolving_functions import Evolve
+from penstock.simulation.streams import Stream
+
+if TYPE_CHECKING:
+    from penstock.simulation.workload import WorkloadBuilder
+
+
+def evolution_of(seed: int) -> Random | None:
+    """Return what draws a branch of changed types, in some of the seeds, from a random source of its own."""
+    random = Random(f"changed types of {seed}")
+    return random if random.random() < 0.15 else None
+
+
+def add_evolving_branch(job: WorkloadBuilder, random: Random) -> None:
+    """Declare the branch in addition to all others, down to a sink of its own."""
+    drawn, job.random = job.random, random
+    try:
+        kind = random.choice(("sequence", "ranges", "owned"))
+        rows = job.source(kind=kind, rows=random.randint(30, 70), timed=None)
+        job.sink(evolve(job, rows))
+    finally:
+        job.random = drawn
+
+
+@step
+def evolve(
+    job: WorkloadBuilder, before: Stream, parallelism: int | None = None, cost_ms: float | None = None
+) -> Stream:
+    """Declare a function that passes rows, and keeps others in state. What it declares may change at a resume."""
+    parallelism, cost_ms = job.parallelism(parallelism), job.cost_ms(cost_ms)
+    name = f"evolve {len(job.words)}"
+    row_type, typed = job.row_type()
+    after = job.keyed(before, by_column=False).process(Evolve(name, cost_ms), row_type).uid(name)
+    return job.finish(after, parallelism, before.expected, name, typed, [before], "keyed")
