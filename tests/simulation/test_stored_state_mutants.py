@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.protocol.log.retention import Retention, named_by
+from penstock.protocol.log.retention import Retention, Sweep, named_by
 from penstock.protocol.values.elements import SnapshotKind
 from penstock.simulation.naming_backend import NamingBackend
 from tests.simulation.finding import assert_found
@@ -56,11 +56,30 @@ def state_of_a_pending_checkpoint_is_named(patch: Patch) -> None:
     patch(NamingBackend, "snapshot", of_the_newest)
 
 
+def segments_of_a_generation_that_was_killed_stay(patch: Patch) -> None:
+    deletable = Sweep.deletable
+
+    def of_metadata(self: Any, found: Any, named: Any) -> Any:
+        return [path for path in deletable(self, found, named) if "shared/" not in path]
+
+    patch(Sweep, "deletable", of_metadata)
+
+
 MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
     # (mutant, schedule or seeds, the violation that it must cause)
     (predecessors_are_not_kept, "predecessor-is-subsumed", r"is deleted, but checkpoint \d+ is pending"),
     (what_was_pinned_stays_for_ever, "predecessor-is-subsumed", r"only the last sweep deletes them"),
     (segments_end_with_their_checkpoint, "state-outlives-its-checkpoint", r"is deleted, but a checkpoint that is ret"),
+    (
+        segments_end_with_their_checkpoint,
+        "killed-at-each-step-of-an-incremental-checkpoint",
+        r"is deleted, but a checkpoint that is ret",
+    ),
+    (
+        segments_of_a_generation_that_was_killed_stay,
+        "killed-at-each-step-of-an-incremental-checkpoint",
+        r"orphan after the sweep: shared/",
+    ),
     (
         savepoints_have_predecessors,
         "savepoints-name-nothing",

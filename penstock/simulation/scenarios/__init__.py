@@ -23,6 +23,7 @@ from penstock.simulation.scenarios import (
     floors,
     idleness,
     kept,
+    killed_steps,
     live_rescaling,
     local_copies,
     packing,
@@ -50,7 +51,8 @@ def _name(scenario: type[Scenario]) -> str:
 _PARTS = (
     aimed, cut, barriers, bounds, concurrent, calm, restoring, local_copies, rescaling, receivers, changed_graphs,
     state, kept, expiring, declarations, event_time, backlog, floors, timers, idleness, aligned_sources, finishing,
-    savepoints, publication, shortening, storage, stored_state, sweeping, slots, packing, live_rescaling, adaptive,
+    savepoints, publication, shortening, storage, stored_state, killed_steps, sweeping, slots, packing,
+    live_rescaling, adaptive,
 )  # fmt: skip
 SCENARIOS: dict[str, type[Scenario]] = {_name(scenario): scenario for part in _PARTS for scenario in part.SCENARIOS}
 
