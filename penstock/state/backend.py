@@ -89,6 +89,11 @@ class StateBackend(Protocol):
         None: it has no predecessor, so everything is encoded.
         """
 
+    def check_room(self, stored_bytes: int) -> None:
+        """Raise `StateError` if there is certainly too little room for what is to be restored, of which the checkpoint
+        has so many bytes. Called before anything is.
+        """
+
     def restore_schema(self, schema: StateSchema, user_uid: str = "", key_type: str = "") -> None:
         """Note how a state was declared in the checkpoint. Call it before its entries are restored. `user_uid`: what
         the program calls its operator, for messages; `key_type`: the type of its keys, as it is declared now.

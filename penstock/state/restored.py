@@ -30,6 +30,9 @@ class RestoringBackend:
         self._user_uids: dict[str, str] = {}
         self._key_types: dict[str, str] = {}
 
+    def check_room(self, stored_bytes: int) -> None:
+        """Do nothing: nobody knows what fits into memory."""
+
     def restore_schema(self, schema: StateSchema, user_uid: str = "", key_type: str = "") -> None:
         """Note how a state was declared, of which there may be no entries. `user_uid`: what the program calls its
         operator, for messages; `key_type`: the type of its keys, as it is declared now.

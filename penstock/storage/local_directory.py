@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import tempfile
 from typing import Mapping, Sequence
 
@@ -32,6 +33,24 @@ class LocalDirectory:
         self.path = owned.path
         self.delete = owned.delete
         """Call it to delete the directory with all that is in it. The end of the process calls it, too."""
+
+    @property
+    def free_bytes(self) -> int:
+        """Return how much room there is on its disk."""
+        return shutil.disk_usage(self.path.parent).free
+
+    @property
+    def room(self) -> str:
+        """Return a text about its disk."""
+        try:
+            usage = shutil.disk_usage(self.path.parent)
+        except OSError as error:
+            return f"The disk of {self.path.parent} cannot be looked at ({error})"
+        return f"The disk of {self.path.parent} has {_megabytes(usage.free)} free of {_megabytes(usage.total)}"
+
+
+def _megabytes(size_bytes: int) -> str:
+    return f"{size_bytes / 1024 / 1024:.1f} MB"
 
 
 def temporary_directories(configuration: Configuration, environment: Mapping[str, str]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ live channels start new.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from penstock.graph.compatibility import edge_shapes, vertex_shapes
@@ -20,6 +20,7 @@ from penstock.graph.states import key_type
 from penstock.protocol.channel.watermark_valve import AT_START, WATERMARK_MIN_MS
 from penstock.protocol.restore import rescale
 from penstock.protocol.restore.rescale import Filter, OldEdge, Share
+from penstock.protocol.values.keys import key_group_range
 from penstock.protocol.values.metadata import (
     Capture,
     ChannelTime,
@@ -179,7 +180,9 @@ class SubtaskRestore:
         number = self._subtask.id.subtask
         self._tell_where_state_lies(backend)
         of_keys = key_type(self._plan.graph, vertex)
-        for holder in rescale.state_holders(len(self._old), vertex.parallelism, vertex.max_parallelism, number):
+        holders = rescale.state_holders(len(self._old), vertex.parallelism, vertex.max_parallelism, number)
+        backend.check_room(self._stored_bytes(holders))
+        for holder in holders:
             snapshot = self._old[holder]
             for schema in snapshot.schemas:
                 backend.restore_schema(schema, self._user_uid(schema.operator), of_keys)
@@ -187,6 +190,14 @@ class SubtaskRestore:
                 name = f"keyed state '{kept.name}' of operator '{self._operator_name(kept.operator)}'"
                 data = self._read(kept.segment, kept.offset, kept.length_bytes, kept.crc, name)
                 backend.restore(kept.operator, kept.name, data, key_groups)
+
+    def _stored_bytes(self, holders: Sequence[int]) -> int:
+        """Return how many bytes the checkpoint has of the subtask's own key groups, at least. How much of what an old
+        subtask has stored is in a part of its key groups is not known.
+        """
+        vertex, own = self._subtask.vertex, set(self._subtask.key_groups)
+        whole = [h for h in holders if own.issuperset(key_group_range(vertex.max_parallelism, len(self._old), h))]
+        return sum(kept.length_bytes for holder in whole for kept in self._old[holder].keyed)
 
     def _tell_where_state_lies(self, backend: StateBackend) -> None:
         """Report only what is the subtask's own: named by two subtasks, a third would later restore it twice."""

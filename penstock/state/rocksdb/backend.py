@@ -19,7 +19,7 @@ from penstock.state.backend import StoredState
 from penstock.state.cleanup import Pace
 from penstock.state.codecs import RestoredRun, StateCodec
 from penstock.state.restored import StateName
-from penstock.state.rocksdb.database import PREFIX_BYTES
+from penstock.state.rocksdb.database import PREFIX_BYTES, Batch
 from penstock.state.rocksdb.local_state import LocalState
 from penstock.state.rocksdb.settings import RocksDBSettings
 from penstock.state.rocksdb.snapshot import RocksDBSnapshot
@@ -97,11 +97,11 @@ class RocksDBStateBackend(RowStateBackend[DiskTable]):
                 table.forget_older()
 
     def _flush(self) -> None:
-        batch = self._database.new_batch()
+        batch = Batch([], [], [])
         for name, table in self._tables.items():
             if table.touched:
                 table.flush(batch, self._local.changed(name))
-        if not batch.is_empty():
+        if batch.keys or batch.deleted:
             self._database.write(batch)
         self._local.limit_changes()
 
@@ -144,6 +144,9 @@ class RocksDBStateBackend(RowStateBackend[DiskTable]):
 
     # ---- restoring ----------------------------------------------------------------------------------------------
 
+    def check_room(self, stored_bytes: int) -> None:
+        self._local.check_room(stored_bytes)
+
     def on_restored(self, checkpoint_id: int, stored: list[StoredState]) -> None:
         self._local.on_restored(checkpoint_id, stored)
 
@@ -171,14 +174,7 @@ class RocksDBStateBackend(RowStateBackend[DiskTable]):
         groups = entries.column(KEY_GROUP_COLUMN).to_pylist()
         starts = {group: table.prefix + group.to_bytes(KEY_GROUP_BYTES, "big") for group in set(groups)}
         keys = [starts[group] + key for group, key in zip(groups, entries.column(KEY_COLUMN).to_pylist())]
-        batch = self._database.new_batch()
-        if deletes:
-            for key in keys:
-                batch.delete(key)
-        else:
-            for key, data in zip(keys, pickles_of(table, entries)):
-                batch.put(key, data)
-        self._database.write(batch)
+        self._database.write(Batch([], [], keys) if deletes else Batch(keys, list(pickles_of(table, entries)), []))
 
     def revoke(self) -> None:
         """End the generation, and delete the files."""

@@ -7,7 +7,6 @@ a slice that neither table has are read in one call, and what has changed is wri
 
 from __future__ import annotations
 
-from collections import deque
 from itertools import islice
 from typing import Iterator, Sequence
 
@@ -21,7 +20,7 @@ from penstock.state.columnar.key_columns import KeyRows
 from penstock.state.columnar.slot_arrays import Array, Slots
 from penstock.state.columnar.table import ColumnTable, Found, ValueColumn, largest_of
 from penstock.state.rocksdb.column_codec import ColumnCodec
-from penstock.state.rocksdb.database import Entry
+from penstock.state.rocksdb.database import Batch, Entry
 from penstock.state.rocksdb.local_state import LocalState
 
 _CHANGED_SLOTS_MAX = 1024
@@ -155,9 +154,7 @@ class DiskColumnTable:
     def _write(self, slots: Slots) -> None:
         keys = self._keys_of(slots)
         values = self._codec.values([array[slots] for array in self._recent.values])
-        batch = self._database.new_batch()
-        deque(map(batch.put, keys, values), maxlen=0)
-        self._database.write(batch)
+        self._database.write(Batch(keys, values, []))
         self._note(keys, True)
         self._changed[slots] = False
         self._changed_slots = 0
@@ -167,9 +164,7 @@ class DiskColumnTable:
         if not len(slots):
             return
         keys = self._keys_of(slots)
-        batch = self._database.new_batch()
-        deque(map(batch.delete, keys), maxlen=0)
-        self._database.write(batch)
+        self._database.write(Batch([], [], keys))
         self._note(keys, False)
         self._changed[slots[slots < len(self._changed)]] = False
         if self._older is not None:
@@ -228,18 +223,16 @@ class DiskColumnTable:
         count = len(self._key_schema)
         rows = self._recent.rows([batch.column(i) for i in range(count)])
         keys = self._codec.keys(batch.column(batch.num_columns - 1).to_numpy(), rows)
-        made = self._database.new_batch()
-        if deletes:
-            deque(map(made.delete, keys), maxlen=0)
-        else:
+        values: list[bytes] = []
+        if not deletes:
             columns = [batch.column(count + c).to_numpy(zero_copy_only=False) for c in range(len(self._value_columns))]
-            deque(map(made.put, keys, self._codec.values(columns)), maxlen=0)
+            values = self._codec.values(columns)
             for c, column in enumerate(columns):
                 if column.dtype == np.bool_:
                     self._restored_true[c] &= bool(column.all())
                 elif column.dtype == np.int64 and self._restored_largest is not None:
                     self._restored_largest[c] = max(self._restored_largest[c], largest_of(column))
-        self._database.write(made)
+        self._database.write(Batch([], [], keys) if deletes else Batch(keys, values, []))
 
     def encoded(self, entries: Sequence[Entry]) -> pa.RecordBatch:
         keys, key_groups = self._codec.columns_of([key for key, _ in entries])

@@ -41,6 +41,9 @@ class RocksDBColumnarBackend(ColumnarBackend[DiskColumnTable]):
             table.flush()
         return self._local.snapshot(tables, self._untouched(), checkpoint_id, predecessor_id)
 
+    def check_room(self, stored_bytes: int) -> None:
+        self._local.check_room(stored_bytes)
+
     def on_restored(self, checkpoint_id: int, stored: list[StoredState]) -> None:
         self._local.on_restored(checkpoint_id, stored)
 

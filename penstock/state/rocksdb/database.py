@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 import time
 import weakref
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Iterable, Iterator, Protocol, Sequence
+from typing import Any, Iterable, Iterator, NamedTuple, Protocol, Sequence
 
 import pyarrow as pa
 
@@ -20,12 +23,17 @@ from penstock.storage.store import StoreError
 
 _STALL_PAUSE_S = 0.002
 _STALL_MAX_S = 120.0
+_STALLS = ("rocksdb.is-write-stopped", "rocksdb.actual-delayed-write-rate")
+_BLIND_RETRY_S = 0.1
+"""After so long a write is tried again even if RocksDB reports that it would have to wait."""
 _MEMTABLE_BLOOM_RATIO = 0.1
 """Of a write buffer: ten bits and more for each key of 100 bytes."""
 PREFIX_BYTES = 2
 """A key begins with the number of its state."""
 _END = b"\xff" * 16
 """Behind the prefix: no key has so many of these bytes there, so it comes behind all of them."""
+_DISK_FULL = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+MAKE_ROOM = "make room there, or name directories of a larger disk with state.backend.rocksdb.localdir"
 INSTALL = "pip install 'penstock[rocksdb]'"
 
 
@@ -90,6 +98,14 @@ def _close(db: Any, directory: LocalDirectory) -> None:
     directory.delete()
 
 
+class Batch(NamedTuple):
+    """Holds what is written at once: keys with their values, and keys that are deleted, which are others."""
+
+    keys: list[bytes]
+    values: list[bytes]
+    deleted: list[bytes]
+
+
 @dataclass(frozen=True)
 class View:
     """Holds what was in a database at one time. Of a snapshot only single entries are read: its iterators show what was
@@ -125,7 +141,7 @@ class Database:
             raise StateError(str(error)) from error
         self._described = described
         self._memory = _shared_memory(settings)
-        self._batch_of = rocks.WriteBatch
+        self._rocks_batch = rocks.WriteBatch
         self._read_options = rocks.ReadOptions
         self._how = rocks.WriteOptions()
         self._how.disable_wal = True
@@ -177,16 +193,16 @@ class Database:
             raise self.failure("cannot be read", error) from error
         return found
 
-    def new_batch(self) -> Any:
-        """Return an empty batch, with `put(key, value)` and `delete(key)`."""
-        return self._batch_of(raw_mode=True)
-
-    def write(self, batch: Any) -> None:
+    def write(self, batch: Batch) -> None:
         """Write a batch, and wait if RocksDB cannot keep up. Raises `StateError`."""
         deadline_s: float | None = None
         while True:
+            # RocksDB takes each batch of its own once, whether it writes it or not.
+            made = self._rocks_batch(raw_mode=True)
+            deque(map(made.put, batch.keys, batch.values), maxlen=0)
+            deque(map(made.delete, batch.deleted), maxlen=0)
             try:
-                self._db.write(batch, self._how)
+                self._db.write(made, self._how)
                 return
             except Exception as error:
                 if "stall" not in str(error).lower():
@@ -199,6 +215,13 @@ class Database:
                         "keep up (state.backend.rocksdb.thread.num, or a faster disk)",
                         error,
                     ) from error
+            self._wait_for_room()
+
+    def _wait_for_room(self) -> None:
+        """Wait until RocksDB takes writes again, or for a moment."""
+        until_s = time.monotonic() + _BLIND_RETRY_S
+        time.sleep(_STALL_PAUSE_S)
+        while time.monotonic() < until_s and any(map(self._db.property_int_value, _STALLS)):
             time.sleep(_STALL_PAUSE_S)
 
     def view(self, scanned: Iterable[bytes] = ()) -> View:
@@ -209,9 +232,7 @@ class Database:
 
     def begin(self, prefix: bytes) -> None:
         """Note that keys may begin with `prefix`. Call it before they are written or scanned."""
-        batch = self.new_batch()
-        batch.put(prefix + _END, b"")
-        self.write(batch)
+        self.write(Batch([prefix + _END], [b""], []))
 
     def scan(self, prefix: bytes, behind: bytes = b"") -> Iterator[Entry]:
         """Return the entries whose keys begin with `prefix`, sorted, as they are at the time of this call; only those
@@ -249,10 +270,13 @@ class Database:
 
     def failure(self, what: str, error: Exception) -> StateError:
         """Return the error for a call that has failed."""
+        told = f"the RocksDB of {self._described} in {self.directory.path} {what}: {error}"
+        copy = "The slot's disk holds a working copy only: the job restarts from its newest checkpoint"
+        if any(text in str(error) for text in _DISK_FULL):
+            return StateError(f"{told}. {copy}. {self.directory.room}: {MAKE_ROOM}")
         return StateError(
-            f"the RocksDB of {self._described} in {self.directory.path} {what}: {error}. The slot's disk holds a "
-            "working copy only: the job restarts from its newest checkpoint. If this comes again, look at the disk, or "
-            "name another one with state.backend.rocksdb.localdir"
+            f"{told}. {copy}. If this comes again, look at the disk, or name another one with "
+            "state.backend.rocksdb.localdir"
         )
 
     def close(self) -> None:

@@ -8,11 +8,11 @@ from typing import Mapping, Sequence
 
 import pyarrow as pa
 
-from penstock.state.backend import StoredState
+from penstock.state.backend import StateError, StoredState
 from penstock.state.changes import Changes
 from penstock.state.codecs import RestoredRun, write_stream
 from penstock.state.restored import StateName, UntouchedState
-from penstock.state.rocksdb.database import PREFIX_BYTES, Database, StoredTable
+from penstock.state.rocksdb.database import MAKE_ROOM, PREFIX_BYTES, Database, StoredTable
 from penstock.state.rocksdb.settings import RocksDBSettings
 from penstock.state.rocksdb.snapshot import EntryFilter, RocksDBSnapshot
 
@@ -25,7 +25,8 @@ class LocalState:
     def __init__(self, settings: RocksDBSettings, operator_names: Mapping[str, str], incremental: bool) -> None:
         names = ", ".join(f"'{name}'" for name in operator_names.values())
         self.settings = settings
-        self.database = Database(settings, f"operator {names}" if names else "a subtask")
+        self._described = f"operator {names}" if names else "a subtask"
+        self.database = Database(settings, self._described)
         self._changes = Changes() if incremental else None
         self._prefixes = 0
         self._spooled = 0
@@ -75,14 +76,26 @@ class LocalState:
         if self._changes is not None:
             self._changes.begin_again(name)
 
+    def check_room(self, stored_bytes: int) -> None:
+        """Raise `StateError` if the disk has less room than the state that is to be restored takes."""
+        directory = self.database.directory
+        if directory.free_bytes < stored_bytes:
+            raise StateError(
+                f"the state that {self._described} restores takes at least {stored_bytes / 1024 / 1024:.1f} MB in "
+                f"RocksDB. {directory.room}: {MAKE_ROOM}"
+            )
+
     def spooled(self, run: RestoredRun) -> RestoredRun:
         """Return the run as batches of a mapped file, which take no memory until they are read."""
         if not run.batches:
             return run
         self._spooled += 1
         path = self.database.directory.path / f"restored-{self._spooled}"
-        with pa.OSFile(str(path), "wb") as file:
-            file.write(write_stream(run.schema, run.batches))
+        try:
+            with pa.OSFile(str(path), "wb") as file:
+                file.write(write_stream(run.schema, run.batches))
+        except OSError as error:
+            raise self.database.failure("cannot take what is being restored", error) from error
         with pa.memory_map(str(path)) as mapped, pa.ipc.open_stream(mapped) as reader:
             batches = list(reader)
         path.unlink()  # its room is free as soon as the batches are gone

@@ -24,7 +24,7 @@ from penstock.protocol.values.keys import KeyDecoder
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import StateError
 from penstock.state.codecs import StateCodec, deleted_schema, described_failure, stream_schema
-from penstock.state.rocksdb.database import PREFIX_BYTES, Database, Entry
+from penstock.state.rocksdb.database import PREFIX_BYTES, Batch, Database, Entry
 from penstock.state.unpickling import decoded, unpickled
 
 KEY_GROUP_BYTES = 2
@@ -174,12 +174,13 @@ class DiskTable:
             self._written[key] = data
         return value
 
-    def flush(self, batch: Any, changes: dict[bytes, bool] | None) -> None:
+    def flush(self, batch: Batch, changes: dict[bytes, bool] | None) -> None:
         """Put what was touched into a batch. `changes`: notes the keys, and whether they have an entry now. Raises
         `StateError` for a value that cannot be pickled.
         """
         recent, written, changeable = self.recent, self._written, self.codec.changeable
-        put, delete, key_of, value_bytes, values = batch.put, batch.delete, self.key_of, 0, 0
+        keys, values, deleted = batch
+        key_of, value_bytes, values_before = self.key_of, 0, len(values)
         for key, key_group in self.touched.items():
             value = recent.get(key, _MISSING)
             if value is _MISSING:
@@ -189,16 +190,16 @@ class DiskTable:
                 if before is None:
                     continue
                 in_database = key_of(key_group, key)
-                delete(in_database)
+                deleted.append(in_database)
                 written[key] = None
             else:
                 data = self._pickled(key, value)
                 if data == before:
                     continue
                 in_database = key_of(key_group, key)
-                put(in_database, data)
+                keys.append(in_database)
+                values.append(data)
                 value_bytes += len(data)
-                values += 1
                 if changeable:
                     written[key] = data
                 elif before is not _MISSING:
@@ -206,7 +207,7 @@ class DiskTable:
             if changes is not None:
                 changes[in_database] = value is not None
         self.touched.clear()
-        self._values += values
+        self._values += len(values) - values_before
         self._value_bytes += value_bytes
 
     def _pickled(self, key: Any, value: Any) -> bytes:

@@ -21,7 +21,7 @@ from penstock.protocol.values.key_encoding import encode
 from penstock.state.backend import StateError
 from penstock.state.choice import row_backend
 from penstock.state.rocksdb.backend import RocksDBStateBackend
-from penstock.state.rocksdb.database import Database
+from penstock.state.rocksdb.database import Batch, Database
 from penstock.state.rocksdb.settings import RocksDBSettings, local_directories
 from penstock.storage.local_directory import LocalDirectory
 from penstock.storage.store import StoreError
@@ -131,9 +131,7 @@ def test_a_database_that_nobody_closes_is_closed_before_its_files_are_deleted(
         written.append(any(path.rglob("*.sst")))
 
     database = Database(RocksDBSettings((str(tmp_path),), 2**23), "op")
-    batch = database.new_batch()
-    batch.put(b"\0\0key", b"value")
-    database.write(batch)
+    database.write(Batch([b"\0\0key"], [b"value"], []))
     database.itself = database  # type: ignore[attr-defined]  # so that only the garbage collector finds it
     monkeypatch.setattr("penstock.storage.owned_directory.shutil.rmtree", look)
     del database

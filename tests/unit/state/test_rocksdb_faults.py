@@ -1,0 +1,116 @@
+"""Tests what RocksDB's disk does to a job: writes that have to wait, a full disk, too little room for a restore."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from penstock.common.types import Types
+from penstock.datastream.state import ValueStateDescriptor
+from penstock.state.backend import StateError
+from penstock.state.rocksdb.backend import RocksDBStateBackend
+from penstock.state.rocksdb.database import Database
+from penstock.state.rocksdb.settings import RocksDBSettings
+from tests.unit.state.backends import KEY_GROUPS, NAMES, encoded, restored_into
+
+TEXT = ValueStateDescriptor("text", Types.STRING())
+
+
+def small(directory: Path, write_buffer_bytes: int = 64 * 1024) -> RocksDBStateBackend:
+    """Return a backend that has to flush all the time."""
+    settings = RocksDBSettings(
+        (str(directory),),
+        memory_bytes=2**23,
+        write_buffer_bytes=write_buffer_bytes,
+        batch_bytes=2**15,
+        cached_bytes=2**15,
+        compression="none",
+    )
+    return RocksDBStateBackend(KEY_GROUPS, NAMES, settings=settings)
+
+
+def write(backend: RocksDBStateBackend, keys: int) -> None:
+    handle = backend.state("op", TEXT)
+    for key in range(keys):
+        backend.set_current_key(key, key % KEY_GROUPS)
+        handle.update(f"{key:>500}")
+        backend.settle()
+
+
+def test_writes_that_have_to_wait_are_written_once_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[Database] = []
+    wait = Database._wait_for_room
+
+    def counted(self: Database) -> None:
+        waits.append(self)
+        wait(self)
+
+    monkeypatch.setattr(Database, "_wait_for_room", counted)
+    backend = small(tmp_path)
+    try:
+        write(backend, 20_000)
+        assert waits, "with such small buffers RocksDB refuses some writes at first"
+        assert sum(state.entries for state in encoded(backend)) == 20_000
+        handle = backend.state("op", TEXT)
+        for key in range(0, 20_000, 997):
+            backend.set_current_key(key, key % KEY_GROUPS)
+            assert handle.value() == f"{key:>500}"
+    finally:
+        backend.revoke()
+
+
+@contextmanager
+def files_of_at_most(size_bytes: int) -> Iterator[None]:
+    """Let no file of this process grow beyond so many bytes, as on a disk that is full."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_full_disk_is_named_with_its_room_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    backend = small(tmp_path)
+    with files_of_at_most(20_000):
+        with pytest.raises(StateError) as raised:
+            write(backend, 20_000)
+        backend.revoke()
+    told = str(raised.value)
+    assert told.startswith(f"the RocksDB of operator 'Counter' in {tmp_path}/penstock-state-")
+    assert "the job restarts from its newest checkpoint" in told
+    assert f"The disk of {tmp_path} has " in told and "state.backend.rocksdb.localdir" in told
+    assert not list(tmp_path.iterdir())
+    again = small(tmp_path)
+    write(again, 1000)
+    assert sum(state.entries for state in encoded(again)) == 1000
+    again.revoke()
+
+
+def test_a_disk_that_is_full_while_state_is_restored_is_named(tmp_path: Path) -> None:
+    first = small(tmp_path)
+    write(first, 1000)
+    states = encoded(first)
+    first.revoke()
+    second = small(tmp_path)
+    with files_of_at_most(100_000), pytest.raises(StateError, match=r"cannot take what is being restored: .*localdir"):
+        restored_into(lambda: second, states)
+    second.revoke()
+
+
+def test_too_little_room_for_a_restore_is_reported_before_it_begins(tmp_path: Path) -> None:
+    backend = small(tmp_path)
+    backend.check_room(1000)
+    with pytest.raises(
+        StateError,
+        match=r"state that operator 'Counter' restores takes at least 1073741824.0 MB in RocksDB\. The disk of .* has "
+        r".* free of .*: make room there, or name directories of a larger disk with state\.backend\.rocksdb\.localdir",
+    ):
+        backend.check_room(2**50)
+    backend.revoke()
