@@ -66,6 +66,8 @@ class _VertexView:
         self._parallelism = parallelism
         self._subtasks: dict[int, _SubtaskView] = {}
         self._lags: dict[int, int | None] = {}
+        self._metrics: dict[int, dict[str, int]] = {}
+        """By subtask; replaced when it changes, because reports have it. Few jobs ask for any."""
         self._sums = [0] * len(_Measured._fields)
         self._report: VertexReport | None = None
 
@@ -74,6 +76,8 @@ class _VertexView:
         measured = _Measured.of(status, now_ms, known)
         self._subtasks[status.subtask] = _SubtaskView(measured, now_ms)
         self._lags[status.subtask] = status.lag_rows
+        if status.metrics:
+            self._metrics = self._metrics | {status.subtask: status.metrics}
         before = _NOTHING if known is None else known.measured
         self._sums = [total + new - old for total, new, old in zip(self._sums, measured, before)]
         self._report = None
@@ -82,6 +86,7 @@ class _VertexView:
         """Keep what was counted: counters start from 0 with each generation, but the sums continue."""
         self._subtasks.clear()
         self._lags.clear()
+        self._metrics = {}
         counted = _Measured(*self._sums)
         self._sums = [counted.rows_in, counted.rows_out, counted.late, counted.skipped, 0, 0, 0, 0]
         self._report = None
@@ -109,6 +114,7 @@ class _VertexView:
                 sums.skipped,
                 None if None in self._lags.values() else sum(filter(None, self._lags.values())) if self._lags else None,
                 self._connectors,
+                self._metrics,
             )
         return self._report
 

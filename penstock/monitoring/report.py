@@ -4,7 +4,8 @@ them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,8 @@ class VertexReport:
     """Are not read yet; None if the source does not know."""
     connectors: tuple[tuple[str, dict[str, str]], ...] = ()
     """Name the sources and sinks of the chain, with what they say of themselves."""
+    metrics: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    """Has figures of the state backend's own, by subtask and by Flink's names."""
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,11 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from penstock.common.completable_future import CompletableFuture
 from penstock.common.job_client import JobClient
-from penstock.monitoring.report import JobReport
+from penstock.monitoring.report import JobReport, VertexReport
 from penstock.rest.operations import Operations, Outcome, TooManyOperations
 from penstock.rest.views import (
+    AGGREGATIONS,
+    aggregated_metrics,
     checkpoint_details,
     checkpoint_statistics,
     has_ended,
@@ -26,6 +28,7 @@ from penstock.rest.views import (
     job_overview,
     job_status,
     rescale_history,
+    subtask_metrics,
 )
 
 _TRIGGER_ID = re.compile(r"[0-9a-f]{32}")
@@ -57,7 +60,7 @@ class ServedJob:
         return report
 
 
-Answer = tuple[int, dict[str, Any]]
+Answer = tuple[int, dict[str, Any] | list[dict[str, Any]]]
 
 
 class JobApi:
@@ -73,6 +76,8 @@ class JobApi:
                 ("GET", r"/jobs/overview", self._overview),
                 ("GET", r"/jobs/(?P<job>[^/]+)", self._details),
                 ("PATCH", r"/jobs/(?P<job>[^/]+)", self._terminate),
+                ("GET", r"/jobs/(?P<job>[^/]+)/vertices/(?P<vertex>[^/]+)/metrics", self._metrics),
+                ("GET", r"/jobs/(?P<job>[^/]+)/vertices/(?P<vertex>[^/]+)/subtasks/metrics", self._aggregated_metrics),
                 ("GET", r"/jobs/(?P<job>[^/]+)/checkpoints", self._checkpoints),
                 ("POST", r"/jobs/(?P<job>[^/]+)/checkpoints", self._trigger_checkpoint),
                 ("GET", r"/jobs/(?P<job>[^/]+)/checkpoints/details/(?P<checkpoint>\d+)", self._checkpoint),
@@ -127,6 +132,15 @@ class JobApi:
 
     def _details(self, request: _Request) -> Answer:
         return 200, job_details(request.job.report, request.job.started_wall_ms, _now_wall_ms())
+
+    def _metrics(self, request: _Request) -> Answer:
+        return 200, subtask_metrics(request.vertex, request.listed("get"))
+
+    def _aggregated_metrics(self, request: _Request) -> Answer:
+        aggregations = request.listed("agg") or list(AGGREGATIONS)
+        if unknown := [how for how in aggregations if how not in AGGREGATIONS]:
+            raise RequestRefused(400, f"agg={unknown[0]} is none of {', '.join(AGGREGATIONS)}")
+        return 200, aggregated_metrics(request.vertex, request.listed("get"), aggregations)
 
     def _checkpoints(self, request: _Request) -> Answer:
         return 200, checkpoint_statistics(request.job.report)
@@ -229,6 +243,20 @@ class _Request:
     @property
     def job(self) -> ServedJob:
         return self.find(self.named["job"])
+
+    @property
+    def vertex(self) -> VertexReport:
+        """Return the vertex that the path names by its number, in 32 hex digits as in the job's details."""
+        named, vertices = self.named["vertex"], self.job.report.vertices
+        number = int(named, 16) if _TRIGGER_ID.fullmatch(named) else len(vertices)
+        if number >= len(vertices):
+            raise RequestRefused(404, f"there is no vertex {named}: GET /jobs/{self.named['job']} lists their ids")
+        return vertices[number]
+
+    def listed(self, name: str) -> list[str] | None:
+        """Return a parameter of the query that is a list with commas; None if it is not there."""
+        given = self.query.get(name)
+        return None if given is None else [item for text in given for item in text.split(",") if item]
 
     def fields(self, **types: type) -> dict[str, Any]:
         """Return the fields of the JSON body that are not null. Refuses unknown names and other types."""

@@ -181,7 +181,7 @@ class _Handler(BaseHTTPRequestHandler):
                 f"{self.server.where_token}, which only the user who started the job can read",
             )
 
-    def _send(self, status: int, document: dict[str, Any]) -> None:
+    def _send(self, status: int, document: dict[str, Any] | list[dict[str, Any]]) -> None:
         data = json.dumps(document).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json; charset=UTF-8")

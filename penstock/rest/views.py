@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.monitoring.report import CheckpointReport, JobReport, VertexReport
@@ -130,6 +130,44 @@ def _vertex(number: int, vertex: VertexReport, state: str) -> dict[str, Any]:
         "metrics": {"read-records": vertex.rows_in, "write-records": vertex.rows_out},
         "connectors": [{"name": name, **facts} for name, facts in vertex.connectors],
     }
+
+
+def subtask_metrics(vertex: VertexReport, wanted: Sequence[str] | None) -> list[dict[str, str]]:
+    """Show figures of single subtasks, `<subtask>.<name>`. `wanted`: those with their values; None: all names."""
+    found = {
+        f"{subtask}.{name}": value
+        for subtask, metrics in sorted(vertex.metrics.items())
+        for name, value in sorted(metrics.items())
+    }
+    if wanted is None:
+        return [{"id": id} for id in found]
+    return [{"id": id, "value": str(found[id])} for id in wanted if id in found]
+
+
+def aggregated_metrics(
+    vertex: VertexReport, wanted: Sequence[str] | None, aggregations: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Show figures over all subtasks of a vertex. `wanted`: those with their values; None: all names."""
+    names = sorted({name for metrics in vertex.metrics.values() for name in metrics})
+    if wanted is None:
+        return [{"id": name} for name in names]
+    return [
+        {"id": name} | {how: AGGREGATIONS[how](_values(vertex, name)) for how in aggregations}
+        for name in wanted
+        if name in names
+    ]
+
+
+def _values(vertex: VertexReport, name: str) -> list[int]:
+    return [metrics[name] for metrics in vertex.metrics.values() if name in metrics]
+
+
+AGGREGATIONS: dict[str, Callable[[list[int]], float]] = {
+    "min": min,
+    "max": max,
+    "avg": lambda values: sum(values) / len(values),
+    "sum": sum,
+}
 
 
 def _summary(values: Sequence[int]) -> dict[str, float]:

@@ -109,6 +109,9 @@ class StateBackend(Protocol):
         subtask has restored them whole: without the key groups of others, and from its own job's directory.
         """
 
+    def metrics(self) -> dict[str, int]:
+        """Return figures of the backend's own, by Flink's names; none if there are none. Called from any thread."""
+
     def revoke(self) -> None:
         """End the generation: every handle raises `StateRevoked` from now on."""
 

@@ -11,6 +11,7 @@ from penstock.common import Types
 from penstock.datastream import (
     EmbeddedRocksDBStateBackend,
     HashMapStateBackend,
+    JobClient,
     KeyedProcessFunction,
     StateBackend,
     StreamExecutionEnvironment,
@@ -85,6 +86,12 @@ def counting(
     return env
 
 
+def known_keys(client: JobClient) -> list[int]:
+    """Return how many keys there are, as the RocksDB of each subtask estimates."""
+    shown = (metrics for vertex in client.report().vertices for metrics in vertex.metrics.values())
+    return [metrics["rocksdb.estimate-num-keys"] for metrics in shown]
+
+
 @pytest.mark.parametrize(("incremental", "after"), [(True, 3), (False, 1)])
 def test_a_job_with_rocksdb_survives_kills_and_is_resumed_in_memory(
     tmp_path: Path, incremental: bool, after: int
@@ -98,9 +105,11 @@ def test_a_job_with_rocksdb_survives_kills_and_is_resumed_in_memory(
         **RETAINED,
         **restarts(10),
         "penstock_state_rocksdb_object__cache__size": "20 kb",
+        "state_backend_rocksdb_metrics_estimate__num__keys": "true",
     }
     client = counting(environment(2, **options), backend, out, 400.0).execute_async("counting")
     wait_until(lambda: client.report().completed >= 4 and committed(out), "checkpoints")
+    wait_until(lambda: len(known := known_keys(client)) == 2 and sum(known) > KEYS, "figures of both RocksDBs")
     os.kill(next(pid for pid in client.report().slot_pids if pid is not None), 9)
     wait_until(lambda: client.report().generation > 1, "the restart")
     completed = client.report().completed

@@ -19,6 +19,7 @@ from penstock.common.options.penstock import PenstockOptions
 from penstock.common.options.registry import OPTIONS, option_table
 from penstock.common.options.restart import RestartStrategyOptions
 from penstock.common.options.rocksdb import CoreOptions, RocksDBOptions
+from penstock.common.options.rocksdb_metrics import RocksDBNativeMetricOptions
 from penstock.common.options.stores import ObjectStoreOptions
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "ResourceManagerOptions",
     "RestOptions",
     "RestartStrategyOptions",
+    "RocksDBNativeMetricOptions",
     "RocksDBOptions",
     "SlotOptions",
     "StateBackendOptions",

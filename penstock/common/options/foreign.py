@@ -19,7 +19,7 @@ FOREIGN_PREFIXES = (
     "slotmanager.number-of-slots.", "slotmanager.min-total-resource.", "slotmanager.max-total-resource.",
     "sql-gateway.", "sql.", "state.backend.changelog.", "state.backend.forst.", "state.backend.latency-track.",
     "state.backend.rocksdb.log.",
-    "state.backend.rocksdb.metrics.", "state.changelog.", "state.latency-track.", "state.size-track.", "state.ttl.",
+    "state.changelog.", "state.latency-track.", "state.size-track.", "state.ttl.",
     "table.", "taskmanager.memory.", "jobmanager.memory.", "jobmanager.adaptive-batch-", "jobmanager.archive.",
     "traces.", "events.", "yarn.", "zookeeper.", "python.fn-execution.", "execution.batch.",
     "execution.batch-shuffle-mode", "execution.sorted-inputs.", "execution.checkpointing.file-merging.",
@@ -74,7 +74,8 @@ state.backend.rocksdb.compaction.level.use-dynamic-size state.backend.rocksdb.co
 state.backend.rocksdb.incremental-restore-async-compact-after-rescale
 state.backend.rocksdb.manual-compaction.min-interval state.backend.rocksdb.memory.fixed-per-tm
 state.backend.rocksdb.memory.high-prio-pool-ratio state.backend.rocksdb.memory.managed
-state.backend.rocksdb.memory.partitioned-index-filters state.backend.rocksdb.options-factory
+state.backend.rocksdb.memory.partitioned-index-filters
+state.backend.rocksdb.metrics.column-family-as-variable state.backend.rocksdb.options-factory
 state.backend.rocksdb.predefined-options state.backend.rocksdb.rescaling.use-delete-files-in-range
 state.backend.rocksdb.restore-overlap-fraction-threshold state.backend.rocksdb.timer-service.cache-size
 state.backend.rocksdb.timer-service.factory state.backend.rocksdb.use-ingest-db-restore-mode

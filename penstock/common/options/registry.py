@@ -25,13 +25,14 @@ from penstock.common.options.option import ConfigOption, OptionError
 from penstock.common.options.penstock import PenstockOptions
 from penstock.common.options.restart import RestartStrategyOptions
 from penstock.common.options.rocksdb import CoreOptions, RocksDBOptions
+from penstock.common.options.rocksdb_metrics import RocksDBNativeMetricOptions
 from penstock.common.options.stores import ObjectStoreOptions
 
 _GROUPS: tuple[type, ...] = (
     DeploymentOptions, ParallelismOptions, PipelineOptions, ExecutionOptions, PythonOptions, CheckpointingOptions,
-    StateRecoveryOptions, ObjectStoreOptions, HighAvailabilityOptions, StateBackendOptions, RocksDBOptions, CoreOptions,
-    RestartStrategyOptions, SlotOptions, ResourceManagerOptions, HeartbeatOptions, JobManagerOptions,
-    TaskManagerOptions, NetworkOptions, RestOptions, WebOptions, PenstockOptions,
+    StateRecoveryOptions, ObjectStoreOptions, HighAvailabilityOptions, StateBackendOptions, RocksDBOptions,
+    RocksDBNativeMetricOptions, CoreOptions, RestartStrategyOptions, SlotOptions, ResourceManagerOptions,
+    HeartbeatOptions, JobManagerOptions, TaskManagerOptions, NetworkOptions, RestOptions, WebOptions, PenstockOptions,
 )  # fmt: skip
 
 OPTIONS: dict[str, ConfigOption[Any]] = {

@@ -165,6 +165,8 @@ class SubtaskStatus(msgspec.Struct, frozen=True):
     """Of recovered in-flight data, that are left to read."""
     lag_rows: int | None = None
     """Counts what a source has not read yet; None if it does not know."""
+    metrics: dict[str, int] = {}
+    """Figures of the state backend's own, by Flink's names."""
 
 
 class ReachedEndOfData(Message):

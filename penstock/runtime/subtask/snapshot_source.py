@@ -47,6 +47,10 @@ class SnapshotSource:
         """Return a snapshot of the keyed state; None without any."""
         return None if self.backend is None else self.backend.snapshot(checkpoint_id, predecessor_id)
 
+    def backend_metrics(self) -> dict[str, int]:
+        """Return the figures of the state backend's own. Called from any thread."""
+        return {} if self.backend is None else self.backend.metrics()
+
     def revoke(self) -> None:
         """End the generation: every handle of state raises from now on."""
         self.checkpointed.revoke()

@@ -73,8 +73,7 @@ class Subtask:
     ) -> None:
         self.id = deployed.id
         self.vertex = deployed.vertex
-        self.mailbox = deployed.mailbox
-        self.gate = deployed.gate
+        self.mailbox, self.gate = deployed.mailbox, deployed.gate
         self.partitions = deployed.partitions
         self.deployed = deployed
         self.parts = parts
@@ -290,6 +289,7 @@ class Subtask:
             skipped_rows=self.feed.skipped_rows,
             layers=len(self.gate.layers),
             lag_rows=self.feed.lag_rows,
+            metrics=self.parts.backend_metrics(),
         )
 
     def close(self) -> None:

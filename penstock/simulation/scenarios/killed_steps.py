@@ -15,10 +15,10 @@ _CALLS = ("create", "delete", "list")
 
 
 class KilledAtEachStepOfAnIncrementalCheckpoint(Scenario):
-    """Who takes the n-th step of a checkpoint is killed behind it, for n = 1, 2, ...: slots that are asked for a
-    checkpoint, have stored a segment or acknowledged it, drivers that have written metadata or a log entry, reported
-    the end, or deleted what is not needed any more. Checkpoints name what their predecessors have stored. No retained
-    one ever misses an object, and at the end nothing is left over."""
+    """A process is killed behind the n-th step of a checkpoint, which it has taken, for n = 1, 2, ...: a slot that is
+    asked for a checkpoint, has stored a segment or acknowledged it, a driver that has written metadata or a log entry,
+    reported the end, or deleted what is not needed any more. Checkpoints name what their predecessors have stored. No
+    retained one ever misses an object, and at the end nothing is left over."""
 
     section = 11
     options = UNALIGNED | {

@@ -176,6 +176,10 @@ class RocksDBStateBackend(RowStateBackend[DiskTable]):
         keys = [starts[group] + key for group, key in zip(groups, entries.column(KEY_COLUMN).to_pylist())]
         self._database.write(Batch([], [], keys) if deletes else Batch(keys, list(pickles_of(table, entries)), []))
 
+    def metrics(self) -> dict[str, int]:
+        """Return RocksDB's own figures, as far as the options ask for them."""
+        return self._local.database.metrics()
+
     def revoke(self) -> None:
         """End the generation, and delete the files."""
         super().revoke()

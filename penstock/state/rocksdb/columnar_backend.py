@@ -73,6 +73,10 @@ class RocksDBColumnarBackend(ColumnarBackend[DiskColumnTable]):
                     table.fill(batch.slice(at, _ENTRIES_PER_BATCH), run.deletes)
         return table
 
+    def metrics(self) -> dict[str, int]:
+        """Return RocksDB's own figures, as far as the options ask for them."""
+        return self._local.database.metrics()
+
     def revoke(self) -> None:
         """End the generation, and delete the files."""
         self._runs.clear()

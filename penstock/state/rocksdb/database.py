@@ -17,6 +17,7 @@ import pyarrow as pa
 from penstock.common.options import CoreOptions, RocksDBOptions
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import StateError
+from penstock.state.rocksdb.native_metrics import NativeMetrics
 from penstock.state.rocksdb.settings import RocksDBSettings
 from penstock.storage.local_directory import LocalDirectory
 from penstock.storage.store import StoreError
@@ -183,6 +184,7 @@ class Database:
         options.set_max_bytes_for_level_base(settings.level_base_bytes)
         options.set_target_file_size_base(settings.file_base_bytes)
         options.set_keep_log_file_num(2)
+        self._metrics = NativeMetrics(settings.metrics, options)
         return options
 
     def read(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -283,6 +285,9 @@ class Database:
         """Close it, and delete its files. Views can still be read."""
         self._closing()
 
-    def property_of(self, name: str) -> int:
-        """Return one of RocksDB's own figures, such as `rocksdb.estimate-num-keys`."""
-        return int(self._db.property_int_value(name) or 0)
+    def metrics(self) -> dict[str, int]:
+        """Return the figures that the options ask for; none once it is closed. Called from any thread."""
+        try:
+            return self._metrics.read(self._db)
+        except Exception:  # it is closed at any time by its own thread
+            return {}

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import Mapping
 
 from penstock.common.configuration import Configuration
-from penstock.common.options import RocksDBOptions
+from penstock.common.options import RocksDBNativeMetricOptions, RocksDBOptions
 from penstock.storage.local_directory import temporary_directories
 
 
 @dataclass(frozen=True)
 class RocksDBSettings:
     """Holds the options. `directories`: where subtasks make theirs. `batch_bytes`: about how much changed state waits
-    in memory; `cached_bytes`: how much state that is hot a subtask keeps there as objects.
+    in memory; `cached_bytes`: how much state that is hot a subtask keeps there as objects; `metrics`: the names of the
+    figures that are shown.
     """
 
     directories: tuple[str, ...]
@@ -31,6 +32,7 @@ class RocksDBSettings:
     level_base_bytes: int = 256 * 1024 * 1024
     file_base_bytes: int = 64 * 1024 * 1024
     cached_bytes: int = 64 * 1024 * 1024
+    metrics: tuple[str, ...] = ()
 
     @staticmethod
     def of(configuration: Configuration, environment: Mapping[str, str] = os.environ) -> RocksDBSettings:
@@ -52,6 +54,7 @@ class RocksDBSettings:
             level_base_bytes=get(RocksDBOptions.MAX_SIZE_LEVEL_BASE),
             file_base_bytes=get(RocksDBOptions.TARGET_FILE_SIZE_BASE),
             cached_bytes=get(RocksDBOptions.OBJECT_CACHE_SIZE),
+            metrics=tuple(name for name, option in RocksDBNativeMetricOptions.BY_NAME.items() if get(option)),
         )
 
 

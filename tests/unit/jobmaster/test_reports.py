@@ -77,3 +77,16 @@ def test_memory_is_that_of_the_slot_which_the_process_plays() -> None:
     driver.say("p1", SlotStatus(NONE, 1, [], 7_000))
     assert driver.master.report.slot_rss_bytes == (5_000, 7_000)
     assert driver.master.report.slot_pids == (102, 101)
+
+
+def test_figures_of_the_state_backend_are_those_of_the_newest_status() -> None:
+    reports = reporter()
+    before = reports.build()
+    for subtask, keys in ((0, 1), (1, 5), (0, 3)):
+        status = SubtaskStatus(1, subtask, 0, 0, 0, 0, 0.0, 0.0, 0, metrics={"rocksdb.estimate-num-keys": keys})
+        reports.on_status(SlotStatus(NONE, subtask, [status], 1), 1.0)
+    shown = reports.build()
+    assert shown.vertices[1].metrics == {0: {"rocksdb.estimate-num-keys": 3}, 1: {"rocksdb.estimate-num-keys": 5}}
+    reports.on_generation_ended()
+    assert reports.build().vertices[1].metrics == {}
+    assert before.vertices[1].metrics == {} and len(shown.vertices[1].metrics) == 2, "reports do not change"

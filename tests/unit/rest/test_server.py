@@ -59,6 +59,31 @@ def test_jobs_are_shown_as_flink_shows_them(hosted: Hosted) -> None:
     assert ask(hosted, "GET", "/config")[0] == 200
 
 
+def test_figures_of_the_state_backend_are_shown_as_flink_shows_metrics(hosted: Hosted) -> None:
+    current = report()
+    metrics = {0: {"rocksdb.num-snapshots": 1, "rocksdb.estimate-num-keys": 10}, 2: {"rocksdb.estimate-num-keys": 20}}
+    source, sink = current.vertices
+    hosted.client.current = replace(current, vertices=(source, replace(sink, metrics=metrics)))
+    path = f"/jobs/{JOB_ID}/vertices/{1:032x}"
+    names = ["0.rocksdb.estimate-num-keys", "0.rocksdb.num-snapshots", "2.rocksdb.estimate-num-keys"]
+    assert ask(hosted, "GET", f"{path}/metrics") == (200, [{"id": name} for name in names])
+    assert ask(hosted, "GET", f"{path}/metrics?get={names[2]},unknown") == (200, [{"id": names[2], "value": "20"}])
+    assert ask(hosted, "GET", f"{path}/subtasks/metrics") == (
+        200, [{"id": "rocksdb.estimate-num-keys"}, {"id": "rocksdb.num-snapshots"}],
+    )  # fmt: skip
+    keys = "rocksdb.estimate-num-keys"
+    assert ask(hosted, "GET", f"{path}/subtasks/metrics?get={keys}") == (
+        200, [{"id": keys, "min": 10, "max": 20, "avg": 15.0, "sum": 30}],
+    )  # fmt: skip
+    assert ask(hosted, "GET", f"{path}/subtasks/metrics?get={keys}&agg=max")[1] == [{"id": keys, "max": 20}]
+    status, answer = ask(hosted, "GET", f"{path}/subtasks/metrics?get={keys}&agg=median")
+    assert status == 400 and "agg=median is none of min, max, avg, sum" in answer["errors"][0]
+    assert ask(hosted, "GET", f"/jobs/{JOB_ID}/vertices/{0:032x}/metrics") == (200, [])
+    for vertex in (f"{2:032x}", "sink"):
+        status, answer = ask(hosted, "GET", f"/jobs/{JOB_ID}/vertices/{vertex}/metrics")
+        assert status == 404 and f"there is no vertex {vertex}: GET /jobs/{JOB_ID} lists" in answer["errors"][0]
+
+
 def test_checkpoints_are_shown_as_flink_shows_them(hosted: Hosted) -> None:
     hosted.client.current = report(
         checkpoint(1),

@@ -241,6 +241,25 @@ def test_what_was_restored_is_removed_too(backends: Backends) -> None:
     assert keys_in(second) == {10_000}
 
 
+def test_state_of_windows_that_has_a_time_to_live_is_removed_too(backends: Backends) -> None:
+    state = descriptor()
+    state.name = "_window/s"
+    backend = backends.new()
+    for key in range(20):
+        backend.set_current_key(key, key % KEY_GROUPS)
+        backend.state_of_window("op", state, 100 * key).update(key)
+    between_rows(backend)
+    backends.now_ms += TTL_MS // 2
+    backend.set_current_key(3, 3)
+    assert backend.state_of_window("op", state, 300).value() == 3
+    assert backend.state_of_window("op", state, 400).value() is None
+    backends.now_ms += TTL_MS // 2
+    for _ in range(50):
+        backend.state_of_window("op", state, 5000).update(1)
+        between_rows(backend)
+    assert [key for key, _ in backend.keys_of("op", "_window/s")] == [(3, 5000)]
+
+
 # ---- snapshots ------------------------------------------------------------------------------------------------------
 
 
