@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.protocol.job import commit_order
+from penstock.protocol.job import patience
 from penstock.protocol.job.lifecycle import Lifecycle
 from penstock.protocol.job.slot_processes import SlotProcesses
 from tests.simulation.finding import assert_found
@@ -24,7 +24,7 @@ def slots_do_not_register_while_their_driver_is_suspended(patch: Patch) -> None:
 
 
 def a_commit_takes_as_long_as_its_driver_is_suspended(patch: Patch) -> None:
-    patch(commit_order, "LATE_MS_MAX", float("inf"))
+    patch(patience, "LATE_MS_MAX", float("inf"))
 
 
 MUTANTS: list[tuple[Callable[[Patch], None], str]] = [

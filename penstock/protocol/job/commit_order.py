@@ -13,6 +13,7 @@ from functools import partial
 
 import msgspec
 
+from penstock.protocol.job.patience import Patience
 from penstock.protocol.machine import Cell, MachineState, Story, Table, step
 from penstock.protocol.values.metadata import Committable
 
@@ -114,9 +115,6 @@ class NotifyIdle(msgspec.Struct, frozen=True):
     """Report that nothing is being committed now: all is confirmed, or an attempt has failed."""
 
 
-LATE_MS_MAX = 100.0
-"""A driver that looks at the clock later than so long after a deadline was suspended itself."""
-
 Event = Added | Retried | Committed | Refused | TimePassed
 Effect = Commit | Confirm | ReportRefusal | WarnOfDelay | FailForDelay | NotifyIdle
 
@@ -131,11 +129,10 @@ class CommitOrder:
     """Orders the commits of one driver. `timeout_ms`: how long one commit may take."""
 
     def __init__(self, timeout_ms: float) -> None:
-        self._timeout_ms = timeout_ms
+        self._patience = Patience(timeout_ms)
         self._batches: deque[_Batch] = deque()
         self._started_ms = 0.0
         self._warn_at_ms: float | None = None
-        self._fail_at_ms: float | None = None
         self.state = CommitState.IDLE
         self.story = Story()
 
@@ -146,7 +143,7 @@ class CommitOrder:
 
     def next_deadline_ms(self) -> float | None:
         """Return when `TimePassed` is due, at the latest; None: never."""
-        return min((t for t in (self._warn_at_ms, self._fail_at_ms) if t is not None), default=None)
+        return min((t for t in (self._warn_at_ms, self._patience.next_deadline_ms()) if t is not None), default=None)
 
     def handle(self, event: Event, now_ms: float) -> list[Effect]:
         """Return what is to be done, in order."""
@@ -181,22 +178,21 @@ class CommitOrder:
         if self._batches:
             self.state = CommitState.COMMITTING
             self._started_ms = now_ms
-            self._warn_at_ms, self._fail_at_ms = now_ms + WARN_AFTER_MS, now_ms + self._timeout_ms
+            self._warn_at_ms = now_ms + WARN_AFTER_MS
+            self._patience.begin(now_ms)
             effects.append(Commit(self._batches[0].committables))
         return effects
 
     def _rest(self, state: CommitState) -> None:
         self.state = state
-        self._warn_at_ms = self._fail_at_ms = None
+        self._warn_at_ms = None
+        self._patience.end()
 
     def _look_at_the_clock(self, now_ms: float) -> list[Effect]:
         waited_ms = now_ms - self._started_ms
-        if self._fail_at_ms is not None and self._fail_at_ms <= now_ms:
-            if now_ms - self._fail_at_ms > LATE_MS_MAX:
-                # Without this: a driver that was suspended fails the job for a commit that has had no time.
-                self._fail_at_ms = now_ms + self._timeout_ms
-                return []
-            self._warn_at_ms = self._fail_at_ms = None
+        if self._patience.is_over(now_ms):
+            self._warn_at_ms = None
+            self._patience.end()
             return [FailForDelay(waited_ms)]
         if self._warn_at_ms is not None and self._warn_at_ms <= now_ms:
             self._warn_at_ms = None

@@ -13,6 +13,7 @@ from functools import partial
 
 import msgspec
 
+from penstock.protocol.job.patience import Patience
 from penstock.protocol.machine import Cell, MachineState, Story, Table, step
 
 FINAL_COMMIT_ATTEMPTS_MAX = 5
@@ -241,12 +242,14 @@ class Ending:
         self._keeps = False
         self._holdings: Holdings | None = None
         self._commit_failures = 0
-        self._give_up_at_ms: float | None = None
+        self._patience = Patience(STORAGE_TIMEOUT_MS)
         self._retry_commit_at_ms: float | None = None
 
     def next_deadline_ms(self) -> float | None:
         """Return when `TimePassed` is due, at the latest; None: never."""
-        return min((t for t in (self._give_up_at_ms, self._retry_commit_at_ms) if t is not None), default=None)
+        return min(
+            (t for t in (self._patience.next_deadline_ms(), self._retry_commit_at_ms) if t is not None), default=None
+        )
 
     def handle(self, event: Event, now_ms: float) -> list[Effect]:
         """Return what is to be done, in order."""
@@ -259,7 +262,7 @@ class Ending:
         match event:
             case SlotsGone(state, error):
                 self._verdict = (state, error)
-                self._give_up_at_ms = now_ms + STORAGE_TIMEOUT_MS
+                self._patience.begin(now_ms)
                 self.state = EndingState.PUBLISHING
                 return [ReleaseSlots(), AwaitPublications()]
             case NothingPublishing():
@@ -327,12 +330,13 @@ class Ending:
         if self._retry_commit_at_ms is not None and self._retry_commit_at_ms <= now_ms:
             self._retry_commit_at_ms = None
             effects.append(RetryFinalCommits())
-        if self._give_up_at_ms is not None and self._give_up_at_ms <= now_ms:
+        if self._patience.is_over(now_ms):
             effects += [WarnOfSilence(), *self._finish(is_resumable=True)]
         return effects
 
     def _finish(self, is_resumable: bool) -> list[Effect]:
         self.state = EndingState.ENDED
-        self._give_up_at_ms = self._retry_commit_at_ms = None
+        self._patience.end()
+        self._retry_commit_at_ms = None
         state, error = self._verdict
         return [Finish(state, error, is_resumable)]

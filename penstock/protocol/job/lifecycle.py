@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.protocol.job import lifecycle_messages as messages
-from penstock.protocol.job.commit_order import LATE_MS_MAX
 from penstock.protocol.job.lifecycle_effects import (
     CancelGeneration,
     CloseLink,
@@ -32,6 +31,7 @@ from penstock.protocol.job.lifecycle_effects import (
 )
 from penstock.protocol.job.lifecycle_settings import LifecycleSettings
 from penstock.protocol.job.lifecycle_table import Phase, stepped
+from penstock.protocol.job.patience import LATE_MS_MAX
 from penstock.protocol.job.players import ProcessState
 from penstock.protocol.job.restart_strategy import RestartStrategy
 from penstock.protocol.job.restarts import Restarts

@@ -81,19 +81,28 @@ def test_a_refused_commit_stays_at_the_head_until_it_is_retried() -> None:
 def test_a_commit_that_does_not_return_is_told_of_once_and_fails_once() -> None:
     order = CommitOrder(60_000.0)
     order.handle(commit_order.Added(1, (A,)), 1_000.0)
-    assert order.next_deadline_ms() == 31_000.0
-    assert order.handle(commit_order.TimePassed(), 31_000.0) == [commit_order.WarnOfDelay(30_000.0)]
-    assert order.handle(commit_order.TimePassed(), 60_000.0) == []
-    assert order.handle(commit_order.TimePassed(), 61_000.0) == [commit_order.FailForDelay(60_000.0)]
+    assert time_passes(order, commit_order.TimePassed(), 31_000.0) == [commit_order.WarnOfDelay(30_000.0)]
+    assert time_passes(order, commit_order.TimePassed(), 60_999.0) == []
+    assert time_passes(order, commit_order.TimePassed(), 61_000.0) == [commit_order.FailForDelay(60_000.0)]
     assert order.next_deadline_ms() is None and order.state is CommitState.COMMITTING
 
 
-def test_a_driver_that_was_suspended_gives_a_commit_its_time_again() -> None:
+def time_passes(machine: CommitOrder | Ending, event: Any, until_ms: float) -> list[Any]:
+    """Tell a machine of the time whenever it wants to know it. Returns all that it then does."""
+    done: list[Any] = []
+    while (at_ms := machine.next_deadline_ms()) is not None and at_ms <= until_ms:
+        done += machine.handle(event, at_ms)
+    return done
+
+
+@pytest.mark.parametrize("slept_to_ms", [2_900.0, 9_000.0])
+def test_a_driver_that_was_suspended_gives_a_commit_its_time_again(slept_to_ms: float) -> None:
     order = CommitOrder(2_000.0)
     order.handle(commit_order.Added(1, (A,)), 1_000.0)
-    assert order.handle(commit_order.TimePassed(), 9_000.0) == []
-    assert order.next_deadline_ms() == 11_000.0
-    assert order.handle(commit_order.TimePassed(), 11_000.0) == [commit_order.FailForDelay(10_000.0)]
+    assert order.handle(commit_order.TimePassed(), slept_to_ms) == []
+    due_ms = slept_to_ms + 1_750.0
+    assert time_passes(order, commit_order.TimePassed(), due_ms - 1.0) == []
+    assert time_passes(order, commit_order.TimePassed(), due_ms) == [commit_order.FailForDelay(due_ms - 1_000.0)]
 
 
 def test_an_answer_that_nobody_waits_for_is_illegal() -> None:
@@ -156,9 +165,15 @@ def test_an_end_that_another_driver_forestalled_deletes_nothing() -> None:
 
 def test_a_storage_that_does_not_answer_ends_the_wait_and_what_comes_later_is_ignored() -> None:
     machine = ended(holdings())
-    assert machine.next_deadline_ms() == ending.STORAGE_TIMEOUT_MS
-    assert names(machine.handle(ending.TimePassed(), ending.STORAGE_TIMEOUT_MS)) == ["WarnOfSilence", "Finish"]
+    assert time_passes(machine, ending.TimePassed(), ending.STORAGE_TIMEOUT_MS - 1.0) == []
+    assert names(time_passes(machine, ending.TimePassed(), ending.STORAGE_TIMEOUT_MS)) == ["WarnOfSilence", "Finish"]
     assert machine.handle(ending.LogEnded(None), 0.0) == []
+
+
+def test_a_driver_that_was_suspended_gives_the_storage_its_time_again() -> None:
+    machine = ended(holdings())
+    assert machine.handle(ending.TimePassed(), 70_000.0) == []
+    assert machine.handle(ending.LogEnded(None), 70_000.0) != []
 
 
 def test_final_commits_are_tried_five_times_with_a_pause() -> None:
