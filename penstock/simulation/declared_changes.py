@@ -1,8 +1,9 @@
 """Changes what the functions of a simulated job declare, from one driver to the next, and where state is kept.
 
 Rows in state gain fields and lose others, in any order, and numbers become wider. A field that is gone never comes
-back, so what has to be found follows from what was written last, whichever drivers there were between. A change has a
-random source of its own, so that jobs that never change stay what they were.
+back, so what has to be found follows from what was written last, whichever drivers there were between. State that
+expires gets a longer or a shorter time to live. A change has a random source of its own, so that jobs that never change
+stay what they were.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from penstock.common.configuration import Configuration
 from penstock.common.options import StateBackendOptions
 from penstock.graph.logical import LogicalGraph
 from penstock.simulation.evolving_functions import WIDTHS, DeclaredTypes, Evolve
+from penstock.simulation.expiring_functions import Expire
 
 _FIELDS_MAX = 5
+_TTL_SHARES = (0.4, 1.0, 3.0)
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,10 @@ class Declarations:
 
     types: DeclaredTypes
     backend: str
+    ttl_share: float = 1.0
+    """The time to live, as a multiple of what it was at first."""
+    ttl_share_least: float = 1.0
+    """The shortest that any driver has had."""
 
 
 class DeclaredChanges:
@@ -34,7 +41,8 @@ class DeclaredChanges:
         self, random: Random, graph: LogicalGraph, configuration: Configuration, changes_backend: bool
     ) -> None:
         self._random = random
-        self._nodes = [node for node in graph.nodes if isinstance(node.function, Evolve)]
+        self._evolving = [node for node in graph.nodes if isinstance(node.function, Evolve)]
+        self._expiring = [node for node in graph.nodes if isinstance(node.function, Expire)]
         self._configuration = configuration
         self._changes_backend = changes_backend
         self.state = Declarations(DeclaredTypes(), configuration.get(StateBackendOptions.STATE_BACKEND))
@@ -42,10 +50,14 @@ class DeclaredChanges:
     def draw(self) -> bool:
         """Change something. Returns whether anything was changed; `apply` carries it out."""
         before = self.state
-        if self._nodes:
+        if self._evolving:
             self.state = replace(before, types=self._drawn(before.types))
         if self._changes_backend and self._random.random() < 0.4:
             self.state = replace(self.state, backend="rocksdb" if before.backend == "hashmap" else "hashmap")
+        if self._expiring and self._random.random() < 0.5:
+            share = self._random.choice(_TTL_SHARES)
+            least = min(share, before.ttl_share_least)
+            self.state = replace(self.state, ttl_share=share, ttl_share_least=least)
         return self.state != before
 
     def _drawn(self, types: DeclaredTypes) -> DeclaredTypes:
@@ -64,10 +76,16 @@ class DeclaredChanges:
         """Make the graph and the configuration what `state` says. Drivers that still run have functions of their
         own.
         """
-        for node in self._nodes:
-            function = copy.copy(node.function)
-            assert isinstance(function, Evolve)
-            function.types = self.state.types
-            node.function = function
+        state = self.state
+        for node in self._evolving:
+            evolving = copy.copy(node.function)
+            assert isinstance(evolving, Evolve)
+            evolving.types = state.types
+            node.function = evolving
+        for node in self._expiring:
+            expiring = copy.copy(node.function)
+            assert isinstance(expiring, Expire)
+            expiring.live_for(state.ttl_share, state.ttl_share_least)
+            node.function = expiring
         if self._changes_backend:
             self._configuration.set(StateBackendOptions.STATE_BACKEND, self.state.backend)

@@ -1,40 +1,18 @@
-"""Adds a branch to a random job whose functions keep numbers in state that expires.
-
-Next to each such state a function keeps, in state that does not expire, what was written there and when. So it sees
-what a user would: an expired entry that is returned, one that is gone before its time, one that is older than the
-newest. The clocks of all processes agree as far as entries are concerned, so each judgement is exact.
-"""
+"""Adds a branch to a random job whose functions keep numbers in state that expires."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from penstock.common.time import Time
-from penstock.common.types import Types
-from penstock.datastream.functions import KeyedProcessFunction, RuntimeContext
-from penstock.datastream.state import (
-    ListStateDescriptor,
-    MapStateDescriptor,
-    StateDescriptor,
-    StateTtlConfig,
-    ValueStateDescriptor,
-)
-from penstock.simulation import functions as f
-from penstock.simulation import world_hooks
 from penstock.simulation.choices import step
+from penstock.simulation.expiring_functions import Expire
 from penstock.simulation.streams import Stream
-from penstock.simulation.world_hooks import Row
 
 if TYPE_CHECKING:
     from penstock.simulation.workload import WorkloadBuilder
 
-Entry = tuple[int, int]
-"""(time of the last use in ms, number)"""
 CLEANUPS = ("background", "none", "each row", "full snapshots")
-_LISTED_MAX = 12
 
 
 def expiry_of(seed: int) -> Random | None:
@@ -77,127 +55,3 @@ def expire(
     function = Expire(name, ttl_ms, updates, returns, cleanup, job._salt(), cost_ms)
     after = job.keyed(before, by_column=False).process(function, row_type).uid(name)
     return job.finish(after, parallelism, before.expected, name, typed, [before], "keyed")
-
-
-class Expire(f.Busy, KeyedProcessFunction):
-    """Passes rows; each one writes or reads some of the key's state."""
-
-    def __init__(
-        self,
-        name: str,
-        ttl_ms: int,
-        updates_on_read: bool,
-        returns_expired: bool,
-        cleanup: str,
-        salt: int,
-        cost_ms: float,
-    ) -> None:
-        super().__init__(cost_ms)
-        self.name = name
-        self.ttl_ms = ttl_ms
-        self.updates_on_read = updates_on_read
-        self.returns_expired = returns_expired
-        self.cleanup = cleanup
-        self.salt = salt
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        self._value = runtime_context.get_state(self._expiring(ValueStateDescriptor("value", Types.LONG())))
-        self._list = runtime_context.get_list_state(self._expiring(ListStateDescriptor("list", Types.LONG())))
-        self._map = runtime_context.get_map_state(
-            self._expiring(MapStateDescriptor("map", Types.STRING(), Types.LONG()))
-        )
-        self._written = runtime_context.get_state(ValueStateDescriptor("written"))
-        self._steps: tuple[Callable[[dict[str, list[Entry]], int, int], None], ...] = (
-            self._write_value, self._read_value, self._add_to_list, self._read_list, self._put_into_map,
-            self._read_of_map, self._read_map,
-        )  # fmt: skip
-
-    def _expiring(self, descriptor: Any) -> Any:
-        builder = StateTtlConfig.new_builder(Time.milliseconds(self.ttl_ms))
-        if self.updates_on_read:
-            builder.update_ttl_on_read_and_write()
-        if self.returns_expired:
-            builder.return_expired_if_not_cleaned_up()
-        if self.cleanup != "background":
-            builder.disable_cleanup_in_background()
-        if self.cleanup == "each row":
-            builder.cleanup_incrementally(3, True).cleanup_in_rocksdb_compact_filter(1000)
-        elif self.cleanup == "full snapshots":
-            builder.cleanup_full_snapshot()
-        declared: StateDescriptor = descriptor
-        declared.enable_time_to_live(builder.build())
-        return descriptor
-
-    def process_element(self, value: Row, ctx: KeyedProcessFunction.Context) -> Iterator[Row]:
-        self._key = value[2]
-        for part in range(3):
-            self.work()
-            drawn = f.scrambled(value, self.salt + part)
-            numbers, kept = self._written.value() or (0, {})
-            # Nothing passes between here and the end of the step: both see the same time.
-            self._steps[drawn % 7](kept, numbers + 1, int(world_hooks.current().now_ms()))
-            self._written.update((numbers + 1, kept))
-        yield value
-
-    # ---- steps --------------------------------------------------------------------------------------------------
-
-    def _write_value(self, kept: dict[str, list[Entry]], number: int, now_ms: int) -> None:
-        self._value.update(number)
-        kept["value"] = [(now_ms, number)]
-
-    def _read_value(self, kept: dict[str, list[Entry]], _: int, now_ms: int) -> None:
-        found = self._value.value()
-        self._judge("value", kept.get("value", []), [] if found is None else [found], now_ms)
-        self._after_read(kept, "value", now_ms)
-
-    def _add_to_list(self, kept: dict[str, list[Entry]], number: int, now_ms: int) -> None:
-        if len(kept.get("list", [])) >= _LISTED_MAX:
-            self._list.clear()
-            kept["list"] = []
-        self._list.add(number)
-        kept.setdefault("list", []).append((now_ms, number))
-
-    def _read_list(self, kept: dict[str, list[Entry]], _: int, now_ms: int) -> None:
-        self._judge("list", kept.get("list", []), list(self._list.get()), now_ms)
-        if self.updates_on_read or not self._unexpired(kept.get("list", []), now_ms):
-            self._after_read(kept, "list", now_ms)
-
-    def _put_into_map(self, kept: dict[str, list[Entry]], number: int, now_ms: int) -> None:
-        entry = f"map {number % 4}"
-        self._map.put(entry, number)
-        kept[entry] = [(now_ms, number)]
-
-    def _read_of_map(self, kept: dict[str, list[Entry]], number: int, now_ms: int) -> None:
-        entry = f"map {number * 7 % 4}"
-        found = self._map.get(entry)
-        self._judge(entry, kept.get(entry, []), [] if found is None else [found], now_ms)
-        self._after_read(kept, entry, now_ms)
-
-    def _read_map(self, kept: dict[str, list[Entry]], _: int, now_ms: int) -> None:
-        found: dict[str, int] = dict(self._map.items())
-        for entry in sorted({*found, *(name for name in kept if name.startswith("map "))}):
-            self._judge(entry, kept.get(entry, []), [found[entry]] if entry in found else [], now_ms)
-            self._after_read(kept, entry, now_ms)
-
-    # ---- what is right ------------------------------------------------------------------------------------------
-
-    def _unexpired(self, entries: Iterable[Entry], now_ms: int) -> list[Entry]:
-        return [entry for entry in entries if entry[0] + self.ttl_ms > now_ms]
-
-    def _after_read(self, kept: dict[str, list[Entry]], name: str, now_ms: int) -> None:
-        """Note what a read leaves: nothing that had expired."""
-        left = self._unexpired(kept.get(name, []), now_ms)
-        kept[name] = [(now_ms, number) for _, number in left] if self.updates_on_read else left
-
-    def _judge(self, what: str, kept: list[Entry], found: list[int], now_ms: int) -> None:
-        """Compare what was found with what was written: all that has not expired, and nothing that has, unless it may
-        be seen.
-        """
-        unexpired = self._unexpired(kept, now_ms)
-        shown = kept if self.returns_expired else unexpired
-        told = f"{self.name}: key {self._key}: {what}: at {now_ms} ms"
-        complain = world_hooks.current().violate
-        if lost := [entry for entry in unexpired if entry[1] not in found]:
-            complain(f"{told}, {lost} (time, number) are lost before {self.ttl_ms} ms are over")
-        elif Counter(found) - Counter(number for _, number in shown):
-            complain(f"{told}, {found} are returned of {kept} (time, number), although they live for {self.ttl_ms} ms")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from penstock.common import type_evolution
 from penstock.common.composite_types import RowType
 from penstock.state import restored
 from penstock.state.rocksdb.backend import RocksDBStateBackend
+from penstock.state.ttl import TimeToLive
 from tests.simulation.finding import assert_found
 
 Patch = Callable[[Any, str, Any], None]
@@ -72,6 +74,19 @@ def a_change_of_the_backend_restores_the_first_run_only(patch: Patch) -> None:
     patch(RocksDBStateBackend, "_new_table", lambda self, declared, codec, runs: made(self, declared, codec, runs[:1]))
 
 
+def the_longest_time_to_live_counts(patch: Patch) -> None:
+    of, longest_ms = TimeToLive.of, [0]
+
+    def longest(config: Any) -> TimeToLive | None:
+        ttl = of(config)
+        if ttl is None:
+            return None
+        longest_ms[0] = max(longest_ms[0], ttl.ttl_ms)
+        return replace(ttl, ttl_ms=longest_ms[0])
+
+    patch(TimeToLive, "of", staticmethod(longest))
+
+
 FOUND = r"is found where .* was kept"
 MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
     # (mutant, schedule or seeds, the violation that it must cause)
@@ -79,6 +94,11 @@ MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
     (added_fields_take_the_number_of_the_row, "declared-types-change-at-every-resume", FOUND),
     (added_fields_take_the_number_of_the_row, list(range(60)), FOUND),
     (the_newest_run_is_left_out_where_types_have_changed, "declared-types-change-at-every-resume", FOUND),
+    (
+        the_longest_time_to_live_counts,
+        "declared-types-change-at-every-resume",
+        r"are returned of .* although they live for \d+ ms",
+    ),
     (a_change_of_the_backend_restores_the_first_run_only, "declared-types-change-at-every-resume", FOUND),
 ]
 _IDS = [f"{mutant.__name__}, {where if isinstance(where, str) else 'seeds'}" for mutant, where, _ in MUTANTS]
