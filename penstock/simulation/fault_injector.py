@@ -303,10 +303,11 @@ class FaultInjector:
     def suspend_slot(self) -> None:
         """Suspend a slot's process (SIGSTOP) for longer than some of its limits."""
         if slot := self._some_slot():
-            self._suspend(slot.process)
+            # A job fails for slots that do not register in time, and must.
+            self._suspend(slot.process, SUSPENSIONS_MS[-1 if slot.has_been_answered else -2])
 
-    def _suspend(self, process: Process) -> None:
-        process.pause_until(self._world.now_ms + self._world.random.choice(SUSPENSIONS_MS))
+    def _suspend(self, process: Process, ms_max: float = SUSPENSIONS_MS[-1]) -> None:
+        process.pause_until(self._world.now_ms + min(self._world.random.choice(SUSPENSIONS_MS), ms_max))
 
     def take_over(self) -> None:
         """Resume the job with another driver while its driver still lives: it is fenced, whether it sleeps or not."""

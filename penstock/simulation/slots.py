@@ -77,6 +77,8 @@ class SlotProcess:
         self.submission = submission
         self.host = host
         self.hosted: list[SlotProcess] = []
+        self.has_been_answered = False
+        """Whether the driver knows of it."""
         self._on_host = on_host
         self.process = Process(name, world.random.randint(-(10**9), 10**9))
         self._ended = ended
@@ -119,6 +121,7 @@ class SlotProcess:
         world.after(HEARTBEAT_MS, self.process, self._beat)
 
     def _on_message(self, message: Message) -> None:
+        self.has_been_answered = True
         deployment = self.runtime._deployment
         if isinstance(message, Leave):
             self._leave()
