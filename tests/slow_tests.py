@@ -28,6 +28,7 @@ SLOW = (
     "unit/runtime/test_window_semantics.py",
     "unit/spark/test_slot_imports.py",
     "unit/spark/test_system_clock.py",
+    "unit/state/test_copied_databases.py",
     "unit/state/test_incremental.py",
     "unit/state/test_row_backends.py",
     "unit/state/test_snapshots.py",

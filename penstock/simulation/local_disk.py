@@ -22,13 +22,15 @@ _DAMAGED_SHARE = 0.2
 
 class LocalDisk:
     """Holds the directories of all slots. `read_bytes`: what was restored from copies; `damaged`, `refused`: how many
-    copies were damaged, and how many could not be written; `found`: how often damage was noticed.
+    copies were damaged, and how many could not be written; `found`: how often damage was noticed; `opened_databases`:
+    how many were opened as they were.
     """
 
     def __init__(self, seed: int) -> None:
         self.random = Random(f"local disk of {seed}")
+        self.copied_from_bytes = self.random.choice((1, 1, 2_000, 16 * 1024 * 1024))
         self._directory: tempfile.TemporaryDirectory[str] | None = None
-        self.read_bytes = self.damaged = self.refused = self.found = 0
+        self.read_bytes = self.damaged = self.refused = self.found = self.opened_databases = 0
 
     def open(self, plan: DeploymentPlan, tell: Callable[[str], None]) -> LocalBackup | None:
         """Return where a slot keeps its copies, if the job has any."""
@@ -48,6 +50,7 @@ class SimulatedBackup(LocalBackup):
 
     def __init__(self, disk: LocalDisk, parents: list[str], job_id: str, tell: Callable[[str], None]) -> None:
         super().__init__(parents, job_id, warn=tell)
+        self.database_copied_from_bytes = disk.copied_from_bytes
         self._disk = disk
 
     def new_copy(self, path: str) -> Copy:
@@ -76,3 +79,7 @@ class SimulatedBackup(LocalBackup):
     def on_damaged(self, copy: Path, *about: Any) -> None:
         self._disk.found += 1
         super().on_damaged(copy, *about)
+
+    def on_database_opened(self) -> None:
+        self._disk.opened_databases += 1
+        super().on_database_opened()

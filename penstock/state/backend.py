@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Iterable, Iterator, Protocol, Sequence
+from typing import Any, Callable, Iterable, Iterator, Protocol, Sequence
 
 from penstock.common.failures import Fault
 from penstock.protocol.values.metadata import Segment, StateSchema
+from penstock.storage.local_backup import LocalBackup
 
 
 class StateError(Fault):
@@ -79,6 +80,19 @@ class StateSnapshot(Protocol):
         """
 
 
+@dataclass(frozen=True)
+class RestoringSubtask:
+    """Describes a subtask to a backend that keeps copies of its files. `backup` None: it keeps none. `runs`: all that
+    is to be restored, if that is the subtask's own state of its own job, else nothing. `read`: reads one of them.
+    """
+
+    backup: LocalBackup | None
+    key_groups: range
+    key_type: str
+    runs: tuple[StoredState, ...]
+    read: Callable[[StoredState], bytes]
+
+
 class StateBackend(Protocol):
     """Holds the state of all operators of one subtask, as far as checkpoints see it. One thread uses it, except for
     `StateSnapshot`.
@@ -102,6 +116,11 @@ class StateBackend(Protocol):
     def restore(self, operator: str, name: str, data: bytes, key_groups: range) -> None:
         """Add the entries of one `EncodedState` (its joined parts) whose key group is in `key_groups`. Call it before
         the first `state()`.
+        """
+
+    def restore_copy(self, subtask: RestoringSubtask) -> frozenset[StoredState]:
+        """Restore from a copy of the backend's own files, and keep such copies from now on. Return the runs that need
+        not be restored any more. Call it after `on_restored`, and before anything is restored.
         """
 
     def on_restored(self, checkpoint_id: int, stored: list[StoredState]) -> None:

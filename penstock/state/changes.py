@@ -67,6 +67,10 @@ class Chains:
         chains = self._chains.get(predecessor_id, {})
         return {name: chain for name, chain in chains.items() if chain.covers > self._begun_again.get(name, -1)}
 
+    def chains_of(self, checkpoint_id: int) -> Mapping[StateName, Chain]:
+        """Return the chains of a checkpoint that is stored, if they are still known. Any thread may call it."""
+        return self._chains.get(checkpoint_id, {})
+
     def begin_again(self, name: StateName) -> None:
         """Let the next snapshot store a state whole: nothing that was stored of it so far may be named."""
         if self.newest_id is not None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Iterator, Mapping, Protocol, Sequence
+from typing import Any, Callable, Iterable, Iterator, Mapping, Protocol, Sequence
 
 import pyarrow as pa
 
 from penstock.protocol.values.metadata import StateSchema
-from penstock.state.backend import EncodedState, StateError, StoredState
+from penstock.state.backend import EncodedState, RestoringSubtask, StateError, StoredState
 from penstock.state.codecs import RestoredRun, read_stream, write_stream
 from penstock.state.overriding import consolidated
 from penstock.state.stored_keys import OF_WINDOW, check_keys
@@ -56,12 +56,26 @@ class RestoringBackend:
         self._schemas.setdefault((operator, name), StateSchema(operator, name, kind, codec))
         self._runs.setdefault((operator, name), []).append(run)
 
+    def restore_copy(self, subtask: RestoringSubtask) -> frozenset[StoredState]:
+        """Return nothing: the backend has no files of its own."""
+        return frozenset()
+
     def on_restored(self, checkpoint_id: int, stored: list[StoredState]) -> None:
         """Forget it: every checkpoint writes everything."""
 
     def metrics(self) -> dict[str, int]:
         """Return no figures: Python's objects and arrays are not measured."""
         return {}
+
+    def _restore_first(self, name: StateName, data: Iterable[bytes], key_groups: range) -> None:
+        """Restore runs that come before those that were restored already."""
+        later = self._runs.pop(name, [])
+        for run in data:
+            RestoringBackend.restore(self, *name, run, key_groups)
+        self._runs.setdefault(name, []).extend(later)
+
+    def _before_fitting(self, declared: StateSchema) -> None:
+        """Prepare for a state to be asked for, as it is declared now."""
 
     def _kept(self, run: RestoredRun) -> RestoredRun:
         """Return a run as it is kept until its state is asked for."""

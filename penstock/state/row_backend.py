@@ -100,6 +100,7 @@ class RowStateBackend(RestoringBackend, ABC, Generic[TableT]):
             self._check(table.schema, declared)
             self._check_ttl(name, codec)
             return self._handles[name]
+        self._before_fitting(declared)
         runs = self._fitted(name, partial(self._evolution, declared, codec.type))
         table = self._new_table(declared, codec, self._stamped(name, codec, runs))
         self._tables[name] = table

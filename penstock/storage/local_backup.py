@@ -14,6 +14,8 @@ from __future__ import annotations
 import logging
 import os
 import random
+import shutil
+import tempfile
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Sequence
@@ -27,6 +29,7 @@ log = logging.getLogger(__name__)
 
 PREFIX = "penstock-backup-"
 SEGMENTS_FOLDER = "segments"
+DATABASES_FOLDER = "databases"
 UNUSED_FOR_S = 3600.0
 """After so long a directory of another job is deleted, if its process is gone."""
 
@@ -36,8 +39,11 @@ class LocalBackup:
     wrong. Raises `OSError` if no directory can be made.
     """
 
+    database_copied_from_bytes = 16 * 1024 * 1024
+    """A new copy of a database is taken when a restore would have to insert so much besides the last one."""
+
     def __init__(self, parents: Sequence[str], job_id: str, warn: Callable[[str], None] = log.warning) -> None:
-        self._warn = warn
+        self.warn = warn
         self._parents = [Path(parent) for parent in parents]
         self._prefix = f"{PREFIX}{job_id}-"
         left_behind = self._left_behind()
@@ -45,6 +51,8 @@ class LocalBackup:
         self._directory = OwnedDirectory(parent, self._prefix)
         self._segments = self._directory.path / SEGMENTS_FOLDER
         self._segments.mkdir()
+        self._databases = self._directory.path / DATABASES_FOLDER
+        self._databases.mkdir()
         self._lock = threading.Lock()
         self._stored: dict[int, frozenset[str]] = {}
         """By acknowledged checkpoint: the names of the segments that it consists of here."""
@@ -52,8 +60,12 @@ class LocalBackup:
         """Where other slots of the job had copies when the generation began."""
         self._to_delete: list[Path] = []
         """Those among them whose processes were gone."""
+        self.on_completed: list[Callable[[int], None]] = []
+        """Called with the id of each checkpoint that has completed, of this generation."""
+        self._kept: set[Path] = set()
+        """The copies of databases that this generation uses."""
         self._gave_up = self._has_swept = False
-        self.local_bytes = self.remote_bytes = 0
+        self.local_bytes = self.remote_bytes = self.opened_databases = 0
         """How much was restored from copies in this generation, and how much was not there."""
 
     @property
@@ -70,7 +82,7 @@ class LocalBackup:
         """Note that a copy cannot be written. Said once, until one can be written again."""
         if not self._gave_up:
             self._gave_up = True
-            self._warn(
+            self.warn(
                 f"no local copy of segment {name} in {self.path}: {error}. The checkpoint is stored without it, and a "
                 "restart reads what has no copy from checkpoint storage (execution.checkpointing.local-backup.dirs)"
             )
@@ -104,6 +116,11 @@ class LocalBackup:
             self._has_swept = True
             for parent in self._parents:
                 delete_ownerless(parent, PREFIX, UNUSED_FOR_S)
+        for name in _listed(self._databases):
+            if (path := self._databases / name) not in self._kept:
+                shutil.rmtree(path, ignore_errors=True)
+        for completed in list(self.on_completed):
+            completed(checkpoint_id)
 
     def _delete_unnamed(self, checkpoint_ids: range) -> None:
         """Delete copies of the segments of these checkpoints, as far as none that is acknowledged consists of them."""
@@ -121,7 +138,9 @@ class LocalBackup:
             self._to_delete = self._left_behind()
             found = (path for parent in self._parents for path in parent.glob(self._prefix + "*"))
             self._others = sorted(path for path in found if path != self.path)
-            self.local_bytes = self.remote_bytes = 0
+            self.local_bytes = self.remote_bytes = self.opened_databases = 0
+            self._kept.clear()
+            self.on_completed.clear()
 
     def read(self, path: str, offset: int, length_bytes: int, crc: int) -> bytes | None:
         """Return a range of a segment as it is stored; None if no copy has it. A damaged copy is deleted."""
@@ -143,7 +162,7 @@ class LocalBackup:
 
     def on_damaged(self, copy: Path, offset: int, length_bytes: int) -> None:
         """Delete a copy that is not what the checkpoint says."""
-        self._warn(
+        self.warn(
             f"the local copy {copy} is damaged: {length_bytes} bytes at {offset} have another checksum than the "
             "checkpoint says. It is deleted, and the segment is read from checkpoint storage"
         )
@@ -152,12 +171,14 @@ class LocalBackup:
     def log_restored(self, slot: int) -> None:
         """Log how much of a slot's state came from copies."""
         if self.remote_bytes:
-            self._warn(
+            self.warn(
                 f"slot {slot} read {self.remote_bytes} bytes from checkpoint storage, because this host has no sound "
-                f"copy of them, and {self.local_bytes} bytes from local copies"
+                f"copy of them, and {self.local_bytes} bytes from local copies, and opened {self.opened_databases} "
+                "databases as they were"
             )
-        elif self.local_bytes:
-            log.info("slot %d read all %d bytes from local copies", slot, self.local_bytes)
+        elif self.local_bytes or self.opened_databases:
+            told = "slot %d read all %d bytes from local copies, and opened %d databases as they were"
+            log.info(told, slot, self.local_bytes, self.opened_databases)
 
     def _take_over(self, copy: Path, name: str) -> None:
         own = self._segments / name
@@ -168,6 +189,39 @@ class LocalBackup:
     def _left_behind(self) -> list[Path]:
         found = (path for parent in self._parents for path in parent.glob(self._prefix + "*"))
         return sorted(filter(is_ownerless, found))
+
+    # ---- copies of databases -------------------------------------------------------------------------------------
+
+    def new_database(self) -> Path:
+        """Return a new empty directory for a copy of a database. It is deleted with the slot's other copies, or by
+        `drop_database`. Raises `OSError`.
+        """
+        return self.keep_database(Path(tempfile.mkdtemp(dir=self._databases)))
+
+    def keep_database(self, path: Path) -> Path:
+        """Note that this generation uses a copy that one before it has made here."""
+        self._kept.add(path)
+        return path
+
+    def drop_database(self, path: Path) -> None:
+        self._kept.discard(path)
+        shutil.rmtree(path, ignore_errors=True)
+
+    def on_database_opened(self) -> None:
+        """Note that a subtask's database was opened with a copy."""
+        with self._lock:
+            self.opened_databases += 1
+
+    def is_own(self, database: Path) -> bool:
+        return database.parent == self._databases
+
+    def databases(self) -> list[Path]:
+        """Return all copies of databases that slots of the job have left on this machine, those of this slot first."""
+        found: list[Path] = []
+        for directory in (self.path, *self._others):
+            with suppress(OSError):
+                found += sorted((directory / DATABASES_FOLDER).iterdir())
+        return found
 
     # ---- the end ------------------------------------------------------------------------------------------------
 

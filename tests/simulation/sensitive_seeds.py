@@ -24,6 +24,7 @@ SENSITIVE = {
     "layers-of-different-time": 31,
     "owners-of-different-time": 8,
     "released-while-a-checkpoint-is-pending": 30,
+    "restart-with-databases-as-they-were": 2,
     "resumed-in-the-middle-of-draining": 7,
     "rows-are-overtaken-on-the-way-to-their-key": 2,
     "several-rescales-in-a-row": 9,

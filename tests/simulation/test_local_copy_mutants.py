@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from penstock.state.rocksdb.database_copies import DatabaseCopies
 from penstock.storage import local_backup
 from tests.simulation.finding import assert_found
 
@@ -32,9 +34,33 @@ def a_full_disk_fails_the_checkpoint(patch: Patch) -> None:
     patch(local_backup.Copy, "give_up", give_up)
 
 
+def copies_of_databases_are_used_at_once(patch: Patch) -> None:
+    take = DatabaseCopies._take
+
+    def hasty(self: Any, tables: Any, chains: Any) -> None:
+        take(self, tables, chains)
+        copy = self._copies[-1]
+        copy.taken_after = -1
+        self._seal(copy, chains)
+
+    patch(DatabaseCopies, "_take", hasty)
+
+
+def nothing_is_inserted_into_a_copied_database(patch: Patch) -> None:
+    opened = DatabaseCopies.open_best
+
+    def all_of_it(self: Any) -> Any:
+        found = opened(self)
+        return replace(found, restored=frozenset(self._subtask.runs)) if found.restored else found
+
+    patch(DatabaseCopies, "open_best", all_of_it)
+
+
 MUTANTS: list[tuple[Callable[[Patch], None], str, str]] = [
     # (mutant, schedule, the violation that it must cause)
     (copies_are_believed, "restart-from-damaged-copies", r"failed: |differ|rows|raised"),
+    (copies_of_databases_are_used_at_once, "restart-with-databases-as-they-were", r"rows .*expected"),
+    (nothing_is_inserted_into_a_copied_database, "restart-with-databases-as-they-were", r"rows .*expected"),
     (a_full_disk_fails_the_checkpoint, "restart-from-damaged-copies", r"the disk of this machine is full"),
 ]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -86,4 +88,69 @@ def test_a_killed_slot_restores_from_the_copies_that_are_sound(
     assert committed(out) == {f"{key}:{n}": 1 for key, rows in counts.items() for n in range(1, rows + 1)}
     told = "".join(capfd.readouterr())
     assert ("is damaged" in told) is (damaged == "local")
+    wait_until(lambda: not list(local.iterdir()), "the end of the copies")
+
+
+# ---- a database that is opened as it was ----------------------------------------------------------------------------
+
+FEW = 20
+FIRST = 800
+
+
+def key_of(row: int) -> int:
+    """Every row has a key of its own at first, so that there is state that does not change any more."""
+    return row if row < FIRST else row % FEW
+
+
+def copied_runs(local: Path, job: Path) -> dict[Path, list[dict[str, Any]]]:
+    """Return the runs that copies of databases have, by slot, as far as the newest checkpoint still names them."""
+    found = {}
+    for sealed in local.glob("*/databases/*/sealed.json"):
+        with suppress(FileNotFoundError):  # it is being deleted
+            states = json.loads((sealed.parent / "content.json").read_bytes())["states"]
+            runs = [run for state in states for run in state["runs"]]
+            if all((job / run["path"]).exists() for run in runs):
+                found[sealed.parents[2]] = runs
+    return found
+
+
+def damage_runs(local: Path, job: Path) -> None:
+    """Overwrite the runs that copies of databases have, wherever they are stored."""
+    for run in (run for runs in copied_runs(local, job).values() for run in runs):
+        name = Path(run["path"]).name
+        for path in (job / run["path"], *local.glob(f"*/segments/{name}")):
+            with open(path, "r+b") as file:
+                file.seek(run["offset"])
+                file.write(b"\xa5" * run["length_bytes"])
+
+
+def test_a_killed_slot_opens_the_copy_of_its_database(tmp_path: Path) -> None:
+    """The entries that the copies have are nowhere else any more."""
+    root, out, local = tmp_path / "checkpoints", tmp_path / "out", tmp_path / "local"
+    options = {
+        "execution_checkpointing_interval": "500 ms",
+        "execution_checkpointing_local__backup_enabled": "true",
+        "execution_checkpointing_local__backup_dirs": str(local),
+        "execution_checkpointing_incremental": "true",
+        "state_backend_type": "rocksdb",
+        "penstock_state_rocksdb_local__copy__size": "1 b",
+    }
+    env = environment(2, **(checkpoints(root) | restarts(10) | options))
+    pair = Types.TUPLE([Types.LONG(), Types.LONG()])
+    keyed = numbers(env, ROWS, 300.0).rebalance().map(lambda i: (key_of(i), i), pair).key_by(lambda p: p[0])
+    keyed.process(Count(), Types.STRING()).sink_to(file_sink(out))
+    client = env.execute_async("counting")
+
+    job = root / str(client.get_job_id())
+    wait_until(lambda: client.report().completed >= 8 and len(copied_runs(local, job)) == 2, "copies of both databases")
+    completed = client.report().completed
+    wait_until(lambda: client.report().completed > completed, "a moment in which no checkpoint is taken")
+    assert len(copied_runs(local, job)) == 2
+    damage_runs(local, job)
+    os.kill(next(pid for pid in client.report().slot_pids if pid is not None), 9)
+    client.wait(timeout_ms=WAIT_S * 1000)
+
+    assert client.report().generation > 1
+    counts = Counter(map(key_of, range(ROWS)))
+    assert committed(out) == {f"{key}:{n}": 1 for key, rows in counts.items() for n in range(1, rows + 1)}
     wait_until(lambda: not list(local.iterdir()), "the end of the copies")

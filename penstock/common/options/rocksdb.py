@@ -57,6 +57,14 @@ class RocksDBOptions:
         "About how many bytes of changed entries wait in memory before they are written at once.",
         check=positive,
     )
+    LOCAL_COPY_SIZE = ConfigOption(
+        "penstock.state.rocksdb.local-copy-size",
+        MEMORY,
+        16 * 1024 * 1024,
+        "With execution.checkpointing.local-backup.enabled: a new local copy of a subtask's database is taken when a "
+        "restart would have to insert so much besides the last one.",
+        check=positive,
+    )
     OBJECT_CACHE_SIZE = ConfigOption(
         "penstock.state.rocksdb.object-cache-size",
         MEMORY,

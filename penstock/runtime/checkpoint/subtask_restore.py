@@ -24,15 +24,16 @@ from penstock.protocol.values.keys import key_group_range
 from penstock.protocol.values.metadata import (
     Capture,
     ChannelTime,
-    GroupFloor,
     InflightRange,
     InputCut,
     Metadata,
     NumberedEvent,
+    StateRange,
     SubtaskSnapshot,
     VertexShape,
 )
 from penstock.runtime.checkpoint.operator_state_restore import restore_operator_state
+from penstock.runtime.checkpoint.restored_time import RestoredTime
 from penstock.runtime.checkpoint.stored_ranges import stored_states, worth_keeping
 from penstock.runtime.input.layers import Layer, RecoveredRows
 from penstock.runtime.input.recovered import (
@@ -45,9 +46,10 @@ from penstock.runtime.input.recovered import (
     read_elements,
 )
 from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
-from penstock.state.backend import StateBackend
+from penstock.state.backend import RestoringSubtask, StateBackend, StoredState
 from penstock.state.operator_state import OperatorStateBackend
-from penstock.storage.segments import RangeCopies, read_range
+from penstock.storage.local_backup import LocalBackup
+from penstock.storage.segments import read_range
 from penstock.storage.store import ObjectStore
 
 
@@ -64,20 +66,8 @@ class _Held:
     time: ChannelTime
 
 
-@dataclass(frozen=True)
-class RestoredTime:
-    """Holds event time to resume from. `current_ms` is what operators see, `emitted_ms` what has been sent
-    downstream.
-    """
-
-    current_ms: int = WATERMARK_MIN_MS
-    emitted_ms: int = WATERMARK_MIN_MS
-    floors: tuple[GroupFloor, ...] = ()
-    idle: bool = False
-
-
 class SubtaskRestore:
-    """Restores one subtask; does nothing if there is no checkpoint to restore. `copies`: where ranges are looked for
+    """Restores one subtask; does nothing if there is no checkpoint to restore. `backup`: where copies are looked for
     first.
     """
 
@@ -87,13 +77,13 @@ class SubtaskRestore:
         subtask: DeployedSubtask,
         metadata: Metadata | None,
         store: ObjectStore | None,
-        copies: RangeCopies | None = None,
+        backup: LocalBackup | None = None,
     ) -> None:
         self._plan = plan
         self._subtask = subtask
         self._metadata = metadata
         self._store = store
-        self._copies = copies
+        self._backup = backup
         self._keeper = RecoveredKeeper()
         self._snapshots: dict[tuple[int, int], SubtaskSnapshot] = {}
         self._old_vertices: dict[str, VertexShape] = {}
@@ -174,22 +164,39 @@ class SubtaskRestore:
         return None if self._metadata is None else self._metadata.checkpoint_id
 
     def keyed_state(self, backend: StateBackend) -> None:
-        if not self._old:
-            return
         vertex, key_groups = self._subtask.vertex, self._subtask.key_groups
         number = self._subtask.id.subtask
-        self._tell_where_state_lies(backend)
         of_keys = key_type(self._plan.graph, vertex)
+        self._tell_where_state_lies(backend)
+        copied = self._restore_copy(backend, of_keys)
+        if not self._old:
+            return
         holders = rescale.state_holders(len(self._old), vertex.parallelism, vertex.max_parallelism, number)
-        backend.check_room(self._stored_bytes(holders))
+        backend.check_room(self._stored_bytes(holders) - sum(kept.length_bytes for kept in copied))
         for holder in holders:
             snapshot = self._old[holder]
             for schema in snapshot.schemas:
                 backend.restore_schema(schema, self._user_uid(schema.operator), of_keys)
-            for kept in snapshot.keyed:
-                name = f"keyed state '{kept.name}' of operator '{self._operator_name(kept.operator)}'"
-                data = self._read(kept.segment, kept.offset, kept.length_bytes, kept.crc, name)
-                backend.restore(kept.operator, kept.name, data, key_groups)
+            for kept in (k for k in snapshot.keyed if k not in copied):
+                backend.restore(kept.operator, kept.name, self._read_state(kept), key_groups)
+
+    def _restore_copy(self, backend: StateBackend, of_keys: str) -> set[StateRange]:
+        """Let the backend restore what it has copies of, in its own form; return what that was."""
+        metadata, own = self._metadata, self._own
+        runs: dict[StoredState, StateRange] = {}
+        if metadata is not None and own is not None and metadata.job_id == self._plan.job_id:
+            segments = metadata.segments
+            runs = dict(zip(stored_states(own.keyed, segments, frozenset(range(len(segments)))), own.keyed))
+
+        def read(run: StoredState) -> bytes:
+            return self._read_state(runs[run])
+
+        subtask = RestoringSubtask(self._backup, self._subtask.key_groups, of_keys, tuple(runs), read)
+        return {runs[run] for run in backend.restore_copy(subtask)}
+
+    def _read_state(self, kept: StateRange) -> bytes:
+        name = f"keyed state '{kept.name}' of operator '{self._operator_name(kept.operator)}'"
+        return self._read(kept.segment, kept.offset, kept.length_bytes, kept.crc, name)
 
     def _stored_bytes(self, holders: Sequence[int]) -> int:
         """Return how many bytes the checkpoint has of the subtask's own key groups, at least. How much of what an old
@@ -384,7 +391,7 @@ class SubtaskRestore:
     def _read(self, segment: int, offset: int, length_bytes: int, crc: int, belongs_to: str) -> bytes:
         assert self._metadata is not None and self._store is not None
         path = self._metadata.segments[segment].path
-        return read_range(self._store, path, offset, length_bytes, crc, belongs_to, self._copies)
+        return read_range(self._store, path, offset, length_bytes, crc, belongs_to, self._backup)
 
 
 def _time(cut: InputCut, position: int) -> ChannelTime:

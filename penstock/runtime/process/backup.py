@@ -6,7 +6,7 @@ import logging
 import os
 from typing import Callable
 
-from penstock.common.options import CheckpointingOptions
+from penstock.common.options import CheckpointingOptions, RocksDBOptions
 from penstock.graph.deployment import DeploymentPlan
 from penstock.state.rocksdb.settings import local_directories
 from penstock.storage.local_backup import LocalBackup
@@ -25,7 +25,7 @@ def opened_backup(plan: DeploymentPlan) -> LocalBackup | None:
     named = configuration.get(CheckpointingOptions.LOCAL_BACKUP_DIRECTORIES)
     parents = named or local_directories(configuration, os.environ)
     try:
-        return LocalBackup(parents, plan.job_id)
+        backup = LocalBackup(parents, plan.job_id)
     except OSError as error:
         log.warning(
             "no local copies of checkpoints: %s. Restarts read from checkpoint storage. Name other directories: "
@@ -33,3 +33,5 @@ def opened_backup(plan: DeploymentPlan) -> LocalBackup | None:
             error,
         )
         return None
+    backup.database_copied_from_bytes = configuration.get(RocksDBOptions.LOCAL_COPY_SIZE)
+    return backup

@@ -24,4 +24,23 @@ class RestartFromDamagedCopies(Scenario):
         return disk.read_bytes > 0 and disk.found > 0 and disk.refused > 0
 
 
-SCENARIOS: list[type[Scenario]] = [RestartFromDamagedCopies]
+class RestartWithDatabasesAsTheyWere(Scenario):
+    """Slots are killed again and again, and open the databases that they had, which were copied at any time between two
+    checkpoints, with changes that the restored one does not have, and without those that it has."""
+
+    section = 3
+    options = RestartFromDamagedCopies.options | {
+        "state.backend.type": "rocksdb",
+        "execution.checkpointing.incremental": True,
+    }
+    faults = FaultPlan(kinds=("kill_slot", "kill_slot", "kill_two_slots", "kill_driver"), count=6, gap_ms=60.0)
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="sequence", rows=500, parallelism=2, cost_ms=1.0, keys=100)
+        job.sink(job.count(source, 3, cost_ms=0.2), 2)
+
+    def has_happened(self) -> bool:
+        return self.cluster.world.disk.opened_databases > 0
+
+
+SCENARIOS: list[type[Scenario]] = [RestartFromDamagedCopies, RestartWithDatabasesAsTheyWere]

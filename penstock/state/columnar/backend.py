@@ -53,6 +53,7 @@ class ColumnarBackend(RestoringBackend, ABC, Generic[TableT]):
         is a window's start. Raises `StateSchemaError` if the checkpoint declares it differently.
         """
         declared = StateSchema(operator, name, KIND, _codec(keys, values))
+        self._before_fitting(declared)
         runs = self._fitted((operator, name), partial(self._evolution, declared, keys, values))
         table = self._new_table(declared, keys, values, runs, windowed)
         self._tables[operator, name] = table

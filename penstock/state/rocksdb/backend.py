@@ -15,7 +15,7 @@ import pyarrow as pa
 from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN
 from penstock.protocol.values.keys import KeyDecoder
 from penstock.protocol.values.metadata import StateSchema
-from penstock.state.backend import StoredState
+from penstock.state.backend import RestoringSubtask, StoredState
 from penstock.state.cleanup import Pace
 from penstock.state.codecs import RestoredRun, StateCodec
 from penstock.state.restored import StateName
@@ -140,7 +140,9 @@ class RocksDBStateBackend(RowStateBackend[DiskTable]):
             if (expired_ms := self._expired_ms(name)) is not None
         }
         tables = list(self._tables.values())
-        return self._local.snapshot(tables, self._untouched(), checkpoint_id, predecessor_id, filters)
+        return self._local.snapshot(
+            tables, self._untouched, self._restore_first, checkpoint_id, predecessor_id, filters
+        )
 
     # ---- restoring ----------------------------------------------------------------------------------------------
 
@@ -154,6 +156,12 @@ class RocksDBStateBackend(RowStateBackend[DiskTable]):
         super().restore(operator, name, data, key_groups)
         self._local.on_run_restored((operator, name))
 
+    def restore_copy(self, subtask: RestoringSubtask) -> frozenset[StoredState]:
+        return self._local.restore_copy(subtask)
+
+    def _before_fitting(self, declared: StateSchema) -> None:
+        self._local.claim(declared, self._restore_first)
+
     def _store_whole(self, name: StateName) -> None:
         self._local.begin_again(name)
 
@@ -161,7 +169,7 @@ class RocksDBStateBackend(RowStateBackend[DiskTable]):
         return self._local.spooled(run)
 
     def _new_table(self, declared: StateSchema, codec: StateCodec, runs: list[RestoredRun]) -> DiskTable:
-        prefix = self._local.new_prefix()
+        prefix = self._local.new_prefix((declared.operator, declared.name))
         described = self._described_with_uid((declared.operator, declared.name))
         table = DiskTable(declared, prefix, self._max_parallelism, codec, self._database, described)
         for run in runs:

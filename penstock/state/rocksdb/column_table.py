@@ -43,7 +43,8 @@ class DiskColumnTable:
         windowed: bool,
     ) -> None:
         self.schema = schema
-        self.prefix = local.new_prefix()
+        name = (schema.operator, schema.name)
+        self.prefix = local.new_prefix(name)
         self._stream_schema = stream_schema
         self._key_schema = keys
         self._value_columns = values
@@ -57,8 +58,9 @@ class DiskColumnTable:
         """By slot of the recent table: whether the database has other values."""
         self._changed_slots = 0
         """At least as many slots have changed."""
-        self._restored_largest: list[int] | None = [0] * len(values)
-        self._restored_true = [True] * len(values)
+        is_known = not local.is_claimed(name)
+        self._restored_largest: list[int] | None = [0] * len(values) if is_known else None
+        self._restored_true = [is_known] * len(values)
 
     # ---- rows to slots ------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import Mapping, Sequence
 import pyarrow as pa
 
 from penstock.protocol.values.metadata import StateSchema
-from penstock.state.backend import StateSnapshot, StoredState
+from penstock.state.backend import RestoringSubtask, StateSnapshot, StoredState
 from penstock.state.codecs import RestoredRun
 from penstock.state.columnar.backend import ColumnarBackend, stream_schema
 from penstock.state.columnar.table import ValueColumn
@@ -39,7 +39,7 @@ class RocksDBColumnarBackend(ColumnarBackend[DiskColumnTable]):
         tables = list(self._tables.values())
         for table in tables:
             table.flush()
-        return self._local.snapshot(tables, self._untouched(), checkpoint_id, predecessor_id)
+        return self._local.snapshot(tables, self._untouched, self._restore_first, checkpoint_id, predecessor_id)
 
     def check_room(self, stored_bytes: int) -> None:
         self._local.check_room(stored_bytes)
@@ -50,6 +50,12 @@ class RocksDBColumnarBackend(ColumnarBackend[DiskColumnTable]):
     def restore(self, operator: str, name: str, data: bytes, key_groups: range) -> None:
         super().restore(operator, name, data, key_groups)
         self._local.on_run_restored((operator, name))
+
+    def restore_copy(self, subtask: RestoringSubtask) -> frozenset[StoredState]:
+        return self._local.restore_copy(subtask)
+
+    def _before_fitting(self, declared: StateSchema) -> None:
+        self._local.claim(declared, self._restore_first)
 
     def _store_whole(self, name: StateName) -> None:
         self._local.begin_again(name)

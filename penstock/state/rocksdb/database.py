@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import threading
 import time
 import weakref
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Iterable, Iterator, NamedTuple, Protocol, Sequence
+from pathlib import Path
+from typing import Any, Callable, Iterable, Iterator, NamedTuple, Protocol, Sequence
 
 import pyarrow as pa
 
@@ -140,7 +142,10 @@ class Database:
             self.directory = LocalDirectory(settings.directories, "RocksDB", named)
         except StoreError as error:
             raise StateError(str(error)) from error
-        self._described = described
+        self.described = f"the RocksDB of {described}"
+        self.on_failure: Callable[[], None] = lambda: None
+        """Called before a failure is raised."""
+        self._settings = settings
         self._memory = _shared_memory(settings)
         self._rocks_batch = rocks.WriteBatch
         self._read_options = rocks.ReadOptions
@@ -149,10 +154,18 @@ class Database:
         # A write waits with the interpreter's lock, so it must not wait for long.
         self._how.no_slowdown = True
         try:
-            self._db = rocks.Rdict(str(self.directory.path / "db"), self._options(rocks, settings))
+            self._open()
         except Exception as error:
             self.directory.delete()
             raise self.failure("cannot be opened", error) from error
+
+    @property
+    def _path(self) -> Path:
+        return self.directory.path / "db"
+
+    def _open(self) -> None:
+        rocks = rocksdict()
+        self._db = rocks.Rdict(str(self._path), self._options(rocks, self._settings))
         # Also before the garbage collector deletes the directory: without it RocksDB cannot write what is in memory,
         # and tries again for seconds.
         self._closing = weakref.finalize(self, _close, self._db, self.directory)
@@ -272,7 +285,8 @@ class Database:
 
     def failure(self, what: str, error: Exception) -> StateError:
         """Return the error for a call that has failed."""
-        told = f"the RocksDB of {self._described} in {self.directory.path} {what}: {error}"
+        self.on_failure()
+        told = f"{self.described} in {self.directory.path} {what}: {error}"
         copy = "The slot's disk holds a working copy only: the job restarts from its newest checkpoint"
         if any(text in str(error) for text in _DISK_FULL):
             return StateError(f"{told}. {copy}. {self.directory.room}: {MAKE_ROOM}")
@@ -280,6 +294,43 @@ class Database:
             f"{told}. {copy}. If this comes again, look at the disk, or name another one with "
             "state.backend.rocksdb.localdir"
         )
+
+    # ---- copies -------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Begin to write what is in memory to files, which happens in RocksDB's own threads."""
+        self._db.flush(wait=False)
+
+    @property
+    def is_flushing(self) -> bool:
+        return bool(self._db.property_int_value("rocksdb.num-immutable-mem-table"))
+
+    def copy_to(self, path: Path) -> None:
+        """Make a copy of hard links, with what is in the database now. Everything waits for it: call `flush` before."""
+        rocksdict().Checkpoint(self._db).create_checkpoint(str(path))
+
+    def open_with(self, fill: Callable[[Path], None]) -> None:
+        """Open other files in place of an empty database. `fill` makes their directory. If that fails, the database is
+        empty as before, and the error is raised.
+        """
+        self._closing.detach()
+        self._db.close()
+        shutil.rmtree(self._path)
+        try:
+            fill(self._path)
+            self._open()
+        except Exception:
+            shutil.rmtree(self._path, ignore_errors=True)
+            self._open()
+            raise
+
+    def delete_state(self, number: int) -> None:
+        """Delete all entries of a state. `number`: what its keys begin with."""
+        try:
+            ends = (n.to_bytes(PREFIX_BYTES, "big") for n in (number, number + 1))
+            self._db.delete_range(*ends, write_opt=self._how)
+        except Exception as error:
+            raise self.failure("cannot be written", error) from error
 
     def close(self) -> None:
         """Close it, and delete its files. Views can still be read."""
