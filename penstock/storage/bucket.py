@@ -3,21 +3,19 @@
 An object appears complete or not at all, and is created by a conditional put ("if none match"), so that of two
 drivers one wins. What is larger than a part is uploaded in parts; its name is random, so nobody competes for it.
 
-A request is repeated, after pauses that grow and have jitter, while its failure may pass. A put that was executed
-and whose answer was lost meets its own object when it is repeated: then what is there is compared with what was
-written. Without this: a driver takes its own log entry for another driver's, and stops.
+How requests are repeated is in `bucket_requests`.
 """
 
 from __future__ import annotations
 
 import builtins
-import random
 import time
 from typing import Any, Callable, Sequence, TypeVar
 
 from penstock.common.options import ObjectStoreOptions
-from penstock.storage.bucket_answers import Answer, answer_of
+from penstock.storage.bucket_answers import answer_of
 from penstock.storage.bucket_clients import Clients, clients_of, import_obstore
+from penstock.storage.bucket_requests import PAUSE_S, BucketRequests
 from penstock.storage.location import AZURE, RemoteLocation
 from penstock.storage.settings import StoreSettings
 from penstock.storage.store import (
@@ -27,15 +25,12 @@ from penstock.storage.store import (
     ObjectWriter,
     RangeMissing,
     StoreError,
-    StoreRefused,
     checked,
     write_whole,
 )
 
 T = TypeVar("T")
 
-PAUSE_S = (0.05, 5.0)
-"""The longest pause before the first repetition, and before any."""
 PIECE_BYTES = 16 * 1024**2
 """A larger range is read in pieces of this size, some at a time."""
 _UPLOADS_MAX = 4
@@ -60,13 +55,15 @@ class BucketStore:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._location = location
-        self._clients = clients
-        self._client = clients.once
+        self._requests = BucketRequests(location, clients, settings, sleep)
         self._obstore = import_obstore(location.uri, location.kind)
         self._prefix = f"{location.path}/" if location.path else ""
         self._retry_s = settings.get(ObjectStoreOptions.RETRY_TIMEOUT).seconds
         self.part_bytes = settings.get(ObjectStoreOptions.S3_PART_BYTES)
-        self._sleep = sleep
+
+    @property
+    def _client(self) -> Any:
+        return self._requests.clients.once
 
     def put(self, path: str, parts: Sequence[bytes | memoryview]) -> None:
         views = [memoryview(part).cast("B") for part in parts]
@@ -84,12 +81,12 @@ class BucketStore:
         def put() -> None:
             self._obstore.put(self._client, name, data, mode="create", use_multipart=False)
 
-        self._call("write", path, put, is_ours=lambda: self.get(path) == data)
+        self._requests.call("write", path, put, is_ours=lambda: self.get(path) == data)
 
     def get(self, path: str, offset: int = 0, length_bytes: int | None = None) -> bytes:
         name = self._name(path)
         if length_bytes is None and offset == 0:
-            return self._call("read", path, lambda: bytes(self._obstore.get(self._client, name).bytes()))
+            return self._requests.call("read", path, lambda: bytes(self._obstore.get(self._client, name).bytes()))
         if length_bytes is None or length_bytes == 0:
             size = self.size(path)
             wanted = max(0, size - offset) if length_bytes is None else 0
@@ -108,35 +105,40 @@ class BucketStore:
                 return bytes(self._obstore.get_range(self._client, name, start=offset, end=end))
             return b"".join(self._obstore.get_ranges(self._client, name, starts=starts, ends=ends, coalesce=0))
 
-        data = self._call("read", path, read, out_of_range=lambda: b"")
+        data = self._requests.call("read", path, read, out_of_range=lambda: b"")
         if len(data) != length_bytes:
             raise self._too_short(path, self.size(path), offset, length_bytes)
         return data
 
     def _too_short(self, path: str, size: int, offset: int, length_bytes: int) -> RangeMissing:
-        return RangeMissing(f"{self._uri(path)} has {size} bytes, and not those at {offset}..{offset + length_bytes}")
+        return RangeMissing(
+            f"{self._requests.uri(path)} has {size} bytes, and not those at {offset}..{offset + length_bytes}"
+        )
 
     def size(self, path: str) -> int:
         return self.stat(path).size_bytes
 
     def stat(self, path: str) -> Found:
         name = self._name(path)
-        found = self._call(
-            "read", path, lambda: self._obstore.head(self._client, name), ask_why=lambda: self._first_byte(path)
+        found = self._requests.call(
+            "read",
+            path,
+            lambda: self._obstore.head(self._client, name),
+            ask_why=lambda: self._first_byte(path),
         )
         return Found(path, int(found["size"]), found["last_modified"].timestamp(), found["e_tag"] or "")
 
     def _first_byte(self, path: str) -> None:
         """Ask for an object. If that fails the answer has a body, which says why; that to a head request has none."""
         name = self._name(path)
-        self._call("read", path, lambda: self._obstore.get_range(self._client, name, start=0, end=1), bytes)
+        self._requests.call("read", path, lambda: self._obstore.get_range(self._client, name, start=0, end=1), bytes)
 
     def move(self, path: str, new_path: str) -> None:
         name, new_name, size = self._name(path), self._name(new_path), self.size(path)
         if size > COPIED_BYTES_MAX:
             self._copy_in_parts(path, new_path, size)
         else:
-            self._call("copy", path, lambda: self._obstore.copy(self._client, name, new_name))
+            self._requests.call("copy", path, lambda: self._obstore.copy(self._client, name, new_name))
             self._await_copy(new_path, size)
         self.delete(path)
 
@@ -163,9 +165,9 @@ class BucketStore:
         while (found := self.size(new_path)) != size:
             if time.monotonic() - began > self._retry_s:
                 raise StoreError(
-                    f"{self._uri(new_path)} has {found} of {size} bytes {self._retry_s:.0f} s after a copy"
+                    f"{self._requests.uri(new_path)} has {found} of {size} bytes {self._retry_s:.0f} s after a copy"
                 )
-            self._sleep(PAUSE_S[0])
+            time.sleep(PAUSE_S[0])
 
     def list(self, prefix: str) -> builtins.list[str]:
         return [found.path for found in self.objects(prefix)]
@@ -178,13 +180,13 @@ class BucketStore:
 
         return sorted(
             Found(found["path"].removeprefix(self._prefix), found["size"], found["last_modified"].timestamp())
-            for found in self._call("list", prefix, listed)
+            for found in self._requests.call("list", prefix, listed)
             if found["path"].startswith(self._prefix)
         )
 
     def folders(self, prefix: str) -> builtins.list[str]:
         folder = self._folder(prefix)
-        listed = self._call("list", prefix, lambda: self._obstore.list_with_delimiter(self._client, folder))
+        listed = self._requests.call("list", prefix, lambda: self._obstore.list_with_delimiter(self._client, folder))
         return sorted(path.rpartition("/")[2] for path in listed["common_prefixes"])
 
     def _folder(self, prefix: str) -> str | None:
@@ -200,7 +202,7 @@ class BucketStore:
                 if answer_of(error).no_bucket:
                     raise
 
-        self._call("delete", path, delete)
+        self._requests.call("delete", path, delete)
 
     def remove_if_empty(self) -> None:
         """Do nothing: a bucket has no folders."""
@@ -214,91 +216,21 @@ class BucketStore:
             self._first_byte(path)
         except ObjectMissing:
             return self._obstore.open_writer(
-                self._clients.repeating, name, buffer_size=self.part_bytes, max_concurrency=_UPLOADS_MAX
+                self._requests.clients.repeating, name, buffer_size=self.part_bytes, max_concurrency=_UPLOADS_MAX
             )
-        raise ObjectExists(f"{self._uri(path)} exists already")
+        raise ObjectExists(f"{self._requests.uri(path)} exists already")
 
     def upload(self, path: str, step: Callable[[], T]) -> T:
         """Run a step of an upload, whose requests the client repeats itself. Raises `StoreError`."""
         try:
             return step()
         except (self._obstore.exceptions.BaseError, OSError) as error:
-            raise self._failure("write", path, answer_of(error), "") from None
+            raise self._requests.failure("write", path, answer_of(error), "") from None
 
     # ---- requests -----------------------------------------------------------------------------------------------
 
     def _name(self, path: str) -> str:
         return self._prefix + checked(path)
-
-    def _uri(self, path: str) -> str:
-        return f"{self._location.uri}/{path}" if path else self._location.uri
-
-    def _call(
-        self,
-        verb: str,
-        path: str,
-        request: Callable[[], T],
-        out_of_range: Callable[[], T] | None = None,
-        is_ours: Callable[[], bool] | None = None,
-        ask_why: Callable[[], None] | None = None,
-    ) -> T:
-        """Send a request until it is answered. `is_ours`: asked if it finds its object there after an attempt of which
-        nothing is known. `out_of_range`: the result if there is nothing at that range. `ask_why`: called where the
-        answer has no body, and another attempt would get the same; may raise.
-        """
-        exceptions = self._obstore.exceptions
-        began = time.monotonic()
-        attempts, is_unsure = 0, False
-        while True:
-            attempts += 1
-            try:
-                return request()
-            except (exceptions.AlreadyExistsError, exceptions.PreconditionError) as error:
-                answer = answer_of(error)
-                if not answer.is_conflict:
-                    if is_unsure and is_ours is not None and is_ours():
-                        return None  # type: ignore[return-value]
-                    raise ObjectExists(f"{self._uri(path)} exists already") from None
-            except FileNotFoundError as error:
-                answer = answer_of(error)
-                if ask_why is not None:
-                    ask_why()
-                if not answer.no_bucket:
-                    raise ObjectMissing(f"{self._uri(path)} does not exist") from None
-            except (exceptions.BaseError, OSError) as error:
-                answer = answer_of(error)
-                if answer.is_out_of_range and out_of_range is not None:
-                    return out_of_range()
-            if ask_why is not None and not answer.is_transient:
-                ask_why()
-            is_unsure = is_unsure or (answer.is_transient and not answer.is_unsent)
-            passed_s = time.monotonic() - began
-            pause_s = random.uniform(0, min(PAUSE_S[1], PAUSE_S[0] * 2 ** min(attempts, 20)))
-            if not answer.is_transient or passed_s + pause_s > self._retry_s:
-                tried = f", {attempts} attempts in {passed_s:.0f} s" if attempts > 1 else ""
-                failure = self._failure(verb, path, answer, tried)
-                refused = is_ours is not None and not is_unsure
-                raise StoreRefused(str(failure)) if refused else failure from None
-            self._sleep(pause_s)
-
-    def _failure(self, verb: str, path: str, answer: Answer, tried: str) -> StoreError:
-        clients, bucket = self._clients, self._location.root
-        if answer.no_bucket:
-            why = f"bucket {bucket} does not exist at {clients.service}: create it, or name another one"
-        elif answer.no_credentials:
-            why = f"no credentials were found for {bucket} (at last the machine was asked): give {clients.credentials}"
-        elif answer.is_expired:
-            why = f"the credentials for {bucket} have expired ({answer}{tried}): renew {clients.credentials}"
-        elif answer.is_forbidden:
-            why = (
-                f"{clients.service} refuses access to {bucket} ({answer}{tried}): reading, writing, listing and "
-                f"deleting objects there must be allowed; the credentials are those of {clients.credentials}"
-            )
-        elif answer.status is None:
-            why = f"{clients.service} does not answer ({answer}{tried}): check that it runs, and {clients.endpoint_key}"
-        else:
-            why = f"{clients.service} answers {answer}{tried}"
-        return StoreError(f"cannot {verb} {self._uri(path)}: {why}")
 
 
 class _BucketWriter:

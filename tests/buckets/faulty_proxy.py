@@ -33,7 +33,12 @@ class FaultyProxy:
     def __init__(self, target_port: int) -> None:
         self.target_port = target_port
         self.fault: Callable[[str, str], Fault] = lambda method, path: PASSED
+        self.expired_keys: set[str] = set()
+        """Access keys of S3: a request that is signed with one is answered by the proxy, whatever `fault` says."""
         self.requests: list[tuple[str, str]] = []
+        self.at_once = self.most_at_once = 0
+        """How many requests wait for their answers now, and at most since this was set to 0."""
+        self._lock = threading.Lock()
         self.closing = threading.Event()
         proxy = self
 
@@ -41,7 +46,14 @@ class FaultyProxy:
             protocol_version = "HTTP/1.1"
 
             def answer(self) -> None:
-                proxy.handle(self)
+                with proxy._lock:
+                    proxy.at_once += 1
+                    proxy.most_at_once = max(proxy.most_at_once, proxy.at_once)
+                try:
+                    proxy.handle(self)
+                finally:
+                    with proxy._lock:
+                        proxy.at_once -= 1
 
             do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = answer
 
@@ -81,6 +93,8 @@ class FaultyProxy:
         body = handler.rfile.read(int(handler.headers.get("content-length") or 0))
         self.requests.append((handler.command, handler.path))
         fault = self.fault(handler.command, handler.path)
+        if any(f"Credential={key}/" in handler.headers.get("authorization", "") for key in self.expired_keys):
+            fault = Fault(400, "ExpiredToken")
         if fault.delay_s:
             time.sleep(fault.delay_s)
         status, answer = 0, b""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from penstock.common.configuration import Configuration
 from penstock.protocol.values.log_entries import Fence
-from penstock.storage.bucket import PAUSE_S, BucketStore
+from penstock.storage.bucket import BucketStore
 from penstock.storage.bucket_clients import clients_of
+from penstock.storage.bucket_requests import PAUSE_S
 from penstock.storage.location import remote_location
 from penstock.storage.log import append, encode_entry
 from penstock.storage.opening import open_store, probe
@@ -92,7 +96,7 @@ def test_what_may_pass_is_tried_again_after_pauses_that_grow(
         longest.append(most)
         return least
 
-    monkeypatch.setattr("penstock.storage.bucket.random.uniform", uniform)
+    monkeypatch.setattr("penstock.storage.bucket_requests.random.uniform", uniform)
     slept: list[float] = []
     store = BucketStore(place, clients_of(place._replace(path=""), settings), settings, sleep=slept.append)
     proxy.fail_once("PUT", "/log/", Fault(status), times=5)
@@ -207,3 +211,51 @@ def test_a_client_library_that_is_not_installed_is_named_with_the_way_to_it(monk
 def test_half_of_a_key_is_refused() -> None:
     with pytest.raises(StoreError, match=r"s3\.access-key and s3\.secret-key belong together"):
         open_store("s3://a-bucket/x", StoreSettings.of(Configuration({"s3.access-key": "a"})))
+
+
+# ---- credentials that expire while they are used ----------------------------------------------------------------
+
+
+@pytest.fixture
+def profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of credentials of a user whose environment has none."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    path = tmp_path / "credentials"
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(path))
+    return path
+
+
+def give(profile: Path, key: str) -> None:
+    profile.write_text(f"[default]\naws_access_key_id = {key}\naws_secret_access_key = secret-{key}\n", "utf-8")
+    time.sleep(0.2)  # obstore asks no provider twice in a tenth of a second
+
+
+def test_credentials_that_were_renewed_are_read_at_once(proxy: FaultyProxy, profile: Path) -> None:
+    """By every store of the bucket, for every request, and for an upload in parts: each reads the file again."""
+    give(profile, "first")
+    settings = StoreSettings.of(Configuration({"s3.endpoint": proxy.url, "s3.upload.min.part.size": "5 mb"}))
+    stores = [open_store(f"s3://{BUCKET}/renewed-{n}", settings) for n in range(2)]
+    for store in stores:
+        store.create("log/0", b"x")
+    proxy.expired_keys.add("first")
+    give(profile, "second")
+    for store in stores:
+        assert store.get("log/0") == b"x"
+        assert store.size("log/0") == 1 and store.list("log") == ["log/0"]
+        store.put("shared/a", [bytes(2 * PART)])
+        store.delete("shared/a")
+    give(profile, "third")
+    proxy.expired_keys.add("second")
+    stores[1].create("log/1", b"y")
+    stores[1].put("shared/b", [bytes(2 * PART)])
+
+
+def test_credentials_that_nobody_renews_are_named(proxy: FaultyProxy, profile: Path) -> None:
+    give(profile, "stale")
+    store = open_store(f"s3://{BUCKET}/stale", StoreSettings.of(Configuration({"s3.endpoint": proxy.url})))
+    proxy.expired_keys.add("stale")
+    for ask in (lambda: store.create("log/0", b"x"), lambda: store.list(""), lambda: store.size("log/0")):
+        with pytest.raises(StoreError, match="the credentials for s3://penstock-tests have expired.*a profile in"):
+            ask()
+    assert len(proxy.requests) <= 8

@@ -164,14 +164,17 @@ def _written(proxy: FaultyProxy) -> dict[str, int]:
     return counts
 
 
-def test_a_store_that_fails_for_a_while_stops_checkpoints_and_not_the_job(weed: Server, tmp_path: Path) -> None:
-    """Answers 503 to everything, then applies every third put and reports an error."""
+@pytest.mark.parametrize("fault", [Fault(), Fault(403, "AccessDenied"), Fault(400, "ExpiredToken")])
+def test_a_store_that_fails_for_a_while_stops_checkpoints_and_not_the_job(
+    weed: Server, tmp_path: Path, fault: Fault
+) -> None:
+    """Answers an error to everything, then applies every third put and reports one."""
     with FaultyProxy(weed.port) as proxy:
         starts = Starts(tmp_path, weed, f"s3://{BUCKET}/faults", **HA, **{"s3.endpoint": proxy.url})
         driver = starts.start(penstock_checkpoint__storage_retry__timeout="500 ms")
         deadline = time.monotonic() + LIMIT_S
         seen = driver.await_report(runs(3), deadline)[1]
-        proxy.fault = lambda method, path: Fault()
+        proxy.fault = lambda method, path: fault
         asked = len(proxy.requests)
         while len(proxy.requests) < asked + 30:
             assert driver.await_report(lambda report: report[0] == "RUNNING", deadline)[0] == "RUNNING"
