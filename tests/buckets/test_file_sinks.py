@@ -1,4 +1,4 @@
-"""File sinks in buckets: exactly once through kills, lost answers and removed objects, and nothing left over."""
+"""File sinks in buckets: exactly once through kills and removed objects, and nothing left over."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.common import Configuration, Encoder, Types
-from penstock.datastream.connectors.base import OutputGone, SinkError
+from penstock.datastream.connectors.base import OutputGone
 from penstock.datastream.connectors.file_system import (
     BucketAssigner,
     FileCompactor,
@@ -28,7 +28,6 @@ from penstock.storage import bucket
 from penstock.storage.opening import open_store
 from penstock.storage.settings import StoreSettings
 from penstock.storage.store import BrowsableStore
-from tests.buckets.faulty_proxy import Fault, FaultyProxy
 from tests.buckets.servers import BUCKET, running
 from tools.object_stores import Server
 
@@ -286,108 +285,3 @@ class TestFileSinks(FileSinks):
         folder.store.put(pending, [data])  # cut off after the copy
         sink.create_committer().commit(1, committables)
         assert folder.lines() == list(range(100)) and folder.hidden() == []
-
-
-# ---- what fails, on moto --------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running("moto", tmp_path_factory.mktemp("moto")) as server:
-        yield server
-
-
-@pytest.fixture
-def proxy(moto: Server) -> Iterator[FaultyProxy]:
-    with FaultyProxy(moto.port) as proxy:
-        yield proxy
-
-
-def behind(proxy: FaultyProxy, server: Server, retry: str = "5 s") -> Folder:
-    return Folder(server, **{"s3.endpoint": proxy.url, "penstock.checkpoint-storage.retry-timeout": retry})
-
-
-@pytest.mark.parametrize("executed", [True, False])
-@pytest.mark.parametrize(("method", "mark"), [("PUT", "pending"), ("PUT", "/part-"), ("DELETE", "pending")])
-def test_an_answer_that_is_lost_at_any_step_changes_nothing(
-    proxy: FaultyProxy, moto: Server, method: str, mark: str, executed: bool
-) -> None:
-    folder = behind(proxy, moto)
-    run = SinkRun(folder.bulk(), [batch(1, 2), batch(3)], NUMBER)
-    proxy.fail_once(method, mark, Fault(executed=executed), times=2)
-    run.finish()
-    assert folder.parquet() == [1, 2, 3] and folder.hidden() == []
-
-
-def test_a_commit_that_is_cut_off_between_copy_and_delete_is_repeated(proxy: FaultyProxy, moto: Server) -> None:
-    folder = behind(proxy, moto, retry="300 ms")
-    sink = folder.bulk()
-    run = SinkRun(sink, [], NUMBER)
-    run._write(batch(1, 2))
-    committables = run._writers[0].prepare_commit(1)
-    proxy.fail_once("DELETE", "pending", Fault(), times=1000)
-    with pytest.raises(SinkError, match="answers 503 SlowDown"):
-        sink.create_committer().commit(1, committables)
-    assert folder.parquet() == [1, 2] and len(folder.hidden()) == 1
-    proxy.fail_once("DELETE", "none", Fault())
-    sink.create_committer().commit(1, committables)
-    assert folder.parquet() == [1, 2] and folder.hidden() == []
-
-
-@pytest.mark.parametrize(
-    ("fault", "says"),
-    [
-        (Fault(403, "AccessDenied"), r"refuses access to s3://penstock-tests.*s3\.access-key"),
-        (Fault(400, "ExpiredToken"), "the credentials for s3://penstock-tests have expired.*renew s3.access-key"),
-        (Fault(503, "SlowDown"), "answers 503"),
-    ],
-)
-def test_a_store_that_refuses_is_named_at_every_step(proxy: FaultyProxy, moto: Server, fault: Fault, says: str) -> None:
-    """Before the job starts, at a barrier, and at a commit; when it has passed, the same commit succeeds."""
-    folder = behind(proxy, moto, retry="300 ms")
-    sink = folder.bulk()
-    proxy.fault = lambda method, path: fault
-    with pytest.raises(SinkError, match=says):
-        sink.validate(NUMBER)
-    proxy.fail_once("GET", "nothing", fault)
-    run = SinkRun(sink, [], NUMBER)
-    run._write(batch(1))
-    committables = run._writers[0].prepare_commit(1)
-    run._write(batch(2))
-    proxy.fault = lambda method, path: fault
-    with pytest.raises(SinkError, match=says):
-        run._writers[0].prepare_commit(2)
-    committer = sink.create_committer()
-    with pytest.raises(SinkError, match=says) as raised:
-        committer.commit(1, committables)
-    assert not isinstance(raised.value, OutputGone)
-    proxy.fail_once("GET", "nothing", fault)
-    committer.commit(1, committables)
-    assert folder.parquet() == [1]
-
-
-def test_a_bucket_that_is_missing_is_named_before_the_job_starts(moto: Server) -> None:
-    sink = FileSink.for_parquet("s3://no-such-bucket/out")
-    sink.configure(Configuration(moto.options))
-    with pytest.raises(SinkError, match="bucket s3://no-such-bucket does not exist at .*create it"):
-        sink.validate(NUMBER)
-
-
-def test_a_large_part_is_uploaded_in_parts_and_given_up_whole(proxy: FaultyProxy, moto: Server) -> None:
-    folder = behind(proxy, moto)
-    run = SinkRun(folder.text(1, part_size=64 << 20), [batch(*range(2_000_000))], NUMBER)
-    run.finish()
-    assert sum(method == "PUT" and "partNumber" in path for method, path in proxy.requests) > 1
-    assert folder.lines() == list(range(2_000_000)) and folder.hidden() == []
-
-
-def test_a_writer_that_is_closed_leaves_no_local_files(
-    moto: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = Folder(moto, **{"io.tmp.dirs": str(tmp_path)})
-    run = SinkRun(folder.text(), [batch(1), batch(2)], NUMBER)
-    run.checkpoint()
-    assert len(list(tmp_path.iterdir())) == 1
-    for writer in run._writers:
-        writer.close()
-    assert list(tmp_path.iterdir()) == []

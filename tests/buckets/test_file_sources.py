@@ -208,6 +208,18 @@ def test_a_store_that_is_overloaded_for_a_moment_is_asked_again(proxy: FaultyPro
     assert read_all(folder.configured(FileSource.for_parquet(f"{folder.uri}/a"))) == ROWS
 
 
+def test_many_files_of_a_slow_store_are_inspected_at_once(proxy: FaultyProxy, moto: Server) -> None:
+    folder = behind(proxy, moto, "5 s")
+    folder.put(**{f"in__{n:02}": b"%d\n" % n for n in range(40)})
+    proxy.fault = lambda method, path: Fault(status=0, delay_s=0.2)
+    proxy.most_at_once = 0
+    source = folder.lines("in")
+    source.validate()
+    assert 4 <= proxy.most_at_once <= 24
+    proxy.fault = lambda method, path: PASSED
+    assert read_all(source) == [str(n) for n in range(40)]
+
+
 FAULTS = [
     (Fault(403, "AccessDenied"), r"refuses access to s3://penstock-tests.*s3\.access-key"),
     (Fault(400, "ExpiredToken"), "the credentials for s3://penstock-tests have expired.*renew s3.access-key"),

@@ -103,6 +103,15 @@ def test_every_type_of_a_column_goes_in_and_comes_out_as_it_was(place: Place, qu
     assert SECRET_KEY not in plan and "penstock-files" in plan
 
 
+def test_rows_go_through_each_store_and_back(server: Server, quick_session: SparkSession) -> None:
+    place = Place(server, f"{server.uri(BUCKET)}/{uuid.uuid4().hex}")
+    frame = quick_session.range(0, 10_000, 1, 3).selectExpr("id", "concat('é', id) as text")
+    result = identity(place.environment().from_spark(frame)).to_spark(quick_session)
+    sums = "sum(id)", "sum(length(text))", "count(1)"
+    assert result.selectExpr(*sums).collect() == frame.selectExpr(*sums).collect()
+    assert place.frames() == []
+
+
 def test_instants_and_many_rows(place: Place, quick_session: SparkSession) -> None:
     columns = ["id", "timestamp_seconds(id) as at", "repeat('x', cast(id % 50 as int)) as text"]
     frame = quick_session.range(0, 100_000, 1, 3).selectExpr(*columns)

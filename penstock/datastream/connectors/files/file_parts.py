@@ -49,6 +49,10 @@ _HIDDEN_NAME = re.compile(r"\.([0-9a-f]{24})-(\d+)of(\d+)-g(-?\d+)\.(-?\d+)-.+-\
 _PART_NAME = re.compile(r"\.[0-9a-f]{24}-(\d+)of\d+-g-?\d+\.-?\d+-(.+)-(\d+)\.inprogress")
 """(subtask, incarnation, number)"""
 
+DIRECTORY_WAY_OUT = (
+    "The directory of a file sink must exist, be writable and have space, on the driver and in every slot."
+)
+
 
 @dataclass(frozen=True)
 class PartNames:
@@ -224,12 +228,13 @@ def pattern_of_final(name: str, operator_uid: str, suffix: str) -> re.Pattern[st
 
 
 @contextlib.contextmanager
-def naming(path: str, done: str) -> Iterator[None]:
+def naming(path: str, done: str, way_out: str = DIRECTORY_WAY_OUT) -> Iterator[None]:
     """Turn an error of the file system, of a store or of a format into a `SinkError` that names the file.
 
     Args:
         path: The file.
         done: What cannot be done with it, for the message: "written".
+        way_out: What to do, where it is an error of the file system or of a format.
 
     Yields:
         Nothing: a context manager.
@@ -243,7 +248,4 @@ def naming(path: str, done: str) -> Iterator[None]:
         raise SinkError(str(error)) from error
     except (OSError, pa.ArrowException) as error:
         cause = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
-        raise SinkError(
-            f"{path} cannot be {done}: {cause}. The directory of a file sink must exist, be writable and have space, "
-            "on the driver and in every slot."
-        ) from error
+        raise SinkError(f"{path} cannot be {done}: {cause}. {way_out}") from error

@@ -8,22 +8,28 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Sequence
+from typing import Any, Sequence, TypeVar
 
 from penstock.common.configuration import Configuration
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.connectors.base import ReaderContext, Source, SourceReader, SplitEnumerator
-from penstock.datastream.connectors.files.file_formats import FileReadFormat, OpenFile, raise_on_difference
+from penstock.datastream.connectors.files.file_formats import FileReadFormat, FileShape, OpenFile, raise_on_difference
 from penstock.datastream.connectors.files.file_listing import ListedFile, files_of, place_of
 from penstock.datastream.connectors.files.file_reader import FileReader
 from penstock.datastream.connectors.files.input_file import InputFile
 from penstock.datastream.connectors.files.malformed_rows import MALFORMED_ROW_TYPE
 from penstock.datastream.connectors.files.parquet import ParquetColumnarRowInputFormat
 from penstock.datastream.connectors.splits import FixedSplitEnumerator, encode_split
+from penstock.storage.location import is_local
 from penstock.storage.settings import DEFAULT_SETTINGS, StoreSettings
+
+T = TypeVar("T")
+U = TypeVar("U")
+_REQUESTS_MAX = 16
 
 
 @dataclass(frozen=True)
@@ -158,7 +164,7 @@ class FileSource(Source):
     def produced_type(self) -> TypeInformation:
         """Return the type of the rows, from the first file. Raises `SourceError` if it cannot be read."""
         if self._row_type is None:
-            self._row_type = self._format.inspect(self._input(next(self._files()).path)).row_type
+            self._row_type = self._format.inspect(self._input(next(self._names()))).row_type
         return self._row_type
 
     @property
@@ -172,12 +178,15 @@ class FileSource(Source):
     def validate(self) -> None:
         """Check all files: they must be there and have the same columns. Raises `SourceError`."""
         self._listed = []
-        for file in self._files():
-            if self._given is not None:
-                file.raise_if_changed(self._settings)
-            shape = self._format.inspect(self._input(file.path))
+        files = list(self._files())
+        for file, shape in zip(files, self._each(self._inspect, files), strict=True):
             raise_on_difference(file.path, shape.row_type, self.produced_type)
             self._listed.append((file, shape.bounds))
+
+    def _inspect(self, file: ListedFile) -> FileShape:
+        if self._given is not None:
+            file.raise_if_changed(self._settings)
+        return self._format.inspect(self._input(file.path))
 
     def create_enumerator(self, parallelism: int, restored: bytes | None) -> SplitEnumerator:
         if restored is not None:
@@ -222,13 +231,30 @@ class FileSource(Source):
                     }
                 )
 
-    def _files(self) -> Iterator[ListedFile]:
+    def _names(self) -> Iterator[str]:
         if self._given is not None:
-            yield from self._given
+            yield from (file.path for file in self._given)
             return
         for path in self._paths:
-            for file in files_of(path, self._settings):
-                yield ListedFile.of(file, self._settings)
+            yield from files_of(path, self._settings)
+
+    def _files(self) -> Iterator[ListedFile]:
+        if self._given is not None:
+            return iter(self._given)
+        return self._each(lambda file: ListedFile.of(file, self._settings), self._names())
+
+    def _each(self, ask: Callable[[T], U], files: Iterable[T]) -> Iterator[U]:
+        """Ask something of each file, in their order; of a store some at a time, because each answer takes a while."""
+        if all(map(is_local, self._paths)):
+            yield from map(ask, files)
+            return
+        with ThreadPoolExecutor(_REQUESTS_MAX, "file source") as pool:
+            asked = [pool.submit(ask, file) for file in files]
+            try:
+                yield from (answer.result() for answer in asked)
+            finally:
+                for answer in asked:
+                    answer.cancel()
 
     def _input(self, path: str) -> InputFile:
         return InputFile(path, self._settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import threading
@@ -119,6 +120,8 @@ class FileWriter(SinkWriter):
         with naming(place, "written to"):
             self._directory = directory_at(place, settings, create=True)
             self._directory.prepare(names, predecessors, kept)
+        self._naming = functools.partial(naming, way_out=self._directory.way_out)
+        with self._naming(place, "written to"):
             for part, state in parts:
                 self._continue_part(part["name"], part["bucket"], part["size"], state)
 
@@ -141,7 +144,7 @@ class FileWriter(SinkWriter):
                 names_changed = names_changed or part.durable_bytes is None
                 self._keep_part(part)
         committables = [self._pending(finished, checkpoint_id) for finished in self._take_finished(is_last)]
-        with naming(self._place, "synchronized"):
+        with self._naming(self._place, "synchronized"):
             for waiting in self._unjoined():
                 self._directory.keep(self._names.in_progress(waiting.number), waiting.size)
             self._directory.settle(bool(committables or names_changed or self._gathered))
@@ -186,7 +189,7 @@ class FileWriter(SinkWriter):
 
     def _keep_part(self, part: _OpenPart) -> None:
         """Make an open part durable as it is; rows that come later are written behind."""
-        with naming(part.path, "written"):
+        with self._naming(part.path, "written"):
             part.durable_bytes = self._directory.flush(part.file)
             self._directory.keep(self._names.in_progress(part.number), part.durable_bytes)
 
@@ -224,7 +227,7 @@ class FileWriter(SinkWriter):
         name, pending = self._names.in_progress(finished.number), self._names.pending(finished.number)
         superseded = (*finished.superseded, name) if finished.is_named else finished.superseded
         part = FileCommittable(self._place, pending, final, finished.size, superseded)
-        with naming(part.pending_path, "written"):
+        with self._naming(part.pending_path, "written"):
             self._directory.make_pending(name, pending, finished.is_named)
         return part
 
@@ -258,13 +261,13 @@ class FileWriter(SinkWriter):
 
     def _join(self, bucket: str, parts: list[_FinishedPart], compactor: FileCompactor) -> None:
         number, path = self._next_part()
-        with naming(path, "written"):
+        with self._naming(path, "written"):
             # The name is made here, not in the thread: then nothing comes back after somebody has removed it.
             open(path, "xb").close()
         paths = [self._path(part.number) for part in parts]
 
         def work() -> int:
-            with naming(path, "written"), open(path, "r+b", buffering=_BUFFER_BYTES) as file:
+            with self._naming(path, "written"), open(path, "r+b", buffering=_BUFFER_BYTES) as file:
                 compactor.compact(paths, file)
                 file.flush()
                 os.fsync(file.fileno())
@@ -293,7 +296,7 @@ class FileWriter(SinkWriter):
                 self._finish_part(next(iter(self._open)))
             part = self._begin_part(bucket)
         self._open[bucket] = part
-        with naming(part.path, "written"):
+        with self._naming(part.path, "written"):
             part.rows.write(rows)
             part.written_s = time.monotonic()
             part_size = self._rolling.part_size
@@ -304,7 +307,7 @@ class FileWriter(SinkWriter):
     def _begin_part(self, bucket: str) -> _OpenPart:
         self._directory.check_bucket(bucket)
         number, path = self._next_part()
-        with naming(path, "written"):
+        with self._naming(path, "written"):
             file = open(path, "xb", buffering=_BUFFER_BYTES)  # noqa: SIM115
             now_s = time.monotonic()
             try:
@@ -315,7 +318,7 @@ class FileWriter(SinkWriter):
 
     def _finish_part(self, bucket: str) -> None:
         part = self._open[bucket]
-        with naming(part.path, "written"):
+        with self._naming(part.path, "written"):
             part.rows.finish()
             size = self._directory.flush(part.file)
             part.file.close()
@@ -329,7 +332,7 @@ class FileWriter(SinkWriter):
         buffered = sum(part.rows.buffered_bytes for part in self._open.values())
         if buffered > _BUFFERED_ROWS_BYTES_MAX:
             part = max(self._open.values(), key=lambda each: each.rows.buffered_bytes)
-            with naming(part.path, "written"):
+            with self._naming(part.path, "written"):
                 part.rows.write_buffered()
 
     def _next_part(self) -> tuple[int, str]:

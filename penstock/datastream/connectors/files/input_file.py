@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import os
 from collections.abc import Iterator
@@ -55,7 +56,13 @@ class InputFile:
         location = remote_location(self.path)
         assert location is not None
         with reading(self.path):
-            return open_store(location.root, self.settings), location.path
+            return _store_at(location.root, self.settings), location.path
+
+
+@functools.lru_cache(maxsize=8)
+def _store_at(root: str, settings: StoreSettings) -> BrowsableStore:
+    """Return the store of a bucket or a name node: its connections serve all its files."""
+    return open_store(root, settings)
 
 
 @contextlib.contextmanager

@@ -47,18 +47,21 @@ class ParquetColumnarRowInputFormat(FileReadFormat):
         self._columns = list(row_type.schema.names) if row_type is not None else columns and list(columns)
 
     def inspect(self, file: InputFile) -> FileShape:
-        with contextlib.closing(_opened(file)) as opened:
+        opened = _opened(file)
+        try:
             found = self._row_type(file.path, opened)
             if self._declared is not None:
                 raise_on_difference(file.path, found, self._declared, "the declared row type")
             return FileShape(self._declared or found, tuple(range(opened.metadata.num_row_groups + 1)))
+        finally:
+            opened.close(force=True)
 
     def open(self, file: InputFile, row_type: TypeInformation) -> OpenFile:
         opened = _opened(file)
         try:
             raise_on_difference(file.path, self._row_type(file.path, opened), row_type)
         except SourceError:
-            opened.close()
+            opened.close(force=True)
             raise
         return _OpenParquet(file.path, opened, row_type.schema)
 
@@ -121,7 +124,7 @@ class _OpenParquet(OpenFile):
             ) from error
 
     def close(self) -> None:
-        self._file.close()
+        self._file.close(force=True)  # without force only a file that has been opened by its path
 
 
 def _batch_rows(schema: pa.Schema) -> int:

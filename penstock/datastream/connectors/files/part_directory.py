@@ -8,7 +8,7 @@ from collections.abc import Sequence, Set
 from typing import BinaryIO
 
 from penstock.datastream.connectors.base import SinkError
-from penstock.datastream.connectors.files.file_parts import FileCommittable, PartNames
+from penstock.datastream.connectors.files.file_parts import DIRECTORY_WAY_OUT, FileCommittable, PartNames
 
 _NAME_BYTES_MAX = 255
 
@@ -22,6 +22,11 @@ class PartDirectory(ABC):
 
     def __init__(self, place: str) -> None:
         self.place = place
+
+    @property
+    def way_out(self) -> str:
+        """Return what to do where a local file cannot be written."""
+        return DIRECTORY_WAY_OUT
 
     @abstractmethod
     def probe(self) -> None:
@@ -46,6 +51,9 @@ class PartDirectory(ABC):
 
         Returns:
             The path.
+
+        Raises:
+            SinkError: There is no place for it on this machine.
         """
 
     def check_bucket(self, bucket: str) -> None:

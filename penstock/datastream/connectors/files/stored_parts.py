@@ -56,6 +56,10 @@ class StoredParts(PartDirectory):
         """By name in progress: the pending objects that no checkpoint names yet."""
         self._running: list[Future[None]] = []
 
+    @property
+    def way_out(self) -> str:
+        return f"Files lie there on their way to {self.place}: make room, or name other directories in io.tmp.dirs."
+
     def probe(self) -> None:
         path = f"{_HIDDEN_FOLDER}/probe/{uuid.uuid4().hex}"
         self._store.create(path, b"")
@@ -74,7 +78,11 @@ class StoredParts(PartDirectory):
 
     def path(self, name: str) -> str:
         if self._scratch is None:
-            self._scratch = LocalDirectory(self._settings.temporary_directories, f"files on their way to {self.place}")
+            use = f"files on their way to {self.place}"
+            try:
+                self._scratch = LocalDirectory(self._settings.temporary_directories, use)
+            except StoreError as error:
+                raise SinkError(str(error)) from error
         return str(self._scratch.path / name)
 
     def check_bucket(self, bucket: str) -> None:
