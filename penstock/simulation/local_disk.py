@@ -7,6 +7,7 @@ own, so a run means the same with copies as it would mean with another store tha
 from __future__ import annotations
 
 import errno
+import re
 import tempfile
 from pathlib import Path
 from random import Random
@@ -49,7 +50,9 @@ class SimulatedBackup(LocalBackup):
     """Keeps the copies of one simulated slot."""
 
     def __init__(self, disk: LocalDisk, parents: list[str], job_id: str, tell: Callable[[str], None]) -> None:
-        super().__init__(parents, job_id, warn=tell)
+        # Names of temporary directories are random, and a trace is the same each time.
+        named = re.compile(f"(?:{'|'.join(map(re.escape, parents))})" + r"[^\s:]*")
+        super().__init__(parents, job_id, warn=lambda text: tell(named.sub("the local disk", text)))
         self.database_copied_from_bytes = disk.copied_from_bytes
         self._disk = disk
 

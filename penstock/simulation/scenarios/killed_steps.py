@@ -79,7 +79,7 @@ class KilledAtEachStepOfAnIncrementalCheckpoint(Scenario):
 
 
 class KilledAtEachStepOnDisk(KilledAtEachStepOfAnIncrementalCheckpoint):
-    """The same, with state in RocksDB."""
+    """Kill the driver or a slot behind each step of an incremental checkpoint, as above, with state in RocksDB."""
 
     options = KilledAtEachStepOfAnIncrementalCheckpoint.options | {"state.backend.type": "rocksdb"}
 
