@@ -44,7 +44,7 @@ unit: setup ## all unit and property tests
 	@echo "== unit tests and properties ($(JOBS) at a time)"
 	@$(PY) -m pytest -q -n $(JOBS) $(NAMED) tests/unit tests/properties
 
-test: lint ## lint, types and the tests of everything, in ten minutes
+test: lint ## lint, types and the tests of everything, in a quarter of an hour on two cores
 	@echo "== unit tests, properties and simulation ($(JOBS) at a time)"
 	@$(PY) -m pytest -q -n $(JOBS) $(NAMED) -m "not thorough" tests/unit tests/properties tests/buckets tests/simulation
 	@echo "== simulation, seeds $(SEEDS)"

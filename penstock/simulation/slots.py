@@ -78,7 +78,7 @@ class SlotProcess:
         self.host = host
         self.hosted: list[SlotProcess] = []
         self.has_been_answered = False
-        """Whether the driver knows of it."""
+        """Says whether the driver knows of it."""
         self._on_host = on_host
         self.process = Process(name, world.random.randint(-(10**9), 10**9))
         self._ended = ended

@@ -1,4 +1,4 @@
-"""How long a subtask may pause for its snapshots."""
+"""Tests how long a subtask may pause for its snapshots."""
 
 from __future__ import annotations
 
