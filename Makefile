@@ -2,14 +2,19 @@
 
 VENV   ?= .venv
 PY     := $(VENV)/bin/python
-SEEDS  ?= 0:500
-MORE_SEEDS ?= 500:2000
+# Those from 200 to 230 are run by pytest (tests/simulation/test_seeds.py).
+SEEDS  ?= 230:550
+MORE_SEEDS ?= 550:2200
 JOBS   ?= 2
+# One more than processors: tests wait now and then.
+TESTS  ?= 3
 SPARKS ?= 3
 OLDEST := .venv-oldest
 # A job from its start to its end, DataFrames, who owns a job: what Spark's versions differ in.
 ON_OLDEST := tests/unit/spark $(addprefix tests/spark/test_, \
 	slots_of_jobs.py data_frames.py data_frames_restored.py identity.py)
+# A process that has run its share of the tests takes over some of another one's.
+SHARED := --dist worksteal
 # A test that hangs fails by its name; otherwise its worker dies, and the others wait for it.
 NAMED  := -o timeout_method=signal
 export VENV PYTHON
@@ -37,28 +42,28 @@ demo-kafka: setup ## orders and payments in Kafka become invoices, exactly once,
 	@$(PY) -m examples.orders.demo $(DEMO)
 
 check: lint ## lint, types and the fast unit tests, in less than a minute: what each commit passes
-	@echo "== fast unit tests ($(JOBS) at a time)"
-	@$(PY) -m pytest -q -n $(JOBS) -m "not slow" tests/unit
+	@echo "== fast unit tests ($(TESTS) at a time)"
+	@$(PY) -m pytest -q -n $(TESTS) $(SHARED) -m "not slow" tests/unit
 
 unit: setup ## all unit and property tests
-	@echo "== unit tests and properties ($(JOBS) at a time)"
-	@$(PY) -m pytest -q -n $(JOBS) $(NAMED) tests/unit tests/properties
+	@echo "== unit tests and properties ($(TESTS) at a time)"
+	@$(PY) -m pytest -q -n $(TESTS) $(SHARED) $(NAMED) tests/unit tests/properties
 
-test: lint ## lint, types and the tests of everything, in a quarter of an hour on two cores
-	@echo "== unit tests, properties and simulation ($(JOBS) at a time)"
-	@$(PY) -m pytest -q -n $(JOBS) $(NAMED) -m "not thorough" tests/unit tests/properties tests/buckets tests/simulation
+test: lint ## lint, types and the tests of everything, in ten minutes on two cores
+	@echo "== unit tests, properties and simulation ($(TESTS) at a time)"
+	@$(PY) -m pytest -q -n $(TESTS) $(SHARED) $(NAMED) -m "not thorough" tests/unit tests/properties tests/buckets tests/simulation
 	@echo "== simulation, seeds $(SEEDS)"
 	@$(PY) -m penstock.simulation --seeds $(SEEDS) -j $(JOBS)
 	@echo "== tests on a real Spark, with kills ($(SPARKS) at a time)"
-	@$(PY) -m pytest -q -n $(SPARKS) -m "not thorough" tests/spark
+	@$(PY) -m pytest -q -n $(SPARKS) $(SHARED) -m "not thorough" tests/spark
 
 test-thorough: setup ## broken rules in the simulation, more seeds, killed clusters, the demo, the documentation's programs
-	@echo "== broken rules that the simulation has to see ($(JOBS) at a time)"
-	@$(PY) -m pytest -q -n $(JOBS) $(NAMED) -m thorough tests/simulation
+	@echo "== broken rules that the simulation has to see, and more examples ($(JOBS) at a time)"
+	@$(PY) -m pytest -q -n $(JOBS) $(SHARED) $(NAMED) -m thorough tests/unit tests/simulation
 	@echo "== simulation, seeds $(MORE_SEEDS)"
 	@$(PY) -m penstock.simulation --seeds $(MORE_SEEDS) -j $(JOBS)
 	@echo "== a real Spark: clusters and drivers that are killed, programs of the documentation ($(SPARKS) at a time)"
-	@$(PY) -m pytest -q -n $(SPARKS) -m thorough tests/spark tests/chaos
+	@$(PY) -m pytest -q -n $(SPARKS) $(SHARED) -m thorough tests/spark tests/chaos
 
 test-connectors: setup ## the connectors against real servers, which they start (Kafka: needs Maven the first time)
 	@echo "== tests of connectors on real servers"
@@ -74,7 +79,7 @@ test-clusters: setup ## jobs on a real YARN cluster, in client and cluster mode 
 
 test-oldest: $(OLDEST)/.installed ## the cheap half of the tests on Spark, with the oldest PySpark (needs Python 3.11)
 	@echo "== tests on the oldest PySpark ($(SPARKS) at a time)"
-	@$(OLDEST)/bin/python -m pytest -q -n $(SPARKS) $(ON_OLDEST)
+	@$(OLDEST)/bin/python -m pytest -q -n $(SPARKS) $(SHARED) $(ON_OLDEST)
 
 $(OLDEST)/.installed: pyproject.toml tools/make_venv.sh tools/oldest.txt
 	@VENV=$(OLDEST) PYTHON_MAX=3.11 CONSTRAINTS=tools/oldest.txt tools/make_venv.sh

@@ -4,7 +4,7 @@
 
 With more rounds than one, the median over the rounds counts. What is measured, and its bounds, stand in measures.py.
 The run becomes a section of HISTORY.md, too.
-`memory` is a pressure run of eleven minutes.
+`memory` is a pressure run of eleven minutes; `large-state` has 5 GB of state and takes half an hour.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from results import HISTORY, RESULTS, write
 HERE = Path(__file__).resolve().parent
 GROUPS = (
     "pressure", "savepoints", "throughput", "udf", "calls", "neighbours", "dataframe", "latency", "state",
-    "keyed-state", "open-state", "storage", "rescale", "live-rescale", "recovery", "cluster", "overhead", "messages",
-    "in-flight", "long-rows", "restore-memory", "kafka", "kafka-kills", "memory",
+    "keyed-state", "open-state", "storage", "large-state", "rescale", "live-rescale", "recovery", "cluster", "overhead",
+    "messages", "in-flight", "long-rows", "restore-memory", "kafka", "kafka-kills", "memory",
 )  # fmt: skip
 DEFAULTS = {"seconds": "60", "rounds": "1", "only": ",".join(GROUPS)}
 UNALIGNED = "execution.checkpointing.unaligned.enabled=true"
@@ -38,6 +38,7 @@ CASE_LIMIT_S = 1800
 THROUGHPUT_ROWS = 60_000_000
 # Rates in Python are without the job's start, which varies: by a second with PyFlink. Each run has to last far longer.
 UDF_ROWS = {"map": ("20000000", "5000000"), "udf": ("2000000", "500000")}
+LARGE = ("keys=50000000", "text_keys=true")
 # As many as PyFlink gets through in minutes.
 PYTHON_STATE = ("2000000", "1000000")
 
@@ -115,6 +116,11 @@ def cases(seconds: str) -> list[Case]:
             Case(f"incremental {kept}", "keyed-state", ("incremental.py", f"seconds={seconds}", *options))
             for kept, options in (("in memory", ()), ("on RocksDB", ("state.backend.type=rocksdb",)))
         ],
+        *[
+            Case(f"incremental 5 GB {kept}", "large-state", ("incremental.py", *LARGE, f"seconds={seconds}", *options))
+            for kept, options in (("in memory", ()), ("on RocksDB", ("state.backend.type=rocksdb",)))
+        ],
+        Case("large state", "large-state", ("large_state.py",)),
         Case("storage", "storage", ("storage.py", f"seconds={seconds}")),
         Case("rescale", "rescale", ("rescale.py",)),
         Case("live rescale", "live-rescale", ("live_rescale.py",)),

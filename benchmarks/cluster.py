@@ -1,4 +1,5 @@
-"""How long a job stands still when an executor, a JVM with the slots in it, is killed with SIGKILL in `local-cluster`.
+"""Measures how long a job stands still when an executor, a JVM with the slots in it, is killed with SIGKILL in
+`local-cluster`.
 
     cluster.py [spares=0,1] [seconds=60] [kills=3] [rows_per_s=5000] [parallelism=2] [any.option=...]
 
@@ -67,7 +68,7 @@ def executor_of(pid: int) -> int:
 
 
 def is_settled(report: JobReport, spares: int) -> bool:
-    """Whether every slot is played in an executor of its own, and the spares stand by."""
+    """Return whether every slot is played in an executor of its own, and the spares are there."""
     pids = [pid for pid in (*report.slot_pids, *report.spare_pids) if pid is not None]
     if report.state != "RUNNING" or len(pids) < report.slots_needed + spares:
         return False
@@ -78,7 +79,7 @@ def is_settled(report: JobReport, spares: int) -> bool:
 
 
 def flush_held(client: JobClient, spares: int) -> bool:
-    """Until everything is as before a kill. False where the job has ended."""
+    """Wait until everything is as before a kill. False where the job has ended."""
     ended = "FINISHED"
     wait_until("slot in each executor", client, lambda r: r.state == ended or is_settled(r, spares), START_LIMIT_S)
     completed = client.report().completed

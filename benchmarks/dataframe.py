@@ -96,7 +96,7 @@ def expected(rows: int, keys: int) -> np.ndarray:
 
 
 def is_exact(output: Path, rows: int, keys: int) -> bool:
-    """Of sums that only grow, a key's last is its greatest."""
+    """Return whether the output is exact: of sums that only grow, a key's last is its greatest."""
     files = [str(path) for path in output.rglob("*") if path.is_file() and not path.name.startswith(("_", "."))]
     table = pyarrow.dataset.dataset(files, format="parquet").to_table(["key", "sum_value"])
     last = table.group_by("key").aggregate([("sum_value", "max")]).sort_by("key")

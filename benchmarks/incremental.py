@@ -1,13 +1,16 @@
 """Incremental checkpoints of columnar state: what they write, whether they are in time, and what they cost the stream.
 
-    incremental.py [keys=10000000] [hot=100] [seconds=60] [interval_s=1] [any.option=...]
+    incremental.py [keys=10000000] [hot=100] [seconds=60] [interval_s=1] [text_keys=false] [any.option=...]
 
 One slot sums and counts per key, as in state.py. All keys come in once; from then on only one key in `hot` changes, as
 fast as rows are taken. The first checkpoint stores everything. Then as long without checkpoints as, afterwards, with
 one each `interval_s`: `written_share_p50` is what such a checkpoint writes besides rows in flight, of the first one;
-`late` counts those that took longer than the interval; `throughput_ratio` is the rows that were taken per second with
-them, of those without; `stop_ms` is as in state.py. `state.backend.type=rocksdb` is one of the options. Prints one line
-of JSON last.
+`late` counts those that took longer than the interval; `behind_pause_ms` is how long the one before them took, which
+has the changes of all the time without; `throughput_ratio` is the rows that were taken per second with them, of those
+without; `stop_ms` is as in state.py, `sync_ms` the longest time of each for which a subtask stood still.
+`state.backend.type=rocksdb` is one of the options. With
+`text_keys=true` keys are texts of 100 bytes, as in keyed_state.py: 50,000,000 of them are 5 GB and more. Prints one
+line of JSON last.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from keyed_state import NAMED as TEXTS
+from keyed_state import key_texts
 from measuring import (
     END_LIMIT_MS,
     Arguments,
@@ -40,25 +45,35 @@ from penstock.datastream.connectors.datagen import BatchGeneratorSource
 from penstock.monitoring.report import CheckpointReport
 from penstock.spark.session import open_session
 from sinks import RecordingSink, recorded
-from state import CHECKPOINT_LIMIT_S, FILL_LIMIT_S, Span, longest_gaps, rows_of, spread, wall_clock
+from state import Span, longest_gaps, rows_of, spread, wall_clock
 from throughput import NAMED
 
-DEFAULTS = {"keys": "10000000", "hot": "100", "seconds": "60", "interval_s": "1"}
+DEFAULTS = {"keys": "10000000", "hot": "100", "seconds": "60", "interval_s": "1", "text_keys": "false"}
+LARGE_FILL_LIMIT_S = 1500.0
 
 
 @dataclass(frozen=True)
 class Generate:
-    """(key, 1, index / 1000 ms): all keys once, then only the first of each `hot` ones."""
+    """(key, 1, index / 1000 ms): all keys once, then only the first of each `hot` ones. `texts`: (text, 1)."""
 
     keys: int
     hot: int
+    texts: bool
 
     def __call__(self, first: int, count: int) -> pa.RecordBatch:
         indices = np.arange(first, first + count, dtype=np.int64)
         spread_out = scattered(indices, self.keys)
         keys = np.where(indices < self.keys, spread_out, spread_out // self.hot * self.hot)
+        if self.texts:
+            return pa.RecordBatch.from_arrays(
+                [key_texts(keys), pa.array(np.ones(count, np.int64))], schema=TEXTS.schema
+            )
         columns = [keys, np.ones(count, np.int64), indices // 1000]
         return pa.RecordBatch.from_arrays([pa.array(c) for c in columns], schema=NAMED.schema)
+
+
+CHECKPOINT_LIMIT_S = 900.0
+"""The first one stores everything."""
 
 
 def checkpoint(client: JobClient) -> CheckpointReport:
@@ -88,6 +103,7 @@ def measure(args: Arguments) -> dict[str, Any]:
     defaults = {
         "parallelism.default": "1",
         "execution.checkpointing.interval": "10 h",
+        "execution.checkpointing.timeout": "10 min",
         "execution.checkpointing.incremental": "true",
         "execution.checkpointing.unaligned.enabled": "true",
         "execution.checkpointing.dir": (home / "checkpoints").as_uri(),
@@ -97,15 +113,17 @@ def measure(args: Arguments) -> dict[str, Any]:
     taken: list[CheckpointReport] = []
     try:
         env = StreamExecutionEnvironment.get_execution_environment(configured(defaults, args.options))
-        source = BatchGeneratorSource(Generate(keys, args.whole("hot")), type_info=NAMED)
+        texts = args.flag("text_keys")
+        source = BatchGeneratorSource(Generate(keys, args.whole("hot"), texts), type_info=TEXTS if texts else NAMED)
         stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "source")
         sums = stream.key_by("key").aggregate(total=sum_("value"), rows=count())
         sums.sink_to(RecordingSink(records, wall_clock))
         client = env.execute_async("incremental")
-        running = wait_until("first rows", client, lambda r: r.state == "RUNNING", FILL_LIMIT_S)
-        wait_until("all keys", client, lambda r: rows_of(client) > 1.1 * keys, FILL_LIMIT_S)
+        running = wait_until("first rows", client, lambda r: r.state == "RUNNING", LARGE_FILL_LIMIT_S)
+        wait_until("all keys", client, lambda r: rows_of(client) > 1.1 * keys, LARGE_FILL_LIMIT_S)
         first = checkpoint(client)
         quiet_rate = rate(client, seconds, lambda: None, interval_s)
+        behind_pause = checkpoint(client)
         with_rate = rate(client, seconds, lambda: taken.append(checkpoint(client)), interval_s)
         restarts = client.report().restarts - running.restarts
         client.cancel().result(END_LIMIT_MS / 1000)
@@ -125,9 +143,12 @@ def measure(args: Arguments) -> dict[str, Any]:
         "written_share_p50": quantile(written, 0.5),
         "late": sum(duration_ms(t) > interval_s * 1000 for t in taken),
         "duration_ms_p50": quantile([duration_ms(t) for t in taken], 0.5),
+        "duration_ms_max": max(map(duration_ms, taken)),
+        "behind_pause_ms": duration_ms(behind_pause),
         "rows_per_s_without": round(quiet_rate),
         "throughput_ratio": round(with_rate / quiet_rate, 3),
         **spread("stop", longest_gaps(writes, [span_of(t) for t in taken])),
+        **spread("sync", [t.sync_ms_max for t in taken]),
         "restarts": restarts,
     }
 

@@ -4,17 +4,21 @@
 
 A rolling sum per key of 100 bytes, on RocksDB: every row reads the value of its key, and writes it. All keys come once,
 then again and again, in an order that is spread over all of them. `functions=python` keeps the sum in value state of a
-Python function. As in the peers, `seconds` is what `execute()` takes. `exact`: the rows that came out are as many as
-they must be, and so is their sum. Prints one line of JSON last.
+Python function. As in the peers, `seconds` is what `execute()` takes. `slot_rss_bytes_max` is the most that a slot's
+process had resident, and `disk_bytes_max` the most that all slots had on the disk, looked at once a second. `exact`:
+the rows that came out are as many as they must be, and so is their sum. Prints one line of JSON last.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,9 +26,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from measuring import HEX_PAIRS, Arguments, configured, parse_arguments, print_result, scattered
+from measuring import HEX_PAIRS, Arguments, configured, parse_arguments, print_result, rss_bytes, scattered
 from penstock.common import Types, WatermarkStrategy
-from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
+from penstock.datastream import JobClient, KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
 from penstock.datastream.connectors.datagen import BatchGeneratorSource
 from penstock.datastream.connectors.number_seq import NumberSequenceSource
 from penstock.datastream.state import ValueStateDescriptor
@@ -81,6 +85,34 @@ def declare(env: StreamExecutionEnvironment, args: Arguments, folder: Path) -> N
     pairs.key_by(lambda row: row[0], Types.STRING()).process(Total(), Types.LONG()).sink_to(CountingSink(folder, 0))
 
 
+class Watch(threading.Thread):
+    """Looks once a second at the memory of the slots, and at what lies below `local`, until `over` is set."""
+
+    def __init__(self, client: JobClient, local: Path) -> None:
+        super().__init__(daemon=True)
+        self._client = client
+        self._local = local
+        self.over = threading.Event()
+        self.rss_bytes_max = self.disk_bytes_max = 0
+
+    def run(self) -> None:
+        while not self.over.wait(1.0):
+            report = self._client.report()
+            for pid in report.slot_pids if report is not None else ():
+                self.rss_bytes_max = max(self.rss_bytes_max, (rss_bytes(pid) or 0) if pid else 0)
+            self.disk_bytes_max = max(self.disk_bytes_max, size_of(self._local))
+
+
+def size_of(folder: Path) -> int:
+    """Return what the files below a folder take, while others make and delete them."""
+    found = 0
+    for directory, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                found += os.stat(os.path.join(directory, name)).st_size
+    return found
+
+
 def measure(args: Arguments) -> dict[str, Any]:
     rows, keys = args.whole("rows"), args.whole("keys")
     folder = Path(tempfile.mkdtemp(prefix="penstock-keyed-state-"))
@@ -95,8 +127,12 @@ def measure(args: Arguments) -> dict[str, Any]:
         env = StreamExecutionEnvironment.get_execution_environment(configured(defaults, args.options))
         declare(env, args, folder)
         started = time.monotonic()
-        env.execute("keyed state")
+        client = env.execute_async("keyed state")
+        watch = Watch(client, folder / "rocksdb")
+        watch.start()
+        client.wait()
         seconds = time.monotonic() - started
+        watch.over.set()
         found = counted(folder)
     finally:
         spark.stop()
@@ -111,6 +147,8 @@ def measure(args: Arguments) -> dict[str, Any]:
         "parallelism": args.whole("parallelism"),
         "seconds": round(seconds, 3),
         "rows_per_s": round(rows / seconds),
+        "slot_rss_bytes_max": watch.rss_bytes_max,
+        "disk_bytes_max": watch.disk_bytes_max,
         "exact": found == expected("reduce", rows, keys),
     }
 

@@ -1,4 +1,4 @@
-"""How long a row takes from source to sink at a moderate rate, through keyed state in Python.
+"""Measures how long a row takes from source to sink at a moderate rate, through keyed state in Python.
 
     latency.py [seconds=60] [rows_per_s=10000] [warm_up_s=5] [parallelism=2] [any.option=...]
 

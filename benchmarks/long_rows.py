@@ -1,4 +1,4 @@
-"""What an unaligned checkpoint waits for where one row, or one moment of event time, is a lot of work.
+"""Measures what an unaligned checkpoint waits for where one row, or one moment of event time, is a lot of work.
 
     long_rows.py [workload=timers|generator] [seconds=30] [parallelism=2] [any.option=...]
 

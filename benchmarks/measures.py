@@ -197,7 +197,6 @@ OPEN_STATE = [
     Measure("a checkpoint as Arrow: keys per second, one thread", "open state", "keys_per_s_as_arrow"),
 ]
 
-
 STORAGE = [
     Measure(
         "pressure, checkpoints on SeaweedFS: duration p50", "storage", "bucket_ms_p50", " ms", beside="storage",
@@ -221,7 +220,7 @@ KEYED_STATE = [
     exact("keyed state python", "read-modify-write in Python"),
     *(
         measure
-        for kept in ("in memory", "on RocksDB")
+        for kept in ("in memory", "on RocksDB", "5 GB in memory", "5 GB on RocksDB")
         for measure in (
             Measure(
                 f"incremental checkpoint, columns {kept}, 1 % of keys changed: written, of a full one",
@@ -243,6 +242,16 @@ KEYED_STATE = [
     ),
 ]  # fmt: skip
 
+LARGE_STATE = [
+    Measure("5 GB on RocksDB: SIGKILL of a slot, local recovery → first new row, max", "large state", "local_ms_max",
+            " ms", must=3000, aim=1000),
+    Measure("5 GB on RocksDB, a store at 200 MB/s: start of the job → first new row", "large state", "restore_ms",
+            " ms", must=10_000, aim=5000),
+    Measure("5 GB on RocksDB, the same store: rescale 2→3, request → first new row", "large state", "rescale_ms", " ms",
+            must=60_000, aim=10_000),
+    Measure("5 GB on RocksDB, the same store: rescale 3→2, request → first new row", "large state", "back_ms", " ms"),
+]  # fmt: skip
+
 LATENCY = [
     Measure(
         "latency at 10,000 rows/s, keyed state in Python, p99", "latency", "latency_ms_p99", " ms", must=50, aim=14
@@ -253,7 +262,7 @@ LATENCY = [
 KAFKA = [
     *(
         Measure(
-            f"topic → columnar count per key and second → topic, 10 M records, beside {name}",
+            f"topic → columnar count per key and second → topic, 10 M records, beside {name}, rows/s",
             "kafka",
             "rows_per_s",
             must=must,
@@ -382,8 +391,8 @@ SAVEPOINTS = [
 
 MEASURES: list[Measure] = [
     *PRESSURE, *SAVEPOINTS, *OVERHEAD, *THROUGHPUT, *UDF, *CALLS, *NEIGHBOURS, *DATAFRAME, *RECOVERY, *CLUSTER,
-    *RESCALE, *LIVE_RESCALE, *STATE, *KEYED_STATE, *OPEN_STATE, *STORAGE, *LATENCY, *KAFKA, *KILLS, *MESSAGES,
-    *IN_FLIGHT, *LONG_ROWS, *RESTORE_MEMORY, *MEMORY,
+    *RESCALE, *LIVE_RESCALE, *STATE, *KEYED_STATE, *LARGE_STATE, *OPEN_STATE, *STORAGE, *LATENCY, *KAFKA, *KILLS,
+    *MESSAGES, *IN_FLIGHT, *LONG_ROWS, *RESTORE_MEMORY, *MEMORY,
 ]  # fmt: skip
 
 

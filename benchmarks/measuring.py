@@ -1,4 +1,4 @@
-"""What our benchmarks share: `KEY=VALUE` arguments, a session, a job that is watched, and statistics.
+"""Holds what our benchmarks share: `KEY=VALUE` arguments, a session, a job that is watched, and statistics.
 
 They import what any user can import, and `client.report()`.
 """
@@ -139,7 +139,7 @@ def rss_bytes(pid: int | str = "self") -> int | None:
 
 
 def cpu_seconds(pid: int) -> float | None:
-    """What a process has computed for, all threads together; None where there is no /proc."""
+    """Return how long a process has computed, all threads together; None where there is no /proc."""
     try:
         # The name, in parentheses, may hold anything.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -154,7 +154,7 @@ def jvm_rss_bytes(spark: SparkContext) -> int | None:
 
 
 def quantile(values: Sequence[float], share: float) -> float | None:
-    """As the peer takes it: the median, else the value at that share of the sorted list."""
+    """Return a quantile as the peer takes it: the median, else the value at that share of the sorted list."""
     if not values:
         return None
     if share == 0.5:

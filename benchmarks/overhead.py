@@ -1,4 +1,4 @@
-"""What a checkpoint each second costs in throughput.
+"""Measures what a checkpoint each second costs in throughput.
 
     overhead.py [seconds=600] [block_s=1] [per_second=1] [precision=0.01] [warm_up_s=15] [parallelism=2]
                 [any.option=...]
@@ -72,7 +72,8 @@ class Block:
 
 
 def run_block(client: JobClient, counts: Path, seconds: int, per_second: int) -> Block:
-    """With so many checkpoints in each of its seconds: one is in the middle, two are at a quarter and three …"""
+    """Run a block with so many checkpoints in each of its seconds: one is in the middle, two are at a quarter and three
+    …"""
     slots = client.report().slot_pids
     started, rows_before, cpu_before_s = time.monotonic(), counted(counts).rows, cpu_of(slots)
     triggers = [started + (n + 0.5) / per_second for n in range(seconds * per_second)]

@@ -1,4 +1,5 @@
-"""How long a job stands still when a slot's Python process is killed with SIGKILL, and whether its results are exact.
+"""Measures how long a job stands still when a slot's Python process is killed with SIGKILL, and whether its results are
+exact.
 
     recovery.py [seconds=60] [kills=10] [rows_per_s=20000] [parallelism=2] [any.option=...]
 

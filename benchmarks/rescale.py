@@ -115,7 +115,7 @@ def measure_case(args: Arguments, before: int, after: int) -> dict[str, Any]:
 
 
 def wait_for_end(running: subprocess.Popen[str]) -> int | None:
-    """Its exit code; None: it did not end in time."""
+    """Return its exit code; None: it did not end in time."""
     deadline = time.monotonic() + END_LIMIT_S
     while running.poll() is None and time.monotonic() < deadline:
         time.sleep(POLL_S)

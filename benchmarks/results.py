@@ -18,6 +18,7 @@ RESULTS = HERE / "RESULTS.md"
 HISTORY = HERE / "HISTORY.md"
 COLUMNS = ("measure", "ours", "peer", "ratio", "must", "aim", "date", "revision")
 NOTHING = "-"
+MISSED = "(missed)"
 NEWEST_BELOW = "<!-- the newest run comes first, below this line -->"
 
 Cells = tuple[str, ...]
@@ -63,7 +64,8 @@ class Table:
         rows = dict(self.rows)
         for row in measured:
             ratio = "" if row.ratio is None else f"{row.ratio:.2f}×"
-            rows[row.measure] = (row.measure, row.ours, row.beside, ratio, row.must, row.aim, when, revision)
+            must = f"{row.must} {MISSED}" if row.met is False else row.must
+            rows[row.measure] = (row.measure, row.ours, row.beside, ratio, must, row.aim, when, revision)
         order = {measure.title: number for number, measure in enumerate(MEASURES)}
         names = sorted(rows, key=lambda name: order.get(name, len(order)))
         return Table(self.before, {name: rows[name] for name in names}, self.after)

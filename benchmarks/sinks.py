@@ -61,7 +61,7 @@ def _append(path: Path, incarnation: str) -> None:
 
 
 def moments(trace: Path, kind: str) -> list[Moment]:
-    """In order of time. `kind`: "write" or "commit"."""
+    """Return the moments in order of time. `kind`: "write" or "commit"."""
     found = []
     for path in trace.glob(f"{kind}-*.log"):
         for line in path.read_text(encoding="utf-8").splitlines():

@@ -7,8 +7,8 @@ the size that it needs by itself; then all keys come in once, then again and aga
 whole table, as fast as they are taken. `rss_bytes_per_key` is what the slot's process has grown by from the few keys to
 all of them, before any checkpoint. Then a checkpoint is triggered every `interval_s`, and
 `stop_ms` is, for each, the longest time between two batches at the sink while it was under way, less the median of
-such times. `quiet_ms` is the same of as many and as long times without a checkpoint: what the machine does by itself.
-Prints one line of JSON last.
+such times. `sync_ms` is the longest time of each for which a subtask stood still. `quiet_ms` is as `stop_ms`, of as
+many and as long times without a checkpoint: what the machine does by itself. Prints one line of JSON last.
 """
 
 from __future__ import annotations
@@ -83,12 +83,14 @@ def declare(env: StreamExecutionEnvironment, keys: int, records: Path) -> None:
 
 
 def rows_of(client: JobClient) -> int:
-    """That the aggregate has taken, as the slot last told."""
+    """Return the rows that the aggregate has taken, as the slot last reported."""
     return int(client.report().vertices[-1].rows_in)
 
 
-def checkpoint(client: JobClient) -> Span:
-    """From the trigger to the last acknowledgement: when the snapshot is durable."""
+def checkpoint(client: JobClient) -> tuple[Span, float]:
+    """Measure a checkpoint from the trigger to the last acknowledgement, when the snapshot is durable, and how long a
+    subtask stood still for it, in ms.
+    """
     before = client.report()
     known = {c.checkpoint_id for c in before.checkpoints}
     client.trigger_checkpoint()
@@ -96,7 +98,7 @@ def checkpoint(client: JobClient) -> Span:
     (done,) = [c for c in report.checkpoints if c.checkpoint_id not in known and c.status == "completed"]
     start_ns = done.trigger_wall_ms * 1_000_000
     assert done.duration_ms is not None
-    return start_ns, start_ns + int(done.duration_ms * 1e6)
+    return (start_ns, start_ns + int(done.duration_ms * 1e6)), done.sync_ms_max
 
 
 def longest_gaps(writes: Longs, spans: Sequence[Span]) -> list[float]:
@@ -132,6 +134,7 @@ def measure(args: Arguments) -> dict[str, Any]:
     }
     spark = open_session("penstock benchmark", 1).context
     spans: list[Span] = []
+    syncs: list[float] = []
     try:
         env = StreamExecutionEnvironment.get_execution_environment(configured(defaults, args.options))
         declare(env, keys, records)
@@ -147,7 +150,9 @@ def measure(args: Arguments) -> dict[str, Any]:
         deadline = time.monotonic() + args.number("seconds")
         while time.monotonic() < deadline:
             time.sleep(args.number("interval_s"))
-            spans.append(checkpoint(client))
+            span, sync_ms = checkpoint(client)
+            spans.append(span)
+            syncs.append(sync_ms)
         end_bytes = rss_bytes(slot)
         report = client.report()
         client.cancel().result(END_LIMIT_MS / 1000)
@@ -171,6 +176,7 @@ def measure(args: Arguments) -> dict[str, Any]:
         "state_bytes": report.checkpoints[-1].state_bytes,
         "checkpoint_ms_p50": quantile([(end - start) / 1e6 for start, end in spans], 0.5),
         **spread("stop", longest_gaps(writes, spans)),
+        **spread("sync", syncs),
         **spread("quiet", longest_gaps(writes, quiet)),
         "restarts": report.restarts,
     }

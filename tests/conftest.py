@@ -1,6 +1,6 @@
-"""Which tests run beside each other with `pytest -n …`, and in which order: a long one that begins last runs alone.
-And how often garbage is collected: thousands of collected tests would be walked through each time. And which tests
-`make check` and `make test` leave out.
+"""Decides which tests run next to each other with `pytest -n …`, and in which order: a long one that begins last runs
+alone. It also sets how often garbage is collected, because thousands of collected tests would be walked through each
+time, and marks the tests that `make check` and `make test` leave out.
 """
 
 from __future__ import annotations
@@ -9,17 +9,28 @@ import gc
 import os
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock.simulation.files_in_memory import files_in_memory
 from tests.slow_tests import SLOW, THOROUGH
 
 ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
 """Python's 700 are for programs that make garbage slowly; a collection took an eighth of the tests' time."""
 
-SPREAD = ("spark/test_command_line.py", "spark/test_control.py", "spark/test_java.py")
+SPREAD = (
+    "simulation/test_kept_plans.py",
+    "simulation/test_plans.py",
+    "simulation/test_scenarios.py",
+    "simulation/test_shrinking.py",
+    "simulation/test_stress.py",
+    "spark/test_command_line.py",
+    "spark/test_control.py",
+    "spark/test_java.py",
+)
 """The tests of these files start what they need themselves, and run wherever there is room. The tests of any other file
 share what its fixtures have made, a Spark above all."""
 
@@ -41,8 +52,6 @@ BEHIND_EACH_OTHER = [
 """Longest first. The files of one line share a Spark, too: see `shared_spark.py`."""
 
 _HERE = Path(__file__).parent
-_SLOW = tuple((_HERE / name).as_posix() for name in SLOW)
-_THOROUGH = tuple(path.as_posix() for name in THOROUGH for path in _HERE.glob(name))
 
 _PLACES = {name: (row, column) for row, names in enumerate(BEHIND_EACH_OTHER) for column, name in enumerate(names)}
 
@@ -51,8 +60,28 @@ def _name(path: str) -> str:
     return "/".join(path.split("/")[-2:])
 
 
+def _named(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what the ids of the named files, folders and single tests begin with, below the root of the disk."""
+    parts = (name.partition("::") for name in names)
+    return tuple(f"{path.as_posix()}{colons}{test}" for glob, colons, test in parts for path in _HERE.glob(glob))
+
+
+_SLOW, _THOROUGH = _named(SLOW), _named(THOROUGH)
+
+
+def _order(item: pytest.Item) -> tuple[int, int]:
+    """Return the place of an item: those of files that are named come first, then those that may run anywhere."""
+    file = item.path.as_posix()
+    return _PLACES.get(_name(file), (len(BEHIND_EACH_OTHER), 0 if file.endswith(SPREAD) else 1))
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep the jobs of tests out of the user's registry of running jobs."""
+    """Keep the jobs of tests out of the user's registry of running jobs, and their files off the disk."""
+    # Processes of xdist find TMPDIR, and have their temporary paths below those of the process that starts them.
+    in_memory = ExitStack()
+    config.add_cleanup(in_memory.close)
+    if (folder := in_memory.enter_context(files_in_memory())) is not None:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(folder))
     if "PENSTOCK_REGISTRY_DIR" not in os.environ:
         directory = tempfile.TemporaryDirectory(prefix="penstock-registry-")
         os.environ["PENSTOCK_REGISTRY_DIR"] = directory.name
@@ -72,11 +101,12 @@ def pytest_collection() -> Iterator[None]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.as_posix().startswith(_SLOW):
+        name = f"{item.path.as_posix()}::{item.name}"
+        if name.startswith(_SLOW):
             item.add_marker(pytest.mark.slow)
-        if item.path.as_posix().startswith(_THOROUGH):
+        if name.startswith(_THOROUGH):
             item.add_marker(pytest.mark.thorough)
-    items.sort(key=lambda item: _PLACES.get(_name(item.path.as_posix()), (len(BEHIND_EACH_OTHER), 0)))
+    items.sort(key=_order)
 
 
 @pytest.hookimpl(optionalhook=True)

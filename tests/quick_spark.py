@@ -1,5 +1,5 @@
-"""Spark for tests. It lives for seconds: Java optimizes little and finds Spark's classes in an archive, Python finds
-PySpark compiled, and queries are interpreted.
+"""Provides a Spark for tests. It lives for seconds: Java optimizes little and finds Spark's classes in an archive,
+Python finds PySpark compiled, and queries are interpreted.
 
 Together that takes two thirds off the CPU of a session's start, which is what most of these tests spend their time on.
 """

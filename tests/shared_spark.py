@@ -1,4 +1,4 @@
-"""The Spark of a test process: modules that want the same one share it, one after the other.
+"""Shares the Spark of a test process among the modules that want the same one, one after the other.
 
 Java starts once in a process in any case, but each Spark in it starts a Python daemon of its own, and that imports.
 """
@@ -46,7 +46,7 @@ def users_session(settings: dict[str, str]) -> SparkSession:
 
 
 def own_substrate(slots: int) -> Substrate:
-    """What Penstock makes where there is no session."""
+    """Return the session that Penstock makes where there is no session."""
     from penstock.spark.session import open_session
 
     substrate: Substrate = _share(("ours", slots), lambda: open_session("tests", slots))

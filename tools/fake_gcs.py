@@ -56,6 +56,17 @@ class _Handler(BaseHTTPRequestHandler):
     def _error(self, status: int, code: str, message: str) -> None:
         self._answer(status, f"{_XML}<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode())
 
+    def parse_request(self) -> bool:
+        """Read a request, and refuse one of nobody, without a token, if it is about objects."""
+        if not super().parse_request():
+            return False
+        _, name, query = self._target()
+        if (name or query) and self.headers.get("authorization", "").strip() in ("", "Bearer"):
+            self._body()
+            self._error(403, "AccessDenied", "Anonymous caller does not have access to the object.")
+            return False
+        return True
+
     def do_PUT(self) -> None:
         bucket, name, query = self._target()
         data, buckets = self._body(), self.buckets

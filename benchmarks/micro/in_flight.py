@@ -1,7 +1,7 @@
 """Measures the data in flight in front of a slow operator, by the number of slots. Simulated: the real runtime runs
 over a clock and a network of the simulation, in one thread.
 
-    micro/in_flight.py [slots=2,8,32,64] [cost_ms=2] [row_bytes=100] [ms=2000] [samples=20] [chart=FILE]
+    micro/in_flight.py [slots=2,8,32,64,200] [cost_ms=2] [row_bytes=100] [ms=2000] [samples=20] [chart=FILE]
 
 A source that is as fast as it can be feeds a keyed map in which a row takes `cost_ms`, both in each of the slots; so
 each of the slots squared channels has rows waiting. In-flight data of a subtask is all that its producers have emitted
@@ -35,13 +35,13 @@ from penstock.runtime.subtask.subtask_runner import SubtaskRunner
 from penstock.simulation import world_hooks
 from penstock.simulation.cluster import Cluster
 from penstock.simulation.faults import FaultPlan
-from penstock.simulation.functions import Busy
 from penstock.simulation.scale import Scale, scaled
 from penstock.simulation.settings import BASE_OPTIONS, Bounds, Pace
+from penstock.simulation.simulated_functions import Busy
 from penstock.simulation.workload import WorkloadBuilder
 from penstock.simulation.world import World
 
-DEFAULTS = {"slots": "2,8,32,64", "cost_ms": "2", "row_bytes": "100", "ms": "2000", "samples": "20", "chart": ""}
+DEFAULTS = {"slots": "2,8,32,64,200", "cost_ms": "2", "row_bytes": "100", "ms": "2000", "samples": "20", "chart": ""}
 KEYS_PER_SLOT = 64
 EVERLASTING = 10**12
 
@@ -106,7 +106,7 @@ def measure(slots: int, cost_ms: float, row_bytes: int, run_ms: float, samples: 
     of the time in which they had rows."""
     cluster = cluster_of(slots, cost_ms, row_bytes)
     world = cluster.world
-    world_hooks.enter(cluster)
+    world_hooks.enter(cluster.hooks)
     found: list[tuple[float, float]] = []
     try:
         with scaled(cluster.pace.scale):

@@ -51,7 +51,7 @@ PLANS = (
 
 
 class DemoFailure(Exception):
-    """What went wrong, in a sentence for the terminal."""
+    """Says what went wrong, in a sentence for the terminal."""
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -97,7 +97,7 @@ def run(plan: RunPlan, files: FlightFiles, args: argparse.Namespace, console: Co
 
 
 def follow(client: JobClient, recording: Recording, view: LiveView, rows: int) -> None:
-    """Until the job has finished. Kills a slot on the way, if the plan says so."""
+    """Follow the job until it has finished. Kills a slot on the way, if the plan says so."""
     deadline = time.monotonic() + START_LIMIT_S
     running = False
     while True:

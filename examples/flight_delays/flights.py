@@ -41,7 +41,7 @@ flights in the order of their scheduled departure."""
 
 @dataclass(frozen=True)
 class FlightFiles:
-    """Where the prepared files are: `flights` is a directory, the other two are files."""
+    """Holds where the prepared files are: `flights` is a directory, the other two are files."""
 
     root: Path
     rows: int

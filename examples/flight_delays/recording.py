@@ -1,4 +1,4 @@
-"""What one run of the demo leaves behind: samples of its report while it ran, and what follows from them."""
+"""Holds what one run of the demo leaves behind: samples of its report while it ran, and what follows from them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Recording:
 
     @property
     def completed(self) -> list[CheckpointReport]:
-        """In the order of their ids, without those of empty channels after the end of input."""
+        """Return the checkpoints in the order of their ids, without those of empty channels after the end of input."""
         return [c for _, c in sorted(self.checkpoints.items()) if c.status == "completed" and c.duration_ms is not None]
 
     def seconds_of(self, checkpoint: CheckpointReport) -> float:
@@ -59,7 +59,7 @@ class Recording:
 
     @property
     def recovery_ms(self) -> float | None:
-        """From the SIGKILL until every subtask runs again."""
+        """Return the time from the SIGKILL until every subtask runs again."""
         if self.killed_wall_ms is None or self.last is None:
             return None
         for recovery in self.last.recoveries:

@@ -93,7 +93,7 @@ def html_row(run: dict[str, Any]) -> str:
 
 
 def drained(run: dict[str, Any]) -> str:
-    """Of a run that was restored at another parallelism: what was in flight before it went first."""
+    """Describe a run that was restored at another parallelism: what was in flight before it went first."""
     if not run["layers_drained"]:
         return ""
     return f"; drained {run['layers_drained']} layers of recovered rows in {human_ms(run['draining_ms'])}"

@@ -1,4 +1,4 @@
-"""What the job should have written, computed by Spark in one batch, against what it has written."""
+"""Compares what the job should have written, computed by Spark in one batch, with what it has written."""
 
 from __future__ import annotations
 

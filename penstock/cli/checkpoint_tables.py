@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.table import Column, Table
 
-from penstock.cli.stores import has_object, open_store
+from penstock.cli.store_access import has_object, open_store
 from penstock.jobmaster.restore import check_segments
 from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence
 from penstock.protocol.values.metadata import Metadata
 from penstock.storage.layout import LOG_FOLDER, METADATA_NAME
 from penstock.storage.location import location, parent_of
 from penstock.storage.log import Entry, look_at_log, read_log
-from penstock.storage.metadata import read_metadata
+from penstock.storage.metadata_file import read_metadata
 from penstock.storage.store import Found, StoreError
 
 _console = Console(soft_wrap=True, highlight=False)
@@ -178,6 +178,7 @@ def _describe(entry: Entry) -> str:
             return f"fence: driver {entry.incarnation} (process {entry.pid} on {entry.host}) since {since}{start}"
         case CheckpointEntry():
             final = ", the last of the job" if entry.is_final else ""
+            final += f", which was stopped with the savepoint {entry.savepoint}" if entry.savepoint else ""
             return f"checkpoint {entry.checkpoint_id} of generation {entry.fence}.{entry.counter}{final}"
         case Ended():
             return f"ended: {entry.state}, {len(entry.retained)} checkpoints kept"

@@ -12,8 +12,8 @@ from rich.table import Table
 
 from penstock.cli.checkpoint_tables import format_bytes, format_seconds
 from penstock.common.time import Duration
-from penstock.rest.client import DriverUnreachable, RequestFailed, RestClient
-from penstock.rest.registry import RunningJob, running_jobs
+from penstock.rest.job_registry import RunningJob, running_jobs
+from penstock.rest.rest_client import DriverUnreachable, RequestFailed, RestClient
 from penstock.storage.location import location
 
 _POLL_S = (0.05, 0.5)
@@ -26,15 +26,20 @@ class ControlFailed(Exception):
     """Signals that what was asked of a job was not done, or that nobody knows. The message says the way out."""
 
 
-def take_savepoint(job: RunningJob, directory: str | None, aligned: bool | None, timeout: Duration) -> str:
+def take_savepoint(
+    job: RunningJob, directory: str | None, aligned: bool | None, format_type: str, timeout: Duration
+) -> str:
     """Take a savepoint; return its directory. Raises `ControlFailed`."""
-    fields = {"target-directory": _absolute(directory), "aligned": aligned}
+    fields = {"target-directory": _absolute(directory), "aligned": aligned, "formatType": format_type}
     return _directory_of(job, "/savepoints", fields, f"the savepoint of job {job.job_id} ({job.job_name})", timeout)
 
 
-def stop_job(job: RunningJob, directory: str | None, drain: bool, aligned: bool | None, timeout: Duration) -> str:
+def stop_job(
+    job: RunningJob, directory: str | None, drain: bool, aligned: bool | None, format_type: str, timeout: Duration
+) -> str:
     """Stop the job with a savepoint; return its directory. Raises `ControlFailed`."""
-    fields = {"targetDirectory": _absolute(directory), "drain": drain, "aligned": aligned}
+    target = _absolute(directory)
+    fields = {"targetDirectory": target, "drain": drain, "aligned": aligned, "formatType": format_type}
     return _directory_of(job, "/stop", fields, f"job {job.job_id} ({job.job_name}) to stop", timeout)
 
 

@@ -1,4 +1,4 @@
-"""Defines with what a command ends that cannot do what it was asked for."""
+"""Defines the exit codes of commands that fail."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ EXIT_USAGE = 2
 
 
 def usage(message: str) -> typer.Exit:
-    """Print why the command was used wrongly, and return its end."""
+    """Print why the command was used wrongly; return the exception that ends it, to be raised."""
     typer.echo(f"penstock: {message}", err=True)
     return typer.Exit(EXIT_USAGE)

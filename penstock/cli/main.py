@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +16,7 @@ from penstock.cli.state_app import state
 
 if TYPE_CHECKING:
     from penstock.common.time import Duration
-    from penstock.rest.registry import RunningJob
+    from penstock.rest.job_registry import RunningJob
 
 app = typer.Typer(
     name="penstock",
@@ -37,6 +38,23 @@ Aligned = Annotated[
         "--aligned/--unaligned",
         help="Aligned: without rows in flight. Unaligned: fast under any load. Not given: as the job's checkpoints.",
         show_default=False,
+    ),
+]
+
+
+class SavepointFormat(Enum):
+    """Lists Flink's formats of savepoints. Here both are the same."""
+
+    CANONICAL = "canonical"
+    NATIVE = "native"
+
+
+Format = Annotated[
+    SavepointFormat,
+    typer.Option(
+        "--type",
+        case_sensitive=False,
+        help="Accepted as in Flink: both give the same canonical savepoint, which is self-contained.",
     ),
 ]
 Timeout = Annotated[str, typer.Option("--timeout", metavar="DURATION", help="How long to wait, e.g. '30 s'.")]
@@ -133,6 +151,7 @@ def savepoint(
         typer.Argument(help="Where to make its directory; not given: execution.checkpointing.savepoint-dir."),
     ] = None,
     aligned: Aligned = None,
+    type_: Format = SavepointFormat.CANONICAL,
     timeout: Timeout = TIMEOUT,
     disposed: Annotated[
         str | None, typer.Option("--dispose", metavar="PATH", help="Delete the files of this savepoint instead.")
@@ -150,7 +169,7 @@ def savepoint(
         raise usage("give a running job (`penstock list` shows them), or --dispose PATH")
     with _exit_codes():
         found = _running(job)
-        typer.echo(take_savepoint(found, directory, aligned, _duration(timeout)))
+        typer.echo(take_savepoint(found, directory, aligned, type_.name, _duration(timeout)))
 
 
 @app.command()
@@ -164,6 +183,7 @@ def stop(
         typer.Option("-p", "--savepoint-path", metavar="DIRECTORY", help="Where to make the savepoint's directory."),
     ] = None,
     aligned: Aligned = None,
+    type_: Format = SavepointFormat.CANONICAL,
     timeout: Timeout = TIMEOUT,
 ) -> None:
     """Stop a running job with a savepoint, and print its directory. Continue with: penstock run -s <directory>."""
@@ -171,7 +191,7 @@ def stop(
 
     with _exit_codes():
         found = _running(job)
-        typer.echo(stop_job(found, directory, drain, aligned, _duration(timeout)))
+        typer.echo(stop_job(found, directory, drain, aligned, type_.name, _duration(timeout)))
 
 
 @app.command()
@@ -258,7 +278,7 @@ def info(
 ) -> None:
     """Show a job's log and checkpoints, or one checkpoint or savepoint: entries, sizes, vertices."""
     from penstock.cli.checkpoint_tables import print_checkpoint, print_job, print_savepoint
-    from penstock.cli.savepoints import savepoint_folder
+    from penstock.cli.savepoint_disposal import savepoint_folder
     from penstock.storage.location import location, parent_of
     from penstock.storage.store import StoreError
 
@@ -296,7 +316,7 @@ def _configured_directory() -> str | None:
 
 
 def _dispose(path: str) -> None:
-    from penstock.cli.savepoints import dispose
+    from penstock.cli.savepoint_disposal import dispose
     from penstock.storage.store import StoreError
 
     try:

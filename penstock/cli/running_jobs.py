@@ -7,9 +7,9 @@ import posixpath
 import pwd
 from urllib.parse import urlsplit
 
-from penstock.cli.stores import open_store
+from penstock.cli.store_access import open_store
 from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence
-from penstock.rest.registry import RunningJob, registry_directory, running_jobs
+from penstock.rest.job_registry import RunningJob, registry_directory, running_jobs
 from penstock.storage.layout import LOG_FOLDER
 from penstock.storage.location import is_local, location
 from penstock.storage.log import read_log

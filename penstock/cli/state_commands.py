@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from penstock.cli.checkpoint_tables import format_bytes
-from penstock.cli.stores import store_settings
+from penstock.cli.store_access import store_settings
 from penstock.state import read_checkpoint
 from penstock.state.reading.checkpoint import Checkpoint
+from penstock.state.reading.checkpoint_location import checkpoints_of, find_checkpoint
 from penstock.state.reading.difference import Difference, StateDifference, compared
 from penstock.state.reading.inspection import InFlight, KeyedStateSummary, in_flight, summarized
-from penstock.state.reading.location import checkpoints_of, find_checkpoint
 from penstock.state.reading.verification import Verified, verify
 from penstock.storage.sealed import DamagedObject
 from penstock.storage.store import ObjectMissing

@@ -87,7 +87,7 @@ def read_configuration_file(file: Path) -> Configuration:
         ConfigurationError: The file is no such YAML, or an option or value in it cannot be. The message names file,
             line and key.
     """
-    import yaml  # only where a file is read: executors need not have it
+    import yaml  # imported here, because executors read no file, and may lack it
 
     try:
         root = yaml.compose(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)

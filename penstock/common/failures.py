@@ -18,7 +18,7 @@ class Fault(Exception):
 
 
 USER_ERRORS = (Exception, SystemExit, KeyboardInterrupt)
-"""What user code may raise; `sys.exit()` in a function is an error of it like any other."""
+"""The exceptions that user code may raise; `sys.exit()` in a function is an error of it like any other."""
 
 
 def summary(error: BaseException) -> str:

@@ -74,7 +74,7 @@ def _text(type_info: TypeInformation | None) -> Text:
     if isinstance(type_info, MapType):
         key, item = text_of(type_info.key_type), text_of(type_info.value_type)
         return lambda values: f"{{{', '.join(f'{key(k)}={item(v)}' for k, v in values.items())}}}"
-    return _SCALARS.get(type_info, str)  # type: ignore[arg-type]
+    return _SCALARS.get(type_info, str)
 
 
 def _kind(row: Any) -> str:
@@ -126,7 +126,7 @@ def _bytes(value: bytes) -> str:
     return f"[{', '.join(str(b - 256 if b > 127 else b) for b in value)}]"
 
 
-_SCALARS: dict[TypeInformation, Text] = {
+_SCALARS: dict[TypeInformation | None, Text] = {
     scalars.BOOLEAN: lambda value: "true" if value else "false",
     scalars.FLOAT: _float,
     scalars.DOUBLE: _double,

@@ -70,7 +70,7 @@ class IntegerType(BasicType):
             try:
                 return integers(values, self.arrow)
             except OverflowError:
-                pass  # Arrow says it better
+                pass  # the error of `pa.array`, below, says more
         if not kinds <= self._exact:
             for value in values:
                 if value is not None and (not isinstance(value, numbers.Integral) or isinstance(value, bool)):
@@ -272,4 +272,4 @@ SQL_TIME = DateType("SQL_TIME", pa.time64("us"), datetime.time)
 SQL_TIMESTAMP = DateType("SQL_TIMESTAMP", pa.timestamp("us"), datetime.datetime)
 
 PICKLED = PickledType()
-"""What a stream without a declared type is made of; the runtime reads `edge.type or PICKLED`."""
+"""The type of a stream without a declared one; the runtime reads `edge.type or PICKLED`."""

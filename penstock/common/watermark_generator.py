@@ -16,7 +16,7 @@ _STATE = struct.Struct("<q")
 
 @dataclass(frozen=True, order=True)
 class Watermark:
-    """Says that no row with a timestamp (ms since the epoch) of at most `timestamp` will follow."""
+    """Promises that no row with a timestamp (ms since the epoch) of at most `timestamp` will follow."""
 
     timestamp: int
 

@@ -12,7 +12,7 @@ from penstock.common.time import Duration
 from penstock.datastream.checkpoint_storage import CheckpointStorage, FileSystemCheckpointStorage
 
 ExternalizedCheckpointCleanup = ExternalizedCheckpointRetention
-"""Its name in Flink 1.x."""
+"""The name of this enumeration in Flink 1.x."""
 
 
 class CheckpointConfig:

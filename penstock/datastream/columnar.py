@@ -27,7 +27,13 @@ from penstock.common.types import RowType
 from penstock.datastream._streams.schemas import bound, columns_of, field_type, name_of_number, unknown_column
 from penstock.datastream._streams.stream import Stream
 from penstock.datastream._streams.stream_classes import S
-from penstock.graph.columns import AggregateFunctionName, FilterSpec, MapBatchesSpec, ProjectSpec, schema_difference
+from penstock.graph.declared_columns import (
+    AggregateFunctionName,
+    FilterSpec,
+    MapBatchesSpec,
+    ProjectSpec,
+    schema_difference,
+)
 from penstock.graph.logical import OperatorKind
 
 __all__ = ["ColumnAggregate", "ColumnarStream", "count", "max_", "mean", "min_", "sum_"]
@@ -35,7 +41,7 @@ __all__ = ["ColumnAggregate", "ColumnarStream", "count", "max_", "mean", "min_",
 BatchFunction = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 _MAX_LATENCY_MS = 100
-"""As long as `execution.buffer-timeout.interval` lets a row wait by default."""
+"""The default of `execution.buffer-timeout.interval`, which bounds how long a row waits."""
 
 
 @dataclass(frozen=True)

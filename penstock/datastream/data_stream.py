@@ -12,11 +12,9 @@ from penstock.common.typeinfo import TypeInformation
 from penstock.common.types import PICKLED
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream._streams import missing_methods
-from penstock.datastream._streams.broadcast import BroadcastConnectedStream, BroadcastStream
+from penstock.datastream._streams.broadcast_streams import BroadcastConnectedStream, BroadcastStream
 from penstock.datastream._streams.connected import Connected, Key
-from penstock.datastream._streams.ends import Ends
 from penstock.datastream._streams.environment import Environment
-from penstock.datastream._streams.event_time import check_strategy
 from penstock.datastream._streams.function_wrappers import selector_of
 from penstock.datastream._streams.keyed_columns import ColumnAggregates, ColumnWindowed, partitioner_by_columns
 from penstock.datastream._streams.node_settings import check_key_type
@@ -25,13 +23,15 @@ from penstock.datastream._streams.rolling_fields import RollingFields
 from penstock.datastream._streams.row_operators import RowOperators
 from penstock.datastream._streams.schemas import columns_of, unknown_column
 from penstock.datastream._streams.side_outputs import side_output_type
-from penstock.datastream._streams.windows import Windowed
+from penstock.datastream._streams.strategy_checks import check_strategy
+from penstock.datastream._streams.stream_ends import Ends
+from penstock.datastream._streams.windowed import Windowed
 from penstock.datastream.data_stream_sink import DataStreamSink
 from penstock.datastream.functions import KeySelector
 from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.window import WindowAssigner
-from penstock.graph.event_time import timed_rows, timed_union
 from penstock.graph.logical import Input, Node, OperatorKind, Partitioner, PartitionerKind
+from penstock.graph.timed_nodes import timed_rows, timed_union
 
 __all__ = [
     "BroadcastConnectedStream", "BroadcastStream", "ColumnKeyedStream", "ColumnWindowedStream", "ConnectedStreams",

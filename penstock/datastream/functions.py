@@ -1,6 +1,6 @@
 """Offers the functions that users implement, and what they are given."""
 
-from penstock.datastream._functions.broadcast import (
+from penstock.datastream._functions.broadcast_functions import (
     BaseBroadcastProcessFunction,
     BroadcastProcessFunction,
     KeyedBroadcastProcessFunction,
@@ -34,7 +34,7 @@ from penstock.datastream._functions.runtime_context import (
     KeyedStateStore,
     RuntimeContext,
 )
-from penstock.datastream._functions.windows import (
+from penstock.datastream._functions.window_functions import (
     ProcessWindowFunction,
     WindowFunction,
 )

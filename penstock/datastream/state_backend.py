@@ -60,7 +60,7 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         return list(self._paths) or None
 
     def is_incremental_checkpoints_enabled(self) -> bool:
-        """Return whether it was made with incremental checkpoints."""
+        """Return whether the backend was made with incremental checkpoints."""
         return bool(self._incremental)
 
     def apply_to(self, configuration: Configuration) -> None:

@@ -22,15 +22,15 @@ from penstock.common.time import Duration
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream._streams.environment import DEFAULT_JOB_NAME, Environment, validate
-from penstock.datastream._streams.event_time import check_strategy
 from penstock.datastream._streams.execution import configure_connector, find_data_frames
 from penstock.datastream._streams.node_settings import build_hint, check_max_parallelism, check_parallelism, check_type
+from penstock.datastream._streams.strategy_checks import check_strategy
 from penstock.datastream.checkpoint_config import CheckpointConfig
 from penstock.datastream.connectors.memory.collection import CollectionSource
 from penstock.datastream.data_stream import DataStream, SingleOutputStreamOperator
 from penstock.datastream.state_backend import StateBackend
-from penstock.graph.event_time import Timed
 from penstock.graph.logical import Input, OperatorKind
+from penstock.graph.timed_nodes import Timed
 
 
 class StreamExecutionEnvironment(Environment):

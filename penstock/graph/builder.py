@@ -16,15 +16,6 @@ from dataclasses import dataclass
 from penstock.common.configuration import Configuration
 from penstock.common.options import ParallelismOptions, PipelineOptions
 from penstock.common.typeinfo import TypeInformation
-from penstock.graph.event_time import (
-    WINDOW_KINDS,
-    Timed,
-    nodes_with_event_time,
-    strategy_of,
-    timed_input,
-    timed_rows,
-    untimed_union,
-)
 from penstock.graph.job_graph import Edge, JobGraph, Operator, Vertex
 from penstock.graph.logical import (
     ChainingStrategy,
@@ -37,6 +28,15 @@ from penstock.graph.logical import (
 )
 from penstock.graph.operator_ids import assign_uids
 from penstock.graph.parallelism import max_parallelism_of, parallelism_of
+from penstock.graph.timed_nodes import (
+    WINDOW_KINDS,
+    Timed,
+    nodes_with_event_time,
+    strategy_of,
+    timed_input,
+    timed_rows,
+    untimed_union,
+)
 
 _NEUTRAL_KINDS = (OperatorKind.SOURCE, OperatorKind.TIMESTAMPS, OperatorKind.SINK)
 
@@ -178,7 +178,7 @@ def _heads(graph: LogicalGraph, links: list[_Link], max_parallelism: dict[Node, 
     link_to = {link.target: link for link in links}
     head_of: dict[Node, Node] = {}
     columnar: dict[Node, bool] = {}
-    """By head, from the first operator on that is one or the other."""
+    """The form of each chain by its head, known from the first operator on that has rows or columns."""
     for node in graph.nodes:
         head_of[node] = node
         link = link_to.get(node)

@@ -8,14 +8,14 @@ refused by name, before the job starts.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Container, Sequence
+from typing import Container, Iterable, Sequence
 
 from penstock.common.types import PICKLED, Types
-from penstock.graph.columns import WindowAggregateSpec
+from penstock.graph.declared_columns import WindowAggregateSpec
+from penstock.graph.declared_windows import WindowSpec
 from penstock.graph.job_graph import Edge, JobGraph, Vertex
 from penstock.graph.logical import PartitionerKind
 from penstock.graph.states import key_type
-from penstock.graph.windows import WindowSpec
 from penstock.protocol.restore.rescale import ANY_CONSUMER, BROADCAST
 from penstock.protocol.values.metadata import EdgeShape, VertexShape
 
@@ -27,7 +27,12 @@ _WITHOUT_ROWS = (
 
 
 class IncompatibleGraph(ValueError):
-    """Signals differences between checkpoint and program. The message has one line for each, and the way out."""
+    """Signals differences between checkpoint and program. The message has one line for each, and the way out.
+    `with_rows`: the names of the edges whose rows in flight cannot be read; without them those lines would be less."""
+
+    def __init__(self, text: str, with_rows: Sequence[str] = ()) -> None:
+        super().__init__(text)
+        self.with_rows = tuple(with_rows)
 
 
 def vertex_shapes(graph: JobGraph) -> list[VertexShape]:
@@ -112,15 +117,15 @@ def check(
     their state, but never with rows that were on their way to them. `in_flight`: names of the edges that the checkpoint
     holds rows of; `uneven`: of the broadcasts whose receivers had read different rows; None: unknown, so every edge may
     be one of them. `further`: problems that were found already, with its state."""
-    problems = [*further]
+    problems, with_rows = [*further], list[str]()
     operators_now = {o.uid: v for v in graph.vertices for o in v.operators}
     vanished = {uid for v in vertices for uid in v.operators if uid not in operators_now}
     on_their_way = _ends_with_rows(edges, vertices, in_flight)
     for old in vertices:
         _check_vertex(old, operators_now, vanished, ignore_unclaimed_state, on_their_way, problems)
-    _check_edges(edges, vertices, graph, operators_now, in_flight, uneven, problems)
+    _check_edges(edges, vertices, graph, operators_now, in_flight, uneven, problems, with_rows)
     if problems:
-        raise IncompatibleGraph("the checkpoint does not fit the program:\n  " + "\n  ".join(problems))
+        raise IncompatibleGraph("the checkpoint does not fit the program:\n  " + "\n  ".join(problems), with_rows)
 
 
 def _ends_with_rows(
@@ -182,7 +187,10 @@ def _check_edges(
     in_flight: Container[str] | None,
     uneven: Container[str] | None,
     problems: list[str],
+    with_rows: list[str],
 ) -> None:
+    """Append what is wrong with the edges to `problems`, and the names of those whose rows are in the way to
+    `with_rows`."""
     by_index = {v.index: v for v in vertices}
     edges_now: dict[str, Edge] = {e.name: e for e in graph.edges}
     for old in edges:
@@ -193,6 +201,7 @@ def _check_edges(
         if now is None:
             if has_rows:
                 problems.append(_lost_rows(label, source, target, operators_now, is_known=in_flight is not None))
+                with_rows.append(old.name)
             consumer = operators_now.get(target.operators[0])
             if old.partitioner == "hash" and consumer is not None and not _is_keyed(consumer, target.operators[0]):
                 problems.append(
@@ -208,7 +217,9 @@ def _check_edges(
             )
         elif has_rows:
             is_uneven = uneven is None or old.name in uneven
-            _check_rows(old, now, label, (source.parallelism, target.parallelism), is_uneven, problems)
+            found = _check_rows(old, now, label, (source.parallelism, target.parallelism), is_uneven)
+            problems += found
+            with_rows += [old.name] if found else []
 
 
 def _is_keyed(vertex: Vertex, operator: str) -> bool:
@@ -233,13 +244,11 @@ def _lost_rows(
     )
 
 
-def _check_rows(
-    old: EdgeShape, now: Edge, label: str, parallelism: tuple[int, int], is_uneven: bool, problems: list[str]
-) -> None:
-    """Check that rows in flight on an edge can be read, and have a consumer. `is_uneven`: of a broadcast, some of its
-    receivers have read rows that others have not.
+def _check_rows(old: EdgeShape, now: Edge, label: str, parallelism: tuple[int, int], is_uneven: bool) -> list[str]:
+    """Return why rows in flight on an edge cannot be read, or have no consumer. `is_uneven`: of a broadcast, some of
+    its receivers have read rows that others have not.
     """
-    columns = _columns(now)
+    columns, problems = _columns(now), list[str]()
     if old.columns and old.columns != columns:
         problems.append(
             f"{label} carried rows of ({old.columns}), now ({columns}), and the checkpoint holds rows that were on it; "
@@ -251,7 +260,8 @@ def _check_rows(
             "rows that others had not, so the number of its receivers cannot change now; set "
             f"execution.checkpointing.interval, and the job lets all read the same rows first; or {_WITHOUT_ROWS}"
         )
+    return problems
 
 
-def _quoted(names: object) -> str:
-    return ", ".join(f"'{n}'" for n in names)  # type: ignore[attr-defined]
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"'{n}'" for n in names)

@@ -31,7 +31,7 @@ class Operator:
     timestamped: bool = False
     """True if its output rows have event time."""
     watermark_strategy: WatermarkStrategy | None = None
-    """Of a source, or of `assign_timestamps_and_watermarks`."""
+    """The strategy of a source, or of `assign_timestamps_and_watermarks`."""
     side_outputs: tuple[str, ...] = ()
     """Ids of the tags whose rows somebody reads; the others are dropped."""
 
@@ -49,7 +49,7 @@ class Vertex:
     operators: tuple[Operator, ...]
     keyed: bool = False
     max_parallelism_given: bool = False
-    """Whether the program says its max parallelism; else that of a checkpoint is kept."""
+    """True if the program says its max parallelism; else that of a checkpoint is kept."""
 
     @property
     def uid(self) -> str:
@@ -94,13 +94,13 @@ class Edge:
     target_parallelism: int
     buffer_timeout_ms: int | None = None
     timestamped: bool = False
-    """Whether its batches have a column of event times."""
+    """True if its batches have a column of event times."""
     side_output: str | None = None
     """The id of the tag whose rows travel here; None: the producer's main output."""
 
     @property
     def keyed(self) -> bool:
-        """Return whether its rows carry keys. The head of a keyed vertex may have inputs without: broadcast ones."""
+        """Return whether the edge's rows carry keys. A keyed vertex may have inputs without keys: broadcast ones."""
         return self.partitioner.kind is PartitionerKind.HASH
 
     def consumers_of(self, producer: int) -> range:

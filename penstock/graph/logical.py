@@ -71,12 +71,12 @@ class OperatorKind(Enum):
 
     @property
     def columnar(self) -> bool:
-        """Return whether it works on whole batches. Chains hold either these or row functions, never both."""
+        """Return whether operators of this kind work on whole batches. A chain holds either these or row functions."""
         return self in _COLUMNAR
 
     @property
     def keyed(self) -> bool:
-        """Return whether it may use keyed state, so that it reads a keyed stream and is the head of its chain."""
+        """Return whether operators of this kind may use keyed state: each reads a keyed stream and heads its chain."""
         return self in _KEYED
 
     @property
@@ -122,9 +122,9 @@ class Input:
 class Node:
     """Describes one declared operation. `function`: by `kind` the user's MapFunction, FlatMapFunction, FilterFunction,
     (Keyed)(Co)ProcessFunction, ReduceFunction, Source or Sink; a WatermarkStrategy (TIMESTAMPS); a
-    `penstock.graph.windows.WindowSpec` (WINDOW); a `penstock.graph.broadcasts.BroadcastSpec` (broadcast kinds); one of
-    `penstock.graph.columns` (columnar kinds). `output_type` None:
-    an untyped stream (one binary column of pickles). `watermark_strategy`: of a source.
+    `penstock.graph.declared_windows.WindowSpec` (WINDOW); a `penstock.graph.declared_broadcasts.BroadcastSpec`
+    (broadcast kinds); one of `penstock.graph.declared_columns` (columnar kinds). `output_type` None: an untyped stream
+    (one binary column of pickles). `watermark_strategy`: of a source.
     """
 
     id: int

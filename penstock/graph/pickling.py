@@ -9,9 +9,9 @@ from typing import Any, Iterator
 import cloudpickle
 
 from penstock.common.watermark_strategy import WatermarkStrategy
-from penstock.graph.broadcasts import BroadcastSpec
+from penstock.graph.declared_broadcasts import BroadcastSpec
+from penstock.graph.declared_windows import WindowSpec
 from penstock.graph.job_graph import JobGraph, Operator
-from penstock.graph.windows import WindowSpec
 
 _DEPTH_MAX = 12
 PICKLING_ERRORS = (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError, NotImplementedError)

@@ -16,7 +16,7 @@ from penstock.common import scalar_types as scalar
 from penstock.common.columns import ColumnType
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.types import RowType
-from penstock.graph.columns import Aggregate, WindowAggregateSpec
+from penstock.graph.declared_columns import Aggregate, WindowAggregateSpec
 
 _ROWS_COLUMN = "rows"
 

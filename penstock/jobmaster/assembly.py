@@ -28,9 +28,9 @@ from penstock.protocol.values.metadata import (
     SubtaskSnapshot,
 )
 from penstock.storage.layout import metadata_path
-from penstock.storage.metadata import encode_metadata, metadata_crc
+from penstock.storage.metadata_file import encode_metadata, metadata_crc
 
-VIOLATIONS_TOLD_MAX = 5
+VIOLATIONS_NAMED_MAX = 5
 
 _Cut = TypeVar("_Cut", InputCut, OutputCut)
 
@@ -59,14 +59,14 @@ def assemble(
     predecessor, which it may name besides its own. Raises `NotCovered`.
     """
     segments, subtasks = _joined(publish.acks)
-    own = {ack.segment.path for ack in publish.acks if ack.segment is not None}
+    own = frozenset[str]().union(*(ack.own for ack in publish.acks))
     if foreign := sorted({segment.path for segment in segments} - own - earlier):
-        raise NotCovered(f"it names segments that nothing keeps for it: {', '.join(foreign[:VIOLATIONS_TOLD_MAX])}")
+        raise NotCovered(f"it names segments that nothing keeps for it: {', '.join(foreign[:VIOLATIONS_NAMED_MAX])}")
     violations = verify(graph.edges, subtasks, draining)
     if violations:
-        more = len(violations) - VIOLATIONS_TOLD_MAX
-        told = "; ".join(violations[:VIOLATIONS_TOLD_MAX]) + (f"; and {more} more" if more > 0 else "")
-        raise NotCovered(f"in-flight data is incomplete: {told}")
+        more = len(violations) - VIOLATIONS_NAMED_MAX
+        named = "; ".join(violations[:VIOLATIONS_NAMED_MAX]) + (f"; and {more} more" if more > 0 else "")
+        raise NotCovered(f"in-flight data is incomplete: {named}")
     checkpoint_id = publish.barrier.checkpoint_id
     metadata = Metadata(
         FORMAT_VERSION,

@@ -11,20 +11,24 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
-from penstock.common.clock import Clock
 from penstock.graph.job_graph import JobGraph
 from penstock.jobmaster.assembly import NotCovered, assemble, committables_of, confirmed_id, without_committables
 from penstock.jobmaster.commits import CommitQueue
-from penstock.jobmaster.console import Console
+from penstock.jobmaster.current_job import CurrentJob
+from penstock.jobmaster.failed_checkpoints import FailedCheckpoints
 from penstock.jobmaster.history import CheckpointHistory
-from penstock.jobmaster.identity import JobIdentity
 from penstock.jobmaster.job_directory import JobDirectory
+from penstock.jobmaster.job_life import JobLife
+from penstock.jobmaster.master_ports import MasterPorts
+from penstock.jobmaster.rescales import Rescales
+from penstock.jobmaster.restore import RestorePoint
+from penstock.jobmaster.running_generation import RunningGeneration
 from penstock.jobmaster.savepoints import Savepoints, last_checkpoint
-from penstock.jobmaster.sources import EnumeratorFailed, SplitDistribution
+from penstock.jobmaster.sources import EnumeratorFailed
 from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
 from penstock.protocol.checkpoint.coordinator_effects import (
     CheckpointAborted,
@@ -52,7 +56,7 @@ from penstock.protocol.log.publication import (
 )
 from penstock.protocol.values import messages
 from penstock.protocol.values.elements import Generation, SnapshotKind
-from penstock.protocol.values.messages import CheckpointEnded, EndSources, Message
+from penstock.protocol.values.messages import CheckpointEnded, EndSources
 from penstock.protocol.values.metadata import EnumeratorState, Metadata
 from penstock.protocol.values.reasons import FailureReason
 
@@ -63,37 +67,6 @@ _WHY_REFUSED = {
     FailureReason.JOB_FAILOVER: "the job failed over; try again",
     FailureReason.RESCALE_PENDING: "the job is being rescaled, or restored at another parallelism; try again",
 }
-
-
-class Master(Protocol):
-    """Declares what the parts of the JobMaster ask of it."""
-
-    console: Console
-
-    @property
-    def is_draining(self) -> bool: ...
-
-    def broadcast(self, message: Message) -> None:
-        """Send to all slots of the running generation."""
-
-    def fail(self, cause: FailureCause) -> None:
-        """Fail the job over."""
-
-    def abandon(self, error: str) -> None:
-        """End the job as FAILED, and delete nothing."""
-
-    def checkpoint_completed(self, checkpoint: NewCheckpoint) -> None: ...
-
-    def checkpoint_published(self, checkpoint_id: int) -> None:
-        """Continue behind a checkpoint of which everybody has been told."""
-
-    def rescale_not_taken(self, reason: FailureReason, detail: str) -> None: ...
-
-    def final_checkpoint_reached(self) -> None:
-        """Note that the final checkpoint is canonical: nothing restarts below it."""
-
-    def committed_all(self) -> None:
-        """Note that everything up to the final checkpoint is committed."""
 
 
 @dataclass(frozen=True)
@@ -108,32 +81,34 @@ class _Triggered:
 
 
 class Checkpoints:
+    """Executes the effects of `coordinator` for one job, whichever of its parts has sent it an event."""
+
     def __init__(
         self,
-        graph: JobGraph,
-        identity: JobIdentity,
-        incarnation: str,
+        job: CurrentJob,
+        life: JobLife,
+        running: RunningGeneration,
         coordinator: CheckpointCoordinator,
         job_directory: JobDirectory,
         commits: CommitQueue,
         history: CheckpointHistory,
         savepoints: Savepoints,
-        clock: Clock,
-        master: Master,
+        rescales: Rescales,
+        ports: MasterPorts,
     ) -> None:
-        self.graph = graph
-        self._identity = identity
-        self._incarnation = incarnation
-        self._coordinator = coordinator
+        self.coordinator = coordinator
+        self._job = job
+        self._life = life
+        self._running = running
         self._job_directory = job_directory
         self._commits = commits
         self._history = history
         self._savepoints = savepoints
-        self._clock = clock
-        self._master = master
+        self._rescales = rescales
+        self._clock = ports.clock
+        self._console = ports.console
+        self._failed = FailedCheckpoints(ports.console)
         self._triggered: dict[int, _Triggered] = {}
-        self.sources: SplitDistribution | None = None
-        self.generation: Generation | None = None
 
     def execute(self, effects: Sequence[Effect]) -> None:
         waiting = deque(effects)
@@ -150,52 +125,55 @@ class Checkpoints:
                 case CheckpointAborted(checkpoint_id, reason, detail, savepoint):
                     self._triggered.pop(checkpoint_id, None)
                     self._history.aborted(checkpoint_id, reason, detail)
-                    self._tell(checkpoint_id, aborted=True)
+                    if savepoint is None and not any(isinstance(behind, FailJob) for behind in waiting):
+                        self._failed.failed(checkpoint_id, reason, detail)
+                    self._notify_slots(checkpoint_id, aborted=True)
                     self._job_directory.unpin_predecessor(checkpoint_id)
                     if savepoint is not None:
                         self._savepoints.failed(savepoint, f"{reason}: {detail}" if detail else reason)
                 case SavepointRefused(savepoint, reason):
                     self._savepoints.failed(savepoint, _WHY_REFUSED.get(reason, reason))
                 case RescaleNotTaken(reason, detail):
-                    self._master.rescale_not_taken(reason, detail)
+                    self._rescales.on_not_taken(reason, detail)
                 case DrainSources():
-                    if self.generation is not None:
-                        self._master.broadcast(EndSources(self.generation))
+                    if self._running.id is not None:
+                        self._running.broadcast(EndSources(self._running.id))
                 case DiscardSegments(paths, directory):
                     if directory is None:
                         self._job_directory.delete(paths)
                     else:
                         self._savepoints.discard(directory, paths)
                 case FailJob(message, planned):
-                    self._master.fail(FailureCause(message, planned=planned))
+                    self._life.fail(FailureCause(message, planned=planned))
                 case StillPublishing(checkpoint_id, waited_ms):
-                    self._master.console.warning(
+                    self._console.warning(
                         f"checkpoint {checkpoint_id} was triggered {waited_ms / 1000:.0f} s ago, and the checkpoint "
                         "storage has not said yet whether it is published; no other one is published meanwhile"
                     )
 
-    def _tell(self, checkpoint_id: int, aborted: bool, commits: bool = True, confirmed: int = 0) -> None:
-        if self.generation is not None:
-            self._master.broadcast(CheckpointEnded(self.generation, checkpoint_id, aborted, commits, confirmed))
+    def _notify_slots(self, checkpoint_id: int, aborted: bool, commits: bool = True, confirmed: int = 0) -> None:
+        """Report the end of a checkpoint to all slots of the generation, if there is one."""
+        if self._running.id is not None:
+            self._running.broadcast(CheckpointEnded(self._running.id, checkpoint_id, aborted, commits, confirmed))
 
     def _trigger(self, effect: TriggerCheckpoint) -> list[Effect]:
-        """Return what follows if the checkpoint cannot be triggered."""
+        """Trigger the checkpoint at every slot; return the effects of a failure if its sources cannot take part."""
         barrier = effect.barrier
-        if self._coordinator.pending.state_of(barrier.checkpoint_id) is not CheckpointState.TRIGGERED:
+        if self.coordinator.pending.state_of(barrier.checkpoint_id) is not CheckpointState.TRIGGERED:
             return []  # what was executed before it has failed the job, and ended it
-        assert self.generation is not None and self.sources is not None
+        assert self._running.id is not None and self._running.sources is not None
         now_ms, wall_ms = self._clock.monotonic_ms(), self._clock.wall_ms()
         self._history.triggered(
             barrier.checkpoint_id, now_ms, wall_ms, barrier.starts_unaligned, barrier.kind.is_savepoint
         )
         try:
-            triggered = _Triggered(self.graph, self._master.is_draining, self.sources.snapshot())
+            triggered = _Triggered(self._job.graph, self._running.is_draining, self._running.sources.snapshot())
             self._triggered[barrier.checkpoint_id] = triggered
         except EnumeratorFailed as error:
-            return self._coordinator.on_trigger_failed(barrier.checkpoint_id, str(error), now_ms)
+            return self.coordinator.on_trigger_failed(barrier.checkpoint_id, str(error), now_ms)
         barrier = self._job_directory.with_predecessor(barrier)
         directory = None if effect.savepoint is None else effect.savepoint.directory
-        self._master.broadcast(messages.TriggerCheckpoint(self.generation, barrier, directory))
+        self._running.broadcast(messages.TriggerCheckpoint(self._running.id, barrier, directory))
         return []
 
     def _publish(self, publish: PublishCheckpoint) -> None:
@@ -228,9 +206,9 @@ class Checkpoints:
         checkpoint_id = publish.barrier.checkpoint_id
         return assemble(
             triggered.graph,
-            self._identity.job_id,
+            self._job.identity.job_id,
             triggered.graph.name,
-            self._incarnation,
+            self._job.incarnation,
             publish,
             self._history.trigger_wall_ms(checkpoint_id),
             triggered.enumerators,
@@ -260,14 +238,14 @@ class Checkpoints:
             elif savepoint.stops:
                 self._stop_with(savepoint, metadata, publish)
             else:
-                self._tell(checkpoint_id, aborted=False, commits=False)
-                self.execute(self._coordinator.on_saved(checkpoint_id, self._clock.monotonic_ms()))
+                self._notify_slots(checkpoint_id, aborted=False, commits=False)
+                self.execute(self.coordinator.on_saved(checkpoint_id, self._clock.monotonic_ms()))
                 self._savepoints.succeeded(savepoint)
 
         self._savepoints.write(publish, metadata, written)
 
     def _still_runs(self, generation: Generation) -> bool:
-        return self.generation == generation
+        return self._running.id == generation
 
     def _stop_with(self, savepoint: Savepoint, metadata: Metadata, publish: PublishCheckpoint) -> None:
         """Make the savepoint the job's last checkpoint. Once it is in the log it is the only way forward."""
@@ -297,7 +275,7 @@ class Checkpoints:
 
     def _not_published(self, checkpoint_id: int, detail: str) -> None:
         self.execute(
-            self._coordinator.on_not_published(
+            self.coordinator.on_not_published(
                 checkpoint_id, FailureReason.FINALIZE_FAILURE, detail, self._clock.monotonic_ms()
             )
         )
@@ -308,20 +286,20 @@ class Checkpoints:
         now_ms = self._clock.monotonic_ms()
         if isinstance(outcome, PublicationError):
             self._job_directory.is_owner = False
-            self._master.abandon(str(outcome))
+            self._life.abandon(str(outcome))
             return
         checkpoint, result = outcome
         match result:
             case Published():
                 self._complete(checkpoint, result, now_ms)
             case IdTaken(detail, next_id):
-                self._coordinator.skip_ids_to(next_id)
-                self.execute(self._coordinator.on_not_published(checkpoint_id, FailureReason.ID_TAKEN, detail, now_ms))
+                self.coordinator.skip_ids_to(next_id)
+                self.execute(self.coordinator.on_not_published(checkpoint_id, FailureReason.ID_TAKEN, detail, now_ms))
             case NotPublished(detail):
                 self._not_published(checkpoint_id, detail)
             case Subsumed():
                 self.execute(
-                    self._coordinator.on_not_published(
+                    self.coordinator.on_not_published(
                         checkpoint_id, FailureReason.SUBSUMED, "a newer one has completed", now_ms
                     )
                 )
@@ -329,26 +307,28 @@ class Checkpoints:
     def _complete(self, checkpoint: NewCheckpoint, published: Published, now_ms: float) -> None:
         metadata = checkpoint.metadata
         self._history.published(checkpoint, now_ms)
-        self._master.checkpoint_completed(checkpoint)
+        self._failed.completed()
+        self._job.restore_point = RestorePoint(metadata, checkpoint.data)
+        self._life.machine.restarts.on_checkpoint_completed()
         if metadata.is_final:
-            self._master.final_checkpoint_reached()
-        self._tell(metadata.checkpoint_id, aborted=False, confirmed=confirmed_id(metadata))
-        if self.sources is not None and self.generation is not None:
-            self.sources.checkpoint_completed(metadata)
+            self._life.machine.on_finishing()
+        self._notify_slots(metadata.checkpoint_id, aborted=False, confirmed=confirmed_id(metadata))
+        if self._running.sources is not None and self._running.id is not None:
+            self._running.sources.checkpoint_completed(metadata)
         own = committables_of(metadata)[len(metadata.unconfirmed_commits) :]
-        self._commits.add(own, self._master.committed_all if metadata.is_final else _nothing)
+        self._commits.add(own, self._life.finish if metadata.is_final else _nothing)
         if metadata.is_final:
             # An older commit may have failed while this one was published: no restart will retry it.
             self._commits.retry()
-        self._job_directory.on_published(published)
+        self._job_directory.delete_unneeded(published)
         self._job_directory.unpin_predecessor(metadata.checkpoint_id)
-        self.execute(self._coordinator.on_published(metadata.checkpoint_id, metadata.is_final, now_ms))
+        self.execute(self.coordinator.on_published(metadata.checkpoint_id, metadata.is_final, now_ms))
         if not metadata.is_final:
-            self._master.checkpoint_published(metadata.checkpoint_id)
+            self._rescales.on_published(metadata.checkpoint_id)
 
     def _commit_at_end(self, publish: PublishCheckpoint) -> None:
         self._history.ended_without_entry(publish.barrier.checkpoint_id)
-        self._master.final_checkpoint_reached()
+        self._life.machine.on_finishing()
         checkpoint_id = publish.barrier.checkpoint_id
         prepared = [c for ack in publish.acks for s in ack.subtasks for c in s.committables]
         committables = [msgspec.structs.replace(c, checkpoint_id=checkpoint_id) for c in prepared]
@@ -356,8 +336,8 @@ class Checkpoints:
 
     def _committed_at_end(self, checkpoint_id: int) -> Callable[[], None]:
         def confirmed() -> None:
-            self.execute(self._coordinator.on_published(checkpoint_id, True, self._clock.monotonic_ms()))
-            self._master.committed_all()
+            self.execute(self.coordinator.on_published(checkpoint_id, True, self._clock.monotonic_ms()))
+            self._life.finish()
 
         return confirmed
 

@@ -7,6 +7,8 @@ from typing import Protocol
 
 
 class Console(Protocol):
+    """Declares where a job's lines go."""
+
     def line(self, subtask: int, text: str, is_error: bool) -> None:
         """Print one line that a subtask (counted from 0) printed, without its end."""
 

@@ -11,17 +11,18 @@ from dataclasses import dataclass
 from penstock.common.options import PipelineOptions, StateRecoveryOptions
 from penstock.graph.compatibility import IncompatibleGraph, check, edge_shapes, vertex_shapes, with_max_parallelism
 from penstock.graph.job_graph import JobGraph
-from penstock.graph.rescaling import as_taken, rescaled
+from penstock.graph.rescaled_graph import as_taken, rescaled
 from penstock.graph.states import state_problems
 from penstock.jobmaster.identity import CheckpointToStartFrom, JobIdentity, OpenStore, RestoreSourceError
 from penstock.jobmaster.restore import read_start, without_channel_state
 from penstock.protocol.log.publication import LOG_EXISTS, unrestorable
+from penstock.protocol.restore.given_up import NOTHING, RowsToGiveUp
 from penstock.protocol.restore.receivers import changed_receivers, uneven_broadcasts
 from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence
 from penstock.protocol.values.metadata import Metadata
 from penstock.storage.log import Entry, log_length, look_at_log
-from penstock.storage.metadata import read_metadata
+from penstock.storage.metadata_file import read_metadata
 from penstock.storage.sealed import DamagedObject, NewerFormat
 from penstock.storage.store import ObjectStore, StoreError
 
@@ -97,7 +98,19 @@ def _check(graph: JobGraph, metadata: Metadata, ignore_unclaimed_state: bool, un
         in_flight, states = edges_in_flight(metadata), state_problems(metadata, graph)
         check(metadata.vertices, metadata.edges, graph, ignore_unclaimed_state, in_flight, uneven, states)
     except IncompatibleGraph as error:
-        raise IncompatibleGraph(f"checkpoint {metadata.checkpoint_id}: {error}") from None
+        raise IncompatibleGraph(f"checkpoint {metadata.checkpoint_id}: {error}", error.with_rows) from None
+
+
+def refusal(error: IncompatibleGraph, checkpoint_id: int, give_up: RowsToGiveUp) -> str:
+    """Return the message of a checkpoint that does not fit, with the values of the options that give up those rows that
+    are in the way. `give_up`: what the options say now."""
+    if not error.with_rows:
+        return str(error)
+    option, edges = StateRecoveryOptions, ",".join(give_up.with_edges(checkpoint_id, error.with_rows))
+    return (
+        f"{error}\n  To give up the rows in flight that are in the way, and no others, set "
+        f"{option.WITHOUT_CHANNEL_STATE.key}={checkpoint_id} and {option.WITHOUT_CHANNEL_STATE_OF_CHANNELS.key}={edges}"
+    )
 
 
 def check_fit(
@@ -105,7 +118,7 @@ def check_fit(
     identity: JobIdentity,
     open_store: OpenStore,
     ignore_unclaimed_state: bool,
-    without_channel_state_of: int = -1,
+    give_up: RowsToGiveUp = NOTHING,
     checkpointing: bool = True,
     may_lower: bool = False,
 ) -> FoundCheckpoint | None:
@@ -118,14 +131,20 @@ def check_fit(
     found = _to_restore(identity, open_store)
     if found is not None:
         try:
-            metadata, _ = without_channel_state(found.metadata, without_channel_state_of)
+            metadata, _ = without_channel_state(found.metadata, give_up)
             fitted_in_steps(graph, metadata, ignore_unclaimed_state, checkpointing, may_lower)
         except IncompatibleGraph as error:
-            raise _refused(str(error)) from None
+            raise _refused(refusal(error, found.metadata.checkpoint_id, give_up)) from None
     return found
 
 
-def nothing_to_resume(job_id: str, state: str) -> str:
+def nothing_to_resume(job_id: str, state: str, savepoint: str | None = None) -> str:
+    """Return the message for a job that has ended. `savepoint`: what it was stopped with."""
+    if savepoint is not None:
+        return (
+            f"job {job_id} has ended ({state}): it was stopped with the savepoint {savepoint}. Start a new job from "
+            f"that (-s {savepoint}), under another id"
+        )
     return (
         f"job {job_id} has ended ({state}) and kept no checkpoint, so there is nothing to resume. Start it afresh, "
         "without execution.state-recovery.path (-s) and under another id"
@@ -135,7 +154,7 @@ def nothing_to_resume(job_id: str, state: str) -> str:
 def _has_log(directory: str, open_store: OpenStore) -> bool:
     try:
         return log_length(open_store(directory, False)) > 0
-    except StoreError:  # usually there is no such directory; the JobMaster meets any other error again
+    except StoreError:  # usually the directory does not exist; the JobMaster meets any other error again
         return False
 
 
@@ -148,7 +167,8 @@ def _to_restore(identity: JobIdentity, open_store: OpenStore) -> FoundCheckpoint
             newest, ended, start = _newest(log)
             if ended is not None and (newest is None or newest.path not in ended.retained):
                 if ended.state == "FINISHED" or newest is not None:
-                    raise _refused(nothing_to_resume(identity.job_id, ended.state))
+                    savepoint = None if newest is None else newest.savepoint
+                    raise _refused(nothing_to_resume(identity.job_id, ended.state, savepoint))
             elif newest is not None:
                 return FoundCheckpoint(_read(store, newest, directory), directory)
             return start

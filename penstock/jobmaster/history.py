@@ -17,6 +17,8 @@ _RECOVERIES_MAX = 100
 
 
 class CheckpointHistory:
+    """Remembers the newest checkpoints for reports, and counts all."""
+
     def __init__(self, newest_max: int, directory: str | None) -> None:
         self._directory = directory
         self._newest_max = newest_max
@@ -63,7 +65,9 @@ class CheckpointHistory:
         if checkpoint_id not in self._reports:
             return
         subtasks = [s for ack in publish.acks for s in ack.subtasks]
-        segments = [ack.segment for ack in publish.acks if ack.segment is not None]
+        named = [segment for ack in publish.acks for segment in (ack.segment, *ack.earlier) if segment is not None]
+        own = frozenset[str]().union(*(ack.own for ack in publish.acks))
+        segments = [segment for segment in named if segment.path in own]
         self._reports[checkpoint_id] = replace(
             self._reports[checkpoint_id],
             duration_ms=publish.duration_ms,
@@ -72,6 +76,7 @@ class CheckpointHistory:
             inflight_bytes=sum(s.persisted_bytes for s in subtasks),
             written_bytes=sum(s.length_bytes for s in segments),
             objects_written=len(segments),
+            sync_ms_max=max((s.sync_ms for s in subtasks), default=0.0),
         )
 
     def published(self, checkpoint: NewCheckpoint, now_ms: float) -> None:
@@ -118,6 +123,8 @@ class CheckpointHistory:
 
 
 class RecoveryHistory:
+    """Remembers the newest recoveries for reports: when each began, why, and how long it took."""
+
     def __init__(self) -> None:
         self._recoveries: deque[RecoveryReport] = deque(maxlen=_RECOVERIES_MAX)
         self._failed_ms: float | None = None

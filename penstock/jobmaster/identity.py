@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from penstock.common.configuration import Configuration
 from penstock.common.options import CheckpointingOptions, OptionError, PipelineOptions, StateRecoveryOptions
 from penstock.jobmaster.resume_or_start import has_run, is_available, job_id_of
-from penstock.protocol.values.log_entries import CheckpointEntry, Ended
-from penstock.storage.layout import LOG_FOLDER, METADATA_NAME, metadata_path
+from penstock.protocol.values.log_entries import CheckpointEntry, Ended, stopped_with
+from penstock.storage.layout import LOG_FOLDER, METADATA_NAME, is_unfinished_savepoint, metadata_path
 from penstock.storage.location import location
 from penstock.storage.log import Entry, log_length, look_at_log
-from penstock.storage.metadata import read_metadata
+from penstock.storage.metadata_file import read_metadata
 from penstock.storage.store import ObjectMissing, ObjectStore, StoreError
 
 LATEST = "latest"
@@ -58,7 +58,7 @@ class CheckpointToStartFrom:
 
     @property
     def metadata_path(self) -> str:
-        """Return the path of its metadata below `directory`."""
+        """Return the path of the checkpoint's metadata below `directory`."""
         return METADATA_NAME if self.checkpoint_id is None else metadata_path(self.checkpoint_id)
 
     @classmethod
@@ -76,7 +76,7 @@ class CheckpointToStartFrom:
 class JobIdentity:
     """Identifies the job. `directory`: where its log and checkpoints are; None if they are kept in the driver's memory,
     or there are none. `resume`: the job existed before, and continues. `ended`: how its last driver has ended it, if
-    every start resumes it.
+    every start resumes it, and `stopped_with`: with which savepoint.
     """
 
     job_id: str
@@ -84,6 +84,7 @@ class JobIdentity:
     resume: bool = False
     start_from: CheckpointToStartFrom | None = None
     ended: Ended | None = None
+    stopped_with: str | None = None
 
     @property
     def is_over(self) -> bool:
@@ -137,26 +138,36 @@ def _resumed_or_over(directory: str, job_id: str, path: str | None, open_store: 
         return None
     try:
         store = open_store(directory, False)
-    except StoreError:  # there is none yet, or the JobMaster meets the same error when it makes it
+    except StoreError:  # no directory yet; the JobMaster meets any other error again when it makes one
         return None
-    has_log, ended = has_run(store)
-    return JobIdentity(job_id, directory, resume=True, ended=ended) if has_log else None
+    has_log, ended, savepoint = has_run(store)
+    return JobIdentity(job_id, directory, resume=True, ended=ended, stopped_with=savepoint) if has_log else None
 
 
 def _check_savepoint(start: CheckpointToStartFrom, open_store: OpenStore) -> None:
     key, path = StateRecoveryOptions.SAVEPOINT_PATH.key, start.directory
     try:
-        open_store(path, False).size(METADATA_NAME)
-    except ObjectMissing:
-        raise RestoreSourceError(
-            f"{key}: {path} is neither a savepoint (it has no {METADATA_NAME}), nor a job's directory (which is called "
-            f"by the job's id, 32 hex digits), nor one of its checkpoints (…/chk-<n>), nor '{LATEST}'"
-        ) from None
+        store = open_store(path, False)
+        try:
+            store.size(METADATA_NAME)
+            return
+        except ObjectMissing:
+            is_unfinished = is_unfinished_savepoint(path, lambda: store.list(""))
     except StoreError as error:
         raise RestoreSourceError(
             f"{key}: {path} cannot be read as a savepoint: {error}. Give a savepoint's directory, a job's (32 "
             "hex digits), or one of its checkpoints (…/chk-<n>)"
         ) from None
+    if is_unfinished:
+        raise RestoreSourceError(
+            f"{key}: {path} is an unfinished savepoint: it has segments, but no {METADATA_NAME}. The driver that took "
+            "it was killed, or is still at it. Start from another one; if no job that runs writes this one, its "
+            "directory may be deleted"
+        )
+    raise RestoreSourceError(
+        f"{key}: {path} is neither a savepoint (it has no {METADATA_NAME}), nor a job's directory (which is called by "
+        f"the job's id, 32 hex digits), nor one of its checkpoints (…/chk-<n>), nor '{LATEST}'"
+    )
 
 
 def _checkpoint_root(configuration: Configuration) -> str | None:
@@ -248,6 +259,8 @@ def _name_in(store: ObjectStore, log: list[Entry]) -> str | _NotResumable | None
         return None
     last = log[-1]
     if isinstance(last, Ended) and not last.retained:
+        if (savepoint := stopped_with(log)) is not None:
+            return _NotResumable(f"it has ended ({last.state}) with the savepoint {savepoint}")
         return _NotResumable(f"it has ended ({last.state}) and kept no checkpoint")
     newest = next((entry for entry in reversed(log) if isinstance(entry, CheckpointEntry)), None)
     if newest is None:

@@ -13,51 +13,53 @@ from typing import Any
 
 import msgspec
 
-from penstock.common.clock import Clock
-from penstock.jobmaster.identity import JobIdentity, OpenStore
-from penstock.jobmaster.log import LogConversations
-from penstock.jobmaster.ports import BlockingWork
-from penstock.jobmaster.restore import RestorePoint, open_own
-from penstock.jobmaster.settings import JobSettings
-from penstock.protocol.log.publication import Publication, Published
-from penstock.protocol.log.retention import Claimed, Found, FoundMetadata, FoundSegment, Retained, Sweep, SweepSchedule
+from penstock.jobmaster.current_job import CurrentJob
+from penstock.jobmaster.identity import CheckpointToStartFrom, OpenStore
+from penstock.jobmaster.log_conversations import LogConversations
+from penstock.jobmaster.master_ports import MasterPorts
+from penstock.jobmaster.restore import open_own
+from penstock.protocol.log.publication import Closed, Publication, Published
+from penstock.protocol.log.retention import Found, FoundMetadata, FoundSegment, Sweep, SweepSchedule
 from penstock.protocol.values.elements import Barrier, Generation
 from penstock.protocol.values.messages import StoreReply, StoreRequest
-from penstock.storage.layout import MetadataName, SegmentName, log_path, metadata_path, parse
+from penstock.storage.layout import MetadataName, SegmentName, log_path, parse
 from penstock.storage.memory import MemoryStore
-from penstock.storage.metadata import read_metadata
-from penstock.storage.store import ObjectStore, StoreError
+from penstock.storage.metadata_file import read_metadata
+from penstock.storage.store import TEMPORARY_GRACE_S, ObjectMissing, ObjectStore, StoreError
 
 
 class JobDirectory:
-    """`store`, `publication` and `conversations` are None until `opened`, and for a job without checkpoints."""
+    """Holds the directory of one job. `store`, `publication` and `conversations` are None until `opened`, and for a job
+    without checkpoints.
+    """
 
     def __init__(
         self,
-        settings: JobSettings,
-        identity: JobIdentity,
-        incarnation: str,
-        clock: Clock,
-        work: BlockingWork,
-        open_store: OpenStore,
-        host: str,
-        pid: int,
-        warn: Callable[[str], None],
+        job: CurrentJob,
+        ports: MasterPorts,
     ) -> None:
-        self._settings = settings
-        self._identity = identity
-        self._work = work
-        self._clock = clock
-        self._open_store = open_store
-        self._warn = warn
+        self._job = job
+        self._work = ports.work
+        self._clock = ports.clock
+        self._open_store = ports.open_store
+        self._warn = ports.console.warning
         self._memory: MemoryStore | None = None
         self.store: ObjectStore | None = None
         self.publication: Publication | None = None
         self.conversations: LogConversations | None = None
+        settings = job.settings
         if settings.checkpointing:
-            directory = identity.directory or ""
-            self.publication = Publication(incarnation, settings.retained_max, clock.wall_ms(), host, pid, directory)
+            self.publication = Publication(
+                job.incarnation,
+                settings.retained_max,
+                ports.clock.wall_ms(),
+                ports.host,
+                ports.pid,
+                job.identity.directory or "",
+            )
         self.is_owner = True
+        self.keep_everything = False
+        """True if the job's end deletes nothing, whatever the settings say."""
         self._sweeps = SweepSchedule(settings.sweep_grace_ms)
 
     @property
@@ -87,7 +89,7 @@ class JobDirectory:
             self.conversations = LogConversations(result, self._work, self._clock)
             opened()
 
-        directory = self._identity.directory
+        directory = self._job.identity.directory
         if directory is None:
             self._memory = MemoryStore()
             done(self._memory)
@@ -99,22 +101,31 @@ class JobDirectory:
     def delete(self, paths: Sequence[str]) -> None:
         store = self.store
         if store is not None and paths and self.is_owner:
-            self._work.submit("delete", lambda: _delete(store, paths), self._deleted)
+            self._work.submit("delete", lambda: store.delete_all(paths), self._deleted)
 
     def _deleted(self, result: Any) -> None:
         if isinstance(result, Exception):
             self._warn(f"files that are not needed any more could not be deleted: {result}")
 
-    def claim(self, point: RestorePoint) -> None:
+    def claim(self, path: str) -> None:
         """Claim the checkpoint that this job started from: it is deleted when it is subsumed."""
-        assert point.root is not None
         if self.publication is not None:
-            claimed = Retained.of(point.path or metadata_path(point.metadata.checkpoint_id), point.metadata)
-            self.publication.retention.claim(Claimed(point.root, claimed))
+            self.publication.retention.claim(path)
 
-    def delete_unneeded(self, deletable: Sequence[str], shortened: Sequence[int]) -> None:
-        """Delete objects that no retained checkpoint names, and positions below the log's base."""
-        self.delete([*deletable, *map(log_path, shortened)])
+    def delete_unneeded(self, allowed: Published | Closed) -> None:
+        """Delete objects that no retained checkpoint names, positions below the log's base, and the claimed checkpoint
+        if it is subsumed.
+        """
+        self.delete([*allowed.deletable, *map(log_path, allowed.shortened)])
+        claimed = None if allowed.claimed is None else CheckpointToStartFrom.parse(allowed.claimed)
+        if claimed is not None and self.is_owner:
+            self._work.submit("delete", lambda: _delete_claimed(self._open_store, claimed), self._deleted_claimed)
+
+    def _deleted_claimed(self, result: Any) -> None:
+        if isinstance(result, Exception):
+            self._warn(f"the checkpoint that this job was started from, and owns, could not be deleted: {result}")
+        elif self.publication is not None:
+            self.publication.retention.release_claim()
 
     def with_predecessor(self, barrier: Barrier) -> Barrier:
         """Return a new barrier with its predecessor, which is kept until `unpin_predecessor`."""
@@ -134,13 +145,6 @@ class JobDirectory:
         retention = None if self.publication is None else self.publication.retention
         predecessor = None if retention is None else retention.predecessor_of(checkpoint_id)
         return frozenset() if predecessor is None or predecessor.segments is None else predecessor.segments
-
-    def on_published(self, published: Published) -> None:
-        self.delete_unneeded(published.deletable, published.shortened)
-        claimed = published.claimed
-        if claimed is not None:
-            root, names = claimed.root, claimed.names
-            self._work.submit("delete", lambda: _delete(self._open_store(root, False), names), self._deleted)
 
     # ---- the sweep ----------------------------------------------------------------------------------------------
 
@@ -165,7 +169,7 @@ class JobDirectory:
     def sweep_at_end(self, swept: Callable[[], None]) -> None:
         """Delete at once what the slots left of this generation, too: the job has ended, and its slots have left."""
         self._sweeps.cancel()
-        self._begin_sweep(Generation(self.fence + 1, 0))
+        self._begin_sweep(Generation(self.fence + 1, 0), 0.0)
         conversations = self.conversations
         assert conversations is not None
         conversations.when_idle(lambda: self._after_all_work(swept))
@@ -174,8 +178,10 @@ class JobDirectory:
         """Call `done` after all queued work, and the work it enqueues, has finished (a sweep enqueues its deletes)."""
         self._work.submit("end", lambda: None, lambda _: self._work.submit("end", lambda: None, lambda _: done()))
 
-    def _begin_sweep(self, running: Generation) -> None:
-        """Begin a sweep between the checkpoints' publications: what is retained must not change meanwhile."""
+    def _begin_sweep(self, running: Generation, grace_s: float = TEMPORARY_GRACE_S) -> None:
+        """Begin a sweep between the checkpoints' publications: what is retained must not change meanwhile. `grace_s`:
+        how old a half-written object must be to be deleted.
+        """
         store, publication, conversations = self.store, self.publication, self.conversations
         if store is None or publication is None or conversations is None or not self.is_owner:
             return
@@ -189,7 +195,7 @@ class JobDirectory:
                 else:
                     self.delete(sweep.deletable(found, publication.retention.named))
 
-            self._work.submit("sweep", lambda: _look_around(store, sweep), looked)
+            self._work.submit("sweep", lambda: _look_around(store, sweep, grace_s), looked)
 
         conversations.when_idle(look_around)
 
@@ -203,7 +209,7 @@ class JobDirectory:
             if request.data is None:
                 length_bytes = None if request.length_bytes < 0 else request.length_bytes
                 return StoreReply(request.request, memory.get(request.path, request.offset, length_bytes))
-            limit = self._settings.object_bytes_max
+            limit = self._job.settings.object_bytes_max
             if len(request.data) > limit:
                 raise StoreError(
                     f"{request.path} has {len(request.data)} bytes, more than the {limit} that storage in the driver's "
@@ -216,8 +222,28 @@ class JobDirectory:
             return StoreReply(request.request, None, str(error))
 
 
-def _look_around(store: ObjectStore, sweep: Sweep) -> list[Found]:
-    """Return all segments and metadata in the job's directory."""
+def _delete_claimed(open_store: OpenStore, claimed: CheckpointToStartFrom) -> None:
+    """Delete a checkpoint or savepoint of another job, and a savepoint's directory if nothing else is in it.
+
+    Its metadata go last. Without this: the driver is killed in between, and nobody knows the names of the segments.
+    """
+    try:
+        store = open_store(claimed.directory, False)
+    except StoreError:
+        return  # the directory is gone: an earlier driver, or somebody else, has deleted it
+    try:
+        metadata = read_metadata(store, claimed.metadata_path)
+    except ObjectMissing:
+        return
+    store.delete_all([segment.path for segment in metadata.segments])
+    store.delete(claimed.metadata_path)
+    if claimed.is_savepoint:
+        store.remove_if_empty()
+
+
+def _look_around(store: ObjectStore, sweep: Sweep, grace_s: float) -> list[Found]:
+    """Return all segments and metadata in the job's directory, and delete what is only half there."""
+    store.sweep_temporary(grace_s)
     found: list[Found] = []
     for path in store.list(""):
         name = parse(path)
@@ -234,18 +260,3 @@ def _read_if_asked(store: ObjectStore, sweep: Sweep, found: FoundMetadata) -> Fo
             metadata = read_metadata(store, found.path)
             return replace(found, generation=Generation(metadata.fence, metadata.counter))
     return found
-
-
-def _delete(store: ObjectStore, paths: Sequence[str]) -> None:
-    """Continue with the others if one cannot be deleted, and tries again once; raises for the first that stays."""
-    failed: StoreError | None = None
-    for path in paths:
-        try:
-            try:
-                store.delete(path)
-            except StoreError:
-                store.delete(path)
-        except StoreError as error:
-            failed = failed or error
-    if failed is not None:
-        raise failed

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from penstock.common.job_execution import RescaleFailed, SavepointFailed
 from penstock.graph.job_graph import JobGraph
-from penstock.graph.rescaling import Parallelism
+from penstock.graph.rescaled_graph import Parallelism
 from penstock.protocol.checkpoint.savepoint import Alignment
 
 Answer = Callable[[str | SavepointFailed], None]
-"""Called once: with the savepoint's directory, or with why there is none."""
+"""A callback that is called once: with the savepoint's directory, or with the reason why there is none."""
 
 
 @dataclass(frozen=True)

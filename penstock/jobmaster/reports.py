@@ -52,6 +52,8 @@ class _Measured(NamedTuple):
 
 
 class _SubtaskView(NamedTuple):
+    """Holds a subtask's newest status, measured, and when it came."""
+
     measured: _Measured
     at_ms: float
 
@@ -67,7 +69,8 @@ class _VertexView:
         self._subtasks: dict[int, _SubtaskView] = {}
         self._lags: dict[int, int | None] = {}
         self._metrics: dict[int, dict[str, int]] = {}
-        """By subtask; replaced when it changes, because reports have it. Few jobs ask for any."""
+        """Metrics of user functions by subtask, replaced when they change, because reports share them. Few jobs ask for
+        any."""
         self._sums = [0] * len(_Measured._fields)
         self._report: VertexReport | None = None
 

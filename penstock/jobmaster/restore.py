@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.common.options import StateRecoveryOptions
+from penstock.graph.compatibility import IncompatibleGraph
 from penstock.jobmaster.identity import CheckpointToStartFrom, OpenStore, RestoreSourceError
 from penstock.protocol.log.publication import unrestorable
 from penstock.protocol.restore.drained import undrained
-from penstock.protocol.restore.given_up import without_rows_in_flight
+from penstock.protocol.restore.given_up import GivenUp, RowsToGiveUp, unknown_channels, without_rows_in_flight
 from penstock.protocol.values.metadata import Metadata
 from penstock.storage.damage import DAMAGE
 from penstock.storage.layout import LOG_FOLDER, metadata_path
 from penstock.storage.log import newest_checkpoint
-from penstock.storage.metadata import encode_metadata, read_metadata
+from penstock.storage.metadata_file import encode_metadata, read_metadata
 from penstock.storage.opening import probe
 from penstock.storage.sealed import DamagedObject, NewerFormat
 from penstock.storage.store import ObjectStore, StoreError, StoreRemoved
+
+_LISTED_MAX = 20
+"""The number of channels that a message lists."""
 
 
 @dataclass(frozen=True)
@@ -30,20 +35,38 @@ class RestorePoint:
     root: str | None = None
     warning: str | None = None
     path: str | None = None
-    """That of the metadata below `root`."""
+    """The path of the metadata below `root`."""
 
 
-def without_channel_state(metadata: Metadata, checkpoint_id: int) -> tuple[Metadata, str | None]:
-    """Return the metadata without rows in flight, and what is lost, if it is of this checkpoint; else as it is."""
-    if metadata.checkpoint_id != checkpoint_id:
+def without_channel_state(metadata: Metadata, give_up: RowsToGiveUp) -> tuple[Metadata, str | None]:
+    """Return the metadata without the rows in flight that a user gives up, and what is lost, if it is of that
+    checkpoint; else as it is. Raises `IncompatibleGraph` if the checkpoint has no such channel.
+    """
+    if metadata.checkpoint_id != give_up.checkpoint_id:
         return metadata, None
-    metadata, given_up = without_rows_in_flight(metadata)
+    if unknown := unknown_channels(metadata, give_up.channels):
+        raise IncompatibleGraph(_no_such_channel(metadata, unknown[0]))
+    metadata, given_up = without_rows_in_flight(metadata, give_up.channels or None)
     rows = sum(channel.rows for channel in given_up)
-    told = "".join(f"\n  {channel}" for channel in given_up)
     return metadata, (
-        f"{rows} rows that were in flight in checkpoint {checkpoint_id} are given up, as "
-        f"{StateRecoveryOptions.WITHOUT_CHANNEL_STATE.key} says{':' if told else ''}{told}"
+        f"{rows} rows that were in flight in checkpoint {give_up.checkpoint_id} are given up, as "
+        f"{StateRecoveryOptions.WITHOUT_CHANNEL_STATE.key} says{_listed(given_up)}"
     )
+
+
+def _no_such_channel(metadata: Metadata, name: str) -> str:
+    _, in_flight = without_rows_in_flight(metadata)
+    key = StateRecoveryOptions.WITHOUT_CHANNEL_STATE_OF_CHANNELS.key
+    has = f"holds rows in flight of these{_listed(in_flight[:_LISTED_MAX])}" if in_flight else "holds no rows in flight"
+    more = f"\n  and {len(in_flight) - _LISTED_MAX} more" if len(in_flight) > _LISTED_MAX else ""
+    return (
+        f"{key}: checkpoint {metadata.checkpoint_id} has no edge or channel {name!r}. Name an edge, or a channel as "
+        f"edge[producer -> consumer]. The checkpoint {has}{more}"
+    )
+
+
+def _listed(channels: Sequence[GivenUp]) -> str:
+    return "".join([":" if channels else "", *(f"\n  {channel}" for channel in channels)])
 
 
 def open_own(open_store: OpenStore, directory: str) -> ObjectStore:

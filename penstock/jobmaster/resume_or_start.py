@@ -10,7 +10,7 @@ import hashlib
 
 from penstock.common.configuration import Configuration
 from penstock.common.options import CheckpointingOptions, HighAvailabilityOptions, OptionError
-from penstock.protocol.values.log_entries import CheckpointEntry, Ended
+from penstock.protocol.values.log_entries import CheckpointEntry, Ended, stopped_with
 from penstock.storage.log import Entry, look_at_log
 from penstock.storage.store import ObjectStore
 
@@ -37,19 +37,20 @@ def job_id_of(job_name: str) -> str:
     return hashlib.sha256(f"penstock job {job_name}".encode()).hexdigest()[:32]
 
 
-def has_run(store: ObjectStore) -> tuple[bool, Ended | None]:
-    """Return whether the job's log has entries, and how its last driver ended it. Raises `StoreError` if it is damaged.
+def has_run(store: ObjectStore) -> tuple[bool, Ended | None, str | None]:
+    """Return whether the job's log has entries, how its last driver ended it, and the savepoint that it was stopped
+    with. Raises `StoreError` if the log is damaged.
 
     A job counts as cancelled only until somebody resumes it from what it has kept.
     """
     return look_at_log(store, _look)
 
 
-def _look(log: list[Entry]) -> tuple[bool, Ended | None]:
+def _look(log: list[Entry]) -> tuple[bool, Ended | None, str | None]:
     for entry in reversed(log):
         if isinstance(entry, CheckpointEntry):
             break
         if isinstance(entry, Ended):
             was_resumed = entry is not log[-1] and entry.retained
-            return True, None if was_resumed else entry
-    return bool(log), None
+            return True, None if was_resumed else entry, stopped_with(log)
+    return bool(log), None, None

@@ -18,17 +18,24 @@ from penstock.common.options import CheckpointingOptions
 from penstock.graph.job_graph import JobGraph
 from penstock.jobmaster.history import CheckpointHistory
 from penstock.jobmaster.identity import JobIdentity, OpenStore
+from penstock.jobmaster.master_ports import BlockingWork
 from penstock.jobmaster.orders import Answer, SavepointOrder
-from penstock.jobmaster.ports import BlockingWork
 from penstock.jobmaster.restore import check_segments
 from penstock.protocol.checkpoint.coordinator_effects import PublishCheckpoint
 from penstock.protocol.checkpoint.savepoint import Savepoint
 from penstock.protocol.log.publication import NewCheckpoint
 from penstock.protocol.values.metadata import Metadata
-from penstock.storage.layout import METADATA_NAME, is_savepoint_segment, metadata_path
+from penstock.storage.layout import METADATA_NAME, SAVEPOINT_PREFIX, is_savepoint_segment, metadata_path
 from penstock.storage.location import location
-from penstock.storage.metadata import encode_metadata, metadata_crc
+from penstock.storage.metadata_file import encode_metadata, metadata_crc
 from penstock.storage.store import ObjectStore, StoreError
+
+NAMES_MAX = 8
+"""The number of names that are drawn for a savepoint's directory, until one is free."""
+
+
+class _Taken(Exception):
+    """Signals that something lies in the directory that a savepoint was to be written to."""
 
 
 class Savepoints:
@@ -58,6 +65,8 @@ class Savepoints:
         self._warn = warn
         self._answers: dict[str, Answer] = {}
         self._has_ended = False
+        self._made: set[str] = set()
+        """Directories of pending savepoints that were empty: what lies there now is ours. No other is deleted from."""
         self._copied: dict[str, list[str]] = {}
         """Directory of a savepoint -> files of sources that were copied to it. One with an entry is being written."""
 
@@ -81,20 +90,49 @@ class Savepoints:
         except StoreError as error:
             order.answer(SavepointFailed(str(error)))
             return
-        directory = posixpath.join(parent, f"savepoint-{self._identity.job_id[:6]}-{self._random_name()}")
-        savepoint = Savepoint(directory, order.alignment, order.stops, order.drains)
+        self._make(order, parent, NAMES_MAX)
+
+    def _make(self, order: SavepointOrder, parent: str, names_left: int) -> None:
+        """Make a directory below `parent` for a savepoint, of a name that is free."""
+        directory = posixpath.join(parent, f"{SAVEPOINT_PREFIX}{self._identity.job_id[:6]}-{self._random_name()}")
+        if directory in self._answers:
+            self._make_another(order, parent, names_left, directory)
+            return
 
         def made(result: Any) -> None:
-            if directory not in self._answers:
+            is_pending = self._answers.get(directory) is order.answer
+            if isinstance(result, _Taken):
+                if is_pending:
+                    del self._answers[directory]
+                    self._make_another(order, parent, names_left, directory)
+            elif isinstance(result, Exception):
+                self._delete(directory, lambda store: [])
+                if is_pending:
+                    why = f"the savepoint {directory} cannot be written: {result}"
+                    self._answers.pop(directory)(SavepointFailed(why))
+            elif is_pending:
+                self._made.add(directory)
+                self._request(Savepoint(directory, order.alignment, order.stops, order.drains))
+            else:
                 self._remove(directory)  # the job ended meanwhile
-                return
-            if isinstance(result, Exception):
-                self._answers.pop(directory)(SavepointFailed(f"the savepoint {directory} cannot be written: {result}"))
-                return
-            self._request(savepoint)
 
         self._answers[directory] = order.answer
-        self._work.submit("make the savepoint's directory", lambda: self._open_store(directory, True), made)
+        self._work.submit("make the savepoint's directory", lambda: self._make_empty(directory), made)
+
+    def _make_another(self, order: SavepointOrder, parent: str, names_left: int, taken: str) -> None:
+        if names_left > 1:
+            self._make(order, parent, names_left - 1)
+            return
+        order.answer(
+            SavepointFailed(
+                f"a savepoint needs a directory of its own, but {taken} is not empty, and neither are the "
+                f"{NAMES_MAX - 1} whose names were drawn before it: name another directory than {parent}"
+            )
+        )
+
+    def _make_empty(self, directory: str) -> None:
+        if self._open_store(directory, True).list(""):
+            raise _Taken
 
     # ---- writing ------------------------------------------------------------------------------------------------
 
@@ -134,6 +172,7 @@ class Savepoints:
         """Answer who asked: the savepoint is complete (and in the log, if it stops the job)."""
         answer = self._answers.pop(savepoint.directory, None)
         self._copied.pop(savepoint.directory, None)
+        self._made.discard(savepoint.directory)
         if answer is not None:
             answer(savepoint.directory)
 
@@ -149,7 +188,7 @@ class Savepoints:
         the job's log."""
         self._has_ended = True
         for directory, answer in list(self._answers.items()):
-            if directory not in self._copied:
+            if directory in self._made and directory not in self._copied:
                 self._remove(directory)
             answer(SavepointFailed(f"the savepoint {directory} was not taken: {why}"))
         self._answers.clear()
@@ -163,6 +202,7 @@ class Savepoints:
         A slot may have been lost before it has named its segment, so the names are looked up.
         """
         copied = self._copied.pop(directory, [])
+        self._made.discard(directory)
 
         def own(store: ObjectStore) -> list[str]:
             found = store.list("")
@@ -176,8 +216,7 @@ class Savepoints:
                 store = self._open_store(directory, False)
             except StoreError:
                 return  # it was removed: by us, when nothing was left in it, or by somebody else
-            for path in paths(store):
-                store.delete(path)
+            store.delete_all(paths(store))
             store.remove_if_empty()
 
         def done(result: Any) -> None:

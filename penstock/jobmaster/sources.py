@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from penstock.common.clock import Clock
 from penstock.datastream.connectors.base import PermanentError, SplitEnumerator
 from penstock.graph.job_graph import JobGraph, Operator
-from penstock.jobmaster.ports import BlockingWork
+from penstock.jobmaster.master_ports import BlockingWork
 from penstock.protocol.values.elements import SubtaskId
 from penstock.protocol.values.metadata import EnumeratorState, Metadata
 
@@ -34,10 +34,15 @@ class EnumeratorFailed(Exception):
 
 @dataclass
 class _Source:
+    """Holds a source's enumerator, and what it is busy with."""
+
     operator: Operator
     enumerator: SplitEnumerator
     discover_at_ms: float | None = None
-    """When the next discovery begins; None while one is in progress, and where there is none."""
+    """The time at which the next discovery begins; None while one is in progress, and where there is none."""
+    is_discovering: bool = False
+    discovery_number: int = 0
+    """The enumerator's number for which a discovery has begun last, or is about to."""
     is_reporting: bool = False
     completed: list[bytes] | None = None
     """The positions of the newest completed checkpoint that no report has begun for."""
@@ -78,7 +83,10 @@ class SplitDistribution:
                 create = partial(head.function.create_enumerator, vertex.parallelism, data)
                 enumerator = _guarded(head, create)
                 self._sources[vertex.index] = _Source(
-                    head, enumerator, clock.monotonic_ms() if enumerator.discovers else None
+                    head,
+                    enumerator,
+                    clock.monotonic_ms() if enumerator.discovers else None,
+                    discovery_number=enumerator.discovery_number,
                 )
 
     @property
@@ -95,6 +103,7 @@ class SplitDistribution:
         if source is None:
             return
         splits = _guarded(source.operator, lambda: source.enumerator.next_splits(subtask.subtask))
+        self._follow_discovery(source, now_ms)
         if splits is None:
             self._waiting.pop(subtask, None)
             self._assign(subtask, [], True)
@@ -123,11 +132,20 @@ class SplitDistribution:
 
     # ---- what may block -----------------------------------------------------------------------------------------
 
+    @staticmethod
+    def _follow_discovery(source: _Source, now_ms: float) -> None:
+        """Begin a discovery if there is something else to discover; behind the present one, if there is one."""
+        number = source.enumerator.discovery_number
+        if number != source.discovery_number and not source.is_discovering:
+            source.discovery_number = number
+            source.discover_at_ms = now_ms if source.enumerator.discovers else None
+
     def _discover(self, index: int, source: _Source) -> None:
-        source.discover_at_ms = None
+        source.discover_at_ms, source.is_discovering = None, True
         name = source.operator.name
 
         def done(found: Any) -> None:
+            source.is_discovering = False
             if self._is_over:
                 return
             try:
@@ -140,10 +158,11 @@ class SplitDistribution:
             for subtask, splits in assigned.items():
                 self._assign(SubtaskId(index, subtask), splits, False)
             now_ms = self._clock.monotonic_ms()
-            for waiting in [subtask for subtask in self._waiting if subtask.vertex == index]:
-                self.on_requested(waiting, now_ms)
             if (interval_ms := source.enumerator.discovery_interval_ms) is not None:
                 source.discover_at_ms = now_ms + interval_ms
+            self._follow_discovery(source, now_ms)
+            for waiting in [subtask for subtask in self._waiting if subtask.vertex == index]:
+                self.on_requested(waiting, now_ms)
 
         self._work.submit(f"discover {name}", lambda: _guarded(source.operator, source.enumerator.discover), done)
 

@@ -19,21 +19,22 @@ class VertexReport:
     busy_share: float
     backpressured_share: float
     late_rows: int = 0
-    """Came after their windows had ended, and were dropped."""
+    """Rows that came after their windows had ended, and were dropped."""
     skipped_rows: int = 0
-    """Could not be read by the source, which was told to skip such rows."""
+    """Rows that the source could not read, and skipped, as its format is set to do."""
     lag_rows: int | None = None
-    """Are not read yet; None if the source does not know."""
+    """Rows that are not read yet; None if the source does not know."""
     connectors: tuple[tuple[str, dict[str, str]], ...] = ()
-    """Name the sources and sinks of the chain, with what they say of themselves."""
+    """The sources and sinks of the chain: the name of each, and what it says of itself."""
     metrics: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
-    """Has figures of the state backend's own, by subtask and by Flink's names."""
+    """Figures of the state backend's own, by subtask and by Flink's names."""
 
 
 @dataclass(frozen=True)
 class CheckpointReport:
     """Describes one checkpoint. `duration_ms`: trigger to last acknowledgement (Flink's end-to-end duration).
-    `publication_ms`: trigger to log entry. `status`: "completed", "failed" or "in_progress".
+    `publication_ms`: trigger to log entry. `sync_ms_max`: the longest time for which a subtask stood still to take its
+    snapshot. `status`: "completed", "failed" or "in_progress".
     """
 
     checkpoint_id: int
@@ -49,6 +50,7 @@ class CheckpointReport:
     path: str | None
     failure: str | None = None
     is_savepoint: bool = False
+    sync_ms_max: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -122,5 +124,5 @@ class JobReport:
     spare_pids: tuple[int, ...] = ()
     """The spares, which can take a lost slot's place."""
     draining: DrainingReport | None = None
-    """Of the newest generation; None where it had nothing to drain."""
+    """The drain of the newest generation; None where it had nothing to drain."""
     rescales: tuple[RescaleReport, ...] = ()

@@ -17,8 +17,8 @@ _REDIAL_S = 0.1
 
 
 class ControlClient:
-    """Implements `penstock.runtime.process.ports.MasterLink`. `on_message(message)` and `on_lost(detail)` are called in
-    the I/O thread; `on_lost` once, also if no connection is established within `connect_timeout_s`."""
+    """Implements `penstock.runtime.process.slot_ports.MasterLink`. `on_message(message)` and `on_lost(detail)` are
+    called in the I/O thread; `on_lost` once, also if no connection is established within `connect_timeout_s`."""
 
     def __init__(
         self,

@@ -43,7 +43,7 @@ _REDIAL_S_MIN, _REDIAL_S_MAX = 0.005, 0.2
 
 
 class Endpoint:
-    """Implements `penstock.runtime.process.ports.DataLinks`.
+    """Implements `penstock.runtime.process.slot_ports.DataLinks`.
 
     `on_frame(peer_slot, frame)`, `on_connected(generation)` and `on_peer_lost(peer_slot, detail)` are called in the I/O
     thread and must return at once. `connect` and `disconnect` wait for an `on_frame` that is running: hold no lock

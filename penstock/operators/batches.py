@@ -22,7 +22,7 @@ DeclaredKey = Literal["long", "string", "canonical"]
 
 JOINED_BYTES_MAX = 4 * 1024 * 1024
 _RETAINED_MAX = 8
-"""How many times its own size a waiting slice may keep alive."""
+"""The most bytes that a waiting slice may keep alive, as a multiple of its own size."""
 
 _KEY_ARROW_TYPES: dict[DeclaredKey, pa.DataType] = {"long": pa.int64(), "string": pa.string(), "canonical": pa.binary()}
 

@@ -7,7 +7,7 @@ import tempfile
 import threading
 
 MEMORY_BYTES_MAX = 16 * 1024 * 1024
-"""So many bytes of recovered rows stay in a subtask's memory; the rest goes to a file."""
+"""The most bytes of recovered rows in a subtask's memory; the rest goes to a file."""
 
 
 class DiskBatch:

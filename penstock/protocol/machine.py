@@ -25,7 +25,7 @@ class MachineState(Enum):
 State = TypeVar("State", bound=MachineState)
 
 STORY_LINES_MAX = 64
-"""A machine remembers so many of its newest events."""
+"""The number of its newest events that a machine remembers."""
 
 
 class IllegalEvent(Exception):

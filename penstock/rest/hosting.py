@@ -15,7 +15,7 @@ from penstock.common.job_client import JobClient
 from penstock.common.options import CheckpointingOptions, RestOptions
 from penstock.network.listening import listen
 from penstock.rest.api import ServedJob
-from penstock.rest.registry import (
+from penstock.rest.job_registry import (
     RegistryError,
     RunningJob,
     process_started,
@@ -30,7 +30,7 @@ _EVERYWHERE = ("0.0.0.0", "::")
 
 _lock = threading.Lock()
 _servers: dict[tuple[str, tuple[range, ...], str], RestServer] = {}
-"""The servers of this process, by where they listen: jobs with the same options share one."""
+"""The servers of this process, by host, ports and the place of the token: jobs with the same options share one."""
 
 
 class JobHosting:
@@ -90,7 +90,7 @@ def _acquire(configuration: Configuration) -> RestServer:
     port = configuration.get(RestOptions.PORT)
     ports, option = (given, RestOptions.BIND_PORT) if given else ((range(port, port + 1),), RestOptions.PORT)
     host_option = RestOptions.BIND_ADDRESS if configuration.get(RestOptions.BIND_ADDRESS) else RestOptions.ADDRESS
-    # A server that lingers tells users of the registry's directory that it began with.
+    # Part of the key, because a server that outlives its jobs names the registry's directory of when it was started.
     where_token = f"{registry_directory()}/<job id>.json"
     with _lock:
         server = _servers.get((host, ports, where_token))

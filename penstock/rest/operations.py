@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 REMEMBERED_MAX = 100
-"""So many outcomes are remembered, fetched or not."""
+"""The most outcomes that are remembered, fetched or not."""
 UNFINISHED_MAX = 32
 
 Outcome = Callable[[], dict[str, Any] | None]

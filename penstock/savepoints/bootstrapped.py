@@ -9,11 +9,11 @@ from typing import Any
 from penstock.common.configuration import Configuration
 from penstock.common.failures import USER_ERRORS
 from penstock.datastream.functions import FunctionInitializationContext, FunctionSnapshotContext, KeyedStateStore
-from penstock.operators.operator_state import BackendStateStore
+from penstock.operators.checkpointed_parts import BackendStateStore
 from penstock.protocol.values.key_encoding import UnsupportedKey
 from penstock.protocol.values.metadata import OperatorPart, StateSchema
 from penstock.savepoints.contexts import BootstrapContext, StateContext
-from penstock.savepoints.functions import BroadcastStateBootstrapFunction, StateBootstrapFunction
+from penstock.savepoints.savepoint_functions import BroadcastStateBootstrapFunction, StateBootstrapFunction
 from penstock.savepoints.transformations import OperatorIdentifier, StateBootstrapTransformation, rows_of
 from penstock.state.backend import EncodedState, KeyedStateBackend, StateError
 from penstock.state.choice import row_backend

@@ -26,7 +26,7 @@ from penstock.protocol.values.metadata import (
     VertexShape,
 )
 from penstock.savepoints.bootstrapped import BootstrappedState
-from penstock.savepoints.tables import StateTable
+from penstock.savepoints.state_table import StateTable
 from penstock.state.backend import EncodedState
 from penstock.state.codecs import write_stream
 from penstock.state.reading.runs import SubtaskRuns, runs_of
@@ -144,7 +144,8 @@ class _SlotCopy:
         found = []
         for run in runs:
             offset, length_bytes, crc = self._writer.add(run.parts, borrowed=True)
-            found.append(StateRange(run.operator, run.name, self._number, offset, length_bytes, crc, run.entries))
+            name = (run.operator, run.name)
+            found.append(StateRange(*name, self._number, offset, length_bytes, crc, run.entries, run.bounds))
         return found
 
     def _copied_state(self, vertex: VertexShape, subtask: int, schema: StateSchema) -> list[StateRange]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from penstock.common.operator_uid import uid_of
 from penstock.common.row import Row
-from penstock.savepoints.functions import (
+from penstock.savepoints.savepoint_functions import (
     BroadcastStateBootstrapFunction,
     KeyedStateBootstrapFunction,
     StateBootstrapFunction,

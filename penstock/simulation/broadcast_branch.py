@@ -22,8 +22,9 @@ from penstock.datastream.functions import (
     RuntimeContext,
 )
 from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor
-from penstock.simulation import functions as f
+from penstock.simulation import simulated_functions as f
 from penstock.simulation import world_hooks
+from penstock.simulation.added_branches import branch_of, drawn_from
 from penstock.simulation.choices import PlanError, step
 from penstock.simulation.streams import Stream
 from penstock.simulation.world_hooks import Row
@@ -37,20 +38,16 @@ WAITING = ListStateDescriptor("waiting", f.ROW_TYPE)
 
 def broadcasts_of(seed: int) -> Random | None:
     """Return what draws a branch with a broadcast, in some of the seeds, from a random source of its own."""
-    random = Random(f"broadcasts of {seed}")
-    return random if random.random() < 0.15 else None
+    return branch_of(seed, "broadcasts")
 
 
 def add_broadcast_branch(job: WorkloadBuilder, random: Random) -> None:
     """Declare the branch in addition to all others, down to a sink of its own."""
-    drawn, job.random = job.random, random
-    try:
+    with drawn_from(job, random):
         rows = job.source(kind=random.choice(("sequence", "ranges")), rows=random.randint(10, 60), timed=None)
         kind = random.choice(("sequence", "ranges"))
         rules = job.source(kind=kind, rows=random.randint(1, 20), parallelism=random.choice((1, 1, 2)), timed=None)
         job.sink(await_rules(job, rows, rules))
-    finally:
-        job.random = drawn
 
 
 @step

@@ -47,7 +47,7 @@ def unknown_name(said: Any, understood: Any, path: str = "") -> str | None:
 
 
 STEPS: dict[str, Callable[..., Stream | None]] = {}
-"""Every step by name: called with the builder and the streams that it reads."""
+"""Every step by name: a function of the builder and the streams that it reads."""
 
 
 class NoChance(Random):
@@ -67,7 +67,7 @@ class _Scope:
         self.given = given
         self.chosen: dict[str, Any] = {}
         self.asked = 0
-        """How often `happens` was called."""
+        """The number of calls of `happens`."""
 
 
 class Choosing:
@@ -79,10 +79,10 @@ class Choosing:
         self.steps: list[Step] = []
         self._streams: list[Stream] = []
         self._scope = _Scope(None)
-        """What is chosen outside of all steps is drawn, and not recorded."""
+        """The scope outside of all steps: its choices are drawn, and not recorded."""
         self._depth = 0
         self.is_recorded = True
-        """Whether steps say all of the job."""
+        """True if the steps say all of the job."""
 
     @property
     def is_drawing(self) -> bool:

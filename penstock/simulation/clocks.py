@@ -110,7 +110,7 @@ STRATEGIES: dict[str, Callable[[], WatermarkStrategy]] = {
     "monotonous": WatermarkStrategy.for_monotonous_timestamps,
 }
 PATIENT = ("bounded", "bounded", "bounded, idle after 100 h", "punctuated", "counting")
-"""With these no row of a split is late, whatever happens."""
+"""The strategies with which no row of a split is late, whatever happens."""
 
 IDLE = ("bounded, idle after 5 ms", "bounded, idle after 60 ms")
 HASTY = ("monotonous", *IDLE)

@@ -17,7 +17,7 @@ from penstock.common.time import Duration, Time
 from penstock.datastream.columnar import count, max_, sum_
 from penstock.datastream.functions import MapFunction
 from penstock.datastream.window import TumblingEventTimeWindows
-from penstock.simulation import functions as f
+from penstock.simulation import simulated_functions as f
 from penstock.simulation import timed_functions as t
 from penstock.simulation.choices import Choosing, PlanError, step
 from penstock.simulation.clocks import WindowEnd

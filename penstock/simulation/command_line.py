@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import gc
+import logging
 import time
 from collections import Counter
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 
 from penstock.simulation.choices import PlanError
+from penstock.simulation.files_in_memory import files_in_memory
 from penstock.simulation.plan import read_plan
 from penstock.simulation.running import Verdict, build
 from penstock.simulation.scenarios import SCENARIOS
@@ -19,6 +22,7 @@ from penstock.simulation.shrinking import RUNS_MAX, SECONDS_MAX, shrink
 from penstock.simulation.tasks import Task, write_plan
 from penstock.simulation.trace import HEADER, Story, parse_story
 
+_LOGGER = logging.getLogger("penstock")
 FAILURES_TOLD_MAX = 20
 TRACE_LINES_MAX = 400
 SEEDS_PER_PROGRESS = 1000
@@ -58,12 +62,16 @@ def main(arguments: list[str] | None = None) -> int:
         story = parse_story(options.story or ())
     except ValueError as error:
         parser.error(f"--story {error}")
-    with_trace = options.trace or options.story is not None
     tasks = _tasks(parser, options)
-    if options.shrink:
-        if len(tasks) != 1 or options.scenario is not None:
-            parser.error("--shrink makes one plan smaller: say --plan FILE, or --seeds with one seed")
-        return _shrink(tasks[0], options)
+    if options.shrink and (len(tasks) != 1 or options.scenario is not None):
+        parser.error("--shrink makes one plan smaller: say --plan FILE, or --seeds with one seed")
+    with _errors_only(), files_in_memory():
+        return _shrink(tasks[0], options) if options.shrink else _run(tasks, options, story)
+
+
+def _run(tasks: list[Task], options: argparse.Namespace, story: Story) -> int:
+    """Run all tasks, and print what has come of them."""
+    with_trace = options.trace or options.story is not None
     started_s = time.monotonic()
     failed: list[Verdict] = []
     faults: Counter[str] = Counter()
@@ -126,11 +134,30 @@ def _verdicts(tasks: Iterable[Task], jobs: int) -> Generator[Verdict, None, None
     if jobs <= 1:
         yield from map(Task.run, tasks)
         return
-    with ProcessPoolExecutor(jobs, get_context("spawn"), _leave_garbage_to_the_end_of_a_run) as pool:
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _prepare) as pool:
         try:
             yield from pool.map(_run_and_collect, tasks, chunksize=4)
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _prepare() -> None:
+    """Prepare a process that runs tasks."""
+    _LOGGER.setLevel(logging.ERROR)
+    _leave_garbage_to_the_end_of_a_run()
+
+
+@contextmanager
+def _errors_only() -> Iterator[None]:
+    """Leave out warnings, such as those of stores that a plan lets fail: what happens in a run stands in its trace.
+    Afterwards the level is what it was, because the process of a test continues.
+    """
+    level = _LOGGER.level
+    _LOGGER.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        _LOGGER.setLevel(level)
 
 
 def _leave_garbage_to_the_end_of_a_run() -> None:

@@ -14,8 +14,8 @@ from penstock.graph.logical import OperatorKind
 from penstock.operators.batches import as_batch, declared_key, wire_schema
 from penstock.protocol.values.keys import KeyEncoder
 from penstock.protocol.values.metadata import InflightRange, InputCut, Metadata, OutputCut
+from penstock.simulation.faulty_store import SharedObjects
 from penstock.simulation.keyed_ranges import Overridden, wrong_ranges
-from penstock.simulation.store import SharedObjects
 from penstock.simulation.streams import Expected
 from penstock.simulation.workload import Workload
 from penstock.simulation.world import World
@@ -47,6 +47,8 @@ class ContentChecker:
     committable: set[bytes] = field(default_factory=set)
     """Output that some published checkpoint says is to be committed."""
     final: Metadata | None = None
+    damaged: str | None = None
+    """A segment in which a bit was flipped: checkpoints may name it until somebody reads it."""
     overridden: Overridden = field(default_factory=set)
 
     def check_content(self, what: str, graph: JobGraph, metadata: Metadata, directory: str) -> None:
@@ -58,6 +60,10 @@ class ContentChecker:
                 self.world.violate(f"{what}: segment {segment.path} is missing or truncated")
                 return
             segments.append(_Content(content, codec_of(segment.path)))
+        self.committable.update(c.data for snapshot in metadata.subtasks for c in snapshot.committables)
+        self.committable.update(c.data for c in metadata.unconfirmed_commits)
+        if any(segment.path == self.damaged for segment in metadata.segments):
+            return
         edges = {e.name: e for e in graph.edges}
         for snapshot in metadata.subtasks:
             self.unaligned += snapshot.unaligned
@@ -73,11 +79,9 @@ class ContentChecker:
             for layer in snapshot.layers:
                 for piece in layer.pieces:
                     self._check_piece(what, edges[layer.edge], piece, segments)
-            self.committable.update(c.data for c in snapshot.committables)
         overridden = None if self.world.names_stored_state else self.overridden
         for violation in wrong_ranges(metadata, lambda state: self._check_range(what, segments, state), overridden):
             self.world.violate(f"{what}: {violation}")
-        self.committable.update(c.data for c in metadata.unconfirmed_commits)
         if metadata.is_final:
             self._check_final_state(graph, metadata, segments)
             self.final = metadata

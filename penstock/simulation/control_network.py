@@ -11,7 +11,7 @@ from penstock.simulation.world import Process, World, of_connections
 
 
 class ControlLink:
-    """Implements one slot process's connection to its driver: `penstock.runtime.process.ports.MasterLink`."""
+    """Implements one slot process's connection to its driver: `penstock.runtime.process.slot_ports.MasterLink`."""
 
     def __init__(self, network: ControlNetwork, process: Process) -> None:
         self._network = network
@@ -94,7 +94,7 @@ class ControlLink:
 
 
 class ControlNetwork:
-    """Holds all control connections of one driver. Implements `penstock.jobmaster.ports.SlotLinks`.
+    """Holds all control connections of one driver. Implements `penstock.jobmaster.master_ports.SlotLinks`.
 
     `on_message(process, message)` and `on_lost(process, detail)` are the driver's; `on_sent` gets the messages of slots
     as they send them, `on_told` those of the driver.
@@ -149,7 +149,8 @@ class ControlNetwork:
 
     def decoded(self, data: Any, decoder: MessageDecoder) -> Message:
         if not self._as_bytes:
-            return data  # type: ignore[no-any-return]
+            sent: Message = data
+            return sent
         (message,) = decoder.feed(memoryview(data))
         return message
 

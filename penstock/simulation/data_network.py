@@ -13,7 +13,16 @@ from typing import Any, Callable, Protocol
 from penstock.network.connection import Outbox
 from penstock.network.frame_codec import FrameDecoder
 from penstock.protocol.values.elements import Generation
-from penstock.protocol.values.frames import AlignedBarrier, Frame
+from penstock.protocol.values.frames import (
+    AlignedBarrier,
+    CancelBarrier,
+    CreditLimit,
+    CreditWanted,
+    Data,
+    Event,
+    Frame,
+    UrgentBarrier,
+)
 from penstock.protocol.values.messages import Peer
 from penstock.simulation.durations import Measured
 from penstock.simulation.trace import EVERYONE, about_frame
@@ -71,7 +80,7 @@ class _Pipe:
         self.deliver: Callable[[Frame], None]
         self.receiver: Process
         self.frames_left_max: int | None = None
-        """How many frames still arrive after the sender's end was lost; None while the connection stands."""
+        """The number of frames that still arrive after the sender's end was lost; None while the connection stands."""
         self.lost: Callable[[], None]
 
     def put(self, frame: Frame) -> None:
@@ -135,7 +144,7 @@ class FrameListener(Protocol):
 
 
 class DataEndpoint:
-    """Holds one process's connections. Implements `penstock.runtime.process.ports.DataLinks`."""
+    """Holds one process's connections. Implements `penstock.runtime.process.slot_ports.DataLinks`."""
 
     def __init__(self, network: DataNetwork, process: Process, slot: int) -> None:
         self._network = network
@@ -237,9 +246,9 @@ class DataNetwork:
         self.latency_ms = latency_ms
         self._bytes_share = bytes_share
         self.edges: list[tuple[int, int]] = []
-        """Of the graph that the newest driver runs: (source vertex, target vertex). For the trace."""
+        """The edges of the graph that the newest driver runs: (source vertex, target vertex). For the trace."""
         self.measured: Measured | None = None
-        """Where the time of frames on their way is noted. None where they cross as bytes."""
+        """The measure of how long frames are on their way. None where they cross as bytes."""
         self._endpoints: dict[str, DataEndpoint] = {}
 
     def endpoint(self, process: Process, slot: int) -> DataEndpoint:
@@ -273,16 +282,19 @@ class DataNetwork:
 
 def _short(frame: Frame) -> str:
     edge, producer, consumer = frame.channel
-    name = type(frame).__name__
-    what = {
-        "Data": lambda: f"[{frame.first}, {frame.first + frame.rows})",  # type: ignore[union-attr]
-        "Event": lambda: f"{frame.number} {type(frame.event).__name__}",  # type: ignore[union-attr]
-        "AlignedBarrier": lambda: f"{frame.barrier.checkpoint_id} at {frame.position}",  # type: ignore[union-attr]
-        "UrgentBarrier": lambda: (
-            f"{frame.barrier.checkpoint_id} emitted {frame.emitted} handed {frame.handed}"  # type: ignore[union-attr]
-        ),
-        "CancelBarrier": lambda: f"{frame.checkpoint_id}",  # type: ignore[union-attr]
-        "CreditWanted": lambda: f"{frame.wanted_bytes}",  # type: ignore[union-attr]
-        "CreditLimit": lambda: f"{frame.limit_bytes}",  # type: ignore[union-attr]
-    }[name]()
-    return f"{name} {edge}[{producer}->{consumer}] {what}"
+    match frame:
+        case Data(_, first, rows):
+            what = f"[{first}, {first + rows})"
+        case Event(_, number, event):
+            what = f"{number} {type(event).__name__}"
+        case AlignedBarrier():
+            what = f"{frame.barrier.checkpoint_id} at {frame.position}"
+        case UrgentBarrier():
+            what = f"{frame.barrier.checkpoint_id} emitted {frame.emitted} handed {frame.handed}"
+        case CancelBarrier():
+            what = f"{frame.checkpoint_id}"
+        case CreditWanted():
+            what = f"{frame.wanted_bytes}"
+        case CreditLimit():
+            what = f"{frame.limit_bytes}"
+    return f"{type(frame).__name__} {edge}[{producer}->{consumer}] {what}"

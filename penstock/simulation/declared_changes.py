@@ -73,8 +73,8 @@ class DeclaredChanges:
         return DeclaredTypes(tuple(fields), types.width + is_wider, named)
 
     def apply(self) -> None:
-        """Make the graph and the configuration what `state` says. Drivers that still run have functions of their
-        own.
+        """Set the graph's functions and the configured backend to those of `state`. Drivers that still run have
+        functions of their own.
         """
         state = self.state
         for node in self._evolving:

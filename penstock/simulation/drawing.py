@@ -21,16 +21,20 @@ from penstock.simulation.settings import (
     aimed_of,
     backlog_interval_of,
     changes_graph,
+    claims_of,
     compression_of,
     concurrency_of,
+    debloating_of,
     drains_of,
     has_room,
     interleaves,
+    lazy_restores_of,
     live_rescales_of,
     local_copies_of,
     names_stored_state,
     random_configuration,
     random_pace,
+    rare_checkpoints_of,
     restarts_of,
     savepoints_of,
     spares_of,
@@ -53,11 +57,14 @@ def plan_of(seed: int) -> Plan:
     world_seed = random.getrandbits(64)
     restarts_of(seed, configuration)
     state_backend_of(seed, configuration, (step.step for step in job.steps))
+    lazy_restores_of(seed, configuration)
     if _has_changing_state(job) and configuration.get(StateBackendOptions.STATE_BACKEND) == "hashmap":
         configuration.set("penstock.state.rocksdb.object-cache-size", "20 kb")
     compression_of(seed, configuration)
     local_copies_of(seed, configuration)
+    claims_of(seed, configuration)
     backlog_interval_of(seed, configuration)
+    debloating_of(seed, configuration)
     checkpointing = "execution.checkpointing.interval" in configuration.key_set()
     faults = random_faults(random, checkpointing)
     changes = checkpointing and faults.rescale_share > 0 and changes_graph(seed)
@@ -65,7 +72,7 @@ def plan_of(seed: int) -> Plan:
         orders = (*savepoints_of(seed), *drains_of(seed, (step.step for step in job.steps)), *live_rescales_of(seed))
         if any(step.step == "await_rules" for step in job.steps):
             orders = (*orders, *uneven_rescales_of(seed))
-        orders = (*orders, *suspensions_of(seed, configuration))
+        orders = (*orders, *suspensions_of(seed, configuration), *rare_checkpoints_of(seed, configuration))
         faults = replace(faults, aimed=aimed_of(seed), kinds=(*faults.kinds, *orders))
     if idle is not None:
         faults = replace(faults, kinds=without_hold_ups(faults.kinds))

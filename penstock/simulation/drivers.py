@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from penstock.simulation.control_network import ControlNetwork
-from penstock.simulation.driver import DriverProcess
-from penstock.simulation.slots import SlotKeeper
+from penstock.simulation.driver_process import DriverProcess
+from penstock.simulation.slot_process import SlotKeeper
 from penstock.simulation.world import Process
 
 
@@ -33,4 +33,4 @@ class Statistics:
     """Deployments in which a process played another slot than that of its seat."""
     faults: list[str] = field(default_factory=list)
     aborted: list[str] = field(default_factory=list)
-    """Why checkpoints were given up."""
+    """The reasons why checkpoints were given up."""

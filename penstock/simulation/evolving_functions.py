@@ -15,7 +15,7 @@ from penstock.common.row import Row as NamedRow
 from penstock.common.types import Types
 from penstock.datastream.functions import KeyedProcessFunction, RuntimeContext
 from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from penstock.simulation import functions as f
+from penstock.simulation import simulated_functions as f
 from penstock.simulation import world_hooks
 from penstock.simulation.world_hooks import Row
 
@@ -24,7 +24,7 @@ _NUMBERS = 100
 """Numbers are smaller, so that they fit all widths."""
 _LISTED_MAX = 4
 _Written = tuple[int, dict[str, Any], list[dict[str, Any]], dict[int, dict[str, Any]]]
-"""What was written last: the number, and the rows of the value, the list and the map"""
+"""The last write: the number, and the rows of the value, the list and the map"""
 
 
 @dataclass(frozen=True)

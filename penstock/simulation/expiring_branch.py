@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
+from penstock.simulation.added_branches import add_branch, branch_of
 from penstock.simulation.choices import step
 from penstock.simulation.expiring_functions import Expire
 from penstock.simulation.streams import Stream
@@ -17,19 +18,12 @@ CLEANUPS = ("background", "none", "each row", "full snapshots")
 
 def expiry_of(seed: int) -> Random | None:
     """Return what draws a branch of state that expires, in some of the seeds, from a random source of its own."""
-    random = Random(f"time to live of {seed}")
-    return random if random.random() < 0.15 else None
+    return branch_of(seed, "time to live")
 
 
 def add_expiring_branch(job: WorkloadBuilder, random: Random) -> None:
     """Declare the branch in addition to all others, down to a sink of its own."""
-    drawn, job.random = job.random, random
-    try:
-        kind = random.choice(("sequence", "ranges", "owned"))
-        rows = job.source(kind=kind, rows=random.randint(30, 70), timed=None)
-        job.sink(expire(job, rows))
-    finally:
-        job.random = drawn
+    add_branch(job, random, expire)
 
 
 @step

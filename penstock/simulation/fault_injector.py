@@ -11,11 +11,11 @@ from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.protocol.values.metadata import Metadata
 from penstock.simulation.drivers import Driver, Statistics
 from penstock.simulation.faults import FaultPlan
-from penstock.simulation.log_checker import LogChecker
+from penstock.simulation.faulty_store import StoreFaults
+from penstock.simulation.present_job import PresentJob
 from penstock.simulation.rescale_orders import RescaleOrders
 from penstock.simulation.savepoint_orders import SavepointOrders
-from penstock.simulation.slots import SlotProcess
-from penstock.simulation.store import StoreFaults
+from penstock.simulation.slot_process import SlotProcess
 from penstock.simulation.workload import Workload
 from penstock.simulation.world import Process, World
 
@@ -23,7 +23,7 @@ SUSPENSIONS_MS = (1_000.0, 10_000.0, 70_000.0)
 """The last two are longer than a heartbeat, and than what slots are waited for and most checkpoints may take."""
 AIMED_MAX = 2
 AIMED_AT_ANY_AFTER_MS = 300.0
-"""From then on a kill is aimed at any checkpoint, not only at one that is taken while the job drains."""
+"""The time from which on a kill is aimed at any checkpoint, not only at one that is taken while the job drains."""
 
 
 class InjectedCluster(Protocol):
@@ -32,18 +32,14 @@ class InjectedCluster(Protocol):
     drivers: list[Driver]
     statistics: Statistics
     is_over: bool
-    directory: str
+    job: PresentJob
+    workload: Workload
 
     def start_driver_soon(self) -> None: ...
 
     def start_driver_unless_over(self, directory: str) -> None: ...
 
     def rescale(self) -> bool: ...
-
-    def check_savepoint(self, directory: str) -> None: ...
-
-    workload: Workload
-    log: LogChecker | None
 
 
 class FaultInjector:
@@ -60,7 +56,7 @@ class FaultInjector:
         self.failing_commits = 0
         self._aimed_left = AIMED_MAX
         self._has_restored = False
-        self.orders = SavepointOrders(world, cluster.check_savepoint)
+        self.orders = SavepointOrders(world, cluster.job.check_savepoint)
         self.rescale_orders = RescaleOrders(world, cluster)
 
     def on_running(self) -> None:
@@ -253,15 +249,15 @@ class FaultInjector:
         """Note that a slot has acknowledged a checkpoint, which is not published yet."""
         host = self._newest.host
         if self._faults.aimed == "before_a_publication" and self._aimed_left and host.has_begun:
-            is_draining = host.master.is_draining
+            is_draining = host.master.running.is_draining
             if is_draining or self._world.now_ms > AIMED_AT_ANY_AFTER_MS:
                 self._aim("kill_driver" if self._aimed_left % 2 else "kill_slot")
 
     def _aim(self, kind: str) -> None:
         self._aimed_left -= 1
-        self._world.after(0.0, None, self._inject_unless_over, kind)
+        self._world.after(0.0, None, self.inject_unless_over, kind)
 
-    def _inject_unless_over(self, kind: str) -> None:
+    def inject_unless_over(self, kind: str) -> None:
         if not self._cluster.is_over:
             self.inject(kind)
 
@@ -321,7 +317,7 @@ class FaultInjector:
     def take_over_awake(self) -> None:
         """Resume the job with another driver while its driver continues."""
         cluster = self._cluster
-        self._world.after(self._world.chance() * 50, None, cluster.start_driver_unless_over, cluster.directory)
+        self._world.after(self._world.chance() * 50, None, cluster.start_driver_unless_over, cluster.job.directory)
 
     def store_outage(self) -> None:
         self.store_faults = self._faults.outage

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from penstock.simulation.store import StoreFaults
+from penstock.simulation.faulty_store import StoreFaults
 
 NO_STORE_FAULTS = StoreFaults()
 AIMED = ("after_a_restore", "before_a_publication")
-"""At which moments of the protocol a fault can be aimed. See `FaultPlan`."""
+"""The moments of the protocol at which a fault can be aimed. See `FaultPlan`."""
 
 
 @dataclass(frozen=True)

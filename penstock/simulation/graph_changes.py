@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from penstock.graph.logical import ChainingStrategy, Input, LogicalGraph, Node, OperatorKind
-from penstock.simulation import functions as f
+from penstock.simulation import simulated_functions as f
 
 _PLACES_MAX = 4
 
@@ -67,7 +67,7 @@ class GraphChanges:
         return self.state != before
 
     def apply(self) -> None:
-        """Make the graph what `state` says. An inserted map has the parallelism of what is before it."""
+        """Give the graph the chains and maps that `state` says. A map has the parallelism of what is before it."""
         nodes: list[Node] = []
         for node in self._nodes:
             node.chaining = ChainingStrategy.HEAD if node.id in self.state.heads else ChainingStrategy.ALWAYS

@@ -17,7 +17,8 @@ from penstock.common.options import ExecutionOptions
 from penstock.common.time import Duration
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.simulation import clocks
-from penstock.simulation import functions as f
+from penstock.simulation import simulated_functions as f
+from penstock.simulation.added_branches import branch_of, drawn_from
 from penstock.simulation.choices import step
 from penstock.simulation.scripted import Script, ScriptedSource
 from penstock.simulation.streams import Expected, Stream
@@ -43,14 +44,12 @@ def without_hold_ups(kinds: tuple[str, ...]) -> tuple[str, ...]:
 
 def idleness_of(seed: int) -> Random | None:
     """Return what draws a branch of idle splits, in some of the seeds; a source of chance of its own, as for spares."""
-    random = Random(f"idleness of {seed}")
-    return random if random.random() < 0.15 else None
+    return branch_of(seed, "idleness")
 
 
 def add_idle_branch(job: WorkloadBuilder, random: Random) -> None:
     """Declare the branch next to all others, down to a sink of its own."""
-    drawn, job.random = job.random, random
-    try:
+    with drawn_from(job, random):
         at_source = random.random() < 0.4
         hops = random.randint(0, 2)
         # A job begins with all outputs empty: the first row fills none, and waits in each.
@@ -64,8 +63,6 @@ def add_idle_branch(job: WorkloadBuilder, random: Random) -> None:
             # What waits for a timer behind an idle split comes when the split does, and the time may be beyond it.
             timed = job.delay(timed, 1, cost_ms=cost_ms)
         job.sink(timed)
-    finally:
-        job.random = drawn
 
 
 def _scripts(random: Random, timeout_ms: int, owners: int, can_pause: bool) -> tuple[Script, ...]:

@@ -7,7 +7,7 @@ from typing import Any, Iterator
 from penstock.datastream.functions import KeyedProcessFunction, RuntimeContext
 from penstock.datastream.state import ListStateDescriptor
 from penstock.simulation import world_hooks
-from penstock.simulation.functions import Busy
+from penstock.simulation.simulated_functions import Busy
 from penstock.simulation.world_hooks import Row
 
 

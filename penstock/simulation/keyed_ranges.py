@@ -37,6 +37,9 @@ def wrong_ranges(
             owned = key_group_range(shape.max_parallelism, shape.parallelism, snapshot.subtask)
             if foreign := set(table.column(KEY_GROUP_COLUMN).to_pylist()) - set(owned):
                 yield f"{described}: subtask {snapshot.subtask} holds entries of foreign key groups {sorted(foreign)}"
+            groups = table.column(KEY_GROUP_COLUMN).to_pylist()
+            if not all(state.has_some_of(range(group, group + 1)) for group in set(groups)):
+                yield f"{described}: a range has entries of other key groups than its bounds {state.bounds} say"
             names = [name for name in table.column_names if name == KEY_COLUMN or name.startswith("key.")]
             columns = [table.column(name).to_pylist() for name in names]
             known = seen.setdefault((state.operator, state.name), {})

@@ -8,17 +8,16 @@ from typing import Any
 
 import msgspec
 
-from penstock.common.options import JobManagerOptions
 from penstock.graph.job_graph import JobGraph
-from penstock.graph.rescaling import as_taken, rescaled
+from penstock.graph.rescaled_graph import as_taken, rescaled
 from penstock.protocol.restore.receivers import uneven_broadcasts
 from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence
 from penstock.protocol.values.metadata import Metadata
 from penstock.simulation.content_checker import ContentChecker
-from penstock.simulation.coverage import uncovered
+from penstock.simulation.element_coverage import uncovered
 from penstock.storage.layout import LOG_FOLDER, METADATA_NAME, LogName, MetadataName, SegmentName, parse
 from penstock.storage.log import decode_entry
-from penstock.storage.metadata import decode_metadata
+from penstock.storage.metadata_file import decode_metadata
 
 
 @dataclass
@@ -38,7 +37,7 @@ class LogChecker(ContentChecker):
     rows."""
     newest: Metadata | None = None
     told: Callable[[Metadata], None] = lambda metadata: None
-    """Called with each checkpoint as it is published."""
+    """A callback that gets each checkpoint as it is published."""
     owner: str | None = None
     """The incarnation of the driver whose fence is the newest."""
     base: int = 0
@@ -46,6 +45,8 @@ class LogChecker(ContentChecker):
     void: list[tuple[int, str]] = field(default_factory=list)
     """Entries that were created at positions that had been deleted, with the driver's incarnation: they count for
     nobody."""
+    claimed: str | None = None
+    """The other job's checkpoint or savepoint that the newest entry says this job owns."""
     objects_max: int = 0
     """The most objects of the log at once."""
     _newest_checkpoint_at: int = -1
@@ -73,6 +74,7 @@ class LogChecker(ContentChecker):
             self.world.violate(f"log entry {sequence} follows {len(self.entries) - 1}")
         self.entries.append(entry)
         self._check_base(sequence, entry)
+        self._check_claim(sequence, entry)
         if isinstance(entry, Fence):
             self.owner = entry.incarnation
             return
@@ -86,6 +88,8 @@ class LogChecker(ContentChecker):
                 self.world.violate(f"checkpoint {entry.checkpoint_id} published after {self._newest_id}")
             if self.newest is not None and self.newest.is_final:
                 self.world.violate(f"checkpoint {entry.checkpoint_id} follows the final one, {self._newest_id}")
+            if self.newest is not None and self.newest.savepoint is not None:
+                self.world.violate(f"checkpoint {entry.checkpoint_id} follows the stop of the job, {self._newest_id}")
             self._newest_id = entry.checkpoint_id
             self._check_metadata(entry)
 
@@ -98,6 +102,11 @@ class LogChecker(ContentChecker):
         if not isinstance(entry, Fence) and any(at != sequence for at in before):
             self.world.violate(f"{what}, and {entry.incarnation} has created one there before and goes on")
         self.void.append((sequence, entry.incarnation))
+
+    def _check_claim(self, sequence: int, entry: Any) -> None:
+        before, self.claimed = self.claimed, entry.claimed
+        if before is not None and entry.claimed is None and f"{before}/{METADATA_NAME}" in self.shared.objects:
+            self.world.violate(f"log entry {sequence} says nothing of {before}, which the job owns: nobody deletes it")
 
     def _check_base(self, sequence: int, entry: Any) -> None:
         if isinstance(entry, CheckpointEntry):
@@ -158,6 +167,11 @@ class LogChecker(ContentChecker):
             metadata = self._savepoint(what, metadata)
         self.check_content(what, graph, metadata, metadata.savepoint or self.directory)
 
+    @property
+    def newest_continues(self) -> bool:
+        """Return whether the job continues behind its newest checkpoint."""
+        return self.newest is None or not (self.newest.is_final or self.newest.savepoint is not None)
+
     def note(self, metadata: Metadata) -> None:
         """Note a checkpoint, or a savepoint, from which a driver may begin."""
         if uneven_broadcasts(metadata):
@@ -168,10 +182,10 @@ class LogChecker(ContentChecker):
         candidates = self.candidates.get(metadata.incarnation, [self.workload.graph])
         taken = [vertex.parallelism for vertex in metadata.vertices]
         if not any([v.parallelism for v in graph.vertices] == taken for graph in candidates):
-            # It begins as one of the earlier checkpoints was taken.
+            # The first of two steps of a restore runs at the parallelism at which an earlier checkpoint was taken.
             first = [as_taken(g, m.vertices, uneven_broadcasts(m)) for m in self.uneven for g in candidates]
             candidates = [graph for graph in first if graph not in candidates] + candidates
-        if self.workload.configuration.get(JobManagerOptions.SCHEDULER) == "adaptive":
+        if self.workload.is_adaptive:
             candidates = [rescaled(g, g, slots) for g in candidates for slots in range(1, g.slots)] + candidates
         found = [graph for graph in candidates if [v.parallelism for v in graph.vertices] == taken]
         return (found or candidates)[-1]
@@ -224,6 +238,8 @@ class LogChecker(ContentChecker):
         """
         if self._failures_at_end is None or self.shared.failures != self._failures_at_end:
             return
+        if self.claimed is not None and f"{self.claimed}/{METADATA_NAME}" in self.shared.objects:
+            self.world.violate(f"orphan at the end: {self.claimed}, which the job owned")
         newest = next((e for e in reversed(self.entries) if not isinstance(e, Fence)), None)
         retained = set(newest.retained) if newest is not None else set()
         named = self._named_by(list(retained))

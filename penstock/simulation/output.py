@@ -15,7 +15,7 @@ from penstock.datastream.connectors.kafka.transactional_ids import Transactional
 from penstock.datastream.connectors.kafka.transactions import End
 from penstock.operators.batches import row_type
 from penstock.simulation import world_hooks
-from penstock.simulation.transactions import TransactionBroker
+from penstock.simulation.transaction_broker import TransactionBroker
 from penstock.simulation.world_hooks import Pending, Row
 
 

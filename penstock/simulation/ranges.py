@@ -12,9 +12,11 @@ from penstock.datastream.connectors.splits import FixedSplitEnumerator, decode_s
 
 
 class RangesSource(Source):
-    """`bounds[i]` to `bounds[i + 1]` (not included) is split i. After every `rest_every` rows a reader rests. `owned`:
-    reader i gets split i, and nobody else ever does. `newest`: all splits but so many are a
-    backlog; None: there is none."""
+    """Reads numbers: split i is `bounds[i]` to `bounds[i + 1]` (not included).
+
+    After every `rest_every` rows a reader rests for `rest_ms`. `owned`: reader i gets split i, and nobody else ever
+    does. `newest`: all splits except the last ones, as many as that, are a backlog; None: there is none.
+    """
 
     def __init__(
         self, bounds: list[int], rest_every: int, rest_ms: float, owned: bool = False, newest: int | None = None

@@ -15,14 +15,15 @@ from penstock.simulation.scale import Scale
 from penstock.simulation.settings import BASE_OPTIONS, CHECKPOINT_OPTIONS, Pace
 
 Candidate = tuple[str, Plan]
-"""What has been made less, and the plan then."""
+"""A description of what has been made less, and the plan then."""
 _SIMPLEST: dict[str, Any] = {
     "keys": 1, "cost_ms": 0.02, "stalls_every": 0, "rest_every": 0, "held_rows_max": 0, "batch_size": None,
     "lateness_ms": 0, "offset_ms": 0, "timed": None, "chain_breaks": [], "hops": 0, "bounds": [0], "fan": [1, 1],
     "is_transactional": False,
 }  # fmt: skip
 _TIMING = {"execution.buffer-timeout.interval"}
-"""What the rows of idle splits are written for: with other values they may be late though nothing is wrong."""
+"""The options that the rows of idle splits are written for: with other values they may be late though nothing is
+wrong."""
 
 
 def _changed(plan: Plan, **changes: Any) -> Plan:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Protocol
 
 from penstock.common.job_execution import RescaleFailed
-from penstock.graph.rescaling import RescaleRefused, rescaled
+from penstock.graph.rescaled_graph import RescaleRefused, rescaled
 from penstock.jobmaster.events import RescaleRequested
 from penstock.jobmaster.orders import RescaleOrder
 from penstock.simulation.drivers import Driver, Statistics
-from penstock.simulation.log_checker import LogChecker
+from penstock.simulation.present_job import PresentJob
 from penstock.simulation.workload import Workload
 from penstock.simulation.world import World
 
@@ -19,7 +19,7 @@ class RescaledCluster(Protocol):
 
     workload: Workload
     statistics: Statistics
-    log: LogChecker | None
+    job: PresentJob
 
 
 class RescaleOrders:
@@ -33,13 +33,13 @@ class RescaleOrders:
 
     def order(self, driver: Driver) -> None:
         """Draw other parallelisms for the operators, and order them from the driver."""
-        workload, master, log = self._cluster.workload, driver.host.master, self._cluster.log
+        workload, master, log = self._cluster.workload, driver.host.master, self._cluster.job.log
         if log is None or not workload.redraw(self._world.random):
             return
         levels = workload.parallelisms.levels()
         wanted = {o.uid: v.parallelism for v in workload.graph.vertices for o in v.operators}
         try:
-            log.candidates[driver.host.incarnation].append(rescaled(master.graph, master.graph, wanted))
+            log.candidates[driver.host.incarnation].append(rescaled(master.job.graph, master.job.graph, wanted))
         except RescaleRefused as refused:
             self._world.tell("user", f"cannot rescale the running job: {refused}")
             return
@@ -53,7 +53,7 @@ class RescaleOrders:
             if failed is None:
                 self._cluster.statistics.rescales += 1
                 workload.runs(driver.host.incarnation, levels)
-                if any(v.parallelism != wanted[v.uid] for v in master.graph.vertices):
+                if any(v.parallelism != wanted[v.uid] for v in master.job.graph.vertices):
                     self._world.violate(f"rescale {number} is done, but the job does not run so")
                 roster = master.lifecycle.roster
                 if roster.seats > roster.seats_needed:

@@ -6,13 +6,14 @@ from typing import Callable
 
 from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.frames import Frame
-from penstock.runtime.process.ports import Runner
+from penstock.runtime.process.slot_ports import Runner
 from penstock.runtime.subtask.subtask_runner import SubtaskRunner
 from penstock.simulation.durations import Measured
 from penstock.simulation.revocations import RevocationChecker
 from penstock.simulation.trace import NOTHING, About
 from penstock.simulation.watching import name_of, watch
 from penstock.simulation.world import Process, World
+from penstock.state.rocksdb.lazy_restore import LazyRestore
 
 
 class _Driven:
@@ -29,14 +30,14 @@ class _Driven:
         self.is_stuck = False
         self.clear_wakeup = runner.mailbox.clear_wakeup
         self.is_silent = runner.mailbox.is_silent
-        # For the trace.
+        # What lines of the trace about this runner name.
         self.subtask: SubtaskId | None = runner.deployed.id if isinstance(runner, SubtaskRunner) else None
         self.about = About(subtasks=(self.subtask,)) if self.subtask is not None else NOTHING
         self.is_restored = False
 
 
 class ScheduledRunners:
-    """Implements `penstock.runtime.process.ports.StepScheduler`. `kill`: ends the process hard."""
+    """Implements `penstock.runtime.process.slot_ports.StepScheduler`. `kill`: ends the process hard."""
 
     def __init__(
         self,
@@ -68,7 +69,10 @@ class ScheduledRunners:
         self._give_turn(driven, 0.0)
 
     def run_apart(self, work: Callable[[], None]) -> None:
-        """Let an upload of a segment take its time, then carry it out."""
+        """Let an upload of a segment, or a part of a lazy restore, take its time, then run it."""
+        if isinstance(getattr(work, "__self__", None), LazyRestore):
+            self._world.after(self._world.lazy_restores.next_ms(), self._process, work)
+            return
         shortest_ms, longest_ms = self._world.upload_ms
         self._world.after(shortest_ms + self._world.chance() * (longest_ms - shortest_ms), self._process, work)
 

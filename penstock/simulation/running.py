@@ -35,13 +35,13 @@ class Verdict:
     replaced: int = 0
     """Deployments in which a spare played the slot of a process that was lost."""
     packed: int = 0
-    """How often a process has begun to play another slot, too."""
+    """The number of times that a process has begun to play another slot, too."""
     drained: int = 0
     """Checkpoints that were taken while the job drained."""
     occurred: bool = True
-    """Of a scenario: whether its schedule did."""
+    """True if the schedule of the scenario occurred; always for runs without one."""
     plan: Plan | None = None
-    """What was run, where it has failed."""
+    """The plan of a run that has failed."""
 
 
 def declare(plan: Plan, is_strict: bool = True) -> WorkloadBuilder:
@@ -126,7 +126,7 @@ def run_cluster(seed: int, cluster: Cluster) -> Verdict:
         cluster.run()
     except Exception:
         world.violate(f"raised\n{traceback.format_exc()}")
-    log, statistics = cluster.log, cluster.statistics
+    log, statistics = cluster.job.log, cluster.statistics
     published = log.published if log else 0
     summary = (
         f"{cluster.workload.summary}; {world.events} events, {world.now_ms:.0f} ms, {statistics.drivers} drivers, "

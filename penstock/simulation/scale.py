@@ -17,6 +17,7 @@ from penstock.protocol.channel import ends as channel
 from penstock.protocol.log import job_log
 from penstock.runtime.input import deficit_round_robin
 from penstock.runtime.output import result_partition
+from penstock.state import chains
 from penstock.state.columnar import table_view
 from penstock.state.heap import hash_map
 from penstock.storage import segments
@@ -31,7 +32,8 @@ class Scale:
     results of columnar windows between two looks at barriers; `columnar_range_bytes`: of columnar state in one range,
     and of a segment in memory; `state_range_bytes`: of row state in one range. `held_rows`: how many wait to be added
     up before a window; `grouped_rows`, `repeats`: from how many on that is done, and how often keys have to repeat for
-    it. `recovered_bytes`: of recovered rows in memory.
+    it. `recovered_bytes`: of recovered rows in memory. `consolidated_bytes`: of what a chain of stored state begins
+    with, from how many on it is consolidated.
     """
 
     pulled_at_once: int | None = None
@@ -48,6 +50,7 @@ class Scale:
     log_entries: int | None = None
     state_range_bytes: int | None = None
     recovered_bytes: int | None = None
+    consolidated_bytes: int | None = None
 
 
 SMALL = Scale(
@@ -87,7 +90,8 @@ def random_scale(random: Random) -> Scale:
     scale = replace(scale, held_rows=held_rows, grouped_rows=apart.choice((1, 1, 4)), repeats=repeats)
     scale = replace(scale, log_entries=apart.choice((1, 2, 8)))
     scale = replace(scale, state_range_bytes=apart.choice((1, 1_500, 16 * 1024 * 1024)))
-    return replace(scale, recovered_bytes=apart.choice((0, 2_000, 16 * 1024 * 1024)))
+    scale = replace(scale, recovered_bytes=apart.choice((0, 2_000, 16 * 1024 * 1024)))
+    return replace(scale, consolidated_bytes=apart.choice((0, 300, None)))
 
 
 @contextmanager
@@ -109,6 +113,7 @@ def scaled(scale: Scale) -> Iterator[None]:
         (job_log, "ENTRIES_KEPT", scale.log_entries),
         (segments, "COLLECTED_BYTES_MAX", scale.columnar_range_bytes),
         (disk_batches, "MEMORY_BYTES_MAX", scale.recovered_bytes),
+        (chains, "CONSOLIDATED_BYTES_MIN", scale.consolidated_bytes),
     ]
     before = [(module, name, getattr(module, name)) for module, name, _ in places]
     try:

@@ -9,7 +9,13 @@ from typing import Any
 
 from penstock.common.concurrent_checkpoints import concurrent_checkpoints_max
 from penstock.common.configuration import Configuration
-from penstock.common.options import CheckpointingOptions, PipelineOptions
+from penstock.common.options import (
+    CheckpointingOptions,
+    PipelineOptions,
+    StateBackendOptions,
+    StateRecoveryOptions,
+    TaskManagerOptions,
+)
 from penstock.simulation.faults import AIMED
 from penstock.simulation.scale import SMALL, Scale, random_scale
 
@@ -98,6 +104,16 @@ def state_backend_of(seed: int, configuration: Configuration, steps: Iterable[st
         configuration.set("execution.checkpointing.incremental", True)
 
 
+def lazy_restores_of(seed: int, configuration: Configuration) -> None:
+    """Let most jobs with incremental checkpoints of RocksDB have ranges so small that state is restored lazily, from a
+    random source of their own.
+    """
+    apart = Random(f"lazy restores of {seed}")
+    is_on_disk = configuration.get(StateBackendOptions.STATE_BACKEND) == "rocksdb"
+    if is_on_disk and configuration.get(CheckpointingOptions.INCREMENTAL_CHECKPOINTS) and apart.random() < 0.7:
+        configuration.set("penstock.state.rocksdb.range-size", apart.choice(("1 b", "100 b", "1 kb")))
+
+
 def has_room(seed: int) -> bool:
     """Return whether a run without faults has room for all that a row becomes, so that checkpoints have a limit."""
     return Random(f"room of {seed}").random() < 0.6
@@ -127,6 +143,15 @@ def savepoints_of(seed: int) -> tuple[str, ...]:
     """Return what a user does with savepoints, besides the faults that a plan draws; a source of chance of its own."""
     some, many = ("savepoint",) * 4, ("savepoint",) * 4 + ("stop_with_savepoint",) * 8
     return Random(f"savepoints of {seed}").choice(((), (), (), (), some, many))
+
+
+def claims_of(seed: int, configuration: Configuration) -> None:
+    """Set whether a job owns the savepoint that it is started from, when another one was stopped with that; a source of
+    chance of its own.
+    """
+    drawn = Random(f"claims of {seed}").random() < 0.5
+    if drawn and CheckpointingOptions.CHECKPOINTING_INTERVAL.key in configuration.key_set():
+        configuration.set(StateRecoveryOptions.RESTORE_MODE, "CLAIM")
 
 
 TIMELESS_STEPS = frozenset(
@@ -214,6 +239,33 @@ def backlog_interval_of(seed: int, configuration: Configuration) -> None:
         configuration.set(CheckpointingOptions.CHECKPOINTING_INTERVAL_DURING_BACKLOG.key, interval)
 
 
+def debloating_of(seed: int, configuration: Configuration) -> None:
+    """Set Flink's options for what is in flight, from a random source of their own. Most jobs have none of them."""
+    apart = Random(f"bounds of {seed}")
+    if apart.random() >= 0.3:
+        return
+    options = TaskManagerOptions
+    for option, values in (
+        (options.BUFFER_DEBLOAT_TARGET, ("2 ms", "20 ms", "200 ms")),
+        (options.BUFFER_DEBLOAT_PERIOD, ("1 ms", "20 ms", "200 ms")),
+        (options.BUFFER_DEBLOAT_SAMPLES, (1, 3, 20)),
+        (options.BUFFER_DEBLOAT_THRESHOLD_PERCENTAGES, (0, 25, 100)),
+    ):
+        value = apart.choice(values)
+        if apart.random() < 0.7:
+            configuration.set(option, value)
+
+
+def rare_checkpoints_of(seed: int, configuration: Configuration) -> tuple[str, ...]:
+    """Let one in twenty jobs have an interval of checkpoints that is longer than a sweep waits, and return how often a
+    user asks for one, besides the faults that a plan draws; a source of chance of its own."""
+    if Random(f"rare checkpoints of {seed}").random() >= 0.05:
+        return ()
+    configuration.set(CheckpointingOptions.CHECKPOINTING_INTERVAL, "1 h")
+    configuration.remove_config(CheckpointingOptions.CHECKPOINTING_INTERVAL_DURING_BACKLOG.key)  # may not be shorter
+    return ("request_checkpoint",) * 6
+
+
 def suspensions_of(seed: int, configuration: Configuration) -> tuple[str, ...]:
     """Return which processes are suspended for long, besides the faults that a plan draws; a source of chance of its
     own. Sources then emit watermarks less often: while a driver sleeps for a minute, each millisecond is an event of
@@ -238,7 +290,7 @@ BASE_OPTIONS: dict[str, Any] = {
     "restart-strategy.type": "fixed-delay",
     "restart-strategy.fixed-delay.attempts": 1_000_000,
 }
-"""Without these, and those for checkpoints, a job may fail though all is well."""
+"""The options without which, next to those for checkpoints, a job may fail though all is well."""
 CHECKPOINT_OPTIONS: dict[str, Any] = {
     "execution.checkpointing.tolerable-failed-checkpoints": 1_000_000,
     "execution.checkpointing.dir": CHECKPOINT_ROOT,

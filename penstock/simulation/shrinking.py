@@ -26,8 +26,8 @@ T = TypeVar("T")
 RUNS_MAX = 600
 SECONDS_MAX = 300.0
 WORLD_SEEDS = ((1, 2), tuple(range(1, 16)))
-"""Tried besides the one that the failure was found with: first few, and many once few leave nothing out any more.
-Without the many: a failure that occurs in one of ten worlds is lost."""
+"""The seeds of worlds that are tried besides the one that the failure was found with: first few, and many once few
+leave nothing out any more. Without the many: a failure that occurs in one of ten worlds is lost."""
 _WORDS_OF_A_VIOLATION = 6
 _EVENTS_TIMES = 4
 """A smaller run that takes so many times the events of the failure is given up."""

@@ -9,12 +9,13 @@ from typing import Any
 from penstock.common.configuration import Configuration
 from penstock.common.types import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.datastream.connectors.hybrid_source import HybridSource
 from penstock.datastream.connectors.number_seq import NumberSequenceSource
 from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
 from penstock.simulation import clocks
-from penstock.simulation import functions as f
+from penstock.simulation import simulated_functions as f
 from penstock.simulation.choices import Choosing, PlanError, step
-from penstock.simulation.parallelism import Parallelisms
+from penstock.simulation.drawn_parallelisms import Parallelisms
 from penstock.simulation.ranges import RangesSource
 from penstock.simulation.streams import Expected, Stream
 
@@ -47,7 +48,7 @@ class SourceSteps(Choosing):
     ) -> Stream:
         """Declare a source. `timed`: "patient", "hasty" or (hasty) "idle" watermarks, None for none; "" is drawn.
         `drift_ms`: how far it may be ahead of the other sources in event time; 0 is any. `newest`: its last splits,
-        those before which are a backlog; 0: there is none."""
+        those before which are a backlog; 0: there is none. The kind "hybrid" is not drawn: ranges, then a sequence."""
         random = self.random
         number = self.choose("number", lambda: 0, number)
         parallelism = self.parallelism(parallelism)
@@ -78,8 +79,8 @@ class SourceSteps(Choosing):
                 strategy = strategy.with_watermark_alignment("all sources", drift_ms, 5)
         newest = self.choose("newest", lambda: _newest(label) if kind == "ranges" else 0, newest, absent=0)
         made = self._read(kind, number, rows, bounds, strategy if at_source else None, newest)
-        # Other numbers of readers make other splits of a sequence where the job starts from scratch; then one that is
-        # through gets a split of an earlier time.
+        # If a job starts from scratch with another number of readers, a sequence has other splits; then a reader that
+        # has finished one gets another of an earlier time.
         is_whole = kind == "sequence" and parallelism == 1 and timed == "patient"
         group = self.parallelisms.new_group(parallelism, pinned=kind == "collection" or relative or is_whole)
         self.parallelisms.add(made.set_parallelism(parallelism), group)
@@ -87,7 +88,7 @@ class SourceSteps(Choosing):
             made = made.assign_timestamps_and_watermarks(strategy).set_parallelism(parallelism)
             self.parallelisms.add(made, group)
         # Another number of readers makes other splits, if the job starts from scratch.
-        ordered = kind != "sequence"
+        ordered = kind not in ("sequence", "hybrid")
         # A finished reader may get a split of an earlier time that no reader has asked for.
         patient = kind in ("owned", "collection") or (kind == "ranges" and at_source) or len(bounds) == 1
         expected = Expected(
@@ -124,6 +125,10 @@ class SourceSteps(Choosing):
             rest_every = self.choose("rest_every", lambda: self.random.choice((0, 0, 10)))
             source = RangesSource([*bounds, rows], rest_every, 20.0, owned=kind == "owned", newest=newest or None)
             return self.environment.from_source(source, strategy, f"{kind} {number}")
+        if kind == "hybrid":
+            history = RangesSource([0, rows // 4, rows // 2], self.choose("rest_every", lambda: 0), 20.0)
+            both = HybridSource.builder(history).add_source(NumberSequenceSource(rows // 2, rows - 1)).build()
+            return self.environment.from_source(both, strategy, f"hybrid {number}")
         if kind == "sequence":
             return self.environment.from_source(NumberSequenceSource(0, rows - 1), strategy, f"numbers {number}")
         collected = self.environment.from_collection(list(range(rows)), Types.LONG())

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.simulation.clocks import Clock
-from penstock.simulation.parallelism import Group
+from penstock.simulation.drawn_parallelisms import Group
 from penstock.simulation.world_hooks import Row
 
 

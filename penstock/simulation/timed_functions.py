@@ -26,13 +26,13 @@ from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from penstock.simulation import world_hooks
 from penstock.simulation.clocks import Clock, WindowEnd
-from penstock.simulation.functions import ROW_TYPE, Busy, scrambled, tagged
+from penstock.simulation.simulated_functions import ROW_TYPE, Busy, scrambled, tagged
 from penstock.simulation.world_hooks import Row
 
 LATE = OutputTag("late", ROW_TYPE)
 ASIDE = OutputTag("aside", ROW_TYPE)
 DECOY_MS = 1_000_000_000
-"""So much later than a row's timer is one that is deleted before it fires."""
+"""The delay behind a row's timer of another one that is deleted before it fires."""
 END_OF_TIMERS_MS = 10**15
 
 
@@ -195,8 +195,9 @@ class Together(Busy, ProcessWindowFunction[Any, Any, Any, Any]):
     def process(self, key: Any, context: Any, elements: Iterable[Row]) -> Iterator[Row]:
         self.work()
         complain = world_hooks.current().violate
-        window, rows = context.window(), [tuple(row) for row in elements]
-        outside = [row for row in rows if self.ends(row) != window.max_timestamp()]  # type: ignore[arg-type]
+        window = context.window()
+        rows: list[Any] = [tuple(row) for row in elements]
+        outside = [row for row in rows if self.ends(row) != window.max_timestamp()]
         if outside:
             complain(f"{self.name}: key {key!r}: window {window.start} holds {outside[:3]}")
         if context.current_watermark() < window.max_timestamp():
@@ -208,7 +209,7 @@ class Together(Busy, ProcessWindowFunction[Any, Any, Any, Any]):
         shown = context.window_state().get_state(self._shown)
         already = shown.value() or 0
         shown.update(len(rows))
-        yield from rows[already:]  # type: ignore[misc]
+        yield from rows[already:]
 
     def clear(self, context: Any) -> None:
         context.window_state().get_state(self._shown).clear()

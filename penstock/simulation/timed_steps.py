@@ -11,7 +11,7 @@ from penstock.common.time import Time
 from penstock.common.types import Types
 from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.simulation import clocks
-from penstock.simulation import functions as f
+from penstock.simulation import simulated_functions as f
 from penstock.simulation import timed_functions as t
 from penstock.simulation.choices import Choosing, PlanError, step
 from penstock.simulation.clocks import WindowEnd

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from penstock.protocol.values.frames import CreditLimit, Frame
 from penstock.protocol.values.messages import Deploy, Message, SlotAck
 from penstock.storage.layout import MetadataName, SegmentName, parse
-from penstock.storage.metadata import decode_metadata
+from penstock.storage.metadata_file import decode_metadata
 
 HEADER = f"{'time ms':>10} {'process':<12} what"
 

@@ -12,16 +12,17 @@ from random import Random
 from typing import Any
 
 from penstock.common.configuration import Configuration
+from penstock.common.options import JobManagerOptions
 from penstock.common.types import Types
 from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
 from penstock.graph.job_graph import JobGraph
-from penstock.simulation import functions as f
+from penstock.simulation import simulated_functions as f
 from penstock.simulation.choices import step
 from penstock.simulation.columnar_steps import ColumnarSteps
 from penstock.simulation.declared_changes import Declarations, DeclaredChanges
+from penstock.simulation.drawn_parallelisms import Group, Parallelisms
 from penstock.simulation.graph_changes import GraphChanges, GraphState
 from penstock.simulation.output import WorldSink
-from penstock.simulation.parallelism import Group, Parallelisms
 from penstock.simulation.source_steps import SourceSteps
 from penstock.simulation.streams import Expected, Stream
 from penstock.simulation.timed_steps import TimedSteps
@@ -38,7 +39,7 @@ PARTITIONERS = ("rebalance", "rescale", "shuffle", "broadcast", "global", "custo
 
 @dataclass(frozen=True)
 class _Program:
-    """Says what a driver ran."""
+    """Holds what a driver ran: its graph, its parallelisms, and what its program declared."""
 
     graph: GraphState | None
     levels: list[int]
@@ -65,6 +66,11 @@ class Workload:
     """Incarnation of a driver -> what it ran. The one that took the newest checkpoint is among them."""
     _declared: dict[str, list[int]] = field(default_factory=dict)
     """Incarnation of a driver -> the parallelisms of its program, which a rescale of the running job leaves alone."""
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Return whether the job runs in the slots that there are."""
+        return self.configuration.get(JobManagerOptions.SCHEDULER) == "adaptive"
 
     def rescale(self, random: Random, largest: int = 4) -> bool:
         """Let operators run at other parallelisms from the next driver on. Returns whether any changes."""
@@ -104,9 +110,8 @@ class Workload:
     def runs(self, incarnation: str, levels: list[int] | None = None) -> None:
         """Remember what a driver runs. `levels`: its parallelisms; None: those of the workload."""
         graph = self.changes.state if self.changes is not None else None
-        program = _Program(
-            graph, self.parallelisms.levels(), self.declared.state if self.declared is not None else None
-        )
+        declared = self.declared.state if self.declared is not None else None
+        program = _Program(graph, self.parallelisms.levels(), declared)
         if levels is not None:
             program = replace(program, levels=levels)
         if (before := self._ran.get(incarnation)) is not None:
@@ -181,8 +186,8 @@ class WorkloadBuilder(SourceSteps, TimedSteps, ColumnarSteps):
         before: list[Stream],
         edge: str = "default",
     ) -> Stream:
-        """Declares an operator's place. `edge`: how rows come to it from the streams before it, which decides at which
-        parallelism it may run when the job is resumed, and whether rows keep their order."""
+        """Declares an operator's parallelism and name. `edge`: how rows come to it from the streams before it, which
+        decides at which parallelism it may run when the job is resumed, and whether rows keep their order."""
         self._names += 1
         stream.set_parallelism(parallelism).name(f"{self._names} {word}")
         group = self.parallelisms.new_group(parallelism)
@@ -196,7 +201,7 @@ class WorkloadBuilder(SourceSteps, TimedSteps, ColumnarSteps):
         return Stream(stream, group, replace(expected, ordered=expected.ordered and keeps_order), typed)
 
     def _attach(self, group: Group, parallelism: int, before: list[Stream], edge: str, ordered: bool) -> bool:
-        """Says what resumed jobs have to keep to. Returns whether rows keep their order, then too."""
+        """Limits an operator's parallelisms in resumed jobs. Returns whether rows keep their order then, too."""
         groups = self.parallelisms
         if edge in ("keyed", "custom", "global"):
             return True

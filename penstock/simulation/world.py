@@ -11,6 +11,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
+from penstock.simulation.lazy_restores import LazyRestores
 from penstock.simulation.local_disk import LocalDisk
 from penstock.simulation.trace import NOTHING, About, TraceLine
 
@@ -57,21 +58,22 @@ class World:
     events: int = 0
     violations: list[str] = field(default_factory=list)
     interleaves: bool = False
-    """Whether messages and frames reach a process while a step of its own is busy, as its connections' thread would
+    """True if messages and frames reach a process while a step of its own is busy, as its connections' thread would
     hand them in; else they wait for the end of the step."""
     is_parallel: bool = False
-    """Whether processes are busy at the same time; else all others wait while one is."""
+    """True if processes are busy at the same time; else all others wait while one is."""
     upload_ms: tuple[float, float] = (0.0, 1.0)
     """The shortest and the longest time that it takes to store a segment next to others."""
     names_stored_state: bool = False
-    """Whether checkpoints name the state that earlier ones have stored, where it has not changed."""
+    """True if checkpoints name the state that earlier ones have stored, where it has not changed."""
     observer: Callable[..., None] | None = None
-    """What steers a scenario: called with (what, who, details...) for frames and messages as they arrive, and for
-    calls of a store before they are carried out."""
+    """A callback that steers a scenario: it gets (what, who, details...) of frames and messages as they arrive, and of
+    calls of a store before they are executed."""
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
         self.disk = LocalDisk(self.seed)
+        self.lazy_restores = LazyRestores(self.seed)
         self.uniform = self.random.uniform
         self.chance = self.random.random
         self._queue: list[tuple[float, int, Process | None, Callable[..., Any], tuple[Any, ...]]] = []
@@ -79,7 +81,7 @@ class World:
         self.running: Process | None = None
         """The process whose event happens now."""
         self.is_let_in = False
-        """Whether what happens now has come in the middle of a step."""
+        """True if what happens now has come in the middle of a step."""
 
     # ---- time ---------------------------------------------------------------------------------------------------
 

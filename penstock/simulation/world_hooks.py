@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from penstock.simulation.transactions import TransactionBroker
+from penstock.simulation.transaction_broker import TransactionBroker
 
 Row = tuple[int, int, int, int, int]
 
@@ -50,7 +50,7 @@ class WorldHooks(Protocol):
         """Note that a writer takes prepared output for committed, and for never committed again."""
 
     def commit(self, name: str) -> None:
-        """Makes prepared output visible; raises where a fault says so."""
+        """Make prepared output visible; raise if a fault is injected here."""
 
 
 _current: WorldHooks | None = None

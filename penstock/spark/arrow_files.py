@@ -37,7 +37,7 @@ class NoArrowWriter(Exception):
 
 
 def has_rows_of_fixed_size(kind: sql.DataType) -> bool:
-    """Return whether `write_arrow` can write them. `kind`: a DataFrame's schema, or a column's type."""
+    """Return whether all values have a fixed size. `kind`: a DataFrame's schema, or a column's type."""
     if isinstance(kind, sql.StructType):
         return all(has_rows_of_fixed_size(field.dataType) for field in kind.fields)
     return isinstance(kind, _FIXED_SIZE)
@@ -72,7 +72,7 @@ def arrow_messages_of(frame: DataFrame) -> Iterator[Any]:
     rows_max = _MESSAGE_ROWS_MAX if has_rows_of_fixed_size(frame.schema) else _MESSAGE_ROWS_MAX_ANY_SIZE
     rows = max(1, min(_MESSAGE_BYTES // row_bytes, rows_max))
     with _settings_for_tasks(frame.sparkSession):
-        # The last two: two fields may have the same name; no large strings.
+        # The last two arguments: two fields may have the same name; no large strings.
         yield _if_there(lambda: frame._jdf.toArrowBatchRdd(rows, _ZONE, False, False))
 
 
@@ -93,7 +93,7 @@ def _settings_for_tasks(session: SparkSession) -> Iterator[None]:
 
 
 def _if_there(call: Callable[[], Any]) -> Any:
-    """Call it; raise `NoArrowWriter` if this version of Spark has no such method."""
+    """Return the result of `call`; raise `NoArrowWriter` if this version of Spark lacks the method that it calls."""
     try:
         return call()
     except Py4JError as error:

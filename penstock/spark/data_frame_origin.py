@@ -87,7 +87,7 @@ def _files(relation: Any) -> dict[str, list[int] | None]:
     try:
         listed = relation.location().allFiles().mkString("\n")
         return {path: [int(length), int(at)] for path, length, at in _FILE.findall(listed)}
-    except Py4JError:  # not over files, or a table's, which has new file names for each change
+    except Py4JError:  # the relation reads no files, or those of a table that names new files for each change
         with contextlib.suppress(Py4JError):
             return dict.fromkeys(relation.location().inputFiles())
     return {}

@@ -20,7 +20,7 @@ from penstock.spark.data_types import schema_of
 from penstock.spark.stored_frames import read_stored
 from penstock.storage.location import is_local, location
 from penstock.storage.opening import open_store
-from penstock.storage.settings import StoreSettings
+from penstock.storage.store_settings import StoreSettings
 
 _COMPRESSION = "snappy"
 

@@ -34,7 +34,7 @@ from penstock.spark.frame_files import FrameFiles
 from penstock.spark.python_errors import user_traceback
 from penstock.spark.stored_frames import write_stored
 from penstock.storage.layout import FRAMES_FOLDER
-from penstock.storage.settings import DEFAULT_SETTINGS, StoreSettings
+from penstock.storage.store_settings import DEFAULT_SETTINGS, StoreSettings
 
 log = logging.getLogger(__name__)
 

@@ -35,7 +35,7 @@ from penstock.spark.frame_directory import FrameDirectory
 from penstock.spark.frame_files import folder_in
 from penstock.spark.session import Substrate
 from penstock.storage.location import is_local
-from penstock.storage.settings import DEFAULT_SETTINGS, StoreSettings
+from penstock.storage.store_settings import DEFAULT_SETTINGS, StoreSettings
 
 _RESULTS = "results"
 _PYSPARK_WITH_STORES = 4
@@ -214,8 +214,8 @@ class JobFiles:
 
 
 def _what_is_read(operator: str, root: FrameDirectory, name: str) -> str:
-    """Say what a source reads. It is always printed, because a change inside a database, or of a Python function, would
-    not be noticed.
+    """Return the line that says what a source reads. It is always printed, because nobody would notice a change inside
+    a database, or of a Python function.
     """
     at = datetime.fromtimestamp(root.written_s(name)).astimezone().isoformat(" ", "seconds")
     return (

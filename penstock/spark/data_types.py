@@ -6,6 +6,9 @@ BIG_INT and BIG_DEC, whose values have no bound, are their decimal text.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from pyspark.sql import types as sql
 
 from penstock.common import scalar_types as scalar
@@ -84,10 +87,8 @@ def _ours(spark: sql.DataType, column: str) -> ColumnType:
 
 def schema_of(row_type: TypeInformation) -> sql.StructType:
     """Return the columns in which a sink writes rows of this type. Raises `UnsupportedType`."""
-    if isinstance(row_type, RowType | TupleType):
-        names, types = row_type.field_names, row_type.field_types
-    else:
-        names, types = tuple(row_type.schema.names), (row_type,)  # type: ignore[assignment]
+    names: Sequence[str] = row_type.schema.names
+    types: Sequence[Any] = row_type.field_types if isinstance(row_type, RowType | TupleType) else [row_type]
     return sql.StructType([sql.StructField(n, _spark(t, n)) for n, t in zip(names, types)])
 
 

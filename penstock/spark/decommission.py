@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 from penstock.spark.session import Substrate
-from penstock.spark.slots import SparkSlots
+from penstock.spark.spark_slots import SparkSlots
 from penstock.spark.task_placement import task_places
 
 log = logging.getLogger(__name__)

@@ -23,14 +23,14 @@ from penstock.graph.job_graph import JobGraph
 from penstock.graph.pickling import dumps
 from penstock.jobmaster.fit import FoundCheckpoint, check_fit
 from penstock.jobmaster.identity import LATEST, JobIdentity, identify
+from penstock.jobmaster.job_settings import JobSettings
 from penstock.jobmaster.restore import open_own
 from penstock.jobmaster.resume_or_start import is_available
-from penstock.jobmaster.settings import JobSettings
 from penstock.spark.data_frames import DataFrames, FrameOptions, JobFiles, check_place, find_results, has_frames
 from penstock.spark.ended_job import EndedJobClient
-from penstock.spark.job import SparkJob, driver_store
 from penstock.spark.session import Substrate, is_running, open_session
-from penstock.spark.slots import places_taken
+from penstock.spark.spark_job import SparkJob, driver_store
+from penstock.spark.spark_slots import places_taken
 from penstock.spark.submission import ship_modules
 from penstock.spark.terminal import Terminal
 from penstock.spark.versions import check_pyspark
@@ -64,7 +64,7 @@ class SparkExecutor:
             identity,
             open_store,
             settings.ignore_unclaimed_state,
-            settings.without_channel_state_of,
+            settings.without_channel_state,
             settings.checkpointing,
             settings.adaptive is not None,
         )
@@ -106,7 +106,7 @@ class SparkExecutor:
 
 
 _graphs_by_id: dict[str, tuple[str, ...]] = {}
-"""What this program has submitted under each id that its next start resumes: the job's name and its operators."""
+"""The job's name and its operators that this program has submitted under each id that its next start resumes."""
 
 
 def _check_one_job(graph: JobGraph, identity: JobIdentity) -> None:
@@ -129,7 +129,12 @@ def _ended(graph: JobGraph, identity: JobIdentity) -> EndedJobClient:
     find_results(graph, identity.directory)
     state, what = identity.ended.state, f"job {identity.job_id} ({graph.name}) in {identity.directory}"
     again = f"To run it again, give another {PipelineOptions.FIXED_JOB_ID.key} or another job name"
-    if state == "FINISHED":
+    if identity.stopped_with is not None:
+        message = (
+            f"{what} was stopped before, with the savepoint {identity.stopped_with}, and is not run again. A new job "
+            f"starts from it with -s {identity.stopped_with}, under another {PipelineOptions.FIXED_JOB_ID.key}"
+        )
+    elif state == "FINISHED":
         message = f"{what} has FINISHED before, and is not run again. {again}"
     else:
         resumed = f"resume it with -s {identity.directory}" if identity.ended.retained else "it has kept no checkpoint"

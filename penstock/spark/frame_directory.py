@@ -21,8 +21,8 @@ from penstock.datastream.connectors.files.input_file import InputFile
 from penstock.storage.layout import FRAMES_FOLDER, FRAMES_MANIFEST, METADATA_NAME
 from penstock.storage.location import is_local
 from penstock.storage.opening import open_store
-from penstock.storage.settings import StoreSettings
 from penstock.storage.store import BrowsableStore, ObjectMissing, StoreError
+from penstock.storage.store_settings import StoreSettings
 
 _CLAIMED_FROM = "_claimed_from"
 _COPY_STEP_BYTES = 32 << 20
@@ -113,9 +113,11 @@ class FrameDirectory:
         with suppress(StoreError, SourceError):
             origin = self._store.get(f"{FRAMES_FOLDER}/{name}/{_CLAIMED_FROM}").decode()
             there = FrameDirectory(origin.rpartition(f"/{FRAMES_FOLDER}/")[0], self.settings)
-            checkpoints = [folder for folder in there._store.folders("") if folder.startswith("chk-")]
-            if not any(_exists(there._store, f"{folder}/{METADATA_NAME}") for folder in checkpoints):
+            checkpoints = [f"{folder}/" for folder in there._store.folders("") if folder.startswith("chk-")]
+            # A savepoint's metadata lie at the top.
+            if not any(_exists(there._store, f"{folder}{METADATA_NAME}") for folder in ["", *checkpoints]):
                 there.remove(posixpath.basename(origin))
+                there._store.remove_if_empty()
 
     def take(self, name: str, origin: FrameDirectory) -> list[str]:
         """Make a folder a copy of one of the same name, of links where both are of one file system: complete or not at
@@ -193,7 +195,7 @@ def _exists(store: BrowsableStore, path: str) -> bool:
 
 
 def _each(call: Callable[[str], None], paths: Iterable[str]) -> None:
-    """Call it for all paths, some at a time. Raises the first error."""
+    """Make the call for each path, some at a time. Raises the first error."""
     with ThreadPoolExecutor(_CALLS_MAX, "data frames") as pool:
         for done in [pool.submit(call, path) for path in paths]:
             done.result()

@@ -33,8 +33,8 @@ from penstock.datastream.connectors.files.parquet import ParquetColumnarRowInput
 from penstock.datastream.connectors.splits import FixedSplitEnumerator, decode_split, encode_split
 from penstock.spark.frame_directory import FrameDirectory
 from penstock.storage.layout import FRAMES_MANIFEST
-from penstock.storage.settings import DEFAULT_SETTINGS, StoreSettings
 from penstock.storage.store import ObjectMissing, StoreError
+from penstock.storage.store_settings import DEFAULT_SETTINGS, StoreSettings
 
 
 class FrameFiles(Source):

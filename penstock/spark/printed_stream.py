@@ -21,6 +21,8 @@ class PrintedStream(io.TextIOBase):
     in Flink) before each line; everything else goes to `original`.
     """
 
+    encoding = "utf-8"
+
     def __init__(
         self,
         original: TextIO,
@@ -36,10 +38,6 @@ class PrintedStream(io.TextIOBase):
 
     def writable(self) -> bool:
         return True
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        return "utf-8"
 
     def fileno(self) -> int:
         return self._original.fileno()

@@ -23,7 +23,7 @@ _VMSTAT = Path("/proc/vmstat")
 
 @functools.cache
 def ends_folder() -> Path:
-    """Return the folder of this program for such files; it is removed with the program's end."""
+    """Make the folder in which this program's processes record how they end; it is removed when the program ends."""
     folder = Path(tempfile.mkdtemp(prefix="penstock-process-ends-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder

@@ -47,7 +47,7 @@ class Substrate:
     is_local: bool
     driver_host: str
     records_ends: bool = False
-    """Its daemon records how processes end (`process_ends.py`)."""
+    """True if the session's daemon records how processes end (`process_ends.py`)."""
 
     def new_session(self) -> SparkSession:
         """Return a session of this context whose settings are its own."""
@@ -110,9 +110,10 @@ def open_session(job_name: str, slots: int, keep: bool = False) -> Substrate:
             f"slots need a classic Spark session, and the active one is a {type(active).__module__}: make the "
             "session without .remote(...), and unset SPARK_REMOTE"
         )
-    if not keep and _is_too_small(slots):
-        SparkContext._active_spark_context.stop()  # type: ignore[union-attr]
     context = SparkContext._active_spark_context
+    if not keep and context is not None and _is_too_small(slots):
+        context.stop()
+        context = SparkContext._active_spark_context
     if context is None:
         context = _start(job_name, slots)
         _own = context
@@ -207,7 +208,8 @@ def _check_worker_memory(context: SparkContext) -> None:
     setting = context.getConf().get("spark.executor.pyspark.memory")
     if not setting:
         return
-    utils = context._jvm.org.apache.spark.network.util.JavaUtils  # type: ignore[union-attr]
+    assert context._jvm is not None
+    utils = context._jvm.org.apache.spark.network.util.JavaUtils
     memory_mib = int(utils.byteStringAsMb(setting)) // int(context.getConf().get("spark.executor.cores", "1") or 1)
     if memory_mib < _WORKER_MEMORY_MIB_MIN:
         log.warning(

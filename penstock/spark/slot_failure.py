@@ -13,10 +13,10 @@ from py4j.protocol import Py4JNetworkError
 from penstock.spark.slot_task import SEND_ENVIRONMENT
 from penstock.spark.task_placement import TaskPlace
 
-# A slot that ends this often in a row without having registered will never register.
 FRUITLESS_MAX = 4
-# Another executor may have what this one lacks.
+"""The number of submissions in a row that have ended without registering, after which a slot will never register."""
 HOPELESS_MAX = 2
+"""The same for failures that the same executor would repeat: another executor may have what this one lacks."""
 
 log = logging.getLogger(__name__)
 

@@ -124,11 +124,11 @@ class SlotMember:
             )
         )
 
-    def say_left(self) -> None:
+    def report_left(self) -> None:
         self.client.send(Left(NO_GENERATION, self.arguments.slot))
 
     def close(self) -> None:
-        """Close its connections; what was sent before still leaves."""
+        """Close the slot's connections; what was sent before still leaves."""
         self.client.close()
         self.endpoint.close()
 
@@ -214,7 +214,7 @@ class SlotProcess:
                 break
             self._release(member, kind)
         if kind == CLOSED:
-            own.say_left()
+            own.report_left()
             self._wait_for_driver(own)
         elif not own.is_leaving:
             print(f"penstock: slot {self._arguments.slot} ends: {detail}", file=sys.__stderr__, flush=True)
@@ -228,7 +228,7 @@ class SlotProcess:
 
     def _release(self, member: SlotMember, kind: str) -> None:
         if kind == CLOSED:
-            member.say_left()
+            member.report_left()
         member.close()
         self._hosted.discard(member)
 

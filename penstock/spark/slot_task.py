@@ -36,7 +36,7 @@ class SlotArguments:
     relieves: bool = False
     hosted: bool = False
     linger_s: float = 0.0
-    """How long the process stays after the driver has closed the connection of a slot that leaves."""
+    """The time for which the process stays after the driver has closed the connection of a slot that leaves."""
     needs: tuple[tuple[str, str], ...] = ()
     """(module, least version): looked for before anything of ours is imported."""
     entry: str = field(default="penstock.spark.slot_main:main")
@@ -66,7 +66,7 @@ def slot_task(arguments: SlotArguments) -> Callable[[Any], Iterator[Any]]:
             try:
                 found = importlib.metadata.version(name)
             except importlib.metadata.PackageNotFoundError:
-                continue  # it is there, however it came
+                continue  # the module is there, but no package says its version
             if [int(n) for n in re.findall(r"\d+", found)[:2]] < [int(n) for n in re.findall(r"\d+", least)]:
                 lacks.append(f"{name} {least} or later (it has {found})")
         module, _, function = fields["entry"].partition(":")

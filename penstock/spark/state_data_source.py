@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -17,9 +18,9 @@ from penstock.common.options.stores import AZURE_KEY_PREFIX
 from penstock.common.type_texts import parse_type
 from penstock.state.backend import StateError
 from penstock.state.reading.checkpoint import Checkpoint
-from penstock.state.reading.location import find_checkpoint
-from penstock.state.reading.rows import StateRows
-from penstock.storage.settings import StoreSettings
+from penstock.state.reading.checkpoint_location import find_checkpoint
+from penstock.state.reading.state_rows import StateRows
+from penstock.storage.store_settings import StoreSettings
 
 _OPTIONS = {
     "path": "a job's directory, a chk-<n> in it, or a savepoint",
@@ -32,7 +33,8 @@ _OPTIONS = {
     "num_partitions": "about how many tasks read it",
 }
 _KINDS = ("keyed", "timers", "windows", "operator", "broadcast")
-_BYTES_PER_PARTITION = 64 * 1024 * 1024
+_BYTES_PER_PARTITION = 128 * 1024 * 1024
+"""Limits what one task reads, to as much as Spark gives it of its own formats (spark.sql.files.maxPartitionBytes)."""
 _SET_BY_SPARK = frozenset({"inferschema", "mergeschema"})
 
 
@@ -114,23 +116,24 @@ class _State:
     def _rows(self) -> list[StateRows] | pa.Table:
         given = self._given
         checkpoint = Checkpoint(find_checkpoint(self._path, self._settings))
-        uid, name, pickles = given["uid"], given.get("name", ""), given.get("pickles", "text")
+        uid, name = given["uid"], given.get("name", "")
+        pickles: Any = given.get("pickles", "text")  # `Checkpoint` refuses other words
         key_type = None
         if "key_type" in given and (key_type := parse_type(given["key_type"].upper())) is None:
             raise StateError(f"the option key_type: {given['key_type']!r} is no type; write LONG, STRING, ...")
         match given.get("kind", "keyed"):
             case "keyed":
-                return [checkpoint.keyed_state(uid, name, key_type, pickles)]  # type: ignore[arg-type]
+                return [checkpoint.keyed_state(uid, name, key_type, pickles)]
             case "windows":
-                return [checkpoint.windows(uid, key_type, pickles)]  # type: ignore[arg-type]
+                return [checkpoint.windows(uid, key_type, pickles)]
             case "timers":
                 found = checkpoint.timers(uid, key_type)
                 if not found:
                     raise StateError(f"operator '{uid}' has no timers in {self._path}")
                 return found
             case "operator":
-                return checkpoint.operator_state(uid, name, pickles)  # type: ignore[arg-type]
-        return checkpoint.broadcast_state(uid, name, pickles)  # type: ignore[arg-type]
+                return checkpoint.operator_state(uid, name, pickles)
+        return checkpoint.broadcast_state(uid, name, pickles)
 
     def _columns(self, found: pa.Schema) -> list[str]:
         if "columns" not in self._given:

@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from penstock.datastream.connectors.files.input_file import InputFile
-from penstock.storage.settings import StoreSettings
+from penstock.storage.store_settings import StoreSettings
 
 
 class StoredFiles(DataSource):

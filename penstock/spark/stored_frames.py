@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from penstock.datastream.connectors.arrow_messages import MARKER_BYTES
 from penstock.spark.arrow_files import arrow_messages_of, how_to_read
 from penstock.storage.opening import open_store
-from penstock.storage.settings import StoreSettings
+from penstock.storage.store_settings import StoreSettings
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ import time
 from io import FileIO
 
 _THREAD_STATISTICS = "/proc/thread-self/schedstat"
-"""Of the thread that opens it (Linux): nanoseconds on a processor, nanoseconds in the queue for one, time slices."""
+"""The statistics of the thread that opens this file (Linux): nanoseconds on a processor, nanoseconds in the queue for
+one, time slices."""
 
 
 class SystemClock:

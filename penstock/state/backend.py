@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Iterable, Iterator, Protocol, Sequence
 
 from penstock.common.failures import Fault
-from penstock.protocol.values.metadata import Segment, StateSchema
+from penstock.protocol.values.metadata import RunBounds, Segment, StateSchema
 from penstock.storage.local_backup import LocalBackup
 
 
@@ -31,13 +31,14 @@ class StateRevoked(StateError):
 @dataclass(frozen=True)
 class EncodedState:
     """Holds a run of entries of one state, ready to be written: `parts` are the buffers of one Arrow IPC stream. They
-    are valid until the next run is asked for.
+    are valid until the next run is asked for. `bounds`: if the entries are sorted.
     """
 
     operator: str
     name: str
     entries: int
     parts: list[bytes | memoryview]
+    bounds: RunBounds | None = None
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,43 @@ class StoredState:
     offset: int
     length_bytes: int
     crc: int
+    bounds: RunBounds | None = None
+
+
+class ConsolidatedChains(Protocol):
+    """Learns how consolidations have ended. Any thread may call it."""
+
+    def on_consolidated(self, name: tuple[str, str], checkpoint_id: int, runs: tuple[StoredState, ...] | None) -> None:
+        """Note that a state was stored whole as it was at a checkpoint's barrier; `runs` None: that it was not."""
+
+
+class Consolidation:
+    """Stores one state whole, as it was at the barrier of checkpoint `checkpoint_id` (see `penstock/state/chains.py`).
+    `name`: (operator, state). `snapshot`: of this state alone.
+    """
+
+    def __init__(
+        self, name: tuple[str, str], checkpoint_id: int, snapshot: StateSnapshot, chains: ConsolidatedChains
+    ) -> None:
+        self.name = name
+        self.checkpoint_id = checkpoint_id
+        self._snapshot = snapshot
+        self._chains = chains
+
+    def encode(self) -> Iterator[EncodedState]:
+        """Yield the ranges. Runs once, in the writer's thread. Raises `StateError`."""
+        for run in self._snapshot.encode():
+            assert isinstance(run, EncodedState)
+            yield run
+
+    def on_stored(self, runs: list[StoredState]) -> None:
+        """Let a later checkpoint name the runs, which are durable."""
+        self._chains.on_consolidated(self.name, self.checkpoint_id, tuple(runs))
+
+    def discard(self) -> None:
+        """Release the view, because nothing could be stored. It is tried again later."""
+        self._snapshot.discard()
+        self._chains.on_consolidated(self.name, self.checkpoint_id, None)
 
 
 class StateSnapshot(Protocol):
@@ -63,6 +101,8 @@ class StateSnapshot(Protocol):
     schemas: list[StateSchema]
     expected_bytes: int
     """About how much will be written, as far as that is known at once; else 0."""
+    consolidations: Sequence[Consolidation]
+    """The states that are to be stored whole as well, next to this checkpoint and later ones."""
 
     def encode(self) -> Iterator[EncodedState | StoredState]:
         """Yield the state: encoded, or where the checkpoint's predecessor has stored it. Runs once, in the writer's
@@ -83,7 +123,8 @@ class StateSnapshot(Protocol):
 @dataclass(frozen=True)
 class RestoringSubtask:
     """Describes a subtask to a backend that keeps copies of its files. `backup` None: it keeps none. `runs`: all that
-    is to be restored, if that is the subtask's own state of its own job, else nothing. `read`: reads one of them.
+    is to be restored, if that is the subtask's own state of its own job, else nothing. `read`: reads one of them, in
+    any thread. `load_apart`: runs work once, next to the subtask; None: everything is restored before it runs.
     """
 
     backup: LocalBackup | None
@@ -91,6 +132,7 @@ class RestoringSubtask:
     key_type: str
     runs: tuple[StoredState, ...]
     read: Callable[[StoredState], bytes]
+    load_apart: Callable[[Callable[[], None]], None] | None = None
 
 
 class StateBackend(Protocol):
@@ -119,8 +161,9 @@ class StateBackend(Protocol):
         """
 
     def restore_copy(self, subtask: RestoringSubtask) -> frozenset[StoredState]:
-        """Restore from a copy of the backend's own files, and keep such copies from now on. Return the runs that need
-        not be restored any more. Call it after `on_restored`, and before anything is restored.
+        """Restore from a copy of the backend's own files, and keep such copies from now on, or begin to restore while
+        the subtask runs. Return the runs that need not be restored any more. Call it after `on_restored`, and before
+        anything is restored.
         """
 
     def on_restored(self, checkpoint_id: int, stored: list[StoredState]) -> None:

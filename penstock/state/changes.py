@@ -3,110 +3,26 @@
 Per state a checkpoint is a chain of runs, oldest first: those that have everything, and after them what has changed, a
 run of deleted keys and one of entries per checkpoint. A later run overrides an earlier one. A checkpoint names the runs
 of its predecessor's chain, and stores what has changed since as a new run. When the changes of a chain have become more
-than its beginning, the next checkpoint stores everything again, so a restore reads twice the state at most.
+than its beginning, the next checkpoint stores everything again, so a restore reads twice a small state at most.
 
 Runs of changed entries are our own format, not RocksDB's files. Files are merged in the background: then entries that
 have not changed are in new files, and would be stored again. And a run of entries restores into every backend, at every
 parallelism, with nothing else than a look at its key groups. The price is a key in memory per changed entry, or, of
-columnar state in memory, four bytes per key.
+columnar state in memory, four bytes per key. Columnar state on disk keeps the arrays of what it forgets in memory.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock.state.backend import EncodedState, StoredState
+from penstock.state.chains import Chain, Chains
 from penstock.state.restored import StateName, UntouchedState
 
 CHANGED_KEYS_MAX = 1_000_000
 """If more keys have changed since a checkpoint, the next one stores everything."""
-_CHANGED_RUNS_MAX = 256
-"""So many runs a chain has at most besides those that it begins with."""
-
-
-@dataclass(frozen=True)
-class Chain:
-    """Locates a state as it was at checkpoint `covers`."""
-
-    covers: int
-    runs: tuple[StoredState, ...]
-
-    @property
-    def is_worth_naming(self) -> bool:
-        """Return whether it costs less to add to it than to begin again. What it begins with lies in one segment."""
-        sizes = [run.length_bytes for run in self.runs]
-        first = [run.length_bytes for run in self.runs if run.segment.path == self.runs[0].segment.path]
-        return len(sizes) - len(first) < _CHANGED_RUNS_MAX and sum(sizes) <= 2 * sum(first)
-
-
-class Chains:
-    """Remembers the chains that a later checkpoint may name. One thread uses it, except for `note_stored`."""
-
-    def __init__(self) -> None:
-        self.newest_id: int | None = None
-        """The newest snapshot, or the restored one."""
-        self._chains: dict[int, dict[StateName, Chain]] = {}
-        self._restored_id: int | None = None
-        self._restored: dict[StateName, list[StoredState]] = {}
-        self._restored_runs = Counter[StateName]()
-        self._begun_again: dict[StateName, int] = {}
-        """By state: the newest checkpoint whose chain may not be named any more."""
-
-    # ---- snapshots ----------------------------------------------------------------------------------------------
-
-    def of(self, predecessor_id: int | None) -> Mapping[StateName, Chain]:
-        """Return the chains that a snapshot may name, and forget those that no later one can."""
-        self._adopt_restored()
-        if predecessor_id is None:
-            return {}
-        for older in [number for number in list(self._chains) if number < predecessor_id]:
-            del self._chains[older]
-        chains = self._chains.get(predecessor_id, {})
-        return {name: chain for name, chain in chains.items() if chain.covers > self._begun_again.get(name, -1)}
-
-    def chains_of(self, checkpoint_id: int) -> Mapping[StateName, Chain]:
-        """Return the chains of a checkpoint that is stored, if they are still known. Any thread may call it."""
-        return self._chains.get(checkpoint_id, {})
-
-    def begin_again(self, name: StateName) -> None:
-        """Let the next snapshot store a state whole: nothing that was stored of it so far may be named."""
-        if self.newest_id is not None:
-            self._begun_again[name] = self.newest_id
-
-    @property
-    def oldest_id(self) -> int | None:
-        """Return the oldest checkpoint that a chain covers; None if there is no chain."""
-        return min((chain.covers for chains in list(self._chains.values()) for chain in chains.values()), default=None)
-
-    def note_stored(self, checkpoint_id: int, chains: dict[StateName, Chain]) -> None:
-        """Note the chains of a checkpoint that is stored. Called in the writer's thread."""
-        self._chains[checkpoint_id] = chains
-
-    # ---- restoring ----------------------------------------------------------------------------------------------
-
-    def on_restored(self, checkpoint_id: int, stored: list[StoredState]) -> None:
-        """Note where the restored runs lie, as far as they may be named."""
-        self._restored_id = self.newest_id = checkpoint_id
-        for run in stored:
-            self._restored.setdefault((run.operator, run.name), []).append(run)
-
-    def on_run_restored(self, name: StateName) -> None:
-        self._restored_runs[name] += 1
-
-    def _adopt_restored(self) -> None:
-        """Take the restored runs of a state for its chain, if all of them may be named."""
-        if self._restored_id is None:
-            return
-        self._chains[self._restored_id] = {
-            name: Chain(self._restored_id, tuple(runs))
-            for name, runs in self._restored.items()
-            if len(runs) == self._restored_runs[name]
-        }
-        self._restored_id = None
-        self._restored.clear()
 
 
 @dataclass(frozen=True)
@@ -133,16 +49,16 @@ class _Epoch(NamedTuple):
     changed: dict[StateName, dict[Any, Any]] | None
 
 
-class Changes(Chains):
+class Changes(Chains[KeysSince]):
     """Collects the keys that change between checkpoints. A key is noted with a value that the backend chooses."""
 
     def __init__(self) -> None:
         super().__init__()
         self._now: dict[StateName, dict[Any, Any]] = {}
         self._is_known = True
-        """Whether all keys have been noted since the newest snapshot."""
+        """True if all keys have been noted since the newest snapshot."""
         self._epochs: dict[int, _Epoch] = {}
-        """By the snapshot that ends it."""
+        """The epochs, each by the snapshot that ends it."""
 
     def now(self, name: StateName) -> dict[Any, Any]:
         """Return where to note the keys of a state that change, until the next `cut`."""
@@ -162,7 +78,7 @@ class Changes(Chains):
 
     def cut(self, checkpoint_id: int, predecessor_id: int | None) -> dict[StateName, KeysSince]:
         """Begin a new epoch, and return what a snapshot may name. States that are not in it are to be stored whole."""
-        chains = self.of(predecessor_id)
+        chains = self.of(predecessor_id, checkpoint_id)
         self._epochs[checkpoint_id] = _Epoch(self.newest_id, self._now if self._is_known else None)
         self.newest_id, self._now, self._is_known = checkpoint_id, {}, True
         self._forget_epochs()
@@ -205,7 +121,7 @@ class SlotsSince:
     number: int
 
 
-class NumberedChanges(Chains):
+class NumberedChanges(Chains[SlotsSince]):
     """Numbers the times between checkpoints, so that a table can note in which one a slot has changed. What was
     restored has number 0.
     """
@@ -213,6 +129,7 @@ class NumberedChanges(Chains):
     def __init__(self) -> None:
         super().__init__()
         self.now = 1
+        self._oldest = 0
         self._ended: dict[int, int] = {}
         """By snapshot: the number of the time that it ends."""
 
@@ -222,22 +139,40 @@ class NumberedChanges(Chains):
 
     def cut(self, checkpoint_id: int, predecessor_id: int | None) -> dict[StateName, SlotsSince]:
         """Begin a new time, and return what a snapshot may name. States that are not in it are to be stored whole."""
-        chains = self.of(predecessor_id)
+        chains = self.of(predecessor_id, checkpoint_id)
         self._ended[checkpoint_id] = self.now
         self.newest_id, self.now = checkpoint_id, self.now + 1
-        oldest = self.oldest_id
-        for number in [n for n in self._ended if oldest is not None and n < oldest]:
-            del self._ended[number]
+        self._find_oldest(predecessor_id)
         return {
             name: SlotsSince(chain, self._ended[chain.covers])
             for name, chain in chains.items()
             if chain.covers in self._ended and chain.is_worth_naming
         }
 
+    def begin_time(self) -> int:
+        """Begin a new time, between two snapshots; return the number of the one that has ended."""
+        self.now += 1
+        return self.now - 1
+
+    def _find_oldest(self, predecessor_id: int | None) -> None:
+        """Forget the snapshots that no later one can name. Uploads may end in any order: as long as no predecessor has
+        a chain, any of the running ones may be the first to be one.
+        """
+        oldest_id = self.oldest_id if predecessor_id is not None and self.chains_of(predecessor_id) else None
+        if oldest_id is None:
+            oldest = min(self._ended.values())
+        else:
+            for number in [n for n in self._ended if n < oldest_id]:
+                del self._ended[number]
+            oldest = self._ended.get(oldest_id, 0)
+        self._oldest = max(self._oldest, oldest)
+
     @property
     def oldest(self) -> int:
-        """Return the number of which, and of those before, nobody will ask what has changed."""
-        return 0 if self.oldest_id is None else self._ended.get(self.oldest_id, 0)
+        """Return the number of which, and of those before, nobody will ask what has changed. It is found when a
+        snapshot is taken, and does not change until the next one, whatever is stored meanwhile.
+        """
+        return self._oldest if self._ended else self.now
 
 
 class ChainedRuns:
@@ -245,12 +180,12 @@ class ChainedRuns:
     the chains by state; `chains` None: checkpoints are not incremental.
     """
 
-    def __init__(self, chains: Chains | None, named: Mapping[StateName, Chain], checkpoint_id: int) -> None:
+    def __init__(self, chains: Chains[Any] | None, named: Mapping[StateName, Chain], checkpoint_id: int) -> None:
         self._chains = chains
         self._named = named
         self._checkpoint_id = checkpoint_id
         self._added: dict[StateName, int] = {}
-        """Count the runs that were encoded."""
+        """The number of runs that were encoded, by state."""
 
     def runs(self, name: StateName, new: Iterable[EncodedState]) -> Iterator[EncodedState | StoredState]:
         """Yield the runs of a state. `new`: what was stored after its chain, or all of it."""
@@ -267,6 +202,10 @@ class ChainedRuns:
             name = (schema.operator, schema.name)
             kept = {} if name in self._named else {name: untouched.runs.get(name, [])}
             yield from self.runs(name, UntouchedState([], kept).encode())
+
+    def on_discarded(self) -> None:
+        if self._chains is not None:
+            self._chains.on_discarded(self._checkpoint_id)
 
     def on_stored(self, stored: list[StoredState]) -> None:
         """Note the chains of the states of which all runs may be named. Where only the new run may not, the chain is
@@ -288,3 +227,8 @@ class ChainedRuns:
             elif named is not None:
                 chains[name] = named
         self._chains.note_stored(self._checkpoint_id, chains)
+
+
+def unchained() -> tuple[UntouchedState, ChainedRuns]:
+    """Return what a snapshot has that stores its states whole, and nothing else."""
+    return UntouchedState([], {}), ChainedRuns(None, {}, 0)

@@ -7,7 +7,7 @@ from typing import Any, Mapping
 from penstock.common.configuration import Configuration
 from penstock.common.options import CheckpointingOptions, StateBackendOptions
 from penstock.state.backend import KeyedStateBackend
-from penstock.state.columnar.backend import ColumnarBackend, ColumnarStateBackend
+from penstock.state.columnar.columnar_backend import ColumnarBackend, ColumnarStateBackend
 from penstock.state.heap.hash_map import HashMapStateBackend
 from penstock.state.ttl import WallClock, system_wall_ms
 
@@ -24,8 +24,8 @@ def row_backend(
     incremental = configuration.get(CheckpointingOptions.INCREMENTAL_CHECKPOINTS)
     if _in_memory(configuration):
         return HashMapStateBackend(max_parallelism, operator_names, incremental=incremental, wall_ms=wall_ms)
-    from penstock.state.rocksdb.backend import RocksDBStateBackend
-    from penstock.state.rocksdb.settings import RocksDBSettings
+    from penstock.state.rocksdb.rocksdb_backend import RocksDBStateBackend
+    from penstock.state.rocksdb.rocksdb_settings import RocksDBSettings
 
     settings = RocksDBSettings.of(configuration)
     return RocksDBStateBackend(
@@ -38,8 +38,8 @@ def columnar_backend(configuration: Configuration, operator_names: Mapping[str, 
     incremental = configuration.get(CheckpointingOptions.INCREMENTAL_CHECKPOINTS)
     if _in_memory(configuration):
         return ColumnarStateBackend(operator_names, incremental=incremental)
-    from penstock.state.rocksdb.columnar_backend import RocksDBColumnarBackend
-    from penstock.state.rocksdb.settings import RocksDBSettings
+    from penstock.state.rocksdb.disk_columnar_backend import RocksDBColumnarBackend
+    from penstock.state.rocksdb.rocksdb_settings import RocksDBSettings
 
     settings = RocksDBSettings.of(configuration)
     return RocksDBColumnarBackend(operator_names, settings=settings, incremental=incremental)

@@ -61,7 +61,7 @@ class Cleanup:
         self._wall_ms = wall_ms
         self._due = 0
         self._began_ms: int | None = None
-        """When the present pass began; None: none is under way."""
+        """The time at which the present pass began; None: none is under way."""
         self._oldest_ms = 0
         """The oldest time that it leaves."""
         self._rests_until_ms: int | None = None

@@ -48,6 +48,9 @@ class _Revoked:
     __iter__ = __len__ = __contains__ = __getitem__ = __setitem__ = __delitem__ = __getattr__ = _raise
 
 
+_REVOKED: Any = _Revoked()
+
+
 class OperatorListHandle(Generic[T]):
     """Implements PyFlink's ListState for a list of the subtask."""
 
@@ -81,7 +84,7 @@ class OperatorListHandle(Generic[T]):
         self.encoded = None
 
     def revoke(self) -> None:
-        self.values = _Revoked()  # type: ignore[assignment]
+        self.values = _REVOKED
 
 
 def _without_none(values: Iterable[T]) -> list[T]:
@@ -158,7 +161,7 @@ class BroadcastHandle(Generic[K, V]):
         self.remove(key)
 
     def revoke(self) -> None:
-        self.entries = _Revoked()  # type: ignore[assignment]
+        self.entries = _REVOKED
 
 
 class ReadOnlyBroadcastHandle(BroadcastHandle[K, V]):
@@ -217,7 +220,8 @@ class OperatorStateBackend:
         self._user_uids = user_uids or {}
         self._states: dict[tuple[str, str], _State] = {}
         self._restored: dict[tuple[str, str], tuple[OperatorPart, OperatorPart]] = {}
-        """By operator and name: what a state begins with, and what is stored again while nobody asks for it."""
+        """The parts that a state begins with, by operator and name; they are stored again while nobody asks for
+        them."""
 
     def restore(self, given: OperatorPart, kept: OperatorPart) -> None:
         """Note what a state begins with. `kept` is stored again as long as nobody asks for the state."""
@@ -254,7 +258,8 @@ class OperatorStateBackend:
         handle: OperatorListHandle[Any] | BroadcastHandle[Any, Any]
         if kind == BROADCAST:
             entries = dict(values[0]) if values else {}
-            changeable = type_info.value_type.freeze is not None  # type: ignore[attr-defined]
+            assert isinstance(type_info, MapType)
+            changeable = type_info.value_type.freeze is not None
             handle = BroadcastHandle(entries, changeable)
         else:
             handle = OperatorListHandle(values, type_info.freeze is not None)

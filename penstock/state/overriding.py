@@ -52,6 +52,13 @@ class NewerKeys:
         return batch.filter(pc.invert(overridden)) if pc.any(overridden).as_py() else batch
 
 
+def without_repeats(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch of keys with each of them once."""
+    of_key = pc.dictionary_encode(_keys_of(batch)).indices.to_numpy()
+    _, first = np.unique(of_key, return_index=True)
+    return batch if len(first) == batch.num_rows else batch.take(pa.array(np.sort(first)))
+
+
 def consolidated(runs: list[RestoredRun]) -> list[RestoredRun]:
     """Return runs of which none overrides another. What they delete is gone."""
     if len(runs) < 2:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import EncodedState, RestoringSubtask, StateError, StoredState
 from penstock.state.codecs import RestoredRun, read_stream, write_stream
+from penstock.state.first_failure import FirstFailure
 from penstock.state.overriding import consolidated
 from penstock.state.stored_keys import OF_WINDOW, check_keys
 
@@ -29,6 +30,8 @@ class RestoringBackend:
         self._taken: set[StateName] = set()
         self._user_uids: dict[str, str] = {}
         self._key_types: dict[str, str] = {}
+        self._failure = FirstFailure()
+        """Holds what has failed while the user's code asked for a state. No snapshot is taken after it."""
 
     def check_room(self, stored_bytes: int) -> None:
         """Do nothing: nobody knows what fits into memory."""
@@ -49,8 +52,7 @@ class RestoringBackend:
         if (operator, name) in self._taken:
             raise StateError(f"{self._described((operator, name))} is restored after it was asked for")
         read = read_stream(data, key_groups)
-        if not name.startswith(OF_WINDOW):
-            check_keys(read.batches, self._key_types.get(operator, ""), self._described_with_uid((operator, name)))
+        self._check_keys((operator, name), read)
         run = self._kept(read)
         kind, _, codec = run.declared.partition(" ")
         self._schemas.setdefault((operator, name), StateSchema(operator, name, kind, codec))
@@ -61,11 +63,19 @@ class RestoringBackend:
         return frozenset()
 
     def on_restored(self, checkpoint_id: int, stored: list[StoredState]) -> None:
-        """Forget it: every checkpoint writes everything."""
+        """Do nothing: every checkpoint writes everything, whatever is stored already."""
 
     def metrics(self) -> dict[str, int]:
         """Return no figures: Python's objects and arrays are not measured."""
         return {}
+
+    def _check_keys(self, name: StateName, run: RestoredRun) -> None:
+        """Raise `StateError` if the keys of a run are of another type than is declared now. Those of the state
+        of windows are keys and windows.
+        """
+        operator, of_state = name
+        if not of_state.startswith(OF_WINDOW):
+            check_keys(run.batches, self._key_types.get(operator, ""), self._described_with_uid(name))
 
     def _restore_first(self, name: StateName, data: Iterable[bytes], key_groups: range) -> None:
         """Restore runs that come before those that were restored already."""

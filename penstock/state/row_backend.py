@@ -51,10 +51,10 @@ class RowStateBackend(RestoringBackend, ABC, Generic[TableT]):
         self._window_at = CurrentKey()
         self._tables: dict[StateName, TableT] = {}
         self._codecs: dict[StateName, tuple[StateCodec, pa.Schema]] = {}
-        """With the schema of what they write."""
+        """The codec of each state, with the schema of what it writes."""
         self._handles: dict[StateName, Handle] = {}
         self._cleanups: list[Cleanup] = []
-        """Of the states whose expired entries are removed between slices."""
+        """The cleanups of the states whose expired entries are removed between slices."""
 
     # ---- the current key ----------------------------------------------------------------------------------------
 
@@ -71,7 +71,8 @@ class RowStateBackend(RestoringBackend, ABC, Generic[TableT]):
         return self._at.key
 
     def current_key_group(self) -> int:
-        return self._at.key_group  # type: ignore[no-any-return]
+        key_group: int = self._at.key_group
+        return key_group
 
     # ---- states -------------------------------------------------------------------------------------------------
 
@@ -100,9 +101,10 @@ class RowStateBackend(RestoringBackend, ABC, Generic[TableT]):
             self._check(table.schema, declared)
             self._check_ttl(name, codec)
             return self._handles[name]
-        self._before_fitting(declared)
-        runs = self._fitted(name, partial(self._evolution, declared, codec.type))
-        table = self._new_table(declared, codec, self._stamped(name, codec, runs))
+        with self._failure.noted():
+            self._before_fitting(declared)
+            runs = self._fitted(name, partial(self._evolution, declared, codec.type))
+            table = self._new_table(declared, codec, self._stamped(name, codec, runs))
         self._tables[name] = table
         self._codecs[name] = codec, stream_schema(declared, codec.stored_type)
         self._handles[name] = handle = _handle(descriptor, table, at, codec, self._wall_ms)

@@ -15,9 +15,9 @@ OF_WINDOW = "_window/"
 """The names of what functions keep per window begin so; their keys are pairs of a key and the start of a window."""
 
 _TAGS = {"LONG": b"i", "STRING": b"s"}
-"""What the encodings of keys begin with (`penstock.protocol.values.key_encoding`), of the types whose keys have columns
-of their own. Keys of others are not compared with what is declared while the job runs, so neither are they here.
-"""
+"""The first byte of the encodings of keys (`penstock.protocol.values.key_encoding`), for the types whose keys have
+columns of their own. Keys of others are not compared with what is declared while the job runs, so neither are they
+here."""
 
 
 def check_keys(batches: Iterable[pa.RecordBatch], key_type: str, described: str) -> None:

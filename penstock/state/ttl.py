@@ -147,10 +147,12 @@ def unexpired(kind: str, kept: Any, expired_ms: int) -> Any:
 def oldest_ms(kind: str, kept: Any) -> int:
     """Return the oldest time in an entry. `kind`: of the state."""
     if kind == "list":
-        return min(item[0] for item in kept)  # type: ignore[no-any-return]
-    if kind == "map":
-        return min(item[0] for item in kept.values())  # type: ignore[no-any-return]
-    return kept[0]  # type: ignore[no-any-return]
+        return min(map(_used_ms, kept))
+    return min(map(_used_ms, kept.values())) if kind == "map" else _used_ms(kept)
+
+
+def _used_ms(stamped: tuple[int, Any]) -> int:
+    return stamped[0]
 
 
 def has_stamps(schema: pa.Schema) -> bool:

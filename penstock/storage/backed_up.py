@@ -19,7 +19,9 @@ class BackedUpStore:
         self.get = store.get
         self.size = store.size
         self.delete = store.delete
+        self.delete_all = store.delete_all
         self.remove_if_empty = store.remove_if_empty
+        self.sweep_temporary = store.sweep_temporary
 
     def put(self, path: str, parts: Sequence[bytes | memoryview]) -> None:
         self._store.put(path, parts)

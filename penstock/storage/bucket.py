@@ -17,8 +17,9 @@ from penstock.storage.bucket_answers import answer_of
 from penstock.storage.bucket_clients import Clients, clients_of, import_obstore
 from penstock.storage.bucket_requests import PAUSE_S, BucketRequests
 from penstock.storage.location import AZURE, RemoteLocation
-from penstock.storage.settings import StoreSettings
 from penstock.storage.store import (
+    DELETED_AT_ONCE,
+    TEMPORARY_GRACE_S,
     Found,
     ObjectExists,
     ObjectMissing,
@@ -26,8 +27,10 @@ from penstock.storage.store import (
     RangeMissing,
     StoreError,
     checked,
+    delete_each,
     write_whole,
 )
+from penstock.storage.store_settings import StoreSettings
 
 T = TypeVar("T")
 
@@ -35,7 +38,7 @@ PIECE_BYTES = 16 * 1024**2
 """A larger range is read in pieces of this size, some at a time."""
 _UPLOADS_MAX = 4
 COPIED_BYTES_MAX = 5 * 1024**3
-"""What is larger is refused by S3's copy request, and read and written instead."""
+"""The largest object that S3's copy request accepts; a larger one is read and written instead."""
 _COPY_STEP_BYTES = 64 * 1024**2
 
 
@@ -204,8 +207,14 @@ class BucketStore:
 
         self._requests.call("delete", path, delete)
 
+    def delete_all(self, paths: Sequence[str]) -> None:
+        delete_each(self.delete, paths, DELETED_AT_ONCE)
+
     def remove_if_empty(self) -> None:
         """Do nothing: a bucket has no folders."""
+
+    def sweep_temporary(self, grace_s: float = TEMPORARY_GRACE_S) -> None:
+        """Do nothing: the bucket's rule for unfinished uploads deletes them."""
 
     # ---- what a writer needs ------------------------------------------------------------------------------------
 
@@ -285,7 +294,7 @@ class _BucketWriter:
         upload, self._upload, self._collected = self._upload, None, []
         if upload is not None:
             try:
-                # With an error it gives the upload up; without one it would finish it.
+                # `__exit__` gives the upload up if it gets an error; without one it would finish the upload.
                 upload.__exit__(StoreError, StoreError("given up"), None)
             except Exception:  # the store does not answer: what is left is for the bucket's rule for unfinished uploads
                 return

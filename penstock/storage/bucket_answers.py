@@ -15,8 +15,16 @@ _CAUSES = re.compile(r'message: "([^"]*)"|(operation timed out)|kind: (Connect|T
 _URL = re.compile(r"https?://\S+")
 _DEBUG = "\n\nDebug source:"
 
-_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
-_EXPIRED = ("ExpiredToken", "TokenRefreshRequired", "RequestExpired")
+_NO_BUCKET = (
+    "NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist",
+    "The specified container does not exist",
+)  # fmt: skip
+_EXPIRED = ("ExpiredToken", "TokenRefreshRequired", "RequestExpired", "ExpiredAuthenticationToken")
+# Azure has one code for all that it does not accept, and says in a detail that a signature or token has expired.
+_EXPIRED_DETAILS = ("not valid in the specified time frame", "token is expired")
+# MinIO answers them, and Ceph the last one; other services a status.
+_FULL = ("XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "InsufficientStorage", "QuotaExceeded")
+_INSUFFICIENT_STORAGE = 507
 _CONFLICTS = ("ConditionalRequestConflict", "OperationAborted", "ContainerBeingDeleted")
 # Where machines ask for the credentials of their role. These hosts are never the store.
 _CREDENTIAL_HOSTS = ("169.254.169.254", "169.254.170.2", "metadata.google.internal", "/metadata/identity/", "//sts.")
@@ -41,13 +49,17 @@ class Answer:
         return self.status in (401, 403)
 
     @property
+    def is_full(self) -> bool:
+        return self.status == _INSUFFICIENT_STORAGE or self.code in _FULL
+
+    @property
     def is_out_of_range(self) -> bool:
         return self.status == 416
 
     @property
     def is_transient(self) -> bool:
         """Return whether the same request may succeed a moment later."""
-        if self.no_bucket or self.no_credentials or self.is_expired:
+        if self.no_bucket or self.no_credentials or self.is_expired or self.is_full:
             return False
         return self.status is None or self.status in (408, 425, 429) or self.status >= 500 or self.is_conflict
 
@@ -73,10 +85,10 @@ def answer_of(error: BaseException) -> Answer:
     return Answer(
         int(status[1]) if status else None,
         code,
-        _URL.sub("…", message)[:_MESSAGE_CHARACTERS_MAX].strip(),
+        " ".join(_URL.sub("…", message).split())[:_MESSAGE_CHARACTERS_MAX],
         no_bucket=any(mark in first for mark in _NO_BUCKET),
         no_credentials=any(host in first for host in _CREDENTIAL_HOSTS),
-        is_expired=code in _EXPIRED,
+        is_expired=code in _EXPIRED or any(mark in first for mark in _EXPIRED_DETAILS),
         is_unsent=is_unsent,
         is_conflict=code in _CONFLICTS,
     )

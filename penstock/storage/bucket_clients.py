@@ -13,12 +13,12 @@ from typing import Any, Callable, Mapping
 from penstock.common.options import ConfigOption, ObjectStoreOptions
 from penstock.common.time import Duration
 from penstock.storage.location import AZURE, GS, RemoteLocation
-from penstock.storage.settings import StoreSettings
 from penstock.storage.store import StoreError
+from penstock.storage.store_settings import StoreSettings
 
 CONNECT_TIMEOUT = timedelta(seconds=5)
 _CREDENTIALS_LIFE = timedelta(minutes=5)
-"""After this time a file of credentials is read again, because another program may have renewed them."""
+"""The time after which a file of credentials is read again, because another program may have renewed them."""
 
 _HINTS = {
     "s3": "s3.access-key and s3.secret-key, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile in ~/.aws, or "
@@ -108,7 +108,7 @@ def _amazon(obstore: Any, bucket: RemoteLocation, settings: StoreSettings) -> tu
         raise StoreError(f"{bucket.uri}: {keys[0]} and {keys[1]} belong together, and only one of them is set")
     by_path = settings.get(ObjectStoreOptions.S3_PATH_STYLE_ACCESS) or endpoint is not None
     config["virtual_hosted_style_request"] = not by_path
-    config["disable_bulk_delete"] = True  # not every service has it, and we delete one object at a time
+    config["disable_bulk_delete"] = True  # not every service has bulk deletion, and we delete one object at a time
     provider = None if "access_key_id" in config else _amazon_credentials()
 
     def make(**options: Any) -> Any:

@@ -15,8 +15,8 @@ from penstock.common.options import ObjectStoreOptions
 from penstock.storage.bucket_answers import Answer, answer_of
 from penstock.storage.bucket_clients import Clients, import_obstore
 from penstock.storage.location import RemoteLocation
-from penstock.storage.settings import StoreSettings
 from penstock.storage.store import ObjectExists, ObjectMissing, StoreError, StoreRefused
+from penstock.storage.store_settings import StoreSettings
 
 T = TypeVar("T")
 
@@ -95,6 +95,11 @@ class BucketRequests:
             why = f"no credentials were found for {bucket} (at last the machine was asked): give {clients.credentials}"
         elif answer.is_expired:
             why = f"the credentials for {bucket} have expired ({answer}{tried}): renew {clients.credentials}"
+        elif answer.is_full:
+            why = (
+                f"{clients.service} is full, or the quota of {bucket} is used up ({answer}{tried}): make room "
+                "there, or retain fewer checkpoints"
+            )
         elif answer.is_forbidden:
             why = (
                 f"{clients.service} refuses access to {bucket} ({answer}{tried}): reading, writing, listing and "

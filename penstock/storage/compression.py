@@ -52,6 +52,6 @@ def decompressed(data: bytes, codec: str) -> bytes:
 
 
 def _codec(name: str) -> Any:
-    import pyarrow as pa  # not for commands that only look at logs
+    import pyarrow as pa  # imported here: commands that only look at logs do without
 
     return pa.Codec(name, _ZSTD_LEVEL) if name == "zstd" else pa.Codec(name)

@@ -7,4 +7,4 @@ from penstock.storage.segments import DamagedRange
 from penstock.storage.store import ObjectMissing, RangeMissing
 
 DAMAGE = (DamagedObject, DamagedRange, ObjectMissing, RangeMissing)
-"""What no restart mends where a checkpoint is read."""
+"""The errors of reading a checkpoint that no restart mends."""

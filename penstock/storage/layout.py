@@ -9,7 +9,9 @@ A name carries who wrote it, so that a sweep can tell what a dead generation lef
 
 from __future__ import annotations
 
+import posixpath
 import re
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from penstock.protocol.values.elements import Generation
@@ -18,6 +20,8 @@ from penstock.storage.compression import CODECS, with_codec
 SHARED_FOLDER = "shared"
 LOG_FOLDER = "log"
 METADATA_NAME = "_metadata"
+SAVEPOINT_PREFIX = "savepoint-"
+"""The beginning of the name of each savepoint's directory."""
 FRAMES_FOLDER = "data-frames"
 """Rows of DataFrames, in a folder per source with a manifest. Savepoints take them along."""
 FRAMES_MANIFEST = "_penstock.json"
@@ -85,6 +89,16 @@ def savepoint_segment_path(slot: int, checkpoint_id: int, random: str, codec: st
 def is_savepoint_segment(path: str) -> bool:
     """Return True if a segment of a savepoint may be called so."""
     return _SAVEPOINT_SEGMENT.fullmatch(path) is not None
+
+
+def is_unfinished_savepoint(directory: str, paths: Callable[[], Collection[str]]) -> bool:
+    """Return True if a directory has segments of a savepoint, but not its metadata, which is written last: a driver
+    still writes it, or was killed before it was complete. `paths` lists its objects. It is called only if the directory
+    is called as savepoints are, because a wrong path may be that of a whole disk."""
+    if not posixpath.basename(directory.rstrip("/")).startswith(SAVEPOINT_PREFIX):
+        return False
+    found = paths()
+    return METADATA_NAME not in found and any(is_savepoint_segment(path) for path in found)
 
 
 def checkpoint_folder(checkpoint_id: int) -> str:

@@ -19,6 +19,7 @@ from typing import Callable, Iterator, Sequence
 
 from penstock.storage.local_files import NewFile, explained, read_range
 from penstock.storage.store import (
+    TEMPORARY_GRACE_S,
     Found,
     ObjectExists,
     ObjectMissing,
@@ -28,11 +29,11 @@ from penstock.storage.store import (
     StoreRefused,
     StoreRemoved,
     checked,
+    delete_each,
     write_whole,
 )
 
 TEMPORARY_FOLDER = ".tmp"
-TEMPORARY_GRACE_S = 3600
 _ATTEMPTS_MAX = 100
 _NOT_CARRIED_OUT = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
 
@@ -202,6 +203,9 @@ class LocalStore:
             except OSError:
                 break
             folder = folder.parent
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        delete_each(self.delete, paths)
 
     def remove_if_empty(self) -> None:
         for folder in (self.root / TEMPORARY_FOLDER, self.root):

@@ -31,7 +31,7 @@ PREFIX = "penstock-backup-"
 SEGMENTS_FOLDER = "segments"
 DATABASES_FOLDER = "databases"
 UNUSED_FOR_S = 3600.0
-"""After so long a directory of another job is deleted, if its process is gone."""
+"""The time after which a directory of another job is deleted, if its process is gone."""
 
 
 class LocalBackup:
@@ -55,18 +55,19 @@ class LocalBackup:
         self._databases.mkdir()
         self._lock = threading.Lock()
         self._stored: dict[int, frozenset[str]] = {}
-        """By acknowledged checkpoint: the names of the segments that it consists of here."""
+        """The names of the segments of which each acknowledged checkpoint consists here."""
         self._others: list[Path] = []
-        """Where other slots of the job had copies when the generation began."""
+        """The directories in which other slots of the job had copies when the generation began."""
         self._to_delete: list[Path] = []
-        """Those among them whose processes were gone."""
+        """The directories among them whose processes were gone."""
         self.on_completed: list[Callable[[int], None]] = []
-        """Called with the id of each checkpoint that has completed, of this generation."""
+        """Callbacks that get the id of each checkpoint of this generation that has completed."""
         self._kept: set[Path] = set()
         """The copies of databases that this generation uses."""
         self._gave_up = self._has_swept = False
         self.local_bytes = self.remote_bytes = self.opened_databases = 0
-        """How much was restored from copies in this generation, and how much was not there."""
+        """The bytes that this generation restored from copies, those that it read from the store because no copy had
+        them, and the number of copied databases that it opened."""
 
     @property
     def path(self) -> Path:
@@ -183,7 +184,7 @@ class LocalBackup:
     def _take_over(self, copy: Path, name: str) -> None:
         own = self._segments / name
         if copy != own:
-            with suppress(OSError):  # it is there already, or lies on another disk: then it serves this once
+            with suppress(OSError):  # the copy is there already, or is on another disk and serves only this restore
                 os.link(copy, own)
 
     def _left_behind(self) -> list[Path]:
@@ -269,7 +270,7 @@ class Copy:
             self._backup.on_written(self._path)
 
     def abort(self) -> None:
-        """Delete it, because the segment was given up."""
+        """Delete the copy, because the segment was given up."""
         if not self._is_given_up:
             self._is_given_up = True
             with suppress(OSError):
@@ -277,7 +278,7 @@ class Copy:
             _delete(self._unfinished)
 
     def give_up(self, error: OSError) -> None:
-        """Delete it, because it cannot be written."""
+        """Delete the copy, because it cannot be written."""
         self.abort()
         self._backup.on_given_up(self._path.name, error)
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence
+from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence, LogEntry
 from penstock.storage.layout import LOG_FOLDER, LogName, log_path, parse
 from penstock.storage.sealed import DamagedObject, seal, unseal
 from penstock.storage.store import ObjectExists, ObjectMissing, ObjectStore, StoreError
@@ -17,14 +17,14 @@ FORMAT_VERSION = 2
 """2: entries have a base, and what lies below it may be missing."""
 
 LOOKS_MAX = 10
-"""How often a reader looks again at a log that a driver shortens meanwhile."""
+"""The number of times that a reader looks again at a log that a driver shortens meanwhile."""
 
 T = TypeVar("T")
 Entry = Fence | CheckpointEntry | Ended
 _DECODER: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
 
 
-def encode_entry(entry: Entry) -> bytes:
+def encode_entry(entry: LogEntry) -> bytes:
     return seal(KIND, FORMAT_VERSION, msgspec.json.encode(entry) + b"\n")
 
 

@@ -7,6 +7,7 @@ import threading
 from typing import Sequence
 
 from penstock.storage.store import (
+    TEMPORARY_GRACE_S,
     CollectingWriter,
     ObjectExists,
     ObjectMissing,
@@ -14,6 +15,7 @@ from penstock.storage.store import (
     RangeMissing,
     StoreError,
     checked,
+    delete_each,
 )
 
 
@@ -75,8 +77,14 @@ class MemoryStore:
         with self._lock:
             self._bytes -= len(self._objects.pop(path, b""))
 
+    def delete_all(self, paths: Sequence[str]) -> None:
+        delete_each(self.delete, paths)
+
     def remove_if_empty(self) -> None:
         """Do nothing: memory has no directory."""
+
+    def sweep_temporary(self, grace_s: float = TEMPORARY_GRACE_S) -> None:
+        """Do nothing: an object in memory is there whole or not at all."""
 
     def _object(self, path: str) -> bytes:
         data = self._objects.get(path)

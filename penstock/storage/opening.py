@@ -9,8 +9,8 @@ import uuid
 
 from penstock.storage.local import LocalStore
 from penstock.storage.location import HDFS, local_path, remote_location
-from penstock.storage.settings import DEFAULT_SETTINGS, StoreSettings
 from penstock.storage.store import BrowsableStore, ObjectExists, ObjectStore, StoreError
+from penstock.storage.store_settings import DEFAULT_SETTINGS, StoreSettings
 
 PROBE_FOLDER = "probe"
 

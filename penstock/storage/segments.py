@@ -12,7 +12,7 @@ from penstock.storage.compression import codec_of, compressed, decompressed
 from penstock.storage.store import ObjectMissing, ObjectStore, ObjectWriter, RangeMissing, StoreError
 
 COLLECTED_BYTES_MAX = 1024 * 1024
-"""What has more is written while it is made."""
+"""The most bytes that are collected; what has more is written while it is made."""
 
 
 class Range(NamedTuple):

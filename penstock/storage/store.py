@@ -7,9 +7,15 @@ Paths are relative, with "/" between parts. All calls block, and may come from a
 from __future__ import annotations
 
 import builtins
+import threading
 from typing import Callable, NamedTuple, Protocol, Sequence
 
 from penstock.common.failures import Fault
+
+DELETED_AT_ONCE = 8
+"""The number of deletions that are on their way at a time, where each is a request."""
+TEMPORARY_GRACE_S = 3600.0
+"""A half-written object that is older has lost its writer, as far as anybody knows."""
 
 
 class StoreError(Fault):
@@ -92,8 +98,16 @@ class ObjectStore(Protocol):
     def delete(self, path: str) -> None:
         """Delete exactly this object. It is no error if it is missing already."""
 
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """Delete these objects, some at a time where each costs a request. Raises the first `StoreError`, after all
+        have been tried twice.
+        """
+
     def remove_if_empty(self) -> None:
         """Remove the directory that the store lies in, if nothing is left in it. Never raises."""
+
+    def sweep_temporary(self, grace_s: float = TEMPORARY_GRACE_S) -> None:
+        """Delete what killed writers have left half-written, if it is older than `grace_s`. Raises `StoreError`."""
 
 
 class Found(NamedTuple):
@@ -139,6 +153,36 @@ class CollectingWriter:
 
     def abort(self) -> None:
         self._pieces = []
+
+
+def delete_each(delete: Callable[[str], None], paths: Sequence[str], at_once: int = 1) -> None:
+    """Delete objects one by one, `at_once` at a time. Continues with the others if one cannot be deleted, and tries
+    again once; raises for the first that stays.
+    """
+    failed: list[Exception] = []
+    left = iter(paths)
+
+    def work() -> None:
+        for path in left:
+            try:
+                try:
+                    delete(path)
+                except StoreError:
+                    delete(path)
+            except Exception as error:
+                failed.append(error)
+
+    if min(at_once, len(paths)) <= 1:
+        work()
+    else:
+        # Daemons: a process that ends does not wait for a store that does not answer.
+        threads = [threading.Thread(target=work, daemon=True) for _ in range(min(at_once, len(paths)))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    if failed:
+        raise failed[0]
 
 
 def checked(path: str) -> str:

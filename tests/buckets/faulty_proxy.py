@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import os
+import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
+from typing import Any
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Says what happens to a request. `status` and `code`: the proxy's answer. `executed`: the store gets
-    it all the same. `hangs`: there is no answer before the proxy is closed. `delay_s`: it is passed on so much later.
+    """Says what happens to a request. `status`, `code` and `detail` (as Azure has it): the proxy's answer. `executed`:
+    the store gets it all the same. `hangs`: there is no answer before the proxy is closed. `delay_s`: it is passed on
+    so much later. `kills`: a process that is killed by SIGKILL in place of an answer, after the store has executed the
+    request (`executed`), or before it gets it.
     """
 
     status: int = 503
@@ -22,9 +29,20 @@ class Fault:
     executed: bool = False
     hangs: bool = False
     delay_s: float = 0.0
+    kills: int = 0
+    detail: str = ""
 
 
 PASSED = Fault(status=0)
+
+
+class _Server(ThreadingHTTPServer):
+    """Serves clients that are killed."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Report an error, if it is none of a connection that a killed client has left."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class FaultyProxy:
@@ -36,6 +54,10 @@ class FaultyProxy:
         self.expired_keys: set[str] = set()
         """Access keys of S3: a request that is signed with one is answered by the proxy, whatever `fault` says."""
         self.requests: list[tuple[str, str]] = []
+        self.bytes_per_second = 0.0
+        """How much of a body or an answer goes through in a second; 0: all at once."""
+        self.listed: list[int] = []
+        """How many objects each answer to a list request has shown."""
         self.at_once = self.most_at_once = 0
         """How many requests wait for their answers now, and at most since this was set to 0."""
         self._lock = threading.Lock()
@@ -60,7 +82,7 @@ class FaultyProxy:
             def log_message(self, format: str, *args: object) -> None:
                 """Log nothing."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = _Server(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
@@ -97,6 +119,7 @@ class FaultyProxy:
             fault = Fault(400, "ExpiredToken")
         if fault.delay_s:
             time.sleep(fault.delay_s)
+        self._carry(len(body))
         status, answer = 0, b""
         headers: list[tuple[str, str]] = []
         if fault.executed or not (fault.status or fault.hangs):
@@ -105,6 +128,13 @@ class FaultyProxy:
             except (OSError, http.client.HTTPException):
                 handler.close_connection = True
                 return
+        if b"<ListBucketResult" in answer:
+            self.listed.append(answer.count(b"<Key>"))
+        self._carry(len(answer))
+        if fault.kills:
+            os.kill(fault.kills, signal.SIGKILL)
+            handler.close_connection = True
+            return
         if fault.hangs:
             self.closing.wait()
             handler.close_connection = True
@@ -112,7 +142,8 @@ class FaultyProxy:
         if fault.status:
             status = fault.status
             headers = [("content-type", "application/xml")]
-            answer = f"<Error><Code>{fault.code}</Code><Message>the proxy says so</Message></Error>".encode()
+            detail = f"<AuthenticationErrorDetail>{fault.detail}</AuthenticationErrorDetail>" if fault.detail else ""
+            answer = f"<Error><Code>{fault.code}</Code><Message>the proxy says so</Message>{detail}</Error>".encode()
         handler.send_response(status)
         for key, text in headers:
             if key.lower() not in ("content-length", "transfer-encoding", "connection", "date", "server"):
@@ -121,9 +152,14 @@ class FaultyProxy:
         if handler.command == "HEAD":
             length = {key.lower(): text for key, text in headers}.get("content-length", "0")
         handler.send_header("content-length", length)
-        handler.end_headers()
-        if handler.command != "HEAD":
-            handler.wfile.write(answer)
+        with contextlib.suppress(OSError):  # its client was killed
+            handler.end_headers()
+            if handler.command != "HEAD":
+                handler.wfile.write(answer)
+
+    def _carry(self, size_bytes: int) -> None:
+        if self.bytes_per_second:
+            time.sleep(size_bytes / self.bytes_per_second)
 
     def _forwarded(self, handler: BaseHTTPRequestHandler, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", self.target_port, timeout=60)

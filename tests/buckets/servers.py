@@ -9,8 +9,8 @@ from pathlib import Path
 
 from penstock.common.configuration import Configuration
 from penstock.storage.opening import open_store
-from penstock.storage.settings import StoreSettings
 from penstock.storage.store import BrowsableStore
+from penstock.storage.store_settings import StoreSettings
 from tools.object_stores import SERVERS, Server
 
 BUCKET = "penstock-tests"

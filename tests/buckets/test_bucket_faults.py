@@ -1,11 +1,10 @@
-"""Buckets that fail: what is tried again, what a lost answer means, and what messages say."""
+"""Tests buckets that fail: what is tried again, what a lost answer means, and what messages say."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,26 +17,20 @@ from penstock.storage.bucket_requests import PAUSE_S
 from penstock.storage.location import remote_location
 from penstock.storage.log import append, encode_entry
 from penstock.storage.opening import open_store, probe
-from penstock.storage.settings import StoreSettings
 from penstock.storage.store import BrowsableStore, ObjectExists, ObjectMissing, StoreError, StoreRefused
+from penstock.storage.store_settings import StoreSettings
 from tests.buckets.faulty_proxy import PASSED, Fault, FaultyProxy
-from tests.buckets.servers import BUCKET, new_folder, running
+from tests.buckets.servers import BUCKET, new_folder
 from tools.object_stores import SECRET_KEY, Server
 
 PART = 5 * 1024**2
 APPLIED = Fault(executed=True)
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running("moto", tmp_path_factory.mktemp("moto")) as server:
-        yield server
-
-
 @pytest.fixture
-def proxy(server: Server) -> Iterator[FaultyProxy]:
-    with FaultyProxy(server.port) as proxy:
-        yield proxy
+def server(moto: Server) -> Server:
+    """Return moto: all faults here are answers of S3."""
+    return moto
 
 
 def behind(proxy: FaultyProxy, server: Server, **options: str) -> BrowsableStore:
@@ -135,6 +128,22 @@ def test_a_slow_store_is_only_slow(proxy: FaultyProxy, server: Server) -> None:
     assert store.list("") == []
 
 
+def test_many_deletions_are_on_their_way_at_a_time_and_one_that_fails_holds_up_none(
+    proxy: FaultyProxy, server: Server
+) -> None:
+    """Publications of checkpoints wait for them."""
+    store = behind(proxy, server)
+    for number in range(16):
+        store.put(f"shared/{number}", [b"x"])
+    proxy.fault = lambda method, path: Fault(403, "AccessDenied") if path.endswith("/3") else Fault(0, delay_s=0.1)
+    proxy.most_at_once = 0
+    with pytest.raises(StoreError, match="cannot delete .*shared/3: .* refuses access"):
+        store.delete_all([f"shared/{number}" for number in range(16)])
+    assert 4 <= proxy.most_at_once <= 8
+    proxy.fault = lambda method, path: PASSED
+    assert store.list("") == ["shared/3"]
+
+
 def test_a_store_that_is_down_is_named_and_has_got_nothing(server: Server) -> None:
     with FaultyProxy(server.port) as gone:
         store = behind(gone, server, penstock_checkpoint__storage_retry__timeout="500 ms")
@@ -148,6 +157,12 @@ def test_a_store_that_is_down_is_named_and_has_got_nothing(server: Server) -> No
         (Fault(403, "AccessDenied"), r"refuses access to s3://penstock-tests \(403 AccessDenied: .*s3\.access-key"),
         (Fault(401, "Unauthorized"), "refuses access"),
         (Fault(400, "ExpiredToken"), "the credentials for s3://penstock-tests have expired.*renew s3.access-key"),
+        (
+            Fault(507, "XMinioStorageFull"),
+            r"is full, or the quota of s3://penstock-tests is used up \(507 XMinio.*room",
+        ),
+        (Fault(507, ""), "is full, or the quota"),
+        (Fault(403, "QuotaExceeded"), "is full, or the quota"),
         (Fault(400, "InvalidRequest"), "answers 400 InvalidRequest: the proxy says so"),
     ],
 )
@@ -232,7 +247,8 @@ def give(profile: Path, key: str) -> None:
 
 
 def test_credentials_that_were_renewed_are_read_at_once(proxy: FaultyProxy, profile: Path) -> None:
-    """By every store of the bucket, for every request, and for an upload in parts: each reads the file again."""
+    """Renews credentials for every store of the bucket, for every request, and for an upload in parts: each reads the
+    file again."""
     give(profile, "first")
     settings = StoreSettings.of(Configuration({"s3.endpoint": proxy.url, "s3.upload.min.part.size": "5 mb"}))
     stores = [open_store(f"s3://{BUCKET}/renewed-{n}", settings) for n in range(2)]
@@ -259,3 +275,40 @@ def test_credentials_that_nobody_renews_are_named(proxy: FaultyProxy, profile: P
         with pytest.raises(StoreError, match="the credentials for s3://penstock-tests have expired.*a profile in"):
             ask()
     assert len(proxy.requests) <= 8
+
+
+def await_parts(proxy: FaultyProxy, count: int) -> None:
+    """Wait until so many parts are answered: they are sent in the background."""
+    deadline = time.monotonic() + 20
+    while proxy.at_once or sum("partNumber" in path for _, path in proxy.requests) < count:
+        assert time.monotonic() < deadline, proxy.requests
+        time.sleep(0.01)
+
+
+def test_credentials_that_expire_while_an_upload_is_open(proxy: FaultyProxy, server: Server, profile: Path) -> None:
+    """Leaves an upload that could not be aborted, so in a bucket of its own."""
+    server.make_bucket("expiring")
+    give(profile, "before")
+    options = {"s3.endpoint": proxy.url, "s3.upload.min.part.size": "5 mb"}
+    store = open_store("s3://expiring/open", StoreSettings.of(Configuration(options)))
+    pieces = [bytes([n]) * (2 * PART) for n in range(3)]
+    writer = store.writer("shared/a")
+    for number, (old, new) in enumerate([("before", "after"), ("after", "last")]):
+        writer.write(pieces[number : number + 1])
+        await_parts(proxy, 2 * (number + 1))
+        proxy.expired_keys.add(old)
+        give(profile, new)
+    writer.write(pieces[2:])
+    writer.finish()
+    assert store.get("shared/a") == b"".join(pieces)
+
+    writer = store.writer("shared/b")
+    writer.write(pieces[:1])
+    proxy.expired_keys.add("last")
+    with pytest.raises(StoreError, match="the credentials for s3://expiring have expired.*a profile in"):
+        for _ in range(5):  # parts are sent in the background
+            writer.write(pieces[:1])
+        writer.finish()
+    writer.abort()
+    give(profile, "renewed")
+    assert store.list("shared") == ["shared/a"]

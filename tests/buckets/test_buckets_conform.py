@@ -1,25 +1,18 @@
-"""Buckets on moto and on our fake of Google Cloud Storage: the conformance suite, and what only buckets do."""
+"""Tests buckets on moto and on our fake of Google Cloud Storage: the conformance suite, and what only buckets do."""
 
 from __future__ import annotations
 
 import hashlib
 import urllib.request
-from collections.abc import Iterator
 
 import pytest
 
 from penstock.storage.store import BrowsableStore, ObjectExists, ObjectStore
-from tests.buckets.servers import BUCKET, new_folder, running
+from tests.buckets.servers import BUCKET, new_folder
 from tests.unit.storage.conformance import BrowsableConformance
 from tools.object_stores import Server
 
 PART = 5 * 1024**2
-
-
-@pytest.fixture(scope="module", params=["moto", "gcs"])
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(request.param, tmp_path_factory.mktemp(request.param)) as server:
-        yield server
 
 
 class TestBuckets(BrowsableConformance):
@@ -64,11 +57,13 @@ class LargeObjects:
 
 
 class TestLargeObjects(LargeObjects):
-    def test_no_parts_are_left_of_uploads_that_were_given_up(self, server: Server) -> None:
-        if server.name != "moto":
-            pytest.skip("only S3 lists them")
-        writer = new_folder(server, s3_upload_min_part_size="5 mb").writer("shared/a")
-        writer.write([bytes(3 * PART)])
-        writer.abort()
-        left = urllib.request.urlopen(f"{server.url}/{BUCKET}?uploads", timeout=30).read()
-        assert b"<Upload>" not in left
+    pass
+
+
+def test_no_parts_are_left_of_uploads_that_were_given_up(moto: Server) -> None:
+    """Asks S3, because no other store lists the parts of uploads."""
+    writer = new_folder(moto, s3_upload_min_part_size="5 mb").writer("shared/a")
+    writer.write([bytes(3 * PART)])
+    writer.abort()
+    left = urllib.request.urlopen(f"{moto.url}/{BUCKET}?uploads", timeout=30).read()
+    assert b"<Upload>" not in left

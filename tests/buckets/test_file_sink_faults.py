@@ -1,9 +1,8 @@
-"""File sinks in buckets that fail: lost answers, refusals, a slow store, no room on the slot's disk."""
+"""Tests file sinks in buckets that fail: lost answers, refusals, a slow store, no room on the slot's disk."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,21 +12,8 @@ from penstock.datastream.connectors.base import OutputGone, SinkError
 from penstock.datastream.connectors.file_system import BucketAssigner, FileSink, ParquetBulkWriters
 from penstock.datastream.connectors.testing import SinkRun
 from tests.buckets.faulty_proxy import PASSED, Fault, FaultyProxy
-from tests.buckets.servers import running
 from tests.buckets.test_file_sinks import NUMBER, PAIR, Folder, batch, pairs
 from tools.object_stores import Server
-
-
-@pytest.fixture(scope="module")
-def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running("moto", tmp_path_factory.mktemp("moto")) as server:
-        yield server
-
-
-@pytest.fixture
-def proxy(moto: Server) -> Iterator[FaultyProxy]:
-    with FaultyProxy(moto.port) as proxy:
-        yield proxy
 
 
 def behind(proxy: FaultyProxy, server: Server, retry: str = "5 s") -> Folder:
@@ -70,7 +56,7 @@ def test_a_commit_that_is_cut_off_between_copy_and_delete_is_repeated(proxy: Fau
     ],
 )
 def test_a_store_that_refuses_is_named_at_every_step(proxy: FaultyProxy, moto: Server, fault: Fault, says: str) -> None:
-    """Before the job starts, at a barrier, and at a commit; when it has passed, the same commit succeeds."""
+    """Refuses before the job starts, at a barrier, and at a commit; when it has passed, the same commit succeeds."""
     folder = behind(proxy, moto, retry="300 ms")
     sink = folder.bulk()
     proxy.fault = lambda method, path: fault

@@ -1,10 +1,10 @@
-"""File sinks in buckets: exactly once through kills and removed objects, and nothing left over."""
+"""Tests file sinks in buckets: exactly once through kills and removed objects, and nothing left over."""
 
 from __future__ import annotations
 
 import io
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,9 @@ from penstock.datastream.connectors.files.stored_parts import StoredParts
 from penstock.datastream.connectors.testing import Kill, SinkRun, verify_sink
 from penstock.storage import bucket
 from penstock.storage.opening import open_store
-from penstock.storage.settings import StoreSettings
 from penstock.storage.store import BrowsableStore
-from tests.buckets.servers import BUCKET, running
+from penstock.storage.store_settings import StoreSettings
+from tests.buckets.servers import BUCKET
 from tools.object_stores import Server
 
 NUMBER = Types.LONG()
@@ -217,7 +217,8 @@ class FileSinks:
 
     @pytest.mark.parametrize("parallelism", [1, 2])
     def test_what_was_prepared_in_vain_is_swept(self, folder: Folder, parallelism: int) -> None:
-        """At once, and even without any checkpoint: the restored checkpoint names what is still to be committed."""
+        """Sweeps at once, and even without any checkpoint: the restored checkpoint names what is still to be
+        committed."""
         run = SinkRun(folder.bulk(), [batch(n, n) for n in range(4)], NUMBER, parallelism)
         run.checkpoint(Kill.PREPARED)
         assert folder.hidden() == []
@@ -247,7 +248,7 @@ class FileSinks:
         assert len(sizes) == 1
 
     def test_a_sink_that_moves_takes_its_rows_along(self, server: Server, tmp_path: Path) -> None:
-        """From one folder to another, and from a file system to a store."""
+        """Moves a sink from one folder to another, and from a file system to a store."""
         first, second = Folder(server), Folder(server)
         policy = RollingPolicy.default_rolling_policy(1 << 20, HOUR_MS, HOUR_MS)
         builder = FileSink.for_row_format(str(tmp_path), Encoder.simple_string_encoder())
@@ -261,12 +262,6 @@ class FileSinks:
         run.finish()
         assert sorted(first.lines() + second.lines()) == [1, 2, 3]
         assert first.hidden() == second.hidden() == [] and list(tmp_path.iterdir()) == []
-
-
-@pytest.fixture(scope="module", params=["moto", "gcs"])
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(request.param, tmp_path_factory.mktemp(request.param)) as server:
-        yield server
 
 
 class TestFileSinks(FileSinks):

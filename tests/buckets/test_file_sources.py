@@ -1,4 +1,6 @@
-"""File sources that read from buckets: what a URI names, every format, splits that are resumed, and what fails."""
+"""Tests file sources that read from buckets: what a URI names, every format, splits that are resumed, and what
+fails.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import gzip
 import io
 import json
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -21,10 +23,10 @@ from penstock.datastream.connectors.testing import SourceRun, read_all, verify_s
 from penstock.datastream.formats.csv import CsvReaderFormat, CsvSchema
 from penstock.datastream.formats.json import JsonLinesFormat
 from penstock.storage.opening import open_store
-from penstock.storage.settings import StoreSettings
 from penstock.storage.store import BrowsableStore
+from penstock.storage.store_settings import StoreSettings
 from tests.buckets.faulty_proxy import PASSED, Fault, FaultyProxy
-from tests.buckets.servers import BUCKET, running
+from tests.buckets.servers import BUCKET
 from tools.object_stores import Server
 
 PAIR = Types.ROW_NAMED(["a", "b"], [Types.LONG(), Types.STRING()])
@@ -157,12 +159,6 @@ class FileSources:
         file.close()
 
 
-@pytest.fixture(scope="module", params=["moto", "gcs"])
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(request.param, tmp_path_factory.mktemp(request.param)) as server:
-        yield server
-
-
 class TestFileSources(FileSources):
     pass
 
@@ -170,24 +166,12 @@ class TestFileSources(FileSources):
 # ---- what fails, on moto --------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running("moto", tmp_path_factory.mktemp("moto")) as server:
-        yield server
-
-
-@pytest.fixture
-def proxy(moto: Server) -> Iterator[FaultyProxy]:
-    with FaultyProxy(moto.port) as proxy:
-        yield proxy
-
-
 def behind(proxy: FaultyProxy, server: Server, retry: str) -> Folder:
     return Folder(server, **{"s3.endpoint": proxy.url, "penstock.checkpoint-storage.retry-timeout": retry})
 
 
 def test_the_same_size_written_again_is_another_file(moto: Server) -> None:
-    """Its tag says so, even within the second that times of modification are told to."""
+    """Compares its tag, which differs even within the second that times of modification are told to."""
     folder = Folder(moto)
     folder.put(a=b"1\n2\n3\n")
     source = folder.lines("a")
@@ -230,7 +214,8 @@ FAULTS = [
 @pytest.mark.parametrize(("fault", "says"), FAULTS)
 @pytest.mark.parametrize("kind", ["lines", "parquet", "gzip"])
 def test_a_store_that_refuses_is_named(proxy: FaultyProxy, moto: Server, kind: str, fault: Fault, says: str) -> None:
-    """Before the job starts, when a file is opened, and in the middle of a file; the same position is read later."""
+    """Refuses before the job starts, when a file is opened, and in the middle of a file; the same position is read
+    later."""
     folder = behind(proxy, moto, "300 ms")
     lines = b"".join(f"{row.b}\n".encode() for row in ROWS)
     folder.put(lines=lines, parquet=parquet(ROWS))

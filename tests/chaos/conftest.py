@@ -1,3 +1,5 @@
+"""Gives all tests of kills one quick Spark, and stops it at the end: a session of each module would cost seconds."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A job that has every kind of edge, and what its output must be, whatever dies on the way.
+"""Declares a job that has every kind of edge, and what its output must be, whatever dies on the way.
 
 Run as a program it takes: output directory, rows, rows per second. Options come with `penstock run -D` or the
 environment's configuration.
@@ -90,7 +90,8 @@ def build(
 
 
 def violations(output: str, rows: int, parallelism: int) -> list[str]:
-    """What is wrong with the committed files; empty if the output is exact. `parallelism` 0: it had no broadcast."""
+    """Return what is wrong with the committed files; empty if the output is exact. `parallelism` 0: it had no
+    broadcast."""
     found: dict[str, collections.Counter[int]] = collections.defaultdict(collections.Counter)
     for folder, _, names in os.walk(output):
         for name in names:

@@ -1,4 +1,4 @@
-"""A standalone Spark cluster on this machine, from what PySpark ships: one Master, Workers, all on loopback."""
+"""Runs a standalone Spark cluster on this machine, from what PySpark ships: one Master, Workers, all on loopback."""
 
 from __future__ import annotations
 
@@ -8,12 +8,52 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests import quick_spark
+from tests import quick_spark, shared_spark
 
 START_S = 60.0
+
+
+@contextmanager
+def standalone_cluster(folder: Path, workers: int, cores: int) -> Iterator[StandaloneCluster]:
+    """A cluster of so many Workers with so many cores each, which is ended at last."""
+    from penstock.spark.java import ensure_java
+
+    ensure_java()
+    cluster = StandaloneCluster(folder, workers, cores)
+    try:
+        yield cluster.start()
+    finally:
+        cluster.stop()
+
+
+@contextmanager
+def session_on(cluster: StandaloneCluster, more: dict[str, str]) -> Iterator[Any]:
+    """A session in place of the shared one."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark.sql import SparkSession
+
+    shared_spark.stop()
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": quick_spark.java_options,
+        **shared_spark.USERS,
+        **more,
+    }
+    builder = SparkSession.builder.master(cluster.master)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    yield session
+    session.stop()
 
 
 class StandaloneCluster:
@@ -115,7 +155,7 @@ def executor_of(slot_pid: int) -> int:
 
 
 def decommission(session: Any, executor: int) -> None:
-    """As a cluster manager does that is about to take the machine away."""
+    """Give up a Worker as a cluster manager does that is about to take the machine away."""
     words = Path(f"/proc/{executor}/cmdline").read_text().split("\0")
     jvm, spark = session.sparkContext._jvm, session.sparkContext._jsc.sc()
     info = jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo("the test says so", jvm.scala.Option.apply(None))

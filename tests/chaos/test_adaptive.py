@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests import quick_spark, shared_spark
-from tests.chaos.standalone import StandaloneCluster, executor_of
+from tests.chaos.standalone import StandaloneCluster, executor_of, session_on, standalone_cluster
 from tests.chaos.test_standalone import Running
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -27,42 +25,18 @@ ROWS = 24_000
 
 @pytest.fixture
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
-    from penstock.spark.java import ensure_java
-
-    ensure_java()
-    cluster = StandaloneCluster(tmp_path_factory.mktemp("adaptive"), workers=2, cores=1)
-    try:
-        yield cluster.start()
-    finally:
-        cluster.stop()
+    with standalone_cluster(tmp_path_factory.mktemp("adaptive"), workers=2, cores=1) as cluster:
+        yield cluster
 
 
 @pytest.fixture
 def session(cluster: StandaloneCluster) -> Iterator[Any]:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    from pyspark.sql import SparkSession
-
-    shared_spark.stop()
-    builder = SparkSession.builder.master(cluster.master)
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.executor.cores": "1",
-        "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": quick_spark.java_options,
-        **shared_spark.USERS,
-    }
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    yield session
-    session.stop()
+    with session_on(cluster, {"spark.executor.cores": "1"}) as session:
+        yield session
 
 
 def slots(report: Any) -> int:
-    """Of the job, once all of them run."""
+    """Return the number of the job's slots, once all of them run."""
     is_running = report.state == "RUNNING" and report.slot_pids and all(report.slot_pids)
     return max(v.parallelism for v in report.vertices) if is_running else 0
 

@@ -25,7 +25,7 @@ from penstock.datastream.state import ListStateDescriptor
 from penstock.jobmaster.rescales import RESTORED
 from penstock.protocol.restore.receivers import uneven_broadcasts
 from penstock.protocol.values.metadata import Metadata
-from penstock.storage.metadata import read_metadata
+from penstock.storage.metadata_file import read_metadata
 from penstock.storage.opening import open_store
 from penstock.storage.store import StoreError
 from tests.chaos.test_kills import MODES, options

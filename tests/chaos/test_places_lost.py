@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests import quick_spark, shared_spark
-from tests.chaos.standalone import StandaloneCluster, executor_of
+from tests.chaos.standalone import StandaloneCluster, executor_of, session_on, standalone_cluster
 from tests.chaos.test_standalone import PARALLELISM, Running
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240)]
@@ -23,39 +21,15 @@ LOST_S = 40.0
 
 @pytest.fixture
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
-    from penstock.spark.java import ensure_java
-
-    ensure_java()
-    cluster = StandaloneCluster(tmp_path_factory.mktemp("places"), workers=1, cores=2)
-    try:
-        yield cluster.start()
-    finally:
-        cluster.stop()
+    with standalone_cluster(tmp_path_factory.mktemp("places"), workers=1, cores=2) as cluster:
+        yield cluster
 
 
 @pytest.fixture
 def session(cluster: StandaloneCluster) -> Iterator[Any]:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    from pyspark.sql import SparkSession
-
-    shared_spark.stop()
-    builder = SparkSession.builder.master(cluster.master)
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": quick_spark.java_options,
-        # A slot whose task fails is submitted again by us, and not tried again by Spark.
-        "spark.task.maxFailures": "1",
-        **shared_spark.USERS,
-    }
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    yield session
-    session.stop()
+    # A slot whose task fails is submitted again by us, and not tried again by Spark.
+    with session_on(cluster, {"spark.task.maxFailures": "1"}) as session:
+        yield session
 
 
 def test_a_job_without_any_place_waits_and_goes_on_exactly(

@@ -1,5 +1,6 @@
-"""A standalone cluster of one Master and two Workers: slots, executors and a Worker are killed, and an executor is
-decommissioned, while every edge stays exact. Executors have our code from the driver, and nothing else of it."""
+"""Tests a standalone cluster of one Master and two Workers: slots, executors and a Worker are killed, and an executor
+is decommissioned, while every edge stays exact. Executors have our code from the driver, and nothing else of it.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +22,7 @@ import every_edge  # as slots import it: `add_python_file` sends them the file
 from penstock.common import Types
 from penstock.common.job_execution import JobExecutionError
 from penstock.datastream import StreamExecutionEnvironment
-from tests import quick_spark, shared_spark
-from tests.chaos.standalone import StandaloneCluster, decommission, executor_of
+from tests.chaos.standalone import StandaloneCluster, decommission, executor_of, session_on, standalone_cluster
 from tests.chaos.test_kills import options
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
@@ -33,38 +33,14 @@ WAIT_S = 90.0
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
-    from penstock.spark.java import ensure_java
-
-    ensure_java()
-    cluster = StandaloneCluster(tmp_path_factory.mktemp("standalone"), workers=2, cores=2)
-    try:
-        yield cluster.start()
-    finally:
-        cluster.stop()
+    with standalone_cluster(tmp_path_factory.mktemp("standalone"), workers=2, cores=2) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="module")
 def session(cluster: StandaloneCluster) -> Iterator[Any]:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    from pyspark.sql import SparkSession
-
-    shared_spark.stop()
-    builder = SparkSession.builder.master(cluster.master).config("spark.ui.enabled", "false")
-    settings = {
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": quick_spark.java_options,
-        **shared_spark.USERS,
-        "spark.executor.cores": "2",
-        "spark.decommission.enabled": "true",
-    }
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    yield session
-    session.stop()
+    with session_on(cluster, {"spark.executor.cores": "2", "spark.decommission.enabled": "true"}) as session:
+        yield session
 
 
 class Running:

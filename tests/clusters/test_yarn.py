@@ -1,4 +1,4 @@
-"""A job on a real YARN cluster, in client and in cluster mode, whose application master is killed by SIGKILL."""
+"""Tests a job on a real YARN cluster, in client and in cluster mode, whose application master is killed by SIGKILL."""
 
 from __future__ import annotations
 

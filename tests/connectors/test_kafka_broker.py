@@ -1,4 +1,4 @@
-"""The broker that the other tests talk to: a real one, which keeps its data when it is killed."""
+"""Tests the broker that the other tests talk to: a real one, which keeps its data when it is killed."""
 
 from __future__ import annotations
 

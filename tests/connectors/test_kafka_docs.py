@@ -1,4 +1,4 @@
-"""The programs of docs/kafka.md, and what they print."""
+"""Tests the programs of docs/kafka.md, and what they print."""
 
 from __future__ import annotations
 

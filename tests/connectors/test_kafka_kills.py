@@ -1,27 +1,24 @@
-"""From Kafka through keyed state to Kafka, exactly once, while slots, drivers and the broker are killed by SIGKILL.
+"""Moves rows from Kafka through keyed state to Kafka, exactly once, while slots, drivers and the broker are killed by
+SIGKILL.
 
 What an independent reader of committed records sees at the end decides: each key's counts are 1, 2, 3, …, each once.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import queue
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
 from tests.connectors.topics import read_committed, topic
+from tests.reporting_driver import EXECUTE_AND_REPORT, Driver, runs
 from tools.kafka_broker import KafkaBroker
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,59 +70,7 @@ numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")
 keyed = numbers.map(lambda text: (int(text) % 7, 1), PAIR).key_by(lambda pair: pair[0], Types.LONG())
 counted = keyed.reduce(lambda a, b: (a[0], a[1] + b[1]))
 counted.map(lambda pair: f"{pair[0]}:{pair[1]}", Types.STRING()).sink_to(sink)
-client = env.execute_async("kills")
-ended = client.get_job_execution_result()
-while not ended.done():
-    report = client.report()
-    if report is not None:
-        print(json.dumps([report.state, report.completed, report.slot_pids]), flush=True)
-    time.sleep(0.1)
-client.wait()
-print(json.dumps(["ENDED", 0, []]), flush=True)
 """
-
-
-class Driver:
-    """A driver process, and what it reports."""
-
-    def __init__(self, program: Path, *arguments: str) -> None:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        self._log = (program.parent / f"driver-{time.monotonic_ns()}.log").open("w+")
-        self.process = subprocess.Popen(
-            [sys.executable, "-u", str(program), *arguments],
-            stdout=subprocess.PIPE, stderr=self._log, text=True, env=environment, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if line.startswith("["):
-                self._lines.put(line)
-        self._lines.put("")
-
-    def await_report(self, wanted: Any, deadline: float) -> list[Any]:
-        """Return the next report that is wanted, or that of the end."""
-        while True:
-            try:
-                line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
-            except queue.Empty:
-                raise AssertionError(f"no such report in time:\n{self.log()}") from None
-            assert line, f"the driver has ended:\n{self.log()}"
-            report = json.loads(line)
-            if report[0] == "ENDED" or wanted(report):
-                return list(report)
-
-    def log(self) -> str:
-        """Return the end of what it wrote, without what its clients say of a broker that is away."""
-        self._log.flush()
-        lines = Path(self._log.name).read_text(encoding="utf-8").splitlines()
-        return "\n".join(line for line in lines if "rdkafka#" not in line)[-6000:]
-
-    def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait(30)
 
 
 def produce(broker: KafkaBroker, name: str, stop: threading.Event) -> None:
@@ -146,7 +91,7 @@ def produce(broker: KafkaBroker, name: str, stop: threading.Event) -> None:
 def test_each_row_counts_once_while_slots_drivers_and_the_broker_are_killed(kafka: KafkaBroker, tmp_path: Path) -> None:
     source, sink = topic(kafka, PARTITIONS), topic(kafka, PARTITIONS)
     program = tmp_path / "job.py"
-    program.write_text(PROGRAM, encoding="utf-8")
+    program.write_text(PROGRAM + EXECUTE_AND_REPORT, encoding="utf-8")
     arguments = (kafka.bootstrap_servers, source, sink, str(tmp_path / "checkpoints"), JOB_ID, str(ROWS))
     stop = threading.Event()
     producing = threading.Thread(target=produce, args=(kafka, source, stop), daemon=True)
@@ -156,22 +101,21 @@ def test_each_row_counts_once_while_slots_drivers_and_the_broker_are_killed(kafk
     killed: list[str] = []
     try:
         for victim in KILLS:
-            running = driver.await_report(lambda r: r[0] == "RUNNING" and r[1] >= 1 and all(r[2]), deadline)
-            if running[0] == "ENDED":
+            running = driver.await_report(runs(1), deadline)
+            if running.state == "ENDED":
                 break
             killed.append(victim)
             if victim == "slot":
-                os.kill(chance.choice(running[2]), signal.SIGKILL)
+                os.kill(chance.choice(running.slot_pids), signal.SIGKILL)
             elif victim == "broker":
                 kafka.kill()
                 kafka.start()
             else:
                 driver.kill()
                 driver = Driver(program, *arguments)
-            completed = running[1] if victim != "driver" else 0
-            driver.await_report(lambda r, n=completed: r[0] == "RUNNING" and r[1] > n, deadline)
-        driver.await_report(lambda _: False, deadline)
-        assert driver.process.wait(60) == 0, driver.log()
+            completed = running.completed if victim != "driver" else 0
+            driver.await_report(runs(completed + 1), deadline)
+        driver.await_end(deadline)
     finally:
         stop.set()
         if driver.process.poll() is None:

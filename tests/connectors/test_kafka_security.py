@@ -1,4 +1,4 @@
-"""Users, passwords and TLS, on ports of a real broker that want them; and where secrets must not be seen."""
+"""Tests users, passwords and TLS, on ports of a real broker that want them; and where secrets must not be seen."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SOON_S = 8.0
 
 
 def properties(kafka: KafkaBroker, listener: str, password: str = USERS[USER]) -> dict[str, str]:
-    """Those of Kafka's Java client, as programs for PyFlink have them."""
+    """Return the properties of Kafka's Java client, as programs for PyFlink have them."""
     jaas = "org.apache.kafka.common.security.plain.PlainLoginModule required"
     found = {"sasl.mechanism": "PLAIN", "sasl.jaas.config": f'{jaas} username="{USER}" password="{password}";'}
     if listener == "users":

@@ -1,4 +1,4 @@
-"""The Kafka sink on a real broker: what independent readers of committed records see, through every kill."""
+"""Tests the Kafka sink on a real broker: what independent readers of committed records see, through every kill."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_a_transaction_that_times_out_while_rows_come_fails_the_writer(kafka: Ka
 
 
 def test_what_earlier_attempts_left_open_does_not_hold_up_readers(kafka: KafkaBroker) -> None:
-    """Those of subtasks that there are no more, too; what is to be committed stays."""
+    """Ends transactions of subtasks that there are no more, too; what is to be committed stays."""
     name, prefix = topic(kafka), next(_prefixes)
     sink = exactly_once(kafka, name, prefix)
     killed = [sink.create_writer(context("one", subtask=n), []) for n in range(3)]

@@ -1,4 +1,4 @@
-"""The Kafka source on a real broker, row by row: what it reads, where it begins and ends, and what it says."""
+"""Tests the Kafka source on a real broker, row by row: what it reads, where it begins and ends, and what it says."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def reader_of(run: SourceRun) -> SourceReader:
 
 
 def test_lag_is_what_is_left_to_read(kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.datastream.connectors.kafka.reader._LAG_INTERVAL_S", 0.0)
+    monkeypatch.setattr("penstock.datastream.connectors.kafka.kafka_reader._LAG_INTERVAL_S", 0.0)
     name = topic(kafka)
     produced(kafka, name, numbers(10))
     run = SourceRun(builder(kafka, name).build())

@@ -1,4 +1,5 @@
-"""What brokers answer about transactions: one suite for a real one and for the fake that the simulation runs with."""
+"""Tests what brokers answer about transactions: one suite for a real one and for the fake that the simulation runs
+with."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from confluent_kafka import KafkaException, Producer
 
 from penstock.datastream.connectors.kafka.producers import ProducerPool, TransactionalProducer
 from penstock.datastream.connectors.kafka.transactions import End, TransactionCoordinators, TransactionName
-from penstock.simulation.transactions import Fenced, TransactionBroker
+from penstock.simulation.transaction_broker import Fenced, TransactionBroker
 from tests.connectors.topics import LIMIT_S, read_committed, topic
 from tools.kafka_broker import KafkaBroker
 
@@ -21,7 +22,7 @@ UNUSED = "suite-unused-0-0"
 
 
 class Brokers(Protocol):
-    """What the suite asks. A producer is an epoch of an id."""
+    """Asks brokers for the suite. A producer is an epoch of an id."""
 
     def start(self, transactional_id: str) -> int: ...
 

@@ -1,4 +1,6 @@
-"""The order example as `make demo-kafka` runs it: a slot, the broker and the driver are killed, and all is exact."""
+"""Tests the order example as `make demo-kafka` runs it: a slot, the broker and the driver are killed, and all is
+exact.
+"""
 
 from __future__ import annotations
 

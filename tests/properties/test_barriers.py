@@ -1,5 +1,5 @@
-"""A small graph of shipped `SubtaskMachine`s and channels, without a runtime. Checkpoints are aligned, time out, or are
-unaligned; they overlap, some are given up at any moment, and snapshots wait for the rest of a row.
+"""Tests a small graph of shipped `SubtaskMachine`s and channels, without a runtime. Checkpoints are aligned, time out,
+or are unaligned; they overlap, some are given up at any moment, and snapshots wait for the rest of a row.
 
 Every checkpoint that reaches a subtask ends there in one acknowledgement or one decline; nothing is stuck once all
 barriers and cancels are in; and what all acknowledged is a cut: each row is applied, or stored once, or not yet sent.

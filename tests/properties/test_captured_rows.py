@@ -1,5 +1,5 @@
-"""From captured rows to stored messages and back, whatever the rows came as: batches by reference, messages as they
-were received, parts of either; with events in between. And what a restore makes of the pieces."""
+"""Tests the way from captured rows to stored messages and back, whatever the rows came as: batches by reference,
+messages as they were received, parts of either; with events in between. And what a restore makes of the pieces."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ CHUNKS = st.lists(st.one_of(st.none(), st.tuples(st.integers(1, 12), KINDS)), ma
 
 
 def capture(chunks: list[tuple[int, str] | None], start: int, until: int) -> tuple[Captured, dict[int, Any], int]:
-    """What a window [start, until) holds of them, what it should hold by number, and how many elements there are."""
+    """Return what a window [start, until) holds of them, what it should hold by number, and how many elements there
+    are."""
     captured, at = Captured(), 0
     truth: dict[int, Any] = {}
     for chunk in chunks:

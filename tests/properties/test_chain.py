@@ -1,5 +1,6 @@
-"""A chain, whatever cuts it: slices of any length, full outputs, barriers, deadlines. Each input row's effects appear
-exactly once and in order, and `taken` says how far it came, so that going on from there loses and repeats nothing.
+"""Tests a chain, whatever cuts it: slices of any length, full outputs, barriers, deadlines. Each input row's effects
+appear exactly once and in order, and `taken` says how far it came, so that continuing from there loses and repeats
+nothing.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ LARGE = ("generator of 300", "process of 40")
 
 
 def pipelines(stages_max: int) -> st.SearchStrategy[list[str]]:
-    """At most one stage that makes hundreds of rows of one."""
+    """Draw chains with at most one stage that makes hundreds of rows of one."""
     names = st.lists(st.sampled_from(sorted(STAGES)), min_size=1, max_size=stages_max)
     return names.filter(lambda found: sum(n in LARGE for n in found) < 2)
 

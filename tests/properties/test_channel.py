@@ -1,5 +1,5 @@
-"""One channel, both ends and a wire that urgent frames run ahead on. Whatever the order of queueing, sending, turning,
-receiving and applying, and however checkpoints overlap: what both ends capture for a checkpoint is exactly
+"""Tests one channel, both ends and a wire that urgent frames run ahead on. Whatever the order of queueing, sending,
+turning, receiving and applying, and however checkpoints overlap: what both ends capture for a checkpoint is exactly
 [applied, emitted), each element once, in order, with the content that it had when the producer's number was fixed.
 """
 

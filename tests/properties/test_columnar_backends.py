@@ -1,10 +1,13 @@
-"""Columnar state, wherever it is kept, against a dict: rows, removals, windows, checkpoints that name what has not
-changed, and restores into memory."""
+"""Tests columnar state, wherever it is kept, against a dict: rows, removals, windows, checkpoints that name what has
+not changed, and restores into memory.
+"""
 
 from __future__ import annotations
 
 import copy
 import zlib
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -17,13 +20,12 @@ from hypothesis import strategies as st
 
 from penstock.protocol.values.metadata import Segment
 from penstock.state import changes
-from penstock.state.backend import EncodedState, StateSchemaError, StateSnapshot, StoredState
+from penstock.state.backend import EncodedState, RestoringSubtask, StateSchemaError, StateSnapshot, StoredState
 from penstock.state.codecs import read_stream
-from penstock.state.columnar import backend as columnar_backend
-from penstock.state.columnar import removed_keys
-from penstock.state.columnar.backend import ColumnarStateBackend
-from penstock.state.columnar.table import ValueColumn
-from penstock.state.rocksdb import column_table, snapshot
+from penstock.state.columnar import changed_entries, removed_keys
+from penstock.state.columnar.column_table import ValueColumn
+from penstock.state.columnar.columnar_backend import ColumnarStateBackend
+from penstock.state.rocksdb import disk_column_table, snapshot
 from tests.properties.columnar_backends import KINDS as BACKENDS
 from tests.properties.columnar_backends import ColumnarBackends
 from tests.properties.test_columnar_state import GROUPS, KINDS, VALUES, group_of, key_of, rows_of, small_blocks
@@ -127,7 +129,14 @@ class Store:
                 part = b"".join(bytes(p) for p in run.parts)
                 offset, data = len(data), data + part
                 run = StoredState(
-                    run.operator, run.name, run.entries, Segment(path, 0), offset, len(part), zlib.crc32(part)
+                    run.operator,
+                    run.name,
+                    run.entries,
+                    Segment(path, 0),
+                    offset,
+                    len(part),
+                    zlib.crc32(part),
+                    run.bounds,
                 )
             else:
                 assert checkpoint.predecessor is not None and run in checkpoint.predecessor.ranges
@@ -138,7 +147,7 @@ class Store:
         self.check_that_runs_do_not_overlap(checkpoint)
 
     def check_that_runs_do_not_overlap(self, checkpoint: Checkpoint) -> None:
-        """In one segment no key comes twice, unless nobody has asked for its restored state yet."""
+        """Check that in one segment no key comes twice, unless nobody has asked for its restored state yet."""
         seen: set[Any] = set()
         untouched = checkpoint.predecessor is not None and checkpoint.expected is checkpoint.predecessor.expected
         for run in checkpoint.ranges:
@@ -157,8 +166,24 @@ class Store:
             data = self.data[run.segment.path][run.offset : run.offset + run.length_bytes]
             backend.restore(run.operator, run.name, data, key_groups)
 
+    def restore_lazily(self, checkpoint: Checkpoint, backend: Any, apart: deque[Callable[[], None]]) -> int:
+        """Restore as a subtask does from its own checkpoint; return how many runs come later, by what is in `apart`."""
+
+        def read(run: StoredState) -> bytes:
+            return self.data[run.segment.path][run.offset : run.offset + run.length_bytes]
+
+        backend.on_restored(checkpoint.number, checkpoint.ranges)
+        runs = tuple(checkpoint.ranges)
+        lazily = backend.restore_copy(RestoringSubtask(None, EVERYTHING, "", runs, read, apart.append))
+        for schema in checkpoint.snapshot.schemas:
+            backend.restore_schema(schema)
+        for run in runs:
+            if run not in lazily:
+                backend.restore(run.operator, run.name, read(run), EVERYTHING)
+        return len(lazily)
+
     def content(self, checkpoint: Checkpoint, names: list[str], parts: list[range]) -> Content:
-        """What memory has after a restore, as several subtasks do it."""
+        """Return what memory has after a restore, as several subtasks do it."""
         found: Content = {name: {} for name in names}
         for key_groups in parts:
             backend = ColumnarStateBackend()
@@ -186,13 +211,15 @@ def test_what_checkpoints_restore_to_is_what_was_there_at_the_barrier(
     store, number = Store(), 0
     running: list[Checkpoint] = []
     completed: Checkpoint | None = None
-    with ColumnarBackends(backend, incremental) as backends:
+    apart: deque[Callable[[], None]] = deque()
+    # With such small ranges, restored state is loaded in several parts.
+    with ColumnarBackends(backend, incremental, range_bytes=256) as backends:
         subtask = Subtask(backends.new(), names, {name: {} for name in names})
         for _ in range(random.randrange(10, 60)):
             name, count = random.choice(names), random.choice([1, 3, 50])
             numbers = [random.randrange(space) for _ in range(count)]
             match random.choice(
-                ("fold", "fold", "fold", "remove", "fire", "take", "store", "store", "give up", "fail")
+                ("fold", "fold", "fold", "remove", "fire", "take", "store", "store", "give up", "fail", "load")
             ):
                 case "fold":
                     subtask.fold(name, numbers, [random.randrange(-9, 9) for _ in numbers])
@@ -214,15 +241,20 @@ def test_what_checkpoints_restore_to_is_what_was_there_at_the_barrier(
                     left_out = random.choice(["", "", "", own, ranges[0].segment.path if ranges else ""])
                     checkpoint.snapshot.on_stored([r for r in ranges if r.segment.path != left_out])
                     completed = checkpoint if random.random() < 0.8 else completed
+                case "load" if apart:
+                    apart.popleft()()
                 case "give up" if running:
                     running.pop(random.randrange(len(running))).snapshot.discard()
                 case "fail" if completed is not None:
                     backends.close()
                     running.clear()
                     again = backends.new()
+                    while apart:
+                        apart.popleft()()  # what is left of the generation that has ended
                     if random.random() < 0.7:
-                        again.on_restored(completed.number, completed.ranges)
-                    store.restore(completed, again)
+                        store.restore_lazily(completed, again, apart)
+                    else:
+                        store.restore(completed, again)
                     if random.random() < 0.3:  # before the operators have asked for their state
                         number += 1
                         untouched = Checkpoint(
@@ -235,6 +267,37 @@ def test_what_checkpoints_restore_to_is_what_was_there_at_the_barrier(
                     subtask = Subtask(again, names, copy.deepcopy(completed.expected))
         number += 1
         last = Checkpoint(number, subtask.backend.snapshot(number, None), subtask.content, None)
+        store.write(last)
+        assert store.content(last, names, [EVERYTHING]) == subtask.content
+
+
+@pytest.mark.parametrize("backend", ["rocksdb", "rocksdb-without-cache"])
+def test_columns_are_loaded_when_they_are_asked_for(backend: str) -> None:
+    names = ["strings", WINDOWS]
+    apart: deque[Callable[[], None]] = deque()
+    with ColumnarBackends(backend, incremental=True, range_bytes=256) as backends:
+        subtask, store = Subtask(backends.new(), names, {name: {} for name in names}), Store()
+        for name in names:
+            subtask.fold(name, list(range(200)), [1] * 200)
+        first = Checkpoint(1, subtask.backend.snapshot(1, None), copy.deepcopy(subtask.content), None)
+        store.write(first)
+        backends.close()
+        again = backends.new()
+        assert store.restore_lazily(first, again, apart) == len(first.ranges) > 20
+        subtask = Subtask(again, names, copy.deepcopy(first.expected))
+        assert apart, "most of it comes later"
+        subtask.fold("strings", [3, 500, 198], [5, 6, 7])
+        subtask.remove("strings", [100, 101])
+        subtask.fire(SIZE, removes=True)
+        second = Checkpoint(2, again.snapshot(2, 1), copy.deepcopy(subtask.content), first)
+        savepoint = Checkpoint(3, again.snapshot(3, None), copy.deepcopy(subtask.content), first)
+        subtask.fold("strings", list(range(50)), [9] * 50)
+        for checkpoint in (second, savepoint):
+            store.write(checkpoint)
+            assert store.content(checkpoint, names, [EVERYTHING]) == checkpoint.expected
+        while apart:
+            apart.popleft()()
+        last = Checkpoint(4, again.snapshot(4, None), subtask.content, None)
         store.write(last)
         assert store.content(last, names, [EVERYTHING]) == subtask.content
 
@@ -265,13 +328,13 @@ __all__ = ["small_blocks"]
 
 @pytest.fixture(autouse=True)
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What happens with millions of keys, with hundreds."""
+    """Show with hundreds of keys what happens with millions."""
     monkeypatch.setattr(snapshot, "ENTRIES_PER_BATCH", 7)
     monkeypatch.setattr(snapshot, "BYTES_PER_RANGE", 1000)
-    monkeypatch.setattr(columnar_backend, "BYTES_PER_RANGE", 1000)
+    monkeypatch.setattr(changed_entries, "BYTES_PER_RANGE", 1000)
     monkeypatch.setattr(changes, "CHANGED_KEYS_MAX", 200)
     monkeypatch.setattr(removed_keys, "REMOVED_KEYS_MAX", 200)
-    monkeypatch.setattr(column_table, "_CHANGED_SLOTS_MAX", 20)
+    monkeypatch.setattr(disk_column_table, "_CHANGED_SLOTS_MAX", 20)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -1,4 +1,6 @@
-"""Built-in aggregates against plain Python, over batches with any borders; and expressions that keep event time."""
+"""Tests built-in aggregates against plain Python, over batches with any borders; and expressions that keep event
+time.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from hypothesis import strategies as st
 from penstock.common.failures import OperatorFailure
 from penstock.common.typeinfo import KEY_GROUP_COLUMN, TIMESTAMP_COLUMN
 from penstock.common.types import Types
-from penstock.graph.columns import (
+from penstock.graph.declared_columns import (
     Aggregate,
     AggregateSpec,
     FilterSpec,
@@ -34,7 +36,7 @@ from penstock.operators.columns.columnar_functions import columnar_operators
 from penstock.protocol.values.elements import WATERMARK_MAX_MS
 from penstock.protocol.values.metadata import GroupFloor
 from penstock.state.backend import EncodedState
-from penstock.state.columnar.backend import ColumnarBackend, ColumnarStateBackend
+from penstock.state.columnar.columnar_backend import ColumnarBackend, ColumnarStateBackend
 from tests.properties.columnar_backends import KINDS, ColumnarBackends
 
 ROW = Types.ROW_NAMED(

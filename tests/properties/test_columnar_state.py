@@ -1,5 +1,6 @@
-"""Columnar state against a dict: any keys in any batches, removals, and snapshots that are read while it goes on
-changing, restored by key group at other parallelisms."""
+"""Tests columnar state against a dict: any keys in any batches, removals, and snapshots that are read while it
+continues to change, restored by key group at other parallelisms.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.protocol.values.keys import key_group_range
-from penstock.state.columnar import key_columns, slot_arrays, slot_index, table_view
-from penstock.state.columnar.backend import ColumnarStateBackend
-from penstock.state.columnar.table import ColumnTable, ValueColumn
+from penstock.state.columnar import slot_arrays, slot_index, table_keys, table_view
+from penstock.state.columnar.column_table import ColumnTable, ValueColumn
+from penstock.state.columnar.columnar_backend import ColumnarStateBackend
 
 GROUPS = 16
 VALUES = [ValueColumn("sum", np.int64, 0), ValueColumn("most", np.float64, -np.inf)]
@@ -160,7 +161,7 @@ def step(reading: list[tuple[Any, dict[Any, Any]]], random: Random, kind: str) -
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What happens with millions of keys, with hundreds."""
+    """Show with hundreds of keys what happens with millions."""
     monkeypatch.setattr(table_view, "_BLOCK_BITS_MAX", 6)
     monkeypatch.setattr(table_view, "_MARKED_AT_ONCE_SLOTS_MAX", 16)
     monkeypatch.setattr(slot_arrays, "_AT_ONCE_SLOTS_MAX", 32)
@@ -171,7 +172,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slot_index, "_CLEARED_AT_ONCE", 32)
     monkeypatch.setattr(slot_index, "_CLEARED_PER_NEW_SLOT", 4)
     monkeypatch.setattr(slot_index, "_MOVED_AT_ONCE_MAX", 16)
-    monkeypatch.setattr("penstock.state.columnar.key_columns._HEAP_COMPACTED_FROM_BYTES", 256)
+    monkeypatch.setattr("penstock.state.columnar.table_keys._HEAP_COMPACTED_FROM_BYTES", 256)
 
 
 def test_equal_numbers_are_one_key_and_equal_hashes_are_not() -> None:
@@ -189,7 +190,7 @@ def test_equal_numbers_are_one_key_and_equal_hashes_are_not() -> None:
 @given(texts=st.lists(st.binary(max_size=70), max_size=12), length=st.integers(1, 70))
 @settings(max_examples=300, deadline=None)
 def test_a_strings_hash_does_not_depend_on_its_neighbours(texts: list[bytes], length: int) -> None:
-    column = key_columns.key_column(pa.binary())
+    column = table_keys.key_column(pa.binary())
     texts += [text[:length].ljust(length, b"\xff") for text in texts]
     together = column.rows(pa.array(texts, pa.binary())).hashed(None).tolist()
     assert together == [int(column.rows(pa.array([text], pa.binary())).hashed(None)[0]) for text in texts]
@@ -272,7 +273,7 @@ def test_two_keys_of_one_hash_are_two_keys(kind: str, monkeypatch: pytest.Monkey
     def poor(hashes: Any, words: Any) -> Any:
         return words.view(np.uint64) % np.uint64(3)
 
-    monkeypatch.setattr(key_columns, "mixed", poor)
+    monkeypatch.setattr(table_keys, "mixed", poor)
     random = Random(kind)
     model = Model(kind)
     for _ in range(12):

@@ -1,5 +1,5 @@
-"""Whatever producers emit, in whatever order frames arrive and rows are applied, with whatever blocked meanwhile and
-however the bound changes: what is at a gate is bounded, and everything emitted is applied at last.
+"""Tests that, whatever producers emit, in whatever order frames arrive and rows are applied, with whatever blocked
+meanwhile and however the bound changes: what is at a gate is bounded, and everything emitted is applied at last.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class GateMachine(RuleBasedStateMachine):
 
     @rule()
     def settle(self) -> None:
-        """Nothing stays blocked, and all that can happen does: nobody waits for ever."""
+        """Let all that can happen do so, with nothing blocked: nobody waits for ever."""
         for channel in self.inputs:
             channel.unblock(1)
             channel.unblock(2)

@@ -1,6 +1,6 @@
-"""The phases of draining over random graphs: vertices that hold recovered rows, reports that are late and come in any
-order, checkpoints whose barriers crawl. Nothing younger reaches a subtask that has recovered rows to read, in the run
-and in every cut; and draining ends.
+"""Tests the phases of draining over random graphs: vertices that hold recovered rows, reports that are late and come in
+any order, checkpoints whose barriers crawl. Nothing younger reaches a subtask that has recovered rows to read, in the
+run and in every cut; and draining ends.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class Model:
             self.reports.append(report)
 
     def _works(self, subtask: SubtaskId) -> None:
-        """When the first of a phase begins, all below it have come to rest."""
+        """Check that when the first of a phase begins, all below it have come to rest."""
         phase = self.phase_of[subtask.vertex]
         if phase <= max(self.at_work, default=-1):
             return
@@ -247,7 +247,7 @@ class Model:
             del self.pending[checkpoint_id]
 
     def check_cuts(self) -> None:
-        """In one cut no subtask has recovered rows and younger ones on a channel."""
+        """Check that in one cut no subtask has recovered rows and younger ones on a channel."""
         for checkpoint_id, cut in self.cuts.items():
             if checkpoint_id in self.pending:
                 continue

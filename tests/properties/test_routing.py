@@ -1,5 +1,6 @@
-"""Partitioners over whole batches: no row is lost or doubled, rows to one consumer keep their order, and equal keys
-meet at the owner of their key group, however they are declared and whoever sends them."""
+"""Tests partitioners over whole batches: no row is lost or doubled, rows to one consumer keep their order, and equal
+keys meet at the owner of their key group, however they are declared and whoever sends them.
+"""
 
 from __future__ import annotations
 

@@ -10,6 +10,12 @@ from tests.simulation.sensitive_seeds import seeds_of
 
 SEEDS_MAX = 30
 
+READ_DAMAGED = (
+    r"failed: .*(does not exist in schema|record batch|message body|flatbuffers|pickle data|canonical key)"
+    r"|[1-9]\d* rows lost|[1-9]\d* too many"
+)
+"""The violation where bytes are used that are not what was written: they cannot be decoded, or are other rows."""
+
 
 def assert_found(where: str | list[int], violation: str) -> None:
     """Runs a named schedule, or random seeds, until one reports a violation that the regular expression matches."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.jobmaster import adaptive, recovery
+from penstock.jobmaster import adaptive_scheduler, job_recovery
 from penstock.jobmaster.fit import Fit, fitted
 from penstock.jobmaster.rescales import Rescales
 from penstock.protocol.job.adaptive_scaling import AdaptivePhase, AdaptiveScaling
@@ -37,12 +37,16 @@ def an_adaptive_job_does_not_wait(patch: Patch) -> None:
     with_settings(patch, settle_ms=0.0)
 
 
+def an_adaptive_job_runs_in_any_number_of_slots(patch: Patch) -> None:
+    with_settings(patch, least=1)
+
+
 def slots_are_lowered_whatever_is_restored(patch: Patch) -> None:
-    patch(adaptive, "fitted_in_steps", lambda graph, metadata, ignore, checkpointing: Fit(graph))
+    patch(adaptive_scheduler, "fitted_in_steps", lambda graph, metadata, ignore, checkpointing: Fit(graph))
 
 
 def a_checkpoint_of_fewer_slots_is_restored_in_all(patch: Patch) -> None:
-    patch(recovery, "fitted_in_steps", lambda graph, metadata, *arguments: Fit(fitted(graph, metadata, False)))
+    patch(job_recovery, "fitted_in_steps", lambda graph, metadata, *arguments: Fit(fitted(graph, metadata, False)))
 
 
 def seats_go_when_a_job_is_lowered(patch: Patch) -> None:
@@ -72,7 +76,7 @@ def rescales_follow_without_a_rest(patch: Patch) -> None:
 
 
 def an_adaptive_job_has_deadlines_after_its_end(patch: Patch) -> None:
-    patch(adaptive.AdaptiveScheduler, "next_deadline_ms", lambda self: self._machine.next_deadline_ms())
+    patch(adaptive_scheduler.AdaptiveScheduler, "next_deadline_ms", lambda self: self._machine.next_deadline_ms())
 
 
 def a_rescale_outlives_its_slots(patch: Patch) -> None:
@@ -86,8 +90,13 @@ MUTANTS: list[tuple[Callable[[Patch], None], str, str]] = [
         "adaptive-job-starts-in-fewer-slots",
         r"the job does not begin in two slots",
     ),
+    (
+        an_adaptive_job_runs_in_any_number_of_slots,
+        "adaptive-job-waits-for-its-least-slots",
+        r"does not run in its least slots",
+    ),
     (an_adaptive_job_does_not_wait, "adaptive-job-waits-for-a-process-that-comes-back", r"although every process"),
-    (slots_are_lowered_whatever_is_restored, "checkpoint-needs-all-its-slots", r"row"),
+    (slots_are_lowered_whatever_is_restored, "checkpoint-needs-all-its-slots", r"[1-9]\d* rows lost|[1-9]\d* too many"),
     (a_checkpoint_of_fewer_slots_is_restored_in_all, "lowered-job-loses-its-driver", r"is refused for nothing"),
     (seats_go_when_a_job_is_lowered, "adaptive-job-starts-in-fewer-slots", r"does not get its third slot"),
     (each_place_is_a_rescale, "places-come-one-after-the-other", r"rescaled for each place that comes"),

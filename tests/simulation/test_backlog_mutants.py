@@ -17,6 +17,7 @@ def a_backlog_changes_no_interval(patch: Patch) -> None:
     patch(CheckpointCoordinator, "on_backlog", lambda self, is_backlog, now_ms: None)
 
 
-def test_a_broken_rule_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("scenario", ["no-checkpoints-during-a-backlog", "no-checkpoints-before-the-last-source"])
+def test_a_broken_rule_is_found(scenario: str, monkeypatch: pytest.MonkeyPatch) -> None:
     a_backlog_changes_no_interval(monkeypatch.setattr)
-    assert_found("no-checkpoints-during-a-backlog", r"is triggered during a backlog")
+    assert_found(scenario, r"is triggered during a backlog")

@@ -11,7 +11,7 @@ import pytest
 from penstock.jobmaster import fit
 from penstock.jobmaster.drain import JobDrain
 from penstock.jobmaster.rescales import Rescales
-from penstock.operators.operator_state import CheckpointedParts
+from penstock.operators.checkpointed_parts import CheckpointedParts
 from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
 from penstock.protocol.job.rescaling import Rescaling
 from penstock.protocol.restore import rescale
@@ -63,7 +63,7 @@ def sources_emit_while_receivers_differ(patch: Patch) -> None:
 
 def the_second_step_never_comes(patch: Patch) -> None:
     def hold_only(self: Any, graph: Any, is_own: bool = False) -> None:
-        self.holds_sources = True
+        self._job.holds_sources = True
 
     patch(Rescales, "continue_as", hold_only)
 

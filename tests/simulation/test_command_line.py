@@ -1,7 +1,8 @@
-"""What `python -m penstock.simulation` prints."""
+"""Tests what `python -m penstock.simulation` prints."""
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 import time
@@ -26,6 +27,15 @@ def in_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 def test_the_last_line_counts_seeds_and_violations(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seeds", "5:8"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "3 seeds, 0 violations"
+
+
+def test_warnings_are_logged_again_when_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("penstock")
+    before = logger.level
+    assert main(["--seeds", "5:6"]) == 0
+    assert logger.level == before
+    logger.warning("logged after the run")
+    assert "logged after the run" in caplog.text
 
 
 def test_a_failure_prints_its_seed_a_trace_and_the_command_that_shows_it_again(
@@ -99,7 +109,7 @@ def test_it_stops_at_the_first_violation(capsys: pytest.CaptureFixture[str], mon
 
 
 def test_verdicts_that_are_closed_early_start_no_further_seeds() -> None:
-    verdicts = command_line._verdicts((Task(seed) for seed in range(2, 20_000)), 2)
+    verdicts = command_line._verdicts((Task(seed, "ends-without-checkpoints") for seed in range(2, 20_000)), 2)
     assert next(verdicts).seed == 2
     started_s = time.monotonic()
     verdicts.close()

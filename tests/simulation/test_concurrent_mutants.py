@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import pytest
 
 from penstock.jobmaster import assembly, checkpoints
-from penstock.jobmaster.log import LogConversations
+from penstock.jobmaster.log_conversations import LogConversations
+from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
 from penstock.protocol.log.publication import Publication
 from penstock.protocol.log.publication_table import PublicationState
 from penstock.runtime.checkpoint.segment_uploads import SegmentUploads
@@ -60,6 +62,32 @@ def a_restart_does_not_wait_for_queued_publications(patch: Patch) -> None:
     patch(LogConversations, "is_idle", property(lambda self: self._current is None))
 
 
+def expired_checkpoints_change_no_limit(patch: Patch) -> None:
+    situation = CheckpointCoordinator._situation
+    patch(
+        CheckpointCoordinator,
+        "_situation",
+        lambda self, now_ms: replace(situation(self, now_ms), is_congested=False),
+    )
+
+
+class _EndInItsTurn(NamedTuple):
+    checkpoint_id: int
+
+
+def what_has_ended_waits_for_its_turn(patch: Patch) -> None:
+    step = SnapshotWriter.step
+
+    def in_turn(self: Any) -> bool:
+        if self._encoding is None and self.mailbox and isinstance(self.mailbox.mail[0], _EndInItsTurn):
+            self._drop(self.mailbox.take().checkpoint_id)
+            return True
+        return step(self)
+
+    patch(SnapshotWriter, "on_ended", lambda self, checkpoint_id: self.mailbox.post(_EndInItsTurn(checkpoint_id)))
+    patch(SnapshotWriter, "step", in_turn)
+
+
 MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
     # (mutant, schedule or seeds, the violation that it must cause)
     (segments_wait_for_each_other, "slow-store-with-concurrent-checkpoints", r"ms after the one before|given up"),
@@ -74,6 +102,16 @@ MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
         segments_that_are_being_stored_are_not_waited_for,
         "generation-ends-while-segments-are-stored",
         r"a segment of generation .* is written, which the process has left",
+    ),
+    (
+        expired_checkpoints_change_no_limit,
+        "checkpoints-that-hold-each-other-up",
+        r"checkpoints expired, one behind the other",
+    ),
+    (
+        what_has_ended_waits_for_its_turn,
+        "checkpoints-that-hold-each-other-up",
+        r"checkpoints expired, one behind the other",
     ),
 ]
 _IDS = [f"{mutant.__name__}, {where if isinstance(where, str) else 'seeds'}" for mutant, where, _ in MUTANTS]

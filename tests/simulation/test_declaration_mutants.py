@@ -12,7 +12,7 @@ import pytest
 from penstock.common import type_evolution
 from penstock.common.composite_types import RowType
 from penstock.state import restored
-from penstock.state.rocksdb.backend import RocksDBStateBackend
+from penstock.state.rocksdb.rocksdb_backend import RocksDBStateBackend
 from penstock.state.ttl import TimeToLive
 from tests.simulation.finding import assert_found
 

@@ -13,8 +13,10 @@ from penstock.protocol.subtask import barrier_handler
 from penstock.protocol.subtask.barrier_handler import BarrierHandler
 from penstock.protocol.subtask.drain_gate import DrainGate, Stage
 from penstock.protocol.subtask.subtask_machine import SubtaskMachine
-from penstock.protocol.values.frames import AlignedBarrier
+from penstock.protocol.values.frames import AlignedBarrier, CreditLimit, CreditWanted
 from penstock.runtime.subtask.parking import Parking
+from penstock.runtime.subtask.subtask import Subtask
+from penstock.runtime.subtask.subtask_mail import StepResult
 from tests.simulation.finding import assert_found
 
 Patch = Callable[[Any, str, Any], None]
@@ -49,6 +51,29 @@ def barriers_do_not_grow_older_in_output_queues(patch: Patch) -> None:
     patch(OutputChannel, "pop", young)
 
 
+def outputs_block_inside_a_slice(patch: Patch) -> None:
+    """Once a slice has begun it waits for room until it is finished, and only credit is looked at meanwhile."""
+    step = Subtask.step
+
+    def blocked(self: Any, now_ms: float) -> StepResult:
+        if not self.work.unfinished:
+            return step(self, now_ms)
+        mail, others = self.mailbox.mail, []
+        while mail:
+            item = self.mailbox.take()
+            if isinstance(item, CreditLimit | CreditWanted):
+                self.deployed.on_credit(item)
+            else:
+                others.append(item)
+        mail.extend(others)
+        self.work.resume()
+        self.output.flush(now_ms, idle=True)
+        waits = self.work.unfinished and not self.output.has_room()
+        return StepResult(not waits, None if waits else 0, waits)
+
+    patch(Subtask, "step", blocked)
+
+
 def pauses_follow_each_other(patch: Patch) -> None:
     def begin(self: Parking, now_ms: float) -> None:
         if self._to_skip:
@@ -62,7 +87,7 @@ def pauses_follow_each_other(patch: Patch) -> None:
 
 
 def a_release_waits_for_a_checkpoint_that_has_ended(patch: Patch) -> None:
-    """Until the coordinator says that the checkpoint is over, too."""
+    """Hold until the coordinator says that the checkpoint is over, too."""
 
     def on_release(self: Any, is_last: bool, checkpoints: Any) -> None:
         if self._stage is not Stage.OVER:
@@ -79,6 +104,7 @@ MUTANTS: list[tuple[Callable[[Patch], None], str, str]] = [
     (the_timeout_is_ignored_at_the_output, "checkpoints-under-pressure-are-quick", TOOK),
     (the_timeout_starts_again_at_each_vertex, "one-timeout-on-the-whole-way", TOOK),
     (barriers_do_not_grow_older_in_output_queues, "one-timeout-on-the-whole-way", TOOK),
+    (outputs_block_inside_a_slice, "no-room-in-the-middle-of-a-slice", TOOK),
     (a_release_waits_for_a_checkpoint_that_has_ended, "drain-during-a-checkpoint", r"^draining took \d+ ms"),
 ]
 

@@ -9,8 +9,8 @@ import pytest
 
 from penstock.state.cleanup import Cleanup
 from penstock.state.heap import ttl_handles
-from penstock.state.rocksdb.table import DiskTable
-from penstock.state.rocksdb.table_walk import DiskWalk
+from penstock.state.rocksdb.disk_table import DiskTable
+from penstock.state.rocksdb.disk_walk import DiskWalk
 from penstock.state.row_backend import RowStateBackend
 from penstock.state.ttl import StampedType
 from tests.simulation.finding import assert_found
@@ -72,7 +72,7 @@ def expired_entries_are_returned(patch: Patch) -> None:
 def clean_up_does_not_look_into_memory(patch: Patch) -> None:
     patch(DiskTable, "in_memory", lambda self, key, stored: stored)
     made = DiskWalk.__init__
-    patch(DiskWalk, "__init__", lambda self, table, database, flush: made(self, table, database, lambda: None))
+    patch(DiskWalk, "__init__", lambda self, table, flush: made(self, table, lambda: None))
 
 
 def clean_up_removes_whole_entries(patch: Patch) -> None:

@@ -12,14 +12,13 @@ import pytest
 from penstock.jobmaster import fit
 from penstock.operators.columns import columnar_windows
 from penstock.operators.event_time import idleness, progress
-from penstock.operators.rows import windows
+from penstock.operators.rows import window_operator
 from penstock.protocol.restore import rescale
 from penstock.protocol.values.metadata import ChannelTime
 from penstock.runtime.checkpoint import subtask_restore as restore
+from penstock.runtime.checkpoint.in_flight_restore import InFlightRestore
 from penstock.runtime.subtask import source_alignment
-from penstock.simulation.running import run_seed
-from penstock.simulation.scenarios import run_scenario
-from tests.simulation.sensitive_seeds import seeds_of
+from tests.simulation.finding import assert_found
 
 Patch = Callable[[Any, str, Any], None]
 
@@ -33,10 +32,10 @@ def rows_on_vanished_edges_are_dropped(patch: Patch) -> None:
 
 def new_edges_start_at_the_furthest_producer(patch: Patch) -> None:
     def furthest(self: Any, edge: Any) -> ChannelTime:
-        told = [s.watermark_ms for s in self._metadata.subtasks if s.watermark_ms is not None]
+        told = [s.watermark_ms for s in self._old.metadata.subtasks if s.watermark_ms is not None]
         return ChannelTime(max(told, default=-(2**63)))
 
-    patch(restore.SubtaskRestore, "_start_of_new_edge", furthest)
+    patch(InFlightRestore, "_start_of_new_edge", furthest)
 
 
 def parts_are_looked_for_in_the_vertex_of_the_head(patch: Patch) -> None:
@@ -46,7 +45,7 @@ def parts_are_looked_for_in_the_vertex_of_the_head(patch: Patch) -> None:
         return part(self, operator, name) if operator in self._snapshots_of_head_operators() else []
 
     def operators(self: Any) -> Any:
-        old = self._old_vertices.get(self._subtask.vertex.uid)
+        old = self._old.vertices.get(self._subtask.vertex.uid)
         return [] if old is None else old.operators
 
     patch(restore.SubtaskRestore, "_snapshots_of_head_operators", operators)
@@ -84,7 +83,7 @@ def a_restart_forgets_the_floors(patch: Patch) -> None:
 
     def forgets(self: Any) -> Any:
         found = restored_time(self)
-        return found if self.is_rescaled else replace(found, floors=())
+        return found if self._old.is_rescaled else replace(found, floors=())
 
     patch(restore.SubtaskRestore, "restored_time", forgets)
 
@@ -114,13 +113,13 @@ def windows_of_rows_know_no_floors(patch: Patch) -> None:
     def of_subtask(self: Any) -> int:
         return int(self._time.current_ms)
 
-    pipe = windows.WindowOperator.pipe
+    pipe = window_operator.WindowOperator.pipe
 
     def without(self: Any, rows: Any) -> Any:
         patch(self.context, "current_watermark_ms", lambda: of_subtask(self.context))
         return pipe(self, rows)
 
-    patch(windows.WindowOperator, "pipe", without)
+    patch(window_operator.WindowOperator, "pipe", without)
 
 
 def windows_of_columns_know_no_floors(patch: Patch) -> None:
@@ -133,14 +132,15 @@ def limits_of_a_group_are_ignored(patch: Patch) -> None:
     patch(source_alignment.SourceAlignment, "limit", lambda self, watermark_max_ms: None)
 
 
-IDLE_SEEDS = (209, 1189)
+IDLE_SEEDS = (173, 1016)
 """Random jobs with a branch of idle splits that drain for longer than its timeout."""
 
+COME_TWICE = r"^sink 0: 0 rows lost \[\], [1-9]\d* too many"
 MUTANTS: list[tuple[Callable[[Patch], None], str | tuple[int, ...] | range, str]] = [
     (limits_of_a_group_are_ignored, "fast-source-waits-for-its-group", r"the fast source has ended"),
-    (rows_on_vanished_edges_are_dropped, "graph-changes-at-every-resume", "rows lost"),
+    (rows_on_vanished_edges_are_dropped, "graph-changes-at-every-resume", r"[1-9]\d* rows lost"),
     (new_edges_start_at_the_furthest_producer, "graph-changes-at-every-resume", "is late"),
-    (parts_are_looked_for_in_the_vertex_of_the_head, "graph-changes-at-every-resume", "rows lost"),
+    (parts_are_looked_for_in_the_vertex_of_the_head, "graph-changes-at-every-resume", r"[1-9]\d* rows lost"),
     (a_split_is_idle_only_when_all_are_quiet, "a-split-pauses-while-another-is-busy", "time stood still"),
     (idle_timers_count_the_time_of_draining, "idleness-counts-no-draining", "is late"),
     (idle_timers_count_the_time_of_draining, IDLE_SEEDS, "is late"),
@@ -150,8 +150,8 @@ MUTANTS: list[tuple[Callable[[Patch], None], str | tuple[int, ...] | range, str]
     (the_next_rescale_forgets_the_floors, "floors-of-rows-over-a-restart", "the watermark fell"),
     (floors_end_when_any_time_is_reached, "floors-of-rows-over-a-restart", "the watermark fell"),
     (windows_of_rows_know_no_floors, "floors-of-rows-over-a-restart", "fired twice"),
-    (a_restart_forgets_the_floors, "floors-of-columns-over-a-restart", "sink 0: 0 rows lost"),
-    (windows_of_columns_know_no_floors, "floors-of-columns-over-a-restart", "sink 0: 0 rows lost"),
+    (a_restart_forgets_the_floors, "floors-of-columns-over-a-restart", COME_TWICE),
+    (windows_of_columns_know_no_floors, "floors-of-columns-over-a-restart", COME_TWICE),
 ]
 
 
@@ -169,10 +169,4 @@ def test_a_broken_rule_is_found_by_what_it_breaks(
         monkeypatch.setattr(place, name, value, raising=hasattr(place, name))
 
     mutant(patch)
-    runs = (run_scenario(where, s) for s in seeds_of(where, 30)) if isinstance(where, str) else map(run_seed, where)
-    others: list[str] = []
-    for verdict in runs:
-        if any(violation in found for found in verdict.violations):
-            return
-        others += verdict.violations
-    pytest.fail(f"nobody has noticed that {violation!r}; other violations: {others[:3]}")
+    assert_found(where if isinstance(where, str) else list(where), violation)

@@ -21,7 +21,7 @@ def metadata_describe_the_graph_that_runs_now(patch: Patch) -> None:
     assembled = Checkpoints._assembled
 
     def of_now(self: Any, publish: Any, triggered: Any) -> Any:
-        return assembled(self, publish, replace(triggered, graph=self.graph))
+        return assembled(self, publish, replace(triggered, graph=self._job.graph))
 
     patch(Checkpoints, "_assembled", of_now)
 
@@ -59,6 +59,11 @@ MUTANTS: list[tuple[Callable[[Patch], None], str, str]] = [
     (
         a_rescale_restarts_before_its_checkpoint_is_published,
         "rescales-follow-each-other",
+        r"the rescale is restarting, and the event 'not taken' cannot come then",
+    ),
+    (
+        a_rescale_restarts_before_its_checkpoint_is_published,
+        "killed-at-each-step-of-a-rescale",
         r"the rescale is restarting, and the event 'not taken' cannot come then",
     ),
     (seats_stay_when_slots_go, "rescales-follow-each-other", r"seats that nobody needs have stayed"),

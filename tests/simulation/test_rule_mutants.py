@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 
-from penstock.jobmaster.settings import JobSettings
+from penstock.jobmaster.job_settings import JobSettings
 from penstock.operators.rows import chain
 from penstock.protocol.channel.captured import Captured
 from penstock.protocol.channel.ends import OutputChannel, Overtaken
+from penstock.protocol.job.lifecycle import Lifecycle
+from penstock.protocol.job.lifecycle_effects import Prepare
 from penstock.protocol.job.slot_processes import SlotProcesses
 from penstock.protocol.job.slot_roster import SlotRoster
+from penstock.protocol.log.job_log import JobLog
 from penstock.protocol.log.publication import Publication
 from penstock.protocol.subtask.barrier_handler import BarrierHandler
 from penstock.protocol.values.elements import EndOfData
@@ -55,7 +58,7 @@ def urgent_barriers_are_handled_a_step_late(patch: Patch) -> None:
 
 
 def newer_barriers_pass_older_ones(patch: Patch) -> None:
-    """At the producer and at the consumer."""
+    """Let them pass at the producer and at the consumer."""
     turn = BarrierHandler._turn
 
     def overtake(self: Any, barrier: Any) -> list[Overtaken]:
@@ -103,6 +106,15 @@ def segments_are_acknowledged_before_they_are_stored(patch: Patch) -> None:
 def what_a_job_starts_from_is_claimed(patch: Patch) -> None:
     settings_of = JobSettings.from_configuration
     patch(JobSettings, "from_configuration", lambda *arguments: replace(settings_of(*arguments), claim=True))
+
+
+def a_fence_forgets_what_is_claimed(patch: Patch) -> None:
+    append_fence = JobLog._append_fence
+
+    def forgetful(self: Any, fence_at: Any, newest: Any, resume: bool) -> Any:
+        return append_fence(self, lambda sequence, base, _: fence_at(sequence, base, None), newest, resume)
+
+    patch(JobLog, "_append_fence", forgetful)
 
 
 def values_that_can_change_are_not_copied(patch: Patch) -> None:
@@ -161,7 +173,7 @@ def a_later_attempt_takes_the_place_of_one_that_lives(patch: Patch) -> None:
 
 
 def user_code_that_does_not_return_is_waited_for(patch: Patch) -> None:
-    """By its process, and by the driver."""
+    """Let its process and the driver wait."""
     when_left, cancel = Slot._when_left, SlotProcesses.cancel
 
     def patient(self: Any, done: Any) -> None:
@@ -172,6 +184,14 @@ def user_code_that_does_not_return_is_waited_for(patch: Patch) -> None:
     patch(SlotProcesses, "cancel", lambda self, deadline_ms: cancel(self, deadline_ms + 1e9))
 
 
+def what_fails_while_preparing_restarts_at_once(patch: Patch) -> None:
+    def at_once(self: Any, now_ms: float) -> list[Any]:
+        is_due, self._awaits_preparation = self._awaits_preparation, False
+        return [Prepare()] if is_due else []
+
+    patch(Lifecycle, "_prepare_if_due", at_once)
+
+
 MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
     # (mutant, schedule or seeds, the violation that it must cause)
     (events_are_in_no_capture, "watermark-in-its-place", r"were not stored"),
@@ -180,13 +200,19 @@ MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
     (frames_wait_for_credit_for_all_of_them, "frames-larger-than-their-credit", r"no end after|nothing will ever"),
     (segments_are_acknowledged_before_they_are_stored, "segment-cannot-be-written", r"is missing"),
     (what_a_job_starts_from_is_claimed, "new-job-from-a-checkpoint", r"changed the directory"),
+    (a_fence_forgets_what_is_claimed, "claim-outlives-its-driver", r"which the job owns: nobody deletes it"),
     (values_that_can_change_are_not_copied, "one-list-yielded-again-and-again", r"split \d+ key .* after"),
     (parking_has_no_limit, "parked-with-a-slow-neighbour", r"is parked for"),
     (queues_of_finished_subtasks_are_not_stored, "finished-producer-with-queued-rows", r"were not stored"),
-    (held_sources_read, "held-sources-get-splits", r"."),
-    (a_failed_job_keeps_nothing, "failed-job-is-resumed", r"."),
+    (held_sources_read, "held-sources-get-splits", r"a held source has asked for splits"),
+    (a_failed_job_keeps_nothing, "failed-job-is-resumed", r"[1-9]\d* rows lost"),
     (a_later_attempt_takes_the_place_of_one_that_lives, "speculative-copies", r"restarts after|no end after"),
     (user_code_that_does_not_return_is_waited_for, "slot-hangs-during-a-release", r"no end after|nothing will ever"),
+    (
+        what_fails_while_preparing_restarts_at_once,
+        "storage-is-away-during-a-restart",
+        r"failure \d+ comes \d+ ms after the one before, and a restart waits for 300 ms",
+    ),
 ]
 _IDS = [f"{mutant.__name__}, {where if isinstance(where, str) else 'seeds'}" for mutant, where, _ in MUTANTS]
 

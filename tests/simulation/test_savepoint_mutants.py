@@ -15,8 +15,8 @@ from penstock.protocol.checkpoint.stopping import Stopping
 from penstock.protocol.log.publication import NewCheckpoint
 from penstock.protocol.subtask import subtask_machine
 from penstock.protocol.values.messages import CheckpointEnded
-from penstock.simulation.transactions import TransactionBroker
-from penstock.storage.metadata import encode_metadata, metadata_crc
+from penstock.simulation.transaction_broker import TransactionBroker
+from penstock.storage.metadata_file import encode_metadata, metadata_crc
 from tests.simulation.finding import assert_found
 
 Patch = Callable[[Any, str, Any], None]
@@ -54,11 +54,11 @@ def checkpoints_are_triggered_behind_the_end_of_sources(patch: Patch) -> None:
 
 
 def a_savepoint_counts_as_committed(patch: Patch) -> None:
-    tell = checkpoints.Checkpoints._tell
+    notify = checkpoints.Checkpoints._notify_slots
     patch(
         checkpoints.Checkpoints,
-        "_tell",
-        lambda self, checkpoint_id, aborted, commits=True, confirmed=0: tell(self, checkpoint_id, aborted),
+        "_notify_slots",
+        lambda self, checkpoint_id, aborted, commits=True, confirmed=0: notify(self, checkpoint_id, aborted),
     )
 
 
@@ -138,7 +138,14 @@ MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
         "transactional-ids-are-used-again",
         r"makes \d+ rows of another transaction visible",
     ),
-    (a_stop_is_not_the_last_checkpoint, "driver-dies-behind-the-entry-of-a-stop", r"."),
+    (a_stop_is_not_the_last_checkpoint, "driver-dies-behind-the-entry-of-a-stop", r"follows the stop of the job"),
+    (a_stop_is_not_the_last_checkpoint, "killed-at-each-step-of-a-stop", r"follows the stop of the job"),
+    (a_failed_savepoint_leaves_what_it_has_written, "killed-at-each-step-of-a-stop", r"have failed left"),
+    (
+        checkpoints_are_triggered_behind_the_end_of_sources,
+        "killed-at-each-step-of-a-drain",
+        r"[1-9]\d* rows lost|final state of",
+    ),
 ]
 _IDS = [f"{mutant.__name__}, {where if isinstance(where, str) else 'seeds'}" for mutant, where, _ in MUTANTS]
 

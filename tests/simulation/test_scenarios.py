@@ -1,4 +1,4 @@
-"""Every schedule that the protocol's rules tell of, and every one that the simulation has found."""
+"""Runs every schedule that the protocol's rules describe, and every one that the simulation has found."""
 
 from __future__ import annotations
 
@@ -52,11 +52,6 @@ def test_a_schedule_that_nothing_steers_is_a_plan(
     assert f"  again: python -m penstock.simulation --plan {path} --trace" in capsys.readouterr().out.splitlines()
     violations = run_scenario("ends-without-checkpoints", 1).violations
     assert run_plan(read_plan(path)).violations == violations != []
-
-
-@pytest.mark.parametrize("section", [1, 2, 3, 5, 7, 8, 9, 10, 11, 12])
-def test_every_section_of_the_rules_has_its_schedules(section: int) -> None:
-    assert [s for s in SCENARIOS.values() if s.section == section]
 
 
 def test_sensitive_seeds_are_those_of_schedules() -> None:

@@ -1,4 +1,4 @@
-"""Random clusters under random faults: a few, so that pytest alone sees what is broken for many. `make test` and
+"""Runs random clusters under random faults: a few, so that pytest alone sees what is broken for many. `make test` and
 `make test-thorough` run two thousand by the command line. A seed means another run as soon as anything is drawn
 otherwise, so what one has found is kept as a named scenario or a plan, not by its number.
 """
@@ -21,8 +21,7 @@ def test_no_rule_is_violated(verdicts: list[Verdict]) -> None:
 
 
 def test_runs_are_not_tame(verdicts: list[Verdict]) -> None:
-    """What is drawn does contain faults, unaligned checkpoints, spares that step in, slots that share a process, and
-    jobs of many shapes."""
+    """Draws faults, unaligned checkpoints, spares that step in, slots that share a process, and jobs of many shapes."""
     assert len({fault for v in verdicts for fault in v.faults}) >= 6
     assert sum(v.unaligned > 0 for v in verdicts) >= 5
     assert sum(v.published for v in verdicts) >= 60

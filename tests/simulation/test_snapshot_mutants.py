@@ -20,7 +20,7 @@ def columns_change_without_a_log(patch: Patch) -> None:
 
 
 def logged_slots_count_in_copied_blocks_only(patch: Patch) -> None:
-    """As if a block that is being copied were done: what changes from then on is not logged."""
+    """Treat a block that is being copied as done: what changes from then on is not logged."""
     before_write = TableView.before_write
 
     def too_early(self: Any, slots: Any, columns: Any) -> None:
@@ -33,7 +33,7 @@ def logged_slots_count_in_copied_blocks_only(patch: Patch) -> None:
 
 
 def the_newest_change_to_a_slot_counts(patch: Patch) -> None:
-    """Nothing is marked as logged, and the log is put in from its oldest entry to its newest."""
+    """Mark nothing as logged; the log is put in from its oldest entry to its newest."""
     sort_log = TableView._sort_log
 
     def newest_last(self: Any) -> None:

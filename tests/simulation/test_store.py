@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.simulation.store import FaultyStore, SharedObjects, StoreFaults
+from penstock.simulation.faulty_store import FaultyStore, SharedObjects, StoreFaults
 from penstock.simulation.world import Process, World
 from penstock.storage.store import ObjectExists, ObjectStore, StoreError
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from penstock.protocol.log.retention import Retention, Sweep, named_by
 from penstock.protocol.values.elements import SnapshotKind
+from penstock.protocol.values.messages import SlotAck
 from penstock.simulation.naming_backend import NamingBackend
+from penstock.state.chains import Chain, Chains
 from tests.simulation.finding import assert_found
 
 Patch = Callable[[Any, str, Any], None]
@@ -65,8 +68,69 @@ def segments_of_a_generation_that_was_killed_stay(patch: Patch) -> None:
     patch(Sweep, "deletable", of_metadata)
 
 
+def what_is_stored_next_to_checkpoints_belongs_to_none(patch: Patch) -> None:
+    patch(SlotAck, "own", property(lambda self: frozenset(() if self.segment is None else (self.segment.path,))))
+
+
+def runs_since_a_consolidation_are_dropped(patch: Patch) -> None:
+    patch(
+        Chain, "behind", lambda self, consolidated: replace(consolidated, covers=max(self.covers, consolidated.covers))
+    )
+
+
+def a_consolidated_state_is_named_by_several(patch: Patch) -> None:
+    with_consolidated = Chains._with_consolidated
+
+    def for_all(self: Any, name: Any, chain: Any, predecessor_id: int, checkpoint_id: int) -> Any:
+        if (consolidated := self._consolidated.get(name)) is not None:
+            consolidated.taken_by = None
+        return with_consolidated(self, name, chain, predecessor_id, checkpoint_id)
+
+    patch(Chains, "_with_consolidated", for_all)
+
+
+def what_an_aborted_checkpoint_named_first_is_named_again(patch: Patch) -> None:
+    note_stored = Chains.note_stored
+
+    def keep(self: Any, checkpoint_id: int, chains: Any) -> None:
+        kept = dict(self._consolidated)
+        note_stored(self, checkpoint_id, chains)
+        self._consolidated.update(kept)
+
+    with_consolidated = Chains._with_consolidated
+
+    def again(self: Any, name: Any, chain: Any, predecessor_id: int, checkpoint_id: int) -> Any:
+        consolidated = self._consolidated.get(name)
+        if consolidated is not None and consolidated.taken_by is not None and consolidated.taken_by > predecessor_id:
+            consolidated.taken_by = None
+        return with_consolidated(self, name, chain, predecessor_id, checkpoint_id)
+
+    patch(Chains, "note_stored", keep)
+    patch(Chains, "_with_consolidated", again)
+
+
 MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
     # (mutant, schedule or seeds, the violation that it must cause)
+    (
+        what_is_stored_next_to_checkpoints_belongs_to_none,
+        "states-are-stored-whole-next-to-checkpoints",
+        r"names segments that nothing keeps",
+    ),
+    (
+        runs_since_a_consolidation_are_dropped,
+        "states-are-stored-whole-next-to-checkpoints",
+        r"rows seen, \d+ counted|rows \(counted \d+\), expected",
+    ),
+    (
+        a_consolidated_state_is_named_by_several,
+        "states-are-stored-whole-next-to-several-checkpoints",
+        r"names segments that nothing keeps",
+    ),
+    (
+        what_an_aborted_checkpoint_named_first_is_named_again,
+        "states-are-stored-whole-next-to-checkpoints",
+        r"names segments that nothing keeps",
+    ),
     (predecessors_are_not_kept, "predecessor-is-subsumed", r"is deleted, but checkpoint \d+ is pending"),
     (what_was_pinned_stays_for_ever, "predecessor-is-subsumed", r"only the last sweep deletes them"),
     (segments_end_with_their_checkpoint, "state-outlives-its-checkpoint", r"is deleted, but a checkpoint that is ret"),

@@ -5,18 +5,25 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 
 from penstock.simulation.command_line import main
 from penstock.simulation.running import Verdict, plan_as_read, run_plan
+from penstock.simulation.scenarios import run_scenario
 from penstock.simulation.trace import EVERYONE, HEADER, About, Story, TraceLine, parse_story
 
 TURNS = " turns the barriers of checkpoint "
 
 
+@cache
+def traced(seed: int) -> Verdict:
+    return run_plan(plan_as_read(seed), with_trace=True, seed=seed)
+
+
 def traces() -> Iterator[Verdict]:
-    return (run_plan(plan_as_read(seed), with_trace=True, seed=seed) for seed in range(300))
+    return map(traced, range(300))
 
 
 @pytest.fixture(scope="module")
@@ -152,3 +159,10 @@ def test_a_story_of_something_else_is_refused(word: str, capsys: pytest.CaptureF
         main(["--seeds", "8", "--story", word])
     assert ended.value.code == 2
     assert f"--story {word}: write checkpoint=N, vertex=N, subtask=N" in capsys.readouterr().err
+
+
+def test_checkpoints_of_a_job_that_starts_from_a_savepoint_are_told() -> None:
+    trace = run_scenario("stop-takes-nothing-behind-its-snapshot", 1, with_trace=True).trace
+    starts = [number for number, line in enumerate(trace) if line.what == "starts, after 0 log entries"]
+    assert len(starts) == 2
+    assert any(line.process == "log" and " is complete" in line.what for line in trace[starts[1] :])

@@ -1,4 +1,4 @@
-"""Real threads at a switch interval of a microsecond: what one scheduler cannot show, because steps are its atoms.
+"""Runs real threads at a switch interval of a microsecond: what one scheduler cannot show, because steps are its atoms.
 
 A JobMaster and two slots in one process, a thread for each subtask, each slot's connections, the JobMaster and its
 blocking work. Checkpoints run every 10 ms, user code fails now and then, and the output has to be exact.
@@ -21,7 +21,7 @@ from penstock.common.configuration import Configuration
 from penstock.jobmaster.events import LinkLost, MessageReceived
 from penstock.jobmaster.identity import JobIdentity
 from penstock.jobmaster.job_master import JobMaster
-from penstock.jobmaster.ports import MasterPorts
+from penstock.jobmaster.master_ports import MasterPorts
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.messages import Leave, Left, Message, Register
 from penstock.runtime.process.slot import Slot
@@ -29,11 +29,11 @@ from penstock.runtime.process.threads import ThreadScheduler
 from penstock.simulation import world_hooks
 from penstock.simulation.checkers import AnswerChecker, check_end
 from penstock.simulation.data_network import FrameQueue
+from penstock.simulation.faulty_store import FaultyStore, SharedObjects, StoreFaults
 from penstock.simulation.log_checker import LogChecker
 from penstock.simulation.output import Output
 from penstock.simulation.scale import SMALL, scaled
-from penstock.simulation.store import FaultyStore, SharedObjects, StoreFaults
-from penstock.simulation.transactions import TransactionBroker
+from penstock.simulation.transaction_broker import TransactionBroker
 from penstock.simulation.workload import Workload, WorkloadBuilder
 from penstock.simulation.world import Process, World
 from penstock.simulation.world_hooks import Pending
@@ -192,7 +192,7 @@ class ThreadedSlot:
             self._generation = None
 
     def receive(self, sender: int, frame: Any, generation: Generation | None) -> None:
-        """In the sender's thread."""
+        """Receive a frame in the sender's thread."""
         with self._lock:
             if generation is None or generation != self._generation:
                 return
@@ -270,7 +270,7 @@ class ThreadedCluster:
         return time.monotonic() * 1000
 
     def on_timer(self, operator: str, timestamp_ms: int) -> None:
-        """Only scenarios of the simulation ask which timers fire."""
+        """Do nothing: only scenarios of the simulation ask which timers fire."""
 
     def violate(self, what: str) -> None:
         self.world.violate(what)
@@ -284,7 +284,7 @@ class ThreadedCluster:
         return False
 
     def keep(self, handle: Any) -> None:
-        """Only the simulation sees when a process has left its generation."""
+        """Do nothing: only the simulation sees when a process has left its generation."""
 
     def broker(self) -> TransactionBroker:
         return self.output.broker

@@ -1,3 +1,5 @@
+"""Gives all tests on a real Spark the sessions that they share, and stops Spark at the end."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -9,6 +9,7 @@ A page says in comments, which a reader does not see, what its blocks are:
 
 A ```sh block is a script. A ```text block is what the program or the script before it prints, all of it: `…` in a line
 stands for anything, a line of it alone for any lines. `<!-- any order -->` before it: lines may come in any order.
+A ```mermaid block is a diagram, and is not run.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Output:
     is_part: bool = False
 
     def difference(self, printed: str) -> str | None:
-        """What is wrong with what was printed; None: nothing."""
+        """Return what is wrong with what was printed; None: nothing."""
         expected, found = self.text.splitlines(), [line.rstrip() for line in printed.splitlines()]
         if self.any_order:
             missing = Counter(found)
@@ -74,7 +75,7 @@ class Script:
 
 @dataclass
 class Page:
-    """What is to be done, in its order: a program is complete when the next step begins."""
+    """Lists what is to be done, in its order: a program is complete when the next step begins."""
 
     steps: list[Program | Script] = field(default_factory=list)
 
@@ -101,8 +102,8 @@ def read_page(markdown: str) -> Page:
                 raise PageError(f"nothing was run before this output:\n{text}")
             is_part = isinstance(current, Script) and current.fails
             current.output = Output(text, "any order" in said, is_part)
-        else:
-            raise PageError(f"a block is python, sh or text, this one is {language!r}:\n{text}")
+        elif language != "mermaid":
+            raise PageError(f"a block is python, sh, text or mermaid, this one is {language!r}:\n{text}")
     return page
 
 

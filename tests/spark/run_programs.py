@@ -1,5 +1,6 @@
-"""Programs in one process, so that they share one Spark. As a program it reads a line of JSON for each, its path and
-arguments, and runs it as the main module; after each a line says how it ended."""
+"""Runs programs in one process, so that they share one Spark. As a program it reads a line of JSON for each, its path
+and arguments, and runs it as the main module; after each a line says how it ended.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ class Programs:
         self._process: subprocess.Popen[str] | None = None
 
     def run(self, program: Path, *arguments: str) -> str:
-        """What it prints. Fails the test where it raises."""
+        """Return what a program prints. Fails the test where it raises."""
         if self._process is None:
             with (self._folder / "stderr").open("w") as stderr:
                 self._process = subprocess.Popen(

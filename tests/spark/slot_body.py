@@ -1,4 +1,4 @@
-"""A slot that does nothing but answer: it runs in the real slot process, in place of the runtime's."""
+"""Defines a slot that does nothing but answer: it runs in the real slot process, in place of the runtime's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.frames import Frame
 from penstock.protocol.values.messages import Cancel, Deploy, Left, Message, ReachedEndOfData
 from penstock.runtime.process.context import set_current
-from penstock.runtime.process.ports import DataLinks, MasterLink
+from penstock.runtime.process.slot_ports import DataLinks, MasterLink
 from penstock.spark.slot_main import SlotProcess
 from penstock.spark.slot_task import SlotArguments
 
@@ -55,7 +55,7 @@ def fails(arguments: SlotArguments) -> None:
 
 
 def slow_to_return(arguments: SlotArguments) -> None:
-    """As with imports that take long: longer than the 8 s after which a submission was once given up."""
+    """Return late, as with imports that take long: longer than the 8 s after which a submission was once given up."""
     if arguments.submission > 1:
         time.sleep(9.5)
     main(arguments)

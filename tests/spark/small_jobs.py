@@ -1,4 +1,4 @@
-"""Small jobs for tests on a real Spark, and waiting for what they do with a limit."""
+"""Declares small jobs for tests on a real Spark, and waits for what they do, with a limit."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def numbers(
 
 
 def file_sink(directory: Path) -> FileSink:
-    """Rows are shown with each checkpoint, so that a test can wait for some, and miss those that are lost."""
+    """Show rows with each checkpoint, so that a test can wait for some, and miss those that are lost."""
     builder = FileSink.for_row_format(str(directory), Encoder.simple_string_encoder())
     return builder.with_rolling_policy(RollingPolicy.on_checkpoint_rolling_policy()).build()
 
 
 def committed(directory: Path) -> Counter[str]:
-    """The lines of all committed part files."""
+    """Return the lines of all committed part files."""
     lines: Counter[str] = Counter()
     for file in directory.rglob("*"):
         if file.is_file() and not file.name.startswith((".", "_")):
@@ -70,14 +70,14 @@ def committed(directory: Path) -> Counter[str]:
 
 
 def failure(run: Callable[[], Any]) -> str:
-    """The message of the job that fails, or that its checkpoint refuses before it starts."""
+    """Return the message of the job that fails, or that its checkpoint refuses before it starts."""
     with pytest.raises((JobExecutionError, RestoreSourceError)) as raised:
         run()
     return str(raised.value)
 
 
 def execute(env: StreamExecutionEnvironment, name: str = "job") -> Any:
-    """As `env.execute`, with a limit."""
+    """Execute as `env.execute` does, with a limit."""
     return env.execute_async(name).wait(timeout_ms=WAIT_S * 1000)
 
 
@@ -96,7 +96,7 @@ def is_alive(pid: int) -> bool:
 
 
 def descendants(pid: int) -> set[int]:
-    """Of a process, itself included."""
+    """Return the descendants of a process, itself included."""
     parents = {}
     for status in Path("/proc").glob("[0-9]*/status"):
         try:

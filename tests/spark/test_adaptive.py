@@ -1,4 +1,4 @@
-"""The adaptive scheduler on a real Spark whose task places others take and give back."""
+"""Tests the adaptive scheduler on a real Spark whose task places others take and give back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from tests.spark.small_jobs import checkpoints, committed, environment, wait_until
 from tests.spark.test_live_rescale import RESTARTS
-from tests.spark.test_savepoints import EXPECTED, UNALIGNED, WAIT_S, counting
+from tests.spark.test_savepoints import EXPECTED, UNALIGNED, WAIT_S, counting, finish
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(200)]
 
@@ -29,7 +29,7 @@ ADAPTIVE = {
 
 @contextmanager
 def taken(session: Any, folder: Path, tasks: int) -> Iterator[None]:
-    """So many tasks of somebody else run, or wait for a place, until the end."""
+    """Let so many tasks of somebody else run, or wait for a place, until the end."""
     started, over = folder / "started", folder / "over"
     folder.mkdir()
 
@@ -56,7 +56,7 @@ def taken(session: Any, folder: Path, tasks: int) -> Iterator[None]:
 
 
 def slots_of(client: Any) -> set[int]:
-    """Of each operator, once all subtasks run."""
+    """Return the slots of each operator, once all subtasks run."""
     report = client.report()
     return {v.parallelism for v in report.vertices} if report.state == "RUNNING" and all(report.slot_pids) else set()
 
@@ -76,7 +76,7 @@ def test_a_job_runs_in_as_many_slots_as_there_are_places(quick_session: Any, tmp
         os.kill(next(pid for pid in client.report().slot_pids if pid is not None), 9)
         wait_until(lambda: slots_of(client) == {2}, "the job goes on in two slots")
     wait_until(lambda: slots_of(client) == {3}, "the job gets its third slot again")
-    client.wait(timeout_ms=WAIT_S * 1000)
+    finish(client, out)
     assert committed(out) == EXPECTED
     rescales = [(r.reason, r.before[0], r.after[0]) for r in client.report().rescales]
     assert rescales == [
@@ -85,6 +85,20 @@ def test_a_job_runs_in_as_many_slots_as_there_are_places(quick_session: Any, tmp
         ("slots lost", 3, 2),
         ("more slots available", 2, 3),
     ]
+
+
+def test_a_job_waits_for_its_least_slots(quick_session: Any, tmp_path: Path) -> None:
+    out, options = tmp_path / "out", {**checkpoints(tmp_path / "checkpoints"), **UNALIGNED, **RESTARTS, **ADAPTIVE}
+    options["jobmanager_adaptive__scheduler_submission_resource__stabilization__timeout"] = "0 ms"
+    options["jobmanager_adaptive__scheduler_min__parallelism"] = "3"
+    env = counting(environment(PLACES, **options), out, pause_s=0.02)
+    with taken(quick_session, tmp_path / "first", PLACES - 2):
+        client = env.execute_async("counting")
+        wait_until(lambda: client.report().slots_registered == 2, "processes in the two places that are left")
+    wait_until(lambda: slots_of(client) == {PLACES}, "the job gets its last slot")
+    finish(client, out)
+    assert committed(out) == EXPECTED
+    assert all(min(r.after) >= 3 for r in client.report().rescales), "it never runs in one or two slots"
 
 
 def test_where_places_never_change_it_begins_at_once_in_those_that_there_are(

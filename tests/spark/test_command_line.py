@@ -1,4 +1,6 @@
-"""Programs as users start them, from another directory than their own: with Python, `penstock run`, `spark-submit`."""
+"""Tests programs as users start them, from another directory than their own: with Python, `penstock run`,
+`spark-submit`.
+"""
 
 from __future__ import annotations
 
@@ -160,7 +162,7 @@ def terminal() -> Iterator[tuple[int, list[bytes]]]:
 
 
 def assert_only_the_users_own_lines(stderr: str, file: Path) -> None:
-    """What is told of a program `FAILING`."""
+    """Check what is told of a program `FAILING`."""
     told = stderr[stderr.index("Traceback") :].splitlines()
     assert re.fullmatch(rf'  File "{file}", line \d+, in parse', told[1])
     assert "ValueError: invalid literal for int() with base 10: 'x'" in told
@@ -203,7 +205,7 @@ def test_a_failed_program_ends_with_the_users_traceback_and_exit_code_1(program:
 
 
 def in_an_open_part(out: Path, checkpoints: Path) -> bool:
-    """Whether rows wait in a part that is open for a minute, and a checkpoint after the first has completed."""
+    """Return whether rows wait in a part that is open for a minute, and a checkpoint after the first has completed."""
     numbers = [int(folder.parent.name.removeprefix("chk-")) for folder in checkpoints.glob("*/chk-*/_metadata")]
     return max(numbers, default=0) > 1 and any(part.stat().st_size for part in out.glob(".*.inprogress"))
 
@@ -310,7 +312,7 @@ HOSTILE = {
 def test_spark_submit_runs_a_program_in_its_session_whatever_its_settings(
     program: WriteProgram, tmp_path: Path
 ) -> None:
-    """With as many cores as slots, and none beside them."""
+    """Runs with as many cores as slots, and no others."""
     submit = Path(sys.executable).with_name("spark-submit")
     if not submit.exists():
         pytest.skip("there is no spark-submit beside this Python")

@@ -1,4 +1,6 @@
-"""A job that runs in one process, and is seen, saved, stopped and cancelled from others: the command `penstock`."""
+"""Tests a job that runs in one process, and is seen, saved, stopped and cancelled from others: the command
+`penstock`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.rest.registry import running_jobs
+from penstock.rest.job_registry import running_jobs
 from tests.spark.small_jobs import committed, wait_until
 from tests.spark.test_command_line import COUNTING, LIMIT_S, run, surroundings
 

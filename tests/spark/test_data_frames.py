@@ -1,4 +1,4 @@
-"""DataFrames as sources, and streams as DataFrames: every type there and back, restarts, resumption, refusals."""
+"""Tests DataFrames as sources, and streams as DataFrames: every type there and back, restarts, resumption, refusals."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ WAIT_MS = 90_000
 
 
 def identity(stream: SingleOutputStreamOperator, row_type: TypeInformation | None = None) -> SingleOutputStreamOperator:
-    """Through Python rows, so that values are decoded and encoded, too."""
+    """Pass rows through Python, so that values are decoded and encoded, too."""
     return stream.map(lambda row: row, row_type or stream.get_type())
 
 
@@ -115,7 +115,8 @@ def test_rows_of_one_size_keep_their_values_their_nulls_and_their_order(
         timestamp_ntz'1500-01-02 03:04:05.123456' as naive, struct(id as x, cast(null as int) as y) as record,
         if(id % 3 = 0, null, id) as holes"""
     spark_session.sparkContext.setLocalProperty("spark.sql.shuffle.partitions", "7")
-    frame = spark_session.range(0, 100_000, 1, 1).selectExpr(*split_columns(columns))
+    # Some messages of half a megabyte, of one file.
+    frame = spark_session.range(0, 20_000, 1, 1).selectExpr(*split_columns(columns))
     env = environment(1, **checkpoints(tmp_path))
     with env.from_spark(frame).execute_and_collect() as rows:
         assert [file.suffix for folder in written(tmp_path) for file in folder.glob("part-*")] == [WRITTEN]

@@ -1,4 +1,6 @@
-"""Jobs that read DataFrames and start from another job's checkpoint, from a moved directory, or beside leftovers."""
+"""Tests jobs that read DataFrames and start from another job's checkpoint, from a moved directory, or beside
+leftovers.
+"""
 
 from __future__ import annotations
 

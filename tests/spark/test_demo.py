@@ -1,4 +1,4 @@
-"""The demo as a process of its own, small."""
+"""Tests the demo as a process of its own, small."""
 
 from __future__ import annotations
 

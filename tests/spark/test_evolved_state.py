@@ -1,4 +1,4 @@
-"""Declared types that change between a savepoint and the job that starts from it, on a real Spark."""
+"""Tests declared types that change between a savepoint and the job that starts from it, on a real Spark."""
 
 from __future__ import annotations
 

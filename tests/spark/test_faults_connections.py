@@ -1,4 +1,4 @@
-"""Slots that do not come, ports that are taken, and strangers that call."""
+"""Tests slots that do not come, ports that are taken, and strangers that call."""
 
 from __future__ import annotations
 

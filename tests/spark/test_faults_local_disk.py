@@ -1,4 +1,4 @@
-"""The disk of RocksDB is full while a job runs, and too small for what a job is to restore."""
+"""The disk of RocksDB is full while a job runs, and too small for what a job is to restore; it damages a file."""
 
 from __future__ import annotations
 
@@ -118,3 +118,52 @@ def test_a_disk_that_is_too_small_for_a_restore_is_reported_before_it_begins(sma
     env = counting(tmp_path / "large", out, None, {**resumed, **restarts(5)})
     env.execute_async("fat").wait(timeout_ms=90_000)
     assert committed(out) == LINES
+
+
+WRITTEN = 1500
+"""Keys that are written: too few for a compaction, which would find a damaged file, too."""
+
+
+class WriteOnly(KeyedProcessFunction):
+    """Keeps a kilobyte for each of the first keys, and reads none of it: only checkpoints do."""
+
+    def open(self, runtime_context):  # type: ignore[no-untyped-def]
+        self.kept = runtime_context.get_state(ValueStateDescriptor("kept", Types.STRING()))
+
+    def process_element(self, row, ctx):  # type: ignore[no-untyped-def]
+        if row[1] < WRITTEN:
+            self.kept.update(f"{row[1]:>1000}")
+        yield str(row[1])
+
+
+def damage(directory: Path) -> int:
+    """Damage the data of RocksDB's files in place. Returns how many there are."""
+    files = [file for file in directory.rglob("*.sst") if file.stat().st_size > 2**18]
+    for path in files:
+        with path.open("r+b") as file:
+            data = bytearray(file.read(2**18))
+            data[50::50] = bytes(byte ^ 0xFF for byte in data[50::50])
+            file.seek(0)
+            file.write(data)
+    return len(files)
+
+
+def test_a_file_of_rocksdb_that_only_a_checkpoint_finds_damaged_restarts_the_job(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    options = {**checkpoints(tmp_path / "checkpoints"), **restarts(10_000)}
+    options |= {"execution_checkpointing_tolerable__failed__checkpoints": "1000"}
+    options |= {"state_backend_rocksdb_writebuffer_size": "1 mb", "state_backend_rocksdb_writebuffer_count": "2"}
+    options |= {"state_backend_rocksdb_writebuffer_number__to__merge": "1"}
+    env = environment(1, **options)
+    backend = EmbeddedRocksDBStateBackend(False)
+    backend.set_db_storage_paths(str(tmp_path / "local"))
+    env.set_state_backend(backend)
+    rows = numbers(env, 3000, 1000.0).map(lambda i: (i, i), PAIR)
+    rows.key_by(lambda p: p[0], Types.LONG()).process(WriteOnly(), Types.STRING()).sink_to(file_sink(tmp_path / "out"))
+    client = env.execute_async("write only")
+    wait_until(lambda: damage(tmp_path / "local"), "a file")
+    wait_until(lambda: client.report().restarts > 0, "a restart")
+    client.wait(timeout_ms=90_000)
+    assert "orruption" in capfd.readouterr().err
+    assert committed(tmp_path / "out") == {str(i): 1 for i in range(3000)}

@@ -1,4 +1,4 @@
-"""Checkpoint directories and checkpoints that are not what they should be, and files that change under a job."""
+"""Tests checkpoint directories and checkpoints that are not what they should be, and files that change under a job."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ from penstock.datastream import JobClient, StreamExecutionEnvironment
 from penstock.datastream.connectors.base import SourceError
 from penstock.datastream.connectors.file_system import FileSource
 from penstock.jobmaster.identity import RestoreSourceError
+from penstock.storage.layout import MetadataName, parse
+from penstock.storage.metadata_file import read_metadata
+from penstock.storage.opening import open_store
 from penstock.storage.store import StoreError
 from tests.spark.small_jobs import (
     KEPT,
@@ -41,15 +44,17 @@ KEPT_ROWS = 40_000
 """More than the rate lets through before the job with the kept checkpoints is cancelled."""
 
 
-def stateful(env: StreamExecutionEnvironment, out: Path, count: int = ROWS, rows_per_second: float = 1000.0) -> None:
+def stateful(
+    env: StreamExecutionEnvironment, out: Path, count: int = ROWS, rows_per_second: float = 1000.0, keys: int = 7
+) -> None:
     """The n-th line of key k is `k:n`."""
-    keyed = numbers(env, count, rows_per_second).map(lambda i: (i % 7, 1), Types.TUPLE([Types.LONG(), Types.LONG()]))
+    keyed = numbers(env, count, rows_per_second).map(lambda i: (i % keys, 1), Types.TUPLE([Types.LONG(), Types.LONG()]))
     counted = keyed.key_by(lambda pair: pair[0], Types.LONG()).reduce(lambda a, b: (a[0], a[1] + b[1]))
     counted.map(lambda pair: f"{pair[0]}:{pair[1]}", Types.STRING()).sink_to(file_sink(out))
 
 
-def expected(count: int = ROWS) -> dict[str, int]:
-    return {f"{key}:{n}": 1 for key in range(7) for n in range(1, len(range(key, count, 7)) + 1)}
+def expected(count: int = ROWS, keys: int = 7) -> dict[str, int]:
+    return {f"{key}:{n}": 1 for key in range(keys) for n in range(1, len(range(key, count, keys)) + 1)}
 
 
 def started(env: StreamExecutionEnvironment, completed: int = 3) -> JobClient:
@@ -99,21 +104,48 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
+@pytest.mark.parametrize("kind", ["hashmap", "rocksdb"])
 def test_a_full_disk_is_named_and_the_job_goes_on_once_there_is_room(
-    tiny_disk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny_disk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
-    env = environment(**checkpoints(tiny_disk), **restarts(1000))
-    stateful(env, tmp_path / "out", count=10_000)  # ten seconds, in which the disk is full for a moment
+    keys, count = 500, 15_000  # fifteen seconds, in which the disk is full for a moment
+    options = {
+        **checkpoints(tiny_disk),
+        **KEPT,
+        "execution_checkpointing_num__retained": "3",
+        "execution_checkpointing_tolerable__failed__checkpoints": "1000",
+        "execution_checkpointing_incremental": str(kind == "rocksdb").lower(),
+        "state_backend_type": kind,
+        "state_backend_rocksdb_localdir": str(tmp_path / "local"),
+    }
+    (tmp_path / "local").mkdir()
+    env = environment(**options, **restarts(1000))
+    stateful(env, tmp_path / "out", count, keys=keys)
     client = started(env)
     filler = tiny_disk / "filler"
     with pytest.raises(OSError), filler.open("wb", buffering=0) as file:
         while True:
             file.write(b"x" * 4096)
-    wait_until(lambda: client.report().failed or client.get_job_execution_result().done(), "a checkpoint fails")
+    wait_until(lambda: client.report().failed, "a checkpoint fails")
     filler.unlink()
-    client.wait(timeout_ms=90_000)
-    assert "the disk is full, or the quota used up" in capsys.readouterr().err
-    assert committed(tmp_path / "out") == expected(10_000)
+    completed = client.report().completed
+    wait_until(lambda: client.report().completed >= completed + 3, "checkpoints complete again")
+    assert client.report().restarts == 0
+    client.cancel().result(90)
+    warned = capsys.readouterr().err
+    assert "the disk is full, or the quota used up" in warned and "and the job runs on (" in warned
+
+    job = open_store(str(tiny_disk / str(client.get_job_id())))
+    named = [read_metadata(job, path).segments for path in job.list("") if isinstance(parse(path), MetadataName)]
+    assert len(named) == 3
+    for segments in named:
+        assert [job.size(segment.path) for segment in segments] == [segment.length_bytes for segment in segments]
+    names_earlier = any(len(segments) > 2 for segments in named)
+    assert names_earlier == (kind == "rocksdb"), "an incremental checkpoint names segments of earlier ones"
+    env = environment(execution_state__recovery_path="latest", **options, **restarts(0))
+    stateful(env, tmp_path / "out", count, 100_000.0, keys)
+    execute(env, "a job")
+    assert committed(tmp_path / "out") == expected(count, keys)
 
 
 # ---- damaged checkpoints --------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What goes wrong in user code, and what its user reads: his own lines first, then the operator and the count."""
+"""Tests what goes wrong in user code, and what its user reads: his own lines first, then the operator and the count."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> FlightFiles:
 
 @pytest.fixture(scope="module")
 def right(files: FlightFiles) -> pa.Table:
-    """What the job writes, by its own functions, without its runtime."""
+    """Return what the job writes, by its own functions, without its runtime."""
     join = JoinPlaneAndWeather(str(files.planes), str(files.weather))
     join.open(None)  # type: ignore[arg-type]
     totals: dict[tuple[str, int], Totals] = {}

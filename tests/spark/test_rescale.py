@@ -10,7 +10,7 @@ import pytest
 from penstock.common import Types
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.protocol.restore.rescale import edges_in_flight
-from penstock.storage.metadata import read_metadata
+from penstock.storage.metadata_file import read_metadata
 from penstock.storage.opening import open_store
 from tests.spark.small_jobs import KEPT, checkpoints, committed, environment, failure, file_sink, numbers, wait_until
 

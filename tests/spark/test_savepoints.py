@@ -1,4 +1,6 @@
-"""Savepoints on a real Spark: under backpressure, self-contained, and as the way to stop and start a job exactly."""
+"""Tests savepoints on a real Spark: under backpressure, self-contained, and as the way to stop and start a job
+exactly.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,12 @@ import pytest
 
 from penstock.common import Time, TimestampAssigner, Types, WatermarkStrategy
 from penstock.common.job_execution import SavepointFailed
+from penstock.datastream import JobClient
 from penstock.datastream.connectors.datagen import DataGeneratorSource
 from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.protocol.restore.given_up import without_rows_in_flight
 from penstock.protocol.restore.rescale import edges_in_flight
-from penstock.storage.metadata import read_metadata
+from penstock.storage.metadata_file import read_metadata
 from penstock.storage.opening import open_store
 from tests.spark.small_jobs import KEPT, checkpoints, committed, environment, failure, file_sink, numbers, wait_until
 
@@ -34,16 +37,25 @@ EXPECTED = Counter({f"{key}:{n}": 1 for key in range(13) for n in range(1, len(r
 
 
 def counting(env: Any, out: Path, pause_s: float = 0.0, rows: int = ROWS) -> Any:
-    """Declares a job whose n-th line of key k is `k:n`, so a row that is lost or counts twice shows."""
+    """Declares a job whose n-th line of key k is `k:n`, so a row that is lost or counts twice shows. A sum takes
+    `pause_s` until `finish` is called."""
+    hurries = out.with_name("hurries")
 
     def slowly(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
-        time.sleep(pause_s)
+        if pause_s and not hurries.exists():
+            time.sleep(pause_s)
         return (a[0], a[1] + b[1])
 
     keyed = numbers(env, rows).rebalance().map(lambda i: (i % 13, 1), PAIR).key_by(lambda p: p[0], Types.LONG())
     counted = keyed.reduce(slowly)
     counted.rebalance().map(lambda p: f"{p[0]}:{p[1]}", Types.STRING()).sink_to(file_sink(out))
     return env
+
+
+def finish(client: JobClient, out: Path) -> None:
+    """Let a job that is slow count the rest of its rows at once, and wait for its end."""
+    out.with_name("hurries").touch()
+    client.wait(timeout_ms=WAIT_S * 1000)
 
 
 def test_a_job_stopped_with_a_savepoint_under_backpressure_continues_elsewhere_exactly(tmp_path: Path) -> None:
@@ -79,7 +91,7 @@ def test_an_aligned_savepoint_of_an_unaligned_job_holds_no_rows_in_flight(tmp_pa
     assert not edges_in_flight(read_metadata(open_store(directory), "_metadata"))
     reports = [c for c in client.report().checkpoints if c.is_savepoint]
     assert [(c.status, c.path, c.unaligned) for c in reports] == [("completed", directory, False)]
-    client.wait(timeout_ms=WAIT_S * 1000)
+    finish(client, out)
     assert committed(out) == EXPECTED, "output that a savepoint has prepared is committed by the next checkpoint"
 
 
@@ -95,10 +107,43 @@ def test_a_savepoint_that_cannot_be_written_fails_and_the_job_continues(tmp_path
     (tmp_path / "a file").write_text("not a directory")
     with pytest.raises(SavepointFailed, match="a file/savepoint-.* cannot be written"):
         client.stop_with_savepoint(savepoint_directory=str(tmp_path / "a file")).result(WAIT_S)
-    client.wait(timeout_ms=WAIT_S * 1000)
+    finish(client, out)
     assert committed(out) == EXPECTED
     with pytest.raises(SavepointFailed, match="the job has ended"):
         client.trigger_savepoint(str(tmp_path)).result(WAIT_S)
+
+
+def test_a_savepoint_whose_directory_is_removed_while_it_is_written_fails_and_the_job_continues(tmp_path: Path) -> None:
+    out, gate, savepoints = tmp_path / "out", tmp_path / "gate", tmp_path / "savepoints"
+    waiting = tmp_path / "a row waits, so its subtask takes no snapshot"
+
+    def pass_gate(number: int) -> int:
+        while gate.exists():
+            waiting.touch()
+            time.sleep(0.005)
+        return number
+
+    # Nothing of the checkpoint may be tolerated: what somebody does to a savepoint is no failure of the job.
+    options = {**checkpoints(tmp_path / "checkpoints"), **UNALIGNED}
+    env = environment(2, **options, execution_checkpointing_tolerable__failed__checkpoints="0")
+    rows = numbers(env, ROWS, 1_000.0).map(pass_gate, Types.LONG())
+    rows.rebalance().map(lambda i: str(i), Types.STRING()).sink_to(file_sink(out))
+    client = env.execute_async("gated")
+    wait_until(lambda: client.report().completed >= 2, "checkpoints")
+    gate.touch()
+    wait_until(waiting.exists, "a row at the gate")
+    ordered = client.trigger_savepoint(str(savepoints))
+    wait_until(lambda: any(savepoints.glob("savepoint-*")), "the savepoint's directory")
+    (directory,) = savepoints.iterdir()
+    shutil.rmtree(directory)
+    gate.unlink()
+    with pytest.raises(SavepointFailed, match=f"{directory} was not taken: .*{directory}"):
+        ordered.result(WAIT_S)
+    assert client.get_job_status().result().name == "RUNNING" and client.report().restarts == 0
+    assert Path(client.trigger_savepoint(str(savepoints)).result(WAIT_S), "_metadata").exists()
+    client.wait(timeout_ms=WAIT_S * 1000)
+    assert not directory.exists() and client.report().restarts == 0
+    assert committed(out) == Counter(str(i) for i in range(ROWS))
 
 
 def test_a_slot_that_is_killed_fails_the_stop_and_the_job_continues(tmp_path: Path) -> None:
@@ -117,7 +162,7 @@ def test_a_slot_that_is_killed_fails_the_stop_and_the_job_continues(tmp_path: Pa
         counting(environment(2, **options), out).execute_async("counting").wait(timeout_ms=WAIT_S * 1000)
     else:
         assert isinstance(error, SavepointFailed) and "was not taken" in str(error)
-        client.wait(timeout_ms=WAIT_S * 1000)
+        finish(client, out)
         assert not list((tmp_path / "savepoints").glob("*")), "nothing is left of the savepoint that failed"
     assert committed(out) == EXPECTED
 
@@ -158,7 +203,7 @@ def test_a_savepoint_that_lost_a_file_is_refused_by_name(tmp_path: Path) -> None
     client = counting(env, out, pause_s=0.004, rows=40 * ROWS).execute_async("counting")
     wait_until(lambda: client.report().completed >= 1, "a checkpoint")
     directory = Path(client.stop_with_savepoint(savepoint_directory=str(tmp_path / "savepoints")).result(WAIT_S))
-    (segment, *_) = [file for file in directory.iterdir() if file.name != "_metadata"]
+    (segment, *_) = [file for file in directory.iterdir() if file.is_file() and file.name != "_metadata"]
     segment.unlink()
     options = {"execution_state__recovery_path": str(directory), **checkpoints(tmp_path / "new")}
     told = failure(lambda: counting(environment(2, **options), out).execute_async("counting"))
@@ -168,15 +213,18 @@ def test_a_savepoint_that_lost_a_file_is_refused_by_name(tmp_path: Path) -> None
     assert "neither a savepoint (it has no _metadata), nor a job's directory" in told
 
 
-def test_a_damaged_range_of_rows_in_flight_is_refused_by_name_and_may_be_given_up(tmp_path: Path) -> None:
+def test_a_damaged_range_of_rows_in_flight_is_refused_by_name_and_may_be_given_up(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     root, out = tmp_path / "checkpoints", tmp_path / "out"
     client = counting(environment(2, **checkpoints(root), **UNALIGNED), out, pause_s=0.004).execute_async("counting")
     wait_until(lambda: client.report().completed >= 3, "checkpoints under backpressure")
     directory = client.stop_with_savepoint(savepoint_directory=str(tmp_path / "savepoints")).result(WAIT_S)
     metadata = read_metadata(open_store(directory), "_metadata")
-    received = [c for s in metadata.subtasks for cut in s.inputs for c in cut.captures if c.pieces]
-    captures = received + [c for s in metadata.subtasks for cut in s.outputs for c in cut.captures if c.pieces]
-    piece = captures[0].pieces[0]
+    edge, producer, consumer, piece = next(
+        (cut.edge, c.peer, s.subtask, c.pieces[0])
+        for s in metadata.subtasks for cut in s.inputs for c in cut.captures if c.pieces
+    )  # fmt: skip
     segment = Path(directory, metadata.segments[piece.segment].path)
     data = bytearray(segment.read_bytes())
     data[piece.offset + piece.length_bytes // 2] ^= 0xFF
@@ -186,10 +234,24 @@ def test_a_damaged_range_of_rows_in_flight_is_refused_by_name_and_may_be_given_u
     told = failure(lambda: counting(environment(2, **options), out).execute_async("counting").wait(timeout_ms=60_000))
     assert "in-flight data of channel" in told and str(directory) in told
     assert f"without-channel-state.checkpoint-id to {metadata.checkpoint_id}" in told
+    # A second job starts from the same savepoint, where the first one has committed its output up to there.
+    again = out.with_name("again")
+    shutil.copytree(out, again)
     options["execution_state__recovery_without__channel__state_checkpoint__id"] = str(metadata.checkpoint_id)
     options |= checkpoints(tmp_path / "newer")
     counting(environment(2, **options), out).execute_async("counting").wait(timeout_ms=WAIT_S * 1000)
     lost = EXPECTED - committed(out)
-    rows = sum(given_up.rows for given_up in without_rows_in_flight(metadata)[1])
+    _, given_up = without_rows_in_flight(metadata)
     assert not committed(out) - EXPECTED, "nothing is there twice"
-    assert 0 < sum(lost.values()) <= rows
+    assert 0 < sum(lost.values()) <= sum(channel.rows for channel in given_up)
+    # Of all those channels one is damaged: the rows of the others are read.
+    channel = f"{edge}[{producer} -> {consumer}]"
+    assert f"channel {channel}" in told and "penstock.state-recovery.without-channel-state.channels" in told
+    options["penstock_state__recovery_without__channel__state_channels"] = channel
+    options |= checkpoints(tmp_path / "newest")
+    capfd.readouterr()
+    counting(environment(2, **options), again).execute_async("counting").wait(timeout_ms=WAIT_S * 1000)
+    (damaged,) = [one for one in given_up if one.channel == channel]
+    assert f"\n  {damaged}\n" in capfd.readouterr().err and len(given_up) > 1
+    lost = EXPECTED - committed(again)
+    assert not committed(again) - EXPECTED and 0 < sum(lost.values()) <= damaged.rows

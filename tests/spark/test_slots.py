@@ -1,5 +1,6 @@
-"""Slots on a real Spark: registering, dying, coming back, leaving. `local[n]` allows one attempt per task, so each
-return is a submission of the keeper."""
+"""Tests slots on a real Spark: registering, dying, coming back, leaving. `local[n]` allows one attempt per task, so
+each return is a submission of the keeper.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.messages import Cancel, Deploy, Leave, Left, Peer, Printed, ReachedEndOfData, Register
 from penstock.spark.session import Substrate
 from penstock.spark.slot_task import SlotArguments, slot_task
-from penstock.spark.slots import SparkSlots
+from penstock.spark.spark_slots import SparkSlots
 from penstock.spark.submission import search_path
 from tests.shared_spark import own_substrate
 

@@ -1,4 +1,4 @@
-"""Whole jobs on a real Spark: what their ends leave behind, and what the user is told."""
+"""Tests whole jobs on a real Spark: what their ends leave behind, and what the user is told."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State in RocksDB on a real Spark: a slot is killed, and the job is resumed in memory at another parallelism."""
+"""Tests state in RocksDB on a real Spark: a slot is killed, and the job is resumed in memory at another parallelism."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from penstock.datastream.state import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
-from penstock.storage.metadata import read_metadata
+from penstock.storage.metadata_file import read_metadata
 from penstock.storage.opening import open_store
 from tests.spark.small_jobs import (
     KEPT,
@@ -92,6 +92,13 @@ def known_keys(client: JobClient) -> list[int]:
     return [metrics["rocksdb.estimate-num-keys"] for metrics in shown]
 
 
+def restored_later(client: JobClient) -> list[int]:
+    """Return how many bytes each subtask that has loaded everything had to load while it ran."""
+    shown = [metrics for vertex in client.report().vertices for metrics in vertex.metrics.values()]
+    loaded = [metrics for metrics in shown if metrics.get("restore.loaded-bytes") == metrics.get("restore.bytes")]
+    return [metrics.get("restore.bytes", 0) for metrics in loaded]
+
+
 @pytest.mark.parametrize(("incremental", "after"), [(True, 3), (False, 1)])
 def test_a_job_with_rocksdb_survives_kills_and_is_resumed_in_memory(
     tmp_path: Path, incremental: bool, after: int
@@ -106,14 +113,18 @@ def test_a_job_with_rocksdb_survives_kills_and_is_resumed_in_memory(
         **restarts(10),
         "penstock_state_rocksdb_object__cache__size": "20 kb",
         "state_backend_rocksdb_metrics_estimate__num__keys": "true",
+        "penstock_state_rocksdb_range__size": "100 b",  # so that a restore loads state while the job runs
     }
     client = counting(environment(2, **options), backend, out, 400.0).execute_async("counting")
     wait_until(lambda: client.report().completed >= 4 and committed(out), "checkpoints")
     wait_until(lambda: len(known := known_keys(client)) == 2 and sum(known) > KEYS, "figures of both RocksDBs")
-    os.kill(next(pid for pid in client.report().slot_pids if pid is not None), 9)
-    wait_until(lambda: client.report().generation > 1, "the restart")
+    for generation in (1, 2):
+        os.kill(next(pid for pid in client.report().slot_pids if pid is not None), 9)
+        wait_until(lambda: client.report().generation > generation, "the restart")
     completed = client.report().completed
     wait_until(lambda: client.report().completed >= completed + 4, "checkpoints after the kill")
+    wait_until(lambda: len(restored_later(client)) == 2, "both subtasks to have loaded all")
+    assert any(restored_later(client)) is incremental
     client.cancel().result(WAIT_S)
     wait_until(lambda: not list(local.iterdir()), "the end of RocksDB's files")
 

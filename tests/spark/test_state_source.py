@@ -1,4 +1,6 @@
-"""State as a DataFrame on a real Spark: checkpoints and savepoints of a real job, and state made of a DataFrame."""
+"""Tests state as a DataFrame on a real Spark: checkpoints and savepoints of a real job, and state made of a
+DataFrame.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""One command, started again by a supervisor whatever has become of its driver, until the job's result is exact."""
+"""Tests one command, started again by a supervisor whatever has become of its driver, until the job's result is
+exact.
+"""
 
 from __future__ import annotations
 

@@ -30,3 +30,10 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     running = started(request.param, tmp_path_factory.mktemp(request.param))
     yield running
     running.stop()
+
+
+@pytest.fixture
+def weed(tmp_path: Path) -> Iterator[Server]:
+    running = started("seaweedfs", tmp_path / "seaweedfs")
+    yield running
+    running.stop()

@@ -161,7 +161,7 @@ def test_rows_come_once_over_a_killed_slot_and_a_resumption(
 def test_a_new_job_takes_the_rows_along(
     weed: Server, quick_session: SparkSession, tmp_path: Path, here: str, there: str
 ) -> None:
-    """From a bucket to a bucket, and between a bucket and the disk. What it started from is untouched."""
+    """Moves a job from a bucket to a bucket, and between a bucket and the disk. What it started from is untouched."""
     first, second = (Place(weed, "" if kind == "s3" else str(tmp_path / "jobs")) for kind in (here, there))
     frame, output = quick_session.range(0, ROWS, 1, 2), tmp_path / "out"
     job = cancelled_on_the_way(orders(first.environment(**KEPT), frame, output), first.root)
@@ -198,7 +198,7 @@ def test_a_file_that_is_gone_is_named(place: Place, quick_session: SparkSession,
 
 
 def test_a_task_that_is_repeated_adds_no_rows(place: Place, quick_session: SparkSession) -> None:
-    """What a task that failed has written is in no list."""
+    """Ignores what a task that failed has written: it is in no list."""
     from penstock.spark.stored_frames import _TaskUpload
 
     folder = f"{place.root}/frames"

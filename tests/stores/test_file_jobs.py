@@ -5,21 +5,16 @@ are killed by SIGKILL. Checkpoints are there, too. The rows of visible objects d
 from __future__ import annotations
 
 import json
-import os
-import random
-import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from penstock.storage.opening import open_store
 from tests.buckets.servers import BUCKET, settings_of
-from tests.connectors.test_kafka_kills import Driver
-from tests.stores.conftest import started
-from tests.stores.test_jobs import HA, LIMIT_S, expected, runs
+from tests.reporting_driver import EXECUTE_AND_REPORT, Driver, run_under_kills
+from tests.stores.test_jobs import HA, LIMIT_S, expected
 from tools.object_stores import SECRET_KEY, Server
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(2 * LIMIT_S)]
@@ -52,23 +47,7 @@ counts = lines.map(slowly, PAIR).key_by(lambda p: p[0], Types.LONG()).reduce(lam
 texts = counts.map(lambda p: f"{p[0]}:{p[1]}", Types.STRING())
 texts.sink_to(files("each", RollingPolicy.on_checkpoint_rolling_policy()))
 texts.sink_to(files("few", RollingPolicy.default_rolling_policy(1 << 20, 3_600_000, 3_600_000)))
-client = env.execute_async("files")
-ended = client.get_job_execution_result()
-while not ended.done():
-    report = client.report()
-    if report is not None:
-        print(json.dumps([report.state, report.completed, report.slot_pids]), flush=True)
-    time.sleep(0.1)
-client.wait()
-print(json.dumps(["ENDED", 0, []]), flush=True)
 """
-
-
-@pytest.fixture
-def weed(tmp_path: Path) -> Iterator[Server]:
-    running = started("seaweedfs", tmp_path / "seaweedfs")
-    yield running
-    running.stop()
 
 
 def test_files_in_a_store_are_exact_while_slots_driver_and_store_are_killed(weed: Server, tmp_path: Path) -> None:
@@ -77,7 +56,7 @@ def test_files_in_a_store_are_exact_while_slots_driver_and_store_are_killed(weed
     for n in range(8):
         store.put(f"in/{n}", ["".join(f"{i}\n" for i in range(n, ROWS, 8)).encode()])
     program = tmp_path / "files.py"
-    program.write_text(PROGRAM, encoding="utf-8")
+    program.write_text(PROGRAM + EXECUTE_AND_REPORT, encoding="utf-8")
     options = {
         "execution.checkpointing.interval": "200 ms",
         "execution.checkpointing.dir": f"s3://{BUCKET}/jobs",
@@ -89,30 +68,14 @@ def test_files_in_a_store_are_exact_while_slots_driver_and_store_are_killed(weed
         **weed.options,
         **HA,
     }
-    chosen, deadline = random.Random(11), time.monotonic() + LIMIT_S
 
     def start() -> Driver:
         return Driver(program, root, json.dumps(options))
 
-    driver, seen, logs = start(), 0, ""
-    for kill in KILLS:
-        state, seen, pids = driver.await_report(runs(seen + 3), deadline)
-        assert state != "ENDED", f"the job was too quick for {kill}"
-        if kill == "slot":
-            os.kill(chosen.choice(pids), signal.SIGKILL)
-        elif kill == "driver":
-            driver.process.kill()
-            driver.process.wait()
-            logs += driver.log()
-            driver, seen = start(), 0
-        else:
-            weed.kill()
-            weed.start()
-    assert driver.await_report(lambda report: False, deadline)[0] == "ENDED"
-    assert driver.process.wait(60) == 0, driver.log()
+    logs = run_under_kills(start, KILLS, weed, 11, time.monotonic() + LIMIT_S)
     for folder in ("each", "few"):
         written = [name for name in store.list(folder) if "_penstock" not in name]
         assert Counter(line for name in written for line in store.get(name).decode().split()) == expected(ROWS)
         assert store.list(f"{folder}/_penstock") == [], "nothing is left over"
     assert len(store.list("few")) < len(store.list("each"))
-    assert SECRET_KEY not in logs + driver.log()
+    assert SECRET_KEY not in logs

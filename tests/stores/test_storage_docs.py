@@ -1,4 +1,4 @@
-"""The commands of docs/storage.md, on servers whose addresses are in config.yaml, and what they print."""
+"""Tests the commands of docs/storage.md, on servers whose addresses are in config.yaml, and what they print."""
 
 from __future__ import annotations
 

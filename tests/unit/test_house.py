@@ -1,8 +1,4 @@
-"""The house of ARCHITECTURE.md, held as data: which package may import which, and what a file may not become.
-
-Imports are read from the syntax tree, those inside functions and under TYPE_CHECKING too: a wall with a door behind
-a curtain is no wall.
-"""
+"""Holds the house of ARCHITECTURE.md as data: which package may import which, and what a file may not become."""
 
 from __future__ import annotations
 
@@ -11,13 +7,20 @@ import functools
 import io
 import sys
 import tokenize
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGE = ROOT / "penstock"
+from tests.unit.source_imports import (
+    ROOT,
+    Import,
+    circles,
+    dotted_name,
+    files_imported,
+    imports_in,
+    imports_of,
+    python_files,
+    room_of_module,
+)
 
 # The table of ARCHITECTURE.md section 1. A room may always import itself, and `penstock` for its version.
 _PROTOCOL = frozenset(
@@ -94,10 +97,6 @@ LINES_MAX = 400
 CLASS_LINES_MAX = 250
 # Why a file or a class is longer all the same.
 LONG_FILES: dict[str, str] = {
-    "penstock/datastream/connectors/base.py": "what a connector is, in one module: a few lines too long",
-    "penstock/datastream/connectors/testing.py": "the kit is one module for its users: a few lines too long",
-    "penstock/simulation/cluster.py": "the world's drivers, slots and users are one class: see `Cluster` below",
-    "penstock/spark/slots.py": "a keeper, and all that can become of its Spark job: a few lines too long",
     "tests/unit/graph/test_builder_event_time.py": "a few lines too long, and one theme",
 }
 LONG_CLASSES: dict[str, str] = {
@@ -108,77 +107,21 @@ LONG_CLASSES: dict[str, str] = {
     "StreamExecutionEnvironment": "PyFlink's class, what every program begins with; it only hands on",
     "FileWriter": "buckets, their open parts and their snapshots are one state: a few lines too long",
     "LocalStore": "a method for each call of the store protocol, over files: a few lines too long",
-    "SubtaskRestore": "reads each kind of a subtask's state for the same old subtasks: a few lines too long",
     "SparkJob": "threads and events of one job meet here, under one lock: a few lines too long",
-    "JobMaster": "every event and every effect of a job passes here: a few lines too long",
     "CheckpointCoordinator": "a method for each event of its table, over one state: a few lines too long",
     "Lifecycle": "a method for each event of its table, over one state: a few lines too long",
     "FaultInjector": "a method for each kind of fault that a plan may name",
-    "Cluster": "starts, kills and resumes drivers and slots, which share one schedule; to be cut by what is killed",
+    "Cluster": "starts drivers, and decides what follows the end of each: a few lines too long",
+}
+
+# Why two files have the same name all the same.
+SHARED_NAMES: dict[str, str] = {
+    "parquet.py": "the one in datastream/formats is PyFlink's module",
+    "restart_strategy.py": "the one in common is PyFlink's module",
 }
 
 LEFTOVER_MARKS = ("TO" + "DO", "FIX" + "ME", "XX" + "X")
 NAMES_THAT_SAY_NOTHING = frozenset({"utils.py", "util.py", "helpers.py", "helper.py", "misc.py", "common.py"})
-
-
-@dataclass(frozen=True)
-class Import:
-    """`module` is the full dotted name; `file` is relative to the repository's root."""
-
-    file: str
-    line: int
-    room: str
-    module: str
-
-    @property
-    def top(self) -> str:
-        return self.module.partition(".")[0]
-
-
-def python_files(*folders: str) -> list[Path]:
-    return sorted(p for folder in folders for p in (ROOT / folder).rglob("*.py") if "__pycache__" not in p.parts)
-
-
-def room_of_module(module: str) -> str | None:
-    """The room of the house that a dotted name of ours lies in; None for `penstock` itself."""
-    parts = module.split(".")[1:]
-    if not parts:
-        return None
-    if parts[:2] == ["datastream", "connectors"]:
-        return "connectors.base" if parts[2:3] == ["base"] else "connectors"
-    return ".".join(parts[:2]) if parts[0] == "protocol" else parts[0]
-
-
-def dotted_name(path: Path) -> str:
-    parts = list(path.relative_to(ROOT).with_suffix("").parts)
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def imports_of(path: Path) -> list[Import]:
-    is_package = path.name == "__init__.py"
-    return imports_in(path.read_text(encoding="utf-8"), dotted_name(path), is_package, str(path.relative_to(ROOT)))
-
-
-def imports_in(source: str, module: str, is_package: bool, file: str) -> list[Import]:
-    package = module if is_package else module.rpartition(".")[0]
-    room = room_of_module(module) or ""
-    found = []
-    for node in ast.walk(ast.parse(source, filename=file)):
-        if not isinstance(node, (ast.Import, ast.ImportFrom)):
-            continue
-        names: list[str] = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        else:
-            base = node.module or ""
-            if node.level:
-                above = package.split(".")[: len(package.split(".")) - (node.level - 1)]
-                base = ".".join([*above, base] if base else above)
-            # `from penstock import storage` names a room, `from penstock.storage import store` a module in one.
-            names = [f"{base}.{alias.name}" for alias in node.names] if base in ("penstock", "unittest") else [base]
-        for name in names:
-            found.append(Import(file, node.lineno, room, name))
-    return found
 
 
 @functools.cache
@@ -241,44 +184,13 @@ def test_a_library_stays_in_its_rooms(library: str) -> None:
     assert not violations, described(violations, f"{library} may be imported by {allowed}:")
 
 
-def circles(edges: dict[str, set[str]]) -> list[frozenset[str]]:
-    """The strongly connected components of more than one node (Tarjan 1972)."""
-    index: dict[str, int] = {}
-    low: dict[str, int] = {}
-    stack: list[str] = []
-    found: list[frozenset[str]] = []
-
-    def visit(node: str) -> None:
-        index[node] = low[node] = len(index)
-        stack.append(node)
-        for other in edges.get(node, ()):
-            if other not in index:
-                visit(other)
-                low[node] = min(low[node], low[other])
-            elif other in stack:
-                low[node] = min(low[node], index[other])
-        if low[node] == index[node]:
-            component = frozenset(stack[stack.index(node) :])
-            del stack[stack.index(node) :]
-            if len(component) > 1:
-                found.append(component)
-
-    for node in edges:
-        if node not in index:
-            visit(node)
-    return found
-
-
 def test_no_files_import_each_other_in_a_circle() -> None:
     """A circle that only TYPE_CHECKING hides is one too: nobody can read one of its files before the others."""
-    files = {dotted_name(path) for path in python_files("penstock")}
-    edges: dict[str, set[str]] = {name: set() for name in files}
-    for path in python_files("penstock"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("penstock"):
-                for alias in node.names:
-                    inner = f"{node.module}.{alias.name}"
-                    edges[dotted_name(path)].add(inner if inner in files else node.module)
+    files = {dotted_name(path): path for path in python_files("penstock")}
+    edges = {}
+    for name, path in files.items():
+        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        edges[name] = files_imported(path.read_text(encoding="utf-8"), package, set(files))
     found = circles(edges)
     assert not found, "\n".join(f"these import each other: {', '.join(sorted(circle))}" for circle in found)
 
@@ -363,6 +275,19 @@ def test_files_are_named_for_what_they_hold() -> None:
     assert not nameless, f"name the thing: {nameless}"
 
 
+def test_a_file_name_says_what_is_inside_without_its_folder() -> None:
+    """An editor shows the name only. Scenarios and options are looked for by the theme that they have in common."""
+    folders: dict[str, list[str]] = {}
+    for path in python_files("penstock"):
+        folder = str(path.parent.relative_to(ROOT))
+        if path.name != "__init__.py" and folder not in ("penstock/simulation/scenarios", "penstock/common/options"):
+            folders.setdefault(path.name, []).append(folder)
+    twice = {name: found for name, found in folders.items() if len(found) > 1 and name not in SHARED_NAMES}
+    assert not twice, f"name each for what it holds, or write the reason down here: {twice}"
+    stale = [name for name in SHARED_NAMES if len(folders.get(name, [])) < 2]
+    assert not stale, f"in one folder only: {stale}"
+
+
 def test_tests_use_no_mocks() -> None:
     named = [path for path in python_files("tests") if b"mock" in path.read_bytes()]
     violations = [i for path in named for i in imports_of(path) if i.module.startswith("unittest.mock")]
@@ -393,3 +318,24 @@ def f():
     assert {"socket", "unittest.mock"} <= {i.module for i in found}
     assert {i.room for i in found} == {"storage"}
     assert room_of_module("penstock") is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import penstock.storage.paths",
+        "import penstock.storage.paths as paths",
+        "from penstock.storage.paths import path_of",
+        "from penstock.storage import paths",
+        "from . import paths",
+        "from .paths import path_of",
+        "def f():\n    import os, penstock.storage.paths",
+    ],
+)
+def test_the_search_for_circles_sees_every_form_of_import(line: str) -> None:
+    files = {"penstock", "penstock.storage", "penstock.storage.paths", "penstock.storage.store"}
+    edges = {
+        "penstock.storage.store": files_imported(line, "penstock.storage", files),
+        "penstock.storage.paths": {"penstock.storage.store"},
+    }
+    assert circles(edges) == [frozenset({"penstock.storage.paths", "penstock.storage.store"})]

@@ -1,4 +1,4 @@
-"""What a newcomer relies on before any of our code runs: commands, entry points, links."""
+"""Tests what a newcomer relies on before any of our code runs: commands, entry points, links."""
 
 from __future__ import annotations
 
@@ -32,7 +32,11 @@ def test_continuous_integration_calls_the_readmes_test_command() -> None:
 
 
 def test_what_the_quicker_commands_leave_out_is_there_and_runs_elsewhere() -> None:
-    assert not [name for name in (*SLOW, *THOROUGH) if not list((ROOT / "tests").glob(name))]
+    for name in (*SLOW, *THOROUGH):
+        glob, _, test = name.partition("::")
+        files = list((ROOT / "tests").glob(glob))
+        assert files, name
+        assert not test or f"def {test.partition('[')[0]}(" in files[0].read_text(encoding="utf-8"), name
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert "make test\n" in script and "make test-thorough\n" in script
 
@@ -76,7 +80,8 @@ def test_the_licence_is_whole() -> None:
 
 
 def test_tests_import_each_other_by_full_names() -> None:
-    """What a module defines that mypy does not find is Any to it, and pytest finds no module by a short name."""
+    """Refuses short names: what a module defines that mypy does not find is Any to it, and pytest finds no module by a
+    short name."""
     files = sorted((ROOT / "tests").rglob("*.py"))
     names = {file.stem for file in files}
     short = []

@@ -278,10 +278,33 @@ def bad_beginnings(path: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("package", sorted(path.parent.name for path in PENSTOCK.glob("**/__init__.py")))
 def test_every_docstring_begins_with_a_verb(package: str) -> None:
-    """Those of modules and private names, too: their first line is what `help()` and editors show."""
+    """Checks those of modules and private names, too: their first line is what `help()` and editors show."""
     files = [path for init in PENSTOCK.glob(f"**/{package}/__init__.py") for path in sorted(init.parent.glob("*.py"))]
     found = [problem for path in files for problem in bad_beginnings(path)]
     assert not found, "\n".join(["begin with a verb (or add it to VERBS):", *found])
+
+
+@pytest.mark.parametrize("package", ["protocol", "runtime", "jobmaster"])
+def test_every_class_on_the_way_of_a_record_or_a_barrier_has_a_docstring(package: str) -> None:
+    """Checks private ones, too, because nobody understands a machine of which only some values are described."""
+    bare = [
+        f"  {path}:{node.lineno} {node.name}"
+        for path in sorted((PENSTOCK / package).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef) and ast.get_docstring(node) is None
+    ]
+    assert not bare, "\n".join(["say what it holds, or does:", *bare])
+
+
+def test_every_test_module_says_what_it_tests() -> None:
+    """Looks for a docstring that is a sentence. Its first word may be the subject of one ("A slot dies, and ...")."""
+    wrong = []
+    for path in sorted((PENSTOCK.parent / "tests").rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        doc = ast.get_docstring(tree)
+        if tree.body and (doc is None or first_word(doc) in NO_SCHEDULE):
+            wrong.append(f"  {path}: {'has no docstring' if doc is None else doc.splitlines()[0]}")
+    assert not wrong, "\n".join(["say what is tested, and why it would fail:", *wrong])
 
 
 def test_no_private_name_is_checked() -> None:

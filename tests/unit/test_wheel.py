@@ -1,10 +1,14 @@
-"""The wheel that users install: our package with its types, and nothing else."""
+"""Tests the wheel that users install: our package with its types, and nothing else; and the sources, with their
+documents.
+"""
 
 from __future__ import annotations
 
+import posixpath
 import re
 import subprocess
 import sys
+import tarfile
 from email.message import Message
 from email.parser import BytesParser
 from pathlib import Path
@@ -17,15 +21,20 @@ import penstock
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> ZipFile:
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+def built(target: str, folder: Path) -> Path:
+    """Build the wheel or the sdist; returns its file."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    (built,) = folder.iterdir()
-    assert built.name == f"penstock-{penstock.__version__}-py3-none-any.whl"
-    return ZipFile(built)
+    (file,) = folder.iterdir()
+    return file
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> ZipFile:
+    file = built("wheel", tmp_path_factory.mktemp("wheel"))
+    assert file.name == f"penstock-{penstock.__version__}-py3-none-any.whl"
+    return ZipFile(file)
 
 
 @pytest.fixture(scope="module")
@@ -63,3 +72,21 @@ def test_its_description_is_the_readme(metadata: Message) -> None:
     payload = metadata.get_payload(decode=True)
     assert isinstance(payload, bytes)
     assert payload.decode().strip() == (ROOT / "README.md").read_text(encoding="utf-8").strip()
+
+
+def test_the_sources_hold_what_their_documents_link_to(tmp_path: Path) -> None:
+    top = f"penstock-{penstock.__version__}"
+    with tarfile.open(built("sdist", tmp_path)) as archive:
+        files = set(archive.getnames())
+        pages = [name for name in files if name == f"{top}/README.md" or re.fullmatch(rf"{top}/docs/[\w-]+\.md", name)]
+        assert len(pages) > 10
+        missing = []
+        for page in pages:
+            reader = archive.extractfile(page)
+            assert reader is not None
+            for link in re.findall(r"\]\(([^)#]+)[^)]*\)", reader.read().decode("utf-8")):
+                path = posixpath.normpath(posixpath.join(posixpath.dirname(page), link))
+                if "://" not in link and not any(name == path or name.startswith(f"{path}/") for name in files):
+                    missing.append(f"{page}: {link}")
+    assert not missing
+    assert not [name for name in files if "__pycache__" in name or name.startswith((f"{top}/build", f"{top}/.venv"))]

@@ -219,6 +219,13 @@ class StateRecoveryOptions:
         "The number of a checkpoint or savepoint from which rows in flight are not restored: they are lost, and the "
         "job reports how many on which channel. The way past a damaged range, or an edge that is gone. -1: none.",
     )
+    WITHOUT_CHANNEL_STATE_OF_CHANNELS: ConfigOption[tuple[str, ...]] = ConfigOption(
+        "penstock.state-recovery.without-channel-state.channels",
+        STRINGS,
+        (),
+        "Of that checkpoint, rows in flight of these channels only are not restored: edges, or channels as "
+        "edge[producer -> consumer], as errors and reports print them, with commas. Not set: of all channels.",
+    )
 
 
 class StateBackendOptions:
@@ -228,7 +235,7 @@ class StateBackendOptions:
         "state.backend.type",
         choice("hashmap", "rocksdb", aliases={"filesystem": "hashmap", "jobmanager": "hashmap"}),
         "hashmap",
-        "Where keyed state of Python functions is kept while the job runs: hashmap (the slot's memory) or rocksdb (its "
-        "disk; needs `pip install penstock[rocksdb]`). The state of built-in aggregations is kept in memory.",
+        "Where keyed state is kept while the job runs, that of Python functions and that of built-in aggregations: "
+        "hashmap (the slot's memory) or rocksdb (its disk; needs `pip install penstock[rocksdb]`).",
         deprecated_keys=("state.backend",),
     )

@@ -124,6 +124,14 @@ class JobManagerOptions:
         "How long the job runs, at least, before it gets more slots again.",
         ("jobmanager.adaptive-scheduler.scaling-interval.min",),
     )
+    ADAPTIVE_MIN_PARALLELISM = ConfigOption(
+        "jobmanager.adaptive-scheduler.min-parallelism",
+        INTEGER,
+        1,
+        "The fewest slots that the job runs in. With fewer it waits, at its start and after a loss, and fails when "
+        "submission.resource-wait-timeout is over. No more than the job wants: its parallelism, or the newest rescale.",
+        check=positive,
+    )
     RPC_BIND_PORT = ConfigOption(
         "jobmanager.rpc.bind-port",
         PORTS,

@@ -15,7 +15,9 @@ FOREIGN_PREFIXES = (
     "jobstore.", "kubernetes.", "library-cache-manager.", "metrics.", "minicluster.", "mesos.", "oss.", "plugin.",
     "process.", "queryable-state.", "s3.assume.", "s3.async.", "s3.aws.", "s3.bulk-copy.", "s3.bulk.", "s3.chunked-",
     "s3.checksum-", "s3.connection.", "s3.entropy.", "s3.read.", "s3.retry.", "s3.s5cmd.", "s3.server-side-", "s3.sse.",
-    "s3.upload.max.", "s3.upload.use.", "gs.", "scheduler-mode", "security.", "sql-client.",
+    "s3.upload.max.", "s3.upload.use.", "gs.", "scheduler-mode", "security.context.", "security.delegation.",
+    "security.kerberos.access.", "security.kerberos.fetch.", "security.kerberos.krb5-conf.",
+    "security.kerberos.relogin.", "security.kerberos.token.", "security.module.", "security.ssl.", "sql-client.",
     "slotmanager.number-of-slots.", "slotmanager.min-total-resource.", "slotmanager.max-total-resource.",
     "sql-gateway.", "sql.", "state.backend.changelog.", "state.backend.forst.", "state.backend.latency-track.",
     "state.backend.rocksdb.log.",
@@ -64,7 +66,8 @@ pipeline.vertex-name-include-index-prefix pipeline.watermark-alignment.allow-una
 pipeline.watermark-alignment.buffer-size python.archives python.client.executable python.executable
 python.execution-mode python.map-state.iterate-response-batch-size python.map-state.read-cache-size
 python.map-state.write-cache-size python.metric.enabled python.operator-chaining.enabled python.profile.enabled
-python.pythonpath python.requirements python.state.cache-size python.systemenv.enabled slot.idle.timeout
+python.pythonpath python.requirements python.state.cache-size python.systemenv.enabled security.kerberos.login.contexts
+security.kerberos.login.use-ticket-cache slot.idle.timeout
 state.backend.async state.backend.fs.memory-threshold state.backend.fs.write-buffer-size
 state.backend.rocksdb.block.cache-size state.backend.rocksdb.block.metadata-blocksize
 state.backend.rocksdb.bloom-filter.block-based-mode state.backend.rocksdb.checkpoint.transfer.thread.num
@@ -79,7 +82,7 @@ state.backend.rocksdb.metrics.column-family-as-variable state.backend.rocksdb.op
 state.backend.rocksdb.predefined-options state.backend.rocksdb.rescaling.use-delete-files-in-range
 state.backend.rocksdb.restore-overlap-fraction-threshold state.backend.rocksdb.timer-service.cache-size
 state.backend.rocksdb.timer-service.factory state.backend.rocksdb.use-ingest-db-restore-mode
-state.backend.rocksdb.writebuffer.number-to-merge state.checkpoint.cleaner.parallel-mode
+state.checkpoint.cleaner.parallel-mode
 state.checkpoints.create-subdir state.schema-evolution.enabled state.storage.fs.memory-threshold
 state.storage.fs.write-buffer-size task.cancellation.interval task.cancellation.timers.timeout
 task.checkpoint.alignment.max-size taskmanager.cpu.cores taskmanager.data.ssl.enabled
@@ -106,7 +109,7 @@ web.max-history-size web.port web.refresh-interval
 FOREIGN_KEYS = frozenset(_KEYS.split())
 
 READ_PREFIXES = (AZURE_KEY_PREFIX,)
-"""Begin keys that are read here although they are none of the fixed ones: they name an account."""
+"""The beginnings of keys that are read here although no option lists them: each names an account."""
 
 
 def is_foreign(key: str) -> bool:

@@ -171,7 +171,7 @@ STRINGS = OptionType(
     lambda text: tuple(p.strip() for p in text.replace(";", ",").split(",") if p.strip()),
     lambda v: ",".join(v),
 )
-"""The value is a tuple. Commas and semicolons separate."""
+"""The type of options that are a tuple of strings, separated in text by commas or semicolons."""
 
 
 def enumeration(enum: type[Enum]) -> OptionType[Any]:

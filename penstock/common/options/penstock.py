@@ -16,6 +16,13 @@ class PenstockOptions:
         "How long a chain may work before it checks its mailbox. A barrier waits no longer than this and one row.",
         check=positive,
     )
+    SLICE_TARGET_ON_DISK = ConfigOption(
+        "penstock.slice.target-on-disk",
+        DURATION,
+        Duration.of_millis(10),
+        "The same for columnar operators with state in RocksDB, where each slice costs a read and a write.",
+        check=positive,
+    )
     PARKING_ENABLED = ConfigOption(
         "penstock.parking.enabled",
         BOOLEAN,

@@ -38,7 +38,7 @@ _GROUPS: tuple[type, ...] = (
 OPTIONS: dict[str, ConfigOption[Any]] = {
     option.key: option for group in _GROUPS for option in vars(group).values() if isinstance(option, ConfigOption)
 }
-"""By key, in the order in which the groups tell of them."""
+"""All options by their keys, in the order of their groups."""
 
 DEPRECATED: dict[str, str] = {old: option.key for option in OPTIONS.values() for old in option.deprecated_keys}
 """Old key -> the key that has taken its place."""

@@ -73,18 +73,40 @@ class RocksDBOptions:
         "cost no access to RocksDB.",
         check=positive,
     )
+    LAZY_RESTORE = ConfigOption(
+        "penstock.state.rocksdb.lazy-restore",
+        BOOLEAN,
+        True,
+        "With execution.checkpointing.incremental: a subtask that restores its own state runs as soon as some of it is "
+        "there. The rest is loaded while it runs, what is asked for first.",
+    )
+    RANGE_SIZE = ConfigOption(
+        "penstock.state.rocksdb.range-size",
+        MEMORY,
+        4 * 1024 * 1024,
+        "About how many bytes of entries a checkpoint of everything stores in one range. A lazy restore loads a range "
+        "at once, and state of one range is not restored lazily.",
+        check=positive,
+    )
     WRITE_BUFFER_SIZE = ConfigOption(
         "state.backend.rocksdb.writebuffer.size",
         MEMORY,
-        64 * 1024 * 1024,
-        "The size of one write buffer of a subtask; a full one becomes a file.",
+        16 * 1024 * 1024,
+        "The size of one write buffer of a subtask. (Flink: 64 MB. A write costs more the larger the buffer is.)",
         check=positive,
     )
     WRITE_BUFFER_COUNT = ConfigOption(
         "state.backend.rocksdb.writebuffer.count",
         INTEGER,
-        2,
-        "How many write buffers a subtask has.",
+        6,
+        "How many write buffers a subtask has at most; with more that wait to become a file, writes wait. (Flink: 2.)",
+        check=positive,
+    )
+    WRITE_BUFFER_MERGE = ConfigOption(
+        "state.backend.rocksdb.writebuffer.number-to-merge",
+        INTEGER,
+        4,
+        "So many full write buffers become one file. (Flink: 1, of larger ones.)",
         check=positive,
     )
     BLOCK_SIZE = ConfigOption(
@@ -115,8 +137,9 @@ class RocksDBOptions:
             "lz4_compression",
             "zstd_compression",
         ),
-        "snappy_compression",
-        "How RocksDB's files are compressed: one word for all levels.",
+        "no_compression",
+        "How RocksDB's files are compressed: one word for all levels. (Flink: snappy_compression. Most reads then "
+        "decompress a block, which halves the throughput of state that is larger than RocksDB's memory.)",
     )
     FILES_OPEN = ConfigOption(
         "state.backend.rocksdb.files.open",

@@ -8,7 +8,7 @@ from penstock.common.options.option import BOOLEAN, ConfigOption
 
 PREFIX = "state.backend.rocksdb.metrics."
 LEVELS = 7
-"""RocksDB sorts its files into so many levels."""
+"""The number of levels that RocksDB sorts its files into."""
 
 
 class NativeMetric(NamedTuple):

@@ -113,6 +113,18 @@ class ObjectStoreOptions:
         "The path of a service account's JSON file on driver and executors. Not set: GOOGLE_APPLICATION_CREDENTIALS, "
         "gcloud's own, or the machine's account.",
     )
+    KERBEROS_KEYTAB: ConfigOption[str | None] = ConfigOption(
+        "security.kerberos.login.keytab",
+        STRING,
+        None,
+        "The path of a keytab on driver and executors, with which HDFS is used. Not set: the ticket of kinit.",
+    )
+    KERBEROS_PRINCIPAL: ConfigOption[str | None] = ConfigOption(
+        "security.kerberos.login.principal",
+        STRING,
+        None,
+        "The Kerberos principal of security.kerberos.login.keytab, as me@EXAMPLE.COM.",
+    )
     REQUEST_TIMEOUT = ConfigOption(
         "penstock.checkpoint-storage.request-timeout",
         DURATION,

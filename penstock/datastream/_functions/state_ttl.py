@@ -51,18 +51,18 @@ class TtlCleanupStrategies:
             )
 
         def get_query_time_after_num_entries(self) -> int:
-            """Return what was given."""
+            """Return the number of entries that `cleanup_in_rocksdb_compact_filter` was given."""
             return self._query_time_after_num_entries
 
         def get_periodic_compaction_time(self) -> Duration:
-            """Return what was given, or 30 days."""
+            """Return the time that `cleanup_in_rocksdb_compact_filter` was given, or 30 days."""
             found: Duration = self._periodic_compaction_time
             return found
 
     EMPTY_STRATEGY = EmptyCleanupStrategy()
 
     def __init__(self, strategies: dict[Strategies, CleanupStrategy], is_cleanup_in_background: bool) -> None:
-        self._strategies = dict(strategies)
+        self._strategies: dict[TtlCleanupStrategies.Strategies, Any] = dict(strategies)
         self._is_cleanup_in_background = is_cleanup_in_background
 
     def is_cleanup_in_background(self) -> bool:
@@ -75,17 +75,19 @@ class TtlCleanupStrategies:
 
     def get_incremental_cleanup_strategy(self) -> IncrementalCleanupStrategy | None:
         """Return how state in memory is cleaned up; None: only what is read."""
-        found: Any = self._strategies.get(self.Strategies.INCREMENTAL_CLEANUP)
+        found: TtlCleanupStrategies.IncrementalCleanupStrategy | None
+        found = self._strategies.get(self.Strategies.INCREMENTAL_CLEANUP)
         if found is None and self._is_cleanup_in_background:
             return self.IncrementalCleanupStrategy(5, False)
-        return found  # type: ignore[no-any-return]
+        return found
 
     def get_rocksdb_compact_filter_cleanup_strategy(self) -> RocksdbCompactFilterCleanupStrategy | None:
         """Return how state in RocksDB is cleaned up; None: only what is read."""
-        found: Any = self._strategies.get(self.Strategies.ROCKSDB_COMPACTION_FILTER)
+        found: TtlCleanupStrategies.RocksdbCompactFilterCleanupStrategy | None
+        found = self._strategies.get(self.Strategies.ROCKSDB_COMPACTION_FILTER)
         if found is None and self._is_cleanup_in_background:
             return self.RocksdbCompactFilterCleanupStrategy(1000)
-        return found  # type: ignore[no-any-return]
+        return found
 
 
 class TtlConfigBuilder:
@@ -258,7 +260,7 @@ class StateTtlConfig:
         NeverReturnExpired = 1
 
     class TtlTimeCharacteristic(Enum):
-        """Says which time it is. There is only processing time."""
+        """Names the clock by which entries get old. There is only processing time."""
 
         ProcessingTime = 0
 
@@ -308,7 +310,7 @@ class StateTtlConfig:
         return self._ttl
 
     def get_ttl_time_characteristic(self) -> TtlTimeCharacteristic:
-        """Return which time it is."""
+        """Return the clock by which entries get old."""
         return self._ttl_time_characteristic
 
     def is_enabled(self) -> bool:

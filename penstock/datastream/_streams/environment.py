@@ -17,8 +17,8 @@ from penstock.common.options import (
     StateBackendOptions,
 )
 from penstock.common.typeinfo import TypeInformation
-from penstock.datastream._streams.event_time import warn_of_silence
 from penstock.datastream._streams.execution import check_connectors, find_executor
+from penstock.datastream._streams.strategy_checks import warn_of_silence
 from penstock.graph import pickling
 from penstock.graph.builder import build_job_graph
 from penstock.graph.describe import execution_plan

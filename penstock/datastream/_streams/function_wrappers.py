@@ -47,21 +47,25 @@ class CallableMap(_Wrapper, MapFunction):
 
 
 class CallableFlatMap(_Wrapper, FlatMapFunction):
+    wrapped: Callable[[Any], Iterable[Any] | None]
+
     def __init__(self, wrapped: Callable[[Any], Iterable[Any] | None]) -> None:
         self.wrapped = wrapped
         self.flat_map = wrapped  # type: ignore[method-assign,assignment]
 
     def flat_map(self, value: Any) -> Iterable[Any] | None:
-        return self.wrapped(value)  # type: ignore[no-any-return]
+        return self.wrapped(value)
 
 
 class CallableFilter(_Wrapper, FilterFunction):
+    wrapped: Callable[[Any], bool]
+
     def __init__(self, wrapped: Callable[[Any], bool]) -> None:
         self.wrapped = wrapped
         self.filter = wrapped  # type: ignore[method-assign,assignment]
 
     def filter(self, value: Any) -> bool:
-        return self.wrapped(value)  # type: ignore[no-any-return]
+        return self.wrapped(value)
 
 
 class CallableReduce(_Wrapper, ReduceFunction):
@@ -90,18 +94,24 @@ class KeyedAdapter(KeyedProcessFunction):
 
 
 class KeyedMap(KeyedAdapter):
+    wrapped: MapFunction
+
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
-        return (self.wrapped.map(value),)  # type: ignore[attr-defined]
+        return (self.wrapped.map(value),)
 
 
 class KeyedFlatMap(KeyedAdapter):
+    wrapped: FlatMapFunction
+
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any] | None:
-        return self.wrapped.flat_map(value)  # type: ignore[attr-defined,no-any-return]
+        return self.wrapped.flat_map(value)
 
 
 class KeyedFilter(KeyedAdapter):
+    wrapped: FilterFunction
+
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any] | None:
-        return (value,) if self.wrapped.filter(value) else None  # type: ignore[attr-defined]
+        return (value,) if self.wrapped.filter(value) else None
 
 
 class KeyedCoAdapter(KeyedCoProcessFunction):
@@ -204,7 +214,8 @@ def selector_of(given: Any, method: str) -> Callable[[Any], Any]:
         return given.get_key
     if callable(given) and not _is_function(given):
         check_call(f"{method}()", given, ["row"])
-        return given  # type: ignore[no-any-return]
+        selector: Callable[[Any], Any] = given
+        return selector
     hint = f"; for a column, write lambda row: row[{given!r}]" if isinstance(given, (int, str)) else ""
     if isinstance(given, (list, tuple)):
         hint = f"; for columns, write {method}({', '.join(repr(name) for name in given)})"
@@ -219,7 +230,8 @@ def partitioner_of(given: Any) -> Callable[[Any, int], int]:
         return given.partition
     if callable(given) and not _is_function(given):
         check_call("partition_custom()", given, ["key", "number of partitions"])
-        return given  # type: ignore[no-any-return]
+        partitioner: Callable[[Any, int], int] = given
+        return partitioner
     raise TypeError(
         f"partition_custom() takes a Partitioner or a callable (key, partitions) -> partition, got {given!r}"
     )

@@ -17,9 +17,9 @@ from penstock.common.types import RowType
 from penstock.datastream._streams.schemas import columns_of, field_type, unknown_column
 from penstock.datastream._streams.stream import Stream
 from penstock.datastream._streams.stream_classes import S
-from penstock.datastream._streams.windows import Windowed
+from penstock.datastream._streams.windowed import Windowed
 from penstock.datastream.columnar import ColumnAggregate, count, max_, mean, min_, sum_
-from penstock.graph.columns import WINDOW_END, WINDOW_START, Aggregate, AggregateSpec, WindowAggregateSpec
+from penstock.graph.declared_columns import WINDOW_END, WINDOW_START, Aggregate, AggregateSpec, WindowAggregateSpec
 from penstock.graph.logical import OperatorKind, Partitioner, PartitionerKind
 from penstock.graph.two_phases import in_two_phases
 
@@ -179,7 +179,7 @@ class ColumnWindowed(Windowed[S]):
             allowed_lateness_ms=self._allowed_lateness_ms,
             late_tag=None if self._late_tag is None else self._late_tag.tag_id,
         )
-        assert rows is not None  # it has columns
+        assert rows is not None  # a stream that is keyed by columns has columns
         inputs = stream._inputs
         phases = in_two_phases(spec, rows, [field_type(rows, key) for key in keys], types)
         if phases is not None:

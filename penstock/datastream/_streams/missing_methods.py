@@ -24,7 +24,7 @@ _KEYED = {
     "min_by": "min_by({value!r})",
     "max_by": "max_by({value!r})",
 }
-"""What keyed streams have, with an example."""
+"""The methods that only keyed streams have, each with an example."""
 _KEYED_BY_COLUMNS = {
     "aggregate": "aggregate(total=sum_({value!r}))",
     "count": "count()",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Generic, overload
 
-from penstock.datastream._streams.broadcast import BroadcastStream, checked_descriptors
+from penstock.datastream._streams.broadcast_streams import BroadcastStream, checked_descriptors
 from penstock.datastream._streams.function_wrappers import partitioner_of, selector_of
 from penstock.datastream._streams.stream_classes import D
 from penstock.datastream.functions import Function, KeySelector

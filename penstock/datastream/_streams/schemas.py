@@ -49,7 +49,7 @@ def described(schema: pa.Schema) -> str:
 
 def bound(expression: pc.Expression, schema: pa.Schema, method: str) -> pa.DataType:
     """Return the type of an expression over these columns. Raises ValueError or TypeError, which list them."""
-    # It brings pandas and clients of object stores with it, which takes longer than all of ours.
+    # Imported here: acero imports pandas and clients of object stores, which takes longer than all of our modules.
     from pyarrow import acero
 
     source = acero.Declaration("table_source", acero.TableSourceNodeOptions(schema.empty_table()))

@@ -7,13 +7,13 @@ from typing import Any
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream._streams.function_wrappers import KeyedAdapter, KeyedCoAdapter
 from penstock.datastream.output_tag import OutputTag
-from penstock.graph.columns import WindowAggregateSpec
-from penstock.graph.event_time import WINDOW_KINDS
+from penstock.graph.declared_columns import WindowAggregateSpec
+from penstock.graph.declared_windows import WindowSpec
 from penstock.graph.logical import Node, OperatorKind
-from penstock.graph.windows import WindowSpec
+from penstock.graph.timed_nodes import WINDOW_KINDS
 
 _TYPES = "side_output_types"
-"""In a node's options: by tag id, the type that its rows are known to have."""
+"""A node's option: the types by tag id that rows of side outputs are known to have."""
 
 _ALWAYS = (
     OperatorKind.PROCESS, OperatorKind.CO_PROCESS, OperatorKind.BROADCAST_PROCESS, OperatorKind.KEYED_BROADCAST_PROCESS,

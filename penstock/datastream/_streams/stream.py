@@ -17,7 +17,7 @@ class Stream(NodeSettings, Generic[S]):
     """Holds the inputs of the next operator and the type of its rows (None: pickles)."""
 
     _partitioner: Partitioner | None = None
-    """How rows are keyed; None for streams that are not keyed."""
+    """The partitioner by which rows are keyed; None for streams that are not keyed."""
 
     def __init__(self, environment: Environment, inputs: list[Input], type_info: TypeInformation | None) -> None:
         whole = len(inputs) == 1 and inputs[0].partitioner is None and inputs[0].side_output is None

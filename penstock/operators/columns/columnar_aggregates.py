@@ -15,11 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from penstock.graph.columns import Aggregate
+from penstock.graph.declared_columns import Aggregate
 from penstock.operators.columns.columnar_slots import Scratch, SlotRuns
+from penstock.state.columnar.column_table import ValueColumn, largest_of
 from penstock.state.columnar.keyed_table import KeyedTable
 from penstock.state.columnar.slot_arrays import Array, Slots
-from penstock.state.columnar.table import ValueColumn, largest_of
 
 INT64_END = 2**63
 
@@ -165,7 +165,7 @@ class _Nullable(Accumulator):
 class IntegerSum(_Nullable):
     def _value_column(self, type: pa.DataType) -> ValueColumn:
         self._largest = 0
-        """No sum is further from 0; checked exactly once that does not say enough."""
+        """A bound that grows with each slice: no sum is further from 0. Once it leaves int64, slices are checked."""
         self._exactly = False
         return self._column("sum", np.int64, 0)
 
@@ -174,8 +174,8 @@ class IntegerSum(_Nullable):
         self._largest = table.largest(self.first)
 
     def _fits(self, table: KeyedTable, values: Array) -> bool:
-        """Return whether these values cannot make any sum leave int64, as far as the bounds show without looking at
-        each.
+        """Return True if the bound shows that no sum leaves int64 by these values. It is computed without looking at
+        each value, so False means that they have to be checked.
         """
         if self._exactly:
             return False
@@ -211,7 +211,7 @@ class IntegerSum(_Nullable):
 
 class FloatSum(_Nullable):
     def _value_column(self, type: pa.DataType) -> ValueColumn:
-        # -0.0 is what leaves every number as it is: the sum of -0.0 is -0.0.
+        # Adding -0.0 changes no number, not even -0.0; adding 0.0 would make that 0.0.
         return self._column("sum", np.float64, -0.0)
 
     def fold(self, table: KeyedTable, slots: Slots, given: Given) -> None:
@@ -252,7 +252,7 @@ class Extreme(_Nullable):
             width = np.dtype(f"int{self._type.bit_width}")
             return pa.array(values.astype(width, copy=False), mask=nulls).view(self._type)
         if nulls is not None:
-            values = np.where(nulls, values.dtype.type(0), values)  # the filler of an invalid row may not fit
+            values = np.where(nulls, values.dtype.type(0), values)  # the filler of a null may not fit the type
         return pa.array(values, mask=nulls).cast(self._type)
 
 

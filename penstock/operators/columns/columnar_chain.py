@@ -40,17 +40,18 @@ _REMEMBERED_ROWS = 100_000
 class ColumnarChain:
     unfinished = False
     timers = None
-    """Of rows; a columnar operator has windows instead."""
+    """No timers: they are for rows; a columnar operator has windows instead."""
 
     def __init__(self, vertex: Vertex, operators: Sequence[ColumnarOperator], clock_ms: Callable[[], float]) -> None:
-        """Connect the vertex's columnar `operators`, head first, as `columnar_operators` makes them.."""
+        """Connect the vertex's columnar `operators`, head first, as `columnar_operators` makes them."""
         self._operators = list(operators)
         self._clock_ms = clock_ms
         self._batching = [o for o in operators if o.lacking_rows is not None]
         self._rows_in = self._rows_reached = 0
-        """Of the chain, and of the first operator that waits for batches: how many rows get so far. Old ones fade."""
+        """The rows that entered the chain, and those that reached the first operator that waits for batches: their
+        ratio is the share that gets so far. Old rows fade."""
         self._due_ms: dict[ColumnarOperator, float] = {}
-        """When each operator that holds rows must flush them."""
+        """The time by which each operator that holds rows must flush them."""
         self.keyed = bool(operators) and operators[0].operator.kind.keyed
         head = vertex.operators[0]
         self._own_columns = len(row_type(head.output_type if vertex.is_source else head.input_type).schema)

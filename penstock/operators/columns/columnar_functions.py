@@ -11,14 +11,14 @@ from penstock.common.arrow_types import UnsupportedColumn, conform
 from penstock.common.failures import USER_ERRORS, OperatorFailure
 from penstock.common.typeinfo import TIMESTAMP_COLUMN
 from penstock.common.user_batches import independent
-from penstock.graph.columns import FilterSpec, MapBatchesSpec, ProjectSpec, schema_difference
+from penstock.graph.declared_columns import FilterSpec, MapBatchesSpec, ProjectSpec, schema_difference
 from penstock.graph.job_graph import Operator, Vertex
 from penstock.graph.logical import OperatorKind
 from penstock.operators.batches import TIMESTAMP_FIELD, joined, row_type
 from penstock.operators.columns.columnar_keyed import RollingAggregates
 from penstock.operators.columns.columnar_operator import ColumnarOperator, Output
 from penstock.operators.columns.columnar_windows import WindowAggregates
-from penstock.state.columnar.backend import ColumnarBackend
+from penstock.state.columnar.columnar_backend import ColumnarBackend
 
 _NODE_BATCH_ROWS_MAX = 32_768
 """Acero cuts what it is given into batches of as many rows."""

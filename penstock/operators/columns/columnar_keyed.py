@@ -11,15 +11,15 @@ import pyarrow as pa
 
 from penstock.common.failures import OperatorFailure
 from penstock.common.typeinfo import KEY_GROUP_COLUMN, TIMESTAMP_COLUMN
-from penstock.graph.columns import Aggregate, AggregateSpec
+from penstock.graph.declared_columns import Aggregate, AggregateSpec
 from penstock.graph.job_graph import Operator
 from penstock.operators.batches import TIMESTAMP_FIELD, row_type
 from penstock.operators.columns.columnar_aggregates import Given, SumOverflow, accumulators
 from penstock.operators.columns.columnar_operator import ColumnarOperator, Output
 from penstock.operators.columns.columnar_slots import Scratch, SlotRuns
-from penstock.state.columnar.backend import ColumnarBackend
+from penstock.state.columnar.column_table import Found, ValueColumn
+from penstock.state.columnar.columnar_backend import ColumnarBackend
 from penstock.state.columnar.keyed_table import KeyedTable
-from penstock.state.columnar.table import Found, ValueColumn
 
 STATE_NAME = "_aggregates"
 

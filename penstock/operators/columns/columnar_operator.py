@@ -20,11 +20,12 @@ class ColumnarOperator:
 
     late_rows = 0
     lacking_rows: int | None = None
-    """How many rows the batch lacks that the user's function waits for; None: it does not wait."""
+    """The number of rows that the batch lacks which the user's function waits for; None: it does not wait."""
     taken_rows = 0
-    """How many rows `process` was given since the chain last set this to 0; counted where `lacking_rows` is known."""
+    """The number of rows that `process` was given since the chain last set this to 0; counted where `lacking_rows` is
+    known."""
     max_latency_ms = 0.0
-    """How long rows may be held."""
+    """The longest time for which rows may be held."""
     began = False
     """All rows that are held came since the chain last set this to False."""
 

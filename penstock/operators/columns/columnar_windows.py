@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.common.failures import OperatorFailure
 from penstock.common.typeinfo import TIMESTAMP_COLUMN
-from penstock.graph.columns import WINDOW_START, WindowAggregateSpec
+from penstock.graph.declared_columns import WINDOW_START, WindowAggregateSpec
 from penstock.graph.job_graph import Operator
 from penstock.operators.columns.columnar_aggregates import SumOverflow
 from penstock.operators.columns.columnar_keyed import KeyedAggregates
@@ -25,9 +25,9 @@ from penstock.operators.event_time.tumbling import Milliseconds, NoWindow, only_
 from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
 from penstock.protocol.values.elements import WATERMARK_MAX_MS
 from penstock.protocol.values.metadata import GroupFloor
-from penstock.state.columnar.backend import ColumnarBackend
+from penstock.state.columnar.column_table import ColumnTable, ValueColumn
+from penstock.state.columnar.columnar_backend import ColumnarBackend
 from penstock.state.columnar.slot_arrays import Slots
-from penstock.state.columnar.table import ColumnTable, ValueColumn
 
 
 class WindowAggregates(KeyedAggregates):

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.common.typeinfo import TIMESTAMP_COLUMN
-from penstock.graph.columns import Aggregate
+from penstock.graph.declared_columns import Aggregate
 from penstock.graph.two_phases import PartialAggregates
 from penstock.operators.batches import TIMESTAMP_FIELD
 from penstock.operators.event_time.tumbling import NoWindow, only_start, starts_of
@@ -22,7 +22,7 @@ GROUPED_ROWS_MIN = 4096
 REPEATS_MIN = 4
 """A grouping costs half of what a row costs on its way to the window, so keys have to repeat more often than that."""
 HELD_ROWS_MAX = 65_536
-"""They are grouped at once, which must not take longer than a slice does."""
+"""The most rows that are held: they are grouped at once, which must not take longer than a slice does."""
 _HELD_BYTES_MAX = 8 << 20
 _PAUSE_BATCHES_MAX = 64
 
@@ -41,9 +41,9 @@ class PartialAggregator:
             if a.function == "sum" and spec.given_type.schema.field(a.column).type.bit_width == 64
         ]
         self._pause_batches = 1
-        """Of the next pause: twice that of the one before, as long as keys hardly repeat."""
+        """The length of the next pause: twice that of the one before, as long as keys hardly repeat."""
         self._paused_rows = 0
-        """How many are let through before grouping is tried again."""
+        """The number of rows that pass ungrouped before grouping is tried again."""
         used = [*spec.keys, *(a.column for a in spec.aggregates if a.column is not None), TIMESTAMP_COLUMN]
         self._used = list(dict.fromkeys(used))
         self._held: list[pa.RecordBatch] = []

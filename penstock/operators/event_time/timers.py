@@ -30,7 +30,7 @@ _Entry = tuple[int, int, Any, int]
 """Time, place in the order of registration, key, key group."""
 
 _DEAD_MIN = 64
-"""With fewer dead entries than this a heap is not worth rebuilding."""
+"""The number of dead entries from which on a heap is worth rebuilding."""
 
 
 class TimerQueue:
@@ -42,10 +42,11 @@ class TimerQueue:
         self._registered = backend.state(operator, MapStateDescriptor(name, Types.LONG(), Types.BOOLEAN()))
         self._heap: list[_Entry] = []
         self._overdue: list[_Entry] = []
-        """Registered when their key's time had passed already: they fire with the next watermark, as in Flink."""
+        """Timers that were registered when their key's time had passed already: they fire with the next watermark, as
+        in Flink."""
         self._sequence = 0
         self._dead = 0
-        """Count the entries without a registered timer, or for one that has another entry."""
+        """The number of entries without a registered timer, or for one that has another entry."""
         for key, key_group, timestamps in backend.entries(operator, name):
             for timestamp_ms in timestamps:
                 self._push(timestamp_ms, key, key_group)

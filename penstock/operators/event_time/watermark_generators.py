@@ -96,10 +96,11 @@ class WatermarkGenerators:
 
     # ---- timestamps ---------------------------------------------------------------------------------------------
 
-    def of_rows(self, rows: Sequence[Any], batch: pa.RecordBatch) -> list[int | None]:
+    def of_rows(self, rows: Sequence[Any], batch: pa.RecordBatch) -> Sequence[int | None]:
         """Return the timestamps of `batch`, whose rows are `rows`. Raises `OperatorFailure` that shows the row."""
         if self._extract is None:
-            return self.of_batch(batch).to_pylist()  # type: ignore[no-any-return]
+            column: list[int | None] = self.of_batch(batch).to_pylist()
+            return column
         extract = self._extract
         given = self._given(batch)
         try:
@@ -113,7 +114,7 @@ class WatermarkGenerators:
             found = [_whole(timestamp_ms, row, self.operator.name) for timestamp_ms, row in zip(found, rows)]
         if found and (min(found) < NO_TIMESTAMP or max(found) > WATERMARK_MAX_MS):
             raise self._leaves_64_bits(found, rows)
-        return found  # type: ignore[return-value]
+        return found
 
     def _leaves_64_bits(self, found: Sequence[int], rows: Sequence[Any]) -> OperatorFailure:
         at = next(i for i, stamp in enumerate(found) if not NO_TIMESTAMP <= stamp <= WATERMARK_MAX_MS)

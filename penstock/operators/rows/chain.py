@@ -26,12 +26,12 @@ from penstock.operators.rows.row_functions import RowOperator
 from penstock.state.backend import SliceAccess
 
 _PULLED_AT_ONCE = 256
-"""Output rows between two looks at the outputs' room."""
+"""The number of output rows after which the room of the outputs is checked again."""
 _PULLED_FOR_BARRIER = 8
-"""So many times as much while a barrier waits for the rest of a row: larger batches are made, and stored, faster."""
+"""The factor for a pull while a barrier waits for the rest of a row: larger batches are made, and stored, faster."""
 _ROWS_BETWEEN_CLOCKS = 16
 _PLACE_IN_BATCH = re.compile(r"^row [0-9]+")
-"""In an encoder's error; where batches end means nothing to a user."""
+"""The place of a row in an encoder's error; where batches end means nothing to a user."""
 
 Emit = Callable[[pa.RecordBatch, "list[Any] | None", "str | None"], None]
 """(batch, the same as Python objects if they are at hand, id of the side output)"""
@@ -90,7 +90,7 @@ class Chain:
     """
 
     due_in_ms: float | None = None
-    """Rows are held for batches in columnar chains only."""
+    """None: only columnar chains hold rows for batches."""
 
     def __init__(
         self,

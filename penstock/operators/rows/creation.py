@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.graph.job_graph import Operator
 from penstock.graph.logical import OperatorKind
-from penstock.operators.rows.broadcasts import BroadcastProcessOperator
+from penstock.operators.rows.broadcast_operator import BroadcastProcessOperator
 from penstock.operators.rows.row_functions import (
     CoFlatMapOperator,
     CoMapOperator,
@@ -16,8 +16,8 @@ from penstock.operators.rows.row_functions import (
     ReduceOperator,
     RowOperator,
 )
-from penstock.operators.rows.runtime_context import SubtaskRuntimeContext
-from penstock.operators.rows.windows import WindowOperator
+from penstock.operators.rows.subtask_runtime_context import SubtaskRuntimeContext
+from penstock.operators.rows.window_operator import WindowOperator
 
 _OPERATORS: dict[OperatorKind, type[RowOperator]] = {
     OperatorKind.MAP: MapOperator,

@@ -15,7 +15,7 @@ from penstock.graph.job_graph import Operator
 from penstock.graph.states import REDUCED_STATE
 from penstock.operators.event_time.timers import Timer
 from penstock.operators.rows.element import SideRow
-from penstock.operators.rows.runtime_context import SubtaskRuntimeContext
+from penstock.operators.rows.subtask_runtime_context import SubtaskRuntimeContext
 
 Stage = Callable[[Iterator[Any]], Iterator[Any]]
 
@@ -50,11 +50,11 @@ class RowOperator:
         raise NotImplementedError
 
     def pipe_input(self, rows: Iterator[Any], input_index: int) -> Iterator[Any]:
-        """Connect it as the head of a chain, whose rows come from that input."""
+        """Connect the operator as the head of a chain, whose rows come from input `input_index`."""
         return self.pipe(rows)
 
     def fire(self, timers: Iterator[Timer]) -> Iterator[Any]:
-        """Yield what its timers emit as a keyed head, with the current key set to theirs."""
+        """Yield what these timers of a keyed head emit, with the current key set to theirs."""
         raise NotImplementedError
 
 

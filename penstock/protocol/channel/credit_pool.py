@@ -32,7 +32,7 @@ WINDOW_ALONE_BYTES = 4 * JOINED_FRAME_BYTES
 TURNS_PER_BOUND = 8
 """A channel that waits gets about this part of the bound at a time, or more if few wait."""
 BOUNDS_WHILE_BLOCKED = 2
-"""Blocked channels together may hold so many bounds."""
+"""The number of bounds that all blocked channels together may hold."""
 
 
 def reserved_window(bound_bytes: int, channels: int) -> int:
@@ -55,7 +55,7 @@ class CreditPool:
         self._grants_more = window_bytes < WINDOW_ALONE_BYTES
         self.channels = [InputChannel(channel, window_bytes) for channel in channels]
         self._counted = dict.fromkeys(self.channels, (0, False))
-        """Of each channel: its bytes in `_used_bytes`, and whether it was blocked."""
+        """The bytes of each channel that are counted in `_used_bytes`, and whether it was blocked."""
         self._used_bytes = {False: 0, True: 0}
         """Bytes at the gate or certain to come, by whether their channels are blocked."""
         self._waiting: dict[bool, dict[InputChannel, None]] = {False: {}, True: {}}

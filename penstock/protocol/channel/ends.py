@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, NamedTuple, cast
 
 import msgspec
 
@@ -47,7 +47,11 @@ class Overtaken(NamedTuple):
 
 
 class OutputChannel:
-    """Holds the producer's end of a channel."""
+    """Holds the producer's end of a channel: what is queued, and what the consumer's credit still allows.
+
+    Elements below `handed` were handed to the connection, those in [handed, emitted) are in `queue`. `sent_bytes` and
+    `limit_bytes` count from the generation's start, so a limit that comes late or twice does no harm.
+    """
 
     __slots__ = (
         "id", "emitted", "handed", "queue", "queued_bytes", "sent_bytes", "limit_bytes", "_wanted_bytes", "_fixed",
@@ -63,8 +67,11 @@ class OutputChannel:
         self.sent_bytes = 0
         self.limit_bytes = initial_credit_bytes
         self._wanted_bytes = 0
+        """The credit that the consumer knows to be wanted."""
         self._fixed = 0
+        """The number that the newest snapshot has fixed as `emitted`: elements below it may not change any more."""
         self._barriers = 0
+        """The number of aligned barriers in the queue."""
         self._triggered_ms: dict[int, float] = {}
         """checkpoint -> when it was triggered, of the barriers in the queue"""
 
@@ -100,11 +107,11 @@ class OutputChannel:
         self._fixed = self.emitted
 
     def overtake(self, barrier: Barrier) -> list[Overtaken]:
-        """Sends an unaligned barrier ahead of everything. Older barriers in the queue are turned first, in order."""
+        """Send an unaligned barrier ahead of everything. Older barriers in the queue are turned first, in order."""
         turned = [self._turn(e.barrier) for e in list(self.queue) if isinstance(e, AlignedBarrier)]
         captured = Captured()
-        for element in self.queue:
-            captured.add(element, self.handed, None)  # type: ignore[arg-type]  # no barriers are left in it
+        for element in cast("deque[Data | Event]", self.queue):  # no barriers are left in it
+            captured.add(element, self.handed, None)
         self._fixed = self.emitted
         turned.append(Overtaken(barrier, UrgentBarrier(self.id, self.emitted, self.handed, barrier), captured))
         return turned
@@ -134,7 +141,7 @@ class OutputChannel:
         raise ProtocolError(f"channel {self.id}: barrier {barrier.checkpoint_id} is not in the queue")
 
     def drop_barrier(self, checkpoint_id: int) -> bool:
-        """Takes the barrier of an ended checkpoint out of the queue. False where it has left already."""
+        """Remove the barrier of an ended checkpoint from the queue. Returns False if it has left already."""
         for place, element in enumerate(self.queue):
             if isinstance(element, AlignedBarrier) and element.barrier.checkpoint_id == checkpoint_id:
                 del self.queue[place]
@@ -244,7 +251,9 @@ class InputChannel:
         self.applied_bytes = 0
         self._head_taken = 0
         self.windows: dict[int, Window] = {}
+        """By checkpoint: what is captured for it."""
         self.blocked_by: set[int] = set()
+        """Checkpoints whose barrier was reached here, and not on all other channels yet."""
         self.changed: Callable[[InputChannel], None] = _nobody_shares
 
     def receive(self, element: Data | Event) -> list[int]:
@@ -313,7 +322,7 @@ class InputChannel:
             self.changed(self)
 
     def apply_event(self) -> InBandEvent:
-        """Takes the event at the head."""
+        """Take the event at the head."""
         event = self.queue.popleft()
         if not isinstance(event, Event):
             raise ProtocolError(f"channel {self.id}: the head is no event")
@@ -321,21 +330,21 @@ class InputChannel:
         return event.event
 
     def pass_barrier(self) -> AlignedBarrier:
-        """Takes the barrier at the head: it has been reached."""
+        """Take the barrier at the head: it has been reached."""
         barrier = self.queue.popleft()
         if not isinstance(barrier, AlignedBarrier):
             raise ProtocolError(f"channel {self.id}: the head is no barrier")
         return barrier
 
     def take_out_barrier(self, checkpoint_id: int) -> None:
-        """Removes a barrier that was turned, or whose checkpoint has ended, from its place in the queue."""
+        """Remove a barrier that was turned, or whose checkpoint has ended, from its place in the queue."""
         for place, element in enumerate(self.queue):
             if isinstance(element, AlignedBarrier) and element.barrier.checkpoint_id == checkpoint_id:
                 del self.queue[place]
                 return
 
     def open_window(self, checkpoint_id: int, until: int | None) -> bool:
-        """Starts to capture from `applied` on; returns whether the window is closed already."""
+        """Start to capture from `applied` on; return whether the window is closed already."""
         if until is not None and until < self.applied:
             raise ProtocolError(f"channel {self.id}: checkpoint {checkpoint_id} ends at {until} before {self.applied}")
         window = Window(checkpoint_id, self.applied, until)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 _RISE_MAX = 4.0
 SAMPLES = 9
-"""About so many measurements decide how far a bound falls."""
+"""About the number of measurements that decide how far a bound falls."""
 
 
 class BoundSizer:

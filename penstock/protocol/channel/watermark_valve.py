@@ -15,6 +15,8 @@ WATERMARK_MIN_MS = -(2**63)
 
 
 class _Channel:
+    """Holds the time of one channel: its newest watermark, and whether it is idle or has ended."""
+
     __slots__ = ("watermark_ms", "idle", "ended")
 
     def __init__(self, time: ChannelTime) -> None:

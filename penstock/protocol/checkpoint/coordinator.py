@@ -69,6 +69,7 @@ class CheckpointCoordinator:
         self._final_attempts = FinalAttempts()
         self.stopping = Stopping()
         self._last_completion_ms: float | None = None
+        self._is_congested = False
         self.completed = 0
 
     @property
@@ -141,6 +142,7 @@ class CheckpointCoordinator:
     def _look_at_the_clock(self, now_ms: float) -> list[Effect]:
         effects: list[Effect] = []
         for checkpoint_id in self.pending.expired(now_ms):
+            self._is_congested = True
             effects += self._after_abort(self.pending.on_expired(checkpoint_id, now_ms), now_ms)
             if isinstance(effects[-1], FailJob):
                 # Without this: the generation has ended, and what is triggered next finds none.
@@ -203,6 +205,7 @@ class CheckpointCoordinator:
             now_ms,
             len(self.pending),
             is_triggering=self.pending.is_exclusive,
+            is_congested=self._is_congested,
             last_completion_ms=self._last_completion_ms,
         )
 
@@ -261,6 +264,7 @@ class CheckpointCoordinator:
         def complete() -> list[Effect]:
             effects = self.pending.on_published(checkpoint_id, is_final, now_ms)
             self._failures.on_completed(checkpoint_id)
+            self._is_congested = False
             self._last_completion_ms = now_ms
             self.completed += 1
             if is_final:

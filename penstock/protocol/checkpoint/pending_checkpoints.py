@@ -27,7 +27,8 @@ from penstock.protocol.values.messages import Decline, SlotAck
 from penstock.protocol.values.reasons import FailureReason
 
 ENDED_REMEMBERED_MAX = 64
-"""So many ended checkpoints are remembered for late acknowledgements; files of older ones are left to the sweep."""
+"""The most ended checkpoints that are remembered for late acknowledgements; files of older ones are left to the
+sweep."""
 
 
 @dataclass
@@ -56,7 +57,7 @@ class PendingCheckpoint:
 
     @property
     def segments(self) -> frozenset[str]:
-        return frozenset(ack.segment.path for ack in self.acks.values() if ack.segment is not None)
+        return frozenset[str]().union(*(ack.own for ack in self.acks.values()))
 
 
 @dataclass(frozen=True)
@@ -91,14 +92,14 @@ class PendingCheckpoints:
 
     @property
     def is_exclusive(self) -> bool:
-        """Return whether one is pending behind which the job takes no input, or a savepoint that would get rows in
-        flight from an unaligned barrier that overtakes its own: nothing else may be triggered."""
+        """Return whether nothing else may be triggered: a checkpoint is pending behind which the job takes no input, or
+        an aligned savepoint, which would get rows in flight if an unaligned barrier overtook its own."""
         aligned = any(p.savepoint is not None and p.savepoint.alignment is Alignment.ALIGNED for p in self)
         return aligned or any(p.barrier.kind.terminates for p in self)
 
     @property
     def rescales(self) -> bool:
-        """Return whether one is pending from which the job continues at another parallelism."""
+        """Return whether a checkpoint is pending from which the job continues at another parallelism."""
         return any(p.barrier.kind is SnapshotKind.RESCALE for p in self)
 
     def state_of(self, checkpoint_id: int) -> CheckpointState:
@@ -112,7 +113,7 @@ class PendingCheckpoints:
         return min((pending.expires_ms for pending in self._pending.values()), default=None)
 
     def expired(self, now_ms: float) -> list[int]:
-        """Return the ids of those that have waited too long, the oldest first."""
+        """Return the ids of the checkpoints that have been pending for too long, the oldest first."""
         return [number for number, pending in self._pending.items() if pending.expires_ms <= now_ms]
 
     # ---- events -------------------------------------------------------------------------------------------------
@@ -228,15 +229,14 @@ class PendingCheckpoints:
     def _discard_late(self, ack: SlotAck, pending: PendingCheckpoint | None) -> list[Effect]:
         """Delete the late segment only if its checkpoint is known to have ended without it. An unknown checkpoint may
         have completed with it."""
-        if ack.segment is None:
-            return []
         if pending is not None:
             kept, savepoint = pending.segments, pending.savepoint
         elif ack.checkpoint_id in self._ended:
             kept, savepoint = self._ended[ack.checkpoint_id].kept, self._ended[ack.checkpoint_id].savepoint
         else:
             return []
-        return [] if ack.segment.path in kept else [DiscardSegments((ack.segment.path,), _directory_of(savepoint))]
+        late = ack.own - kept
+        return [DiscardSegments(tuple(sorted(late)), _directory_of(savepoint))] if late else []
 
     def _abort_triggered(
         self, event: str, checkpoint_ids: list[int], reason: FailureReason, detail: str, now_ms: float

@@ -2,7 +2,8 @@
 
 Order of the queue: savepoints before checkpoints, forced ones first among them, then those that a user asked for before
 periodic ones, then older before younger. A periodic request within the minimum pause is dropped, and the periodic
-trigger moved; other requests are not bound by the pause. Forced requests pass the limit of pending checkpoints.
+trigger moved; other requests are not bound by the pause. Forced requests pass the limit of pending checkpoints. This
+limit is 1 after a checkpoint has expired, until one completes (PROTOCOL.md 2.8; Flink keeps its own).
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ QUEUE_MAX = 1000
 
 @dataclass(frozen=True)
 class CheckpointRequest:
-    """`number` grows with every request. `is_forced`: passes the limit of concurrent checkpoints."""
+    """Holds one request. `number` grows with every request. `is_forced`: it passes the limit of concurrent
+    checkpoints.
+    """
 
     number: int
     is_periodic: bool = False
@@ -37,19 +40,22 @@ class CheckpointRequest:
 @dataclass(frozen=True)
 class Situation:
     """Describes the coordinator's state. `is_triggering`: an earlier request has been chosen, and its trigger has not
-    left yet. `cleaning`: checkpoints whose files are being deleted. `last_completion_ms` None: no checkpoint has
-    completed yet.
+    left yet. `is_congested`: a checkpoint has expired, and none has completed since. `cleaning`: checkpoints whose
+    files are being deleted. `last_completion_ms` None: no checkpoint has completed yet.
     """
 
     now_ms: float
     pending: int = 0
     cleaning: int = 0
     is_triggering: bool = False
+    is_congested: bool = False
     last_completion_ms: float | None = None
 
 
 @dataclass(frozen=True)
 class Start:
+    """Trigger a checkpoint for the request now."""
+
     request: CheckpointRequest
 
 
@@ -67,6 +73,8 @@ Decision = Start | Drop
 
 @dataclass
 class CheckpointRequestDecider:
+    """Holds the requests that wait, at most `queue_max`, and picks one whenever the situation has changed."""
+
     concurrent_max: int = 1
     min_pause_ms: float = 0.0
     queue_max: int = QUEUE_MAX
@@ -94,7 +102,7 @@ class CheckpointRequestDecider:
         if situation.is_triggering or not self._queue or situation.cleaning > self.concurrent_max:
             return []
         head = self._queue[0]
-        if situation.pending >= self.concurrent_max:
+        if situation.pending >= (1 if situation.is_congested else self.concurrent_max):
             return [Start(self._queue.pop(0))] if head.is_forced else []
         if head.is_periodic and not head.is_forced and situation.last_completion_ms is not None:
             remaining_ms = situation.last_completion_ms + self.min_pause_ms - situation.now_ms

@@ -31,17 +31,18 @@ class Stopping:
 
     @property
     def is_draining(self) -> bool:
-        """Return whether the sources were ended for it: no other checkpoint may be triggered. Without this: one says
-        that its sources have finished, the savepoint fails, and the job restarts from it without the rest of its rows.
+        """Return whether the sources were ended for the savepoint: no other checkpoint may be triggered. Without this:
+        another checkpoint stores that the sources have finished, the savepoint fails, and the job restarts from that
+        checkpoint without the rest of its rows.
         """
         return self.savepoint is not None and self.savepoint.drains
 
     def end(self) -> None:
-        """Forget it: the job has stopped."""
+        """Forget the savepoint: the job has stopped."""
         self.savepoint = None
 
     def refused(self, savepoint: Savepoint, reason: FailureReason) -> SavepointRefused:
-        """Return the answer to whoever asked; the job is not being stopped with it any more."""
+        """Return the answer to whoever asked for the savepoint, with which the job is not being stopped any more."""
         if savepoint == self.savepoint:
             self.savepoint = None
         return SavepointRefused(savepoint, reason)

@@ -29,8 +29,8 @@ class TriggerSchedule:
         return self._backlog_ms if self.is_backlog else self._usual_ms
 
     def follow_backlog(self, is_backlog: bool, now_ms: float) -> None:
-        """Follow the interval for this from now on. A trigger that is planned is not postponed, except by an interval
-        that allows none.
+        """Follow the interval for backlog, or the usual one, from now on. A trigger that is planned is not postponed,
+        except by an interval that allows none.
         """
         if is_backlog is self.is_backlog:
             return
@@ -58,7 +58,7 @@ class TriggerSchedule:
         self._is_running = False
 
     def postpone(self, until_ms: float) -> None:
-        """Trigger at this time instead."""
+        """Trigger the next checkpoint at this time, instead of the planned one."""
         if self._interval_ms is not None:
             self.next_ms = until_ms
 

@@ -1,9 +1,9 @@
 """Decides in how many slots an adaptive job runs: in all that it wants, or in as many as there are processes.
 
 A job that gathers its slots, and lacks some, waits for them until those that it has have been enough to run for a
-while. Then it starts with these. While it runs, the submissions of the slots that it lacks stay: as soon as Spark has
-places for them, their processes register, and the job is rescaled: at once if all that it wants have come, else after a
-while. Between two such rescales it rests.
+while: one, or as many as its user says. Then it starts with these. While it runs, the submissions of the slots that it
+lacks stay: as soon as Spark has places for them, their processes register, and the job is rescaled: at once if all that
+it wants have come, else after a while. Between two such rescales it rests.
 
 The caller says what is the case (`Resources`) after each event of the job; the machine answers with what to do.
 """
@@ -23,16 +23,16 @@ class AdaptivePhase(MachineState):
     """Lists what the job can be waiting for."""
 
     GATHERING = "gathering"
-    """It does not run. No slot is missing, or there is no process to start with."""
+    """The job does not run. No slot is missing, or there are too few processes to start with."""
     SETTLING = "settling"
     """Slots are missing, and those that are there are enough to run."""
     STARTING = "starting"
-    """It starts in fewer slots."""
+    """The job starts in fewer slots."""
     SHARING = "sharing"
-    """It cannot start in fewer slots: living processes play the missing ones, too."""
+    """The job cannot start in fewer slots: living processes play the missing ones, too."""
     RUNNING = "running"
     STABILIZING = "stabilizing"
-    """It runs, and there are more processes than slots, but not all that it wants."""
+    """The job runs, and there are more processes than slots, but not all that it wants."""
     RESCALING = "rescaling"
     """A rescale to more slots has been ordered."""
 
@@ -42,22 +42,23 @@ class AdaptiveSettings:
     """Holds the times, in ms. `settle_ms`: how long those that are there must have been enough before the job starts
     with them. `stabilize_ms`: how long a running job waits for further processes after the first has come.
     `cooldown_ms`: how long it runs at least between two rescales. `may_raise` False: without checkpoints it is not
-    rescaled.
+    rescaled. `least`: the fewest slots that it runs in, if it wants as many.
     """
 
     settle_ms: float
     stabilize_ms: float
     cooldown_ms: float
     may_raise: bool = True
+    least: int = 1
 
 
 @dataclass(frozen=True)
 class Resources:
     """Describes what the job has. `generation`: the counter of the one that runs; None: none does. `is_short`: it
     gathers its slots, and some are missing; `is_prepared`: besides, nothing is. `slots`: how many it has now, missing
-    ones included; `wanted`: how many it is to have; `least`: the fewest. `processes`: those with a place of their own.
-    `may_come`: whether Spark may have places for more. `gather_by_ms`: when gathering ends. `is_rescaled`: somebody has
-    ordered a rescale that is not over.
+    ones included; `wanted`: how many it is to have. `processes`: those with a place of their own. `may_come`: whether
+    Spark may have places for more. `gather_by_ms`: when gathering ends. `is_rescaled`: somebody has ordered a rescale
+    that is not over.
     """
 
     generation: int | None
@@ -66,7 +67,6 @@ class Resources:
     slots: int
     wanted: int
     processes: int
-    least: int = 1
     may_come: bool = True
     gather_by_ms: float = float("inf")
     is_rescaled: bool = False
@@ -108,7 +108,7 @@ TABLE: Table[AdaptivePhase] = Table(
     "the adaptive scheduler",
     {
         "short": {
-            **{phase: Cell("some are there: settle; nobody else can come: lower", _SHORT) for phase in
+            **{phase: Cell("enough are there: settle; nobody else can come: lower", _SHORT) for phase in
                (_GATHERING, _STARTING, *_RUN)},
             _SETTLING: Cell("prepared, and the time is over: lower", _SHORT),
             _SHARING: Cell("wait for those who share", (_SHARING,)),
@@ -194,9 +194,10 @@ class AdaptiveScaling:
     def _short(self, now: Resources, now_ms: float) -> list[Effect]:
         if self.phase is AdaptivePhase.SHARING:
             return []
-        slots = max(now.least, min(now.processes, now.wanted))
-        self.may_share = now.processes > 0 and slots >= now.slots
-        if now.processes == 0 or slots >= now.slots:
+        slots = min(now.processes, now.wanted)
+        is_enough = slots >= min(self._settings.least, now.wanted)
+        self.may_share = is_enough and slots >= now.slots
+        if not is_enough or slots >= now.slots:
             self.phase = AdaptivePhase.GATHERING
             return []
         if self.phase is not AdaptivePhase.SETTLING:

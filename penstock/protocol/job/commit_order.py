@@ -88,7 +88,7 @@ class TimePassed(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """Give these to their sinks; answer with `Committed` or `Refused`."""
+    """Give these committables to their sinks; answer with `Committed` or `Refused`."""
 
     committables: tuple[Committable, ...]
 
@@ -104,10 +104,14 @@ class ReportRefusal(msgspec.Struct, frozen=True):
 
 
 class WarnOfDelay(msgspec.Struct, frozen=True):
+    """Warn that a commit has not ended for `waited_ms`."""
+
     waited_ms: float
 
 
 class FailForDelay(msgspec.Struct, frozen=True):
+    """Fail the job: a commit has not ended for `waited_ms`."""
+
     waited_ms: float
 
 
@@ -121,6 +125,8 @@ Effect = Commit | Confirm | ReportRefusal | WarnOfDelay | FailForDelay | NotifyI
 
 @dataclass(frozen=True)
 class _Batch:
+    """Holds the committables of one checkpoint, with the number under which they are queued."""
+
     number: int
     committables: tuple[Committable, ...]
 

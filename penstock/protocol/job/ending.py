@@ -41,7 +41,7 @@ _LATE: Cell[EndingState] = Cell("ignore: given up", (_ENDED,))
 TABLE: Table[EndingState] = Table(
     "the end of the job",
     {
-        "SlotsGone": {_RUNNING: Cell("let go of slots; wait for publications", (_PUBLISHING,)), _ENDED: _LATE},
+        "SlotsGone": {_RUNNING: Cell("release the slots; wait for publications", (_PUBLISHING,)), _ENDED: _LATE},
         "NothingPublishing": {_PUBLISHING: Cell("wait for commits", (_COMMITTING,)), _ENDED: _LATE},
         "CommitsIdle": {
             _COMMITTING: Cell(

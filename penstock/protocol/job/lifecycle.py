@@ -54,18 +54,18 @@ class Lifecycle:
         self._fence = 0
         self._counter = 0
         self.generation: Generation | None = None
-        """The one that is deployed now, in whatever phase."""
+        """The generation that is deployed now, in whatever phase."""
         self.is_prepared = False
-        """Whether it is known what the next generation restores."""
+        """True if it is known what the next generation restores."""
         self._awaits_preparation = False
         self.is_finishing = False
         self.has_run = False
         self.shares_slots = True
-        """Whether living processes may play the slots that are missing."""
+        """True if living processes may play the slots that are missing."""
         self.gather_by_ms = 0.0
-        """When all slots must be there, and the preparation done."""
+        """The time by which all slots must be there, and the preparation done."""
         self._phase_by_ms = 0.0
-        """When the phase must be over: connecting, restoring, or ending."""
+        """The time by which the phase must be over: connecting, restoring, or ending."""
         self._end: tuple[str, str | None] = ("", None)
         self._suspect: str | None = None
         """The process at the other end of the lost connection by which the job has failed."""

@@ -49,6 +49,8 @@ class ReleaseSlot:
 
 @dataclass(frozen=True)
 class AssignSpare:
+    """Keep the process as a spare: it plays no slot yet."""
+
     process: str
 
 
@@ -62,6 +64,8 @@ class Dismiss:
 
 @dataclass(frozen=True)
 class CloseLink:
+    """Close the process's connection: nothing it says counts any more."""
+
     process: str
 
 
@@ -72,12 +76,16 @@ class Prepare:
 
 @dataclass(frozen=True)
 class Deploy:
+    """Deploy a generation. `members`: the process of each slot, by slot."""
+
     generation: Generation
     members: tuple[Register, ...]
 
 
 @dataclass(frozen=True)
 class StartRestore:
+    """Let all slots restore their subtasks: they are connected with each other."""
+
     generation: Generation
 
 
@@ -90,6 +98,8 @@ class StartRun:
 
 @dataclass(frozen=True)
 class CancelGeneration:
+    """Ask a process to release the subtasks of a generation."""
+
     generation: Generation
     process: str
 

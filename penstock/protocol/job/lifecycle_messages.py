@@ -6,6 +6,8 @@ from penstock.protocol.job.lifecycle_settings import LifecycleSettings
 from penstock.protocol.job.players import ProcessState
 from penstock.protocol.job.slot_processes import SlotProcesses
 
+_MIN_PARALLELISM = "jobmanager.adaptive-scheduler.min-parallelism"
+
 
 def not_connected(settings: LifecycleSettings, processes: SlotProcesses) -> str:
     late = ", ".join(f"{m.slot} ({m.host}:{m.data_port})" for m in processes.members_at(ProcessState.DEPLOYED))
@@ -37,8 +39,12 @@ def too_few_slots(settings: LifecycleSettings, processes: SlotProcesses) -> str:
     came, needed = processes.roster.registered, processes.roster.slots
     missing = ", ".join(map(str, processes.roster.missing))
     lower = ", lower the parallelism (-p, env.set_parallelism)" if needed > 1 else ""
+    fewest = ""
+    if settings.slots_min is not None and 1 < settings.slots_min < needed:
+        fewest = f", or {settings.slots_min} at least ({_MIN_PARALLELISM})"
+        lower = f", lower {_MIN_PARALLELISM}"
     return (
-        f"the job needs {needed} slot(s), of which {came} registered within "
+        f"the job needs {needed} slot(s){fewest}, of which {came} registered within "
         f"{settings.slot_request_timeout_ms / 1000:g} s (missing: {missing}). A slot is a long-running Spark "
         "task: give Spark more task places (cores of the master or executors, or fewer other jobs beside this "
         f"one){lower}, or raise {settings.slot_timeout_option}."

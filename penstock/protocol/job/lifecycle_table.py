@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from penstock.protocol.machine import Cell, MachineState, Table
 
@@ -18,7 +18,7 @@ class Phase(MachineState):
     """The generation is deployed: every process connects to the others."""
     RESTORING = "restoring"
     RUNNING = "running"
-    """Until the final checkpoint, a failure, or a request to cancel."""
+    """The job processes data until the final checkpoint, a failure, or a request to cancel."""
     ENDING = "ending"
     """Every process was told to leave."""
     ENDED = "ended"
@@ -42,9 +42,9 @@ TABLE: Table[Phase] = Table(
         },
         "registered": {
             _GATHERING: Cell("all there, and prepared: deploy", (_CONNECTING, *_FAILED)),
-            _CONNECTING: Cell("stand by; in place of a deployed one: restart", (_CONNECTING, *_FAILED)),
-            _RESTORING: Cell("stand by; in place of a deployed one: restart", (_RESTORING, *_FAILED)),
-            _RUNNING: Cell("stand by; in place of a deployed one: restart", (_RUNNING, *_FAILED)),
+            _CONNECTING: Cell("be a spare; in place of a deployed one: restart", (_CONNECTING, *_FAILED)),
+            _RESTORING: Cell("be a spare; in place of a deployed one: restart", (_RESTORING, *_FAILED)),
+            _RUNNING: Cell("be a spare; in place of a deployed one: restart", (_RUNNING, *_FAILED)),
             **_stay(_ENDING, _ENDED, does="dismiss"),
         },
         "link lost": {
@@ -108,21 +108,31 @@ TABLE: Table[Phase] = Table(
     },
 )
 
-Method = TypeVar("Method", bound=Callable[..., Any])
+
+class _HasPhase(Protocol):
+    """Declares what `stepped` needs of the lifecycle."""
+
+    phase: Phase
 
 
-def stepped(event: str) -> Callable[[Method], Method]:
+L = TypeVar("L", bound=_HasPhase)
+P = ParamSpec("P")
+R = TypeVar("R")
+Method = Callable[Concatenate[L, P], R]
+
+
+def stepped(event: str) -> Callable[[Method[L, P, R]], Method[L, P, R]]:
     """Check a method of the lifecycle, which handles `event`, against the table."""
 
-    def decorate(method: Method) -> Method:
+    def decorate(method: Method[L, P, R]) -> Method[L, P, R]:
         @wraps(method)
-        def checked(self: Any, *arguments: Any) -> Any:
-            before: Phase = self.phase
+        def checked(self: L, /, *arguments: P.args, **named: P.kwargs) -> R:
+            before = self.phase
             TABLE.check(before, event)
-            effects = method(self, *arguments)
+            effects = method(self, *arguments, **named)
             TABLE.follow(before, event, self.phase)
             return effects
 
-        return checked  # type: ignore[return-value]
+        return checked
 
     return decorate

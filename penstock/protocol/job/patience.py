@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 LATE_MS_MAX = 100.0
-"""A driver that looks at the clock later than so long after it is due was suspended itself."""
+"""The longest delay with which a driver looks at the clock, unless it was suspended itself."""
 _LOOKS = 8
-"""So many times it looks at the clock while it waits: a suspension is noticed wherever it falls."""
+"""The number of looks at the clock during a wait: a suspension is noticed wherever it falls."""
 
 
 class Patience:

@@ -50,8 +50,8 @@ TABLE: Table[RecoveryState] = Table(
                 "open the store; without checkpoints: read the start, or be prepared",
                 (_OPENING, _READING, _RESTING),
             ),
-            **{state: Cell("go on", (state,)) for state in (_OPENING, _TAKING, _READING, _FITTING)},
-            _WAITING: Cell("wait anew", (_WAITING,)),
+            **{state: Cell("continue", (state,)) for state in (_OPENING, _TAKING, _READING, _FITTING)},
+            _WAITING: Cell("wait again", (_WAITING,)),
             _CHECKING: Cell("wait for publications", (_WAITING,)),
             _RESTING: Cell("wait for publications", (_WAITING,)),
         },
@@ -158,6 +158,8 @@ class PublicationsIdle(msgspec.Struct, frozen=True):
 
 
 class FilesChecked(msgspec.Struct, frozen=True):
+    """Reports whether what is to be restored is all there. `is_over`: the job has ended meanwhile."""
+
     attempt: int
     files: Files
     detail: str = ""
@@ -190,6 +192,8 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class Warn(msgspec.Struct, frozen=True):
+    """Warn the user."""
+
     text: str
 
 

@@ -130,7 +130,7 @@ TABLE: Table[RescalePhase] = Table(
         "looked": {
             _IDLE: Cell("ignore", (_IDLE,)),
             _GATHERING: Cell(
-                "slots there, or the limit is over: go on, or give up if nobody may share",
+                "slots there, or the limit is over: continue, or give up if nobody may share",
                 (_GATHERING, _WAITING, _IDLE),
             ),
             _WAITING: Cell("it runs: take the checkpoint", (_WAITING,)),
@@ -171,7 +171,7 @@ class Rescaling:
         self._queue: deque[Rescale] = deque()
         self.current: Rescale | None = None
         self._generation = 0
-        """The newest that has run."""
+        """The newest generation that has run."""
         self._gather_by_ms = 0.0
         self._began_ms = self._triggered_ms = self._published_ms = 0.0
 

@@ -25,14 +25,18 @@ class Failure:
 
 
 class RestartStrategy(Protocol):
+    """Decides about each failure of one job, in order."""
+
     def on_failure(self, failure: Failure) -> float | None:
         """Return the milliseconds until the job is to be restarted; None: it is not restarted."""
 
     def describe(self) -> str:
-        """Describe why it gave up, and which option allows more, for the message of a failed job."""
+        """Describe why the strategy gave up, and which option allows more, for the message of a failed job."""
 
 
 class NoRestart:
+    """Lets the first failure end the job."""
+
     def on_failure(self, failure: Failure) -> float | None:
         return None
 
@@ -45,6 +49,8 @@ class NoRestart:
 
 @dataclass
 class FixedDelay:
+    """Restarts `attempts_max` times, each after the same delay."""
+
     attempts_max: int = 1
     delay_ms: float = 1000.0
     _attempts: int = field(default=0, init=False)

@@ -15,7 +15,7 @@ class Restarts:
         self.failures = 0
         self.count = 0
         self.at_ms = 0.0
-        """When the newest restart may be deployed."""
+        """The time at which the newest restart may be deployed."""
         self._strategy = strategy
         self._jitter = jitter
         self._progressed = False

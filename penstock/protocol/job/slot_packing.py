@@ -44,6 +44,8 @@ class Patience:
 
 
 class SharedSlots(Protocol):
+    """Declares what packing needs of the slots' submissions."""
+
     def leave_to_another(self, slot: int, relieved: bool) -> int:
         """Expect that another process plays the slot, and return the submission under which it registers. `relieved`:
         a newer submission stays, and its process takes over when it gets a place."""
@@ -53,7 +55,7 @@ class SlotPacking:
     """Decides which process plays which slots. All methods are called in the driver's loop, and so is what `ask_places`
     gets; it answers later with the number of task places, or None. `capacity`: how many slots at most have a place of
     their own, if that is fixed. `relieved`: whether a packed slot's own process may take it over later, which costs a
-    restart and so needs checkpoints. `tell` gets a line for the user.
+    restart and so needs checkpoints. `warn` gets a line for the user.
     """
 
     def __init__(
@@ -61,7 +63,7 @@ class SlotPacking:
         slots: SharedSlots,
         send: Callable[[str, Message], None],
         ask_places: Callable[[Callable[[int | None], None]], None],
-        tell: Callable[[str], None],
+        warn: Callable[[str], None],
         capacity: int | None,
         relieved: bool,
         patience: Patience,
@@ -69,7 +71,7 @@ class SlotPacking:
         self._slots = slots
         self._send = send
         self._ask = ask_places
-        self._tell = tell
+        self._warn = warn
         self._capacity = capacity
         self._relieved = relieved
         self._patience = patience
@@ -169,14 +171,14 @@ class SlotPacking:
                 self._left.add(seat)
         if not self._told.issuperset(packed):
             self._told.update(packed)
-            self._say(packed, len(set(living.values())))
+            self._warn_of_sharing(packed, len(set(living.values())))
 
-    def _say(self, packed: list[int], processes: int) -> None:
+    def _warn_of_sharing(self, packed: list[int], processes: int) -> None:
         places = self._capacity if self._capacity is not None else self._places
         has = "" if places is None else f"; Spark runs {places} tasks at once"
         until = ", until it has a task place of its own" if self._relieved and self._capacity is None else ""
         numbers = ", ".join(map(str, packed))
-        self._tell(
+        self._warn(
             f"slot(s) {numbers} share the processes of others ({processes}){has}{until}. Give Spark more task places "
             "for more speed"
         )

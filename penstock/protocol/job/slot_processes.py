@@ -34,7 +34,7 @@ class SlotProcesses:
         self.players = Players(settings.heartbeat_timeout_ms)
         self._settings = settings
         self._missing_since_ms: dict[int, float] = {}
-        """By slot, the oldest first."""
+        """The time since when each slot has been missing, the oldest first."""
 
     @property
     def are_all_free(self) -> bool:
@@ -192,5 +192,5 @@ class SlotProcesses:
             return f"no heartbeat for {silent_ms / 1000:g} s (heartbeat.timeout)"
         if player.leave_by_ms is not None and now_ms >= player.leave_by_ms:
             limit_s = self._settings.cancellation_timeout_ms / 1000
-            return f"it did not let go of its subtasks within {limit_s:g} s (task.cancellation.timeout)"
+            return f"it did not release its subtasks within {limit_s:g} s (task.cancellation.timeout)"
         return None

@@ -72,9 +72,11 @@ RosterChange = Joined | SpareJoined | Dismissed | SlotLost | SeatRetired
 
 @dataclass
 class _Seat:
+    """Holds who has a seat, and who waits for it."""
+
     newest_submission: int = -1
     is_retired: bool = False
-    """Nobody is to hold it until it is provided again."""
+    """True if nobody is to hold the seat until it is provided again."""
     holder: Register | None = None
     waiting: list[Register] = field(default_factory=list)
 

@@ -32,11 +32,15 @@ from penstock.protocol.log.log_operations import (
 from penstock.protocol.values.log_entries import Fence, LogEntry
 
 ATTEMPTS_MAX = 20
-"""How often an operation of unknown outcome is repeated; with the waits below that is about half a minute."""
+"""The number of times that an operation of unknown outcome is repeated; with the waits below that is about half a
+minute."""
 
 ENTRIES_KEPT = 8
-"""How many entries a checkpoint's entry leaves in the log, itself included. One would do for a resume; the others tell
-people what happened last."""
+"""The number of entries that a checkpoint's entry leaves in the log, itself included. One would do for a resume; the
+others tell people what happened last."""
+
+FenceAt = Callable[[int, int, str | None], Fence]
+"""(sequence, base, what is claimed) -> the fence of this driver at that position."""
 
 WAIT_FIRST_MS = 50.0
 WAIT_MAX_MS = 2000.0
@@ -95,8 +99,8 @@ class JobLog:
 
     # ---- taking over --------------------------------------------------------------------------------------------
 
-    def take_over(self, fence_at: Callable[[int, int], Fence], *, resume: bool) -> Conversation[Fence]:
-        """Append the fence that `fence_at(sequence, base)` makes at the log's end. Return it once it is verified.
+    def take_over(self, fence_at: FenceAt, *, resume: bool) -> Conversation[Fence]:
+        """Append the fence that `fence_at` makes at the log's end. Return it once it is verified.
 
         Raises `LogRefused` for a fresh start (`resume` False) into a log that has entries, and for a store that lets
         an object be created twice."""
@@ -124,12 +128,15 @@ class JobLog:
             "driver, then resume the job from its directory."
         )
 
-    def _append_fence(
-        self, fence_at: Callable[[int, int], Fence], newest: LogEntry | None, resume: bool
-    ) -> Conversation[Fence]:
-        """Append the fence at the first free position behind `newest`. The base is that of the entry directly below."""
+    def _append_fence(self, fence_at: FenceAt, newest: LogEntry | None, resume: bool) -> Conversation[Fence]:
+        """Append the fence at the first free position behind `newest`. The base, and what is claimed, are those of the
+        entry directly below.
+        """
         while True:
-            fence = fence_at(0, 0) if newest is None else fence_at(newest.sequence + 1, _base(newest))
+            if newest is None:
+                fence = fence_at(0, 0, None)
+            else:
+                fence = fence_at(newest.sequence + 1, newest.base, newest.claimed)
             found = yield from self._append(fence)
             if not isinstance(found, LogEntry):
                 return fence
@@ -167,12 +174,12 @@ class JobLog:
             self._lost_by = found
         elif (yield from self._counts(entry)):
             self.next_sequence += 1
-            self.base = _base(entry)
+            self.base = entry.base
         self.raise_if_lost()
         return None
 
     def _append(self, entry: LogEntry, gives_up: bool = False) -> Conversation[LogEntry | Refused | None]:
-        """Return None when the entry stands at its position, else the entry that stands there instead.
+        """Append an entry; return None if it is at its position now, else the entry that is there instead.
 
         `gives_up`: if the store says that the entry was certainly not written (a full disk), return `Refused` instead
         of trying again. The position stays free, so the checkpoint fails and the job continues. Without this: the job
@@ -208,13 +215,13 @@ class JobLog:
             positions: list[int] = yield from self.ask_until_known(ListLog())
             newest = max(positions, default=-1)
             if newest == entry.sequence:
-                self.below_base = tuple(p for p in positions if p < _base(entry))
+                self.below_base = tuple(p for p in positions if p < entry.base)
                 return True
             if newest > entry.sequence:
                 answer = yield ReadEntry(newest)
                 if isinstance(answer, LogEntry):
-                    if _base(answer) <= entry.sequence:
-                        self.below_base = tuple(p for p in positions if p < _base(entry))
+                    if answer.base <= entry.sequence:
+                        self.below_base = tuple(p for p in positions if p < entry.base)
                         return True
                     self._lost_by = answer
                     return False
@@ -288,10 +295,6 @@ class JobLog:
             f"this job was taken over by {who} (entry {other.sequence} of its log). This driver stops; "
             "it has published and committed nothing since, and deletes nothing."
         )
-
-
-def _base(entry: LogEntry) -> int:
-    return entry.base  # type: ignore[attr-defined,no-any-return]
 
 
 def _raise_if_gone(answer: Any) -> None:

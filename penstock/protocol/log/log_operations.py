@@ -26,26 +26,32 @@ from penstock.protocol.values.log_entries import LogEntry
 
 @dataclass(frozen=True)
 class ListLog:
-    pass
+    """List the positions of the log's entries."""
 
 
 @dataclass(frozen=True)
 class ListMetadata:
-    pass
+    """List the ids of checkpoints that have metadata, canonical or not."""
 
 
 @dataclass(frozen=True)
 class ReadEntry:
+    """Read the entry at a position."""
+
     sequence: int
 
 
 @dataclass(frozen=True)
 class AppendEntry:
+    """Create the entry at its position, if nothing is there."""
+
     entry: LogEntry
 
 
 @dataclass(frozen=True)
 class CreateMetadata:
+    """Create a checkpoint's metadata, if nothing is there."""
+
     path: str
     data: bytes
 
@@ -60,6 +66,8 @@ class ReadMetadata:
 
 @dataclass(frozen=True)
 class Wait:
+    """Continue the conversation after that time."""
+
     delay_ms: float
 
 
@@ -71,17 +79,17 @@ Operation = ListLog | ListMetadata | ReadEntry | AppendEntry | CreateMetadata | 
 
 @dataclass(frozen=True)
 class Done:
-    pass
+    """Reports that the object was created."""
 
 
 @dataclass(frozen=True)
 class Exists:
-    pass
+    """Reports that an object was there: whose it is has to be read."""
 
 
 @dataclass(frozen=True)
 class Missing:
-    pass
+    """Reports that there is no such object."""
 
 
 @dataclass(frozen=True)
@@ -95,16 +103,22 @@ class Damaged:
 
 @dataclass(frozen=True)
 class Refused:
+    """Reports that nothing was created, for certain."""
+
     detail: str
 
 
 @dataclass(frozen=True)
 class Gone:
+    """Reports that the job's directory was removed."""
+
     detail: str
 
 
 @dataclass(frozen=True)
 class Unknown:
+    """Reports that nothing is known: the operation may have been done, or may be done later."""
+
     detail: str
 
 

@@ -43,7 +43,7 @@ from penstock.protocol.log.log_operations import (
     Wait,
 )
 from penstock.protocol.log.publication_table import TABLE, PublicationState
-from penstock.protocol.log.retention import Claimed, Retained, Retention
+from penstock.protocol.log.retention import Retained, Retention
 from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence
 from penstock.protocol.values.metadata import Metadata
 
@@ -56,8 +56,8 @@ __all__ = [
 T = TypeVar("T")
 
 MISSING_ATTEMPTS_MAX = 4
-"""How often an object that is missing is looked for: once the fence stands nobody deletes, but a shared file system may
-be a moment behind."""
+"""The number of times that a missing object is looked for: once the fence stands nobody deletes, but a shared file
+system may be a moment behind."""
 
 
 # ---- results ----------------------------------------------------------------------------------------------------
@@ -85,6 +85,8 @@ class TakenOver:
 
 @dataclass(frozen=True)
 class NewCheckpoint:
+    """Holds a checkpoint that is to be published: its metadata, encoded as `data` for `path`."""
+
     metadata: Metadata
     path: str
     data: bytes
@@ -94,13 +96,13 @@ class NewCheckpoint:
 @dataclass(frozen=True)
 class Published:
     """Holds a published checkpoint. `deletable` may be deleted now: no retained checkpoint names it. So may the entries
-    of the log at `shortened`, and `claimed`, which this checkpoint has subsumed.
+    of the log at `shortened`, and `claimed`, the path of another job's checkpoint, which this one has subsumed.
     """
 
     entry: CheckpointEntry
     deletable: tuple[str, ...]
     shortened: tuple[int, ...] = ()
-    claimed: Claimed | None = None
+    claimed: str | None = None
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,7 @@ class Closed:
 
     deletable: tuple[str, ...]
     shortened: tuple[int, ...]
+    claimed: str | None = None
 
 
 @dataclass(frozen=True)
@@ -168,7 +171,7 @@ class Publication:
         self.state = after
 
     def _as_owner(self, conversation: Conversation[T]) -> Conversation[T]:
-        """Carry on a conversation. After the first error of any of them, raise it again for all others."""
+        """Run a conversation as the owner of the log. After the first error of any, raise it for all others."""
         if self._lost_by is not None:
             raise self._lost_by
         try:
@@ -180,23 +183,27 @@ class Publication:
 
     # ---- taking over --------------------------------------------------------------------------------------------
 
-    def take_over(self, *, resume: bool, restored_from: str | None = None) -> Conversation[TakenOver]:
-        """Appends the fence, then finds the newest checkpoint below it.
+    def take_over(
+        self, *, resume: bool, restored_from: str | None = None, claims: bool = False
+    ) -> Conversation[TakenOver]:
+        """Appends the fence, then finds the newest checkpoint below it. `claims`: the job owns `restored_from`.
 
         A fresh start (`resume` False) into a log that has entries raises `LogRefused`, and so does a store that lets
         an object be created twice."""
 
         self._step("take over", PublicationState.TAKING_OVER)
-        taken = yield from self._as_owner(self._take_over(resume, restored_from))
+        taken = yield from self._as_owner(self._take_over(resume, restored_from, restored_from if claims else None))
         self._step("taken over", PublicationState.OWNER)
         return taken
 
-    def _take_over(self, resume: bool, restored_from: str | None) -> Conversation[TakenOver]:
-        def fence_at(sequence: int, base: int) -> Fence:
-            return Fence(sequence, self.incarnation, self.wall_ms, self.host, self.pid, restored_from, base)
+    def _take_over(self, resume: bool, restored_from: str | None, claim: str | None) -> Conversation[TakenOver]:
+        def fence_at(sequence: int, base: int, claimed: str | None) -> Fence:
+            who = (self.incarnation, self.wall_ms, self.host, self.pid)
+            return Fence(sequence, *who, restored_from, base, claimed or claim)
 
         fence = yield from self.log.take_over(fence_at, resume=resume)
         self.fence = fence.sequence
+        self.retention.claimed = fence.claimed
         return (yield from self._read_below(fence))
 
     def _read_below(self, fence: Fence) -> Conversation[TakenOver]:
@@ -276,6 +283,8 @@ class Publication:
             [r.path for r in kept],
             metadata.is_final,
             log.base_after(log.next_sequence),
+            self.retention.claimed,
+            metadata.savepoint,
         )
         refused = yield from log.append_next(entry, gives_up=True)
         if refused is not None:
@@ -287,8 +296,8 @@ class Publication:
         return Published(entry, deletable, log.below_base, self.retention.take_subsumed_claim())
 
     def _write_metadata(self, checkpoint: NewCheckpoint) -> Conversation[NotPublished | IdTaken | None]:
-        """Return None when it is durable, else why not. A driver that was fenced may have used the id, or one that we
-        do not know of yet."""
+        """Write a checkpoint's metadata; return None once they are durable, else why they are not. A driver that was
+        fenced may have used the id, or one that we do not know of yet."""
         answer = yield CreateMetadata(checkpoint.path, checkpoint.data)
         if isinstance(answer, Done):
             return None
@@ -319,11 +328,13 @@ class Publication:
 
     def _end(self, state: str, keep: bool) -> Conversation[Closed]:
         kept, log = list(self.retention.retained) if keep else [], self.log
+        paths = [retained.path for retained in kept]
         yield from log.append_next(
-            Ended(log.next_sequence, self.incarnation, state, [r.path for r in kept], log.base),
+            Ended(log.next_sequence, self.incarnation, state, paths, log.base, self.retention.claimed)
         )
         self._step("entry counts", PublicationState.ENDED)
-        return Closed(self.retention.replace(kept), log.below_base)
+        deletable = self.retention.replace(kept)
+        return Closed(deletable, log.below_base, self.retention.take_claim_at_end(self.newest_id > 0))
 
     def check_ours(self) -> Conversation[None]:
         """Raise `Fenced` if another driver has taken over meanwhile. Ask before a missing file is called damage: the
@@ -356,4 +367,8 @@ def to_give_up_rows(checkpoint_id: int, detail: str) -> str:
     if "in-flight data" not in detail:
         return ""
     option = "execution.state-recovery.without-channel-state.checkpoint-id"
-    return f"To give up the rows that were in flight, and restore all else, set {option} to {checkpoint_id}. "
+    channels = "penstock.state-recovery.without-channel-state.channels"
+    return (
+        f"To give up the rows that were in flight, and restore all else, set {option} to {checkpoint_id}; and "
+        f"{channels} to the channel, to give up only its rows. "
+    )

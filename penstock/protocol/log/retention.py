@@ -35,21 +35,8 @@ class Retained:
 
     @property
     def names(self) -> frozenset[str] | None:
-        """Return the paths of all objects that it needs; None if they are not known."""
+        """Return the paths of all objects that the checkpoint needs; None if they are not known."""
         return None if self.segments is None else self.segments | {self.path}
-
-
-@dataclass(frozen=True)
-class Claimed:
-    """Describes a checkpoint of another job that this job started from and owns now. `root`: that job's directory."""
-
-    root: str
-    checkpoint: Retained
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Return the paths of its objects below `root`, the metadata first."""
-        return (self.checkpoint.path, *sorted(self.checkpoint.segments or ()))
 
 
 def named_by(checkpoints: Iterable[Retained]) -> frozenset[str] | None:
@@ -72,9 +59,12 @@ class Retention:
 
     def __init__(self, retained_max: int) -> None:
         self.retained: list[Retained] = []
-        """The oldest first."""
+        """The retained checkpoints, the oldest first."""
+        self.claimed: str | None = None
+        """The path of the checkpoint or savepoint of another job that this job owns. Each entry of the log names it
+        until it has been deleted, so whichever driver comes next deletes it."""
+        self._is_claim_taken = False
         self._retained_max = max(retained_max, 1)
-        self._claimed: Claimed | None = None
         self._pinned: dict[int, Retained] = {}
         """Pending checkpoint -> its predecessor."""
         self._dropped: frozenset[str] = frozenset()
@@ -130,16 +120,30 @@ class Retention:
         self._dropped -= unneeded
         return tuple(sorted(unneeded))
 
-    def claim(self, claimed: Claimed) -> None:
-        """Claim the checkpoint that this job started from. It counts as the oldest that is retained."""
-        self._claimed = claimed
+    # ---- what the job started from ------------------------------------------------------------------------------
 
-    def take_subsumed_claim(self) -> Claimed | None:
-        """Return the claimed checkpoint, to be deleted, once so many own ones are retained that it is none of them."""
-        if len(self.retained) < self._retained_max:
+    def claim(self, path: str) -> None:
+        """Claim the checkpoint that this job started from. It counts as the oldest that is retained."""
+        self.claimed = path
+
+    def take_subsumed_claim(self) -> str | None:
+        """Return the claimed checkpoint, to be deleted, once so many own ones are retained that it is none of them. It
+        is returned once: if it cannot be deleted, the next driver tries again, or the end of the job.
+        """
+        if self._is_claim_taken or len(self.retained) < self._retained_max:
             return None
-        claimed, self._claimed = self._claimed, None
-        return claimed
+        self._is_claim_taken = self.claimed is not None
+        return self.claimed
+
+    def take_claim_at_end(self, has_checkpoints: bool) -> str | None:
+        """Return the claimed checkpoint, to be deleted with all others at the job's end. `has_checkpoints`: the job has
+        completed some of its own. Without them it stays: it is all that there is.
+        """
+        return self.claimed if has_checkpoints and not self.retained else None
+
+    def release_claim(self) -> None:
+        """Note that the claimed checkpoint has been deleted."""
+        self.claimed = None
 
 
 # ---- the sweep ------------------------------------------------------------------------------------------------------
@@ -180,8 +184,9 @@ class Sweep:
     newest_id: int
 
     def must_read(self, found: FoundMetadata) -> bool:
-        """Return whether it must be known who wrote this: it is above the newest in the log, so either its checkpoint
-        is being published, or a driver wrote it before it found that it had lost the log."""
+        """Return whether the sweep has to read the metadata, to know who wrote them: those of a checkpoint above the
+        newest in the log. Either that checkpoint is being published, or a driver wrote the metadata before it found
+        that it had lost the log."""
         return found.checkpoint_id > self.newest_id
 
     def deletable(self, found: Iterable[Found], named: frozenset[str] | None) -> list[str]:

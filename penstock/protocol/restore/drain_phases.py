@@ -68,7 +68,7 @@ class Draining:
         """Elements emitted less elements applied, by edge, as the newest reports of released subtasks count them."""
         self.is_over = False
         self.is_drained = False
-        """Whether nothing is in flight of what was recovered."""
+        """True if nothing that was recovered is still in flight."""
 
     def start(self) -> ReleaseVertices:
         return self._next()

@@ -1,11 +1,12 @@
 """Gives up rows that were in flight: the way past a damaged range, or past an edge that is gone.
 
-Flink's `execution.state-recovery.without-channel-state.checkpoint-id`. Events between the rows stay: without the end of
-data among them the job would never end.
+Flink's `execution.state-recovery.without-channel-state.checkpoint-id` gives up those of all channels, unless some are
+named. Events between the rows stay: without the end of data among them the job would never end.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
@@ -25,14 +26,76 @@ class GivenUp:
     rows: int
     bytes: int
 
+    @property
+    def channel(self) -> str:
+        return channel_name(self.edge, self.producer, self.consumer)
+
     def __str__(self) -> str:
-        return f"{self.edge}[{self.producer} -> {self.consumer}]: {self.rows} rows, {self.bytes} bytes"
+        return f"{self.channel}: {self.rows} rows, {self.bytes} bytes"
 
 
-def without_rows_in_flight(metadata: Metadata, edges: Collection[str] | None = None) -> tuple[Metadata, list[GivenUp]]:
-    """Return the metadata without the rows in flight of these edges (None: of all), and what each channel loses.
+@dataclass(frozen=True)
+class RowsToGiveUp:
+    """Says which rows in flight a user gives up: those of a checkpoint, or of the channels that are named. -1: none."""
+
+    checkpoint_id: int = -1
+    channels: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, checkpoint_id: int, names: Iterable[str]) -> RowsToGiveUp:
+        """Parse names of edges, and of channels as a report prints them; white space in them does not count."""
+        return cls(checkpoint_id, tuple(_CHANNEL.sub(r"\1[\2 -> \3]", name.strip()) for name in names))
+
+    def with_edges(self, checkpoint_id: int, edges: Iterable[str]) -> tuple[str, ...]:
+        """Return the names that have to be given to give up the rows of these edges of a checkpoint, too."""
+        return tuple(dict.fromkeys((*(self.channels if checkpoint_id == self.checkpoint_id else ()), *edges)))
+
+
+NOTHING = RowsToGiveUp()
+"""No rows are given up."""
+
+_CHANNEL = re.compile(r"(\S+)\s*\[\s*(\d+)\s*->\s*(\d+)\s*\]")
+
+
+def channel_name(edge: str, producer: int, consumer: int) -> str:
+    """Return how reports and options call a channel."""
+    return f"{edge}[{producer} -> {consumer}]"
+
+
+def unknown_channels(metadata: Metadata, names: Iterable[str]) -> list[str]:
+    """Return those names that are neither an edge nor a channel of the checkpoint."""
+    known: set[str] = set()
+    for shape in metadata.edges:
+        edge = OldEdge.find(metadata, shape.name)
+        assert edge is not None
+        known.add(shape.name)
+        for consumer in range(edge.target_parallelism):
+            known.update(channel_name(shape.name, producer, consumer) for producer in edge.producers_of(consumer))
+    for snapshot in metadata.subtasks:
+        for layer in snapshot.layers:
+            known |= {layer.edge, channel_name(layer.edge, layer.producer, layer.consumer)}
+    return [name for name in names if name not in known]
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """Says which channels lose their rows. `names`: of edges and channels; None: all do."""
+
+    names: Collection[str] | None
+
+    def has(self, edge: str, producer: int, consumer: int) -> bool:
+        names = self.names
+        return names is None or edge in names or channel_name(edge, producer, consumer) in names
+
+
+def without_rows_in_flight(
+    metadata: Metadata, channels: Collection[str] | None = None
+) -> tuple[Metadata, list[GivenUp]]:
+    """Return the metadata without the rows in flight of these edges and channels (None: of all), and what each channel
+    loses.
 
     The elements of a channel are numbered again from 0, so that a restore finds nothing missing."""
+    chosen = _Chosen(channels)
     given_up: list[GivenUp] = []
     inputs: dict[tuple[int, int], dict[str, InputCut]] = {}
     outputs: dict[tuple[int, int], dict[str, OutputCut]] = {}
@@ -41,15 +104,15 @@ def without_rows_in_flight(metadata: Metadata, edges: Collection[str] | None = N
         outputs[snapshot.vertex, snapshot.subtask] = {cut.edge: cut for cut in snapshot.outputs}
     for shape in metadata.edges:
         edge = OldEdge.find(metadata, shape.name)
-        if edge is None or (edges is not None and shape.name not in edges):
+        if edge is None:
             continue
         for consumer in range(edge.target_parallelism):
-            _give_up_channels(edge, consumer, inputs, outputs, given_up)
+            _give_up_channels(edge, consumer, inputs, outputs, chosen, given_up)
     subtasks = []
     for snapshot in metadata.subtasks:
         layers = []
         for layer in snapshot.layers:
-            if edges is not None and layer.edge not in edges:
+            if not chosen.has(layer.edge, layer.producer, layer.consumer):
                 layers.append(layer)
                 continue
             _note(given_up, layer.edge, layer.producer, layer.consumer, layer.pieces, layer.first, layer.end)
@@ -66,18 +129,20 @@ def _give_up_channels(
     consumer: int,
     inputs: dict[tuple[int, int], dict[str, InputCut]],
     outputs: dict[tuple[int, int], dict[str, OutputCut]],
+    chosen: _Chosen,
     given_up: list[GivenUp],
 ) -> None:
-    """Remove the rows of all channels of an edge that lead to one consumer."""
+    """Remove the rows of the chosen channels of an edge that lead to one consumer."""
     name, target = edge.shape.name, (edge.shape.target, consumer)
     cut = inputs.get(target, {}).get(name)
     if cut is None:
         return
-    applied, captures = list(cut.applied), []
+    applied = list(cut.applied)
+    captures = [capture for capture in cut.captures if not chosen.has(name, capture.peer, consumer)]
     for position, producer in enumerate(edge.producers_of(consumer)):
         source = (edge.shape.source, producer)
         sent = outputs.get(source, {}).get(name)
-        if sent is None:
+        if sent is None or not chosen.has(name, producer, consumer):
             continue
         at = consumer - edge.consumers_of(producer).start
         held = [c for c in cut.captures if c.peer == producer] + [c for c in sent.captures if c.peer == consumer]

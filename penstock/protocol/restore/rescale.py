@@ -15,6 +15,7 @@ from enum import Enum
 from typing import TypeVar
 
 from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
+from penstock.protocol.values.elements import WATERMARK_MAX_MS
 from penstock.protocol.values.keys import key_group_range
 from penstock.protocol.values.metadata import (
     Capture,
@@ -110,6 +111,8 @@ class Filter(Enum):
 
 @dataclass(frozen=True)
 class Share:
+    """Says what a new consumer gets of an old subtask's rows in flight. `holder`: the old subtask's number."""
+
     holder: int
     filter: Filter
 
@@ -171,11 +174,13 @@ def redistributed(items: Sequence[Sequence[T]], new: int, subtask: int) -> list[
 
 def live_start(producers: Iterable[SubtaskSnapshot]) -> ChannelTime:
     """Return the initial time of an edge's live channels: the minimum over the old producers' emitted watermarks.
-    Finished producers are ignored, idle ones too unless all are idle. Without this: a finished producer's final
-    watermark leaks to a live one's channel, and every window fires.
+    Those that have finished, or have emitted the last watermark and are about to, are ignored, unless all have; idle
+    ones are, too, unless all others are idle. Without this: a finished producer's final watermark leaks to a live one's
+    channel, and every window fires.
     """
     unfinished = [p for p in producers if not p.finished]
-    telling = [p for p in unfinished if not p.idle] or unfinished
+    continuing = [p for p in unfinished if p.watermark_ms != WATERMARK_MAX_MS] or unfinished
+    telling = [p for p in continuing if not p.idle] or continuing
     said = [WATERMARK_MIN_MS if p.watermark_ms is None else p.watermark_ms for p in telling]
     return ChannelTime(min(said, default=WATERMARK_MIN_MS))
 

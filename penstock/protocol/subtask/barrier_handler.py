@@ -26,10 +26,9 @@ import msgspec
 
 from penstock.protocol.channel.ends import ProtocolError
 from penstock.protocol.subtask.alignment_table import TABLE, AlignmentState
+from penstock.protocol.subtask.ended_checkpoints import EndedCheckpoints
 from penstock.protocol.values.elements import Barrier
 from penstock.protocol.values.reasons import FailureReason
-
-_ENDED_REMEMBERED = 64
 
 P = ParamSpec("P")
 
@@ -42,6 +41,8 @@ class Block(msgspec.Struct, frozen=True):
 
 
 class Unblock(msgspec.Struct, frozen=True):
+    """End the `Block` of this checkpoint. The channel stays blocked while another checkpoint's lasts."""
+
     channel: int
     checkpoint_id: int
 
@@ -72,6 +73,8 @@ class LimitWindow(msgspec.Struct, frozen=True):
 
 
 class AllBarriersIn(msgspec.Struct, frozen=True):
+    """Expect no more barriers of this checkpoint. `alignment_ms`: the time from the first one to the last."""
+
     checkpoint_id: int
     alignment_ms: float
 
@@ -102,11 +105,15 @@ class Moved(NamedTuple):
 
 @dataclass(slots=True)
 class _Alignment:
+    """Knows which barriers of one checkpoint have come. Each input channel is in at most one of `reached`, `urgent`,
+    `queued`."""
+
     barrier: Barrier
     triggered_ms: float
-    """When the trigger was, on the local monotonic clock, by the age that the message carried."""
+    """The time of the trigger on the local monotonic clock, computed from the age that the message carried."""
     state: AlignmentState
     reached: set[int]
+    """channels of which everything before the barrier has been applied"""
     urgent: dict[int, int]
     """channel -> the number at which its window ends"""
     queued: dict[int, int]
@@ -135,10 +142,10 @@ class BarrierHandler:
     def __init__(self, channels: int) -> None:
         self._channels = channels
         self._alignments: dict[int, _Alignment] = {}
-        self._ended: dict[int, None] = {}
+        self._ended = EndedCheckpoints()
         self._newest_snapshot = 0
         self.moved: Moved | None = None
-        """By the last event that was about one checkpoint."""
+        """The transition of the last event that was about one checkpoint."""
 
     # ---- events -----------------------------------------------------------------------------------------------
 
@@ -173,7 +180,7 @@ class BarrierHandler:
 
         def drop() -> list[Effect]:
             effects = self._release(checkpoint_id)
-            self._remember(checkpoint_id)
+            self._ended.add(checkpoint_id)
             return [*effects, Discard(checkpoint_id)]
 
         return self._checked("over", checkpoint_id, drop)
@@ -199,7 +206,7 @@ class BarrierHandler:
         return effects
 
     def state_of(self, checkpoint_id: int) -> AlignmentState:
-        """Return how far a checkpoint is here; one that ended long ago is unknown."""
+        """Return how far a checkpoint is here."""
         alignment = self._alignments.get(checkpoint_id)
         if alignment is not None:
             return alignment.state
@@ -229,7 +236,7 @@ class BarrierHandler:
         if barrier.checkpoint_id <= self._newest_snapshot:
             return self._decline(barrier.checkpoint_id, FailureReason.DECLINED_LATE_BARRIER)
         self._newest_snapshot = barrier.checkpoint_id
-        self._remember(barrier.checkpoint_id)
+        self._ended.add(barrier.checkpoint_id)
         return [
             Snapshot(barrier, barrier.starts_unaligned, (), barrier.age_ms),
             AllBarriersIn(barrier.checkpoint_id, 0.0),
@@ -258,7 +265,8 @@ class BarrierHandler:
         alignment.state = AlignmentState.COLLECTING_ALIGNED
         if len(alignment.reached) < self._channels:
             return [Block(channel, barrier.checkpoint_id), *self._turn_if_due(alignment, now_ms)]
-        # No older alignment is left: its barriers came before these, and those that were reached block their channels.
+        # No older alignment is left: its barriers came before these on every channel, and each that was reached has
+        # blocked its channel until the alignment ended.
         released = [Unblock(c, barrier.checkpoint_id) for c in sorted(alignment.reached - {channel})]
         return [self._snapshot(alignment, False, now_ms), *released, *self._finish_if_complete(alignment, now_ms)]
 
@@ -336,13 +344,13 @@ class BarrierHandler:
         checkpoint_id = alignment.barrier.checkpoint_id
         if self._alignments.pop(checkpoint_id, None) is None:
             return []
-        self._remember(checkpoint_id)
+        self._ended.add(checkpoint_id)
         first = alignment.first_barrier_ms if alignment.first_barrier_ms is not None else now_ms
         return [AllBarriersIn(checkpoint_id, now_ms - first)]
 
     def _decline(self, checkpoint_id: int, reason: FailureReason) -> list[Effect]:
         effects = self._release(checkpoint_id)
-        self._remember(checkpoint_id)
+        self._ended.add(checkpoint_id)
         return [*effects, Declined(checkpoint_id, reason)]
 
     def _release(self, checkpoint_id: int) -> list[Effect]:
@@ -353,8 +361,3 @@ class BarrierHandler:
         if alignment.state is AlignmentState.COLLECTING_ALIGNED:
             effects += [Unblock(channel, checkpoint_id) for channel in sorted(alignment.reached)]
         return effects
-
-    def _remember(self, checkpoint_id: int) -> None:
-        self._ended[checkpoint_id] = None
-        while len(self._ended) > _ENDED_REMEMBERED:
-            del self._ended[next(iter(self._ended))]

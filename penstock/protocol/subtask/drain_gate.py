@@ -17,6 +17,8 @@ from penstock.protocol.values.messages import DrainReport
 
 
 class Stage(IntEnum):
+    """Lists how far the draining of one subtask is. `RELEASED`: it reads what was recovered, and live input."""
+
     HELD = 0
     RELEASED = 1
     OVER = 2
@@ -31,7 +33,7 @@ class DrainGate:
         self._slot = slot
         self._stage = Stage.OVER
         self.held = False
-        """Nothing but mail and barriers."""
+        """True while the subtask handles nothing but mail and barriers."""
         self.is_over = True
         """Timers of processing time, periodic watermarks and idleness wait for this."""
         self._next: list[tuple[Stage, set[int]]] = []
@@ -80,10 +82,10 @@ class DrainGate:
         """
         if self._stage is not Stage.RELEASED:
             return None
-        said = (layers_read, idle, applied, emitted)
-        if said == self._reported:
+        found = (layers_read, idle, applied, emitted)
+        if found == self._reported:
             return None
-        self._reported = said
+        self._reported = found
         self._sequence += 1
         return DrainReport(
             self._generation, self._slot, self._subtask, self._sequence, layers_read, idle, applied, emitted

@@ -74,7 +74,7 @@ class SubtaskMachine:
         self._row_is_finished = False
         self._suspended_by: int | None = None
         self.deadline_ms: float | None = None
-        """When `TimePassed` is due, at the latest; None: never."""
+        """The time at which `TimePassed` is due, at the latest; None: never."""
 
     # ---- events -------------------------------------------------------------------------------------------------
 
@@ -114,8 +114,8 @@ class SubtaskMachine:
                 return alignments.on_trigger(barrier, now_ms)
             case CheckpointEnded(_, checkpoint_id, aborted):
                 ended = alignments.on_ended(checkpoint_id)
-                # In its turn. Without this: the snapshot waits for the rest of a row, its checkpoint fails, the row is
-                # finished, the snapshot suspends the subtask, and nothing ever resumes it.
+                # Executed behind what was decided before. Without this: the snapshot waits for the rest of a row, its
+                # checkpoint fails, the row is finished, the snapshot suspends the subtask, and nothing ever resumes it.
                 return [*ended, _Resume(checkpoint_id)] if aborted else ended
             case ReleaseVertices(checkpoints=checkpoints, is_last=is_last):
                 self.gate.on_release(is_last, checkpoints)

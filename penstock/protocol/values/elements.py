@@ -24,6 +24,8 @@ class Generation(NamedTuple):
 
 
 class SubtaskId(NamedTuple):
+    """Identifies a subtask by the index of its vertex in the job graph, and its own number from 0."""
+
     vertex: int
     subtask: int
 
@@ -78,7 +80,7 @@ class SnapshotKind(IntEnum):
 
     @property
     def has_predecessor(self) -> bool:
-        """Return whether it may name segments of an earlier checkpoint. A savepoint has all that it names."""
+        """Return whether a checkpoint of this kind may name segments of an earlier one; savepoints must not."""
         return self in (SnapshotKind.CHECKPOINT, SnapshotKind.RESCALE)
 
     @property

@@ -38,6 +38,8 @@ class Data(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True):
+    """Carries the in-band event that is element `number` of the channel."""
+
     channel: ChannelId
     number: int
     event: InBandEvent
@@ -70,6 +72,8 @@ class UrgentBarrier(msgspec.Struct, frozen=True):
 
 
 class CancelBarrier(msgspec.Struct, frozen=True):
+    """Reports that the producer has declined a checkpoint: its barrier will not come on this channel."""
+
     channel: ChannelId
     checkpoint_id: int
 

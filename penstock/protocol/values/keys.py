@@ -119,6 +119,8 @@ def owner(group: int, max_parallelism: int, parallelism: int) -> int:
 
 
 class _GroupOfString(dict[str, int]):
+    """Computes the key group of a string once, and keeps it."""
+
     def __init__(self, max_parallelism: int) -> None:
         self.max_parallelism = max_parallelism
 
@@ -130,6 +132,8 @@ class _GroupOfString(dict[str, int]):
 
 
 class _CanonicalKey(dict[Any, tuple[bytes, int]]):
+    """Computes the canonical encoding and the key group of a key once, and keeps them."""
+
     def __init__(self, max_parallelism: int) -> None:
         self.max_parallelism = max_parallelism
 
@@ -235,6 +239,8 @@ def _first_refused(encode_one: Any, keys: list[Any]) -> UnsupportedKey:
 
 
 class _KeyOfBytes(dict[bytes, Any]):
+    """Decodes a canonical key once, and keeps it."""
+
     def __missing__(self, data: bytes) -> Any:
         key = self[data] = decode(data)
         return key

@@ -6,6 +6,8 @@ stored is in `penstock.storage.log`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 
@@ -13,11 +15,22 @@ class LogEntry(msgspec.Struct, frozen=True, tag=True):
     """Holds what every entry has: `sequence`, its position in the log from 0, and `incarnation`, random per driver.
 
     Every kind of entry has a `base`, too: the log counts from that position, and whatever lies below may be deleted.
-    Only a checkpoint's entry raises it, to its own position at most. See `PROTOCOL.md`.
+    Only a checkpoint's entry raises it, to its own position at most. And each has `claimed`: the checkpoint or
+    savepoint of another job that this job owns, and has not deleted yet. See `PROTOCOL.md`.
     """
 
     sequence: int
     incarnation: str
+
+    @property
+    def base(self) -> int:
+        """Return the position from which the log counts: a field of each kind of entry, behind its required ones."""
+        raise NotImplementedError
+
+    @property
+    def claimed(self) -> str | None:
+        """Return the path of the claimed checkpoint or savepoint: a field, too."""
+        raise NotImplementedError
 
 
 class Fence(LogEntry, frozen=True, tag=True):
@@ -31,6 +44,7 @@ class Fence(LogEntry, frozen=True, tag=True):
     restored_from: str | None = None
     """The checkpoint of another job that this job started from: what it restores as long as it has none of its own."""
     base: int = 0
+    claimed: str | None = None
 
 
 class CheckpointEntry(LogEntry, frozen=True, tag=True):
@@ -39,7 +53,8 @@ class CheckpointEntry(LogEntry, frozen=True, tag=True):
     (`fence`, `counter`) is the generation that took it. `path` is that of its `_metadata`, relative to the job's
     directory, `metadata_crc` the CRC-32 of that object's bytes. `retained` names the `_metadata` of every checkpoint
     that is kept from here on, oldest first, this one included; whatever an earlier entry retained and this one does
-    not may be deleted now. `is_final`: the job ends with it, nothing restarts below it.
+    not may be deleted now. `is_final`: the job ends with it, nothing restarts below it. `savepoint`: the directory of
+    the savepoint that the job was stopped with. The log names it longer than the metadata, which the job's end deletes.
     """
 
     fence: int
@@ -50,6 +65,8 @@ class CheckpointEntry(LogEntry, frozen=True, tag=True):
     retained: list[str]
     is_final: bool = False
     base: int = 0
+    claimed: str | None = None
+    savepoint: str | None = None
 
 
 class Ended(LogEntry, frozen=True, tag=True):
@@ -60,3 +77,9 @@ class Ended(LogEntry, frozen=True, tag=True):
     state: str
     retained: list[str]
     base: int = 0
+    claimed: str | None = None
+
+
+def stopped_with(log: Sequence[LogEntry]) -> str | None:
+    """Return the savepoint that a job was stopped with; None: it was not. `log`: its entries, in order."""
+    return next((entry.savepoint for entry in reversed(log) if isinstance(entry, CheckpointEntry)), None)

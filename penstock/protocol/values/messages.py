@@ -14,7 +14,7 @@ from penstock.protocol.values.reasons import FailureReason, SubtaskFailureReason
 
 
 class Message(msgspec.Struct, frozen=True, tag=True):
-    pass
+    """Goes between a slot and the JobMaster, encoded with its class's name."""
 
 
 # ---- slot to JobMaster ------------------------------------------------------------------------------------------
@@ -42,6 +42,8 @@ class Register(Message):
 
 
 class Connected(Message):
+    """Reports that a slot is connected with all others of its generation."""
+
     generation: Generation
     slot: int
 
@@ -60,7 +62,9 @@ class SlotAck(Message):
     """Acknowledges a checkpoint: all subtasks of the slot have written their part, and the segment is durable.
 
     `earlier`: segments of the checkpoint's predecessor that the snapshots name, too. In them, a range with `segment` 0
-    lies in the new segment, one with `segment` n in `earlier[n - 1]`.
+    lies in the new segment, one with `segment` n in `earlier[n - 1]`. `consolidated`: the paths of those in `earlier`
+    that are not the predecessor's: the slot has stored a state whole in each, next to earlier checkpoints. They belong
+    to this checkpoint as its new segment does.
     """
 
     generation: Generation
@@ -69,6 +73,12 @@ class SlotAck(Message):
     segment: Segment | None
     subtasks: list[SubtaskSnapshot]
     earlier: list[Segment] = []
+    consolidated: list[str] = []
+
+    @property
+    def own(self) -> frozenset[str]:
+        """Return the paths of the segments that belong to the checkpoint: nothing keeps them if it is aborted."""
+        return frozenset(self.consolidated if self.segment is None else (*self.consolidated, self.segment.path))
 
 
 class Decline(Message):
@@ -126,9 +136,6 @@ class DrainReport(Message):
     """Reports that a subtask that was released while the job drains has run empty. The report with the largest
     `sequence` counts.
 
-    `layers_read`: everything recovered has been consumed. `idle`: only new input can give the subtask work. `applied`
-    and `emitted`: elements of this generation, summed by edge number over the subtask's channels.
-
     `layers_read`: everything recovered has been consumed. `idle`: nothing is left to do here but what comes in.
     `applied` and `emitted`: elements of this generation, summed by edge number over the subtask's channels.
     """
@@ -162,7 +169,7 @@ class SubtaskStatus(msgspec.Struct, frozen=True):
     late_rows: int = 0
     skipped_rows: int = 0
     layers: int = 0
-    """Of recovered in-flight data, that are left to read."""
+    """The number of layers of recovered in-flight data that are left to read."""
     lag_rows: int | None = None
     """Counts what a source has not read yet; None if it does not know."""
     metrics: dict[str, int] = {}
@@ -170,11 +177,13 @@ class SubtaskStatus(msgspec.Struct, frozen=True):
 
 
 class ReachedEndOfData(Message):
+    """Reports that a subtask has finished."""
+
     generation: Generation
     slot: int
     subtask: SubtaskId
     status: SubtaskStatus | None = None
-    """Its last counts."""
+    """The subtask's last counts."""
 
 
 class SlotStatus(Message):
@@ -220,6 +229,8 @@ class StoreRequest(Message):
 
 
 class Peer(msgspec.Struct, frozen=True):
+    """Names the process that plays a slot, and where it accepts data connections."""
+
     slot: int
     host: str
     data_port: int
@@ -260,6 +271,8 @@ class Restore(Message):
 
 
 class StartRun(Message):
+    """Lets the subtasks of a slot work: all slots have restored theirs."""
+
     generation: Generation
 
 
@@ -313,6 +326,8 @@ class CheckpointEnded(Message):
 
 
 class SplitsAssigned(Message):
+    """Gives splits to a source's subtask. `no_more`: no other ones follow."""
+
     generation: Generation
     subtask: SubtaskId
     splits: list[bytes]
@@ -332,6 +347,8 @@ class Leave(Message):
 
 
 class StoreReply(Message):
+    """Answers a `StoreRequest`: with the bytes that were read, with none after a put, or with an error."""
+
     request: int
     data: bytes | None
     error: str | None = None

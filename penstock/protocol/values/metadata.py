@@ -32,6 +32,8 @@ class InflightRange(msgspec.Struct, frozen=True):
 
 
 class NumberedEvent(msgspec.Struct, frozen=True):
+    """Holds an in-band event that was in flight, with its number on its channel."""
+
     number: int
     event: InBandEvent
 
@@ -101,9 +103,24 @@ class GroupFloor(msgspec.Struct, frozen=True):
     watermark_ms: int
 
 
-class StateRange(msgspec.Struct, frozen=True):
+class RunBounds(msgspec.Struct, frozen=True):
+    """Says which key groups a run of sorted entries has, the last one included, and its first and last key, in the
+    form of the backend that has sorted them.
+    """
+
+    first_group: int
+    last_group: int
+    first: bytes
+    last: bytes
+
+    def has_some_of(self, key_groups: range) -> bool:
+        """Return whether the run may have entries of these key groups."""
+        return self.first_group < key_groups.stop and key_groups.start <= self.last_group
+
+
+class StateRange(msgspec.Struct, frozen=True, omit_defaults=True):
     """Locates the entries of one keyed state of one operator: an Arrow IPC stream in a segment (see
-    `penstock.state`).
+    `penstock.state`). `bounds`: None if the entries are not sorted, or older versions have stored them.
     """
 
     operator: str
@@ -113,6 +130,11 @@ class StateRange(msgspec.Struct, frozen=True):
     length_bytes: int
     crc: int
     entries: int
+    bounds: RunBounds | None = None
+
+    def has_some_of(self, key_groups: range) -> bool:
+        """Return whether the range may have entries of these key groups."""
+        return self.bounds is None or self.bounds.has_some_of(key_groups)
 
 
 class StateSchema(msgspec.Struct, frozen=True):
@@ -158,6 +180,8 @@ class Committable(msgspec.Struct, frozen=True):
 
 
 class SubtaskSnapshot(msgspec.Struct, frozen=True):
+    """Holds one subtask's part of a checkpoint: its cut, and where its state and in-flight data are."""
+
     vertex: int
     subtask: int
     inputs: list[InputCut]
@@ -168,12 +192,12 @@ class SubtaskSnapshot(msgspec.Struct, frozen=True):
     parts: list[OperatorPart]
     committables: list[Committable]
     watermark_ms: int | None = None
-    """What has been sent downstream."""
+    """The watermark that has been sent downstream."""
     current_ms: int | None = None
     """The event time that operators see. Above `watermark_ms` while the timers up to it are firing."""
     floors: list[GroupFloor] = []
     idle: bool = False
-    """Whether the last that was sent downstream about time is that there is none (`Idle`)."""
+    """True if `Idle` was the last element about time that was sent downstream."""
     finished: bool = False
     """True once the subtask had sent its end of data."""
     unaligned: bool = False
@@ -197,14 +221,16 @@ class VertexShape(msgspec.Struct, frozen=True):
     parallelism: int
     max_parallelism: int
     windows: str = ""
-    """Those of its head, as text: what is kept of a window says only where it starts. Empty: it has none."""
+    """The windows of its head, as text: what is kept of a window says only where it starts. Empty: it has none."""
     user_uids: list[str] = []
-    """What the program calls its operators, head first; "" for one without a uid of the user's."""
+    """The program's names of its operators, head first; "" for one without a uid of the user's."""
     key_type: str = ""
     """The declared type of the keys that its head reads, as text. Empty: none was declared."""
 
 
 class EdgeShape(msgspec.Struct, frozen=True):
+    """Describes an edge, as far as a restore has to know what it was."""
+
     name: str
     source: int
     target: int
@@ -216,6 +242,8 @@ class EdgeShape(msgspec.Struct, frozen=True):
 
 
 class EnumeratorState(msgspec.Struct, frozen=True):
+    """Holds the state of a source's enumerator at the trigger."""
+
     operator: str
     data: bytes
 

@@ -35,7 +35,7 @@ class FailureReason(StrEnum):
 
     @property
     def counts(self) -> bool:
-        """Return whether it counts towards the tolerable failures."""
+        """Return whether a failure for this reason counts towards the tolerable ones."""
         return self in _COUNTED
 
 
@@ -53,6 +53,8 @@ class SubtaskFailureReason(StrEnum):
     FUNCTION = "function"
     """Something raised that may not raise again: a restart may do better."""
     PERMANENT = "permanent"
-    """It says of itself that it will be the same at every attempt."""
+    """The error says of itself that it will be the same at every attempt."""
     DAMAGE = "damage"
-    """What it was to be restored from is not what was written."""
+    """While the job restores: what it reads is missing, or not what was written."""
+    DAMAGED_RANGE = "damaged range"
+    """A range of the checkpoint is not what was written, whenever that is found: it may be read while the job runs."""

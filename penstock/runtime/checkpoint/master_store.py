@@ -8,8 +8,8 @@ import threading
 from typing import Sequence
 
 from penstock.protocol.values.messages import StoreReply, StoreRequest
-from penstock.runtime.process.ports import MasterLink
-from penstock.storage.store import CollectingWriter, ObjectWriter, StoreError
+from penstock.runtime.process.slot_ports import MasterLink
+from penstock.storage.store import TEMPORARY_GRACE_S, CollectingWriter, ObjectWriter, StoreError, delete_each
 
 _REPLY_TIMEOUT_S = 30.0
 
@@ -24,7 +24,7 @@ class MasterStore:
         self._master = master
         self._numbers = itertools.count()
         self._replies: dict[int, StoreReply | None] = {}
-        """Of the requests that somebody waits for; None: it has not come."""
+        """The reply to each request that somebody waits for; None: it has not come."""
         self._changed = threading.Condition()
 
     def on_reply(self, reply: StoreReply) -> None:
@@ -73,5 +73,11 @@ class MasterStore:
     def delete(self, path: str) -> None:
         raise StoreError(f"{path}: only the driver deletes objects in its memory")
 
+    def delete_all(self, paths: Sequence[str]) -> None:
+        delete_each(self.delete, paths)
+
     def remove_if_empty(self) -> None:
         """Do nothing: memory has no directory."""
+
+    def sweep_temporary(self, grace_s: float = TEMPORARY_GRACE_S) -> None:
+        """Do nothing: an object in memory is there whole or not at all."""

@@ -3,7 +3,8 @@
 It is an actor with a mailbox of its own. Keyed state is encoded as soon as the snapshot is taken, because the stream
 pays for it until then, and what is large is written as it is encoded, one range in a step; what was in flight follows
 when the last subtask's windows have closed. Then the segment is stored: by the writer itself, or, if several
-checkpoints may be in progress, next to it (`segment_uploads.py`).
+checkpoints may be in progress, next to it (`segment_uploads.py`). While no checkpoint wants it, it stores large states
+whole (`consolidations.py`).
 """
 
 from __future__ import annotations
@@ -14,35 +15,28 @@ from dataclasses import dataclass, field
 from typing import Callable, NamedTuple
 
 import msgspec
-import pyarrow as pa
 
 from penstock.common.clock import Clock
-from penstock.operators.batches import as_messages, wire_schema
-from penstock.protocol.channel.captured import Captured
+from penstock.protocol.subtask.ended_checkpoints import EndedCheckpoints
 from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.messages import CheckpointEnded, Decline, Message, SlotAck
 from penstock.protocol.values.metadata import (
-    Capture,
-    InflightRange,
-    InputCut,
-    LayerCut,
-    NumberedEvent,
-    OutputCut,
     Segment,
     StateRange,
     SubtaskSnapshot,
 )
 from penstock.protocol.values.reasons import FailureReason
+from penstock.runtime.checkpoint.consolidations import Consolidated, Consolidations
 from penstock.runtime.checkpoint.segment_uploads import SegmentUploads, Stored, Upload
 from penstock.runtime.checkpoint.stored_ranges import stored_states, worth_keeping
-from penstock.runtime.checkpoint.subtask_capture import CapturedChannel, SubtaskCapture
+from penstock.runtime.checkpoint.subtask_capture import SubtaskCapture
+from penstock.runtime.checkpoint.subtask_snapshots import snapshot_of
 from penstock.runtime.process.mailbox import Mailbox
 from penstock.state.backend import EncodedState, StoredState
 from penstock.storage.local_backup import LocalBackup
 from penstock.storage.segments import SegmentWriter
 from penstock.storage.store import ObjectStore, StoreError
 
-_ENDED_REMEMBERED = 64
 _RESTED_FOR_BYTES_MAX = 4 * 1024 * 1024
 """More is not written within the time for which the slot's subtasks leave us the interpreter."""
 
@@ -59,12 +53,6 @@ class Closed(msgspec.Struct, frozen=True):
     capture: SubtaskCapture
 
 
-class Ended(msgspec.Struct, frozen=True):
-    """Reports that a checkpoint is over: drop what is left of it."""
-
-    checkpoint_id: int
-
-
 class SavepointTarget(msgspec.Struct, frozen=True):
     """Says where a savepoint's segments go. It comes from the JobMaster, so the snapshots may come before it."""
 
@@ -74,6 +62,8 @@ class SavepointTarget(msgspec.Struct, frozen=True):
 
 @dataclass
 class _SlotCheckpoint:
+    """Collects what the subtasks of a slot add to one checkpoint, until all have."""
+
     segment: SegmentWriter
     earlier: list[Segment] = field(default_factory=list)
     """Segments of other checkpoints that this one names."""
@@ -91,7 +81,8 @@ class _SlotCheckpoint:
                 self.earlier.append(state.segment)
             segment = self.earlier.index(state.segment) + 1
             offset, length_bytes, crc = state.offset, state.length_bytes, state.crc
-        return StateRange(state.operator, state.name, segment, offset, length_bytes, crc, state.entries)
+        name = (state.operator, state.name)
+        return StateRange(*name, segment, offset, length_bytes, crc, state.entries, state.bounds)
 
 
 class _Encoding(NamedTuple):
@@ -108,6 +99,7 @@ class SnapshotWriter:
     savepoint and a unique path in it. `unpark(checkpoint id)` is called when no subtask has to pause for it
     any more: it is written, or over, or too large. `uploads` None: each segment is stored before the next one.
     `codec`: how ranges are compressed; the names of segments say so, too. `backup`: where `store` keeps copies.
+    `consolidations` None: none are stored.
     """
 
     def __init__(
@@ -124,6 +116,7 @@ class SnapshotWriter:
         uploads: SegmentUploads | None = None,
         codec: str = "none",
         backup: LocalBackup | None = None,
+        consolidations: Consolidations | None = None,
     ) -> None:
         self.generation = generation
         self._slot = slot
@@ -140,20 +133,31 @@ class SnapshotWriter:
         self._unpark = unpark
         self._clock = clock
         self._checkpoints: dict[int, _SlotCheckpoint] = {}
-        self._ended: set[int] = set()
+        self._ends: deque[int] = deque()
+        self._ended = EndedCheckpoints()
         self._encoding: _Encoding | None = None
         self._uploads = SegmentUploads(1) if uploads is None else uploads
+        self._consolidations = consolidations or Consolidations(None, new_segment_path, clock)
         self.mailbox = Mailbox()
 
-    def step(self) -> bool:
-        """Write the next range of the state that is being encoded, or handle one item of mail. Return False if there
-        was neither.
+    def on_ended(self, checkpoint_id: int) -> None:
+        """Drop what is left of a checkpoint that is over, ahead of all mail. Any thread may call it. Without this: a
+        writer that is behind writes what nobody wants any more, and is never in time for what comes next.
         """
+        self._ends.append(checkpoint_id)
+        self.mailbox.wake()
+
+    def step(self) -> bool:
+        """Write the next range of the state that is being encoded, or handle one item of mail, or write the next range
+        of a consolidation. Return False if there was nothing to do.
+        """
+        while self._ends:
+            self._drop(self._ends.popleft())
         if self._encoding is not None:
             self._encode_next(self._encoding)
             return True
         if not (self._replayed or self.mailbox):
-            return False
+            return self._consolidations.write_next(self.mailbox)
         item = self._replayed.popleft() if self._replayed else self.mailbox.take()
         match item:
             case Taken(capture) | Closed(capture) if self._waits_for_target(capture):
@@ -167,26 +171,34 @@ class SnapshotWriter:
             case Stored(upload):
                 self._uploads.on_stored(upload)
                 self._acknowledge(upload)
-            case Ended(checkpoint_id):
-                self._drop(checkpoint_id)
+            case Consolidated(writing):
+                self._consolidations.on_consolidated(writing)
             case CheckpointEnded(_, checkpoint_id, aborted) if self._backup is not None:
                 self._backup.on_ended(checkpoint_id, aborted)
         return True
 
     @property
+    def wait_ms(self) -> float | None:
+        """Return how long after an idle step the next one is due; None: when there is mail."""
+        return self._consolidations.wait_ms
+
+    @property
     def is_storing(self) -> bool:
         """Return whether a segment is still being stored, which nothing interrupts."""
-        return self._uploads.are_running
+        return self._uploads.are_running or self._consolidations.is_storing
 
     def close(self) -> None:
         """End the generation: discard everything that is being written. Call it again while `is_storing`."""
         for checkpoint_id in [*self._checkpoints, *self._untargeted]:
             self._drop(checkpoint_id)
         self._uploads.drop_waiting()
+        self._consolidations.close()
         while self.mailbox:
             item = self.mailbox.take()
             if isinstance(item, Stored):
                 self._uploads.on_stored(item.upload)
+            elif isinstance(item, Consolidated):
+                self._consolidations.on_consolidated(item.writing)
 
     def _waits_for_target(self, capture: SubtaskCapture) -> bool:
         checkpoint_id = capture.checkpoint_id
@@ -197,7 +209,7 @@ class SnapshotWriter:
         if target.checkpoint_id in self._ended:
             return
         self._targets[target.checkpoint_id] = target.directory
-        # Ahead of the mail: a snapshot comes before its end.
+        # Handled before newer mail: the end of a checkpoint must not come before its snapshots.
         self._replayed.extend(self._untargeted.pop(target.checkpoint_id, []))
 
     def _segment(self, checkpoint_id: int) -> SegmentWriter:
@@ -210,14 +222,14 @@ class SnapshotWriter:
     def _take(self, capture: SubtaskCapture) -> None:
         checkpoint_id = capture.checkpoint_id
         if checkpoint_id in self._ended:
-            self._discard(capture)
+            self._refuse(capture)
             return
         checkpoint = self._checkpoints.get(checkpoint_id)
         if checkpoint is None:
             try:
                 segment = self._segment(checkpoint_id)
             except StoreError as error:
-                self._discard(capture)
+                self._refuse(capture)
                 self._decline(capture, FailureReason.IO_EXCEPTION, str(error))
                 return
             checkpoint = self._checkpoints[checkpoint_id] = _SlotCheckpoint(segment)
@@ -227,6 +239,7 @@ class SnapshotWriter:
         if checkpoint.expected_bytes > _RESTED_FOR_BYTES_MAX:
             self._unpark(checkpoint_id)
         if capture.state is not None:
+            self._consolidations.add(capture.state.consolidations)
             self._encoding = _Encoding(capture, checkpoint, capture.state.encode())
 
     def _encode_next(self, encoding: _Encoding) -> None:
@@ -247,9 +260,9 @@ class SnapshotWriter:
         checkpoint = self._checkpoints.get(capture.checkpoint_id)
         if checkpoint is None:
             return
-        # Now, and not when all are closed: the barriers of the others are still on their way.
+        # Written now, not when all subtasks have closed theirs: barriers of the others may still be on their way.
         try:
-            snapshot = self._with_rows_in_flight(checkpoint.segment, capture)
+            snapshot = snapshot_of(capture, checkpoint.segment, self._clock)
         except StoreError as error:
             self._decline(capture, FailureReason.IO_EXCEPTION, str(error))
             return
@@ -279,46 +292,12 @@ class SnapshotWriter:
                 self._decline(upload.capture, FailureReason.IO_EXCEPTION, str(upload.error))
             return
         self._remember(checkpoint_id)
-        _tell_backends(upload)
+        _notify_backends(upload)
         if self._backup is not None and not upload.capture.cut.barrier.kind.is_savepoint:
             self._backup.on_stored(checkpoint_id, [s.path for s in (upload.stored, *upload.earlier) if s is not None])
-        self._send(SlotAck(self.generation, self._slot, checkpoint_id, upload.stored, upload.snapshots, upload.earlier))
+        parts = (upload.stored, upload.snapshots, upload.earlier, self._consolidations.take_named(upload.earlier))
+        self._send(SlotAck(self.generation, self._slot, checkpoint_id, *parts))
         self._unpark(checkpoint_id)
-
-    def _with_rows_in_flight(self, segment: SegmentWriter, capture: SubtaskCapture) -> SubtaskSnapshot:
-        before = segment.length_bytes
-        inputs = _by_edge(segment, capture.inputs)
-        outputs = _by_edge(segment, capture.outputs)
-        layers = []
-        for unread in capture.layers:
-            layer = unread.layer
-            schema = wire_schema(layer.live_edge)
-            pieces, events = _pieces(segment, unread.captured, schema)
-            ends = (layer.edge, layer.producer, layer.consumer)
-            layers.append(LayerCut(*ends, unread.first, layer.end, pieces, events, unread.time))
-        return SubtaskSnapshot(
-            vertex=capture.subtask.vertex,
-            subtask=capture.subtask.subtask,
-            inputs=_input_cuts(capture, inputs),
-            outputs=[OutputCut(edge.name, emitted, outputs.get(edge.name, [])) for edge, emitted in capture.emitted],
-            layers=layers,
-            keyed=capture.keyed,
-            schemas=capture.state.schemas if capture.state is not None else [],
-            parts=capture.parts,
-            committables=capture.committables,
-            watermark_ms=capture.time.emitted_ms,
-            current_ms=capture.time.current_ms,
-            floors=capture.time.floors,
-            idle=capture.time.idle,
-            finished=capture.finished,
-            unaligned=capture.cut.unaligned or any(c.captured for c in capture.outputs),
-            persisted_bytes=segment.length_bytes - before,
-            state_bytes=sum(k.length_bytes for k in capture.keyed),
-            start_delay_ms=capture.cut.start_delay_ms,
-            alignment_ms=capture.cut.alignment_ms,
-            sync_ms=capture.sync_ms,
-            async_ms=self._clock.monotonic_ms() - capture.cut.taken_ms,
-        )
 
     def _decline(self, capture: SubtaskCapture, reason: FailureReason, detail: str) -> None:
         self._drop(capture.checkpoint_id)
@@ -342,6 +321,12 @@ class SnapshotWriter:
             checkpoint.segment.abort()
         self._unpark(checkpoint_id)
 
+    def _refuse(self, capture: SubtaskCapture) -> None:
+        """Discard all that came with a snapshot."""
+        self._discard(capture)
+        for consolidation in capture.state.consolidations if capture.state is not None else ():
+            consolidation.discard()
+
     @staticmethod
     def _discard(capture: SubtaskCapture) -> None:
         if capture.state is not None:
@@ -350,43 +335,12 @@ class SnapshotWriter:
     def _remember(self, checkpoint_id: int) -> None:
         self._ended.add(checkpoint_id)
         self._targets.pop(checkpoint_id, None)
-        if len(self._ended) > _ENDED_REMEMBERED:
-            self._ended.remove(min(self._ended))
 
 
-def _tell_backends(upload: Upload) -> None:
-    """Tell them where their state lies: the checkpoint may become a predecessor."""
+def _notify_backends(upload: Upload) -> None:
+    """Report to each state backend where its state is stored: the checkpoint may become a predecessor."""
     segments = [upload.stored or Segment("", 0), *upload.earlier]
     worth = worth_keeping((r for capture in upload.captures for r in capture.keyed), segments)
     for capture in upload.captures:
         if capture.state is not None:
             capture.state.on_stored(stored_states(capture.keyed, segments, worth))
-
-
-def _input_cuts(capture: SubtaskCapture, captured: dict[str, list[Capture]]) -> list[InputCut]:
-    cuts: list[InputCut] = []
-    at = 0
-    for edge, applied in capture.applied:
-        times = capture.time.channels[at : at + len(applied)]
-        at += len(applied)
-        cuts.append(InputCut(edge.name, applied, captured.get(edge.name, []), times))
-    return cuts
-
-
-def _by_edge(segment: SegmentWriter, channels: list[CapturedChannel]) -> dict[str, list[Capture]]:
-    found: dict[str, list[Capture]] = {}
-    for channel in channels:
-        if channel.captured:
-            pieces, events = _pieces(segment, channel.captured, wire_schema(channel.edge))
-            found.setdefault(channel.edge.name, []).append(Capture(channel.peer, pieces, events))
-    return found
-
-
-def _pieces(
-    segment: SegmentWriter, captured: Captured, schema: pa.Schema
-) -> tuple[list[InflightRange], list[NumberedEvent]]:
-    pieces = []
-    for first, rows, message in as_messages(captured.rows, schema):
-        offset, length_bytes, crc = segment.add([message])
-        pieces.append(InflightRange(first, rows, 0, offset, length_bytes, crc))
-    return pieces, [NumberedEvent(number, event) for number, event in captured.events]

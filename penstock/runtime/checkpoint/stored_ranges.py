@@ -21,7 +21,7 @@ def stored_states(
     `worth`: the numbers of those that are worth keeping.
     """
     return [
-        StoredState(r.operator, r.name, r.entries, segments[r.segment], r.offset, r.length_bytes, r.crc)
+        StoredState(r.operator, r.name, r.entries, segments[r.segment], r.offset, r.length_bytes, r.crc, r.bounds)
         for r in ranges
         if r.segment in worth
     ]

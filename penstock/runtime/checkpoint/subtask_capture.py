@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from penstock.graph.job_graph import Edge
-from penstock.operators.event_time.clock import SubtaskClock
+from penstock.operators.event_time.subtask_clock import SubtaskClock
 from penstock.protocol.channel.captured import Captured
 from penstock.protocol.subtask.capture import Capture
 from penstock.protocol.values.elements import SubtaskId

@@ -6,7 +6,7 @@ Channels take turns by bytes (`penstock.runtime.input.deficit_round_robin`), rec
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Callable, Protocol
+from typing import Any, Callable, Protocol, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -52,7 +52,7 @@ class OpenBatch:
         self._keys: list[Any] | None = None
         self._key_groups: list[int] | None = None
         self._decoder = decoder
-        self.timestamps: list[int | None] | None = None
+        self.timestamps: Sequence[int | None] | None = None
         """Event times: what the edge carries, or what the consumer's own clock says; its consumer sets them."""
 
     @property
@@ -104,11 +104,19 @@ class GateLayerRead(msgspec.Struct, frozen=True):
 
 
 class GateBarrier(msgspec.Struct, frozen=True):
+    """Reports that an aligned barrier was reached: nothing that came before it on its channel is left."""
+
     channel: int
     frame: AlignedBarrier
 
 
 class InputGate:
+    """Holds all input channels of a subtask, the layers in front of them, and what their producers may send.
+
+    Channels are named by their positions in `channels`; `edge_of` has the edge of each. The caller polls, works on what
+    it gets, and reports the rows that it has `applied`.
+    """
+
     def __init__(self, edges: list[Edge], subtask: int, sizer: BoundSizer, send: Send) -> None:
         self.edge_of: list[Edge] = []
         self.index_of: dict[ChannelId, int] = {}

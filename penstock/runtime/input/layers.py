@@ -18,6 +18,8 @@ from penstock.protocol.values.elements import InBandEvent
 
 @dataclass(frozen=True, slots=True)
 class RecoveredRows:
+    """Holds rows [first, first + rows) of a layer. `payload`: a batch, or its place on the local disk."""
+
     first: int
     rows: int
     payload: Any
@@ -25,6 +27,8 @@ class RecoveredRows:
 
 @dataclass(frozen=True, slots=True)
 class RecoveredEvent:
+    """Holds the in-band event that is element `number` of a layer."""
+
     number: int
     event: InBandEvent
 

@@ -26,7 +26,7 @@ Element = RecoveredRows | RecoveredEvent
 Elements = list[Element]
 
 Mask = Callable[[pa.RecordBatch], np.ndarray]
-"""Which rows of a batch belong here."""
+"""A function that returns which rows of a batch belong here."""
 
 ReadRange = Callable[[InflightRange], bytes]
 

@@ -24,7 +24,7 @@ class Router(ABC):
     """Routes the rows of one output edge at one producer. Only its subtask calls it."""
 
     needs_rows = False
-    """Whether `route` looks at the rows as Python objects."""
+    """True if `route` looks at the rows as Python objects."""
 
     @property
     def holds(self) -> bool:
@@ -41,11 +41,15 @@ class Router(ABC):
 
 
 class _One(Router):
+    """Gives every batch to the only consumer."""
+
     def route(self, batch: pa.RecordBatch, rows: list[Any] | None) -> Routed:
         return [(0, batch)]
 
 
 class _All(Router):
+    """Gives every batch to all consumers."""
+
     def __init__(self, consumers: int) -> None:
         self._consumers = consumers
 
@@ -101,6 +105,8 @@ def split_by_target(batch: pa.RecordBatch, targets: np.ndarray, consumers: int) 
 
 
 class _ByKey(Router):
+    """Routes by a key that the user's function gives for each row. The key and its key group are added as columns."""
+
     needs_rows = True
 
     def __init__(self, edge: Edge, max_parallelism: int, operator: str) -> None:
@@ -169,7 +175,7 @@ class _ByColumns(Router):
         try:
             hashes = self._columns.hashes(sent)
         except NullKey as error:
-            # Rows that have such a key are neither aggregated nor held, so both batches have the same row here.
+            # Rows with null keys are neither aggregated nor held, so `sent` and `given` have the same row here.
             row = self._given_type.decode(given.slice(error.row, 1))[0]
             told = (
                 f"key_by after it: column {error.column!r} is null in a row, and a key never is: filter such rows out, "
@@ -184,6 +190,8 @@ class _ByColumns(Router):
 
 
 class _Custom(Router):
+    """Routes by the number that the user's partitioner gives for the key of each row."""
+
     needs_rows = True
 
     def __init__(self, edge: Edge, max_parallelism: int, operator: str) -> None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
 from penstock.protocol.values.keys import Hashes
-from penstock.state.columnar.key_columns import BytesKeys, BytesRows, words_at
+from penstock.state.columnar.table_keys import BytesKeys, BytesRows, words_at
 
 _SECRET = bytes.fromhex(
     "b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671fcb79e64eccc0e578825ad07dccff7221"

@@ -8,13 +8,13 @@ from typing import Callable
 
 from penstock.common.options import CheckpointingOptions, RocksDBOptions
 from penstock.graph.deployment import DeploymentPlan
-from penstock.state.rocksdb.settings import local_directories
+from penstock.state.rocksdb.rocksdb_settings import local_directories
 from penstock.storage.local_backup import LocalBackup
 
 log = logging.getLogger(__name__)
 
 OpenBackup = Callable[[DeploymentPlan], LocalBackup | None]
-"""The job -> where a slot keeps copies; None: it keeps none"""
+"""A job -> where a slot keeps copies of its segments; None: it keeps none."""
 
 
 def opened_backup(plan: DeploymentPlan) -> LocalBackup | None:

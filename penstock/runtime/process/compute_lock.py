@@ -16,7 +16,7 @@ import threading
 _PATIENCE_MS_MAX = 20.0
 _PATIENCE_MS_MIN = 0.05
 _HELD_UP_MS_MAX = 200.0
-"""How long a holder is waited for that waits for a processor itself: some time slices of busy neighbours."""
+"""The longest wait for a holder that waits for a processor itself: some time slices of busy neighbours."""
 
 
 class ComputeLock:
@@ -89,4 +89,4 @@ class _Held:
 
 
 COMPUTE_LOCK = ComputeLock()
-"""Of this process, as the interpreter's lock is."""
+"""The lock of this process, as the interpreter's lock is."""

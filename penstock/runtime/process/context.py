@@ -1,4 +1,4 @@
-"""Knows which subtask the current thread works for: the number in front of what user code prints."""
+"""Remembers the subtask of each thread, whose number is printed before each line of its user code."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class Mailbox:
 
     def __init__(self) -> None:
         self.mail: deque[Any] = deque()
-        """What has come, for the owner to look at."""
+        """The messages that have come, for the owner to look at."""
         self.take: Callable[[], Any] = self.mail.popleft
         """Return the next item. Raises IndexError if there is none."""
         self._bell = threading.Lock()

@@ -7,19 +7,23 @@ from penstock.datastream.connectors.base import PermanentError
 from penstock.protocol.values.reasons import SubtaskFailureReason
 from penstock.state.backend import StateSchemaError
 from penstock.storage.damage import DAMAGE
+from penstock.storage.segments import DamagedRange
 
 
 def reason_of(error: BaseException) -> SubtaskFailureReason:
     """Return what a restart can do about the error."""
+    # State that is loaded lazily is read inside a function, whose failure then has the damage as its cause.
+    cause = error.error if isinstance(error, OperatorFailure) else error
+    if isinstance(cause, DamagedRange):
+        return SubtaskFailureReason.DAMAGED_RANGE
     if isinstance(error, DAMAGE):
         return SubtaskFailureReason.DAMAGE
-    cause = error.error if isinstance(error, OperatorFailure) else error
     is_permanent = isinstance(cause, PermanentError | StateSchemaError)
     return SubtaskFailureReason.PERMANENT if is_permanent else SubtaskFailureReason.FUNCTION
 
 
 def text_of(error: BaseException) -> str:
-    """Return what to tell the user; of damage that we found, the type says nothing more."""
+    """Return the error's text for the user, without its type if that says nothing more, as for damage that we found."""
     if isinstance(error, (OperatorFailure, *DAMAGE)):
         return str(error)
     return summary(error)

@@ -38,9 +38,9 @@ from penstock.protocol.values.messages import (
 from penstock.protocol.values.reasons import SubtaskFailureReason
 from penstock.runtime.checkpoint.master_store import MasterStore
 from penstock.runtime.process.backup import OpenBackup, opened_backup
-from penstock.runtime.process.ports import DataLinks, MasterLink, Runner, StepScheduler
 from penstock.runtime.process.reason_of import reason_of, text_of
 from penstock.runtime.process.slot_deployment import OpenStore, SlotDeployment, SlotPorts
+from penstock.runtime.process.slot_ports import DataLinks, MasterLink, Runner, StepScheduler
 from penstock.runtime.subtask.slot_resources import RowBackend
 from penstock.state.choice import row_backend as configured_backend
 from penstock.storage.local_backup import LocalBackup
@@ -137,7 +137,7 @@ class Slot:
 
     def _deploy(self, message: Deploy) -> None:
         self._revoke()
-        self.index = message.slot  # a spare's number, until now, is beyond the slots
+        self.index = message.slot  # a spare has had a number beyond those of the slots until now
         try:
             deployment = SlotDeployment(message, self._ports, self._backup_of)
         except Exception as error:

@@ -29,11 +29,12 @@ from penstock.protocol.values.messages import (
 )
 from penstock.protocol.values.metadata import Metadata
 from penstock.protocol.values.reasons import FailureReason
+from penstock.runtime.checkpoint.consolidations import Consolidations
 from penstock.runtime.checkpoint.master_store import MasterStore
 from penstock.runtime.checkpoint.segment_uploads import SegmentUploads
 from penstock.runtime.checkpoint.snapshot_writer import SavepointTarget, SnapshotWriter
 from penstock.runtime.process.backup import OpenBackup
-from penstock.runtime.process.ports import DataLinks, MasterLink
+from penstock.runtime.process.slot_ports import DataLinks, MasterLink
 from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
 from penstock.runtime.subtask.slot_resources import RowBackend, SlotResources
 from penstock.runtime.subtask.subtask_factory import SubtaskFactory
@@ -41,7 +42,7 @@ from penstock.runtime.subtask.subtask_mail import Unpark
 from penstock.runtime.subtask.subtask_runner import SubtaskRunner, WriterRunner
 from penstock.storage.backed_up import BackedUpStore
 from penstock.storage.layout import savepoint_segment_path, segment_path
-from penstock.storage.metadata import decode_metadata
+from penstock.storage.metadata_file import decode_metadata
 from penstock.storage.store import ObjectStore
 
 OpenStore = Callable[[str, Configuration], ObjectStore]
@@ -95,6 +96,8 @@ class SlotDeployment:
             SegmentUploads(concurrent_checkpoints_max(self.plan.configuration), ports.run_apart),
             self._codec,
             backup,
+            # Without local copies: those that no checkpoint names are deleted, and consolidations are named later.
+            Consolidations(self.store, self._segment_path, ports.clock, ports.run_apart, self._codec),
         )
         resources = SlotResources(
             self.plan,
@@ -107,6 +110,7 @@ class SlotDeployment:
             self._decline,
             ports.row_backend,
             backup,
+            ports.run_apart,
         )
         factory = SubtaskFactory(resources)
         self._by_vertex = {vertex.index: self._runner(factory, factory.build(vertex)) for vertex in vertices}

@@ -11,14 +11,14 @@ import time
 from typing import Callable
 
 from penstock.common.clock import Clock
-from penstock.runtime.process.ports import DataLinks, MasterLink, Runner
 from penstock.runtime.process.slot import Slot
+from penstock.runtime.process.slot_ports import DataLinks, MasterLink, Runner
 from penstock.storage.opening import open_store
-from penstock.storage.settings import StoreSettings
+from penstock.storage.store_settings import StoreSettings
 
 
 class ThreadScheduler:
-    """Implements `penstock.runtime.process.ports.StepScheduler`."""
+    """Implements `penstock.runtime.process.slot_ports.StepScheduler`."""
 
     def __init__(self) -> None:
         self._threads: dict[int, threading.Thread] = {}

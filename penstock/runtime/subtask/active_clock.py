@@ -1,4 +1,4 @@
-"""Measures the time that says how fast a subtask consumes."""
+"""Measures the time in which a subtask could consume, so that rows per time are its rate."""
 
 from __future__ import annotations
 

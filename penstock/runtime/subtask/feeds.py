@@ -12,7 +12,7 @@ from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.connectors.base import NotReady, SourceReader
 from penstock.graph.job_graph import Operator
 from penstock.operators.batches import row_type
-from penstock.operators.event_time.clock import SubtaskClock
+from penstock.operators.event_time.subtask_clock import SubtaskClock
 from penstock.protocol.subtask.effects import BarrierReached
 from penstock.protocol.values.elements import EndOfData
 from penstock.protocol.values.metadata import OperatorPart
@@ -92,11 +92,11 @@ class SourceFeed:
         if reader is None or self._ends_early:
             return self._end()
         if self._alignment is not None and (wait_ms := self._alignment.wait_ms()) is not None:
-            self._event_time.pause()  # whoever may not read is not idle
+            self._event_time.pause()  # a split is not idle because its source may not read
             return wait_ms
         started_ms = self._clock.undisturbed_ms()
         try:
-            got = reader.read(slice_rows())
+            got = reader.read(self._rows_to_read(slice_rows()))
             rejected, finished = reader.take_rejected(), reader.finished_splits()
         except Exception as error:
             raise OperatorFailure(self._operator.name, error) from error
@@ -104,16 +104,22 @@ class SourceFeed:
             self._output.emit_rejected(rejected, self._operator.function.rejected_tag_id)
         if got is None or isinstance(got, NotReady):
             self._event_time.on_finished_splits(finished)
+            self._follow_reader(reader)
             if got is None:
                 return self._end()
             if got.wait_ms is None and not self._splits_requested:
                 self._splits_requested = True
                 self._request_splits()
             return got.wait_ms
+        if self._alignment is not None:
+            self._alignment.on_read(got.num_rows)
         split, finished_splits = reader.current_split, tuple(finished)
         return Portion(
             got, self._type, got.num_rows, split=split, finished_splits=finished_splits, started_ms=started_ms
         )
+
+    def _rows_to_read(self, most: int) -> int:
+        return most if self._alignment is None else self._alignment.slice_rows(most)
 
     def add_splits(self, splits: list[bytes], no_more: bool) -> None:
         """Give the reader splits. `no_more`: it has its last ones."""
@@ -124,6 +130,11 @@ class SourceFeed:
         self._event_time.wait_for(self.reader.splits_in_hand())
         if no_more:
             self.reader.no_more_splits()
+        self._follow_reader(self.reader)
+
+    def _follow_reader(self, reader: SourceReader) -> None:
+        if self._alignment is not None:
+            self._alignment.follow_reader(reader.waits_for_others)
 
     def limit_watermark(self, watermark_max_ms: int) -> None:
         """Read up to this watermark."""
@@ -191,12 +202,12 @@ class GateFeed:
             self._event_time.on_inputs(self._valve.on_virtual(found.virtual, found.event))
             return
         if found.recovered and isinstance(found.event, EndOfData):
-            return  # its producer was restored, too, and sends another one on the live channel
+            return  # the producer was restored, too, and sends its end of data again, on the live channel
         self._event_time.on_inputs(self._valve.on_event(found.channel, found.event))
         self.ended = self.ended or self._valve.all_ended
 
     def add_splits(self, splits: list[bytes], no_more: bool) -> None:
-        """Splits are for sources only."""
+        """Raise AssertionError: only sources get splits."""
         raise AssertionError(f"'{self._subtask.vertex.name}' is no source, but was sent splits")
 
     def end_early(self) -> None:
@@ -210,4 +221,4 @@ class GateFeed:
         return []
 
     def close(self) -> None:
-        """Hold nothing that has to be closed."""
+        """Do nothing: a gate holds nothing that has to be closed."""

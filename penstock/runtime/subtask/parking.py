@@ -9,7 +9,7 @@ from __future__ import annotations
 
 _SKIPPED_MAX = 128
 _WORK_PER_PAUSE = 3.0
-"""After a pause there is none for so many times as long."""
+"""The time without a pause that follows one, as a multiple of its length."""
 
 
 class Parking:
@@ -24,7 +24,7 @@ class Parking:
         self._timed_out = 0
         self.until_ms = 0.0
         self._began_ms: float | None = None
-        """When the last pause began, until its end has been noticed."""
+        """The time at which the last pause began, until its end has been noticed."""
         self._not_before_ms = 0.0
 
     def on_snapshot(self, checkpoint_id: int) -> None:

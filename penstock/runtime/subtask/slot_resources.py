@@ -26,6 +26,7 @@ RowBackend = Callable[[Configuration, int, Mapping[str, str], Callable[[], int]]
 class SlotResources:
     """Holds what subtasks share in a slot. `send_frame(slot, frame)`, `send(message)` and `decline` drop what a revoked
     generation sends. `row_backend` makes the keyed state of row functions. `backup`: copies on the local disk.
+    `run_apart` runs work once, next to the subtasks.
     """
 
     plan: DeploymentPlan
@@ -38,6 +39,7 @@ class SlotResources:
     decline: Callable[[SubtaskId, int, FailureReason], None]
     row_backend: RowBackend = row_backend
     backup: LocalBackup | None = None
+    run_apart: Callable[[Callable[[], None]], None] | None = None
     settings: SubtaskSettings = field(init=False)
 
     def __post_init__(self) -> None:

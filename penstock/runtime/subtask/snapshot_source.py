@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.operators.event_time.clock import SubtaskClock
-from penstock.operators.operator_state import CheckpointedParts
+from penstock.operators.checkpointed_parts import CheckpointedParts
+from penstock.operators.event_time.subtask_clock import SubtaskClock
 from penstock.protocol.values.metadata import Committable, OperatorPart
 from penstock.runtime.output.chain_output import ChainOutput
 from penstock.runtime.subtask.feeds import GateFeed, SourceFeed

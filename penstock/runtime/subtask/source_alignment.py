@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Callable
 
 from penstock.common.clock import Clock
+from penstock.common.watermark_generator import NO_TIMESTAMP
 from penstock.operators.event_time.watermark_generators import WatermarkGenerators
 from penstock.protocol.values.elements import WATERMARK_MAX_MS
 
 
 class SourceAlignment:
     """Reports the source's watermark, and pauses it beyond the limit that the JobMaster has sent.
+
+    A slice is read whole, and a fast source's slice covers seconds of event time. So the slices become shorter before
+    the limit: the source reads no more rows than lead there, if event time rises per row as it did for the newest rows.
 
     Args:
         report: Sends the watermark; None: the source is idle.
@@ -26,21 +30,55 @@ class SourceAlignment:
         self._update_ms = update_ms
         self._report_at_ms = clock.monotonic_ms()
         self._reported: int | None = None
+        self._waits_for_others = False
         self._limit_ms = WATERMARK_MAX_MS
+        self._watermark_ms = NO_TIMESTAMP
+        self._rows_since = 0  # since the watermark rose to this
+        self._rows_per_ms = 0.0  # of event time; 0: not known
 
     def limit(self, watermark_max_ms: int) -> None:
         """Read up to this watermark."""
         self._limit_ms = watermark_max_ms
 
+    def follow_reader(self, waits_for_others: bool) -> None:
+        """Follow whether the reader waits for others. It counts as idle then. Without this: those that it waits for may
+        not read further than it has, and never come to their ends."""
+        if waits_for_others and not self._waits_for_others:
+            self._report_at_ms = self._clock.monotonic_ms()
+        self._waits_for_others = waits_for_others
+        if waits_for_others:
+            self._report_if_due(self._clock.monotonic_ms())
+
+    def _report_if_due(self, now_ms: float) -> None:
+        if now_ms < self._report_at_ms:
+            return
+        self._report_at_ms = now_ms + self._update_ms
+        is_idle = self._generators.idle or self._waits_for_others
+        watermark_ms = None if is_idle else self._generators.watermark_ms
+        if watermark_ms != self._reported:
+            self._reported = watermark_ms
+            self._report(watermark_ms)
+
     def wait_ms(self) -> float | None:
         """Report the watermark if it is time to. Returns how long to wait before reading; None: read now."""
         now_ms = self._clock.monotonic_ms()
-        if now_ms >= self._report_at_ms:
-            self._report_at_ms = now_ms + self._update_ms
-            watermark_ms = None if self._generators.idle else self._generators.watermark_ms
-            if watermark_ms != self._reported:
-                self._reported = watermark_ms
-                self._report(watermark_ms)
+        self._report_if_due(now_ms)
         if self._generators.watermark_ms <= self._limit_ms:
             return None
         return max(self._report_at_ms - now_ms, 1.0)
+
+    def slice_rows(self, most: int) -> int:
+        """Return how many rows to read next: `most`, or what is left up to the limit, at least 1."""
+        watermark_ms = self._generators.watermark_ms
+        if watermark_ms != self._watermark_ms:
+            if self._watermark_ms != NO_TIMESTAMP:
+                self._rows_per_ms = self._rows_since / (watermark_ms - self._watermark_ms)
+            self._watermark_ms, self._rows_since = watermark_ms, 0
+        if self._rows_per_ms == 0 or self._limit_ms == WATERMARK_MAX_MS:
+            return most
+        left = self._rows_per_ms * (self._limit_ms - watermark_ms) - self._rows_since
+        return max(1, min(most, round(left)))
+
+    def on_read(self, rows: int) -> None:
+        """Count rows that the source has read."""
+        self._rows_since += rows

@@ -12,7 +12,7 @@ from enum import Enum, auto
 from typing import Callable
 
 from penstock.common.clock import Clock
-from penstock.operators.event_time.clock import SubtaskClock
+from penstock.operators.event_time.subtask_clock import SubtaskClock
 from penstock.protocol.subtask.effects import BarrierReached
 from penstock.protocol.values.elements import WATERMARK_MAX_MS, EndOfData, Watermark
 from penstock.protocol.values.frames import CreditLimit, CreditWanted, Data
@@ -29,6 +29,7 @@ from penstock.runtime.checkpoint.subtask_checkpoints import SubtaskCheckpoints
 from penstock.runtime.output.chain_output import ChainOutput
 from penstock.runtime.process.compute_lock import COMPUTE_LOCK
 from penstock.runtime.subtask.active_clock import ActiveClock
+from penstock.runtime.subtask.bound_updates import BoundUpdates
 from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
 from penstock.runtime.subtask.feeds import GateFeed, Portion, SourceFeed
 from penstock.runtime.subtask.parking import Parking
@@ -45,7 +46,7 @@ class Phase(Enum):
     """The other subtasks of the job are being restored."""
     RUNNING = auto()
     INPUT_ENDED = auto()
-    """Nothing more comes in; the last timers and windows fire."""
+    """The input has ended; the last timers and windows fire."""
     FINISHED = auto()
     """User code has seen the end of data, and so have the consumers."""
 
@@ -71,65 +72,70 @@ class Subtask:
         report_drained: Callable[[DrainReport], None],
         report_end_of_data: Callable[[SubtaskStatus], None],
     ) -> None:
-        self.id = deployed.id
-        self.vertex = deployed.vertex
-        self.mailbox, self.gate = deployed.mailbox, deployed.gate
-        self.partitions = deployed.partitions
+        self.id, self.vertex = deployed.id, deployed.vertex
+        self.mailbox, self.gate, self.partitions = deployed.mailbox, deployed.gate, deployed.partitions
         self.deployed = deployed
         self.parts = parts
         self.feed: SourceFeed | GateFeed = parts.feed
         self.work: Work = parts.work
         self.output: ChainOutput = parts.output
         self.event_time: SubtaskClock = parts.event_time
-        self.checkpoints = checkpoints
-        self.parking = parking
+        self.checkpoints, self.parking = checkpoints, parking
         self.phase, self.bytes_in = Phase.OPENED, 0
         self._draining = deployed.draining
         self._machine = deployed.machine
-        self._bound_period_ms = settings.bound_period_ms
         self._clock = clock
         self._report_drained, self._report_end_of_data = report_drained, report_end_of_data
         self._compute_lock = COMPUTE_LOCK.held() if deployed.vertex.columnar else nullcontext()
         self._pace = ActiveClock(clock)
-        self._resize_at_ms = 0.0
+        self._bounds = BoundUpdates(self.gate, self.output, self._pace, settings.bound_period_ms)
 
     # ---- the step -----------------------------------------------------------------------------------------------
 
     def step(self, now_ms: float) -> StepResult:
-        """Handle all mail, then do one piece of work."""
-        checkpoints, output, parking = self.checkpoints, self.output, self.parking
+        """Handle all mail, then do one piece of work, and send what may leave."""
         if isinstance(self.feed, SourceFeed):
             self._pace.resume()
         self._take_mail()
-        if (deadline_ms := self._machine.deadline_ms) is not None and now_ms >= deadline_ms:
-            checkpoints.on_time(now_ms)
-        if now_ms >= self._resize_at_ms:
-            self._resize(now_ms)
-        self.gate.grant()
-        if parking.is_due:
-            parking.begin(self._clock.monotonic_ms())
-        if parking.lasts(now_ms):
+        self._handle_time(now_ms)
+        if self.parking.lasts(now_ms):
             return self._pause(now_ms)
         with self._compute_lock:
             ready_in_ms = self._work()
-        if not (worked := ready_in_ms == 0):
-            self._report_empty()
-        had_room = worked or output.has_room()
-        flush_at_ms = output.flush(self._clock.monotonic_ms(), idle=not worked)
-        checkpoints.look_at_outputs()
-        if worked:
+        if ready_in_ms == 0:
+            self.output.flush(self._clock.monotonic_ms(), idle=False)
+            self.checkpoints.look_at_outputs()
             return StepResult(True, 0, False)
+        return self._wait(ready_in_ms)
+
+    def _handle_time(self, now_ms: float) -> None:
+        """Do what is due whatever there is to work on: alignment timeouts, sizes of windows and queues, credit."""
+        if (deadline_ms := self._machine.deadline_ms) is not None and now_ms >= deadline_ms:
+            self.checkpoints.on_time(now_ms)
+        self._bounds.on_time(now_ms)
+        self.gate.grant()
+        if self.parking.is_due:
+            self.parking.begin(self._clock.monotonic_ms())
+
+    def _wait(self, ready_in_ms: float | None) -> StepResult:
+        """Send all that may leave, as there was nothing to work on; return when to be called again, at the latest."""
+        self._report_empty()
+        output, had_room = self.output, self.output.has_room()
+        flush_at_ms = output.flush(self._clock.monotonic_ms(), idle=True)
+        self.checkpoints.look_at_outputs()
         if not (has_room := output.has_room()):
             self.event_time.pause()
         elif not had_room:
-            return StepResult(False, 0, False)
+            return StepResult(False, 0, False)  # flushing made room, for lack of which the work may have stopped
         now_ms, wait_ms = self._clock.monotonic_ms(), ready_in_ms
         for at_ms in (flush_at_ms, self._machine.deadline_ms):
             if at_ms is not None and (wait_ms is None or at_ms - now_ms < wait_ms):
                 wait_ms = max(0.0, at_ms - now_ms)
         backpressured = self.phase is not Phase.OPENED and not has_room
-        rests = not backpressured and (isinstance(self.feed, SourceFeed) or self.gate.expects_rows)
-        (self._pace.pause if rests else self._pace.resume)()
+        if not backpressured and (isinstance(self.feed, SourceFeed) or self.gate.expects_rows):
+            self._pace.pause()
+        else:
+            self._pace.resume()
         return StepResult(False, wait_ms, backpressured)
 
     def _take_mail(self) -> None:
@@ -168,12 +174,6 @@ class Subtask:
         due_ms = (self.parking.until_ms, flush_at_ms, self._machine.deadline_ms)
         return StepResult(False, max(0.1, min(at_ms for at_ms in due_ms if at_ms is not None) - now_ms), False)
 
-    def _resize(self, now_ms: float) -> None:
-        # A bound that has just grown is likely too small still, so that it is looked at sooner.
-        active_ms = self._pace.now_ms()
-        grown = self.gate.resize(active_ms) | self.output.resize(active_ms)
-        self._resize_at_ms = now_ms + max(self._bound_period_ms / (4 if grown else 1), 1.0)
-
     # ---- work ---------------------------------------------------------------------------------------------------
 
     def _work(self) -> float | None:
@@ -209,17 +209,19 @@ class Subtask:
         return 0 if self.output.has_room() or not self.work.unfinished else None
 
     def _take_input(self) -> float | None:
-        got = self.feed.take(self.work.slice_rows)
-        if isinstance(got, Portion):
+        """Begin a slice of what comes next, or handle the barrier that does."""
+        found = self.feed.take(self.work.slice_rows)
+        if isinstance(found, Portion):
             self._pace.resume()
-            self.work.start(got)
+            self.work.start(found)
             return 0
-        if isinstance(got, BarrierReached):
-            self.checkpoints.handle(got)
+        if isinstance(found, BarrierReached):
+            self.checkpoints.handle(found)
+            self._report_empty()  # barriers may follow each other without a pause
             return 0
         if self.feed.ended:
             self.phase = Phase.INPUT_ENDED
-        return got if got == 0 else self._with_deadlines(got)
+        return found if found == 0 else self._with_deadlines(found)
 
     def _take_barrier(self, past_layers: bool = False) -> bool:
         """Handle a barrier that has nothing before it. Barriers need no room, and come after the end of data, too."""
@@ -231,7 +233,7 @@ class Subtask:
         """Fire what is due in bounded groups, with nothing but control between them; then send the watermark."""
         if self._take_barrier() or self.work.fire_due():
             return 0
-        self.event_time.say_watermark()
+        self.event_time.emit_watermark()
         return 0
 
     def _with_deadlines(self, ready_in_ms: float | None) -> float | None:
@@ -241,7 +243,7 @@ class Subtask:
         return max(0.1, min(waits)) if waits else None
 
     def _report_empty(self) -> None:
-        """Report to the JobMaster, while the job drains, each time that nothing is left to do here or in an output."""
+        """Report to the JobMaster, while the job drains, each time that nothing but barriers is left to do here."""
         if self._draining.is_over:
             return
         self.work.flush_held()
@@ -249,12 +251,11 @@ class Subtask:
             partition.flush_held()
         idle = not (self.work.unfinished or self.event_time.time.behind)
         emitted = {partition.edge.index: sum(partition.emitted) for partition in self.partitions}
-        report = self._draining.report(self.gate.applied_by_edge(), emitted, self.gate.layers_are_read, idle)
-        if report is not None:
+        if report := self._draining.report(self.gate.applied_by_edge(), emitted, self.gate.layers_are_read, idle):
             self._report_drained(report)
 
     def _finish(self) -> None:
-        """Close user code at the end of data, and tell the consumers."""
+        """Close user code at the end of data, and emit that end to the consumers."""
         self.work.flush_held()
         self.parts.checkpointed.end()
         self.work.close()

@@ -41,8 +41,9 @@ class SubtaskFactory:
 
     def open(self, deployed: DeployedSubtask, metadata: Metadata | None, store: ObjectStore | None) -> Subtask:
         """Restore the subtask and open its user code. Called in the subtask's thread. Raises `OperatorFailure`."""
-        restore = SubtaskRestore(self._plan, deployed, metadata, store, self._shared.backup)
-        return SubtaskOpening(self._shared, deployed, restore).open()
+        shared = self._shared
+        restore = SubtaskRestore(self._plan, deployed, metadata, store, shared.backup, shared.run_apart)
+        return SubtaskOpening(shared, deployed, restore).open()
 
     def _partition(self, edge: Edge, vertex: Vertex) -> ResultPartition:
         target = self._plan.graph.vertices[edge.target]

@@ -12,20 +12,20 @@ from penstock.datastream.connectors.base import ReaderContext, SinkWriter, Sourc
 from penstock.graph.job_graph import Operator
 from penstock.graph.logical import OperatorKind
 from penstock.operators.batches import row_type
+from penstock.operators.checkpointed_parts import CheckpointedParts
 from penstock.operators.columns.columnar_chain import ColumnarChain
 from penstock.operators.columns.columnar_functions import columnar_operators
-from penstock.operators.event_time.clock import SubtaskClock
 from penstock.operators.event_time.progress import EventTime
+from penstock.operators.event_time.subtask_clock import SubtaskClock
 from penstock.operators.event_time.timers import Timers
 from penstock.operators.event_time.watermark_generators import WatermarkGenerators
-from penstock.operators.operator_state import CheckpointedParts
 from penstock.operators.rows.chain import Chain
 from penstock.operators.rows.creation import create_row_operator
 from penstock.operators.rows.element import CurrentElement
-from penstock.operators.rows.runtime_context import SubtaskRuntimeContext
+from penstock.operators.rows.subtask_runtime_context import SubtaskRuntimeContext
 from penstock.protocol.values.elements import InBandEvent
 from penstock.protocol.values.messages import Printed, ReachedEndOfData, SplitsRequested, WatermarkReport
-from penstock.runtime.checkpoint.snapshot_writer import Closed, Ended, Taken
+from penstock.runtime.checkpoint.snapshot_writer import Closed, Taken
 from penstock.runtime.checkpoint.subtask_checkpoints import SubtaskCheckpoints
 from penstock.runtime.checkpoint.subtask_restore import SubtaskRestore
 from penstock.runtime.input.input_gate import OpenBatch
@@ -42,7 +42,7 @@ from penstock.runtime.subtask.subtask import Subtask
 from penstock.runtime.subtask.work import AppliedRows, Work
 from penstock.state.backend import KeyedStateBackend, StateError
 from penstock.state.choice import columnar_backend
-from penstock.state.columnar.backend import ColumnarBackend
+from penstock.state.columnar.columnar_backend import ColumnarBackend
 from penstock.state.operator_state import OperatorStateBackend
 
 _ENDS = (OperatorKind.SOURCE, OperatorKind.TIMESTAMPS, OperatorKind.SINK)
@@ -70,8 +70,8 @@ class SubtaskOpening:
 
     def _open(self, on_failure: ExitStack) -> Subtask:
         restore, deployed = self._restore, self._deployed
-        restore.in_flight()
         restored = restore.restored_time()
+        restore.in_flight(restored.current_ms)
         time = EventTime()
         time.restore(restored.current_ms, restored.emitted_ms, restored.floors)
         backend = self._backend()
@@ -190,7 +190,9 @@ class SubtaskOpening:
         operator_state: OperatorStateBackend,
         checkpointed: CheckpointedParts,
     ) -> RowWork | ColumnWork:
-        applied = AppliedRows(output, self._settings.slice_ms, self._credit)
+        on_disk = isinstance(backend, ColumnarBackend) and backend.is_on_disk
+        slice_ms = self._settings.slice_on_disk_ms if on_disk else self._settings.slice_ms
+        applied = AppliedRows(output, slice_ms, self._credit)
         if self._vertex.columnar:
             assert backend is None or isinstance(backend, ColumnarBackend)
             operators = columnar_operators(self._vertex, backend)
@@ -279,7 +281,7 @@ class SubtaskOpening:
             went_unaligned=parking.on_snapshot,
             taken=lambda capture: mail.post(Taken(capture)),
             closed=lambda capture: mail.post(Closed(capture)),
-            ended=lambda checkpoint_id: mail.post(Ended(checkpoint_id)),
+            ended=shared.writer.on_ended,
             declined=lambda checkpoint_id, reason: shared.decline(deployed.id, checkpoint_id, reason),
             send_frame=shared.send_frame,
         )

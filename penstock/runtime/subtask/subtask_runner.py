@@ -16,7 +16,7 @@ from penstock.runtime.subtask.subtask import Subtask
 
 
 class SubtaskRunner:
-    """Opens a subtask and steps it. Implements `penstock.runtime.process.ports.Runner`.
+    """Opens a subtask and steps it. Implements `penstock.runtime.process.slot_ports.Runner`.
 
     Args:
         open: Restores the subtask and opens its user code; called in the subtask's thread.
@@ -143,7 +143,7 @@ class SubtaskRunner:
 
 
 class WriterRunner:
-    """Drives a slot's snapshot writer. Implements `penstock.runtime.process.ports.Runner`."""
+    """Drives a slot's snapshot writer. Implements `penstock.runtime.process.slot_ports.Runner`."""
 
     subtask: int | None = None
 
@@ -169,7 +169,7 @@ class WriterRunner:
             self.done = not self._writer.is_storing
             return 0 if self.done else None
         try:
-            return 0 if self._writer.step() else None
+            return 0 if self._writer.step() else self._writer.wait_ms
         except Exception as error:
             self._revoked = True
             self._failed(error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.common.configuration import Configuration
-from penstock.common.flow_control import flow_control
+from penstock.common.flow_control_options import flow_control
 from penstock.common.options import ExecutionOptions, NetworkOptions, PenstockOptions, PipelineOptions
 from penstock.protocol.channel.flow_control import BoundSizer
 
@@ -17,8 +17,8 @@ _QUEUE_GROWTH_MAX = 3
 
 @dataclass(frozen=True)
 class SubtaskSettings:
-    """Holds the options. `slice_ms`: how long a slice is expected to take. `buffer_timeout_ms`: how long a batch may
-    wait for more.
+    """Holds the options. `slice_ms`: how long a slice is expected to take; `slice_on_disk_ms`: one of columnar
+    operators whose state is on disk. `buffer_timeout_ms`: how long a batch may wait for more.
     """
 
     window_bytes: int
@@ -31,6 +31,7 @@ class SubtaskSettings:
     overdraft_bytes_max: int
     buffer_timeout_ms: float
     slice_ms: float
+    slice_on_disk_ms: float
     parking_ms_max: float
     object_reuse: bool
     watermark_interval_ms: float
@@ -66,6 +67,7 @@ class SubtaskSettings:
             overdraft_bytes_max=queue_bytes + configuration.get(NetworkOptions.OVERDRAFT_BYTES_MAX),
             buffer_timeout_ms=configuration.get(ExecutionOptions.BUFFER_TIMEOUT).ms if buffered else NEVER_MS,
             slice_ms=configuration.get(PenstockOptions.SLICE_TARGET).ms,
+            slice_on_disk_ms=configuration.get(PenstockOptions.SLICE_TARGET_ON_DISK).ms,
             parking_ms_max=_PARKING_MS_MAX if configuration.get(PenstockOptions.PARKING_ENABLED) else 0.0,
             object_reuse=configuration.get(PipelineOptions.OBJECT_REUSE),
             watermark_interval_ms=configuration.get(PipelineOptions.AUTO_WATERMARK_INTERVAL).ms,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.jobmaster.adaptive import AFTER_A_LOSS, AT_THE_START, MORE_SLOTS
+from penstock.jobmaster.adaptive_scheduler import AFTER_A_LOSS, AT_THE_START, MORE_SLOTS
 from penstock.jobmaster.rescales import RESTORED
 from penstock.monitoring.report import RescaleReport
 from penstock.protocol.job.rescaling import RescalePhase
@@ -100,6 +100,19 @@ class AdaptiveJobWaitsForAProcessThatComesBack(AdaptiveJob):
         return self.must(self.rescales == [], "the job is rescaled, although every process comes back")
 
 
+class AdaptiveJobWaitsForItsLeastSlots(AdaptiveJob):
+    """Two places of three go, and the job needs two slots at least. It does not run in the one that is left, and no
+    process plays two. When one place comes back, it runs in two slots, and in three when the other one comes."""
+
+    options = ADAPTIVE | {f"{_KEY}min-parallelism": 2}
+    places = PlacePlan(changes=((500.0, -2), (2_000.0, 1), (1_500.0, 1)))
+
+    def has_happened(self) -> bool:
+        self.must(not self.is_shared, "a process plays two slots, although the job waits for its least slots")
+        self.must(self.went(AFTER_A_LOSS) == [(3, 2)], "the job does not run in its least slots")
+        return self.must(self.went(MORE_SLOTS) == [(2, 3)], "the job does not get its third slot again")
+
+
 class PlacesComeOneAfterTheOther(AdaptiveJob):
     """Two places go, and come back one after the other. One rescale takes both: the job waits for the second one."""
 
@@ -174,7 +187,7 @@ class LoweredJobLosesItsDriver(AdaptiveJob):
         job.sink(await_rules(job, rows, rules, keyed=True, parallelism=3, cost_ms=8.0), 2)
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
-        log = self.cluster.log
+        log = self.cluster.job.log
         if what == "create":
             self.must(not self.cluster.statistics.refused, "the next driver refuses the checkpoint")
         if what == "create" and detail.startswith(LOG_FOLDER) and log is not None and log.newest is not None:
@@ -189,6 +202,6 @@ class LoweredJobLosesItsDriver(AdaptiveJob):
 
 SCENARIOS: list[type[Scenario]] = [
     AdaptiveJobStartsInFewerSlots, AdaptiveJobLosesAPlaceForGood, AdaptiveJobWaitsForAProcessThatComesBack,
-    PlacesComeOneAfterTheOther, AdaptiveJobRestsBetweenRescales, SlotIsLostForGoodInTheRestartOfARescale,
-    CheckpointNeedsAllItsSlots, LoweredJobLosesItsDriver,
+    AdaptiveJobWaitsForItsLeastSlots, PlacesComeOneAfterTheOther, AdaptiveJobRestsBetweenRescales,
+    SlotIsLostForGoodInTheRestartOfARescale, CheckpointNeedsAllItsSlots, LoweredJobLosesItsDriver,
 ]  # fmt: skip

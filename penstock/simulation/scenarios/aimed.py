@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.protocol.values.messages import Restored
+from penstock.protocol.job.lifecycle_table import Phase
+from penstock.protocol.values.messages import Restored, SubtaskFailed
+from penstock.protocol.values.reasons import SubtaskFailureReason
+from penstock.simulation.scenarios.local_copies import RestoredWhileItRuns
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
 from penstock.simulation.settings import Pace
 from penstock.simulation.workload import WorkloadBuilder
@@ -26,7 +29,7 @@ class FailureAfterTheSweep(Scenario):
         job.sink(slow, 2)
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
-        log, fault_injector = self.cluster.log, self.cluster.fault_injector
+        log, fault_injector = self.cluster.job.log, self.cluster.fault_injector
         assert log is not None
         if what == "up" and isinstance(detail, Restored) and not self.count:
             self.count = 1
@@ -57,7 +60,7 @@ class FailureRightAfterARestore(Scenario):
         self._waits = False
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
-        log = self.cluster.log
+        log = self.cluster.job.log
         assert log is not None
         if what == "up" and isinstance(detail, Restored):
             self._waits, self._published = True, log.published
@@ -79,24 +82,49 @@ class AnyBitFlips(Scenario):
     options = UNALIGNED
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
-        log = self.cluster.log
+        log = self.cluster.job.log
         assert log is not None
         if what == "create" and detail.startswith(LOG_FOLDER) and log.published == 2 and not self.count:
             self.cluster.world.after(0.0, None, self._flip)
 
     def _flip(self) -> None:
         cluster, random = self.cluster, self.cluster.world.random
-        assert cluster.log is not None and cluster.log.newest is not None
-        newest = cluster.log.entries[-1].path
-        path = random.choice([newest, *(s.path for s in cluster.log.newest.segments)])
-        name = f"{cluster.directory}/{path}"
+        assert cluster.job.log is not None and cluster.job.log.newest is not None
+        newest = cluster.job.log.entries[-1].path
+        path = random.choice([newest, *(s.path for s in cluster.job.log.newest.segments)])
+        name = f"{cluster.job.directory}/{path}"
         data = bytearray(cluster.shared.objects[name])
         data[random.randrange(len(data))] ^= 1 << random.randrange(8)
         cluster.shared.objects[name] = bytes(data)
         self.count += 1
-        cluster.expected_failure = path
+        cluster.job.expected_failure = cluster.job.log.damaged = path
         cluster.fault_injector.stop_checkpoints()
         cluster.fault_injector.inject("kill_slot")
 
 
-SCENARIOS: list[type[Scenario]] = [FailureAfterTheSweep, FailureRightAfterARestore, AnyBitFlips]
+class DamageIsFoundWhileTheJobRuns(AnyBitFlips):
+    """A bit flips of state that is loaded while the job runs: a row, or the background, finds it then. It ends the job
+    all the same. Each restart would find it again."""
+
+    options = RestoredWhileItRuns.options
+    is_found = False
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="sequence", rows=1200, parallelism=2, cost_ms=2.0, keys=100)
+        job.sink(job.count(source, 3, cost_ms=0.2), 2)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        if what == "up" and isinstance(detail, SubtaskFailed) and detail.reason is SubtaskFailureReason.DAMAGED_RANGE:
+            self.is_found |= self.cluster.drivers[-1].host.master.lifecycle.phase is Phase.RUNNING
+        super().observe(what, who, detail)
+
+    def has_happened(self) -> bool:
+        return self.is_found
+
+
+SCENARIOS: list[type[Scenario]] = [
+    FailureAfterTheSweep,
+    FailureRightAfterARestore,
+    AnyBitFlips,
+    DamageIsFoundWhileTheJobRuns,
+]

@@ -29,11 +29,22 @@ class NoCheckpointsDuringABacklog(Scenario):
     def observe(self, what: str, who: Any, detail: Any) -> None:
         if what != "down" or not isinstance(detail, TriggerCheckpoint):
             return
-        checkpoints = self.cluster.drivers[-1].host.master.checkpoints
-        if checkpoints.sources is not None and checkpoints.generation == detail.generation:
-            if checkpoints.sources.is_processing_backlog:
+        running = self.cluster.drivers[-1].host.master.running
+        if running.sources is not None and running.id == detail.generation:
+            if running.sources.is_processing_backlog:
                 self.cluster.world.violate(f"checkpoint {detail.barrier.checkpoint_id} is triggered during a backlog")
             self.count += 1
 
 
-SCENARIOS: list[type[Scenario]] = [NoCheckpointsDuringABacklog]
+class NoCheckpointsBeforeTheLastSource(NoCheckpointsDuringABacklog):
+    """A hybrid source reads ranges, and then a sequence. Slots are killed in both. There are no periodic checkpoints
+    before all readers have finished the ranges, although some wait for the others; each row comes once."""
+
+    faults = FaultPlan(kinds=("kill_slot",), count=3, gap_ms=60.0)
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="hybrid", rows=400, parallelism=3, cost_ms=0.5, keys=8, timed=None)
+        job.sink(job.count(source, 2, cost_ms=0.1), 2)
+
+
+SCENARIOS: list[type[Scenario]] = [NoCheckpointsDuringABacklog, NoCheckpointsBeforeTheLastSource]

@@ -1,4 +1,4 @@
-"""Tests section 2: barriers."""
+"""Tests sections 2 and 4: barriers, and frames that are larger than their credit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests section 2: how long a checkpoint takes if nothing goes wrong."""
+"""Tests sections 2, 3 and 4: how long checkpoints and draining take if nothing goes wrong."""
 
 from __future__ import annotations
 
@@ -54,6 +54,22 @@ class OneTimeoutOnTheWholeWay(CheckpointsUnderPressureAreQuick):
         job.sink(stream, 1)
 
 
+class NoRoomInTheMiddleOfASlice(CheckpointsUnderPressureAreQuick):
+    """One row becomes sixty, for which the output has no room, and the consumer is slow. A slice that waits there until
+    all of them have left holds up the barrier that was to overtake them."""
+
+    section = 4
+    options = CheckpointsUnderPressureAreQuick.options | {
+        "penstock.network.window-bytes": 1_000,
+        "penstock.network.output-queue-bytes": 1_000,
+    }
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="sequence", rows=8, parallelism=1, cost_ms=0.02, keys=8)
+        expanded = job.expand(job.repartition(source, "rebalance", 2, cost_ms=0.02), (60, 60), cost_ms=0.02)
+        job.sink(job.count(expanded, 2, cost_ms=8.0), 2)
+
+
 class DrainDuringACheckpoint(Rescaled):
     """While the job drains, an aligned checkpoint is under way that takes long to become durable. A release waits until
     the checkpoint has ended at the subtask, which is soon, and not until it is published."""
@@ -71,7 +87,7 @@ class DrainDuringACheckpoint(Rescaled):
         super().__init__()
         self.began_ms = 0.0
         self.waited = 0
-        """How many releases named a checkpoint."""
+        """The number of releases that named a checkpoint."""
 
     def is_right(self, metadata: Metadata) -> bool:
         if not edges_in_flight(metadata):
@@ -100,4 +116,6 @@ class DrainDuringACheckpoint(Rescaled):
         return super().has_happened() and self.waited > 0
 
 
-SCENARIOS: list[type[Scenario]] = [CheckpointsUnderPressureAreQuick, OneTimeoutOnTheWholeWay, DrainDuringACheckpoint]
+SCENARIOS: list[type[Scenario]] = [
+    CheckpointsUnderPressureAreQuick, OneTimeoutOnTheWholeWay, NoRoomInTheMiddleOfASlice, DrainDuringACheckpoint,
+]  # fmt: skip

@@ -1,7 +1,8 @@
-"""Tests several checkpoints in progress at once: sections 2, 11 and 12."""
+"""Tests several checkpoints in progress at once: sections 2, 9, 11 and 12."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
@@ -9,6 +10,7 @@ from penstock.protocol.checkpoint.coordinator_tables import CheckpointState, Coo
 from penstock.protocol.values.frames import UrgentBarrier
 from penstock.protocol.values.messages import CheckpointEnded, SlotAck
 from penstock.simulation.faults import FaultPlan
+from penstock.simulation.scale import SMALL
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
 from penstock.simulation.settings import Pace
 from penstock.simulation.workload import WorkloadBuilder
@@ -17,6 +19,7 @@ from penstock.storage.layout import SegmentName, parse
 FOUR = {"execution.checkpointing.max-concurrent-checkpoints": 4}
 KILLS = FaultPlan(kinds=("kill_slot", "kill_slot", "kill_driver"), count=4, gap_ms=60.0)
 INTERVAL_MS, SEGMENT_MS, LATE_MS = 500, 2_000.0, 100.0
+TIMEOUT_MS, EXPIRED_MAX = 2_000, 16
 
 
 class SlowStoreWithConcurrentCheckpoints(Scenario):
@@ -89,7 +92,7 @@ class OutputNamedByTwoCheckpoints(Scenario):
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
         if what == "up" and isinstance(detail, SlotAck):
-            log = self.cluster.log
+            log = self.cluster.job.log
             newest_id = 0 if log is None or log.newest is None else log.newest.checkpoint_id
             prepared = [c.prepared_for for snapshot in detail.subtasks for c in snapshot.committables]
             self.count += newest_id < detail.checkpoint_id and any(number <= newest_id for number in prepared)
@@ -155,8 +158,44 @@ class GenerationEndsWhileSegmentsAreStored(Scenario):
     def observe(self, what: str, who: Any, detail: Any) -> None:
         if what != "create" or not isinstance(found := parse(detail), SegmentName):
             return
-        slot = self.cluster._process_named(who.name)
+        slot = self.cluster.watch.process_named(who.name)
         self.count += slot is not None and found.generation <= slot.revocations.revoked
+
+
+class CheckpointsThatHoldEachOtherUp(Scenario):
+    """A slot writes its segments more slowly than eight checkpoints allow; half of the runs have such a slot. Each of
+    them expires, and the next eight do the same. One at a time completes, well within the timeout, and then several are
+    tried again."""
+
+    section = 2
+    is_parallel = True
+    options = UNALIGNED | {
+        "execution.checkpointing.interval": "10 ms",
+        "execution.checkpointing.max-concurrent-checkpoints": 8,
+        "execution.checkpointing.timeout": f"{TIMEOUT_MS} ms",
+    }
+    pace = Pace(step_ms=2.0, scale=replace(SMALL, state_range_bytes=1, state_entries_per_batch=1))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._expired_in_a_row = 0
+        self._seen: set[int] = set()
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="sequence", rows=2500, parallelism=1, cost_ms=2.0, keys=120)
+        job.sink(job.count(source, 4, cost_ms=0.1), 1)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        if what != "down" or not isinstance(detail, CheckpointEnded) or detail.checkpoint_id in self._seen:
+            return
+        self._seen.add(detail.checkpoint_id)
+        if detail.aborted:
+            self._expired_in_a_row += 1
+            if self._expired_in_a_row > EXPIRED_MAX:
+                self.cluster.world.violate(f"{self._expired_in_a_row} checkpoints expired, one behind the other")
+        else:
+            self.count += self._expired_in_a_row > 0
+            self._expired_in_a_row = 0
 
 
 def _coordinator(scenario: Scenario) -> CheckpointCoordinator:
@@ -167,4 +206,5 @@ def _coordinator(scenario: Scenario) -> CheckpointCoordinator:
 SCENARIOS: list[type[Scenario]] = [
     SlowStoreWithConcurrentCheckpoints, OlderCheckpointIsAcknowledgedLast, OutputNamedByTwoCheckpoints,
     NewerBarrierTurnsOlderOnes, TwoCheckpointsAreFinal, GenerationEndsWhileSegmentsAreStored,
+    CheckpointsThatHoldEachOtherUp,
 ]  # fmt: skip

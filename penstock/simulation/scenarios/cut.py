@@ -85,7 +85,7 @@ class WatermarkInItsPlace(Scenario):
         job.sink(job.count(job.repartition(fast, "rebalance", 2, cost_ms=0.02), 3, cost_ms=3.0), 2)
 
     def has_happened(self) -> bool:
-        log = self.cluster.log
+        log = self.cluster.job.log
         assert log is not None
         return log.inflight_events > 0
 

@@ -25,7 +25,7 @@ class FinishedProducerWithQueuedRows(Scenario):
         job.sink(job.count(source, 2, cost_ms=4.0), 2)
 
     def has_happened(self) -> bool:
-        log = self.cluster.log
+        log = self.cluster.job.log
         assert log is not None
         return log.finished_with_rows > 0
 
@@ -61,7 +61,7 @@ class EndsWithoutCheckpoints(Scenario):
     faults = FaultPlan(kinds=("kill_slot",), count=2, gap_ms=40.0)
 
     def has_happened(self) -> bool:
-        return bool(self.cluster.output.committed) and self.cluster.log is None
+        return bool(self.cluster.output.committed) and self.cluster.job.log is None
 
 
 class SplitBetweenEnumeratorAndReader(Scenario):

@@ -22,7 +22,7 @@ from penstock.protocol.values.keys import KeyEncoder, key_group_range
 from penstock.protocol.values.messages import ReleaseVertices, Restored
 from penstock.protocol.values.metadata import Metadata
 from penstock.simulation import clocks
-from penstock.simulation import functions as f
+from penstock.simulation import simulated_functions as f
 from penstock.simulation import timed_functions as t
 from penstock.simulation.columnar_steps import AsWindow, windows_of
 from penstock.simulation.scenarios.rescaling import OFTEN, Rescaled
@@ -38,14 +38,14 @@ _KEYS = 8
 _APART = 1000
 """The silent split's numbers begin here."""
 _BACK = 500
-"""Its rows that are not late have such numbers when it is back."""
+"""The first number of its rows that are not late when it is back."""
 _SIZE_MS = 25
 _LATE = range(72, 104)
 """Numbers of rows whose windows have fired for the first owner's keys before they come."""
 _REACHED_MS = _LATE.stop * clocks.STEP_MS + clocks.JITTER_MS + _SIZE_MS
-"""How far the first owner is, then."""
+"""The watermark that the first owner has reached then."""
 _BEHIND_MS = _LATE.start * clocks.STEP_MS
-"""The other owner is not as far as that."""
+"""A time that the other owner has not reached then."""
 _SAID_MS = _BEHIND_MS - 50
 
 

@@ -74,7 +74,7 @@ class ASplitPausesWhileAnotherIsBusy(Scenario):
 
     def _look(self) -> None:
         self.is_looking = False
-        metadata = self.cluster.log.newest if self.cluster.log is not None else None
+        metadata = self.cluster.job.log.newest if self.cluster.job.log is not None else None
         if metadata is None or metadata.is_final or self.cluster.is_over:
             return
         sources = [s for s in metadata.subtasks if splits_of(s)]

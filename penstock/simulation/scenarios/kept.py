@@ -6,7 +6,7 @@ from collections import Counter
 
 from penstock.common.types import Types
 from penstock.protocol.values.metadata import Metadata
-from penstock.simulation import functions as f
+from penstock.simulation import simulated_functions as f
 from penstock.simulation.idle_branch import scripted
 from penstock.simulation.keeping_functions import AskLate
 from penstock.simulation.scenarios.idleness import splits_of

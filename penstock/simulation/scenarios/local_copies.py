@@ -1,4 +1,4 @@
-"""Tests section 3 for copies of checkpoints on the slots' own disks."""
+"""Tests section 3 for copies of checkpoints on the slots' own disks, and for state that comes while the job runs."""
 
 from __future__ import annotations
 
@@ -43,4 +43,26 @@ class RestartWithDatabasesAsTheyWere(Scenario):
         return self.cluster.world.disk.opened_databases > 0
 
 
-SCENARIOS: list[type[Scenario]] = [RestartFromDamagedCopies, RestartWithDatabasesAsTheyWere]
+class RestoredWhileItRuns(Scenario):
+    """Slots and drivers are killed, and savepoints are taken, while subtasks load the state that they have restored.
+    Checkpoints that name the runs of that state subsume each other, and some store everything: what nobody names any
+    more is deleted at once."""
+
+    section = 3
+    options = UNALIGNED | {
+        "state.backend.type": "rocksdb",
+        "execution.checkpointing.incremental": True,
+        "penstock.state.rocksdb.range-size": "60 b",
+        "penstock.state.rocksdb.object-cache-size": "20 kb",
+    }
+    faults = FaultPlan(kinds=("kill_slot", "kill_two_slots", "kill_driver", "savepoint"), count=12, gap_ms=90.0)
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="sequence", rows=1200, parallelism=2, cost_ms=1.0, keys=100)
+        job.sink(job.count(source, 3, cost_ms=0.2), 2)
+
+    def has_happened(self) -> bool:
+        return self.cluster.world.lazy_restores.parts > 0
+
+
+SCENARIOS: list[type[Scenario]] = [RestartFromDamagedCopies, RestartWithDatabasesAsTheyWere, RestoredWhileItRuns]

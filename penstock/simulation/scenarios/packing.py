@@ -8,7 +8,7 @@ from penstock.protocol.values.messages import Deploy, Leave
 from penstock.simulation.places import PlacePlan
 from penstock.simulation.scenarios.scenario import OPTIONS, UNALIGNED, Scenario
 from penstock.simulation.settings import Pace
-from penstock.simulation.slots import SlotProcess
+from penstock.simulation.slot_process import SlotProcess
 from penstock.simulation.workload import WorkloadBuilder
 
 

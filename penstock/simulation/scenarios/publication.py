@@ -27,7 +27,7 @@ class PausedDriverPublishesLate(Scenario):
         if what != "create" or who is not cluster.drivers[-1].process or self.count >= 3:
             return
         wanted = detail.endswith(METADATA_NAME) if self.count % 2 == 0 else detail.startswith("log/")
-        log = cluster.log
+        log = cluster.job.log
         if wanted and log is not None and log.published >= 1 + self.count:
             self.count += 1
             cluster.fault_injector.inject_now("pause_driver", cluster.world.uniform(500, 4000))
@@ -58,7 +58,7 @@ class DriverKilledBeforeCommit(Scenario):
     pace = Pace(work_ms=0.5)
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
-        log = self.cluster.log
+        log = self.cluster.job.log
         if what == "create" and detail.startswith("log/") and log is not None and self.count < 4:
             if len(log.entries) % 3 == 2:
                 self.count += 1
@@ -105,7 +105,7 @@ class TwoDriversTakeOverAtOnce(Scenario):
     options = UNALIGNED
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
-        log = self.cluster.log
+        log = self.cluster.job.log
         if what == "create" and detail.startswith("log/") and not self.count and log is not None and log.published:
             self.count += 1
             for delay_ms in (0.5, 0.5):
@@ -122,7 +122,7 @@ class FencedDriverHasUsedTheNextId(Scenario):
     pace = Pace(work_ms=0.5, slot_start_ms=10.0)
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
-        cluster, log = self.cluster, self.cluster.log
+        cluster, log = self.cluster, self.cluster.job.log
         if what == "create" and "/g" in detail and log is not None and log.published >= 2 and not self.count:
             self.count += 1
             cluster.fault_injector.inject_now("pause_driver", cluster.world.uniform(10, 40))
@@ -150,10 +150,10 @@ class FailedJobIsResumed(Scenario):
     faults = FaultPlan(kinds=("kill_slot",), count=3, gap_ms=80.0, rescale_share=0.5)
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
-        self.cluster.is_resumed_after_failure = True
+        self.cluster.job.is_resumed_after_failure = True
 
     def has_happened(self) -> bool:
-        log = self.cluster.log
+        log = self.cluster.job.log
         assert log is not None
         self.count = sum(isinstance(e, Ended) and e.state == "FAILED" for e in log.entries)
         return self.count > 0

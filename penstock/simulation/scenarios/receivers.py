@@ -67,7 +67,7 @@ class FaultsWhileReceiversReadTheSameRows(ReceiversReadTheSameRowsFirst):
     def observe(self, what: str, who: Any, detail: Any) -> None:
         super().observe(what, who, detail)
         driver, world = self.cluster.drivers[-1], self.cluster.world
-        is_held = driver.host.has_begun and driver.host.master.rescales.holds_sources
+        is_held = driver.host.has_begun and driver.host.master.job.holds_sources
         if what != "down" or not is_held or not isinstance(
             detail, (Deploy, Restore, ReleaseVertices, TriggerCheckpoint)
         ):  # fmt: skip
@@ -99,7 +99,7 @@ class CheckpointBetweenTheStepsExpires(ReceiversReadTheSameRowsFirst):
         super().observe(what, who, detail)
         driver = self.cluster.drivers[-1]
         is_taken = isinstance(detail, TriggerCheckpoint) and detail.barrier.kind is SnapshotKind.RESCALE
-        if what == "down" and is_taken and driver.host.master.rescales.holds_sources and self.expired < 3:
+        if what == "down" and is_taken and driver.host.master.job.holds_sources and self.expired < 3:
             self.expired += 1
             self.cluster.world.after(0.0, None, self.cluster.fault_injector.inject, "expire_checkpoint")
 
@@ -117,9 +117,7 @@ class DrainIsOrderedWhileSourcesAreHeld(ReceiversReadTheSameRowsFirst):
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
         super().observe(what, who, detail)
-        is_held = (
-            self.cluster.drivers[-1].host.has_begun and self.cluster.drivers[-1].host.master.rescales.holds_sources
-        )
+        is_held = self.cluster.drivers[-1].host.has_begun and self.cluster.drivers[-1].host.master.job.holds_sources
         if what == "down" and isinstance(detail, ReleaseVertices) and is_held and self.ordered < 3:
             self.ordered += 1
             self.cluster.world.after(0.0, None, self.cluster.fault_injector.inject, "drain_with_savepoint")
@@ -140,11 +138,7 @@ class ReceiversShareProcesses(ReceiversReadTheSameRowsFirst):
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
         super().observe(what, who, detail)
-        if (
-            what == "down"
-            and isinstance(detail, Deploy)
-            and self.cluster.drivers[-1].host.master.rescales.holds_sources
-        ):
+        if what == "down" and isinstance(detail, Deploy) and self.cluster.drivers[-1].host.master.job.holds_sources:
             self.is_shared |= any(p.host is not None for p in self.cluster.drivers[-1].keeper.processes)
 
     def has_happened(self) -> bool:

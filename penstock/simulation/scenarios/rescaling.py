@@ -1,4 +1,4 @@
-"""Tests section 3: restoring at another parallelism, and draining."""
+"""Tests sections 3 and 6: restoring at another parallelism, and draining."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Rescaled(Scenario):
             self.cluster.world.after(0.0, None, self._look)
 
     def _look(self) -> None:
-        log = self.cluster.log
+        log = self.cluster.job.log
         assert log is not None
         metadata = log.newest
         if metadata is None or metadata is self._looked_at or metadata.is_final or self.cluster.is_over:
@@ -81,7 +81,7 @@ class SeveralRescalesInARow(Rescaled):
         job.sink(job.count(job.repartition(source, "custom", 3, cost_ms=1.0), 3, cost_ms=3.0), 2)
 
     def has_happened(self) -> bool:
-        log = self.cluster.log
+        log = self.cluster.job.log
         return log is not None and log.layers > 0 and self.cluster.statistics.rescales >= 3
 
 
@@ -187,12 +187,12 @@ class CancelledAndResumed(Scenario):
         job.sink(job.count(job.delay(source, 30, cost_ms=0.5), 3, cost_ms=1.0), 2)
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
-        log = self.cluster.log
+        log = self.cluster.job.log
         if what == "create" and detail.startswith(LOG_FOLDER) and log is not None and log.newest is not None:
             is_resumed = len(self.cluster.drivers) > self.count
             if is_resumed and self.count < 3 and edges_in_flight(log.newest) and not log.newest.is_final:
                 self.count += 1
-                self.cluster.is_resumed_after_cancel = True
+                self.cluster.job.is_resumed_after_cancel = True
                 self.cluster.world.after(0.0, None, self.cluster.fault_injector.inject, "cancel")
 
     def has_happened(self) -> bool:

@@ -36,7 +36,7 @@ class CheckpointBeforeRecoveredDataIsRead(Scenario):
                 self.cluster.world.after(2.0, None, self.cluster.fault_injector.inject, "kill_slot")
 
     def has_happened(self) -> bool:
-        log = self.cluster.log
+        log = self.cluster.job.log
         assert log is not None
         return log.layers > 0
 
@@ -50,7 +50,7 @@ class RestoredWhileItIsRestored(Scenario):
     pace = Pace(control_ms=3.0)
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
-        cluster, log = self.cluster, self.cluster.log
+        cluster, log = self.cluster, self.cluster.job.log
         if what != "down" or log is None:
             return
         if not self.count and isinstance(detail, StartRun):

@@ -104,7 +104,7 @@ class SavepointCommitsNothing(Scenario):
     faults = FaultPlan(kinds=("savepoint", "savepoint", "kill_slot"), count=8, gap_ms=15.0)
 
     def has_happened(self) -> bool:
-        log = self.cluster.log
+        log = self.cluster.job.log
         return log is not None and log.savepoints > 0
 
 
@@ -117,7 +117,7 @@ class DriverDiesBehindTheEntryOfAStop(Scenario):
     faults = FaultPlan(kinds=("stop_with_savepoint",), count=1, gap_ms=60.0)
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
-        log = self.cluster.log
+        log = self.cluster.job.log
         newest = None if log is None or self.count else log.newest
         if newest is not None and newest.savepoint is not None:
             self.count += 1
@@ -146,7 +146,7 @@ class _WithoutRoom(Scenario):
             cluster.world.violate(f"savepoints that have failed left {sorted(left)}")
         if cluster.statistics.generations > 1:
             cluster.world.violate("a savepoint that cannot be written has restarted the job")
-        return self.count > 0 and cluster.log is not None and cluster.log.savepoints > 0
+        return self.count > 0 and cluster.job.log is not None and cluster.job.log.savepoints > 0
 
 
 class SavepointDirectoryFillsUp(_WithoutRoom):

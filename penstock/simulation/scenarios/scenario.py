@@ -50,19 +50,19 @@ class Scenario:
     pace: ClassVar[Pace] = Pace()
     faults: ClassVar[FaultPlan] = FaultPlan()
     interleaves: ClassVar[bool] = False
-    """Whether messages reach a process in the middle of a step."""
+    """True if messages reach a process in the middle of a step."""
     is_parallel: ClassVar[bool] = False
-    """Whether processes are busy at the same time."""
+    """True if processes are busy at the same time."""
     names_stored_state: ClassVar[bool] = False
     """Says whether checkpoints name the state that earlier ones have stored."""
     places: ClassVar[PlacePlan | None] = None
-    """How many places there are for tasks; None: for every one."""
+    """The number of places for tasks; None: one for every task."""
     bounds_durations: ClassVar[bool] = False
-    """Whether checkpoints have a limit of time; for a schedule without faults."""
+    """True if checkpoints have a limit of time; for a schedule without faults."""
     changes_graph: ClassVar[bool] = False
-    """Whether the graph changes when the job is resumed at other parallelisms."""
+    """True if the graph changes when the job is resumed at other parallelisms."""
     changes_declarations: ClassVar[bool] = False
-    """Whether declared types change then, and where state is kept."""
+    """True if declared types change then, and where state is kept."""
 
     cluster: Cluster
 
@@ -77,7 +77,8 @@ class Scenario:
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
         """Observe an event. `what`: "frame" (who: a `DataEndpoint`), "up" and "down" (a `ControlLink`), "timer" (an
-        operator's name; detail: the timestamp), or a store's method (a `Process`; detail: the path).
+        operator's name; detail: the timestamp), "open" (a `Process`; detail: a directory), "commit" (a `Process`;
+        detail: the name of the output), or a store's method (a `Process`; detail: the path).
         """
 
     def has_happened(self) -> bool:

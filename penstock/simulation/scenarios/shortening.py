@@ -10,7 +10,7 @@ from penstock.simulation.workload import WorkloadBuilder
 from penstock.storage.layout import LOG_FOLDER, METADATA_NAME
 
 KEPT = 2
-"""As the small scale of scenarios has it."""
+"""The number of entries that the small scale of scenarios keeps."""
 
 
 class _LongJob(Scenario):
@@ -24,7 +24,7 @@ class _LongJob(Scenario):
 
     @property
     def is_shortened(self) -> bool:
-        log = self.cluster.log
+        log = self.cluster.job.log
         return log is not None and log.base > 0
 
 
@@ -37,13 +37,77 @@ class DriverPausedAcrossAShortening(_LongJob):
         cluster = self.cluster
         if what != "create" or who is not cluster.drivers[0].process or self.count:
             return
-        if detail.endswith(METADATA_NAME) and cluster.log is not None and cluster.log.published >= 2:
+        if detail.endswith(METADATA_NAME) and cluster.job.log is not None and cluster.job.log.published >= 2:
             self.count += 1
             cluster.fault_injector.inject_now("pause_driver", cluster.world.uniform(500, 2000))
             cluster.world.after(1.0, None, cluster.start_driver)
 
     def has_happened(self) -> bool:
-        return self.cluster.log is not None and bool(self.cluster.log.void)
+        return self.cluster.job.log is not None and bool(self.cluster.job.log.void)
+
+
+class ListLacksTheNewestEntry(DriverPausedAcrossAShortening):
+    """A driver sleeps across a shortening, as above, and what it lists behind a creation is what it listed before,
+    because a client has kept that. Such a list lacks the driver's own entry, so it proves nothing about the position,
+    and the driver lists again."""
+
+    LACKING_MAX = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._listed: dict[str, list[str]] = {}
+        """The entries of the log that each process was shown last."""
+        self._lacking: dict[str, int] = {}
+        """The number of lists that are still to lack the entry which a process has created last."""
+        self._lacked_void_entry = False
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        super().observe(what, who, detail)
+        if what == "create" and detail.startswith(f"{LOG_FOLDER}/"):
+            log, world = self.cluster.job.log, self.cluster.world
+            self.cluster.shared.on_listed = self._listed_before
+            is_void = log is not None and self.count > 0 and who is self.cluster.drivers[0].process
+            self._lacking[who.name] = self.LACKING_MAX if is_void else world.random.choice((0, 0, self.LACKING_MAX))
+
+    def _listed_before(self, process: str, prefix: str, found: list[str]) -> list[str]:
+        if prefix != LOG_FOLDER:
+            return found
+        before = self._listed.get(process)
+        if before is not None and self._lacking.get(process):
+            self._lacking[process] -= 1
+            log = self.cluster.job.log
+            self._lacked_void_entry |= log is not None and bool(log.void)
+            return before
+        self._listed[process] = found
+        return found
+
+    def has_happened(self) -> bool:
+        return super().has_happened() and self._lacked_void_entry
+
+
+class DriverIsFencedWhileItReadsTheLog(_LongJob):
+    """A driver that resumes the job has put its fence, and sleeps before it reads what lies below. Another one takes
+    over, publishes on, and deletes what the sleeper is about to read. It lists the log, and stops as one that has lost
+    the job: nothing is damaged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._has_slept = False
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        cluster, log = self.cluster, self.cluster.job.log
+        assert log is not None
+        if what == "create" and detail.startswith(LOG_FOLDER) and log.published == 3 and len(cluster.drivers) == 1:
+            cluster.start_driver()
+        if len(cluster.drivers) < 2 or who is not cluster.drivers[1].process:
+            return
+        if what == "list" and detail == LOG_FOLDER and not self._has_slept:
+            if log.owner == cluster.drivers[1].host.incarnation:
+                self._has_slept = True
+                cluster.fault_injector.inject_now("pause_driver", cluster.world.uniform(1000, 4000))
+                cluster.world.after(1.0, None, cluster.start_driver)
+        elif what == "get" and detail.startswith(LOG_FOLDER):
+            self.count += f"{cluster.job.directory}/{detail}" not in cluster.shared.objects
 
 
 class DriverKilledBeforeItDeletes(_LongJob):
@@ -65,7 +129,7 @@ class TakeoverWhileTheLogIsShortened(_LongJob):
         self._lists = 0
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
-        cluster, log = self.cluster, self.cluster.log
+        cluster, log = self.cluster, self.cluster.job.log
         assert log is not None
         if what == "create" and detail.startswith(LOG_FOLDER) and log.published == 2 and len(cluster.drivers) == 1:
             cluster.start_driver()
@@ -79,7 +143,7 @@ class TakeoverWhileTheLogIsShortened(_LongJob):
                 self.count += what == "get"
 
     def has_happened(self) -> bool:
-        return self.cluster.log is not None and bool(self.cluster.log.void)
+        return self.cluster.job.log is not None and bool(self.cluster.job.log.void)
 
 
 class ShorteningOnAFullDisk(_LongJob):
@@ -94,5 +158,6 @@ class ShorteningOnAFullDisk(_LongJob):
 
 
 SCENARIOS: list[type[Scenario]] = [
-    DriverPausedAcrossAShortening, DriverKilledBeforeItDeletes, TakeoverWhileTheLogIsShortened, ShorteningOnAFullDisk,
+    DriverPausedAcrossAShortening, ListLacksTheNewestEntry, DriverIsFencedWhileItReadsTheLog,
+    DriverKilledBeforeItDeletes, TakeoverWhileTheLogIsShortened, ShorteningOnAFullDisk,
 ]  # fmt: skip

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.protocol.values.messages import BecomeSpare, Cancel, Deploy, Leave, PeerLost
+from penstock.protocol.values.messages import BecomeSpare, Cancel, CheckpointEnded, Deploy, Leave, PeerLost
 from penstock.simulation.fault_injector import SUSPENSIONS_MS
 from penstock.simulation.faults import FaultPlan
+from penstock.simulation.faulty_store import StoreFaults
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
 from penstock.simulation.settings import Pace
-from penstock.simulation.store import StoreFaults
 from penstock.simulation.workload import WorkloadBuilder
 from penstock.storage.layout import LOG_FOLDER
 
@@ -151,8 +151,32 @@ class DriverIsSuspended(Scenario):
         return self.count > 0
 
 
+class StorageIsAwayDuringARestart(Scenario):
+    """A slot is lost while the storage answers nothing, for longer than several delays of the restart strategy. Each
+    restart fails while it is prepared. Prepared at once, it would fail again and again in an instant, and use up all
+    attempts before the storage is back."""
+
+    section = 12
+    options = UNALIGNED | {"restart-strategy.fixed-delay.delay": "300 ms", "execution.checkpointing.interval": "50 ms"}
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        log, is_over = self.cluster.job.log, isinstance(detail, CheckpointEnded) and not detail.aborted
+        if what == "down" and is_over and log is not None and log.published == 2 and not self.count:
+            self.count += 1
+            self.cluster.world.after(0.0, None, self._go_away)
+
+    def _go_away(self) -> None:
+        injector = self.cluster.fault_injector
+        injector.store_faults = StoreFaults(refused=1.0)
+        injector.inject("kill_slot")
+        self.cluster.world.after(self.cluster.world.uniform(1_500, 3_000), None, injector._end_outage)
+
+    def has_happened(self) -> bool:
+        return max(driver.host.restarts.failures for driver in self.cluster.drivers) > 3
+
+
 SCENARIOS: list[type[Scenario]] = [
     SpeculativeCopies, SlotThatTheDriverGaveUpLivesOn, SlotsOutliveTheirDriver, ConnectionsBreakWhileProcessesLive,
     SlotHangsDuringARelease, GenerationEndsInsideAStep, SlotLeavesDuringARelease,
-    DriverIsSuspended,
+    DriverIsSuspended, StorageIsAwayDuringARestart,
 ]  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.protocol.values.frames import UrgentBarrier
 from penstock.runtime.checkpoint.snapshot_writer import Taken
-from penstock.simulation import functions as f
+from penstock.simulation import simulated_functions as f
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scale import SMALL
 from penstock.simulation.scenarios.scenario import TIMEOUT, UNALIGNED, Scenario

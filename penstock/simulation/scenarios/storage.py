@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.simulation.faults import FaultPlan
+from penstock.simulation.log_checker import LogChecker
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
 from penstock.storage.layout import LOG_FOLDER
 
@@ -17,7 +18,7 @@ class StoreIgnoresConditions(Scenario):
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
         self.cluster.shared.ignores_conditions = True
-        self.cluster.expected_failure = "create"
+        self.cluster.job.expected_failure = "create"
 
     def has_happened(self) -> bool:
         return self.cluster.is_over and not self.cluster.output.pending
@@ -32,7 +33,7 @@ class SegmentIsDamaged(Scenario):
     options = UNALIGNED | {"execution.checkpointing.num-retained": 2}
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
-        log = self.cluster.log
+        log = self.cluster.job.log
         assert log is not None
         if what == "create" and detail.startswith(LOG_FOLDER) and log.published == 2 and not self.count:
             self.cluster.world.after(0.0, None, self._flip)
@@ -45,7 +46,7 @@ class SegmentIsDamaged(Scenario):
             data = bytearray(objects[name])
             data[len(data) // 2] ^= 0x10
             objects[name] = bytes(data)
-        self.cluster.expected_failure = "damaged"
+        self.cluster.job.expected_failure = "damaged"
         self.cluster.fault_injector.stop_checkpoints()
         self.cluster.fault_injector.inject("kill_slot")
 
@@ -63,19 +64,19 @@ class NewJobFromACheckpoint(Scenario):
         self._before: dict[str, bytes] = {}
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
-        log = self.cluster.log
+        log = self.cluster.job.log
         assert log is not None
         if what == "create" and detail.startswith(LOG_FOLDER) and len(log.entries) == 4 and not self.count:
             self.count += 1
             self.cluster.world.after(0.0, None, self._start_from_newest)
 
     def _start_from_newest(self) -> None:
-        cluster, log = self.cluster, self.cluster.log
+        cluster, log = self.cluster, self.cluster.job.log
         assert log is not None
         cluster.fault_injector.kill_driver_and_slots()
         self._before = dict(cluster.shared.objects)
         newest = log.entries[-1].path.partition("/")[0]
-        cluster.start_new_job("beef" * 8, f"{cluster.directory}/{newest}")
+        cluster.start_new_job("beef" * 8, f"{cluster.job.directory}/{newest}")
 
     def has_happened(self) -> bool:
         objects = self.cluster.shared.objects
@@ -84,4 +85,38 @@ class NewJobFromACheckpoint(Scenario):
         return self.count > 0
 
 
-SCENARIOS: list[type[Scenario]] = [StoreIgnoresConditions, SegmentIsDamaged, NewJobFromACheckpoint]
+class ClaimOutlivesItsDriver(Scenario):
+    """A job starts from a checkpoint and claims it. Its driver is killed behind the job's first own checkpoint, when
+    the claimed one is still retained: the next driver restores the own one, and reads no other."""
+
+    section = 3
+    options = UNALIGNED | {
+        "execution.checkpointing.num-retained": 3,
+        "execution.state-recovery.claim-mode": "CLAIM",
+    }
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._first: LogChecker | None = None
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        log = self.cluster.job.log
+        if what != "create" or not detail.startswith(LOG_FOLDER) or log is None or self.count:
+            return
+        if self._first is None and log.published == 2:
+            self._first = log
+            self.cluster.world.after(0.0, None, self._start_from_newest)
+        elif self._first not in (None, log) and log.published == 1:
+            self.count += 1
+            self.cluster.world.after(0.0, None, self.cluster.fault_injector.inject, "kill_driver")
+
+    def _start_from_newest(self) -> None:
+        cluster, log = self.cluster, self._first
+        assert log is not None and log.newest is not None
+        cluster.fault_injector.kill_driver_and_slots()
+        cluster.start_new_job("beef" * 8, f"{cluster.job.directory}/chk-{log.newest.checkpoint_id}")
+
+
+SCENARIOS: list[type[Scenario]] = [
+    StoreIgnoresConditions, SegmentIsDamaged, NewJobFromACheckpoint, ClaimOutlivesItsDriver,
+]  # fmt: skip

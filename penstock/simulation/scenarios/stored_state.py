@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.messages import SlotAck
 from penstock.simulation.faults import FaultPlan
+from penstock.simulation.scale import SMALL
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
 from penstock.simulation.scenarios.sweeping import WithLeftovers
 from penstock.simulation.settings import Pace
@@ -24,6 +26,40 @@ def declare_many_keys(job: WorkloadBuilder) -> None:
     """Declare a count of so many keys that most of them stay as they are from one checkpoint to the next."""
     source = job.source(kind="sequence", rows=160, parallelism=2, cost_ms=1.0, keys=60)
     job.sink(job.count(source, 3, cost_ms=0.2), 2)
+
+
+class StatesAreStoredWholeNextToCheckpoints(Scenario):
+    """Chains become long, and states are stored whole while checkpoints name the chains. Slots are killed before, while
+    and after a checkpoint names what was stored; some of these checkpoints expire, and what they were the first to name
+    is deleted with them. Named again later, it is missing; kept, it stays for ever."""
+
+    section = 11
+    options = UNALIGNED | {
+        "execution.checkpointing.interval": "10 ms",
+        "execution.checkpointing.incremental": True,
+        "execution.checkpointing.num-retained": 1,
+    }
+    pace = Pace(scale=replace(SMALL, consolidated_bytes=0))
+    faults = FaultPlan(kinds=("kill_slot", "expire_checkpoint", "kill_driver", "expire_checkpoint"), count=8, gap_ms=80)
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="sequence", rows=900, parallelism=2, cost_ms=1.0, keys=40)
+        job.sink(job.count(source, 3, cost_ms=0.2), 2)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        self.count += what == "up" and isinstance(detail, SlotAck) and bool(detail.consolidated)
+
+
+class StatesAreStoredWholeNextToSeveralCheckpoints(StatesAreStoredWholeNextToCheckpoints):
+    """The same, with RocksDB, and with several checkpoints at once: only one of them is the first to name a state."""
+
+    options = StatesAreStoredWholeNextToCheckpoints.options | {
+        "execution.checkpointing.max-concurrent-checkpoints": 4,
+        "state.backend.type": "rocksdb",
+        "penstock.state.rocksdb.range-size": "60 b",
+        "penstock.state.rocksdb.object-cache-size": "20 kb",
+    }
+    pace = Pace(scale=replace(SMALL, consolidated_bytes=0), upload_ms=(0.0, 30.0))
 
 
 class PredecessorIsSubsumed(WithLeftovers):
@@ -97,8 +133,11 @@ class SavepointsNameNothing(Scenario):
         self._named += what == "up" and isinstance(detail, SlotAck) and bool(detail.earlier)
 
     def has_happened(self) -> bool:
-        log = self.cluster.log
+        log = self.cluster.job.log
         return self._named > 0 and log is not None and log.savepoints > 0
 
 
-SCENARIOS: list[type[Scenario]] = [PredecessorIsSubsumed, StateOutlivesItsCheckpoint, SavepointsNameNothing]
+SCENARIOS: list[type[Scenario]] = [
+    StatesAreStoredWholeNextToCheckpoints, StatesAreStoredWholeNextToSeveralCheckpoints, PredecessorIsSubsumed,
+    StateOutlivesItsCheckpoint, SavepointsNameNothing,
+]  # fmt: skip

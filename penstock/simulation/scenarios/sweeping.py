@@ -10,7 +10,7 @@ from penstock.protocol.values.log_entries import Ended
 from penstock.protocol.values.messages import Restored
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
 from penstock.storage.layout import LOG_FOLDER, METADATA_NAME, SHARED_FOLDER, MetadataName, parse
-from penstock.storage.metadata import decode_metadata
+from penstock.storage.metadata_file import decode_metadata
 
 
 class WithLeftovers(Scenario):
@@ -18,12 +18,12 @@ class WithLeftovers(Scenario):
 
     def has_ended(self) -> bool:
         """Return whether the job's end is in its log."""
-        log = self.cluster.log
+        log = self.cluster.job.log
         return log is not None and any(isinstance(entry, Ended) for entry in log.entries)
 
     def leftovers(self) -> set[str]:
         """Return segments that no metadata names, and metadata above the newest published checkpoint."""
-        log, start = self.cluster.log, len(self.cluster.directory) + 1
+        log, start = self.cluster.job.log, len(self.cluster.job.directory) + 1
         assert log is not None
         newest_id = log.newest.checkpoint_id if log.newest is not None else 0
         objects = {name[start:]: data for name, data in self.cluster.shared.objects.items()}
@@ -88,7 +88,7 @@ class FencedDriverLeavesMetadata(WithLeftovers):
         self._restored = 0
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
-        cluster, log = self.cluster, self.cluster.log
+        cluster, log = self.cluster, self.cluster.job.log
         if what == "create" and detail.endswith(METADATA_NAME) and len(cluster.drivers) == 1:
             if log is not None and log.published:
                 cluster.fault_injector.inject_now("pause_driver", 20_000.0)

@@ -11,7 +11,7 @@ from penstock.common.types import Types
 from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.protocol.values.messages import Register, ReleaseVertices
 from penstock.protocol.values.metadata import Metadata
-from penstock.simulation import functions as f
+from penstock.simulation import simulated_functions as f
 from penstock.simulation import timed_functions as t
 from penstock.simulation.idle_branch import scripted
 from penstock.simulation.scenarios.idleness import splits_of

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.state.columnar.key_columns import KeyRows
+from penstock.state.columnar.column_table import Found
 from penstock.state.columnar.slot_arrays import Array, Slots
-from penstock.state.columnar.table import Found
+from penstock.state.columnar.table_keys import KeyRows
 
 
 class KeyedTable(Protocol):

@@ -88,8 +88,16 @@ class FreeSlots:
     def add(self, slots: Slots) -> None:
         self._parts.append(slots)
 
-    def take(self, count: int) -> Slots:
-        """Return so many of them, or all if they are fewer."""
+    def allocate(self, count: int, arrays: SlotArrays, slots_end: int) -> Slots:
+        """Return so many slots: removed ones first, and then those from `slots_end` on."""
+        taken = self._take(count)
+        if left := count - len(taken):
+            arrays.reserve(slots_end, left)
+            taken = np.concatenate((taken, np.arange(slots_end, slots_end + left)))
+        return taken
+
+    def _take(self, count: int) -> Slots:
+        """Return `count` removed slots, or all if they are fewer."""
         taken: list[Slots] = [np.empty(0, np.intp)]
         while count and self._parts:
             part = self._parts.pop()

@@ -28,7 +28,7 @@ HashesOf = Callable[[Slots], Hashes]
 _REMOVED = -1
 _SIZE_MIN = 1024
 _LARGE_SIZE = 1 << 21
-"""From this size on memory counts more than the last nanosecond."""
+"""The size from which on memory counts more than the last nanosecond."""
 _MOVED_PER_NEW_SLOT = 8
 _MOVED_AT_ONCE_MAX = 1 << 15
 _CLEARED_PER_NEW_SLOT = 48

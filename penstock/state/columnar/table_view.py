@@ -19,16 +19,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.state.columnar.key_columns import KeyColumn
 from penstock.state.columnar.slot_arrays import Array, Slots
+from penstock.state.columnar.table_keys import KeyColumn
 
 FREE = np.uint16(0xFFFF)
-"""In place of its key group: the slot has no key."""
+"""The mark, in place of a key group, of a slot that has no key."""
 
 _BLOCK_BITS_MAX = 18
 BLOCK_BYTES = 8 * 1024 * 1024
-"""At most so much is copied at once, or 2^18 slots: enough for what each block costs to be little, and a range that
-a restore reads."""
+"""The most bytes, or 2^18 slots, that are copied at once: enough for what each block costs to be little, and a range
+that a restore reads."""
 _COPIED_PER_HEAP_BYTE = 17
 """To gather strings takes an index for each of their bytes."""
 _MARKED_AT_ONCE_SLOTS_MAX = 1 << 16

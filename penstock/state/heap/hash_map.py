@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from penstock.protocol.values.keys import KeyDecoder
 from penstock.protocol.values.metadata import StateSchema
-from penstock.state.backend import EncodedState, StoredState
-from penstock.state.changes import ChainedRuns, Changes, KeysSince
+from penstock.state.backend import Consolidation, EncodedState, StoredState
+from penstock.state.chained_restore import ChainedRestore
+from penstock.state.changes import ChainedRuns, Changes, KeysSince, unchained
 from penstock.state.cleanup import Pace
 from penstock.state.codecs import (
     RestoredRun,
@@ -31,7 +32,8 @@ from penstock.state.row_backend import RowStateBackend
 from penstock.state.ttl import TimeToLive, WallClock, system_wall_ms, unexpired
 
 ENTRIES_PER_BATCH = 2048
-"""The writer encodes as many at a time; between two batches it holds nothing that the stream waits for."""
+"""The number of entries that the writer encodes at a time; between two batches it holds nothing that the stream waits
+for."""
 
 BYTES_PER_RANGE = 16 * 1024 * 1024
 """A range that has about this size is closed, and the next one begins, so that a restore reads in bounded pieces."""
@@ -41,7 +43,7 @@ _Buckets = Iterable[tuple[int, Bucket | None]]
 """(key group, entries)"""
 
 
-class HashMapStateBackend(RowStateBackend[StateTable]):
+class HashMapStateBackend(ChainedRestore, RowStateBackend[StateTable]):
     """Keeps keyed state of one subtask in memory. If `incremental`, its checkpoints name what has not changed since
     their predecessor.
     """
@@ -55,9 +57,9 @@ class HashMapStateBackend(RowStateBackend[StateTable]):
         wall_ms: WallClock = system_wall_ms,
     ) -> None:
         super().__init__(max_parallelism, operator_names, wall_ms)
-        self._changes = Changes() if incremental else None
+        self._changes: Changes | None = Changes() if incremental else None
         self._rows = 0
-        """Of the present slice."""
+        """The number of rows of the present slice."""
 
     # ---- slices -------------------------------------------------------------------------------------------------
 
@@ -94,36 +96,26 @@ class HashMapStateBackend(RowStateBackend[StateTable]):
                 yield key, key_group, kept
 
     def snapshot(self, checkpoint_id: int = 0, predecessor_id: int | None = None) -> HashMapSnapshot:
+        self._failure.check()
         since: dict[StateName, KeysSince] = {}
         if self._changes is not None:
             since = self._changes.cut(checkpoint_id, predecessor_id)
             for name, table in self._tables.items():
                 table.changed = self._changes.now(name)
-        tables = [
-            _TableAtBarrier(
-                *self._codecs[name],
-                table.snapshot(),
-                self._described(name),
-                since.get(name),
-                self._expired_ms(name),
+        tables = [self._at_barrier(name, since.get(name)) for name in self._tables]
+        chains = {name: s.chain for name, s in since.items()}
+        snapshot = HashMapSnapshot(tables, self._untouched(), ChainedRuns(self._changes, chains, checkpoint_id))
+        if self._changes is not None:
+            snapshot.consolidations = self._changes.consolidations(
+                {name: chain for name, chain in chains.items() if name in self._tables},
+                checkpoint_id,
+                lambda name: HashMapSnapshot([self._at_barrier(name, None)], *unchained()),
             )
-            for name, table in self._tables.items()
-        ]
-        chained = ChainedRuns(self._changes, {name: s.chain for name, s in since.items()}, checkpoint_id)
-        return HashMapSnapshot(tables, self._untouched(), chained)
+        return snapshot
 
-    def on_restored(self, checkpoint_id: int, stored: list[StoredState]) -> None:
-        if self._changes is not None:
-            self._changes.on_restored(checkpoint_id, stored)
-
-    def restore(self, operator: str, name: str, data: bytes, key_groups: range) -> None:
-        super().restore(operator, name, data, key_groups)
-        if self._changes is not None:
-            self._changes.on_run_restored((operator, name))
-
-    def _store_whole(self, name: StateName) -> None:
-        if self._changes is not None:
-            self._changes.begin_again(name)
+    def _at_barrier(self, name: StateName, since: KeysSince | None) -> _TableAtBarrier:
+        snapshot, described = self._tables[name].snapshot(), self._described(name)
+        return _TableAtBarrier(*self._codecs[name], snapshot, described, since, self._expired_ms(name))
 
     def _new_table(self, declared: StateSchema, codec: StateCodec, runs: list[RestoredRun]) -> StateTable:
         described = self._described_with_uid((declared.operator, declared.name))
@@ -167,6 +159,8 @@ class _TableAtBarrier(NamedTuple):
 class HashMapSnapshot:
     """Holds the tables at a barrier, and releases them bucket by bucket as they are encoded."""
 
+    consolidations: Sequence[Consolidation] = ()
+
     def __init__(self, tables: list[_TableAtBarrier], untouched: UntouchedState, chained: ChainedRuns) -> None:
         self.schemas = [table.snapshot.schema for table in tables] + untouched.schemas
         self._tables = tables
@@ -193,6 +187,7 @@ class HashMapSnapshot:
 
     def discard(self) -> None:
         self._discarded = True
+        self._chained.on_discarded()
         self._release()
 
     def _release(self) -> None:

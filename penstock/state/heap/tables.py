@@ -98,7 +98,7 @@ class StateTable:
             if bucket:
                 self.copied[key_group] = None
             else:
-                # Nothing to share; creating a dict costs less than a check later.
+                # There is nothing to share with the snapshot, and a new dict costs less than a check at each write.
                 self.buckets[key_group] = {}
         return snapshot
 

@@ -20,12 +20,12 @@ from penstock.common.typeinfo import TypeInformation
 from penstock.protocol.values.metadata import Metadata, OperatorPart, StateSchema, VertexShape
 from penstock.state.backend import StateError
 from penstock.state.operator_state import BROADCAST, SPLIT, UNION, batches_of
+from penstock.state.reading.checkpoint_location import CheckpointFiles, find_checkpoint
 from penstock.state.reading.declared_types import has_pickles
-from penstock.state.reading.location import CheckpointFiles, find_checkpoint
 from penstock.state.reading.pickles import as_text
-from penstock.state.reading.rows import KEY, VALUE, KeyAndValue, StateRows, Timers, Windows
 from penstock.state.reading.runs import StoredRuns, runs_of, snapshots_of
-from penstock.storage.settings import StoreSettings
+from penstock.state.reading.state_rows import KEY, VALUE, KeyAndValue, StateRows, Timers, Windows
+from penstock.storage.store_settings import StoreSettings
 
 EVENT_TIMERS, PROCESSING_TIMERS = "_event_time_timers", "_processing_time_timers"
 WINDOW_CONTENTS, AGGREGATES = "_window_contents", "_aggregates"
@@ -50,7 +50,7 @@ class OperatorOfCheckpoint:
 
     @property
     def label(self) -> str:
-        """Return what messages and tables call it."""
+        """Return what messages and tables call the operator."""
         return self.uid or self.name
 
     def is_called(self, text: str) -> bool:

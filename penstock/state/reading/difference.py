@@ -17,7 +17,7 @@ from penstock.state.reading.sizes import equal_values
 from penstock.storage.store import ObjectStore
 
 COMPARED_BYTES_MAX = 256 * 1024 * 1024
-"""So much of a state is compared at once: the key groups in it."""
+"""The most bytes of a state that are compared at once, which decides the number of key groups."""
 
 _KEY_PREFIX = "key."
 

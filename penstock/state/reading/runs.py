@@ -21,7 +21,8 @@ from penstock.storage.segments import read_range
 from penstock.storage.store import ObjectStore
 
 REMEMBERED_BYTES_MAX = 256 * 1024 * 1024
-"""What overrides earlier runs is read for fewer key groups at a time if it is larger."""
+"""The most bytes that are remembered of what overrides earlier runs; if there are more, fewer key groups are read at a
+time."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class StoredRuns:
             if of_subtask.is_chain:
                 yield from self._batches_of_chain(store, of_subtask, groups)
                 continue
-            for run in of_subtask.runs:
+            for run in (run for run in of_subtask.runs if run.has_some_of(groups)):
                 found = self.read(store, of_subtask.subtask, run, groups)
                 if found.deletes:
                     raise StateError(
@@ -109,7 +110,7 @@ class StoredRuns:
         parts = min(len(groups), -(-newer_bytes // REMEMBERED_BYTES_MAX))
         for part in _cut(groups, max(1, parts)):
             newer = NewerKeys()
-            for run in reversed(of_subtask.runs):
+            for run in (run for run in reversed(of_subtask.runs) if run.has_some_of(part)):
                 found = self.read(store, of_subtask.subtask, run, part)
                 if not found.deletes:
                     for batch in _joined(found):
@@ -141,7 +142,8 @@ def _joined(run: RestoredRun) -> list[pa.RecordBatch]:
     """Return a run's entries as one batch, because each batch costs its readers a fixed time."""
     if len(run.batches) < 2:
         return list(run.batches)
-    return pa.Table.from_batches(run.batches).combine_chunks().to_batches()  # type: ignore[no-any-return]
+    joined: list[pa.RecordBatch] = pa.Table.from_batches(run.batches).combine_chunks().to_batches()
+    return joined
 
 
 def _packed(runs: tuple[StateRange, ...], target_bytes: int) -> Iterator[list[StateRange]]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.protocol.values.keys import MAX_PARALLELISM_LIMIT, key_group_range
 from penstock.protocol.values.metadata import InflightRange, Metadata, StateRange, VertexShape
 from penstock.state.codecs import read_stream
-from penstock.state.reading.location import CheckpointFiles
+from penstock.state.reading.checkpoint_location import CheckpointFiles
 from penstock.storage.segments import DamagedRange, read_range
 
 _ALL_KEY_GROUPS = range(MAX_PARALLELISM_LIMIT + 1)

@@ -13,7 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.state.columnar.key_columns import (
+from penstock.state.columnar.column_table import ValueColumn
+from penstock.state.columnar.slot_arrays import Array, Slots
+from penstock.state.columnar.table_keys import (
     BytesKeys,
     BytesRows,
     KeyRows,
@@ -22,12 +24,13 @@ from penstock.state.columnar.key_columns import (
     common_length,
     key_column,
     strings_at,
+    words_at,
 )
-from penstock.state.columnar.slot_arrays import Array
-from penstock.state.columnar.table import ValueColumn
 from penstock.state.rocksdb.database import PREFIX_BYTES
 
 _SIGN = np.uint64(1 << 63)
+_KEY_GROUP_SHIFT = np.uint64(48)
+_KEY_BITS_LEFT_OUT = np.uint64(16)
 _BEHIND_KEY_GROUPS = b"\xff\xff"
 
 
@@ -80,10 +83,29 @@ class ColumnCodec:
         for c in self._strings:
             column = rows[c]
             assert isinstance(column, BytesRows)
-            data = memoryview(column.data)  # type: ignore[arg-type]
+            data = column.data.data
             ends = column.starts + column.lengths
             made = [head + data[a:b] for head, a, b in zip(made, column.starts.tolist(), ends.tolist())]
         return made
+
+    def order(self, key_groups: npt.NDArray[np.uint16], rows: Sequence[KeyRows]) -> Slots:
+        """Return an order of rows in which their keys are sorted but for their ends: RocksDB writes neighbours in less
+        time.
+        """
+        rank = key_groups.astype(np.uint64) << _KEY_GROUP_SHIFT
+        if self._words:
+            column = rows[self._words[0]]
+            assert isinstance(column, WordRows)
+            rank |= column.words.view(np.uint64).byteswap() >> _KEY_BITS_LEFT_OUT
+        elif len(self._strings) == 1:
+            column = rows[self._strings[0]]
+            assert isinstance(column, BytesRows)
+            rank |= words_at(column.data, column.starts, 0).byteswap() >> _KEY_BITS_LEFT_OUT
+        if not self._windowed:
+            return np.argsort(rank)
+        starts = rows[-1]
+        assert isinstance(starts, WordRows)
+        return np.lexsort((rank, starts.words.view(np.int64)))
 
     def columns_of(self, keys: Sequence[bytes]) -> tuple[list[pa.Array], npt.NDArray[np.uint16]]:
         """Return key columns, in Arrow's types, and key groups."""

@@ -11,28 +11,31 @@ import weakref
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, Callable, Iterable, Iterator, NamedTuple, Protocol, Sequence
+from typing import Any, Callable, Iterator, NamedTuple, Protocol, Sequence
 
 import pyarrow as pa
 
 from penstock.common.options import CoreOptions, RocksDBOptions
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import StateError
+from penstock.state.first_failure import FirstFailure
 from penstock.state.rocksdb.native_metrics import NativeMetrics
-from penstock.state.rocksdb.settings import RocksDBSettings
+from penstock.state.rocksdb.rocksdb_settings import RocksDBSettings
 from penstock.storage.local_directory import LocalDirectory
 from penstock.storage.store import StoreError
 
 _STALL_PAUSE_S = 0.002
 _STALL_MAX_S = 120.0
 _STALLS = ("rocksdb.is-write-stopped", "rocksdb.actual-delayed-write-rate")
+_FLUSHING = ("rocksdb.mem-table-flush-pending", "rocksdb.num-running-flushes")
 _BLIND_RETRY_S = 0.1
-"""After so long a write is tried again even if RocksDB reports that it would have to wait."""
+"""The time after which a write is tried again even if RocksDB reports that it would have to wait."""
 _MEMTABLE_BLOOM_RATIO = 0.1
-"""Of a write buffer: ten bits and more for each key of 100 bytes."""
+"""The part of a write buffer that its Bloom filter takes: ten bits and more for each key of 100 bytes."""
 PREFIX_BYTES = 2
-"""A key begins with the number of its state."""
+"""The bytes that the number of its state takes at the beginning of a key."""
 _END = b"\xff" * 16
 """Behind the prefix: no key has so many of these bytes there, so it comes behind all of them."""
 _DISK_FULL = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
@@ -53,8 +56,10 @@ class StoredTable(Protocol):
     def encoded(self, entries: Sequence[Entry]) -> pa.RecordBatch:
         """Encode entries. Raises `StateError` for a value that cannot be encoded."""
 
-    def encoded_keys(self, keys: Sequence[bytes]) -> pa.RecordBatch:
-        """Encode keys that have no entry any more."""
+
+def behind_state(prefix: bytes) -> bytes:
+    """Return a key that is behind all of a state."""
+    return prefix[:PREFIX_BYTES] + _END
 
 
 def rocksdict() -> Any:
@@ -117,17 +122,17 @@ class View:
 
     snapshot: Any
     entries: dict[bytes, Iterator[tuple[bytes, bytes]]]
-    """By prefix; each can be read once."""
+    """The entries of each state, by the prefix of its keys; each iterator can be read once."""
 
     database: Database
 
-    def values(self, keys: Sequence[bytes]) -> Iterator[Entry]:
-        """Yield keys that have a value, with it. Raises `StateError` if one cannot be read."""
-        for key in keys:
-            try:
-                yield key, self.snapshot[key]
-            except Exception as error:
-                raise self.database.failure("cannot be read", error) from error
+    def value(self, key: bytes) -> bytes:
+        """Return the value of a key that has one. Raises `StateError` if it cannot be read."""
+        try:
+            found: bytes = self.snapshot[key]
+        except Exception as error:
+            raise self.database.failed("cannot be read", error) from error
+        return found
 
 
 class Database:
@@ -145,6 +150,7 @@ class Database:
         self.described = f"the RocksDB of {described}"
         self.on_failure: Callable[[], None] = lambda: None
         """Called before a failure is raised."""
+        self.first_failure = FirstFailure()
         self._settings = settings
         self._memory = _shared_memory(settings)
         self._rocks_batch = rocks.WriteBatch
@@ -165,7 +171,8 @@ class Database:
 
     def _open(self) -> None:
         rocks = rocksdict()
-        self._db = rocks.Rdict(str(self._path), self._options(rocks, self._settings))
+        self._how_kept = self._options(rocks, self._settings)
+        self._db = rocks.Rdict(str(self._path), self._how_kept)
         # Also before the garbage collector deletes the directory: without it RocksDB cannot write what is in memory,
         # and tries again for seconds.
         self._closing = weakref.finalize(self, _close, self._db, self.directory)
@@ -187,6 +194,7 @@ class Database:
         options.set_write_buffer_manager(self._memory.buffers)
         options.set_write_buffer_size(settings.write_buffer_bytes)
         options.set_max_write_buffer_number(settings.write_buffers)
+        options.set_min_write_buffer_number_to_merge(settings.write_buffers_merged)
         if settings.bloom_bits_per_key:
             # Most keys that are read are not among those written lately; a search there costs more than in a file.
             options.set_memtable_prefix_bloom_ratio(_MEMTABLE_BLOOM_RATIO)
@@ -205,27 +213,41 @@ class Database:
         try:
             found: list[bytes | None] = self.get(keys)
         except Exception as error:
-            raise self.failure("cannot be read", error) from error
+            raise self.failed("cannot be read", error) from error
         return found
 
     def write(self, batch: Batch) -> None:
         """Write a batch, and wait if RocksDB cannot keep up. Raises `StateError`."""
-        deadline_s: float | None = None
-        while True:
+
+        def write() -> None:
             # RocksDB takes each batch of its own once, whether it writes it or not.
             made = self._rocks_batch(raw_mode=True)
             deque(map(made.put, batch.keys, batch.values), maxlen=0)
             deque(map(made.delete, batch.deleted), maxlen=0)
+            self._db.write(made, self._how)
+
+        self._written(write)
+
+    def delete_state(self, number: int) -> None:
+        """Delete all entries of a state, and wait if RocksDB cannot keep up. `number`: what its keys begin with. Raises
+        `StateError`.
+        """
+        first, end = (n.to_bytes(PREFIX_BYTES, "big") for n in (number, number + 1))
+        self._written(lambda: self._db.delete_range(first, end, write_opt=self._how))
+
+    def _written(self, write: Callable[[], None]) -> None:
+        deadline_s: float | None = None
+        while True:
             try:
-                self._db.write(made, self._how)
+                write()
                 return
             except Exception as error:
                 if "stall" not in str(error).lower():
-                    raise self.failure("cannot be written", error) from error
+                    raise self.failed("cannot be written", error) from error
                 now_s = time.monotonic()
                 deadline_s = now_s + _STALL_MAX_S if deadline_s is None else deadline_s
                 if now_s > deadline_s:
-                    raise self.failure(
+                    raise self.failed(
                         f"has not taken a write for {_STALL_MAX_S:.0f} s, because its flushes and compactions do not "
                         "keep up (state.backend.rocksdb.thread.num, or a faster disk)",
                         error,
@@ -239,15 +261,27 @@ class Database:
         while time.monotonic() < until_s and any(map(self._db.property_int_value, _STALLS)):
             time.sleep(_STALL_PAUSE_S)
 
-    def view(self, scanned: Iterable[bytes] = ()) -> View:
-        """Return what is in the database now, to be read in any thread while it changes. `scanned`: the prefixes whose
-        entries will be asked for.
+    def view(self, scanned: dict[bytes, Iterator[Entry]]) -> View:
+        """Return what is in the database now, to be read in any thread while it changes. `scanned`: by prefix, what
+        `scan` returns now of those whose entries will be asked for.
         """
-        return View(self._db.snapshot(), {prefix: self.scan(prefix) for prefix in scanned}, self)
+        return View(self._db.snapshot(), scanned, self)
+
+    def sorted_file(self, path: str) -> Any:
+        """Return a new file for `ingest`, which takes sorted entries. The caller handles failures of both."""
+        file = rocksdict().SstFileWriter(self._how_kept)
+        file.open(path)
+        return file
+
+    def ingest(self, path: str) -> None:
+        """Take a file of entries over, which override those that are there."""
+        how = rocksdict().IngestExternalFileOptions()
+        how.set_move_files(True)
+        self._db.ingest_external_file([path], how)
 
     def begin(self, prefix: bytes) -> None:
         """Note that keys may begin with `prefix`. Call it before they are written or scanned."""
-        self.write(Batch([prefix + _END], [b""], []))
+        self.write(Batch([behind_state(prefix)], [b""], []))
 
     def scan(self, prefix: bytes, behind: bytes = b"") -> Iterator[Entry]:
         """Return the entries whose keys begin with `prefix`, sorted, as they are at the time of this call; only those
@@ -258,11 +292,20 @@ class Database:
         start = max(prefix, behind)
         return self._until_end(prefix, behind, self._db.items(read_opt=options, from_key=start), options)
 
+    def stretch(self, first: bytes, end: bytes) -> Iterator[Entry]:
+        """Return the entries of one state with keys from `first` to before `end`, as they are at the time of this
+        call.
+        """
+        options = self._read_options()
+        options.fill_cache(False)
+        found = self._until_end(first[:PREFIX_BYTES], b"", self._db.items(read_opt=options, from_key=first), options)
+        return takewhile(lambda entry: entry[0] < end, found)
+
     def _until_end(self, prefix: bytes, behind: bytes, entries: Any, _: Any) -> Iterator[Entry]:
         """Yield entries up to the mark behind them. Without the mark: where a file is damaged, an iterator of rocksdict
         ends like any other, and a checkpoint would lack the rest. The options are kept, for RocksDB looks at them.
         """
-        end = prefix[:PREFIX_BYTES] + _END
+        end = behind_state(prefix)
         key = prefix
         for key, data in entries:
             if key == end or not key.startswith(prefix):
@@ -272,7 +315,9 @@ class Database:
         raise self._damage_behind(key)
 
     def _damage_behind(self, key: bytes) -> StateError:
-        """Return the error for entries that cannot be read behind `key`, with RocksDB's own words."""
+        """Return the error for entries that cannot be read behind `key`, with RocksDB's own words. It fails the
+        subtask: most scans run in the thread of the snapshot writer, which only declines a checkpoint.
+        """
         try:
             at = self._db.iter()
             at.seek(key)
@@ -280,8 +325,14 @@ class Database:
                 at.next()
             at.status()
         except Exception as error:
-            return self.failure("cannot be read", error)
-        return self.failure("cannot be read", ValueError("entries are missing behind those that were read"))
+            return self.failed("cannot be read", error)
+        return self.failed("cannot be read", ValueError("entries are missing behind those that were read"))
+
+    def failed(self, what: str, error: Exception) -> StateError:
+        """Return the error for a call that has failed, and that fails the subtask, whoever catches the error."""
+        failure = self.failure(what, error)
+        self.first_failure.note(failure)
+        return failure
 
     def failure(self, what: str, error: Exception) -> StateError:
         """Return the error for a call that has failed."""
@@ -303,7 +354,7 @@ class Database:
 
     @property
     def is_flushing(self) -> bool:
-        return bool(self._db.property_int_value("rocksdb.num-immutable-mem-table"))
+        return any(map(self._db.property_int_value, _FLUSHING))
 
     def copy_to(self, path: Path) -> None:
         """Make a copy of hard links, with what is in the database now. Everything waits for it: call `flush` before."""
@@ -324,16 +375,8 @@ class Database:
             self._open()
             raise
 
-    def delete_state(self, number: int) -> None:
-        """Delete all entries of a state. `number`: what its keys begin with."""
-        try:
-            ends = (n.to_bytes(PREFIX_BYTES, "big") for n in (number, number + 1))
-            self._db.delete_range(*ends, write_opt=self._how)
-        except Exception as error:
-            raise self.failure("cannot be written", error) from error
-
     def close(self) -> None:
-        """Close it, and delete its files. Views can still be read."""
+        """Close the database, and delete its files. Views can still be read."""
         self._closing()
 
     def metrics(self) -> dict[str, int]:

@@ -26,12 +26,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import RestoringSubtask, StateError, StoredState
-from penstock.state.changes import Chain, Changes
+from penstock.state.chains import Chain, Chains
 from penstock.state.restored import StateName
 from penstock.state.rocksdb.database import Database, StoredTable
 
@@ -111,7 +112,7 @@ class DatabaseCopies:
     """
 
     def __init__(
-        self, subtask: RestoringSubtask, database: Database, changes: Changes, prefixes: Callable[[], int]
+        self, subtask: RestoringSubtask, database: Database, changes: Chains[Any], prefixes: Callable[[], int]
     ) -> None:
         assert subtask.backup is not None
         self._prefixes = prefixes
@@ -134,7 +135,7 @@ class DatabaseCopies:
     def drop(self) -> None:
         """Delete all copies, because the database cannot be read: they have files in common with it."""
         if self._is_closed:
-            return  # then it is no wonder
+            return  # a closed database cannot be read, which says nothing about its files
         for path in [copy.path for copy in self._copies]:
             self._backup.drop_database(path)
         if self._source is not None:
@@ -152,7 +153,7 @@ class DatabaseCopies:
             return
         try:
             self._on_completed(checkpoint_id, self._changes.chains_of(checkpoint_id))
-        except Exception as error:  # RocksDB's own have no common class
+        except Exception as error:  # RocksDB's errors have no common class
             if not self._is_closed:
                 self._backup.warn(
                     f"no local copy of {self._database.described}: {error}. A restart inserts its entries again "
@@ -171,7 +172,7 @@ class DatabaseCopies:
             self._seal(newest, chains)
         if self._waits:
             self._waits -= 1
-        elif tables and self._uncovered_bytes(chains) >= self._backup.database_copied_from_bytes:
+        elif self._uncovered_bytes(tables, chains) >= self._backup.database_copied_from_bytes:
             self._take(tables, chains)
 
     def _seal(self, copy: _Copy, chains: Mapping[StateName, Chain]) -> None:
@@ -200,25 +201,30 @@ class DatabaseCopies:
         self._failures += 1
         self._waits = min(2**self._failures, _WAIT_MAX)
 
-    def _uncovered_bytes(self, chains: Mapping[StateName, Chain]) -> int:
-        """Return how much a restore would insert with the newest copy."""
+    def _uncovered_bytes(self, tables: list[tuple[StateSchema, int]], chains: Mapping[StateName, Chain]) -> int:
+        """Return how much of what could be in a copy a restore would insert with the newest one. States that nobody has
+        asked for are not in the database.
+        """
         copied: dict[StateName, CopiedState] = {}
         sealed: Mapping[StateName, tuple[Run, ...]] = {}
         if self._copies and self._copies[-1].sealed is not None:
             copied = {state.name: state for state in self._copies[-1].content.states}
             sealed = self._copies[-1].sealed
         uncovered = 0
-        for name, chain in chains.items():
+        for name in {(schema.operator, schema.name) for schema, _ in tables} & set(chains):
+            chain = chains[name]
             runs, begins = _runs(chain), sealed.get(name)
             left_out = len(copied[name].runs) if begins is not None and runs[: len(begins)] == begins else 0
             uncovered += sum(run.length_bytes for run in runs[left_out:])
         return uncovered
 
     def _take(self, tables: list[tuple[StateSchema, int]], chains: Mapping[StateName, Chain]) -> None:
+        # A state without runs is left out. The next checkpoint stores it whole, which does not say what has come and
+        # gone since: what of that is in the copy would be there again.
         states = tuple(
-            CopiedState(schema, prefix, _runs(chains[schema.operator, schema.name]))
+            CopiedState(schema, prefix, _runs(chain))
             for schema, prefix in tables
-            if (schema.operator, schema.name) in chains
+            if (chain := chains.get((schema.operator, schema.name))) is not None and chain.runs
         )
         if not states:
             return

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
+from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from penstock.protocol.values.metadata import StateSchema
-from penstock.state.backend import EncodedState, StoredState
-from penstock.state.changes import ChainedRuns, Changes, KeysSince
+from penstock.common.typeinfo import KEY_GROUP_COLUMN
+from penstock.protocol.values.metadata import RunBounds, StateSchema
+from penstock.state.backend import Consolidation, EncodedState, StoredState
+from penstock.state.chains import Chain, Chains
+from penstock.state.changes import ChainedRuns
 from penstock.state.codecs import write_stream
 from penstock.state.restored import StateName, UntouchedState
-from penstock.state.rocksdb.database import Database, Entry, StoredTable, View
+from penstock.state.rocksdb.database import PREFIX_BYTES, Entry, StoredTable, View
 
 EntryFilter = Callable[[list[Entry]], list[Entry]]
 """Returns the entries that a snapshot of everything is to have."""
@@ -20,33 +23,53 @@ EntryFilter = Callable[[list[Entry]], list[Entry]]
 ENTRIES_PER_BATCH = 2048
 BYTES_PER_RANGE = 16 * 1024 * 1024
 """A range that has about this size is closed, and the next one begins, so that a restore reads in bounded pieces."""
+_ENTRY_BYTES_MIN = 32
+"""About: no range has many more entries than its size allows."""
+BOUND_BYTES_MAX = 256
+"""A run with a longer key has no bounds: they are in the metadata."""
+
+
+class ChangedState(Protocol):
+    """Holds what has changed of a state since the checkpoint that its chain covers."""
+
+    chain: Chain
+
+    def runs(self, view: View, is_over: Callable[[], bool]) -> Iterator[EncodedState]:
+        """Yield what has changed, unless nobody needs it any more. Runs once, in the writer's thread."""
+
+    def release(self) -> None:
+        """Release what is read: nobody needs it any more. Any thread may call it."""
 
 
 class RocksDBSnapshot:
-    """Holds a view of the database. `changes` None: checkpoints are not incremental; `since`: what may be named of each
-    state, and the keys that have changed since, with whether they have an entry. `filters`: leave something out of
-    states that are stored whole.
+    """Holds a view of the database. `changes` None: checkpoints are not incremental; `named`: the chains that may be
+    named; `changed`: what has changed since, of the states of `tables` that are among them. The view has the entries of
+    the others. `filters`: leave something out of these; they are in ranges of `range_bytes`.
     """
 
     def __init__(
         self,
         tables: Sequence[StoredTable],
         untouched: UntouchedState,
-        database: Database,
-        changes: Changes | None,
-        since: Mapping[StateName, KeysSince],
+        view: View,
+        changes: Chains[Any] | None,
+        named: Mapping[StateName, Chain],
+        changed: Mapping[StateName, ChangedState],
         checkpoint_id: int,
         filters: Mapping[StateName, EntryFilter],
+        range_bytes: int = BYTES_PER_RANGE,
     ) -> None:
         self.schemas = [table.schema for table in tables] + untouched.schemas
         self.expected_bytes = 0
         self._tables = tables
         self._untouched = untouched
-        self._view: View | None = database.view([t.prefix for t in tables if _name(t.schema) not in since])
-        self._since = since
+        self._view: View | None = view
+        self._changed = changed
         self._filters = filters
-        self._chained = ChainedRuns(changes, {name: s.chain for name, s in since.items()}, checkpoint_id)
+        self._range_bytes = min(range_bytes, BYTES_PER_RANGE)
+        self._chained = ChainedRuns(changes, named, checkpoint_id)
         self._discarded = False
+        self.consolidations: Sequence[Consolidation] = ()
 
     def encode(self) -> Iterator[EncodedState | StoredState]:
         try:
@@ -56,14 +79,23 @@ class RocksDBSnapshot:
             if not self._discarded:
                 raise
         finally:
-            self._view = None
+            self._release()
 
     def on_stored(self, stored: list[StoredState]) -> None:
         self._chained.on_stored(stored)
 
     def discard(self) -> None:
         self._discarded = True
+        self._chained.on_discarded()
+        self._release()
+
+    def _release(self) -> None:
         self._view = None
+        for changed in self._changed.values():
+            changed.release()
+
+    def _is_over(self) -> bool:
+        return self._discarded
 
     def _encode(self) -> Iterator[EncodedState | StoredState]:
         view = self._view
@@ -71,42 +103,64 @@ class RocksDBSnapshot:
             return
         yield from self._chained.untouched(self._untouched)
         for table in self._tables:
-            since = self._since.get(_name(table.schema))
-            if since is None:
-                new = self._runs(table, view.entries[table.prefix], self._filters.get(_name(table.schema)))
+            name = (table.schema.operator, table.schema.name)
+            if name in self._changed:
+                new = self._changed[name].runs(view, self._is_over)
             else:
-                new = self._changed_runs(view, table, since)
-            yield from self._chained.runs(_name(table.schema), new)
-
-    def _changed_runs(self, view: View, table: StoredTable, since: KeysSince) -> Iterator[EncodedState]:
-        changed = sorted(since.changed().items())
-        if deleted := [key for key, exists in changed if not exists]:
-            yield _run(table.schema, [table.encoded_keys(deleted)])
-        yield from self._runs(table, view.values([key for key, exists in changed if exists]))
-
-    def _runs(
-        self, table: StoredTable, entries: Iterator[Entry], wanted: EntryFilter | None = None
-    ) -> Iterator[EncodedState]:
-        batches: list[pa.RecordBatch] = []
-        size_bytes = 0
-        while taken := list(islice(entries, ENTRIES_PER_BATCH)):
-            if self._discarded:
-                return
-            if wanted is not None and not (taken := wanted(taken)):
-                continue
-            batches.append(table.encoded(taken))
-            size_bytes += batches[-1].get_total_buffer_size()
-            if size_bytes >= BYTES_PER_RANGE:
-                yield _run(table.schema, batches)
-                batches, size_bytes = [], 0
-        if batches and not self._discarded:
-            yield _run(table.schema, batches)
+                entries, wanted = view.entries[table.prefix], self._filters.get(name)
+                new = encoded_runs(table, entries, self._range_bytes, self._is_over, wanted)
+            yield from self._chained.runs(name, new)
 
 
-def _name(schema: StateSchema) -> StateName:
-    return schema.operator, schema.name
+def encoded_runs(
+    table: StoredTable,
+    entries: Iterator[Entry],
+    range_bytes: int,
+    is_over: Callable[[], bool],
+    wanted: EntryFilter | None = None,
+) -> Iterator[EncodedState]:
+    """Yield sorted entries in runs of about `range_bytes`, until `is_over`."""
+    entries_max = max(1, min(ENTRIES_PER_BATCH, range_bytes // _ENTRY_BYTES_MIN))
+    batches: list[pa.RecordBatch] = []
+    size_bytes = 0
+    first = b""
+    while taken := _next_of(entries, entries_max, range_bytes):
+        if is_over():
+            return
+        if wanted is not None and not (taken := wanted(taken)):
+            continue
+        if not batches:
+            first = taken[0][0]
+        last = taken[-1][0]
+        batches.append(table.encoded(taken))
+        size_bytes += batches[-1].get_total_buffer_size()
+        if size_bytes >= range_bytes:
+            yield encoded_run(table.schema, batches, first, last)
+            batches, size_bytes = [], 0
+    if batches and not is_over():
+        yield encoded_run(table.schema, batches, first, last)
 
 
-def _run(declared: StateSchema, batches: list[pa.RecordBatch]) -> EncodedState:
+def _next_of(entries: Iterator[Entry], entries_max: int, bytes_max: int) -> list[Entry]:
+    """Return the next entries, so many at most, or as many as have so many bytes."""
+    taken: list[Entry] = []
+    size_bytes = 0
+    for entry in entries:
+        taken.append(entry)
+        size_bytes += len(entry[1])
+        if size_bytes >= bytes_max or len(taken) == entries_max:
+            break
+    return taken
+
+
+def encoded_run(declared: StateSchema, batches: list[pa.RecordBatch], first: bytes, last: bytes) -> EncodedState:
+    """Return a run of sorted entries. `first`, `last`: their keys in the database."""
     entries = sum(batch.num_rows for batch in batches)
-    return EncodedState(declared.operator, declared.name, entries, [write_stream(batches[0].schema, batches)])
+    parts: list[bytes | memoryview] = [write_stream(batches[0].schema, batches)]
+    bounds = None
+    if max(len(first), len(last)) <= BOUND_BYTES_MAX:
+        groups = pa.chunked_array([batch.column(KEY_GROUP_COLUMN) for batch in batches])
+        found = pc.min_max(groups)
+        ends = (found["min"].as_py(), found["max"].as_py())
+        bounds = RunBounds(*ends, first[PREFIX_BYTES:], last[PREFIX_BYTES:])
+    return EncodedState(declared.operator, declared.name, entries, parts, bounds)

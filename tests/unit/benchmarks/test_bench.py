@@ -1,3 +1,5 @@
+"""Holds the judge of the benchmarks to its bounds: one that says "met" of a missing peer or measure proves nothing."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""Checks that counted output is called exact in any order, and that lost, doubled and changed rows are seen."""
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""Compares the expected sums of the DataFrame benchmark with counting by hand: a wrong sum would pass a wrong job."""
+
 from __future__ import annotations
 
 from pathlib import Path

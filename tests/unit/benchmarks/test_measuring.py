@@ -1,3 +1,5 @@
+"""Checks what all benchmarks measure with: the peer's rows, the interval of a median, and their arguments."""
+
 from __future__ import annotations
 
 import math

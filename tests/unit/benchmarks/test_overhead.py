@@ -1,3 +1,5 @@
+"""Checks that a machine which becomes slower changes no ratio of runs with and without checkpoints."""
+
 from __future__ import annotations
 
 import pytest

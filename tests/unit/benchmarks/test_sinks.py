@@ -1,3 +1,5 @@
+"""Checks the sinks that measure: they add up over all writers, and lose nothing of what each has recorded."""
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""Checks how gaps of the stream are found around a checkpoint: a gap that is cut off would hide a pause."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""Compares what the throughput benchmark must emit with counting by hand, for our rows and for the peer's."""
+
 from __future__ import annotations
 
 from collections import Counter, defaultdict

@@ -1,14 +1,15 @@
-"""The commands for running jobs, against a real server on loopback: what they print, and how they end."""
+"""Tests the commands for running jobs, against a real server on loopback: what they print, and how they end."""
 
 from __future__ import annotations
 
 import os
-import signal
+import re
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -20,7 +21,8 @@ from penstock.common import Configuration
 from penstock.common.job_execution import RescaleFailed, SavepointFailed
 from penstock.protocol.values.log_entries import Ended, Fence
 from penstock.rest.hosting import JobHosting
-from penstock.rest.registry import running_jobs
+from penstock.rest.job_registry import running_jobs
+from penstock.rest.rest_client import RestClient
 from penstock.storage.log import append
 from penstock.storage.opening import open_store
 from tests.unit.rest.conftest import Hosted, hosted, registry
@@ -33,12 +35,19 @@ def penstock(*arguments: str) -> Any:
     return CliRunner().invoke(app, list(arguments))
 
 
-def asked(hosted: Hosted, then: Callable[[Hosted], object]) -> threading.Thread:
+def was_asked(client: DrivenClient) -> bool:
+    return bool(client.futures or client.cancels)
+
+
+def asked(
+    hosted: Hosted, then: Callable[[Hosted], object], is_asked: Callable[[DrivenClient], bool] = was_asked
+) -> threading.Thread:
     """Does something as soon as the job has been asked for something."""
 
     def wait() -> None:
         until = time.monotonic() + 20
-        while not hosted.client.futures and not hosted.client.cancels and time.monotonic() < until:
+        while not is_asked(hosted.client):
+            assert time.monotonic() < until, "the job was asked for nothing within 20 s"
             time.sleep(0.005)
         then(hosted)
 
@@ -58,6 +67,34 @@ def test_a_savepoint_prints_its_directory_however_the_job_is_named(
     answering.join()
     assert (done.exit_code, done.stdout) == (0, "/s/savepoint-1\n")
     assert hosted.client.asked == [("savepoint", None, str(tmp_path / "mine"), True)]
+
+
+@pytest.mark.parametrize("name", ["canonical", "native", "NATIVE"])
+@pytest.mark.parametrize("command", ["savepoint", "stop"])
+def test_flinks_formats_are_accepted_and_said_to_be_one(hosted: Hosted, command: str, name: str) -> None:
+    posted: list[dict[str, Any]] = []
+    post = RestClient.post
+
+    def noting(client: RestClient, path: str, **fields: Any) -> Any:
+        posted.append(fields)
+        return post(client, path, **fields)
+
+    def end(hosted: Hosted) -> None:
+        hosted.client.futures[0].set_result("/s/savepoint-1")
+        if command == "stop":
+            hosted.hosting.end()
+
+    answering = asked(hosted, end)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(RestClient, "post", noting)
+        done = penstock(command, "counting", "--type", name)
+    answering.join()
+    assert (done.exit_code, done.stdout) == (0, "/s/savepoint-1\n")
+    assert [fields["formatType"] for fields in posted] == [name.upper()]
+    assert len(hosted.client.asked) == 1
+    refused = penstock(command, "counting", "--type", "pdf")
+    assert refused.exit_code == 2 and "canonical" in refused.stderr and "native" in refused.stderr
+    assert "both give the same canonical savepoint" in re.sub(r"[│\s]+", " ", penstock(command, "--help").stdout)
 
 
 def test_a_stop_ends_the_job_and_prints_where_it_can_be_continued(hosted: Hosted) -> None:
@@ -89,22 +126,27 @@ def test_waiting_has_a_limit_and_says_what_goes_on(hosted: Hosted) -> None:
     assert penstock("stop", "counting", "--timeout", "soon").exit_code == 2
 
 
-def test_who_does_not_wait_any_longer_is_told_that_the_job_still_does_it(hosted: Hosted) -> None:
-    interrupting = asked(hosted, lambda h: signal.raise_signal(signal.SIGINT))
+def test_who_does_not_wait_any_longer_is_told_that_the_job_still_does_it(
+    hosted: Hosted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt  # the signal itself is ignored in processes that a shell has put into the background
+
+    monkeypatch.setattr("penstock.cli.control.time", SimpleNamespace(monotonic=time.monotonic, sleep=interrupt))
     done = penstock("stop", "counting")
-    interrupting.join()
     assert done.exit_code == 130
     assert done.stderr == "penstock: interrupted; what the job was asked for is not taken back\n"
     assert hosted.client.asked
 
 
 def test_a_rescale_waits_until_the_job_runs_so(hosted: Hosted) -> None:
-    answering = asked(hosted, lambda h: h.client.rescales[0][1].set_result(None))
+    answering = asked(hosted, lambda h: h.client.rescales[0][1].set_result(None), lambda c: len(c.rescales) == 1)
     done = penstock("rescale", "counting", "counter=4", "sink=2")
     answering.join()
     assert done.exit_code == 0
     assert done.stderr == f"penstock: job {JOB_ID} (counting) runs at parallelism counter=4 sink=2\n"
-    refused = asked(hosted, lambda h: h.client.rescales[1][1].set_exception(RescaleFailed("no such operator")))
+    failure = RescaleFailed("no such operator")
+    refused = asked(hosted, lambda h: h.client.rescales[1][1].set_exception(failure), lambda c: len(c.rescales) == 2)
     done = penstock("rescale", "counting", "3")
     refused.join()
     assert (done.exit_code, done.stderr) == (1, "penstock: no such operator\n")

@@ -1,3 +1,5 @@
+"""Runs the command `penstock` as a user does: what it prints, what it refuses, and its exit codes for scripts."""
+
 from __future__ import annotations
 
 import json
@@ -20,7 +22,7 @@ from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence
 from penstock.protocol.values.metadata import FORMAT_VERSION, Metadata, Segment, SubtaskSnapshot, VertexShape
 from penstock.storage.layout import metadata_path
 from penstock.storage.log import append
-from penstock.storage.metadata import encode_metadata, metadata_crc, read_metadata
+from penstock.storage.metadata_file import encode_metadata, metadata_crc, read_metadata
 from penstock.storage.opening import open_store
 
 ROOT = Path(__file__).parents[3]
@@ -183,7 +185,7 @@ def test_list_misses_a_segment_of_the_newest_checkpoint(job: Path) -> None:
 
 
 def test_a_job_that_goes_on_while_it_is_listed_is_not_damaged(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its newest checkpoint was deleted between the look at the log and the look at the checkpoint."""
+    """Deletes its newest checkpoint between the look at the log and the look at the checkpoint."""
     store = open_store(str(job))
     metadata = msgspec.structs.replace(read_metadata(store, metadata_path(4)), checkpoint_id=5, segments=[])
 

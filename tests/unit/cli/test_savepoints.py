@@ -1,4 +1,4 @@
-"""Savepoints as files: what `penstock info` shows of one, and what `penstock savepoint --dispose` deletes."""
+"""Tests savepoints as files: what `penstock info` shows of one, and what `penstock savepoint --dispose` deletes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.protocol.values.log_entries import Fence
 from penstock.protocol.values.metadata import FORMAT_VERSION, Metadata, Segment, SubtaskSnapshot, VertexShape
 from penstock.storage.layout import METADATA_NAME, savepoint_segment_path
 from penstock.storage.log import append
-from penstock.storage.metadata import encode_metadata
+from penstock.storage.metadata_file import encode_metadata
 from penstock.storage.opening import open_store
 
 SEGMENT = savepoint_segment_path(0, 4, "rnd")
@@ -102,3 +102,14 @@ def test_only_a_savepoint_is_disposed_of(savepoint: Path, tmp_path: Path) -> Non
         done = penstock("savepoint", "--dispose", str(path))
         assert done.exit_code == 2 and says in done.stderr, done.stderr
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_unfinished_savepoint_is_not_disposed_of_but_named(tmp_path: Path) -> None:
+    """A driver that was killed has left it, or another one is still at it."""
+    unfinished = tmp_path / "savepoint-abcdef-0123456789ab"
+    open_store(str(unfinished), create_root=True).put(SEGMENT, [b"x"])
+    before = sorted(tmp_path.rglob("*"))
+    done = penstock("savepoint", "--dispose", str(unfinished))
+    assert done.exit_code == 2 and sorted(tmp_path.rglob("*")) == before
+    assert f"{unfinished} is an unfinished savepoint: it has segments, but no _metadata" in done.stderr
+    assert "If no job that runs writes it" in done.stderr and "delete the directory" in done.stderr

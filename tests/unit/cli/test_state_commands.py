@@ -1,4 +1,4 @@
-"""`penstock state inspect`, `diff` and `verify`, on checkpoints of real jobs."""
+"""Tests `penstock state inspect`, `diff` and `verify`, on checkpoints of real jobs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.protocol.values.metadata import FORMAT_VERSION, InflightRange, Met
 from penstock.state import read_checkpoint
 from penstock.storage.local import LocalStore
 from penstock.storage.log import append
-from penstock.storage.metadata import encode_metadata, metadata_crc
+from penstock.storage.metadata_file import encode_metadata, metadata_crc
 from tests.unit.runtime.small_job import CommittedRows
 from tests.unit.state.reading.jobs import BACKENDS, KEYS, StoredJob, aggregates, keyed, stored
 

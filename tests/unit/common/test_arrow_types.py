@@ -1,3 +1,5 @@
+"""Turns Arrow types into ours and back: a value that does not fit must be an error, never another value."""
+
 from __future__ import annotations
 
 import decimal

@@ -1,4 +1,4 @@
-"""Rows of any kind in columns: what is decoded is what was encoded."""
+"""Tests rows of any kind in columns: what is decoded is what was encoded."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Checks every option: Flink's key and default, what is refused by key, and which of several sources counts."""
+
 from __future__ import annotations
 
 import datetime

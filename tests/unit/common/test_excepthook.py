@@ -1,3 +1,5 @@
+"""Checks what a failed program prints: the user's own lines, and none of ours above or below them."""
+
 from __future__ import annotations
 
 import subprocess

@@ -1,4 +1,5 @@
-"""What print() and simple_string_encoder write. The expected texts are what PyFlink 2.3 printed for the same values."""
+"""Tests what print() and simple_string_encoder write. The expected texts are what PyFlink 2.3 printed for the same
+values."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.common.configuration import Configuration
-from penstock.common.flow_control import FlowControl, flow_control
+from penstock.common.flow_control_options import FlowControl, flow_control
 from penstock.common.options.option import OptionError
 
 DEBLOAT = "taskmanager.network.memory.buffer-debloat."

@@ -1,3 +1,5 @@
+"""Checks futures that other threads complete, job ids, and texts that a user reads of errors and files."""
+
 from __future__ import annotations
 
 import asyncio

@@ -1,3 +1,5 @@
+"""Holds `Row` to PyFlink's: how it is made, changed, compared and pickled, and which rows cannot be made."""
+
 from __future__ import annotations
 
 import pickle

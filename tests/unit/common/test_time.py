@@ -1,3 +1,5 @@
+"""Reads durations as Flink writes them, and refuses by name what is none."""
+
 from __future__ import annotations
 
 import datetime

@@ -1,3 +1,5 @@
+"""Checks what strategies generate, also from their snapshots: a watermark too high would make rows late."""
+
 from __future__ import annotations
 
 import pickle

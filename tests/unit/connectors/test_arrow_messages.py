@@ -1,4 +1,4 @@
-"""Files of Arrow messages: every row once however they are split, and files that are not whole."""
+"""Tests files of Arrow messages: every row once however they are split, and files that are not whole."""
 
 from __future__ import annotations
 

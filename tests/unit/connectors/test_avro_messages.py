@@ -1,4 +1,4 @@
-"""Messages of Avro: fastavro reads what we write, we read what it writes, and nothing else is read by chance."""
+"""Tests messages of Avro: fastavro reads what we write, we read what it writes, and nothing else is read by chance."""
 
 from __future__ import annotations
 

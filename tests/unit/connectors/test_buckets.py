@@ -1,3 +1,5 @@
+"""Writes rows into buckets by their columns, with kills: each is visible once, in its bucket, and nothing is left."""
+
 from __future__ import annotations
 
 import datetime

@@ -1,3 +1,5 @@
+"""Collects rows of a job into the program: each comes once through kills, and what nobody reads fills no memory."""
+
 from __future__ import annotations
 
 import threading

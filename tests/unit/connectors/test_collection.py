@@ -1,3 +1,5 @@
+"""Reads rows that the program holds: each comes once through restores, and a wrong one is named before the start."""
+
 from __future__ import annotations
 
 import threading

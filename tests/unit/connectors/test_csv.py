@@ -1,3 +1,5 @@
+"""Reads CSV of every dialect in splits: rows come once through restores, and a malformed one is named by its line."""
+
 from __future__ import annotations
 
 import bz2

@@ -1,4 +1,4 @@
-"""Messages of CSV: what is decoded whole is what is decoded one by one, and what is written is read again."""
+"""Tests messages of CSV: what is decoded whole is what is decoded one by one, and what is written is read again."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Generates rows by their index: each index comes once through restores, and rates hold over time."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

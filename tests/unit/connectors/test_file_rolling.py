@@ -1,4 +1,5 @@
-"""How many files a file sink makes: parts that outlive checkpoints, and parts that are joined before they are seen."""
+"""Tests how many files a file sink makes: parts that outlive checkpoints, and parts that are joined before they are
+seen."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Writes files with kills at any moment: each row becomes visible once, and no file in progress is left."""
+
 from __future__ import annotations
 
 import json

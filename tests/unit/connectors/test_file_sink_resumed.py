@@ -1,4 +1,4 @@
-"""A file sink that is resumed: with other settings, at another parallelism, elsewhere, more than once."""
+"""Tests a file sink that is resumed: with other settings, at another parallelism, elsewhere, more than once."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Reads Parquet files: rows come once through restores, and a file that is missing, changed or foreign is named."""
+
 from __future__ import annotations
 
 import datetime

@@ -1,3 +1,5 @@
+"""Reads JSON lines as Python's reader does: rows come once through restores, a malformed one is named by its line."""
+
 from __future__ import annotations
 
 import datetime

@@ -1,3 +1,5 @@
+"""Writes JSON lines exactly once, and reads them again with Python's reader and with our source."""
+
 from __future__ import annotations
 
 import json

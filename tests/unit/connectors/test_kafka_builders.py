@@ -1,4 +1,4 @@
-"""What a program for Kafka says, before there is any broker."""
+"""Tests what a program for Kafka says, before there is any broker."""
 
 from __future__ import annotations
 

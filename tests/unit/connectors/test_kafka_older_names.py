@@ -1,4 +1,4 @@
-"""PyFlink's older names of the Kafka source and sink: the same connectors, with a warning."""
+"""Tests PyFlink's older names of the Kafka source and sink: the same connectors, with a warning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages in columns: what is decoded whole is what is decoded one by one."""
+"""Tests messages in columns: what is decoded whole is what is decoded one by one."""
 
 from __future__ import annotations
 

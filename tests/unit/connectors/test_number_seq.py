@@ -1,3 +1,5 @@
+"""Reads sequences of numbers: each number comes once through restores, up to the largest of 64 bits."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""Compares what the print sink prints with Flink's: the number of the subtask, rows, and line breaks in them."""
+
 from __future__ import annotations
 
 from typing import Any

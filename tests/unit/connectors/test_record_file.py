@@ -1,4 +1,4 @@
-"""Files of records under every block size, split and restart."""
+"""Tests files of records under every block size, split and restart."""
 
 from __future__ import annotations
 

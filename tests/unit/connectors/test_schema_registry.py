@@ -1,4 +1,4 @@
-"""Avro with the framing of a schema registry, against a real HTTP server that speaks its requests."""
+"""Tests Avro with the framing of a schema registry, against a real HTTP server that speaks its requests."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Reads lines of text in any charset: each comes once through restores."""
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""Provides an environment whose jobs end at once: tests of this folder look at the graph that it was handed."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping

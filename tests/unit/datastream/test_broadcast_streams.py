@@ -1,3 +1,5 @@
+"""Declares broadcast streams: the graph has one operator with both inputs, and what cannot be connected is refused."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

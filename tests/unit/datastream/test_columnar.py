@@ -1,4 +1,4 @@
-"""What is known, and refused, when a columnar operator is declared."""
+"""Tests what is known, and refused, when a columnar operator is declared."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.datastream import (
 )
 from penstock.datastream.columnar import count, max_, mean, min_, sum_
 from penstock.datastream.connectors.memory.discard import DiscardingSink
-from penstock.graph.columns import Aggregate, AggregateSpec, WindowAggregateSpec
+from penstock.graph.declared_columns import Aggregate, AggregateSpec, WindowAggregateSpec
 from penstock.graph.logical import OperatorKind
 
 ORDERS = Types.ROW_NAMED(

@@ -1,3 +1,5 @@
+"""Connects two streams: their keys must be equal kinds of values, or equal keys would meet in different subtasks."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator

@@ -1,3 +1,5 @@
+"""Declares streams by every method: the graph says what was typed, and what makes no sense is refused at its line."""
+
 from __future__ import annotations
 
 import pickle

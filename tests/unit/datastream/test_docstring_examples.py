@@ -21,6 +21,7 @@ from penstock.common.options import CheckpointingOptions
 from penstock.datastream import StreamExecutionEnvironment, state
 from penstock.datastream.columnar import count, max_, mean, min_, sum_
 from penstock.datastream.connectors import datagen, file_system, kafka
+from penstock.datastream.connectors.hybrid_source import HybridSource
 from penstock.datastream.connectors.rate import RateLimiterStrategy
 from penstock.datastream.formats import avro, csv, json
 from tests.unit.test_public_docs import NAMES, section
@@ -96,6 +97,7 @@ def surroundings(env: StreamExecutionEnvironment, directory: Path) -> dict[str, 
     csv_schema = csv.CsvSchema.builder().add_string_column("user").add_number_column("time").build()
     return {
         **names_of(penstock.common, penstock.datastream, state, file_system, avro, csv, json, kafka),
+        "HybridSource": HybridSource, "kafka_source": file_system.FileSource.for_parquet(str(directory / "in")),
         "BatchGeneratorSource": datagen.BatchGeneratorSource, "DataGeneratorSource": datagen.DataGeneratorSource,
         "RateLimiterStrategy": RateLimiterStrategy, "CheckpointingOptions": CheckpointingOptions,
         "count": count, "max_": max_, "mean": mean, "min_": min_, "sum_": sum_, "np": np, "pa": pa, "pc": pc,

@@ -1,3 +1,5 @@
+"""Checks what an environment makes of options, files and command line, and what `execute` hands on."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Attaches watermark strategies: one that does not fit, or is missing where that stops all time, is reported."""
+
 from __future__ import annotations
 
 import warnings
@@ -16,7 +18,7 @@ from penstock.datastream import (
     StreamExecutionEnvironment,
     TumblingEventTimeWindows,
 )
-from penstock.datastream._streams.event_time import EventTimeWarning
+from penstock.datastream._streams.strategy_checks import EventTimeWarning
 from penstock.datastream.connectors.datagen import DataGeneratorSource
 from penstock.datastream.connectors.memory.collection import CollectionSource
 from penstock.datastream.connectors.memory.discard import DiscardingSink
@@ -189,7 +191,8 @@ class Pair(CoProcessFunction):
 def test_what_ends_is_idle_or_waited_for_by_nobody_is_no_matter(
     env: StreamExecutionEnvironment, build: Callable[[StreamExecutionEnvironment], SingleOutputStreamOperator]
 ) -> None:
-    """Of an end, timers wait for it; a program without any watermarks can only have timers of processing time."""
+    """Accepts all three: timers wait for an end; a program without any watermarks can only have timers of processing
+    time."""
     build(env).sink_to(DiscardingSink())
     with warnings.catch_warnings():
         warnings.simplefilter("error")

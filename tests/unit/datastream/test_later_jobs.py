@@ -1,4 +1,4 @@
-"""An environment that is used for more than one job, and settings that change while a program is declared."""
+"""Tests an environment that is used for more than one job, and settings that change while a program is declared."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def endless(env: StreamExecutionEnvironment) -> Any:
 
 
 def test_rows_that_would_never_come_are_not_waited_for(env: StreamExecutionEnvironment, executor: Any) -> None:
-    """Without checkpoints rows come at the end of the job, so even a limit was waited for for ever."""
+    """Limits rows of a job without checkpoints, which come at its end: even a limit was waited for for ever."""
     rows = endless(env).map(abs, Types.LONG())
     for limit in (None, 5):
         with pytest.raises(ValueError, match=r"'Source: clicks' has no end: take checkpoints \(env.enable_check"):

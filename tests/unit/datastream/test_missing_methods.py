@@ -1,4 +1,4 @@
-"""A method that another stream has, or that is written in another way: the error says so."""
+"""Tests a method that another stream has, or that is written in another way: the error says so."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Declares side outputs: each is a stream of its own with one type, and operators without any have none to ask for."""
+
 from __future__ import annotations
 
 import pickle

@@ -1,3 +1,5 @@
+"""Checks what a state descriptor carries to its backend: name, kind and type; and which descriptors cannot be made."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,3 +1,5 @@
+"""Declares windows: each timestamp is in one of them, and size, lateness and functions reach the graph."""
+
 from __future__ import annotations
 
 import pickle
@@ -24,8 +26,8 @@ from penstock.datastream import (
 from penstock.datastream.connectors.memory.collection import CollectionSource
 from penstock.datastream.connectors.memory.discard import DiscardingSink
 from penstock.graph.builder import GraphError
+from penstock.graph.declared_windows import WindowSpec
 from penstock.graph.logical import OperatorKind
-from penstock.graph.windows import WindowSpec
 
 EVENT = Types.TUPLE([Types.STRING(), Types.LONG()])
 TEN_SECONDS = TumblingEventTimeWindows.of(Duration.of_seconds(10))

@@ -1,4 +1,4 @@
-"""What runs the documentation must see where a page is wrong; and no page is left out."""
+"""Tests that what runs the documentation sees where a page is wrong; and no page is left out."""
 
 from __future__ import annotations
 
@@ -30,6 +30,9 @@ sleep 1000000000
 <!-- program: two.py, run below -->
 ```python
 print("zwei")
+```
+```mermaid
+stateDiagram-v2
 ```
 <!-- fails -->
 ```sh

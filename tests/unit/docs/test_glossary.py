@@ -1,4 +1,6 @@
-"""The glossary of ARCHITECTURE.md: each word has one meaning, and the code uses no synonym that the table refuses."""
+"""Checks the glossary of ARCHITECTURE.md: each word has one meaning, and neither the code nor the documents use a
+synonym that the table refuses.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,18 @@ ROWS = [
     if line.startswith("| ") and not line.startswith("| word ")
 ]
 REFUSED = {synonym: row[0] for row in ROWS for synonym in row[2].split(", ") if synonym}
-SYNONYM = re.compile(rf"\b(?:{'|'.join(sorted(map(re.escape, REFUSED), key=len, reverse=True))})\b", re.I)
+WORDS = (r"\s+".join(map(re.escape, synonym.split())) for synonym in sorted(REFUSED, key=len, reverse=True))
+SYNONYM = re.compile(rf"\b(?:{'|'.join(WORDS)})\b", re.I)
+
+DOCUMENTS = ["PROTOCOL.md", "ARCHITECTURE.md", *sorted(f"docs/{path.name}" for path in ROOT.glob("docs/*.md"))]
+NOT_PROSE = re.compile(
+    r"^```.*?^```$"  # a block of code
+    r"|`(?:[^`\n]|\n(?!\n))+`"  # code in a line
+    r"|\]\([^)]*\)"  # the target of a link
+    r"|^## 10\. Words$.*"  # the glossary itself
+    r"|Azure Blob Storage|Storage Blob Data Contributor|\ba quota\b",  # names of others: Azure's, and a disk's limit
+    re.S | re.M,
+)
 
 
 def words_of(name: str) -> str:
@@ -46,6 +59,13 @@ def refused_in(source: str) -> tuple[tuple[int, str], ...]:
     return tuple((line, found[0].lower()) for line, text in texts(source) for found in SYNONYM.finditer(text))
 
 
+def refused_in_document(text: str) -> list[tuple[int, str]]:
+    """Return (line, synonym) of the prose of a document."""
+    prose = NOT_PROSE.sub(lambda match: "\n" * match[0].count("\n"), text)
+    found = SYNONYM.finditer(prose)
+    return [(prose.count("\n", 0, match.start()) + 1, " ".join(match[0].lower().split())) for match in found]
+
+
 @pytest.mark.parametrize("package", sorted(path.parent.name for path in (ROOT / "penstock").glob("*/__init__.py")))
 def test_the_code_uses_no_refused_synonym(package: str) -> None:
     found = [
@@ -54,6 +74,15 @@ def test_the_code_uses_no_refused_synonym(package: str) -> None:
         for line, synonym in refused_in(path.read_text("utf-8"))
     ]
     assert not found, "\n".join(["see the glossary in ARCHITECTURE.md:", *sorted(set(found))])
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_the_documents_use_no_refused_synonym(document: str) -> None:
+    found = [
+        f"  {document}:{line}: {synonym!r} (write {REFUSED[synonym]!r})"
+        for line, synonym in refused_in_document((ROOT / document).read_text("utf-8"))
+    ]
+    assert not found, "\n".join(["see the glossary in ARCHITECTURE.md:", *found])
 
 
 def test_every_word_is_listed_once_and_refused_nowhere() -> None:
@@ -79,3 +108,16 @@ def test_synonyms_are_found_in_comments_names_and_docstrings(source: str, found:
 
 def test_strings_for_users_and_other_words_are_not_refused() -> None:
     assert not refused_in('x = "goes on"\nbesides = ongoing = 1')
+
+
+def test_synonyms_are_found_in_documents_over_two_lines_and_in_tables() -> None:
+    assert refused_in_document("First.\nIt goes\n  on `anew`.\n\n| word | stand by |\n") == [
+        (2, "goes on"),
+        (5, "stand by"),
+    ]
+
+
+def test_code_links_and_the_glossary_of_a_document_are_not_read() -> None:
+    text = "```sh\ngoes on\n```\n[continue](page.md#anew)\n## 10. Words\n| again | | anew |\n"
+    assert refused_in_document(text) == []
+    assert refused_in_document(text.replace("[continue]", "[goes on]")) == [(4, "goes on")]

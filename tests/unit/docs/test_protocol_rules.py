@@ -1,9 +1,12 @@
-"""PROTOCOL.md and what it refers to: every scenario stands in its section, every mutant exists, every rule is whole."""
+"""Checks PROTOCOL.md and what it refers to: every scenario stands in its section, every mutant exists, every rule is
+whole.
+"""
 
 from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,17 +17,58 @@ ROOT = Path(__file__).resolve().parents[3]
 TEXT = (ROOT / "PROTOCOL.md").read_text(encoding="utf-8")
 RULES = TEXT[: TEXT.index("## Tables of transitions")]
 SECTIONS = {int(number): text for number, text in re.findall(r"^## (\d+)\. (.*?)(?=^## |\Z)", RULES, re.S | re.M)}
-NUMBERS = re.findall(r"^\*\*(\d+\.\d+)", RULES, re.M)
+RULE_TEXTS = dict(re.findall(r"^\*\*(\d+\.\d+)(.*?)(?=^\*\*\d|^## |^\| rule |\Z)", RULES, re.S | re.M))
+NUMBERS = list(RULE_TEXTS)
+
+NO_RULE = {
+    "with_settings": "makes mutants of others",
+    "an_adaptive_job_has_deadlines_after_its_end": "a deadline that nobody waits for; a kept plan finds it",
+    "pauses_follow_each_other": "a rule of Parking's own, below the protocol; a kept plan finds it",
+    "nobody_gives_checkpoints_more_time": "breaks what a user of the simulation does; a kept plan finds it",
+    "an_adaptive_job_may_not_grow": "breaks the simulation's checker; a kept plan finds it",
+    "programs_of_all_drivers_are_the_newest": "breaks the simulation's checker; a kept plan finds it",
+}
+"""Mutants that break no rule of PROTOCOL.md, and what they do."""
+
+REFERENCES_MIN = 30
+"""As many docstrings of scenarios and tests name their sections, at least; fewer have become unreadable to the test."""
 
 
 def named(text: str, kind: str) -> set[str]:
-    """Names in backticks behind "Scenarios:" or "Mutants:", and in the table of the log's rules."""
+    """Names in backticks behind "Scenarios:" or "Mutants:"."""
     lists = " ".join(re.findall(rf"{kind}:((?:\s|`[\w-]+`|,)+)", text))
     return set(re.findall(r"`([\w-]+)`", lists))
 
 
-def in_tables(text: str) -> set[str]:
-    return {name for line in text.splitlines() if line.startswith("| 11.") for name in re.findall(r"`([\w-]+)`", line)}
+def in_tables(text: str, number: str = "") -> set[str]:
+    """Names in backticks in the table of the log's rules. `number`: in the rows of that rule only."""
+    rows = [line for line in text.splitlines() if line.startswith("| 11.")]
+    if number:
+        rows = [row for row in rows if number in row.split("|")[1].replace(" ", "").split(",")]
+    return {name for row in rows for name in re.findall(r"`([\w-]+)`", row)}
+
+
+def all_mutants() -> set[str]:
+    """Names of mutants that stand in PROTOCOL.md."""
+    return named(RULES, "Mutants") | {name for name in in_tables(RULES) if "_" in name}
+
+
+@cache
+def functions() -> dict[str, bool]:
+    """The functions of the simulation's tests; whether they take what a mutant takes."""
+    found: dict[str, bool] = {}
+    for path in (ROOT / "tests" / "simulation").glob("test_*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef):
+                found[node.name] = [argument.arg for argument in node.args.args[:1]] == ["patch"]
+    return found
+
+
+def references(docstring: str) -> list[int]:
+    """Sections that a docstring names, as "section 12" or "sections 3, 4 and 11"; not those of another document."""
+    without_others = re.sub(r"ARCHITECTURE\.md,? section \d+", "", docstring)
+    lists = re.findall(r"\b[Ss]ections? (\d+(?:(?:, | and )\d+)*)\b(?!\.\d)", without_others)
+    return [int(number) for found in lists for number in re.findall(r"\d+", found)]
 
 
 def test_sections_and_rules_are_numbered_without_gaps() -> None:
@@ -40,6 +84,10 @@ def test_every_scenario_stands_in_its_section(name: str) -> None:
     assert name in named(SECTIONS[section], "Scenarios") | in_tables(SECTIONS[section]), f"section {section}"
 
 
+def test_every_section_has_its_schedules() -> None:
+    assert {scenario.section for scenario in SCENARIOS.values()} == set(SECTIONS)
+
+
 def test_every_scenario_that_is_named_exists() -> None:
     known = set(SCENARIOS)
     assert not {name for name in named(RULES, "Scenarios") if name not in known}
@@ -47,26 +95,59 @@ def test_every_scenario_that_is_named_exists() -> None:
 
 
 def test_every_mutant_that_is_named_exists() -> None:
-    functions = {
-        node.name
-        for path in (ROOT / "tests" / "simulation").glob("test_*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.FunctionDef)
-    }
-    mutants = named(RULES, "Mutants") | {name for name in in_tables(RULES) if "_" in name}
-    assert mutants and not mutants - functions
+    mutants = all_mutants()
+    assert mutants and not mutants - set(functions())
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_every_rule_is_whole(number: str) -> None:
+    """It has the schedule that breaks a system without it, a scenario that brings this about, and a mutant."""
+    text, table = RULE_TEXTS[number], in_tables(RULES, number)
+    assert "*Without this:*" in text
+    assert named(text, "Scenarios") | {name for name in table if name in SCENARIOS}
+    assert named(text, "Mutants") | {name for name in table if name in functions()}
+
+
+def test_every_mutant_breaks_a_rule_that_names_it() -> None:
+    mutants = {name for name, takes_patch in functions().items() if takes_patch}
+    assert mutants - all_mutants() == set(NO_RULE)
 
 
 def test_references_to_rules_resolve() -> None:
-    """Sections and rules that code, tests and scenarios name."""
-    lost = []
+    """Rules and sections that code, tests and scenarios name."""
+    lost, found = [], 0
     for folder in ("penstock", "tests"):
         for path in (ROOT / folder).rglob("*.py"):
             text = path.read_text(encoding="utf-8")
             for line in text.splitlines():
                 if "PROTOCOL.md" in line:
                     lost += [f"{path}: {n}" for n in re.findall(r"\b(\d+\.\d+)\b", line) if n not in NUMBERS]
-                    lost += [f"{path}: {n}" for n in re.findall(r"section (\d+)", line) if int(n) not in SECTIONS]
-                elif line.startswith('"""Section '):
-                    lost += [f"{path}: {n}" for n in re.findall(r"Section (\d+)", line) if int(n) not in SECTIONS]
+            docstring = ast.get_docstring(ast.parse(text)) or ""
+            sections = references(docstring)
+            found += bool(sections)
+            lost += [f"{path}: section {n}" for n in sections if n not in SECTIONS]
     assert not lost
+    assert found >= REFERENCES_MIN
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "penstock" / "simulation" / "scenarios").glob("*.py")), ids=lambda p: p.stem
+)
+def test_a_file_of_scenarios_names_their_sections(path: Path) -> None:
+    own = {scenario.section for scenario in SCENARIOS.values() if scenario.__module__.endswith(f".{path.stem}")}
+    assert own <= set(references(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""))
+
+
+@pytest.mark.parametrize(
+    ("docstring", "sections"),
+    [
+        ("Tests section 12: slots.", [12]),
+        ("Tests sections 3, 4 and 11 for faults.", [3, 4, 11]),
+        ("Aims failures at moments. Sections 3 and 11.", [3, 11]),
+        ("Breaks the rules (PROTOCOL.md, section 40).", [40]),
+        ("FAULT and CHECK. ARCHITECTURE.md, section 7, lists what happens.", []),
+        ("Reads two sections.", []),
+    ],
+)  # fmt: skip
+def test_references_are_found(docstring: str, sections: list[int]) -> None:
+    assert references(docstring) == sections

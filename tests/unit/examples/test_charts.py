@@ -1,3 +1,5 @@
+"""Draws the charts of the examples: well-formed SVG whose points lie where their values are."""
+
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET

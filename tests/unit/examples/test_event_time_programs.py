@@ -1,4 +1,4 @@
-"""The programs in examples/, each held against the same question answered in plain Python over its own rows."""
+"""Tests the programs in examples/, each held against the same question answered in plain Python over its own rows."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def program(name: str) -> ModuleType:
 
 
 def rows_of(streams: Callable[[StreamExecutionEnvironment], Any], parallelism: int, seed: int | None) -> list[Any]:
-    """Of the program's streams, with watermarks all along the way, as over rows that come slowly. With a seed, the job
-    is lost and restored three times, from aligned and unaligned checkpoints."""
+    """Return the rows of the program's streams, with watermarks all along the way, as over rows that come slowly. With
+    a seed, the job is lost and restored three times, from aligned and unaligned checkpoints."""
     options = {
         "parallelism.default": parallelism,
         "pipeline.auto-watermark-interval": "1 ms",

@@ -1,3 +1,5 @@
+"""Checks the demo's rows: a whole year in order of departure, as often as it is prepared or interrupted."""
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""Records the demo's job: what a report drops is kept, and a recovery counts from the kill."""
+
 from __future__ import annotations
 
 import io

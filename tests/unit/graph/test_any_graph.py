@@ -1,4 +1,4 @@
-"""What holds for every program: who is chained to whom, who has the time, what travels on an edge."""
+"""Tests what holds for every program: who is chained to whom, who has the time, what travels on an edge."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from penstock.common import Configuration, Types, WatermarkStrategy
 from penstock.graph.builder import build_job_graph
-from penstock.graph.event_time import WINDOW_KINDS, Timed, nodes_with_event_time, timed_input, timed_rows
 from penstock.graph.logical import (
     ChainingStrategy,
     Input,
@@ -17,6 +16,7 @@ from penstock.graph.logical import (
     Partitioner,
     PartitionerKind,
 )
+from penstock.graph.timed_nodes import WINDOW_KINDS, Timed, nodes_with_event_time, timed_input, timed_rows
 
 K = OperatorKind
 TIMED = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("at")

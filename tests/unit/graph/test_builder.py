@@ -1,3 +1,5 @@
+"""Builds job graphs: what is chained, by which edge, and ids that must never change, since checkpoints name them."""
+
 from __future__ import annotations
 
 import json

@@ -1,4 +1,4 @@
-"""Clocks, two inputs, side outputs and columnar chains in the job graph."""
+"""Tests clocks, two inputs, side outputs and columnar chains in the job graph."""
 
 from __future__ import annotations
 
@@ -208,7 +208,8 @@ def test_idleness_alone_gives_rows_no_time() -> None:
 
 
 def test_what_two_inputs_make_is_the_functions_affair() -> None:
-    """Often a row for each of the first input, that has event time, with what the second one knows of it."""
+    """Leaves to the function what it makes: often a row for each of the first input, that has event time, with what the
+    second one knows of it."""
     p = Program()
     both = p.add("enrich", K.CO_PROCESS, [p.source("old", TIME), Input(p.source("names"), index=1)])
     p.add("counts", K.WINDOW, keyed(both))

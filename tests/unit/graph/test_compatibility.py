@@ -1,3 +1,5 @@
+"""Compares checkpoints with changed programs: what would lose state or rows is refused by name, all else fits."""
+
 from __future__ import annotations
 
 from collections.abc import Container
@@ -10,11 +12,11 @@ from penstock.common import Configuration
 from penstock.common.type_information import TypeInformation
 from penstock.common.types import Types
 from penstock.graph.builder import build_job_graph
-from penstock.graph.columns import WindowAggregateSpec
 from penstock.graph.compatibility import IncompatibleGraph, check, edge_shapes, vertex_shapes, with_max_parallelism
+from penstock.graph.declared_columns import WindowAggregateSpec
+from penstock.graph.declared_windows import WindowSpec
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.logical import Input, LogicalGraph, Node, OperatorKind, Partitioner, PartitionerKind
-from penstock.graph.windows import WindowSpec
 from penstock.protocol.values.metadata import EdgeShape, VertexShape
 
 HASH = Partitioner(PartitionerKind.HASH, key_selector=lambda row: row)

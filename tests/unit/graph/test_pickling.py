@@ -1,3 +1,5 @@
+"""Searches a graph for what cannot be pickled: the error names the user's variable and operator."""
+
 from __future__ import annotations
 
 import pickle
@@ -9,10 +11,10 @@ import pytest
 
 from penstock.common import Configuration, WatermarkStrategy
 from penstock.graph.builder import build_job_graph
+from penstock.graph.declared_windows import WindowSpec
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.logical import Input, LogicalGraph, Node, OperatorKind, Partitioner, PartitionerKind
 from penstock.graph.pickling import UnpicklableFunction, dumps
-from penstock.graph.windows import WindowSpec
 
 LOCK = threading.Lock()
 
@@ -69,7 +71,7 @@ def default_argument() -> Any:
 
 
 def by_value(function: Any) -> Any:
-    """As if it were defined in the main program, so that its global variables travel with it."""
+    """Pickle a function as if it were defined in the main program, so that its global variables travel with it."""
     import types
 
     return types.FunctionType(function.__code__, {"LOCK": LOCK, "helper": None, "__name__": "__main__"}, "enrich")

@@ -1,4 +1,4 @@
-"""The graph of a running job at another parallelism."""
+"""Tests the graph of a running job at another parallelism."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from penstock.common import Configuration
+from penstock.common import Configuration, Types
+from penstock.datastream import StreamExecutionEnvironment
 from penstock.graph.builder import build_job_graph
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.logical import Input, LogicalGraph, Node, OperatorKind, Partitioner, PartitionerKind
-from penstock.graph.rescaling import RescaleRefused, rescaled
+from penstock.graph.rescaled_graph import RescaleRefused, rescaled
+from tests.unit.runtime.small_job import CommittedRows, graph_of
 
 HASH = Partitioner(PartitionerKind.HASH, key_selector=lambda row: row)
 REBALANCE = Partitioner(PartitionerKind.REBALANCE)
@@ -82,3 +84,30 @@ def test_what_the_job_cannot_have_is_refused_by_name(parallelism: Any, told: str
     graph = program(2, maximum=8)
     with pytest.raises(RescaleRefused, match=re.escape(told)):
         rescaled(graph, graph, parallelism)
+
+
+def non_parallel(env: StreamExecutionEnvironment) -> None:
+    """Declare a source of one subtask, with a map on a forward edge, and a sink that can have more."""
+    env.set_parallelism(2)
+    env.disable_operator_chaining()
+    lines = env.from_collection([1, 2, 3], Types.LONG()).name("lines").uid("lines").force_non_parallel()
+    parsed = lines.map(lambda line: line, Types.LONG()).name("parse").uid("parse").set_parallelism(1)
+    parsed.rebalance().sink_to(CommittedRows()).name("out").uid("out")
+
+
+@pytest.mark.parametrize("name", ["lines", "parse"])
+def test_a_source_that_cannot_be_split_says_so(name: str) -> None:
+    graph = graph_of(non_parallel)
+    with pytest.raises(RescaleRefused) as refused:
+        rescaled(graph, graph, {name: 3})
+    told = str(refused.value)
+    assert told.startswith("source 'lines' cannot have parallelism 3: it has one subtask and cannot be split")
+    assert "force_non_parallel()" in told and "by which its state is split" not in told
+    assert set(levels(rescaled(graph, graph, {"out": 3})).values()) == {1, 3}
+    assert levels(rescaled(graph, graph, 3)) == levels(rescaled(graph, graph, {"out": 3}))
+
+
+def test_another_vertex_that_cannot_be_split_says_so() -> None:
+    graph = program(2, whole=True)
+    with pytest.raises(RescaleRefused, match=r"^vertex 'sum' cannot have parallelism 2: it has one subtask"):
+        rescaled(graph, graph, {"sum": 2})

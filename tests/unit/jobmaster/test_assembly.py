@@ -1,4 +1,4 @@
-"""Which checkpoint a commit belongs to, and from when on no restore repeats it."""
+"""Tests which checkpoint a commit belongs to, and from when on no restore repeats it."""
 
 from __future__ import annotations
 

@@ -1,18 +1,18 @@
-"""Conversations with the job's log: one after the other, and what waits for the last of them."""
+"""Tests conversations with the job's log: one after the other, and what waits for the last of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from penstock.jobmaster.log import LogConversations
+from penstock.jobmaster.log_conversations import LogConversations
 from penstock.protocol.log.log_operations import Conversation, ListLog
 from penstock.storage.memory import MemoryStore
 from tests.unit.runtime.manual_ports import ManualClock
 
 
 class DeferredWork:
-    """Implements `penstock.jobmaster.ports.BlockingWork`: what is submitted runs when the test says so."""
+    """Implements `penstock.jobmaster.master_ports.BlockingWork`: what is submitted runs when the test says so."""
 
     def __init__(self) -> None:
         self.submitted: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []

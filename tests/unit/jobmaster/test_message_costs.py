@@ -1,4 +1,4 @@
-"""What a message costs the driver does not grow with the number of slots.
+"""Tests that what a message costs the driver does not grow with the number of slots.
 
 Python's own bytecodes are counted, not time: the same on every machine, however busy. Copies of a tuple are one each.
 """
@@ -78,7 +78,7 @@ def checkpoint(slots: int) -> float:
 
 
 def heartbeat_with_missing_slots(slots: int) -> float:
-    """While the others wait for them."""
+    """Send heartbeats while the others wait for the missing ones."""
     driver, left = running(slots), 3 * slots // 4
     driver.lose(range(left, slots))
     messages = driver.heartbeats()[:left]

@@ -1,11 +1,12 @@
-"""What a savepoint that fails leaves behind: nothing of its own, and everything else."""
+"""Tests what a savepoint that fails leaves behind: nothing of its own, and everything else."""
 
 from __future__ import annotations
 
 import errno
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from penstock.datastream.connectors.splits import encode_split
 from penstock.jobmaster.history import CheckpointHistory
 from penstock.jobmaster.identity import JobIdentity
 from penstock.jobmaster.orders import SavepointOrder
-from penstock.jobmaster.savepoints import Savepoints
+from penstock.jobmaster.savepoints import NAMES_MAX, Savepoints
 from penstock.protocol.checkpoint.coordinator_effects import PublishCheckpoint
 from penstock.protocol.checkpoint.savepoint import Savepoint
 from penstock.protocol.values.elements import Barrier, Generation, SnapshotKind
@@ -28,6 +29,7 @@ from penstock.spark.frame_files import FrameFiles
 from penstock.storage import local_files
 from penstock.storage.layout import FRAMES_FOLDER, FRAMES_MANIFEST, METADATA_NAME, savepoint_segment_path
 from penstock.storage.local import LocalStore
+from tests.unit.runtime.manual_ports import QueuedWork
 from tests.unit.runtime.small_job import CommittedRows, graph_of
 
 FRAMES = f"{FRAMES_FOLDER}/rows-1"
@@ -45,7 +47,8 @@ class AtOnce:
 class World:
     """A job that reads the rows of a DataFrame, and takes one savepoint, of which slot 0 has written its segment."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, names: Iterable[str] = ("one",), work: Any = None) -> None:
+        names = cycle(names)
         self.answers: list[str | SavepointFailed] = []
         self.warnings: list[str] = []
         self.asked: list[Savepoint] = []
@@ -60,13 +63,15 @@ class World:
             graph,
             JobIdentity("a" * 32, str(folder / "job")),
             CheckpointHistory(10, str(folder / "job")),
-            AtOnce(),
+            work or AtOnce(),
             lambda directory, create: LocalStore(directory, create_root=create),
             str(folder / "savepoints"),
-            lambda: "one",
+            lambda: next(names),
             self.asked.append,
             self.warnings.append,
         )
+        if work is not None:
+            return
         self.savepoints.order(SavepointOrder(self.answers.append))
         (self.savepoint,) = self.asked
         self.directory = Path(self.savepoint.directory)
@@ -162,3 +167,58 @@ def test_one_that_nobody_has_begun_to_write_goes_with_its_job(tmp_path: Path) ->
     world = World(tmp_path)
     world.savepoints.fail_all("the job has ended")
     assert not world.directory.exists()
+
+
+# ---- the name of its directory ------------------------------------------------------------------------------------
+
+
+def savepoint_of_somebody(folder: Path) -> dict[str, bytes]:
+    """Put a savepoint where one of the job's would be called "one". Return its files."""
+    directory = folder / "savepoints" / f"savepoint-{'a' * 6}-one"
+    directory.mkdir(parents=True)
+    (directory / METADATA_NAME).write_text("theirs")
+    (directory / savepoint_segment_path(0, 1, "ab")).write_text("theirs")
+    return files_below(directory)
+
+
+def files_below(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def test_a_directory_that_is_not_empty_is_passed_over_for_another_name(tmp_path: Path) -> None:
+    before = savepoint_of_somebody(tmp_path)
+    world = World(tmp_path, ["one", "one", "two"])
+    assert world.directory.name.endswith("-two") and world.write() is None
+    world.savepoints.failed(world.savepoint, "no")
+    assert not world.directory.exists()
+    assert files_below(world.directory.with_name(f"savepoint-{'a' * 6}-one")) == before
+
+
+def test_two_savepoints_at_once_have_two_names(tmp_path: Path) -> None:
+    world = World(tmp_path, ["one", "one", "two"])
+    world.savepoints.order(SavepointOrder(world.answers.append))
+    first, second = world.asked
+    assert first.directory.endswith("-one") and second.directory.endswith("-two")
+    world.savepoints.succeeded(first)
+    world.savepoints.succeeded(second)
+    assert world.answers == [first.directory, second.directory]
+
+
+def test_where_all_names_are_taken_nothing_is_written_and_nothing_deleted(tmp_path: Path) -> None:
+    work = QueuedWork()
+    world = World(tmp_path, work=work)
+    before = savepoint_of_somebody(tmp_path)
+    directory = tmp_path / "savepoints" / f"savepoint-{'a' * 6}-one"
+    world.savepoints.order(SavepointOrder(world.answers.append))
+    while work.run_one():
+        pass
+    (answer,) = world.answers
+    assert isinstance(answer, SavepointFailed) and f"{directory} is not empty" in str(answer)
+    assert f"the {NAMES_MAX - 1} whose names" in str(answer) and not world.asked
+    # The same when the job ends before it is known that the directory is another's.
+    world.savepoints.order(SavepointOrder(world.answers.append))
+    world.savepoints.fail_all("the job has ended")
+    while work.run_one():
+        pass
+    assert "the job has ended" in str(world.answers[1]) and len(world.answers) == 2
+    assert files_below(directory) == before

@@ -1,4 +1,6 @@
-"""Enumerators that look for splits outside the job: next to the JobMaster's loop, and only for their own generation."""
+"""Tests enumerators that look for splits outside the job: next to the JobMaster's loop, and only for their own
+generation.
+"""
 
 from __future__ import annotations
 
@@ -195,3 +197,23 @@ def test_splits_that_are_known_later_are_asked_for_again(requests: int) -> None:
     job.enumerator.found = [b"p7"]
     job.pass_time(200)
     assert job.assigned == [(SubtaskId(0, 0), [b"p7"], False)]
+
+
+def test_something_else_to_discover_is_looked_for_at_once_behind_the_present_call() -> None:
+    job = Job(([], []), ([b"p0"], []))
+    job.enumerator.discovery_interval_ms = None  # type: ignore[assignment]
+    job.pass_time(0)
+    job.enumerator.discovery_number, job.enumerator.found = 2, [b"p9"]
+    job.sources.on_requested(SubtaskId(0, 0), job.clock.ms)
+    assert job.assigned.pop() == (SubtaskId(0, 0), [b"p9"], False)
+    assert len(job.work.calls) == 1, "one call at a time"
+    job.work.end_next()
+    assert job.sources.next_deadline_ms() == job.clock.ms
+    job.pass_time(0)
+    job.sources.on_requested(SubtaskId(0, 0), job.clock.ms)
+    job.work.end_next()
+    assert job.assigned == [(SubtaskId(0, 0), [b"p0"], False)]
+    job.enumerator.discovers, job.enumerator.discovery_number = False, 3
+    job.sources.on_requested(SubtaskId(0, 1), job.clock.ms)
+    job.pass_time(10_000)
+    assert not job.work.calls

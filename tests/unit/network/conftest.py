@@ -1,3 +1,5 @@
+"""Provides slots whose endpoints are connected over loopback, with everything that they report in one queue."""
+
 from __future__ import annotations
 
 import queue

@@ -1,3 +1,5 @@
+"""Interleaves frames to be sent: urgent ones leave first, and those of each channel stay in their order."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,3 +1,5 @@
+"""Connects slots with a driver over loopback: messages arrive whole, and strangers and taken ports are named."""
+
 from __future__ import annotations
 
 import queue

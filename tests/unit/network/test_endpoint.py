@@ -1,3 +1,5 @@
+"""Connects endpoints of slots over loopback: frames arrive in order, and no peer of another generation gets in."""
+
 from __future__ import annotations
 
 import logging

@@ -1,3 +1,5 @@
+"""Cuts encoded frames anywhere: those decoded are those sent, and garbage neither crashes nor takes memory."""
+
 from __future__ import annotations
 
 import ctypes
@@ -41,7 +43,7 @@ frames = st.one_of(
 
 
 def wire_of(*sent: Any) -> bytes:
-    """What one connection writes for frames that are put one after the other and leave at once."""
+    """Return what one connection writes for frames that are put one after the other and leave at once."""
     out, wire = Outbox(), bytearray()
     for frame in sent:
         out.put(frame)

@@ -1,3 +1,5 @@
+"""Plays the handshake without sockets: neither end says anything to one that cannot prove the job's secret."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,4 +1,6 @@
-"""A store for the log's conversations that loses replies, applies late, and lets several drivers take turns."""
+"""Provides a store for the log's conversations that loses replies, applies late, and lets several drivers take
+turns.
+"""
 
 from __future__ import annotations
 
@@ -154,7 +156,7 @@ class Conversing:
 
 
 def run(conversation: Conversation[Any], store: LogStore, *faults: Fault) -> Any:
-    """To its end; the first operations that are no waits meet the given faults."""
+    """Run a conversation to its end; the first operations that are no waits meet the given faults."""
     left = list(faults)
     conversing = Conversing(conversation)
     while not conversing.is_done:

@@ -23,7 +23,7 @@ def register(slot: int, process: str, submission: int = 1, attempt: int = 0) -> 
 
 
 def lifecycle(strategy: RestartStrategy | None = None, **settings: Any) -> Lifecycle:
-    return Lifecycle(LifecycleSettings(slots=2, **settings), strategy or ExponentialDelay(), lambda: 0.0)
+    return Lifecycle(LifecycleSettings(**{"slots": 2, **settings}), strategy or ExponentialDelay(), lambda: 0.0)
 
 
 def gathered(strategy: RestartStrategy | None = None, **settings: Any) -> Lifecycle:

@@ -1,4 +1,4 @@
-"""The adaptive scheduler: when a job starts in fewer slots, and when it gets more."""
+"""Tests the adaptive scheduler: when a job starts in fewer slots, and when it gets more."""
 
 from __future__ import annotations
 
@@ -74,16 +74,30 @@ def test_a_further_loss_while_it_starts_is_waited_for_again() -> None:
     assert machine.look(replace(SHORT, slots=2, processes=1), 250.0) == [Lower(1, 100.0)]
 
 
-def test_processes_share_what_the_job_needs_at_least() -> None:
-    machine = AdaptiveScaling(SETTINGS)
-    machine.look(replace(SHORT, least=3), 0.0)
-    assert machine.look(replace(SHORT, least=3), 100.0) == [Lower(3, 100.0)] and not machine.may_share
-    assert machine.look(replace(SHORT, least=3, slots=3), 101.0) == [] and machine.may_share
+def test_processes_share_what_cannot_be_restored_in_fewer_slots() -> None:
     machine = AdaptiveScaling(SETTINGS)
     machine.look(SHORT, 0.0)
     machine.look(SHORT, 100.0)
     machine.on_not_lowered(100.0)
     assert machine.may_share and machine.look(replace(SHORT, processes=1), 500.0) == []
+
+
+def test_it_waits_for_as_many_as_its_user_says_and_lets_none_play_two() -> None:
+    machine = AdaptiveScaling(replace(SETTINGS, least=3))
+    for hopeless in (replace(SHORT, gather_by_ms=50.0), replace(SHORT, may_come=False)):
+        assert machine.look(hopeless, 100.0) == [] and machine.next_deadline_ms() is None
+        assert machine.phase is AdaptivePhase.GATHERING and not machine.may_share
+    assert machine.look(replace(SHORT, processes=3), 200.0) == [] and machine.next_deadline_ms() == 300.0
+    assert machine.look(replace(SHORT, processes=3), 300.0) == [Lower(3, 100.0)]
+    machine.look(replace(COMPLETE, slots=3, processes=3), 310.0)
+    machine.look(replace(RUNNING, slots=3, processes=3), 400.0)
+    assert machine.look(replace(SHORT, slots=3), 500.0) == [] and machine.next_deadline_ms() is None, "one is lost"
+
+
+def test_what_a_job_does_not_want_it_does_not_wait_for() -> None:
+    machine, two = AdaptiveScaling(replace(SETTINGS, least=3)), replace(SHORT, slots=3, wanted=2)
+    assert machine.look(replace(two, processes=1), 0.0) == [] and machine.next_deadline_ms() is None
+    assert machine.look(two, 10.0) == [] and machine.look(two, 110.0) == [Lower(2, 100.0)]
 
 
 def test_it_is_raised_at_once_when_all_have_come() -> None:
@@ -139,24 +153,23 @@ RESOURCES = st.builds(
     slots=st.integers(1, 4),
     wanted=st.integers(1, 4),
     processes=st.integers(0, 6),
-    least=st.integers(1, 2),
     may_come=st.booleans(),
     gather_by_ms=st.sampled_from((50.0, 300.0, 1e9)),
     is_rescaled=st.booleans(),
 )
 
 
-@given(st.lists(st.tuples(RESOURCES, st.floats(0.0, 300.0), st.booleans()), max_size=30))
+@given(st.lists(st.tuples(RESOURCES, st.floats(0.0, 300.0), st.booleans()), max_size=30), st.integers(1, 3))
 def test_whatever_comes_it_stays_within_what_there_is_and_asks_for_no_time_of_the_past(
-    events: list[tuple[Resources, float, bool]],
+    events: list[tuple[Resources, float, bool]], least: int
 ) -> None:
-    machine, now_ms, ordered = AdaptiveScaling(SETTINGS), 0.0, False
+    machine, now_ms, ordered = AdaptiveScaling(replace(SETTINGS, least=least)), 0.0, False
     for now, passed_ms, is_done in events:
         now_ms += passed_ms
         for effect in machine.look(now, now_ms):
             if isinstance(effect, Lower):
                 assert now.is_short and now.is_prepared and now.generation is None and now.processes > 0
-                assert now.least <= effect.slots < now.slots and effect.slots <= max(now.processes, now.least)
+                assert min(least, now.wanted) <= effect.slots < now.slots and effect.slots <= now.processes
                 if is_done:
                     machine.on_not_lowered(now_ms)
             elif isinstance(effect, Raise):

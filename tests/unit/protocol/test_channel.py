@@ -1,4 +1,4 @@
-"""Both ends of a channel, against Flink's facts of the sender's side (reference 7.10) and our rules of numbers.
+"""Tests both ends of a channel, against Flink's facts of the sender's side (reference 7.10) and our rules of numbers.
 
 Where ours differs from Flink on purpose: data behind an aligned barrier leaves at once (the receiver does not read on,
 and the window bounds what waits there), so there is nothing to resume at the sender; in-band events are numbered, and

@@ -1,4 +1,4 @@
-"""The coordinator against the facts of Flink's coordinator tests (7.15), for one checkpoint at a time.
+"""Tests the coordinator against the facts of Flink's coordinator tests (7.15), for one checkpoint at a time.
 
 Differs on purpose: periodic triggers that find one waiting already do not queue another (Flink would run them back to
 back later), a late acknowledgement is answered with the files to delete, and the final checkpoint ignores the pause.

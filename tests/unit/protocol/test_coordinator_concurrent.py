@@ -1,4 +1,6 @@
-"""The checkpoint coordinator with several checkpoints in progress, against the facts of Flink's coordinator tests."""
+"""Tests the checkpoint coordinator with several checkpoints in progress, against the facts of Flink's coordinator
+tests.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +40,27 @@ def test_as_many_are_triggered_as_the_limit_says(concurrent_max: int, alignment_
     coordinator = with_pending(concurrent_max, concurrent_max, alignment_timeout_ms)
     assert coordinator.on_time(100.0 * concurrent_max) == []
     assert triggered(complete(coordinator, 1, 100.0 * concurrent_max + 1)) == [concurrent_max + 1]
+
+
+def test_after_one_has_expired_they_go_one_at_a_time_until_one_completes() -> None:
+    """Without this: all that are in progress expire, and those behind them, for ever. Found by a seed."""
+    coordinator = started(concurrent_max=3, timeout_ms=350.0, tolerable_failures_max=10)
+    for number in (1, 2):
+        coordinator.on_time(100.0 * number)
+    assert aborted(coordinator.on_time(350.0)) == {1: FailureReason.EXPIRED}
+    assert coordinator.pending.ids == [2, 3], "there would be room for another one"
+    assert triggered(coordinator.on_time(450.0)) == [] and coordinator.pending.ids == [3]
+    assert triggered(coordinator.on_time(550.0)) == [4]
+    assert triggered(coordinator.on_time(650.0)) == []
+    assert triggered(complete(coordinator, 4, 700.0)) == [5]
+    assert triggered(coordinator.on_time(800.0)) == [6], "several at once again"
+
+
+def test_a_savepoint_passes_the_limit_after_an_expiry() -> None:
+    coordinator = started(timeout_ms=50.0, concurrent_max=2, tolerable_failures_max=10)
+    coordinator.on_time(50.0)
+    coordinator.on_time(100.0)
+    assert triggered(coordinator.request_savepoint(ALIGNED, 101.0)) == [3]
 
 
 def test_each_completes_when_they_are_acknowledged_in_order() -> None:

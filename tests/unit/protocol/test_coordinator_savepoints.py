@@ -1,4 +1,4 @@
-"""The checkpoint coordinator and savepoints: beside checkpoints, instead of the final one, and when they fail."""
+"""Tests the checkpoint coordinator and savepoints: beside checkpoints, instead of the final one, and when they fail."""
 
 from __future__ import annotations
 

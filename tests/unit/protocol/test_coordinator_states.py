@@ -1,4 +1,4 @@
-"""The states of a checkpoint, the phases of the coordinator, and the story that they tell."""
+"""Tests the states of a checkpoint, the phases of the coordinator, and the story that they tell."""
 
 from __future__ import annotations
 

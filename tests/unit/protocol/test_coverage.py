@@ -1,4 +1,4 @@
-"""Between a capture bug and a published checkpoint: each channel's [applied, emitted) is stored exactly once."""
+"""Stands between a capture bug and a published checkpoint: each channel's [applied, emitted) is stored exactly once."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_an_unread_layer_is_stored_whole(stored: str, violation: str) -> None:
 
 
 class Counted(list):  # type: ignore[type-arg]
-    """How often a list was gone through."""
+    """Counts how often a list was gone through."""
 
     times = 0
 

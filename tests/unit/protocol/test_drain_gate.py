@@ -1,4 +1,4 @@
-"""A subtask's side of draining: when it follows a release, and what it reports."""
+"""Tests a subtask's side of draining: when it follows a release, and what it reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts of Flink's CheckpointFailureManagerTest."""
+"""Tests facts of Flink's CheckpointFailureManagerTest."""
 
 from __future__ import annotations
 

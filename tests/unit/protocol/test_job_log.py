@@ -1,4 +1,4 @@
-"""Section 11 of `PROTOCOL.md`: a log that is shortened while drivers sleep, race and die."""
+"""Tests section 11 of `PROTOCOL.md`: a log that is shortened while drivers sleep, race and die."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The machines of a job's recovery, commits and end, event by event; and every table, as the document shows it."""
+"""Tests the machines of a job's recovery, commits and end, event by event; and every table, as the document shows
+it.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,10 @@ from penstock.protocol.job.commit_order import CommitOrder, CommitState
 from penstock.protocol.job.ending import Ending, EndingState, Holdings
 from penstock.protocol.job.recovery import Files, Recovery, RecoveryState
 from penstock.protocol.log import publication_table
-from penstock.protocol.machine import IllegalEvent, Table
+from penstock.protocol.machine import Cell, IllegalEvent, MachineState, Table
 from penstock.protocol.subtask import alignment_table
 from penstock.protocol.values.metadata import Committable
+from tools.diagrams import DIAGRAMS, diagram, renewed
 
 ROOT = Path(__file__).resolve().parents[3]
 A, B = Committable("sink", b"a"), Committable("sink", b"b")
@@ -48,6 +51,46 @@ def names(effects: list[Any]) -> list[str]:
 def test_the_document_shows_the_tables_of_the_code(table: Table[Any]) -> None:
     protocol = (ROOT / "PROTOCOL.md").read_text(encoding="utf-8")
     assert table.markdown() in protocol, f"put this into PROTOCOL.md:\n\n{table.markdown()}"
+
+
+@pytest.mark.parametrize("page", DIAGRAMS)
+def test_the_pages_show_the_tables_as_diagrams(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    assert renewed(text, DIAGRAMS[page]) == text, "run: python -m tools.diagrams"
+
+
+def test_a_diagram_has_an_arrow_for_each_change_of_state() -> None:
+    drawn = diagram(CHECKPOINT_TABLE).splitlines()
+    assert "    triggered --> publishing : acknowledged" in drawn
+    (aborts,) = (line for line in drawn if "triggered --> aborted" in line)
+    assert aborts.endswith(
+        "declined<br/>trigger failed<br/>expired<br/>generation ended<br/>newer, or the final one, published"
+    )
+    assert not any("publishing --> publishing" in line for line in drawn), "nothing changes"
+    assert {"    published --> [*]", "    aborted --> [*]"} < set(drawn)
+    rescale = diagram(rescaling.TABLE)
+    assert 'state "gathering slots" as gathering_slots' in rescale and "[*]" in rescale and "--> [*]" not in rescale
+
+
+def test_an_arrow_to_the_end_is_left_out_if_its_events_lead_there_through_another_state() -> None:
+    drawn = diagram(lifecycle_table.TABLE)
+    assert "running --> ending : " in drawn and "ending --> ended : " in drawn and "running --> ended" not in drawn
+    drawn = diagram(alignment_table.TABLE)
+    assert "waiting --> capturing : " in drawn and "waiting --> ended : " in drawn, "only that is reached by a cancel"
+
+
+@pytest.mark.parametrize(("event", "state"), [("came; went", "two"), ("<b>", "two"), ("came", "note"), ("came", "a:b")])
+def test_a_name_that_means_something_else_in_a_diagram_is_refused(event: str, state: str) -> None:
+    """Mermaid would cut off what is behind the semicolon, and show no picture for the state."""
+    make: Any = MachineState
+    one, two = make("States", {"ONE": "one", "TWO": state})
+    with pytest.raises(ValueError, match="means something else in a diagram"):
+        diagram(Table("a machine", {event: {one: Cell("go", (two,)), two: Cell("stay", (two,))}}))
+
+
+def test_a_page_without_a_place_for_its_diagram_is_refused() -> None:
+    with pytest.raises(ValueError, match="<!-- diagram: a rescale -->"):
+        renewed("no block\n", {"a rescale": rescaling.TABLE})
 
 
 # ---- commits --------------------------------------------------------------------------------------------------------
@@ -277,7 +320,7 @@ EVENTS: list[recovery.Event] = [
 
 @given(st.lists(st.sampled_from(EVENTS), max_size=30))
 def test_whatever_comes_a_recovery_asks_once_and_lets_deploy_once(events: list[recovery.Event]) -> None:
-    """Of one that was begun, exactly one outcome is told, unless it was superseded."""
+    """Reports exactly one outcome of a recovery that was begun, unless it was superseded."""
     machine, begun, told = Recovery(), 0, 0
     for event in events:
         try:

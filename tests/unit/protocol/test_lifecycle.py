@@ -1,6 +1,8 @@
-"""The life of a job: rendezvous, phases, speculative copies, failures and ends."""
+"""Tests the life of a job: rendezvous, phases, speculative copies, failures and ends."""
 
 from __future__ import annotations
+
+import pytest
 
 from penstock.protocol.job.lifecycle_effects import (
     AssignSpare,
@@ -75,6 +77,17 @@ def test_too_few_slots_fail_the_job_and_say_what_to_change() -> None:
     assert gone.state == "FAILED"
     for word in ("needs 2 slot(s)", "1 registered within 1 s", "missing: 1", "parallelism", "slot.request.timeout"):
         assert word in str(gone.error)
+
+
+@pytest.mark.parametrize(("slots_min", "says"), [(2, ", or 2 at least (jobmanager.adaptive-"), (1, ""), (3, "")])
+def test_too_few_slots_of_an_adaptive_job_are_fewer_than_its_least(slots_min: int, says: str) -> None:
+    life = lifecycle(slots=3, slot_request_timeout_ms=1000.0, slots_min=slots_min)
+    life.start(0.0)
+    life.on_register(register(0, "p0"), 1.0)
+    life.on_time(1000.0)
+    told = str(only(SlotsGone, life.on_link_lost("p0", "", 1001.0)).error)
+    assert f"the job needs 3 slot(s){says}" in told and ("at least" in told) == bool(says)
+    assert (", lower jobmanager.adaptive-scheduler.min-parallelism, or raise" in told) == bool(says)
 
 
 def test_a_driver_that_was_suspended_gives_slots_their_time_again() -> None:

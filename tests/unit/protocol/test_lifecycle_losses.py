@@ -1,4 +1,4 @@
-"""A job that loses slots in any phase: restarts, their delays, silent slots, and those that come back."""
+"""Tests a job that loses slots in any phase: restarts, their delays, silent slots, and those that come back."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Whatever slots do, and in whatever order: generations grow, each is deployed to living processes that are free, one
-per slot, none of which holds anything of an older one; and no deadline is left in the past."""
+"""Tests that, whatever slots do, and in whatever order, generations grow, each is deployed to living processes that are
+free, one per slot, none of which holds anything of an older one; and no deadline is left in the past."""
 
 from __future__ import annotations
 

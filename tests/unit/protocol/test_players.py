@@ -1,4 +1,4 @@
-"""The processes that play slots: their counts and deadlines are those that a look at each of them gives."""
+"""Tests the processes that play slots: their counts and deadlines are those that a look at each of them gives."""
 
 from __future__ import annotations
 

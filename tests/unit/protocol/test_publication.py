@@ -1,4 +1,4 @@
-"""Section 11 of the protocol: each schedule that breaks a log without its rules."""
+"""Tests section 11 of the protocol: each schedule that breaks a log without its rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Section 11 of the protocol, as a model: three drivers race for one log, with lost, late and refused operations."""
+"""Tests section 11 of the protocol, as a model: three drivers race for one log, with lost, late and refused
+operations.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts of Flink's CheckpointRequestDeciderTest (7.7 of the behaviour tables)."""
+"""Tests facts of Flink's CheckpointRequestDeciderTest (7.7 of the behaviour tables)."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Holds the restart strategies to Flink's: when they give up, how long they wait, and when they begin again."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,4 +1,4 @@
-"""Which objects of a job live: by the names in what is retained, and by nothing else."""
+"""Tests which objects of a job live: by the names in what is retained, and by nothing else."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.protocol.log.retention import (
-    Claimed,
     Found,
     FoundMetadata,
     FoundSegment,
@@ -62,14 +61,25 @@ def test_at_least_one_checkpoint_is_retained() -> None:
 
 def test_a_claimed_checkpoint_goes_when_enough_own_ones_are_retained() -> None:
     retention = Retention(2)
-    claimed = Claimed("/old", retained(9, "t", "s"))
-    retention.claim(claimed)
+    retention.claim("/old/chk-9")
     retention.replace(retention.with_newest(retained(1)))
     assert retention.take_subsumed_claim() is None, "it is the older one of two"
     retention.replace(retention.with_newest(retained(2)))
-    assert retention.take_subsumed_claim() == claimed
-    assert claimed.names == (path(9), "s", "t"), "all that it needs goes with it, the metadata first"
+    assert retention.take_subsumed_claim() == "/old/chk-9"
     assert retention.take_subsumed_claim() is None, "once"
+    assert retention.claimed == "/old/chk-9", "it is the job's own until it is known to be gone"
+    retention.release_claim()
+    assert retention.claimed is None
+
+
+def test_a_claimed_checkpoint_goes_with_the_own_ones_at_the_end() -> None:
+    retention = Retention(3)
+    retention.claim("/old/chk-9")
+    assert retention.take_claim_at_end(has_checkpoints=False) is None, "it is all that there is"
+    retention.replace(retention.with_newest(retained(1)))
+    assert retention.take_claim_at_end(has_checkpoints=True) is None, "the job keeps its checkpoints"
+    retention.replace([])
+    assert retention.take_claim_at_end(has_checkpoints=True) == "/old/chk-9"
 
 
 # ---- the sweep ------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What a pending checkpoint may name stays until it has ended, and no longer."""
+"""Tests that what a pending checkpoint may name stays until it has ended, and no longer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The roster with another number of slots: who goes, who stays, and that a process never has two places."""
+"""Tests the roster with another number of slots: who goes, who stays, and that a process never has two places."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who plays which slot: seats, spares that take a lost slot's place, and processes that relieve living ones."""
+"""Tests who plays which slot: seats, spares that take a lost slot's place, and processes that relieve living ones."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_spare_that_is_lost_costs_nothing() -> None:
 
 
 def test_spares_that_come_first_play() -> None:
-    """Whoever is there first lets the job start."""
+    """Starts the job with whoever is there first."""
     roster = SlotRoster(1, 1)
     assert roster.register(register(1, "spare")) == [Joined(0, "spare")]
     assert roster.register(register(0, "late")) == [SpareJoined(0, "late")]

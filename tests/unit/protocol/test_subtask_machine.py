@@ -1,4 +1,6 @@
-"""The shipped machine of a subtask: what waits for a row, its table, its story, and that broken rules are found."""
+"""Tests the shipped machine of a subtask: what waits for a row, its table, its story, and that broken rules are
+found.
+"""
 
 from __future__ import annotations
 

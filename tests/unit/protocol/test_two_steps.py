@@ -1,4 +1,4 @@
-"""A restore in two steps: what is held until when, and that the second step is never forgotten."""
+"""Tests a restore in two steps: what is held until when, and that the second step is never forgotten."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from penstock.graph.compatibility import IncompatibleGraph, edge_shapes, vertex_shapes
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.logical import Partitioner, PartitionerKind
-from penstock.graph.rescaling import as_taken
+from penstock.graph.rescaled_graph import as_taken
 from penstock.jobmaster.fit import fitted_in_steps
 from penstock.protocol.job.rescaling import (
     NotRescaled,
@@ -140,7 +140,7 @@ def taken(graph: JobGraph, *unread: int) -> Metadata:
 
 
 def steps(graph: JobGraph, metadata: Metadata, may_lower: bool = False) -> tuple[int, ...]:
-    """How many receivers there are in each step."""
+    """Return how many receivers there are in each step."""
     fit = fitted_in_steps(graph, metadata, False, checkpointing=True, may_lower=may_lower)
     return tuple(g.vertices[1].parallelism for g in (fit.graph, fit.then) if g is not None)
 

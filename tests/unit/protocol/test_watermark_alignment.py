@@ -1,4 +1,4 @@
-"""How far the sources of a group may read ahead of each other."""
+"""Tests how far the sources of a group may read ahead of each other."""
 
 from __future__ import annotations
 

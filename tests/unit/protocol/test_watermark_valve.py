@@ -1,4 +1,4 @@
-"""Event time of a subtask: the minimum over its channels, apart from those that are idle or have ended."""
+"""Tests event time of a subtask: the minimum over its channels, apart from those that are idle or have ended."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""A connection as the protocol sees it: in order, but urgent frames go ahead of what has not left yet. They never pass
-an aligned barrier of their channel, nor each other."""
+"""Represents a connection as the protocol sees it: in order, but urgent frames go ahead of what has not left yet. They
+never pass an aligned barrier of their channel, nor each other.
+"""
 
 from __future__ import annotations
 

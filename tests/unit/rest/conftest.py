@@ -1,3 +1,5 @@
+"""Provides a registry of its own for each test, and a job that is served on loopback."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -8,7 +10,7 @@ import pytest
 
 from penstock.common import Configuration
 from penstock.rest.hosting import JobHosting
-from penstock.rest.registry import RunningJob, running_jobs
+from penstock.rest.job_registry import RunningJob, running_jobs
 from tests.unit.rest.running import DrivenClient
 
 

@@ -1,4 +1,4 @@
-"""A job's client without a job: what a test does to it is what its report and its futures say."""
+"""Provides a job's client without a job: what a test does to it is what its report and its futures say."""
 
 from __future__ import annotations
 

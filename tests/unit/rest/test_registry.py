@@ -1,4 +1,4 @@
-"""The registry of running jobs: who can read it, and what is left of drivers that are gone."""
+"""Tests the registry of running jobs: who can read it, and what is left of drivers that are gone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from penstock.common import Configuration
 from penstock.rest.hosting import JobHosting
-from penstock.rest.registry import RunningJob, process_started, registry_directory, running_jobs, unregister
+from penstock.rest.job_registry import RunningJob, process_started, registry_directory, running_jobs, unregister
 from tests.unit.rest.conftest import Hosted
 from tests.unit.rest.running import JOB_ID, DrivenClient
 

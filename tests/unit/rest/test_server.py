@@ -1,4 +1,4 @@
-"""The server over real connections on loopback: Flink's paths and JSON, the token, limits, its end."""
+"""Tests the server over real connections on loopback: Flink's paths and JSON, the token, limits, its end."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from penstock.monitoring.report import RescaleReport
 from penstock.network.listening import PortError, listen
 from penstock.rest import server
 from penstock.rest.api import ServedJob
-from penstock.rest.client import DriverUnreachable, RequestFailed, RestClient
 from penstock.rest.hosting import JobHosting
+from penstock.rest.job_registry import running_jobs
 from penstock.rest.operations import REMEMBERED_MAX, UNFINISHED_MAX
-from penstock.rest.registry import running_jobs
+from penstock.rest.rest_client import DriverUnreachable, RequestFailed, RestClient
 from penstock.rest.server import REQUEST_BYTES_MAX, RestServer
 from tests.unit.rest.conftest import Hosted
 from tests.unit.rest.running import JOB_ID, DrivenClient, checkpoint, report
@@ -109,8 +109,9 @@ def test_checkpoints_are_shown_as_flink_shows_them(hosted: Hosted) -> None:
     assert status == 404 and "those are: 1, 2, 3, 4, 5" in answer["errors"][0]
 
 
-def test_a_savepoint_is_in_progress_until_it_has_a_location(hosted: Hosted) -> None:
-    body = json.dumps({"target-directory": "/s", "cancel-job": False, "formatType": "CANONICAL", "aligned": True})
+@pytest.mark.parametrize("name", ["CANONICAL", "NATIVE", "native", "DEFAULT"])
+def test_a_savepoint_is_in_progress_until_it_has_a_location(hosted: Hosted, name: str) -> None:
+    body = json.dumps({"target-directory": "/s", "cancel-job": False, "formatType": name, "aligned": True})
     status, answer = ask(hosted, "POST", f"/jobs/{JOB_ID}/savepoints", body)
     assert status == 202 and hosted.client.asked == [("savepoint", None, "/s", True)]
     path = f"/jobs/{JOB_ID}/savepoints/{answer['request-id']}"
@@ -121,7 +122,7 @@ def test_a_savepoint_is_in_progress_until_it_has_a_location(hosted: Hosted) -> N
 
 
 def test_a_stop_that_fails_says_why_and_one_trigger_id_asks_once(hosted: Hosted) -> None:
-    body = json.dumps({"targetDirectory": None, "drain": True, "triggerId": "5" * 32})
+    body = json.dumps({"targetDirectory": None, "drain": True, "triggerId": "5" * 32, "formatType": "NATIVE"})
     for _ in range(2):
         assert ask(hosted, "POST", f"/jobs/{JOB_ID}/stop", body) == (202, {"request-id": "5" * 32})
     assert hosted.client.asked == [("stop", True, None, None)]

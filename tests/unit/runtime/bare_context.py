@@ -1,4 +1,4 @@
-"""The runtime context of operators that run without a job."""
+"""Provides the runtime context of operators that run without a job."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from penstock.graph.deployment import DeploymentPlan
 from penstock.graph.job_graph import Operator, Vertex
 from penstock.operators.event_time.progress import EventTime
 from penstock.operators.rows.element import CurrentElement
-from penstock.operators.rows.runtime_context import SubtaskRuntimeContext
+from penstock.operators.rows.subtask_runtime_context import SubtaskRuntimeContext
 
 
 def bare_context(*operators: Operator) -> SubtaskRuntimeContext:

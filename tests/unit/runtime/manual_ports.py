@@ -1,11 +1,13 @@
-"""Ports of a JobMaster that a test moves by hand: clock, work, console, and stores by directory."""
+"""Provides ports of a JobMaster that a test moves by hand: clock, work, console, and stores by directory."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from penstock.storage.local import LocalStore
 from penstock.storage.memory import MemoryStore
 from penstock.storage.store import ObjectStore, StoreError
 
@@ -70,3 +72,16 @@ class Directories:
                 raise StoreError(f"checkpoint directory {directory} does not exist here")
             self.stores[directory] = MemoryStore()
         return self.stores[directory]
+
+
+class MixedDirectories(Directories):
+    """Stores by directory: those of a file system below `root`, all others in memory."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__()
+        self._root = str(root)
+
+    def open(self, directory: str, create: bool) -> ObjectStore:
+        if directory.startswith(self._root):
+            return LocalStore(directory, create_root=create)
+        return super().open(directory, create)

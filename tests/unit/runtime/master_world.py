@@ -1,5 +1,6 @@
-"""A JobMaster over small worlds: a clock that is set by hand, work that is done when the test says so, stores in memory
-by directory, and slots that answer as real ones do, unless the test wants otherwise."""
+"""Runs a JobMaster over small worlds: a clock that is set by hand, work that is done when the test says so, stores in
+memory by directory, and slots that answer as real ones do, unless the test wants otherwise.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +24,13 @@ from penstock.graph.logical import OperatorKind, Partitioner, PartitionerKind
 from penstock.jobmaster.events import LinkLost, MessageReceived
 from penstock.jobmaster.identity import JobIdentity
 from penstock.jobmaster.job_master import JobMaster
-from penstock.jobmaster.ports import MasterPorts
+from penstock.jobmaster.master_ports import MasterPorts
 from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.log_entries import CheckpointEntry
 from penstock.protocol.values.messages import (
     Cancel,
     Connected,
+    Decline,
     Deploy,
     Leave,
     Left,
@@ -44,10 +46,11 @@ from penstock.protocol.values.messages import (
     TriggerCheckpoint,
 )
 from penstock.protocol.values.metadata import Committable, InputCut, OutputCut, Segment, SubtaskSnapshot
-from penstock.protocol.values.reasons import SubtaskFailureReason
-from penstock.storage.layout import segment_path
+from penstock.protocol.values.reasons import FailureReason, SubtaskFailureReason
+from penstock.storage.layout import savepoint_segment_path, segment_path
 from penstock.storage.log import read_log
 from penstock.storage.memory import MemoryStore
+from penstock.storage.store import StoreError
 from tests.unit.runtime.manual_ports import Directories, ManualClock, QueuedWork, RecordedConsole
 
 JOB_ID = "0" * 31 + "1"
@@ -235,7 +238,7 @@ class World:
         self.master.handle(LinkLost(played.process, "connection reset"))
 
     def run_until_idle(self) -> None:
-        """Until nobody has anything to do at this moment."""
+        """Run until nobody has anything to do at this moment."""
         busy = True
         while busy:
             busy = False
@@ -261,8 +264,11 @@ class World:
                 self.say(slot.index, Connected(generation, slot.index))
             case Restore(generation):
                 self.say(slot.index, Restored(generation, slot.index, self.layers.get(slot.index, 0)))
-            case TriggerCheckpoint(generation, barrier) if generation == slot.generation:
-                self.say(slot.index, self.ack(slot.index, barrier.checkpoint_id))
+            case TriggerCheckpoint(generation, barrier, directory) if generation == slot.generation:
+                if directory is None:
+                    self.say(slot.index, self.ack(slot.index, barrier.checkpoint_id))
+                else:
+                    self.say(slot.index, self.save(slot.index, barrier.checkpoint_id, directory))
             case Cancel(generation):
                 slot.generation = None
                 self.say(slot.index, Left(generation, slot.index))
@@ -273,17 +279,32 @@ class World:
                 pass
 
     def ack(self, slot: int, checkpoint_id: int) -> SlotAck:
-        """With an empty channel everywhere, a segment in the store, and one committable of the sink."""
+        """Acknowledge with an empty channel everywhere, a segment in the store, and one committable of the sink."""
+        if not self.master.job.settings.checkpointing:
+            return self._acknowledged(slot, checkpoint_id, None)
+        generation = self.slots[slot].generation or Generation(0, 1)
+        path = segment_path(generation, self.incarnation, slot, checkpoint_id, f"r{slot}")
+        store = self.master.job_directory.store
+        assert store is not None
+        if path not in store.list("shared"):
+            store.put(path, [b"segment"])
+        return self._acknowledged(slot, checkpoint_id, path)
+
+    def save(self, slot: int, checkpoint_id: int, directory: str) -> SlotAck | Decline:
+        """Acknowledge a savepoint with a segment in its directory, or decline it if that cannot be written."""
+        path = savepoint_segment_path(slot, checkpoint_id, f"r{slot}")
+        try:
+            self.directories.open(directory, False).put(path, [b"segment"])
+        except StoreError as error:
+            generation = self.slots[slot].generation or Generation(0, 1)
+            subtask, reason = SubtaskId(1, slot), FailureReason.IO_EXCEPTION
+            return Decline(generation, slot, checkpoint_id, subtask, reason, str(error))
+        return self._acknowledged(slot, checkpoint_id, path)
+
+    def _acknowledged(self, slot: int, checkpoint_id: int, path: str | None) -> SlotAck:
         played = self.slots[slot]
         generation = played.generation or Generation(0, 1)
-        parallelism = self.master.graph.slots
-        path = segment_path(generation, self.incarnation, slot, checkpoint_id, f"r{slot}")
-        if self.master.settings.checkpointing:
-            store = self.master.job_directory.store
-            assert store is not None
-            if path not in store.list("shared"):
-                store.put(path, [b"segment"])
-        zeros = [0] * parallelism
+        zeros = [0] * self.master.job.graph.slots
         finished = played.is_finished
         source = SubtaskSnapshot(
             0, slot, [], [OutputCut("a-b-0-0", zeros, [])], [], [], [], [], [], finished=finished, state_bytes=3
@@ -292,7 +313,7 @@ class World:
         sink = SubtaskSnapshot(
             1, slot, [InputCut("a-b-0-0", zeros, [])], [], [], [], [], [], [committable], finished=finished
         )
-        segment = Segment(path, len(b"segment")) if self.master.settings.checkpointing else None
+        segment = None if path is None else Segment(path, len(b"segment"))
         return SlotAck(generation, slot, checkpoint_id, segment, [source, sink])
 
     def reach_end_of_data(self) -> None:

@@ -1,5 +1,6 @@
-"""A whole job's subtasks in one thread: real subtasks, gates, partitions, chains and snapshot writers, over a store in
-memory, wires that hold frames back, and a clock that only moves when it is told to. No JobMaster: the test triggers.
+"""Runs a whole job's subtasks in one thread: real subtasks, gates, partitions, chains and snapshot writers, over a
+store in memory, wires that hold frames back, and a clock that only moves when it is told to. No JobMaster: the test
+triggers.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from penstock.jobmaster.assembly import assemble
 from penstock.jobmaster.drain import JobDrain
 from penstock.operators.batches import row_type
 from penstock.protocol.checkpoint.coordinator_effects import PublishCheckpoint
-from penstock.protocol.values.elements import Barrier, Generation, SubtaskId
+from penstock.protocol.values.elements import Barrier, Generation, SnapshotKind, SubtaskId
 from penstock.protocol.values.frames import CreditLimit, Data, Frame
 from penstock.protocol.values.messages import (
     CheckpointEnded,
@@ -46,9 +47,12 @@ from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
 from penstock.runtime.subtask.slot_resources import SlotResources
 from penstock.runtime.subtask.subtask import Subtask
 from penstock.runtime.subtask.subtask_factory import SubtaskFactory
+from penstock.storage.local import LocalStore
 from penstock.storage.memory import MemoryStore
 from penstock.storage.store import ObjectStore
 from tests.unit.protocol.wire import Wire
+
+_CHECKPOINT = SnapshotKind.CHECKPOINT
 
 
 class ManualClock:
@@ -148,7 +152,7 @@ class SmallJob:
             len(vertices),
             self.store,
             lambda checkpoint_id: f"shared/{self.generation.counter}-{slot}-{checkpoint_id}-{next(count)}",
-            lambda checkpoint_id, directory: (self.store, f"{directory}/s{slot}_c{checkpoint_id}"),
+            lambda checkpoint_id, directory: (LocalStore(directory), f"s{slot}_c{checkpoint_id}"),
             self._on_message,
             lambda checkpoint_id: None,
             self.clock,
@@ -236,10 +240,10 @@ class SmallJob:
         self.subtasks[subtask].mailbox.post(answer)
         return True
 
-    def trigger(self, checkpoint_id: int, alignment_timeout_ms: int | None) -> None:
+    def trigger(self, checkpoint_id: int, alignment_timeout_ms: int | None, kind: SnapshotKind = _CHECKPOINT) -> None:
         """Splits are handed out and on their way before the trigger, as on the real connection."""
         predecessor = self.newest_id or None if self.names_predecessors else None
-        barrier = Barrier(checkpoint_id, alignment_timeout_ms, predecessor_id=predecessor)
+        barrier = Barrier(checkpoint_id, alignment_timeout_ms, kind=kind, predecessor_id=predecessor)
         self.barriers[checkpoint_id] = barrier
         self._pending.add(checkpoint_id)
         self._draining_at[checkpoint_id] = not self.drain.is_over
@@ -323,7 +327,7 @@ class SmallJob:
         )
 
     def run(self, turns: int = 1_000_000, until: Callable[[], bool] = lambda: False) -> None:
-        """Until nobody has anything to do, or `until` holds. Fails where that takes too long."""
+        """Run until nobody has anything to do, or `until` holds. Fails where that takes too long."""
         for _ in range(turns):
             if until() or not self.once():
                 return

@@ -1,4 +1,4 @@
-"""`map_batches` with a batch size: rows wait for each other, for a bounded time, and nothing passes them."""
+"""Tests `map_batches` with a batch size: rows wait for each other, for a bounded time, and nothing passes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that wait for a batch of `map_batches`, over crashes and at other parallelisms: each counts once."""
+"""Tests rows that wait for a batch of `map_batches`, over crashes and at other parallelisms: each counts once."""
 
 from __future__ import annotations
 

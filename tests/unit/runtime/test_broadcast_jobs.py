@@ -1,4 +1,4 @@
-"""Whole jobs with broadcast state, without a JobMaster: what functions see, and what a restore brings back."""
+"""Tests whole jobs with broadcast state, without a JobMaster: what functions see, and what a restore brings back."""
 
 from __future__ import annotations
 
@@ -100,7 +100,8 @@ def test_every_effect_of_a_broadcast_happens_once_over_restores(mode: str) -> No
 
 @pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 2), (1, 4), (4, 1)])
 def test_at_another_parallelism_every_subtask_has_the_broadcast_state(before: int, after: int) -> None:
-    """With nothing in flight: the rules are in the state of all subtasks, and half of the numbers are still to come."""
+    """Rescales with nothing in flight: the rules are in the state of all subtasks, and half of the numbers are still to
+    come."""
     for seed in range(3):
         cascade = Cascade(waiting, seed)
         job = cascade.start(before)
@@ -113,7 +114,7 @@ def test_at_another_parallelism_every_subtask_has_the_broadcast_state(before: in
 
 
 def test_rows_in_flight_go_to_all_receivers_if_these_have_read_the_same() -> None:
-    """Where they have not, the job continues at the parallelism that it had."""
+    """Rescales only then: where they have not, the job continues at the parallelism that it had."""
     moved = with_rows = kept = 0
     for seed in range(24):
         cascade = Cascade(waiting, seed)

@@ -1,5 +1,6 @@
-"""Restoring into a changed graph: operators inserted and removed, chains broken and joined, parallelism 1 <-> n beside
-an operator of a fixed parallelism. Every row once, every window once and whole, and state and timers found again.
+"""Tests restoring into a changed graph: operators inserted and removed, chains broken and joined, parallelism 1 <-> n
+beside an operator of a fixed parallelism. Every row once, every window once and whole, and state and timers found
+again.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from typing import Any
 
 import pytest
 
+from penstock.common.configuration import Configuration
 from penstock.common.time import Time
 from penstock.common.types import Types
+from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
+from penstock.datastream.connectors.number_seq import NumberSequenceSource
 from penstock.datastream.state import MapStateDescriptor
 from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.graph.compatibility import IncompatibleGraph
@@ -20,8 +24,9 @@ from penstock.graph.job_graph import JobGraph
 from penstock.jobmaster.fit import fitted
 from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
 from penstock.protocol.restore.rescale import edges_in_flight
+from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.metadata import Metadata
-from tests.unit.runtime.small_job import CommittedRows, graph_of
+from tests.unit.runtime.small_job import CommittedRows, SmallJob, graph_of
 from tests.unit.runtime.test_event_time_jobs import (
     FREQUENT,
     PAIR,
@@ -33,12 +38,12 @@ from tests.unit.runtime.test_event_time_jobs import (
     time_of,
     timed,
 )
-from tests.unit.runtime.test_rescaled_jobs import TIMEOUTS, Cascade
+from tests.unit.runtime.test_rescaled_jobs import TIMEOUTS, Cascade, checkpointed, finished
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What of the program changes between two generations."""
+    """Describes what of the program changes between two generations."""
 
     inserted: bool = False
     removed: bool = False
@@ -216,3 +221,35 @@ def test_the_channels_of_a_new_edge_start_at_what_the_operators_above_had_said()
     }
     assert set(live["first"]) == {said}
     assert set(live["removable"]) == {said}, "the inserted operator says nothing before those above it do"
+
+
+def _with_another_source(env: StreamExecutionEnvironment, more: bool, windowed: bool) -> None:
+    rows = timed(env).uid("source")
+    if more:
+        strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda number, _: number)
+        rows = rows.union(env.from_source(NumberSequenceSource(10_000, 10_099), strategy, "more").uid("more"))
+    keyed = rows.key_by(lambda x: x % 5, Types.LONG())
+    if windowed:
+        keyed = keyed.window(TumblingEventTimeWindows.of(Time.milliseconds(SIZE_MS)))
+    keyed.reduce(lambda _, newer: newer).uid("reduce").sink_to(CommittedRows()).uid("sink")
+
+
+@pytest.mark.parametrize("windowed", [False, True])
+@pytest.mark.parametrize("parallelism", [2, 3])
+def test_a_finished_operator_reads_what_a_new_source_emits_but_its_event_time_has_ended(
+    parallelism: int, windowed: bool
+) -> None:
+    before = graph_of(lambda env: _with_another_source(env, False, windowed), 2)
+    job = SmallJob(before, Configuration(FREQUENT), generation=Generation(1, 1))
+    job.rest()
+    ended = checkpointed(job, 1, None)
+    job.close()
+    assert ended.committed and all(s.finished for s in ended.metadata.subtasks)
+    after = graph_of(lambda env: _with_another_source(env, True, windowed), parallelism)
+    after = fitted(after, ended.metadata, ignore_unclaimed_state=False)
+    again = SmallJob(
+        after, Configuration(FREQUENT), restored=ended.metadata, generation=Generation(1, 2), store=job.store
+    )
+    rows = finished(again, 2)
+    again.close()
+    assert sorted(rows) == ([] if windowed else list(range(10_000, 10_100))), "in windows they are late"

@@ -1,4 +1,4 @@
-"""Columnar jobs that fail: the error names operator, column, row or key."""
+"""Tests columnar jobs that fail: the error names operator, column, row or key."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class FromBoth(CoMapFunction):
 
 
 def test_rows_without_event_time_belong_to_no_window() -> None:
-    """Of a union that is known before it runs; of what a function of two inputs puts out, when it has done so."""
+    """Names the operator: of a union before it runs, of what a function of two inputs puts out, when it has done so."""
 
     def build(env: StreamExecutionEnvironment) -> None:
         both = source(env, False).connect(source(env, True)).map(FromBoth(), EVENTS)

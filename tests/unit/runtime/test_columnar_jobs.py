@@ -1,4 +1,4 @@
-"""Whole columnar jobs, cut by checkpoints anywhere, restored at the same and at other parallelisms."""
+"""Tests whole columnar jobs, cut by checkpoints anywhere, restored at the same and at other parallelisms."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def small_batches_are_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def events(first: int, rows: int) -> pa.RecordBatch:
-    """Out of order by less than 20 ms; every 11th value is null."""
+    """Return events that are out of order by less than 20 ms; every 11th value is null."""
     numbers = np.arange(first, first + rows)
     users = pa.array([f"user {n}" for n in (numbers * 5 % KEYS).tolist()])
     values = pa.array(numbers, mask=numbers % 11 == 3)
@@ -116,7 +116,7 @@ def check_windows(rows: list[tuple[Any, ...]]) -> None:
 
 
 def two_phases(env: StreamExecutionEnvironment, late_rows_are_put_out: bool = False) -> None:
-    """In one phase where late rows are put out."""
+    """Aggregate in two phases; in one where late rows are emitted."""
     keyed = source(env, True).uid("events").key_by("user")
     windows = keyed.window(TumblingEventTimeWindows.of(Time.milliseconds(SIZE_MS)))
     if late_rows_are_put_out:

@@ -1,4 +1,4 @@
-"""Who computes: one at a time, as long as that costs nobody more than a moment."""
+"""Tests who computes: one at a time, as long as that costs nobody more than a moment."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_an_error_gives_the_turn_back() -> None:
 def test_a_holder_without_a_processor_is_waited_for_beyond_the_patience(
     is_held_up: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a busy machine a holder is off its processor for longer than anybody's patience."""
+    """Waits on: on a busy machine a holder is off its processor for longer than anybody's patience."""
     queued_ns = [0]
 
     def queued(thread: int) -> int:

@@ -1,4 +1,6 @@
-"""Several checkpoints in progress at once, in real threads: with a store that sleeps, and with crashes between them."""
+"""Tests several checkpoints in progress at once, in real threads: with a store that sleeps, and with crashes between
+them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ import pytest
 
 from penstock.common.concurrent_checkpoints import concurrent_checkpoints_max
 from penstock.common.configuration import Configuration
-from penstock.jobmaster.settings import JobSettings
+from penstock.jobmaster.job_settings import JobSettings
 from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
 from penstock.protocol.checkpoint.coordinator_effects import Effect, PublishCheckpoint, TriggerCheckpoint
 from penstock.protocol.checkpoint.coordinator_settings import CoordinatorSettings

@@ -1,4 +1,6 @@
-"""Whole jobs in event time: watermarks, windows, timers, two inputs and side outputs, cut by checkpoints anywhere."""
+"""Tests whole jobs in event time: watermarks, windows, timers, two inputs and side outputs, cut by checkpoints
+anywhere.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ Build = Callable[[StreamExecutionEnvironment], None]
 
 
 def time_of(number: int) -> int:
-    """Out of order by less than 20 ms."""
+    """Return times that are out of order by less than 20 ms."""
     return number * 2 + (number * 7919) % 19
 
 

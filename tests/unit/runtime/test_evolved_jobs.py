@@ -1,6 +1,6 @@
-"""Whole jobs without a JobMaster whose declared types change between two generations: state survives, in whichever
-backend, and what does not fit is refused by the driver where the graph says it, else by the subtasks before a row is
-read.
+"""Tests whole jobs without a JobMaster whose declared types change between two generations: state survives, in
+whichever backend, and what does not fit is refused by the driver where the graph says it, else by the subtasks before a
+row is read.
 """
 
 from __future__ import annotations

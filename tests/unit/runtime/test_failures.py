@@ -1,4 +1,4 @@
-"""What a user is told when his code raises: his operator, his lines first, his chain of causes; nothing of ours."""
+"""Tests what a user reads when his code raises: his operator, his lines first, his chain of causes; nothing of ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Idleness: each split for itself, in time in which it could have been read; and the last watermark at the end."""
+"""Tests idleness: each split for itself, in time in which it could have been read; and the last watermark at the
+end.
+"""
 
 from __future__ import annotations
 

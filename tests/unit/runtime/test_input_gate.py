@@ -1,4 +1,4 @@
-"""The gate: whose turn it is, layers first, barriers in their place, and what is kept alive."""
+"""Tests the gate: whose turn it is, layers first, barriers in their place, and what is kept alive."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_streams_of_values_that_can_change_have_one(declared: TypeInformation | 
 
 
 def class_of_the_main_program() -> type:
-    """As cloudpickle brings it into a slot: by value, and not to be found under its name."""
+    """Return a class as cloudpickle brings it into a slot: by value, and not to be found under its name."""
 
     class Reading:
         def __init__(self, values: list[int]) -> None:
@@ -124,7 +124,7 @@ LISTS = [[1], [1, 2], [1, 2, 3]]
 @pytest.mark.parametrize("declared", [None, Types.LIST(Types.LONG())])
 @pytest.mark.parametrize("object_reuse", [False, True])
 def test_each_row_is_what_it_was_when_it_was_put_out(declared: TypeInformation | None, object_reuse: bool) -> None:
-    """At a chain's end even with `pipeline.object-reuse`: rows wait there to be encoded."""
+    """Copies at a chain's end even with `pipeline.object-reuse`: rows wait there to be encoded."""
     assert outputs([(OperatorKind.FLAT_MAP, CallableFlatMap(Accumulate()), declared)], object_reuse) == LISTS
 
 

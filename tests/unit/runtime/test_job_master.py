@@ -1,5 +1,6 @@
-"""The JobMaster over played slots: checkpoints become canonical and commit, failures restart from the newest one,
-and splits, storage in memory and reports are served. Ends are in `test_job_master_ends`."""
+"""Tests the JobMaster over played slots: checkpoints become canonical and commit, failures restart from the newest one,
+and splits, storage in memory and reports are served. Ends are in `test_job_master_ends`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ import pytest
 
 from penstock.jobmaster.events import CheckpointRequested
 from penstock.jobmaster.identity import JobIdentity
-from penstock.jobmaster.log import execute
+from penstock.jobmaster.log_conversations import execute
+from penstock.protocol.job.lifecycle_table import Phase
 from penstock.protocol.log.log_operations import ReadEntry
 from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.log_entries import Fence
@@ -28,7 +30,7 @@ from penstock.protocol.values.messages import (
     TriggerCheckpoint,
 )
 from penstock.protocol.values.reasons import FailureReason, SubtaskFailureReason
-from penstock.storage.metadata import decode_metadata, read_metadata
+from penstock.storage.metadata_file import decode_metadata, read_metadata
 from tests.unit.runtime.manual_ports import Directories
 from tests.unit.runtime.master_world import (
     COMMITTED,
@@ -272,6 +274,20 @@ def test_a_segment_that_turns_out_damaged_while_it_is_read_ends_the_job() -> Non
     world.run_until_idle()
     assert world.master.outcome is not None and world.master.outcome.state == "FAILED"
     assert "shared/x" in str(world.master.outcome.error) and world.store.list("chk-1")
+
+
+def test_damage_that_is_found_while_the_job_runs_ends_it() -> None:
+    """State may be loaded then. Without this: each restart meets it again."""
+    world = World()
+    world.at(60.0)
+    world.kill(1)
+    world.run_until_idle()
+    generation = world.master.lifecycle.generation
+    assert generation is not None and world.master.lifecycle.phase is Phase.RUNNING
+    world.say(0, failed(0, generation, "shared/x: checksum", SubtaskFailureReason.DAMAGED_RANGE))
+    world.run_until_idle()
+    assert world.master.outcome is not None and world.master.outcome.state == "FAILED"
+    assert "shared/x" in str(world.master.outcome.error) and world.store.list("chk-1"), "everything is kept"
 
 
 def test_too_few_slots_is_a_clear_failure() -> None:

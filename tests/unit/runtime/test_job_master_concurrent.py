@@ -1,4 +1,4 @@
-"""The JobMaster with several checkpoints in progress at once."""
+"""Tests the JobMaster with several checkpoints in progress at once."""
 
 from __future__ import annotations
 

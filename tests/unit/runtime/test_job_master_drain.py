@@ -1,4 +1,4 @@
-"""The JobMaster at another parallelism: releases in phases, and checkpoints that know of it."""
+"""Tests the JobMaster at another parallelism: releases in phases, and checkpoints that know of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.protocol.values.messages import (
     TriggerCheckpoint,
 )
 from penstock.protocol.values.metadata import Capture, InflightRange, InputCut, OutputCut
-from penstock.storage.metadata import read_metadata
+from penstock.storage.metadata_file import read_metadata
 from tests.unit.runtime.master_world import World, seen_by, two_vertices
 
 
@@ -58,7 +58,7 @@ def report(world: World, subtask: SubtaskId, sequence: int, applied: int, layers
 def test_without_rows_in_flight_nothing_is_held() -> None:
     world = resumed(3, World)
     assert world.master.report.state == "RUNNING" and not seen_by(world, 0, ReleaseVertices)
-    assert not world.master.is_draining and world.master.report.draining is None
+    assert not world.master.running.is_draining and world.master.report.draining is None
 
 
 def test_at_the_same_parallelism_nothing_is_held() -> None:
@@ -70,10 +70,10 @@ def test_consumers_are_released_first_and_sources_when_everything_is_read() -> N
     assert [(r.vertices, r.is_last) for r in seen_by(world, 2, ReleaseVertices)] == [([1], False)]
     for slot in range(3):
         report(world, SubtaskId(1, slot), 1, applied=0, layers_read=slot != 1)
-    assert world.master.is_draining
+    assert world.master.running.is_draining
     report(world, SubtaskId(1, 1), 2, applied=0)
     assert [(r.vertices, r.is_last) for r in seen_by(world, 2, ReleaseVertices)] == [([1], False), ([0], True)]
-    assert not world.master.is_draining
+    assert not world.master.running.is_draining
 
 
 def test_the_report_says_how_many_layers_have_been_read() -> None:
@@ -127,7 +127,7 @@ def test_a_failure_in_the_middle_drains_anew() -> None:
     world.kill(1)
     world.run_until_idle()
     assert [r.vertices for r in seen_by(world, 0, ReleaseVertices)] == [[1], [1]]
-    assert world.master.is_draining
+    assert world.master.running.is_draining
 
 
 def test_the_max_parallelism_of_the_checkpoint_is_kept() -> None:
@@ -137,7 +137,7 @@ def test_the_max_parallelism_of_the_checkpoint_is_kept() -> None:
     wider = replace(graph, vertices=tuple(replace(v, max_parallelism=256) for v in graph.vertices))
     second = World(directories=first.directories, resume=True, incarnation="two", graph=wider)
     assert second.master.report.state == "RUNNING"
-    assert [v.max_parallelism for v in second.master.graph.vertices] == [128, 128]
+    assert [v.max_parallelism for v in second.master.job.graph.vertices] == [128, 128]
     second.at(200.0)
     newest = max(second.reports())
     assert {v.max_parallelism for v in read_metadata(second.store, f"chk-{newest}/_metadata").vertices} == {128}

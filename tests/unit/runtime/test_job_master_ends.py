@@ -1,4 +1,4 @@
-"""How jobs end and what they leave behind, and who owns a job when several drivers want it."""
+"""Tests how jobs end and what they leave behind, and who owns a job when several drivers want it."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_resume_fences_the_first_driver_which_stops_and_deletes_nothing() -> Non
     first.at(60.0)
     second = World(directories=first.directories, resume=True, incarnation="two")
     assert second.master.report.state == "RUNNING"
-    assert second.master.restore_point is not None and second.master.restore_point.metadata.checkpoint_id == 1
+    assert second.master.job.restore_point is not None and second.master.job.restore_point.metadata.checkpoint_id == 1
     before = [p for p in first.store.list("") if not p.startswith("log")]
     first.at(200.0)
     outcome = first.master.outcome
@@ -189,7 +189,7 @@ def test_a_resumed_job_commits_what_may_not_have_been_committed() -> None:
 def test_a_resumed_job_without_a_checkpoint_starts_from_scratch() -> None:
     first = World()
     second = World(directories=first.directories, resume=True, incarnation="two")
-    assert second.master.report.state == "RUNNING" and second.master.restore_point is None
+    assert second.master.report.state == "RUNNING" and second.master.job.restore_point is None
 
 
 def test_a_cancelled_job_that_kept_nothing_cannot_be_resumed() -> None:
@@ -226,23 +226,6 @@ def test_an_older_checkpoint_restores_when_asked_for_with_the_warning_that_outpu
     second = World(directories=first.directories, identity=identity, incarnation="two")
     assert second.master.report.state == "RUNNING"
     assert "put out after checkpoint 1 are put out again" in second.console.warnings[0]
-
-
-def test_a_claimed_checkpoint_is_deleted_when_it_is_subsumed() -> None:
-    first = World()
-    first.at(60.0)
-    other = "f" * 32
-    identity = JobIdentity(other, f"/checkpoints/{other}", start_from=CheckpointToStartFrom(DIRECTORY, 1))
-    second = World(
-        {"execution.state-recovery.claim-mode": "CLAIM"},
-        directories=first.directories,
-        identity=identity,
-        incarnation="two",
-    )
-    second.at(60.0)
-    assert first.store.list("chk-1"), "one of two retained"
-    second.at(160.0)
-    assert not first.store.list("chk-1") and not [p for p in first.store.list("shared") if "_c1_" in p]
 
 
 def test_a_checkpoint_that_is_not_there_is_refused_by_name() -> None:

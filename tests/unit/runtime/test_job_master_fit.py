@@ -1,7 +1,8 @@
-"""What a job would be refused by is found before anything is started, Spark least of all."""
+"""Tests that what a job would be refused by is found before anything is started, Spark least of all."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,15 +14,16 @@ from penstock.graph.compatibility import IncompatibleGraph
 from penstock.graph.job_graph import JobGraph
 from penstock.jobmaster.fit import check_fit, fitted
 from penstock.jobmaster.identity import CheckpointToStartFrom, JobIdentity, RestoreSourceError
+from penstock.protocol.restore.given_up import RowsToGiveUp
 from penstock.protocol.values.log_entries import CheckpointEntry, Ended
 from penstock.protocol.values.metadata import FORMAT_VERSION
 from penstock.storage.layout import metadata_path
 from penstock.storage.log import append, log_length, newest_checkpoint
-from penstock.storage.metadata import read_metadata
+from penstock.storage.metadata_file import read_metadata
 from penstock.storage.opening import open_store
 from penstock.storage.sealed import seal
-from penstock.storage.settings import StoreSettings
 from penstock.storage.store import ObjectStore
+from penstock.storage.store_settings import StoreSettings
 from tests.unit.runtime.manual_ports import Directories
 from tests.unit.runtime.master_world import DIRECTORY, JOB_ID, World, two_vertices
 
@@ -75,6 +77,19 @@ def test_a_program_that_does_not_fit(ran: Directories, identify: Identify) -> No
     refused(wider(200), identity, ran, "vertex 'numbers' has parallelism 200 now, .* run it with at most 128")
     refused(renamed(), identity, ran, "the program has no operator 'list' any more")
     check_fit(renamed(), identity, ran.open, True)
+
+
+@pytest.mark.parametrize("identify", [lambda _: RESUMED, from_newest])
+def test_rows_of_a_channel_that_there_is_not(ran: Directories, identify: Identify) -> None:
+    identity, checkpoint_id = identify(ran), newest(ran).checkpoint_id
+    says = rf"checkpoint {checkpoint_id} has no edge or channel 'a-b-0-1'.* The checkpoint holds no rows in flight"
+    with pytest.raises(RestoreSourceError, match=says):
+        check_fit(two_vertices(), identity, ran.open, False, RowsToGiveUp(checkpoint_id, ("a-b-0-1",)))
+    check_fit(two_vertices(), identity, ran.open, False, RowsToGiveUp(checkpoint_id, ("a-b-0-0[0 -> 1]",)))
+    key = "state-recovery.without-channel-state"
+    options = {f"execution.{key}.checkpoint-id": str(checkpoint_id), f"penstock.{key}.channels": "a-b-0-1"}
+    world = World(options, directories=ran, identity=identity, incarnation="two")
+    assert world.master.outcome is not None and re.search(says, str(world.master.outcome.error))
 
 
 def test_it_is_refused_in_the_words_that_the_job_master_has(ran: Directories) -> None:

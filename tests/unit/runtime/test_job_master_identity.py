@@ -1,4 +1,4 @@
-"""Which job a program is: fresh, resumed, or new from a checkpoint; and what is said when that is not clear."""
+"""Tests which job a program is: fresh, resumed, or new from a checkpoint; and what is said when that is not clear."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Overtaken:
 
 
 def test_latest_finds_a_job_whose_driver_goes_on() -> None:
-    """Its newest checkpoint was deleted between two looks, and the job had no name then."""
+    """Deletes its newest checkpoint between two looks, and the job had no name then."""
     directories = Directories()
     world = World(directories=directories, identity=JobIdentity(JOB_ID, DIRECTORY), graph=two_vertices(1, "job"))
     world.at(60.0)

@@ -1,10 +1,14 @@
+"""Reads the JobMaster's settings from options: units, Flink's defaults, and what follows from one another."""
+
 from __future__ import annotations
 
 import pytest
 
 from penstock.common.configuration import Configuration
-from penstock.jobmaster.settings import JobSettings, restart_strategy
+from penstock.common.options import OptionError
+from penstock.jobmaster.job_settings import JobSettings, restart_strategy
 from penstock.protocol.job.restart_strategy import ExponentialDelay, FailureRate, FixedDelay, NoRestart
+from penstock.protocol.restore.given_up import RowsToGiveUp
 
 CHECKPOINTING = {"execution.checkpointing.interval": "1 s"}
 
@@ -47,6 +51,15 @@ def test_restart_strategies_by_option() -> None:
 def test_alignment(options: dict[str, str], alignment_timeout_ms: int | None) -> None:
     settings = JobSettings.from_configuration(Configuration({**CHECKPOINTING, **options}), 2)
     assert settings.coordinator.alignment_timeout_ms == alignment_timeout_ms
+
+
+def test_channels_whose_rows_are_given_up_are_those_of_a_checkpoint_that_is_named() -> None:
+    key = "state-recovery.without-channel-state"
+    channels = {f"penstock.{key}.channels": "a-b-0-0[1->0], b-c-0-0"}
+    with pytest.raises(OptionError, match=f"penstock.{key}.channels needs execution.{key}.checkpoint-id"):
+        JobSettings.from_configuration(Configuration(channels), 1)
+    settings = JobSettings.from_configuration(Configuration({**channels, f"execution.{key}.checkpoint-id": "7"}), 1)
+    assert settings.without_channel_state == RowsToGiveUp(7, ("a-b-0-0[1 -> 0]", "b-c-0-0"))
 
 
 def test_times_are_in_milliseconds() -> None:

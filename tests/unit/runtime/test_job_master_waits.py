@@ -1,4 +1,4 @@
-"""Whatever the JobMaster waits for has a limit, and a message that names who did not answer."""
+"""Tests that whatever the JobMaster waits for has a limit, and a message that names who did not answer."""
 
 from __future__ import annotations
 

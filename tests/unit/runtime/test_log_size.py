@@ -1,4 +1,4 @@
-"""What a job's directory holds after very many checkpoints, and what a takeover lists.
+"""Tests what a job's directory holds after very many checkpoints, and what a takeover lists.
 
 `PENSTOCK_LOG_CHECKPOINTS=100000` runs as many as the limits were set for; the suite runs fewer.
 """
@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.jobmaster.log import execute
+from penstock.jobmaster.log_conversations import execute
 from penstock.protocol.log.log_operations import Conversation
 from penstock.protocol.log.publication import NewCheckpoint, Publication, Published
 from penstock.protocol.values.elements import Generation
@@ -17,7 +17,7 @@ from penstock.protocol.values.metadata import FORMAT_VERSION, Metadata, Segment
 from penstock.storage.layout import log_path, metadata_path, segment_path
 from penstock.storage.log import read_log
 from penstock.storage.memory import MemoryStore
-from penstock.storage.metadata import encode_metadata, metadata_crc
+from penstock.storage.metadata_file import encode_metadata, metadata_crc
 
 CHECKPOINTS = int(os.environ.get("PENSTOCK_LOG_CHECKPOINTS", "2000"))
 SLOTS = 4

@@ -1,4 +1,4 @@
-"""A mailbox between real threads: nothing is lost, nobody sleeps through a ring, and order per sender stays."""
+"""Tests a mailbox between real threads: nothing is lost, nobody sleeps through a ring, and order per sender stays."""
 
 from __future__ import annotations
 

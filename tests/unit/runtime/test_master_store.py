@@ -1,4 +1,4 @@
-"""What a slot asks the driver's memory for."""
+"""Tests what a slot asks the driver's memory for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole jobs whose functions, readers and writers keep operator state."""
+"""Tests whole jobs whose functions, readers and writers keep operator state."""
 
 from __future__ import annotations
 
@@ -134,6 +134,27 @@ def test_a_union_list_tells_every_subtask_what_all_had(after: int) -> None:
     parts = [part for s in job.subtasks.values() for _, part in s.parts.checkpointed._checkpointed]
     functions = [part for part in parts if isinstance(part, KnowsAll)]
     assert {function.before for function in functions} == {taken} != {0}
+    assert sorted(value for _, value in cascade.finish()) == list(range(ROWS))
+
+
+def chained(env: StreamExecutionEnvironment) -> None:
+    source = env.from_source(NumberSequenceSource(0, ROWS - 1), WatermarkStrategy.no_watermarks(), "numbers")
+    source.map(KnowsAll()).sink_to(CommittedRows())
+
+
+@pytest.mark.parametrize("after", [2, 3])
+def test_a_union_list_is_whole_in_a_checkpoint_of_a_partly_finished_operator(after: int) -> None:
+    cascade = Cascade(chained, 6)
+    job = cascade.start(2)
+    job.run(400, until=lambda: len(job.at_end) == 1)
+    cascade.crash_after(0, None)
+    assert cascade.restored is not None
+    assert sorted(s.finished for s in cascade.restored.subtasks) == [False, True]
+    taken = len(cascade.rows)
+    job = cascade.start(after)
+    parts = [part for s in job.subtasks.values() for _, part in s.parts.checkpointed._checkpointed]
+    assert {part.before for part in parts if isinstance(part, KnowsAll)} == {taken}
+    assert 0 < taken < ROWS
     assert sorted(value for _, value in cascade.finish()) == list(range(ROWS))
 
 

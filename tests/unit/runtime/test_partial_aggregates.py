@@ -1,4 +1,4 @@
-"""Rows that are added up before they leave: a row for each key and window, and in the end the same results."""
+"""Tests rows that are added up before they leave: a row for each key and window, and in the end the same results."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def batch_of(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
 
 
 def merged(made: pa.RecordBatch) -> dict[tuple[str, int], dict[str, Any]]:
-    """What the window's operator makes of it."""
+    """Return what the window's operator makes of it."""
     found: dict[tuple[str, int], dict[str, Any]] = {}
     for row in made.to_pylist():
         key = row["user"], row["__timestamp__"] // SIZE_MS

@@ -1,5 +1,5 @@
-"""A job's subtasks and writers in threads of their own, which take turns every few microseconds, with checkpoints all
-the time, and a crash in the middle. What the simulation cannot see: two of them inside one call at once.
+"""Tests a job's subtasks and writers in threads of their own, which take turns every few microseconds, with checkpoints
+all the time, and a crash in the middle. What the simulation cannot see: two of them inside one call at once.
 """
 
 from __future__ import annotations

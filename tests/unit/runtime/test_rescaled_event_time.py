@@ -1,5 +1,5 @@
-"""Event time over restores at another parallelism, also in the middle of draining: no row becomes late that was not,
-no window fires twice or early, no timer is lost.
+"""Tests event time over restores at another parallelism, also in the middle of draining: no row becomes late that was
+not, no window fires twice or early, no timer is lost.
 """
 
 from __future__ import annotations

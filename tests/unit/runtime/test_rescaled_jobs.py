@@ -1,5 +1,5 @@
-"""Whole jobs without a JobMaster, restored at another parallelism with rows in flight on every kind of edge, several
-times in a row, and in the middle of draining: every row once, and in order per split and key.
+"""Tests whole jobs without a JobMaster, restored at another parallelism with rows in flight on every kind of edge,
+several times in a row, and in the middle of draining: every row once, and in order per split and key.
 """
 
 from __future__ import annotations

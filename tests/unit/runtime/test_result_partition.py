@@ -1,4 +1,4 @@
-"""Output queues: when rows leave, what waits for credit, and how barriers pass."""
+"""Tests output queues: when rows leave, what waits for credit, and how barriers pass."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ class Outputs:
         return [*closed, *self.handle(OutputsSent())]
 
     def taken(self) -> list[Any]:
-        """What has been sent since the last look: rows as lists, other frames by the names of their classes, but for
-        those that ask for credit."""
+        """Return what has been sent since the last look: rows as lists, other frames by the names of their classes, but
+        for those that ask for credit."""
         found = []
         for slot, frame in self.sent:
             if isinstance(frame, Data):

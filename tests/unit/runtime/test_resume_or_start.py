@@ -44,8 +44,8 @@ def again(first: World) -> World:
 
 
 def restored_by(second: World) -> int:
-    assert second.master.report.state == "RUNNING" and second.master.restore_point is not None
-    return second.master.restore_point.metadata.checkpoint_id
+    assert second.master.report.state == "RUNNING" and second.master.job.restore_point is not None
+    return second.master.job.restore_point.metadata.checkpoint_id
 
 
 def test_without_a_log_the_job_starts_afresh() -> None:

@@ -1,4 +1,4 @@
-"""How many rows a slice has: what is expected to finish in time, whatever batches look like."""
+"""Tests how many rows a slice has: what is expected to finish in time, whatever batches look like."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""When slots share processes, and whose: decided from who has registered and how many tasks Spark runs at once."""
+"""Tests when slots share processes, and whose: decided from who has registered and how many tasks Spark runs at
+once."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ class Packed:
         )
 
     def look(self, now_ms: float) -> list[tuple[str, int]]:
-        """Whom it asks to play which slot, now that Spark has answered."""
+        """Return whom it asks to play which slot, now that Spark has answered."""
         self.asked.clear()
         self.packing.look(self.life, now_ms)
         for answer in self._answers:

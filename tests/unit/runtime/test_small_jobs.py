@@ -1,5 +1,5 @@
-"""Whole jobs without a JobMaster: checkpoints at any moment, aligned, timed out and unaligned, with rows in flight at
-every place where rows can be; and a restore of each goes on as if nothing had happened.
+"""Tests whole jobs without a JobMaster: checkpoints at any moment, aligned, timed out and unaligned, with rows in
+flight at every place where rows can be; and a restore of each goes on as if nothing had happened.
 """
 
 from __future__ import annotations

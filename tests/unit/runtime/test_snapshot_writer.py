@@ -1,7 +1,10 @@
-"""From captures to a segment and one acknowledgement per slot; and what is told when that does not work."""
+"""Tests the way from captures to a segment and one acknowledgement per slot, and what is reported when that does not
+work."""
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,16 +17,16 @@ from penstock.common.types import Types
 from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
 from penstock.datastream.columnar import sum_
 from penstock.datastream.state import ValueStateDescriptor
-from penstock.protocol.values.elements import SubtaskId
+from penstock.protocol.values.elements import SnapshotKind, SubtaskId
 from penstock.protocol.values.messages import SlotAck
 from penstock.protocol.values.metadata import SubtaskSnapshot
 from penstock.protocol.values.reasons import FailureReason
 from penstock.runtime.checkpoint import snapshot_writer
-from penstock.runtime.checkpoint.snapshot_writer import Ended
+from penstock.runtime.checkpoint.snapshot_writer import SavepointTarget
 from penstock.runtime.subtask.subtask_runner import WriterRunner
 from penstock.state.backend import EncodedState, StoredState
 from penstock.state.heap.hash_map import HashMapSnapshot
-from penstock.storage import segments
+from penstock.storage import local_files, segments
 from penstock.storage.local import LocalStore
 from penstock.storage.memory import MemoryStore
 from penstock.storage.segments import DamagedRange, read_range
@@ -134,6 +137,41 @@ def test_a_store_that_is_full_declines_by_name_and_the_job_goes_on(timeout_ms: i
     assert not job.writers[0]._checkpoints
 
 
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, None])
+def test_a_savepoint_that_a_slot_cannot_write_is_declined_by_name_and_the_job_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int | None
+) -> None:
+    """The driver may write where an executor may not. None: the executor does not even see the directory."""
+    directory = tmp_path / "savepoint-1"
+    if number is not None:
+        directory.mkdir()
+        monkeypatch.setattr(local_files, "_write_all", refusal(number))
+    job = job_with_state(lambda row: row)
+    job.run(turns=25)
+    for writer in job.writers:
+        writer.mailbox.post(SavepointTarget(1, str(directory)))
+    job.trigger(1, 0, SnapshotKind.SAVEPOINT)
+    job.run(until=lambda: job.is_acknowledged(1) or bool(job.declines))
+    decline, *_ = job.declines
+    assert decline.reason == FailureReason.IO_EXCEPTION and str(directory) in decline.detail
+    assert ("does not exist here" if number is None else os.strerror(number)) in decline.detail
+    job.end(1, aborted=True)
+    assert number is None or list(directory.iterdir()) == []
+    job.declines.clear()
+    checkpoint(job, 2, 0)
+    assert job.is_acknowledged(2) and not job.declines
+    job.end(2, aborted=False)
+    job.rest()
+    assert job.all_at_end
+
+
+def refusal(number: int) -> Any:
+    def write_all(descriptor: int, parts: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return write_all
+
+
 class Unpicklable:
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -181,19 +219,21 @@ def test_rows_in_flight_are_encoded_while_the_barriers_of_other_subtasks_are_on_
 def test_what_comes_after_the_end_of_its_checkpoint_is_let_go() -> None:
     job = job_with_state(lambda row: row)
     job.run(turns=25)
-    job.writers[0].mailbox.post(Ended(1))
+    job.writers[0].on_ended(1)
     job.trigger(1, 0)
     job.run(turns=30)
     assert not job.acks and not job.writers[0]._checkpoints
 
 
-def test_ended_checkpoints_are_remembered_within_a_limit() -> None:
+def test_what_comes_long_after_the_end_of_its_checkpoint_is_let_go() -> None:
+    """A subtask that is hundreds of checkpoints behind hands it in. Without this: it is kept for ever."""
     job = job_with_state(lambda row: row)
+    job.run(turns=25)
     for checkpoint_id in range(1, 1_000):
-        job.writers[0].mailbox.post(Ended(checkpoint_id))
-    while job.writers[0].step():
-        pass
-    assert len(job.writers[0]._ended) < 100
+        job.writers[0].on_ended(checkpoint_id)
+    job.trigger(1, 0)
+    job.run(turns=1_100)
+    assert not job.acks and not job.writers[0]._checkpoints
 
 
 # ---- state that is too large to be collected -------------------------------------------------------------------------

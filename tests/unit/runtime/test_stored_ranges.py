@@ -1,14 +1,17 @@
-"""Checkpoints that name what earlier ones have stored: which ranges are worth it, and what the metadata may say."""
+"""Tests checkpoints that name what earlier ones have stored: which ranges are worth it, and what the metadata may
+say.
+"""
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from penstock.jobmaster.assembly import NotCovered, assemble
 from penstock.protocol.checkpoint.coordinator_effects import PublishCheckpoint
 from penstock.protocol.values.elements import Barrier, Generation
 from penstock.protocol.values.messages import SlotAck
-from penstock.protocol.values.metadata import Metadata, Segment, StateRange, SubtaskSnapshot
+from penstock.protocol.values.metadata import Metadata, RunBounds, Segment, StateRange, SubtaskSnapshot
 from penstock.runtime.checkpoint.stored_ranges import stored_states, worth_keeping
 from tests.unit.runtime.small_job import CommittedRows, graph_of
 
@@ -40,6 +43,17 @@ def test_ranges_are_told_of_that_are_half_of_their_segment_at_least() -> None:
         ("shared/new", 50),
         ("shared/older", 100),
     ]
+
+
+def test_what_is_known_of_the_keys_of_a_range_stays_with_it() -> None:
+    bounds = RunBounds(1, 3, b"a", b"c")
+    sorted_range = StateRange("op", "s", 0, 10, 40, 7, 1, bounds)
+    ack = acknowledged(0, OLD, [range_in(0, 10), sorted_range], [])
+    (snapshot,) = metadata_of([ack], frozenset()).subtasks
+    assert snapshot.keyed == [range_in(0, 10), sorted_range]
+    assert [run.bounds for run in stored_states(snapshot.keyed, [OLD], frozenset({0}))] == [None, bounds]
+    assert [run.has_some_of(range(4, 8)) for run in snapshot.keyed] == [True, False]
+    assert b"bounds" not in msgspec.json.encode(range_in(0, 10))
 
 
 def test_metadata_name_each_segment_once_whichever_slot_names_it() -> None:

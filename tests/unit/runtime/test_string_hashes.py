@@ -1,3 +1,5 @@
+"""Compares hashes of whole columns with XXH3-64 of each string: another hash would send a key to another subtask."""
+
 from __future__ import annotations
 
 import pyarrow as pa

@@ -1,4 +1,4 @@
-"""One step after the other: what a subtask does with its time, and when it wants to be called again."""
+"""Tests one step after the other: what a subtask does with its time, and when it wants to be called again."""
 
 from __future__ import annotations
 

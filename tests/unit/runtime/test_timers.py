@@ -1,4 +1,4 @@
-"""The queue of timers: what is deleted costs no memory, and what is left fires in order, each once."""
+"""Tests the queue of timers: what is deleted costs no memory, and what is left fires in order, each once."""
 
 from __future__ import annotations
 

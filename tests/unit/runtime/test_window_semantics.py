@@ -1,5 +1,6 @@
-"""Windows, timers and side outputs row by row, with a watermark behind each row, beside the rules of Flink written down
-in a few lines."""
+"""Tests windows, timers and side outputs row by row, with a watermark behind each row, beside the rules of Flink
+written down in a few lines.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +68,7 @@ def keyed(env: StreamExecutionEnvironment, rows: list[tuple[int, int, int]]) -> 
 
 
 def run(env: StreamExecutionEnvironment, *streams: Any) -> list[Any]:
-    """What comes out of the streams, in the order of each."""
+    """Return what comes out of the streams, in the order of each."""
     for stream in streams:
         stream.sink_to(CommittedRows())
     job = SmallJob(env.get_job_graph("job"))
@@ -368,7 +369,7 @@ class FromBoth(CoProcessFunction):
 
 
 def test_rows_without_event_time_are_in_no_window(env: StreamExecutionEnvironment) -> None:
-    """Of a union that is known before it runs; of what a function of two inputs puts out, when it has done so."""
+    """Names the operator: of a union before it runs, of what a function of two inputs puts out, when it has done so."""
     untimed = env.from_collection([(1, 1, -1)], EVENT)
     both = events(env, []).connect(untimed).process(FromBoth(), EVENT).key_by(lambda row: row[0])
     with pytest.raises(OperatorFailure, match=r"timestamp is None.* the row was \(1, 1, -1\)"):

@@ -1,4 +1,4 @@
-"""Jobs of one keyed operator, which start from savepoints and go on exactly."""
+"""Declares jobs of one keyed operator, which start from savepoints and continue exactly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What savepoints refuse, and how they say it: nothing is left behind."""
+"""Tests what savepoints refuse, and how they say it: nothing is left behind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.savepoints import (
 )
 from penstock.state import read_checkpoint
 from penstock.state.backend import StateError, StateSchemaError
-from penstock.storage.metadata import encode_metadata
+from penstock.storage.metadata_file import encode_metadata
 from penstock.storage.segments import DamagedRange
 from penstock.storage.store import StoreError
 from tests.unit.savepoints.jobs import (

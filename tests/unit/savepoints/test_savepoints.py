@@ -1,4 +1,4 @@
-"""Savepoints that programs read, change and make, and jobs that start from them: exact, in every backend."""
+"""Tests savepoints that programs read, change and make, and jobs that start from them: exact, in every backend."""
 
 from __future__ import annotations
 

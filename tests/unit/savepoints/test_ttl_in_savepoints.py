@@ -1,4 +1,4 @@
-"""State with a time to live in savepoints: made of rows, read with its times, and replaced by tables."""
+"""Tests state with a time to live in savepoints: made of rows, read with its times, and replaced by tables."""
 
 from __future__ import annotations
 

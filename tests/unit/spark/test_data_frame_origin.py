@@ -1,4 +1,4 @@
-"""What a query says, without the numbers that a session gives to its columns."""
+"""Tests what a query says, without the numbers that a session gives to its columns."""
 
 from __future__ import annotations
 

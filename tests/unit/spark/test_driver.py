@@ -1,3 +1,5 @@
+"""Drives the driver's loop with real threads: calls stay in order, and neither errors nor load stop its time."""
+
 from __future__ import annotations
 
 import queue
@@ -8,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.spark.driver import DriverLoop, OrderedWork
+from penstock.spark.driver_loop import DriverLoop, OrderedWork
 from penstock.spark.system_clock import SystemClock
 
 WAIT_S = 20.0

@@ -1,4 +1,4 @@
-"""How the end of a process is recorded and told."""
+"""Tests how the end of a process is recorded and reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A user's traceback in Spark's errors."""
+"""Tests a user's traceback in Spark's errors."""
 
 from __future__ import annotations
 

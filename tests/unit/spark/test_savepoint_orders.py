@@ -1,4 +1,4 @@
-"""What a program hears of the savepoints that it has ordered, whenever the job ends."""
+"""Tests what a program hears of the savepoints that it has ordered, whenever the job ends."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.common.job_id import JobID
 from penstock.jobmaster.orders import RescaleOrder, SavepointOrder
 from penstock.jobmaster.outcome import JobOutcome
 from penstock.protocol.checkpoint.savepoint import Alignment
-from penstock.spark.job_client import SparkJobClient
+from penstock.spark.spark_job_client import SparkJobClient
 
 
 def client_with(orders: list[SavepointOrder], rescales: list[RescaleOrder] | None = None) -> SparkJobClient:

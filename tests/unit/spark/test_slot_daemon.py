@@ -1,3 +1,5 @@
+"""Checks which PySpark slots import: an installed one in place of its zip, and never another Spark's."""
+
 from __future__ import annotations
 
 from pathlib import Path

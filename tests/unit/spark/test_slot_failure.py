@@ -1,4 +1,4 @@
-"""What is said when a slot does not start: which executor, what it lacks, and the way out."""
+"""Tests what is said when a slot does not start: which executor, what it lacks, and the way out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a new slot process imports before it can work: a lost one is back when that is done."""
+"""Tests what a new slot process imports before it can work: a lost one is back when that is done."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Prints lines and progress to terminals that are slow, closed or none: the job must never wait for them."""
+
 from __future__ import annotations
 
 import io

@@ -1,4 +1,4 @@
-"""The versions of PySpark and Java that Penstock runs on."""
+"""Tests the versions of PySpark and Java that Penstock runs on."""
 
 from __future__ import annotations
 

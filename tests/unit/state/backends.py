@@ -1,4 +1,4 @@
-"""The backends of row functions that the conformance tests run against."""
+"""Makes the backends of row functions that the conformance tests run against."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from penstock.datastream.state import StateDescriptor
 from penstock.state.backend import EncodedState
 from penstock.state.heap.hash_map import HashMapStateBackend
-from penstock.state.rocksdb.backend import RocksDBStateBackend
-from penstock.state.rocksdb.settings import RocksDBSettings
+from penstock.state.rocksdb.rocksdb_backend import RocksDBStateBackend
+from penstock.state.rocksdb.rocksdb_settings import RocksDBSettings
 from penstock.state.row_backend import RowStateBackend
 
 KEY_GROUPS = 8

@@ -1,4 +1,4 @@
-"""A slot whose backends keep copies of their databases, for tests."""
+"""Provides a slot whose backends keep copies of their databases, for tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.datastream.state import ValueStateDescriptor
 from penstock.state.backend import RestoringSubtask, StoredState
 from penstock.storage.local_backup import DATABASES_FOLDER, LocalBackup
 from tests.unit.state.backends import between_rows
-from tests.unit.state.test_incremental import Checkpoint, Store, new_backend
+from tests.unit.state.stored_checkpoints import Checkpoint, Store, new_backend
 from tests.unit.state.test_snapshots import KEY_GROUPS
 
 JOB = "ab" * 16
@@ -100,13 +100,15 @@ class Job:
             self.handle.update(value)
             between_rows(self.backend)
 
-    def checkpoint(self) -> None:
+    def checkpoint(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Take a checkpoint; `meanwhile` happens before the slot hears that it has completed."""
         before = self.newest
         number = 1 if before is None else before.number + 1
         taken = self.backend.snapshot(number, None if before is None else before.number)
         self.newest = Checkpoint(number, taken, {}, before)
         self.store.write(self.newest)
         taken.on_stored(self.newest.ranges)
+        meanwhile()
         self.slot.complete(number)
 
     def sealed(self) -> Job:

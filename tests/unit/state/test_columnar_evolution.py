@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.graph.columns import Aggregate
+from penstock.graph.declared_columns import Aggregate
 from penstock.operators.columns.columnar_aggregates import Accumulator, accumulators
 from penstock.protocol.values.metadata import Segment
 from penstock.state.backend import EncodedState, StateSchemaError, StoredState
-from penstock.state.columnar.backend import ColumnarBackend
-from penstock.state.columnar.table import ValueColumn
+from penstock.state.columnar.column_table import ValueColumn
+from penstock.state.columnar.columnar_backend import ColumnarBackend
 from tests.properties.columnar_backends import KINDS, ColumnarBackends
 
 KEYS, WIDER = pa.schema([("user", pa.int32())]), pa.schema([("user", pa.int64())])
@@ -32,7 +32,7 @@ def backends(request: pytest.FixtureRequest) -> Iterator[ColumnarBackends]:
 
 
 class Aggregates:
-    """What a keyed aggregation does with its table, without the stream."""
+    """Does with its table what a keyed aggregation does, without the stream."""
 
     def __init__(
         self, backend: ColumnarBackend[Any], *aggregates: Aggregate, keys: pa.Schema = KEYS, further: Any = ()
@@ -82,7 +82,7 @@ def old(backends: ColumnarBackends) -> ColumnarBackend[Any]:
 
 
 def test_aggregates_are_added_removed_and_reordered(backends: ColumnarBackends, old: ColumnarBackend[Any]) -> None:
-    """Of those that were added, a key that was there before begins as if it had seen nulls only."""
+    """Begins those that were added late: a key that was there before begins as if it had seen nulls only."""
     aggregates = Aggregates(restored(backends, encoded(old)), MEAN, MOST, LEAST, ADDED, ROWS_SEEN)
     nothing = [None, None, None]
     assert aggregates.results([1, 2, 3]) == {
@@ -183,7 +183,8 @@ def test_other_keys_and_functions_are_refused_by_name(
 
 
 def test_a_column_of_no_aggregate_may_come_but_not_go(backends: ColumnarBackends, old: ColumnarBackend[Any]) -> None:
-    """With an allowed lateness a window says whether it has fired; without the mark it would fire again."""
+    """Refuses to lose a mark: with an allowed lateness a window says whether it has fired; without the mark it would
+    fire again."""
     fired = [ValueColumn("fired", np.bool_, False)]
     with_mark = restored(backends, encoded(old))
     assert Aggregates(with_mark, TOTAL, further=fired).table.all_true(2) is False

@@ -1,4 +1,4 @@
-"""When copies of a subtask's RocksDB are taken, used and deleted, and what becomes of damaged ones."""
+"""Tests when copies of a subtask's RocksDB are taken, used and deleted, and what becomes of damaged ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.datastream.state import ValueStateDescriptor
 from penstock.state.backend import StateError
 from penstock.state.rocksdb import database_copies
 from tests.unit.state.copied_jobs import NUMBER, Job
-from tests.unit.state.test_incremental import Checkpoint, new_backend
+from tests.unit.state.stored_checkpoints import Checkpoint, new_backend
 
 SEALED = {key: 2 if key < 10 else 1 for key in range(1000)}
 

@@ -28,7 +28,7 @@ from penstock.runtime.process.reason_of import reason_of
 from penstock.state.backend import StateSchemaError
 from penstock.state.row_backend import RowStateBackend
 from tests.unit.state.backends import KEY_GROUPS, Backends, encoded
-from tests.unit.state.test_incremental import BACKENDS, Checkpoint, Store, new_backend
+from tests.unit.state.stored_checkpoints import BACKENDS, Checkpoint, Store, new_backend
 from tests.unit.state.test_snapshots import KEY_GROUPS as OF_STREAMS
 
 LONG, INT, STRING, DOUBLE = Types.LONG(), Types.INT(), Types.STRING(), Types.DOUBLE()
@@ -107,7 +107,7 @@ def called(descriptor: StateDescriptor, place: int) -> StateDescriptor:
 
 @pytest.mark.parametrize("into", ["hashmap", "rocksdb-incremental"])
 def test_values_survive_in_every_backend(backends: Backends, into: str) -> None:
-    """Of each backend into others, at another parallelism, and through a checkpoint of the new type back."""
+    """Restores from each backend into others, at another parallelism, and through a checkpoint of the new type back."""
     backend = backends.new()
     for place, (old, _, value, _) in enumerate(CHANGES):
         handle = backend.state("op", called(old, place))
@@ -163,7 +163,7 @@ OLD = ValueStateDescriptor("count", named("user", STRING, "amount", LONG))
 def test_what_does_not_survive_is_refused_by_name(
     backends: Backends, new: StateDescriptor, told: str, schema_alone: bool
 ) -> None:
-    """Of a state without entries, too; and what was refused is still there."""
+    """Refuses a state without entries, too; and what was refused is still there."""
     backend = backends.filled(OLD, {"a": Row(user="u", amount=1)})
     again = backends.new() if schema_alone else backends.restored(encoded(backend))
     again.restore_schema(backend.snapshot().schemas[0], "totals")
@@ -187,7 +187,7 @@ def test_two_types_in_one_program_are_refused_however_alike(backends: Backends) 
 
 
 def test_runs_of_two_types_become_one(backends: Backends) -> None:
-    """Of two subtasks, one has asked for the state before the checkpoint, and the other has not."""
+    """Merges the runs of two subtasks: one has asked for the state before the checkpoint, and the other has not."""
     old, new = ValueStateDescriptor("s", INT), ValueStateDescriptor("s", LONG)
     states = encoded(backends.filled(old, {"a": 1})) + encoded(backends.filled(new, {"b": 2**40}))
     for runs in (states, states[::-1]):

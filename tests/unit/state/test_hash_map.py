@@ -1,4 +1,4 @@
-"""The hash-map backend: what handles do, what a checkpoint's ranges hold, and what is refused by name."""
+"""Tests the hash-map backend: what handles do, what a checkpoint's ranges hold, and what is refused by name."""
 
 from __future__ import annotations
 

@@ -1,99 +1,34 @@
-"""Incremental checkpoints against a model: whatever is named, changed, deleted, given up, or not worth
-naming any more, what a checkpoint's ranges restore to, one after the other, is what was there at the barrier."""
+"""Tests incremental checkpoints against a model: whatever is named, changed, deleted, given up, or not worth naming any
+more, what a checkpoint's ranges restore to, one after the other, is what was there at the barrier.
+"""
 
 from __future__ import annotations
 
 import copy
 import random
-import zlib
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from penstock.common.time import Time
 from penstock.common.types import Types
 from penstock.datastream.state import StateTtlConfig, ValueStateDescriptor
-from penstock.protocol.values.metadata import Segment
-from penstock.state import changes
-from penstock.state.backend import EncodedState, StateSnapshot, StoredState
+from penstock.state import chains, changes
+from penstock.state.backend import Consolidation, StoredState
 from penstock.state.heap import hash_map
 from penstock.state.heap.hash_map import HashMapStateBackend
-from penstock.state.rocksdb import backend as rocksdb_backend
-from penstock.state.rocksdb import snapshot
-from penstock.state.rocksdb.backend import RocksDBStateBackend
-from penstock.state.rocksdb.settings import RocksDBSettings
+from penstock.state.rocksdb import disk_table, snapshot
+from penstock.state.rocksdb import rocksdb_backend as rocksdb_backend
+from penstock.state.rocksdb.rocksdb_backend import RocksDBStateBackend
+from penstock.state.rocksdb.rocksdb_settings import RocksDBSettings
 from penstock.state.row_backend import RowStateBackend
 from tests.unit.state.backends import between_rows
-from tests.unit.state.test_snapshots import DESCRIPTORS, KEY_GROUPS, KEYS, Model, Stream
-
-
-@dataclass
-class Checkpoint:
-    """A checkpoint of one subtask, as the runtime stores it: a segment of its own, and ranges in it and in others."""
-
-    number: int
-    snapshot: StateSnapshot
-    expected: Model
-    predecessor: Checkpoint | None
-    ranges: list[StoredState] = field(default_factory=list)
-    segment: Segment = field(default_factory=lambda: Segment("", 0))
-
-
-class Store:
-    """Stores checkpoints, and restores them into either backend."""
-
-    def __init__(self) -> None:
-        self.data: dict[str, bytes] = {}
-
-    def write(self, checkpoint: Checkpoint) -> None:
-        data = b""
-        path = f"segment-{checkpoint.number}"
-        added: list[tuple[int, EncodedState, bytes]] = []
-        for run in checkpoint.snapshot.encode():
-            if isinstance(run, StoredState):
-                assert checkpoint.predecessor is not None and run in checkpoint.predecessor.ranges
-                checkpoint.ranges.append(run)
-                continue
-            part = b"".join(run.parts)
-            added.append((len(checkpoint.ranges), run, part))
-            checkpoint.ranges.append(StoredState(run.operator, run.name, 0, Segment("", 0), 0, 0, 0))
-            data += part
-        checkpoint.segment = Segment(path, len(data))
-        self.data[path] = data
-        offset = 0
-        for place, run, part in added:
-            crc = zlib.crc32(part)
-            checkpoint.ranges[place] = StoredState(
-                run.operator, run.name, run.entries, checkpoint.segment, offset, len(part), crc
-            )
-            offset += len(part)
-
-    def restore(self, checkpoint: Checkpoint, backend: RowStateBackend[Any]) -> None:
-        for schema in checkpoint.snapshot.schemas:
-            backend.restore_schema(schema)
-        for run in checkpoint.ranges:
-            data = self.data[run.segment.path][run.offset : run.offset + run.length_bytes]
-            backend.restore(run.operator, run.name, data, range(KEY_GROUPS))
-
-    def content(self, checkpoint: Checkpoint) -> Model:
-        backend = HashMapStateBackend(KEY_GROUPS)
-        self.restore(checkpoint, backend)
-        return Stream(backend, {}).content()
-
-
-BACKENDS = ("hashmap", "rocksdb")
-
-
-def new_backend(kind: str, directory: Path, cached_bytes: int = 2**26) -> RowStateBackend[Any]:
-    if kind == "hashmap":
-        return HashMapStateBackend(KEY_GROUPS, incremental=True)
-    limits = RocksDBSettings((str(directory),), memory_bytes=2**23, cached_bytes=cached_bytes)
-    return RocksDBStateBackend(KEY_GROUPS, settings=limits, incremental=True)
+from tests.unit.state.stored_checkpoints import BACKENDS, Checkpoint, Store, new_backend
+from tests.unit.state.test_snapshots import DESCRIPTORS, KEY_GROUPS, KEYS, Stream
 
 
 class IncrementalCheckpoints(RuleBasedStateMachine):
@@ -108,9 +43,17 @@ class IncrementalCheckpoints(RuleBasedStateMachine):
         self.running: list[Checkpoint] = []
         self.completed: Checkpoint | None = None
         self.untouched: set[str] = set()
+        self.consolidations: list[Consolidation] = []
 
     def backend(self) -> RowStateBackend[Any]:
         return new_backend(self.kind, self.directory, cached_bytes=2**11)
+
+    @initialize(seed=st.integers(0, 2**16), touches=st.integers(0, 40))
+    def begin(self, seed: int, touches: int) -> None:
+        """A checkpoint has completed, so that every run may restore one from its first step on."""
+        self.touch(seed, touches)
+        self.take(is_savepoint=False)
+        self.store_oldest(worth=7, completes=True)
 
     @rule(seed=st.integers(0, 2**16), touches=st.integers(1, 20))
     def touch(self, seed: int, touches: int) -> None:
@@ -123,13 +66,22 @@ class IncrementalCheckpoints(RuleBasedStateMachine):
             else:
                 self.stream.touch(key, what, chance.randint(1, 20))
 
+    @rule(what=st.sampled_from(sorted(DESCRIPTORS)))
+    def empty(self, what: str) -> None:
+        """A state loses all its entries: what comes next begins a chain."""
+        for key in list(self.stream.model[what]):
+            self.stream.clear(key, what)
+            between_rows(self.stream.backend)
+
     @precondition(lambda self: len(self.running) < 3)
     @rule(is_savepoint=st.booleans())
     def take(self, is_savepoint: bool) -> None:
+        self.at_barrier()
         self.number += 1
         predecessor = None if is_savepoint and self.number % 3 == 0 else self.completed
         taken = self.stream.backend.snapshot(self.number, None if predecessor is None else predecessor.number)
         self.running.append(Checkpoint(self.number, taken, copy.deepcopy(self.stream.model), predecessor))
+        self.consolidations += taken.consolidations
 
     @precondition(lambda self: self.running)
     @rule(worth=st.integers(0, 7), completes=st.booleans())
@@ -142,6 +94,13 @@ class IncrementalCheckpoints(RuleBasedStateMachine):
         checkpoint.snapshot.on_stored([r for r in checkpoint.ranges if r.segment.path != left_out.get(worth)])
         if completes:
             self.completed = checkpoint
+        self.after_storing()
+
+    def at_barrier(self) -> None:
+        """Look at the backend before a snapshot is taken of it."""
+
+    def after_storing(self) -> None:
+        """Do what follows when a checkpoint is stored, and may have completed."""
 
     @precondition(lambda self: self.running)
     @rule(data=st.data())
@@ -156,39 +115,65 @@ class IncrementalCheckpoints(RuleBasedStateMachine):
         assert self.completed is not None
         self.stream.backend.revoke()
         self.running.clear()
+        self.consolidations.clear()
         backend = self.backend()
         if is_own:
             backend.on_restored(self.completed.number, self.completed.ranges)
         self.store.restore(self.completed, backend)
+        self.resume(backend, self.completed, asks)
+
+    def resume(self, backend: RowStateBackend[Any], restored: Checkpoint, asks: bool) -> None:
+        """Continue the stream with a backend that has restored a checkpoint."""
         if not asks:
             self.number += 1
-            taken = backend.snapshot(self.number, self.completed.number)
-            untouched = Checkpoint(self.number, taken, self.completed.expected, self.completed)
+            taken = backend.snapshot(self.number, restored.number)
+            untouched = Checkpoint(self.number, taken, restored.expected, restored)
             self.store.write(untouched)
             assert self.store.content(untouched) == untouched.expected
             taken.on_stored(untouched.ranges)
             self.completed = untouched
-        self.stream = Stream(backend, copy.deepcopy(self.completed.expected))
-        assert self.stream.content() == self.completed.expected
+        self.stream = Stream(backend, copy.deepcopy(restored.expected))
+        assert self.stream.content() == restored.expected
 
     def teardown(self) -> None:
         assert self.stream.content() == self.stream.model
         self.stream.backend.revoke()
 
 
+class ConsolidatedCheckpoints(IncrementalCheckpoints):
+    """The same, with states that are stored whole next to checkpoints."""
+
+    @precondition(lambda self: self.consolidations)
+    @rule(fails=st.booleans())
+    def consolidate(self, fails: bool) -> None:
+        """A state is stored whole, as it was some checkpoints ago; or that fails."""
+        consolidation = self.consolidations.pop(0)
+        if fails:
+            consolidation.discard()
+        else:
+            consolidation.on_stored(self.store.consolidate(consolidation))
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("changed_keys_max", [1_000_000, 12])
+@pytest.mark.parametrize(
+    ("changed_keys_max", "consolidated_bytes_min"), [(1_000_000, 1 << 24), (12, 1 << 24), (1_000_000, 0)]
+)
 def test_what_incremental_checkpoints_restore_to(
-    changed_keys_max: int, backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    changed_keys_max: int, consolidated_bytes_min: int, backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(chains, "CONSOLIDATED_BYTES_MIN", consolidated_bytes_min)
+    monkeypatch.setattr(chains, "_FAILED_FOR", 1)
     monkeypatch.setattr(snapshot, "ENTRIES_PER_BATCH", 2)
     monkeypatch.setattr(snapshot, "BYTES_PER_RANGE", 1)
     monkeypatch.setattr(hash_map, "ENTRIES_PER_BATCH", 2)
     monkeypatch.setattr(hash_map, "BYTES_PER_RANGE", 1)
     monkeypatch.setattr(rocksdb_backend, "_TOUCHED_MAX", 3)
     monkeypatch.setattr(changes, "CHANGED_KEYS_MAX", changed_keys_max)
+    monkeypatch.setattr(disk_table, "NOTED_BYTES_MAX", 8)  # longer values are read again
 
-    class Chosen(IncrementalCheckpoints):
+    machine = IncrementalCheckpoints if consolidated_bytes_min else ConsolidatedCheckpoints
+
+    class Chosen(machine):  # type: ignore[misc, valid-type]
         kind = backend
         directory = tmp_path
 
@@ -210,6 +195,7 @@ class Numbers:
         self.handle = self.backend.state("op", descriptor)
         self.store = Store()
         self.newest: Checkpoint | None = None
+        self.model: dict[int, int] = {}
         self.set(range(1000), 1)
 
     def restart(self, named: list[StoredState]) -> None:
@@ -226,6 +212,10 @@ class Numbers:
             self.backend.set_current_key(key, key % KEY_GROUPS)
             self.handle.update(value)
             between_rows(self.backend)
+            if value is None:
+                self.model.pop(key, None)
+            else:
+                self.model[key] = value
 
     def checkpoint(self, is_worth: bool = True) -> int:
         """Returns how many bytes it has written. `is_worth`: whether its segment may be named."""
@@ -292,6 +282,21 @@ def test_of_a_restored_chain_all_runs_are_named_or_none(backend: str, tmp_path: 
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+def test_no_chain_begins_with_keys_that_were_deleted(backend: str, tmp_path: Path) -> None:
+    """After a checkpoint without entries everything is stored whole. Without this: the keys that came and went since
+    are where the chain begins, which nobody who reads states expects."""
+    numbers = Numbers(backend, tmp_path)
+    numbers.set(range(1000), None)
+    assert numbers.checkpoint() == 0
+    numbers.set(range(10), 2)
+    numbers.set(range(5), None)
+    numbers.checkpoint()
+    assert numbers.newest is not None and [run.entries for run in numbers.newest.ranges] == [5]
+    assert numbers.restored() == dict.fromkeys(range(5, 10), 2)
+    numbers.backend.revoke()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_when_changes_outgrow_the_state_it_is_stored_whole_again(backend: str, tmp_path: Path) -> None:
     numbers = Numbers(backend, tmp_path)
     whole_bytes = numbers.checkpoint()
@@ -309,7 +314,7 @@ def test_when_changes_outgrow_the_state_it_is_stored_whole_again(backend: str, t
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_many_restarts_do_not_make_a_chain_longer(backend: str, tmp_path: Path) -> None:
-    """What a restored chain begins with is still known: it lies in one segment."""
+    """Knows what a restored chain begins with: it lies in one segment."""
     numbers = Numbers(backend, tmp_path)
     whole_bytes = numbers.checkpoint()
     for value in range(2, 12):
@@ -349,7 +354,7 @@ def test_an_entry_that_was_only_read_is_not_stored_again(tmp_path: Path) -> None
 def test_a_state_that_gets_or_loses_its_time_to_live_is_stored_whole_again(
     backend: str, begins_with_ttl: bool, tmp_path: Path
 ) -> None:
-    """Else its oldest runs would have no times, and count as used at each restore."""
+    """Stores everything: else its oldest runs would have no times, and count as used at each restore."""
     expiring = ValueStateDescriptor("number", Types.LONG())
     expiring.enable_time_to_live(StateTtlConfig.new_builder(Time.hours(1)).disable_cleanup_in_background().build())
     numbers = Numbers(backend, tmp_path, expiring if begins_with_ttl else NUMBER)
@@ -365,4 +370,31 @@ def test_a_state_that_gets_or_loses_its_time_to_live_is_stored_whole_again(
     numbers.checkpoint()
     assert [run.entries for run in numbers.newest.ranges] == [1000, 5]
     assert numbers.restored() == {key: 3 if key < 5 else 2 if key < 10 else 1 for key in range(1000)}
+    numbers.backend.revoke()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_large_state_is_stored_whole_next_to_checkpoints_and_never_by_one(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without this: a checkpoint that is wanted each second takes minutes, each time the chain has become too long."""
+    monkeypatch.setattr(chains, "CONSOLIDATED_BYTES_MIN", 0)
+    numbers = Numbers(backend, tmp_path)
+    whole_bytes = numbers.checkpoint()
+    largest, stored_whole = 0, 0
+    begun: list[Consolidation] = []
+    for round in range(60):
+        numbers.set(range(round * 50 % 1000, round * 50 % 1000 + 50), round)
+        numbers.set(range(round % 7, 1000, 100), None if round % 3 else round)
+        largest = max(largest, numbers.checkpoint())
+        assert numbers.newest is not None
+        begun += numbers.newest.snapshot.consolidations
+        if begun and round - begun[0].checkpoint_id > 2:
+            consolidation = begun.pop()  # as it was three checkpoints ago
+            consolidation.on_stored(numbers.store.consolidate(consolidation))
+            stored_whole += 1
+        assert numbers.restored() == numbers.model
+        stored_bytes = sum(run.length_bytes for run in numbers.newest.ranges)
+        assert stored_bytes < 3 * whole_bytes, "what a restore reads"
+    assert largest < whole_bytes / 4 and 3 <= stored_whole <= 8
     numbers.backend.revoke()

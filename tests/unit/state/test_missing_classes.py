@@ -77,7 +77,7 @@ def test_a_class_that_is_gone_is_named_before_a_row_is_processed(
 
 
 def test_among_other_objects_it_is_named_with_its_key(backends: Backends, shop: Shop) -> None:
-    """In RocksDB objects are unpickled when they are asked for."""
+    """Names it at the first access: in RocksDB objects are unpickled when they are asked for."""
     backend = backends.new()
     descriptor = ValueStateDescriptor("s")
     state = backend.state("op", descriptor)

@@ -1,4 +1,4 @@
-"""The backend of operator state, and how it is dealt out at another parallelism."""
+"""Tests the backend of operator state, and how it is dealt out at another parallelism."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,9 +13,11 @@ import pytest
 from penstock.common.types import Types
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.state.backend import StateError
-from penstock.state.rocksdb.backend import RocksDBStateBackend
+from penstock.state.rocksdb.claimed_room import claim, release
 from penstock.state.rocksdb.database import Database
-from penstock.state.rocksdb.settings import RocksDBSettings
+from penstock.state.rocksdb.rocksdb_backend import RocksDBStateBackend
+from penstock.state.rocksdb.rocksdb_settings import RocksDBSettings
+from penstock.storage.local_directory import LocalDirectory
 from tests.unit.state.backends import KEY_GROUPS, NAMES, encoded, restored_into
 
 TEXT = ValueStateDescriptor("text", Types.STRING())
@@ -114,3 +117,37 @@ def test_too_little_room_for_a_restore_is_reported_before_it_begins(tmp_path: Pa
     ):
         backend.check_room(2**50)
     backend.revoke()
+
+
+def test_two_subtasks_that_need_most_of_the_room_each_are_refused_before_they_restore(tmp_path: Path) -> None:
+    first, second = small(tmp_path), small(tmp_path)
+    most = int(shutil.disk_usage(tmp_path).free * 0.6)
+    first.check_room(most)
+    needs = rf"takes at least {most / 2**20:.1f} MB in RocksDB, and that of other subtasks of its slot .* MB more\. The"
+    with pytest.raises(StateError, match=needs):
+        second.check_room(most)
+    first.revoke()
+    second.check_room(most)
+    second.snapshot()  # it has restored its state
+    third = small(tmp_path)
+    third.check_room(most)
+    for backend in (second, third):
+        backend.revoke()
+
+
+def test_what_a_subtask_has_restored_counts_once(tmp_path: Path) -> None:
+    """It is not free any more, so it must not be kept free for it."""
+    first, second = (LocalDirectory([str(tmp_path)]) for _ in range(2))
+    (first.path / "before").write_bytes(bytes(1000))
+    assert claim(first, 10_000)[1] == 0
+    assert claim(second, 500)[1] == 10_000
+    (first.path / "restored").write_bytes(bytes(6000))
+    assert claim(second, 500)[1] == 4000
+    (first.path / "compacted").write_bytes(bytes(60_000))
+    assert claim(second, 500)[1] == 0
+    assert claim(first, 10_000)[1] == 500, "a claim replaces the one before"
+    release(second)
+    assert claim(first, 10_000)[1] == 0
+    for directory in (first, second):
+        release(directory)
+        directory.delete()

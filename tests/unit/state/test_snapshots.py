@@ -29,10 +29,10 @@ from penstock.protocol.values.keys import key_group, key_hash
 from penstock.state.backend import EncodedState
 from penstock.state.heap import hash_map
 from penstock.state.heap.hash_map import HashMapStateBackend
-from penstock.state.rocksdb import backend as rocksdb_backend
+from penstock.state.rocksdb import rocksdb_backend as rocksdb_backend
 from penstock.state.rocksdb import snapshot
-from penstock.state.rocksdb.backend import RocksDBStateBackend
-from penstock.state.rocksdb.settings import RocksDBSettings
+from penstock.state.rocksdb.rocksdb_backend import RocksDBStateBackend
+from penstock.state.rocksdb.rocksdb_settings import RocksDBSettings
 from penstock.state.row_backend import RowStateBackend
 from tests.unit.state.backends import between_rows
 
@@ -188,7 +188,7 @@ class Stream:
         assert handle.get() == model[key]
 
     def content(self) -> Model:
-        """What the handles show."""
+        """Return what the handles show."""
         found: Model = {name: {} for name in DESCRIPTORS}
         for key in KEYS:
             self.backend.set_current_key(key, GROUP_OF[key])

@@ -132,9 +132,9 @@ def test_a_strategy_is_that_of_one_backend(backends: Backends) -> None:
         assert (keys_in(backend) == {10_000}) == is_removed
 
 
+@pytest.mark.parametrize("backends", ["hashmap", "hashmap-incremental"], indirect=True)
 def test_rows_that_do_not_use_the_state_count_if_they_are_to(backends: Backends) -> None:
-    if backends.kind.startswith("rocksdb"):
-        pytest.skip("cleanup_incrementally is for state in memory")
+    """`cleanup_incrementally` is for state in memory."""
     for per_row, left in ((True, 0), (False, 92)):
         state = descriptor(
             "value",
@@ -290,9 +290,8 @@ def stored(states: list[EncodedState], segment: str) -> list[StoredState]:
     return [StoredState(s.operator, s.name, s.entries, at, 0, len(b"".join(s.parts)), 0) for s in states]
 
 
+@pytest.mark.parametrize("backends", ["hashmap-incremental", "rocksdb-incremental"], indirect=True)
 def test_an_incremental_checkpoint_has_removed_keys_as_deleted(backends: Backends) -> None:
-    if not backends.kind.endswith("incremental"):
-        pytest.skip("its checkpoints store everything")
     state = descriptor()
     backend = backends.new()
     for key in range(50):

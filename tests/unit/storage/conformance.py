@@ -1,5 +1,5 @@
-"""What every object store must do. Derive a test class from `StoreConformance`, or
-`BrowsableConformance`, and give it a `store` fixture."""
+"""Tests what every object store must do. Derive a test class from `StoreConformance`, or `BrowsableConformance`, and
+give it a `store` fixture."""
 
 from __future__ import annotations
 
@@ -175,6 +175,16 @@ class StoreConformance:
         store.put("shared/a", [b"again"])
         assert store.get("shared/a") == b"again"
 
+    def test_many_are_deleted_with_one_call(self, store: ObjectStore) -> None:
+        paths = [f"shared/{number}" for number in range(20)]
+        for path in paths:
+            store.put(path, [b"x"])
+        store.delete_all([*paths[1:], "never/there", paths[1]])
+        assert store.list("") == paths[:1]
+        store.delete_all([])
+        store.delete_all(paths[:1])
+        assert store.list("") == []
+
     def test_writers_and_deleters_of_one_folder_do_not_hinder_each_other(self, store: ObjectStore) -> None:
         failures: list[BaseException] = []
 
@@ -210,7 +220,7 @@ class StoreConformance:
 
 
 class BrowsableConformance(StoreConformance):
-    """What every store that `open_store` returns must do."""
+    """Tests what every store that `open_store` returns must do."""
 
     def test_a_moved_object_has_its_new_name_only(self, store: BrowsableStore) -> None:
         store.put("_hidden/x/a b", [b"x" * 1000])

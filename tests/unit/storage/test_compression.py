@@ -1,4 +1,4 @@
-"""Compressed segments: what is stored of a range, what is read of it, and what damage is called."""
+"""Tests compressed segments: what is stored of a range, what is read of it, and what damage is called."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_what_is_not_compressed_is_stored_as_before() -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_range_that_was_written_otherwise_is_named(codec: str) -> None:
-    """Its checksum is right, and it is nothing that we have compressed."""
+    """Names a range whose checksum is right, but which is nothing that we have compressed."""
     for data in (b"short", b"\7" + bytes(30), b"\0" + bytes(30), b"\1" + (99).to_bytes(8, "little") + b"no frame"):
         store, path = MemoryStore(), f"{PATH}.{codec}"
         store.create(path, data)

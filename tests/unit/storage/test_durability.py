@@ -1,4 +1,4 @@
-"""What is on disk when a call of the local store returns, seen from the calls of fsync that it made."""
+"""Tests what is on disk when a call of the local store returns, seen from the calls of fsync that it made."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.jobmaster.log import execute
+from penstock.jobmaster.log_conversations import execute
 from penstock.protocol.log.log_operations import AppendEntry, Done
 from penstock.protocol.values.log_entries import Fence
 from penstock.storage.local import TEMPORARY_FOLDER, LocalStore
@@ -37,7 +37,7 @@ class Disk:
         monkeypatch.setattr(os, "fsync", recorded)
 
     def survives(self, path: str) -> bool:
-        """Whether the object would be there, whole, after a crash now."""
+        """Return whether the object would be there, whole, after a crash now."""
         target = self._root / path
         found = target.stat()
         if self._bytes.get(found.st_ino) != found.st_size:

@@ -1,4 +1,4 @@
-"""Segments, metadata, log and paths: what is written is read back, and nothing else passes for it."""
+"""Tests segments, metadata, log and paths: what is written is read back, and nothing else passes for it."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from penstock.protocol.values.metadata import (
     NumberedEvent,
     OperatorPart,
     OutputCut,
+    RunBounds,
     Segment,
     StateRange,
     StateSchema,
@@ -42,7 +43,7 @@ from penstock.storage.layout import (
 from penstock.storage.local import LocalStore
 from penstock.storage.log import Entry, append, log_length, newest_checkpoint, read_entry, read_log
 from penstock.storage.memory import MemoryStore
-from penstock.storage.metadata import decode_metadata, encode_metadata, metadata_crc, read_metadata
+from penstock.storage.metadata_file import decode_metadata, encode_metadata, metadata_crc, read_metadata
 from penstock.storage.sealed import DamagedObject, NewerFormat, seal, unseal
 from penstock.storage.segments import DamagedRange, SegmentWriter, read_range
 from penstock.storage.store import ObjectMissing, StoreError
@@ -68,7 +69,10 @@ METADATA = Metadata(
             inputs=[InputCut("e", [1, 2], [Capture(0, [PIECE], [NumberedEvent(5, Watermark(9))])])],
             outputs=[OutputCut("e", [1], [Capture(0, [], [NumberedEvent(5, EndOfData())])])],
             layers=[],
-            keyed=[StateRange("u", "count", 0, 10, 20, 7, 3)],
+            keyed=[
+                StateRange("u", "count", 0, 10, 20, 7, 3),
+                StateRange("u", "sorted", 0, 30, 20, 7, 3, RunBounds(1, 5, b"\x00\x01\xff", b"\x00\x05")),
+            ],
             schemas=[StateSchema("u", "count", "value", "LONG")],
             parts=[OperatorPart("u", "splits", [b"\x00\xff"])],
             committables=[Committable("u", b"\x80")],

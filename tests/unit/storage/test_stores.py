@@ -1,4 +1,4 @@
-"""The stores that there are, each by the conformance suite and by what can go wrong with it alone."""
+"""Tests the stores that there are, each by the conformance suite and by what can go wrong with it alone."""
 
 from __future__ import annotations
 

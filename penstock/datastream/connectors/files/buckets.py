@@ -19,7 +19,7 @@ from penstock.datastream.connectors.base import SinkError
 
 _NULL_BUCKET = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
-"""What Hive and Spark escape in the names of partitions."""
+"""The characters that Hive and Spark escape in the names of partitions."""
 
 _DATE_LETTERS = {"yyyy": "%Y", "yy": "%y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S", "DDD": "%j"}
 _DATE_PATTERN = re.compile(r"'([^']*)'|([A-Za-z])\2*|[^A-Za-z']+")

@@ -49,7 +49,7 @@ _SPELLINGS = {
     BIG_INT: r"^[-+]?[0-9]+$",
     BIG_DEC: r"(?i)^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]+)?$",
 }
-"""What values of a kind may look like: those of BIG_INT and BIG_DEC exactly, others at most, so that what does not
+"""The pattern of values of each kind: of BIG_INT and BIG_DEC exactly, of others a wider one, so that what does not
 match need not be tried."""
 
 

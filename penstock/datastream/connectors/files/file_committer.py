@@ -8,7 +8,7 @@ from penstock.datastream.connectors.files.local_parts import LocalParts
 from penstock.datastream.connectors.files.part_directory import PartDirectory
 from penstock.datastream.connectors.files.stored_parts import StoredParts
 from penstock.storage.location import is_local
-from penstock.storage.settings import DEFAULT_SETTINGS, StoreSettings
+from penstock.storage.store_settings import DEFAULT_SETTINGS, StoreSettings
 
 
 def directory_at(place: str, settings: StoreSettings = DEFAULT_SETTINGS, create: bool = False) -> PartDirectory:

@@ -78,10 +78,10 @@ class FileReadFormat(ABC):
     """Describes how a kind of file is read. It is pickled with the source."""
 
     malformed_rows: MalformedRows = MalformedRows.fail()
-    """What becomes of rows that cannot be read, in formats that can tell one from the next."""
+    """The treatment of rows that cannot be read, in formats that can tell one from the next."""
 
     unsplit_because: str = ""
-    """Why files of this format are read whole, where they are."""
+    """The reason why files of this format are read whole; "" if they are split."""
 
     @abstractmethod
     def inspect(self, file: InputFile) -> FileShape:
@@ -181,9 +181,10 @@ class FileWriteFormat(ABC):
 
     default_suffix: str = ""
     unconcatenable_because: str = ""
-    """Why files of this format, one behind the other, are no file of this format; "" if they are."""
+    """The reason why concatenated files of this format are no file of this format; "" if they are one."""
     is_appended: bool = False
-    """What has been written to a file never changes, and may end after any row: a part may outlive a checkpoint."""
+    """True if what has been written to a file never changes, and may end after any row: a part may outlive a
+    checkpoint."""
 
     @abstractmethod
     def validate(self, input_type: TypeInformation | None) -> None:

@@ -17,8 +17,8 @@ from penstock.datastream.connectors.files.stored_listing import (
     stored_files,
 )
 from penstock.storage.location import is_local, remote_location
-from penstock.storage.settings import DEFAULT_SETTINGS, StoreSettings
 from penstock.storage.store import StoreError
+from penstock.storage.store_settings import DEFAULT_SETTINGS, StoreSettings
 
 
 @dataclass(frozen=True)

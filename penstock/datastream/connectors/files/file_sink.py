@@ -29,7 +29,7 @@ from penstock.datastream.connectors.files.file_parts import PartNames, naming
 from penstock.datastream.connectors.files.file_writer import FileWriter
 from penstock.datastream.connectors.files.parquet import ParquetBulkWriters
 from penstock.datastream.connectors.files.rolling_policy import RollingPolicy
-from penstock.storage.settings import DEFAULT_SETTINGS, StoreSettings
+from penstock.storage.store_settings import DEFAULT_SETTINGS, StoreSettings
 
 _OPEN_BUCKETS_MAX = 64
 

@@ -25,7 +25,7 @@ from penstock.datastream.connectors.files.malformed_rows import MALFORMED_ROW_TY
 from penstock.datastream.connectors.files.parquet import ParquetColumnarRowInputFormat
 from penstock.datastream.connectors.splits import FixedSplitEnumerator, encode_split
 from penstock.storage.location import is_local
-from penstock.storage.settings import DEFAULT_SETTINGS, StoreSettings
+from penstock.storage.store_settings import DEFAULT_SETTINGS, StoreSettings
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -23,7 +23,7 @@ from penstock.datastream.connectors.files.file_formats import FileWriteFormat, P
 from penstock.datastream.connectors.files.file_parts import FileCommittable, PartNames, naming
 from penstock.datastream.connectors.files.part_directory import PartDirectory
 from penstock.datastream.connectors.files.rolling_policy import RollingPolicy
-from penstock.storage.settings import DEFAULT_SETTINGS, StoreSettings
+from penstock.storage.store_settings import DEFAULT_SETTINGS, StoreSettings
 
 _BUFFER_BYTES = 1 << 20
 _BUFFERED_ROWS_BYTES_MAX = 128 << 20
@@ -38,7 +38,7 @@ class _OpenPart:
     began_s: float
     written_s: float
     durable_bytes: int | None = None
-    """Its length at the last barrier, if it has outlived one: then a checkpoint may name it."""
+    """The length of the part at the last barrier, if it has outlived one: then a checkpoint may name it."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class FileWriter(SinkWriter):
         self._written_type = buckets.written_type(names.context.input_type)
         self._columns = str((self._written_type or PICKLED).schema)
         self._open: dict[str, _OpenPart] = {}
-        """By bucket, the one that was written longest ago first."""
+        """The open part of each bucket, the one that was written longest ago first."""
         self._number = 0
         self._finished: list[_FinishedPart] = []
         self._gathered: dict[str, _Gathered] = {}
@@ -253,7 +253,7 @@ class FileWriter(SinkWriter):
                 if compactor.joins and len(gathered.parts) > 1:
                     self._join(bucket, gathered.parts, compactor)
                 else:
-                    # Checkpoints may name them, so the names in progress stay until the commit.
+                    # Checkpoints may name these parts, so their names in progress stay until the commit.
                     ready += [replace(part, is_named=True) for part in gathered.parts]
         done = [joining for joining in self._joining if is_last or joining.work.is_done]
         self._joining = [joining for joining in self._joining if joining not in done]
@@ -262,7 +262,7 @@ class FileWriter(SinkWriter):
     def _join(self, bucket: str, parts: list[_FinishedPart], compactor: FileCompactor) -> None:
         number, path = self._next_part()
         with self._naming(path, "written"):
-            # The name is made here, not in the thread: then nothing comes back after somebody has removed it.
+            # The file is created here, not in the thread, which might create it after somebody has removed it.
             open(path, "xb").close()
         paths = [self._path(part.number) for part in parts]
 
@@ -328,7 +328,7 @@ class FileWriter(SinkWriter):
         del self._open[bucket]
 
     def _bound_buffers(self) -> None:
-        """Formats that gather rows do so for one open part at a time; many together would fill the memory."""
+        """Write the rows of the part that holds most of them, if open parts hold more in memory than they may."""
         buffered = sum(part.rows.buffered_bytes for part in self._open.values())
         if buffered > _BUFFERED_ROWS_BYTES_MAX:
             part = max(self._open.values(), key=lambda each: each.rows.buffered_bytes)

@@ -15,8 +15,8 @@ import pyarrow as pa
 from penstock.datastream.connectors.base import SourceError
 from penstock.storage.location import is_local, remote_location
 from penstock.storage.opening import open_store
-from penstock.storage.settings import DEFAULT_SETTINGS, StoreSettings
 from penstock.storage.store import BrowsableStore, Found, StoreError
+from penstock.storage.store_settings import DEFAULT_SETTINGS, StoreSettings
 
 _RANGE_BYTES = 8 << 20
 _FIRST_RANGE_BYTES = 256 << 10
@@ -47,7 +47,7 @@ class InputFile:
     def open(self) -> pa.NativeFile:
         """Open the file for reading. Raises `OSError`, or `SourceError` where the file is in a store."""
         if self.is_local:
-            # Not mapped into memory: there, a page that the disk does not give kills the process.
+            # Not mapped into memory: if the disk cannot read a page of a mapped file, the process is killed.
             return pa.OSFile(self.path)
         store, name = self._stored()
         return pa.PythonFile(_ObjectReader(store, name, self.path, self.stat().size_bytes), "r")
@@ -97,7 +97,7 @@ class _ObjectReader(io.RawIOBase):
         self._size = size
         self._at = 0
         self._range = (0, b"")
-        """Its offset, and its bytes."""
+        """The range that is held: its offset, and its bytes."""
         self._ahead: tuple[int, Future[bytes]] | None = None
         self._pool = ThreadPoolExecutor(1, "file source")
 

@@ -50,7 +50,7 @@ class LocalParts(PartDirectory):
         return
 
     def make_pending(self, name: str, pending: str, keeps_name: bool) -> None:
-        # A restore of an older checkpoint looks for the name that stands there.
+        # A restore of an older checkpoint looks for the name that this checkpoint stores.
         place = os.link if keeps_name else os.rename
         place(self.path(name), self.path(pending))
 
@@ -126,7 +126,7 @@ def _commit(part: FileCommittable) -> None:
     try:
         os.rename(part.pending_path, part.final_path)
     except FileNotFoundError:
-        # Another committer of the same checkpoint may just have done it.
+        # Another committer of the same checkpoint may just have renamed the file.
         if not _is_committed(part):
             # A directory that is not there may be a file system that is not mounted just now.
             gone = OutputGone if os.path.isdir(part.directory) else SinkError

@@ -124,7 +124,7 @@ class _OpenParquet(OpenFile):
             ) from error
 
     def close(self) -> None:
-        self._file.close(force=True)  # without force only a file that has been opened by its path
+        self._file.close(force=True)  # without `force` pyarrow closes only a file that it has opened by its path
 
 
 def _batch_rows(schema: pa.Schema) -> int:

@@ -27,7 +27,7 @@ from penstock.datastream.connectors.files.text_bytes import LineNumbers, TextByt
 _BLOCK_BYTES = 1 << 20
 _RECORD_BYTES_MAX = 64 << 20
 _HALVED_RECORDS_MAX = 512
-"""How many records are found by halving before what has been read so far is handed out."""
+"""The number of records that are found by halving before what has been read so far is handed out."""
 _SHOWN_CHARACTERS = 200
 
 Indices = np.ndarray[Any, np.dtype[np.int64]]
@@ -41,7 +41,7 @@ class RecordDecoder(ABC):
     """Turns whole records of one file into rows."""
 
     line_breaks_in_records: bool = False
-    """Whether a line feed may be part of a record."""
+    """True if a line feed may be part of a record."""
 
     way_out: str = ""
 

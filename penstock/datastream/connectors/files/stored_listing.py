@@ -9,8 +9,8 @@ from penstock.datastream.connectors.base import SourceError
 from penstock.datastream.connectors.files.input_file import reading
 from penstock.storage.location import remote_location
 from penstock.storage.opening import open_store
-from penstock.storage.settings import StoreSettings
 from penstock.storage.store import ObjectMissing
+from penstock.storage.store_settings import StoreSettings
 
 NOTHING_IN = "there are no files in directory {} (names that begin with . or _ are left out)"
 NOTHING_AT = "{} is missing: there is no such file, and it is no directory and no pattern"

@@ -31,8 +31,8 @@ from penstock.datastream.connectors.files.file_parts import FileCommittable, Par
 from penstock.datastream.connectors.files.part_directory import PartDirectory
 from penstock.storage.local_directory import LocalDirectory
 from penstock.storage.opening import open_store
-from penstock.storage.settings import StoreSettings
 from penstock.storage.store import ObjectExists, ObjectMissing, StoreError
+from penstock.storage.store_settings import StoreSettings
 
 _HIDDEN_FOLDER = "_penstock"
 _OWNER_LETTERS = 24
@@ -51,9 +51,9 @@ class StoredParts(PartDirectory):
         self._scratch: LocalDirectory | None = None
         self._pool = ThreadPoolExecutor(_UPLOADS_MAX, "file sink upload")
         self._kept: dict[str, int] = {}
-        """How many bytes of a part are durable in pieces, or will be when `settle` returns."""
+        """The bytes of each part that are durable in pieces, or will be when `settle` returns."""
         self._ahead: dict[str, tuple[str, Future[None]]] = {}
-        """By name in progress: the pending objects that no checkpoint names yet."""
+        """The pending objects that no checkpoint names yet, by their names in progress."""
         self._running: list[Future[None]] = []
 
     @property

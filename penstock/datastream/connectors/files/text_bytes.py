@@ -17,7 +17,7 @@ UNKNOWN_END = 2**63 - 1
 """The end of a split of a compressed file, whose length nobody knows before it is read."""
 
 STEP_BYTES = 4 << 20
-"""How much is passed over in one piece of work."""
+"""The most bytes that are passed over in one piece of work."""
 
 SPLIT_BYTES = 16 << 20
 

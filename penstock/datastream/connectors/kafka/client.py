@@ -19,10 +19,10 @@ CALL_LIMIT_S = 30.0
 REACH_LIMIT_S = 10.0
 """Limits how long a first answer is waited for. A refusal is reported at once."""
 
-# What Kafka's Java client calls otherwise than librdkafka, of what programs for PyFlink set.
+# Properties that programs for PyFlink set: the name in Kafka's Java client -> the name in librdkafka.
 _RENAMED = {"fetch.max.wait.ms": "fetch.wait.max.ms", "request.timeout.ms": "socket.timeout.ms"}
 
-# What has no counterpart, and changes nothing here.
+# Properties of the Java client that librdkafka does not have, and that change nothing here.
 _WITHOUT_EFFECT = frozenset(
     {
         "auto.offset.reset", "client.id.prefix", "commit.offsets.on.checkpoint", "default.api.timeout.ms",
@@ -32,7 +32,7 @@ _WITHOUT_EFFECT = frozenset(
     }
 )  # fmt: skip
 
-# Those of kafka-python that show at DEBUG what is sent, a password among it.
+# Loggers of kafka-python that show at DEBUG what is sent, passwords included.
 _LOGS_OF_REQUESTS = ("kafka.protocol.parser", "kafka.net.connection", "kafka.net.transport")
 
 _JAAS = re.compile(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')

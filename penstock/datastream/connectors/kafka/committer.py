@@ -13,7 +13,7 @@ from penstock.datastream.connectors.kafka.transactions import End, TransactionCo
 from penstock.datastream.connectors.splits import decode_split, encode_split
 
 VISIBLE_LIMIT_S = 30.0
-"""How long older transactions of the partition may hide whether this one was committed."""
+"""The longest time for which older transactions of the partition may hide whether this one was committed."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class PreparedTransaction:
     offset: int
 
     def encoded(self) -> bytes:
-        """Return it as a committable."""
+        """Return the transaction as a committable."""
         name = self.name
         return encode_split(
             {

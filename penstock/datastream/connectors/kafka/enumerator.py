@@ -33,14 +33,14 @@ class KafkaEnumerator(SplitEnumerator):
         self._discovery = discovery
         self._parallelism = parallelism
         self._adds = adds and interval_ms is not None
-        state = {"known": [], "waiting": [], "topics": {}, "is_first": True}
+        state: dict[str, Any] = {"known": [], "waiting": [], "topics": {}, "is_first": True}
         if restored is not None:
             state = decode_split(restored)
         # Replaced, never changed: `discover` reads it in another thread.
-        self._known = frozenset(KafkaTopicPartition(topic, number) for topic, number in state["known"])  # type: ignore[attr-defined]
-        self._topic_ids: dict[str, str] = state["topics"]  # type: ignore[assignment]
+        self._known = frozenset(KafkaTopicPartition(topic, number) for topic, number in state["known"])
+        self._topic_ids: dict[str, str] = state["topics"]
         self._is_first = bool(state["is_first"])
-        self._waiting: list[bytes] = [encode_split(split) for split in state["waiting"]]  # type: ignore[attr-defined]
+        self._waiting: list[bytes] = [encode_split(split) for split in state["waiting"]]
         self._has_answer = False
 
     def next_splits(self, subtask: int) -> list[bytes] | None:

@@ -24,8 +24,8 @@ from penstock.datastream.connectors.kafka.client import (
     reach,
 )
 from penstock.datastream.connectors.kafka.committer import KafkaCommitter
+from penstock.datastream.connectors.kafka.kafka_writer import KafkaWriter, TransactionalWriter
 from penstock.datastream.connectors.kafka.record_serializer import KafkaRecordSerializationSchema
-from penstock.datastream.connectors.kafka.writer import KafkaWriter, TransactionalWriter
 
 TRANSACTION_TIMEOUT = "transaction.timeout.ms"
 TRANSACTION_TIMEOUT_MS = "900000"

@@ -12,8 +12,8 @@ from penstock.datastream.connectors.files.malformed_rows import MALFORMED_ROW_TY
 from penstock.datastream.connectors.kafka.client import client_properties
 from penstock.datastream.connectors.kafka.discovery import Discovery, Subscription
 from penstock.datastream.connectors.kafka.enumerator import KafkaEnumerator
+from penstock.datastream.connectors.kafka.kafka_reader import KafkaReader
 from penstock.datastream.connectors.kafka.offsets import KafkaOffsetsInitializer, KafkaTopicPartition
-from penstock.datastream.connectors.kafka.reader import KafkaReader
 from penstock.datastream.connectors.messages.decoding import decoder_of
 
 DISCOVERY_INTERVAL = "partition.discovery.interval.ms"

@@ -68,7 +68,7 @@ class ProducerPool:
             left = [
                 name
                 for name in coordinators.open_ids(pattern)
-                if name not in kept and pattern.fullmatch(name)["incarnation"] != self._incarnation  # type: ignore[index]
+                if name not in kept and (found := pattern.fullmatch(name)) and found["incarnation"] != self._incarnation
             ]
             for name in left:
                 coordinators.fence(name)

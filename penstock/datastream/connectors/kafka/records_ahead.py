@@ -26,7 +26,7 @@ class Partition:
 
     @property
     def id(self) -> str:
-        """Return the id of its split."""
+        """Return the id of the partition's split."""
         return f"{self.topic}/{self.number}"
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ class _Decoded:
 
 @dataclass
 class RecordsAhead:
-    """Holds records of one partition. `next` is the offset behind them; `ends`: it is the partition's end."""
+    """Holds records of one partition. `next` is the offset behind them; `ends`: the partition ends there."""
 
     partition: Partition
     values: Sequence[bytes | None]

@@ -17,7 +17,8 @@ from penstock.datastream.connectors.base import SinkError
 from penstock.datastream.connectors.kafka.client import protocol_library, protocol_properties
 
 ANSWER_LIMIT_S = 60.0
-"""How long brokers may be away, or busy with the transaction, until a commit fails and is repeated by a restart."""
+"""The longest time for which brokers may be away, or busy with the transaction, until a commit fails and is repeated by
+a restart."""
 
 _PAUSE_S = 0.02
 _PAUSE_S_MAX = 0.5

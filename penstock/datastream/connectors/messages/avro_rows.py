@@ -60,7 +60,7 @@ def _schema_of(record_class: str | None, text: str | None) -> AvroSchema:
             "avro_schema_string=..."
         )
     schema = AvroSchema(text)
-    _ = schema.record  # refuses what is no row
+    _ = schema.record  # raises if the schema is not that of a record
     return schema
 
 

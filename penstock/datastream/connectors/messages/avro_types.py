@@ -33,8 +33,8 @@ _LOGICAL = {
     "local-timestamp-micros": (("long",), Types.SQL_TIMESTAMP()),
     "decimal": (("bytes", "fixed"), Types.BIG_DEC()),
 }
-"""By the name of a logical type: the types that may carry it, and what its values become. Others are ignored, as
-Avro wants it."""
+"""Logical types by name: the types that may carry each, and the type of its values. Others are ignored, as Avro wants
+it."""
 
 _OF_LOGICAL = ("logicalType", "precision", "scale")
 

@@ -58,7 +58,7 @@ class CsvTexts:
         if schema.null_value is not None:
             marks = pc.or_(marks, pc.equal(texts, self._null))
         if len(schema) == 1:
-            marks = pc.or_(marks, pc.equal(texts, b""))  # else the record would be nothing at all
+            marks = pc.or_(marks, pc.equal(texts, b""))  # else the record would be an empty line
         if not pc.any(marks).as_py():
             return texts
         quote = schema.quote_char.encode()

@@ -131,7 +131,7 @@ class JsonRows(MessageDecoder):
         texts = [value for value in values if value is not None]
         data = b"\n".join(texts)
         if data.count(b"\n") != max(len(texts) - 1, 0):
-            # A line feed between fields is white space, as a carriage return is; inside a string both are refused.
+            # To JSON, both a line feed and a carriage return are white space between fields, and errors in a string.
             data = b"\n".join([text.replace(b"\n", b"\r") for text in texts])
         try:
             rows = self._lines.decode(data)
@@ -215,7 +215,7 @@ class JsonRowSerializationSchema(ColumnarSerializationSchema):
         """
         assert isinstance(row_type, ColumnType)
         lines = bytes(json_lines(batch, row_type)).split(b"\n")
-        lines.pop()  # behind the last line end
+        lines.pop()  # the empty text behind the last line end
         if len(lines) != batch.num_rows:
             raise SinkError("a row became JSON text of several lines: an error of Penstock's own")
         return lines

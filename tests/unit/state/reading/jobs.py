@@ -1,4 +1,4 @@
-"""Real jobs whose checkpoints lie in a directory: every kind of state, in every backend."""
+"""Runs real jobs whose checkpoints lie in a directory: every kind of state, in every backend."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from penstock.datastream.state import (
 from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.protocol.values.metadata import Metadata
 from penstock.storage.local import LocalStore
-from penstock.storage.metadata import encode_metadata
+from penstock.storage.metadata_file import encode_metadata
 from tests.unit.runtime.small_job import CommittedRows, SmallJob, graph_of
 from tests.unit.runtime.test_rescaled_jobs import checkpointed
 from tests.unit.runtime.test_small_jobs import SMALL

@@ -1,4 +1,5 @@
-"""What `read_checkpoint` finds in checkpoints of real jobs: every kind of state, as Arrow, whatever the backend."""
+"""Tests what `read_checkpoint` finds in checkpoints of real jobs: every kind of state, as Arrow, whatever the
+backend."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import pytest
 from penstock.common.types import Types
 from penstock.state import read_checkpoint
 from penstock.state.backend import StateError
-from penstock.state.reading.rows import StateRows
+from penstock.state.reading.state_rows import StateRows
 from tests.unit.state.reading.jobs import (
     BACKENDS,
     EVENT_ROWS,

@@ -1,0 +1,35 @@
+"""Offers what a connector is made of, which programs import from here: sources, sinks, and their errors."""
+
+from penstock.datastream.connectors.base.connector_errors import (
+    OutputGone,
+    PermanentError,
+    SinkError,
+    SourceChanged,
+    SourceError,
+)
+from penstock.datastream.connectors.base.sink import Committer, DeliveryGuarantee, Sink, SinkWriter, WriterContext
+from penstock.datastream.connectors.base.source import (
+    NotReady,
+    ReaderContext,
+    Source,
+    SourceReader,
+    SplitEnumerator,
+)
+
+__all__ = [
+    "Committer",
+    "DeliveryGuarantee",
+    "NotReady",
+    "OutputGone",
+    "PermanentError",
+    "ReaderContext",
+    "Sink",
+    "SinkError",
+    "SinkWriter",
+    "Source",
+    "SourceChanged",
+    "SourceError",
+    "SourceReader",
+    "SplitEnumerator",
+    "WriterContext",
+]

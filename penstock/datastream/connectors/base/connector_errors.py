@@ -1,0 +1,25 @@
+"""Defines the errors of connectors: what cannot be read or written, and what no restart can repair."""
+
+from __future__ import annotations
+
+from penstock.common.failures import Fault
+
+
+class PermanentError(Exception):
+    """Marks an error that no restart can repair: the job fails at once, whatever its restart strategy is."""
+
+
+class SourceError(Fault):
+    """Reports input that cannot be read. The message names file, row or split, and what to do."""
+
+
+class SourceChanged(SourceError, PermanentError):
+    """Reports input that is not what the job or its checkpoint began to read."""
+
+
+class SinkError(Fault):
+    """Reports output that cannot be written. The message names the file and what to do."""
+
+
+class OutputGone(SinkError, PermanentError):
+    """Reports output of a completed checkpoint that was removed or changed from outside before its commit."""

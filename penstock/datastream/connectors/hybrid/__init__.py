@@ -1,0 +1,1 @@
+"""Implements the source that reads several sources, one after the other."""

@@ -1,0 +1,140 @@
+"""Hands out the splits of several sources, one source after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.datastream.connectors.base import Source, SourceError, SplitEnumerator
+from penstock.datastream.connectors.hybrid.numbered import end_of, take_number, with_number
+
+
+@dataclass(frozen=True)
+class _Current:
+    """Holds the source that is read now: its number, from 1, and its enumerator."""
+
+    number: int
+    enumerator: SplitEnumerator
+
+
+class HybridEnumerator(SplitEnumerator):
+    """Hands out splits of the next source when all readers have read all of the present one.
+
+    A reader that gets no more splits of a source gets the mark of its end. It asks again when it has read all that it
+    has, and only then; so the second request says that this reader has finished the source. Which readers have is not
+    in a snapshot: after a restore each gets the mark again.
+
+    Between two requests, a reader must not get anything but the answer to the first one, or the second could come from
+    before the mark. So what the enumerator of a source discovers waits until its readers ask, except for the last
+    source, of which nobody has to know the end.
+
+    Raises `SourceError` if `restored` is of a source that `sources` has not.
+    """
+
+    def __init__(self, sources: Sequence[Source], parallelism: int, restored: bytes | None) -> None:
+        self._sources = sources
+        self._parallelism = parallelism
+        number, state = (1, None) if restored is None else take_number(restored)
+        if not 1 <= number <= len(sources):
+            raise SourceError(
+                f"the checkpoint was taken while source {number} of a HybridSource was read, and this one has "
+                f"{len(sources)}: build it with the sources that it had, in their order, and add others behind them"
+            )
+        # Replaced, never changed: `discover` and `checkpoint_completed` read it in another thread.
+        self._current = self._begin(number, state)
+        self._notified: set[int] = set()
+        self._finished: set[int] = set()
+
+    def _begin(self, number: int, state: bytes | None) -> _Current:
+        return _Current(number, self._sources[number - 1].create_enumerator(self._parallelism, state))
+
+    @property
+    def _is_last(self) -> bool:
+        return self._current.number == len(self._sources)
+
+    # ---- splits -------------------------------------------------------------------------------------------------
+
+    def next_splits(self, subtask: int) -> list[bytes] | None:
+        if subtask in self._notified:
+            self._finished.add(subtask)
+            if len(self._finished) < self._parallelism:
+                return []
+            self._current = self._begin(self._current.number + 1, None)
+            self._notified, self._finished = set(), set()
+        splits = self._current.enumerator.next_splits(subtask)
+        if splits is not None:
+            return [with_number(self._current.number, split) for split in splits]
+        if self._is_last:
+            return None
+        self._notified.add(subtask)
+        return [end_of(self._current.number)]
+
+    def return_splits(self, splits: list[bytes]) -> None:
+        """Take back splits.
+
+        Args:
+            splits: The splits, with positions.
+
+        Raises:
+            SourceError: One is of another source than that which is read now.
+        """
+        current, returned = self._current, [take_number(split) for split in splits]
+        strange = [number for number, _ in returned if number != current.number]
+        if strange:
+            raise SourceError(
+                f"a split of source {strange[0]} of a HybridSource came back while source {current.number} is read: "
+                "the checkpoint is damaged; start from another one"
+            )
+        current.enumerator.return_splits([split for _, split in returned if split is not None])
+        self._notified, self._finished = set(), set()
+
+    def snapshot(self) -> bytes:
+        return with_number(self._current.number, self._current.enumerator.snapshot())
+
+    # ---- outside the job ----------------------------------------------------------------------------------------
+
+    @property
+    def discovers(self) -> bool:  # type: ignore[override]
+        """Return whether the present source looks for splits outside the job."""
+        return self._current.enumerator.discovers
+
+    @property
+    def discovery_number(self) -> int:  # type: ignore[override]
+        """Return the number of the source: each is looked at when it begins."""
+        return self._current.number
+
+    @property
+    def discovery_interval_ms(self) -> float | None:  # type: ignore[override]
+        """Return how often the present source does so, in milliseconds; None: once."""
+        return self._current.enumerator.discovery_interval_ms
+
+    def discover(self) -> Any:
+        current = self._current
+        return current, current.enumerator.discover()
+
+    def on_discovered(self, found: Any) -> dict[int, list[bytes]]:
+        asked, answer = found
+        if asked is not self._current:
+            return {}  # the next source has begun meanwhile
+        assigned = asked.enumerator.on_discovered(answer)
+        if self._is_last:
+            return {s: [with_number(asked.number, split) for split in splits] for s, splits in assigned.items()}
+        asked.enumerator.return_splits([split for splits in assigned.values() for split in splits])
+        return {}
+
+    @property
+    def wants_checkpoints(self) -> bool:  # type: ignore[override]
+        """Return whether the present source reports positions outside the job."""
+        return self._current.enumerator.wants_checkpoints
+
+    def checkpoint_completed(self, splits: list[bytes]) -> None:
+        current, numbered = self._current, [take_number(split) for split in splits]
+        own = [split for number, split in numbered if number == current.number and split is not None]
+        if own or not numbered:
+            current.enumerator.checkpoint_completed(own)
+
+    @property
+    def is_processing_backlog(self) -> bool:  # type: ignore[override]
+        """Return True until the last source is read, and while that one reports a backlog."""
+        return not self._is_last or self._current.enumerator.is_processing_backlog

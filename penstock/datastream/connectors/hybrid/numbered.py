@@ -1,0 +1,70 @@
+"""Encodes splits, and the state of an enumerator, with the number of the source that they belong to.
+
+Sources count from 1. What they encode themselves is embedded as JSON if that gives the same bytes back, so that it can
+be read in a checkpoint's metadata; else as base64.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from penstock.datastream.connectors.base import SourceError
+from penstock.datastream.connectors.splits import decode_split, encode_split
+
+_SOURCE, _JSON, _BYTES, _END = "source", "is", "base64", "ends"
+
+
+def with_number(number: int, data: bytes) -> bytes:
+    """Return `data`, which a source has encoded, with the number of that source.
+
+    Args:
+        number: The source, from 1.
+        data: A split, or the state of an enumerator.
+
+    Returns:
+        JSON.
+    """
+    try:
+        found = decode_split(data)
+        is_json = encode_split(found) == data
+    except ValueError:
+        is_json = False
+    return encode_split({_SOURCE: number, **({_JSON: found} if is_json else {_BYTES: base64.b64encode(data).decode()})})
+
+
+def end_of(number: int) -> bytes:
+    """Return the mark that a reader gets instead of a split: the source has no more splits for it.
+
+    Args:
+        number: The source, from 1.
+
+    Returns:
+        JSON.
+    """
+    return encode_split({_SOURCE: number, _END: True})
+
+
+def take_number(data: bytes) -> tuple[int, bytes | None]:
+    """Return the number of a source, and what that source has encoded; None for the mark of its end.
+
+    Args:
+        data: What `with_number` or `end_of` returned.
+
+    Returns:
+        The number, from 1, and the bytes.
+
+    Raises:
+        SourceError: Neither has made `data`.
+    """
+    try:
+        found: Any = decode_split(data)
+        number = int(found[_SOURCE])
+        if _END in found:
+            return number, None
+        return number, encode_split(found[_JSON]) if _JSON in found else base64.b64decode(found[_BYTES])
+    except (ValueError, KeyError, TypeError):
+        raise SourceError(
+            f"the state {data[:200]!r} is not of a HybridSource: the checkpoint was taken with another source in its "
+            "place. Use that source, or start without its state (allow it to be dropped, or change the source's uid)"
+        ) from None

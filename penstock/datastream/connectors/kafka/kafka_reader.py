@@ -1,0 +1,288 @@
+"""Reads partitions, in a slot. A batch of records becomes columns without a loop over its rows in Python."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.datastream.connectors.base import NotReady, ReaderContext, SourceChanged, SourceError, SourceReader
+from penstock.datastream.connectors.files.malformed_rows import MALFORMED_ROW_TYPE, MalformedRows
+from penstock.datastream.connectors.kafka.client import client_library, make, reason_of
+from penstock.datastream.connectors.kafka.records_ahead import Partition, RecordsAhead
+from penstock.datastream.connectors.messages.decoding import MessageDecoder
+from penstock.datastream.connectors.splits import decode_split, encode_split
+
+RECORDS_AT_ONCE = 10_000
+"""Limits how many records are asked of the client at a time."""
+
+IDLE_WAIT_MS_MAX = 8.0
+_LAG_INTERVAL_S = 1.0
+_MS_OF = itemgetter(1)
+
+_DEFAULTS = {
+    "isolation.level": "read_committed",
+    "queued.min.messages": 100_000,
+    "queued.max.messages.kbytes": 32_768,
+    "fetch.wait.max.ms": 100,
+    "fetch.queue.backoff.ms": 5,
+    "group.id": "penstock",
+}
+
+
+class KafkaReader(SourceReader):
+    """Reads all its partitions at once, in the order in which the brokers answer."""
+
+    def __init__(
+        self, properties: Mapping[str, Any], decoder: MessageDecoder, malformed: MalformedRows, context: ReaderContext
+    ) -> None:
+        self._library = client_library()
+        self._properties = dict(properties)
+        self._decoder = decoder
+        self._malformed = malformed
+        self._context = context
+        self._consumer: Any = None
+        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._ahead: deque[RecordsAhead] = deque()
+        self._finished: list[str] = []
+        self._rejected: list[tuple[str, int, str, str]] = []
+        self._current = ""
+        self._no_more = False
+        self._wait_ms = 1.0
+        self._lag_at_s = 0.0
+
+    # ---- splits -------------------------------------------------------------------------------------------------
+
+    def add_splits(self, splits: list[bytes]) -> None:
+        """Read partitions, too.
+
+        Args:
+            splits: The partitions, with offsets.
+
+        Raises:
+            SourceError: The client refuses them.
+        """
+        library, added = self._library, []
+        for split in splits:
+            found = decode_split(split)
+            partition = Partition(found["topic"], found["partition"], found["next"], found["stop"])
+            if partition.stop is not None and partition.next >= partition.stop:
+                self._finished.append(partition.id)
+                continue
+            self._partitions[partition.topic, partition.number] = partition
+            added.append(library.TopicPartition(partition.topic, partition.number, partition.next))
+        if not added:
+            return
+        try:
+            self._the_consumer().incremental_assign(added)
+        except library.KafkaException as error:
+            names = ", ".join(f"{a.topic}/{a.partition}" for a in added)
+            raise SourceError(f"partitions {names} cannot be read: {reason_of(error)}") from None
+
+    def no_more_splits(self) -> None:
+        self._no_more = True
+
+    @property
+    def current_split(self) -> str:
+        return self._current
+
+    def splits_in_hand(self) -> list[str]:
+        return [partition.id for partition in self._partitions.values()]
+
+    def finished_splits(self) -> list[str]:
+        finished, self._finished = self._finished, []
+        return finished
+
+    def snapshot(self) -> list[bytes]:
+        return [
+            encode_split({"topic": p.topic, "partition": p.number, "next": p.next, "stop": p.stop})
+            for p in self._partitions.values()
+        ]
+
+    # ---- reading ------------------------------------------------------------------------------------------------
+
+    def read(self, rows_max: int) -> pa.RecordBatch | NotReady | None:
+        while True:
+            while self._ahead:
+                batch = self._take(rows_max)
+                if batch.num_rows:
+                    self._wait_ms = 1.0
+                    return batch
+                if self._rejected:
+                    return NotReady(0)
+            if not self._partitions:
+                return None if self._no_more else NotReady(None)
+            if not self._fetch():
+                self._measure_lag()
+                self._wait_ms = min(2 * self._wait_ms, IDLE_WAIT_MS_MAX)
+                return NotReady(self._wait_ms)
+
+    def _take(self, rows_max: int) -> pa.RecordBatch:
+        """Return the next rows of what was read ahead; none if no record of a piece became one."""
+        records = self._ahead[0]
+        partition = records.partition
+        piece = records.take(rows_max, self._decoder)
+        for index, reason in piece.refused.items():
+            self._reject(partition, int(records.offsets[index]), records.values[index] or b"", reason)
+        if records.is_empty:
+            self._ahead.popleft()
+            partition.next = records.next
+            if records.ends:
+                self._end(partition)
+        else:
+            partition.next = int(records.offsets[records.at - 1]) + 1
+        if piece.rows.num_rows:
+            self._current = partition.id
+            self._measure_lag()
+        return piece.rows
+
+    def _reject(self, partition: Partition, offset: int, value: bytes, reason: str) -> None:
+        if self._malformed.is_side_output:
+            self._rejected.append((str(partition), offset, value.decode(errors="replace"), reason))
+        elif self._malformed.fails and not self._decoder.skips_refused:
+            raise SourceError(
+                f"{partition}, offset {offset}: the value {value[:100]!r} cannot be read: {reason}. Correct the "
+                "deserializer, or say what becomes of such records: KafkaSourceBuilder.set_malformed_records("
+                "MalformedRows.skip()) or MalformedRows.side_output(tag)"
+            )
+        else:
+            self.skipped_rows += 1
+
+    def take_rejected(self) -> pa.RecordBatch | None:
+        if not self._rejected:
+            return None
+        rejected, self._rejected = self._rejected, []
+        columns = [pa.array(column) for column in zip(*rejected)]
+        return pa.RecordBatch.from_arrays(columns, schema=MALFORMED_ROW_TYPE.schema)
+
+    def _end(self, partition: Partition) -> None:
+        del self._partitions[partition.topic, partition.number]
+        self._finished.append(partition.id)
+        self._ahead = deque(records for records in self._ahead if records.partition is not partition)
+        self._consumer.incremental_unassign([self._library.TopicPartition(partition.topic, partition.number)])
+
+    # ---- the client ---------------------------------------------------------------------------------------------
+
+    def _the_consumer(self) -> Any:
+        if self._consumer is None:
+            properties = _DEFAULTS | self._properties
+            if "client.id" in properties:
+                properties["client.id"] = f"{properties['client.id']}-{self._context.subtask}"
+            # Offsets are the checkpoint's. One that does not exist any more is an error, not a reason to skip rows.
+            ours = {"enable.auto.commit": False, "auto.offset.reset": "error", "enable.partition.eof": True}
+            self._consumer = make(self._library.Consumer, properties | ours, SourceError)
+        return self._consumer
+
+    def _fetch(self) -> bool:
+        """Read ahead what the client has. Returns False if it has nothing."""
+        try:
+            messages = self._consumer.consume(RECORDS_AT_ONCE, 0.0)
+        except self._library.KafkaException as error:
+            raise SourceError(f"Kafka cannot be read: {reason_of(error)}") from None
+        if not messages:
+            return False
+        message = self._library.Message
+        if any(map(message.error, messages)):
+            for is_error, part in groupby(messages, lambda m: m.error() is not None):
+                if is_error:
+                    for failed in part:
+                        self._on_error(failed)
+                else:
+                    self._queue(list(part))
+        else:
+            self._queue(messages)
+        return True
+
+    def _queue(self, messages: list[Any]) -> None:
+        """Divide messages where another partition begins."""
+        message = self._library.Message
+        numbers = list(map(message.partition, messages))
+        topics = list(map(message.topic, messages))
+        bounds = [0]
+        if numbers.count(numbers[0]) != len(numbers) or topics.count(topics[0]) != len(topics):
+            places = list(zip(topics, numbers))
+            bounds += [i for i in range(1, len(places)) if places[i] != places[i - 1]]
+        values = list(map(message.value, messages))
+        offsets = np.fromiter(map(message.offset, messages), np.int64, len(messages))
+        timestamps = np.fromiter(map(_MS_OF, map(message.timestamp, messages)), np.int64, len(messages))
+        for first, end in zip(bounds, [*bounds[1:], len(messages)]):
+            partition = self._partitions.get((topics[first], numbers[first]))
+            if partition is not None:
+                self._queue_part(partition, values[first:end], offsets[first:end], timestamps[first:end])
+
+    def _queue_part(
+        self,
+        partition: Partition,
+        values: list[bytes | None],
+        offsets: npt.NDArray[np.int64],
+        timestamps: npt.NDArray[np.int64],
+    ) -> None:
+        stop, last = partition.stop, int(offsets[-1]) + 1
+        if stop is None or last < stop:
+            self._ahead.append(RecordsAhead(partition, values, offsets, timestamps, last))
+            return
+        kept = int(np.searchsorted(offsets, stop))
+        self._ahead.append(RecordsAhead(partition, values[:kept], offsets[:kept], timestamps[:kept], stop, ends=True))
+
+    def _on_error(self, message: Any) -> None:
+        error, codes = message.error(), self._library.KafkaError
+        partition = self._partitions.get((message.topic(), message.partition()))
+        if error.code() == codes._PARTITION_EOF:
+            # Control records and aborted rows have offsets, too; only this event shows that the client has passed them.
+            if partition is not None:
+                end, none = message.offset(), np.empty(0, np.int64)
+                ends = partition.stop is not None and end >= partition.stop
+                self._ahead.append(RecordsAhead(partition, [], none, none, end, ends))
+            return
+        if partition is None and message.topic() is None:
+            if error.fatal() or not (error.retriable() or error.code() in _passing(codes)):
+                raise SourceError(f"Kafka cannot be read: {error.str()}")
+            return
+        if error.code() in _passing(codes):
+            return
+        where = partition or f"topic {message.topic()!r}"
+        if error.code() in (codes._AUTO_OFFSET_RESET, codes.OFFSET_OUT_OF_RANGE):
+            at = "" if partition is None else f" {partition.next}"
+            raise SourceChanged(
+                f"{where}: the offset{at} that the job continues at does not exist any more ({error.str()}): the "
+                "records were deleted by the topic's retention, or the topic was made again. What lies between cannot "
+                "be read. Start the job without this source's state, or keep records for longer (retention.ms)"
+            )
+        if error.code() in (codes.UNKNOWN_TOPIC_OR_PART, codes._UNKNOWN_PARTITION, codes._UNKNOWN_TOPIC):
+            raise SourceChanged(f"{where} was deleted while the job reads it ({error.str()})")
+        raise SourceError(f"{where} cannot be read: {error.str()}")
+
+    def _measure_lag(self) -> None:
+        now_s = time.monotonic()
+        if now_s - self._lag_at_s < _LAG_INTERVAL_S:
+            return
+        self._lag_at_s = now_s
+        lag = 0
+        for partition in self._partitions.values():
+            at = self._library.TopicPartition(partition.topic, partition.number)
+            _, end = self._consumer.get_watermark_offsets(at, cached=True)
+            if end < 0:
+                return  # nothing of this partition has been fetched yet
+            lag += max(0, (end if partition.stop is None else min(end, partition.stop)) - partition.next)
+        self.lag_rows = lag
+
+    def close(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+
+
+def _passing(codes: Any) -> frozenset[int]:
+    """Return the errors that the client gets over by itself, once the brokers are there again."""
+    names = (
+        "_ALL_BROKERS_DOWN", "_TRANSPORT", "_RESOLVE", "_TIMED_OUT", "_MAX_POLL_EXCEEDED", "LEADER_NOT_AVAILABLE",
+        "NOT_LEADER_FOR_PARTITION", "FENCED_LEADER_EPOCH", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR",
+        "COORDINATOR_LOAD_IN_PROGRESS", "REQUEST_TIMED_OUT",
+    )  # fmt: skip
+    return frozenset(getattr(codes, name) for name in names if hasattr(codes, name))

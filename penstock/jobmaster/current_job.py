@@ -1,0 +1,27 @@
+"""Holds what the job is at present: the values that all parts of the JobMaster read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.common.configuration import Configuration
+from penstock.graph.job_graph import JobGraph
+from penstock.jobmaster.identity import JobIdentity
+from penstock.jobmaster.job_settings import JobSettings
+from penstock.jobmaster.restore import RestorePoint
+
+
+@dataclass
+class CurrentJob:
+    """Holds what never changes of a job (the first four), and what does."""
+
+    identity: JobIdentity
+    incarnation: str
+    configuration: Configuration
+    settings: JobSettings
+    graph: JobGraph
+    """The graph that runs, or that the next generation runs. Only `JobMaster.adopt` replaces it."""
+    restore_point: RestorePoint | None = None
+    """What the next generation restores: the newest checkpoint, or what the job starts from."""
+    holds_sources: bool = False
+    """True in the first of two steps of a restore: the job's sources emit nothing."""

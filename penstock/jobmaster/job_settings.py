@@ -1,0 +1,161 @@
+"""Converts a job's options to what the JobMaster needs: milliseconds and bytes, with what follows from one another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.common.backlog import backlog_interval_ms
+from penstock.common.checkpointing import ExternalizedCheckpointRetention, RecoveryClaimMode
+from penstock.common.concurrent_checkpoints import concurrent_checkpoints_max
+from penstock.common.configuration import Configuration
+from penstock.common.options import (
+    CheckpointingOptions,
+    ExecutionOptions,
+    HeartbeatOptions,
+    HighAvailabilityOptions,
+    JobManagerOptions,
+    OptionError,
+    ResourceManagerOptions,
+    RestartStrategyOptions,
+    SlotOptions,
+    StateRecoveryOptions,
+    WebOptions,
+)
+from penstock.common.options.restart import INFINITE
+from penstock.protocol.checkpoint.coordinator_settings import CoordinatorSettings
+from penstock.protocol.job.adaptive_scaling import AdaptiveSettings
+from penstock.protocol.job.lifecycle_settings import LifecycleSettings
+from penstock.protocol.job.restart_strategy import ExponentialDelay, FailureRate, FixedDelay, NoRestart, RestartStrategy
+from penstock.protocol.restore.given_up import NOTHING, RowsToGiveUp
+
+
+@dataclass(frozen=True)
+class JobSettings:
+    """Holds the settings of one job. `checkpointing`: whether there is an interval. `history_max`: checkpoints that a
+    report remembers. `object_bytes_max`: the largest object that storage in the driver's memory takes. `adaptive`: None
+    with the default scheduler.
+    """
+
+    checkpointing: bool
+    coordinator: CoordinatorSettings
+    lifecycle: LifecycleSettings
+    retained_max: int
+    retention: ExternalizedCheckpointRetention
+    claim: bool
+    ignore_unclaimed_state: bool
+    history_max: int
+    object_bytes_max: int
+    fsync: bool
+    savepoint_directory: str | None = None
+    without_channel_state: RowsToGiveUp = NOTHING
+    """The rows in flight that are not restored."""
+    is_available: bool = False
+    """The next start of the program resumes the job."""
+    adaptive: AdaptiveSettings | None = None
+
+    @property
+    def sweep_grace_ms(self) -> float:
+        """Return how long to wait before a sweep: a slot that has lost its driver ends after one heartbeat timeout."""
+        return 2 * self.lifecycle.heartbeat_timeout_ms
+
+    def keeps_checkpoints(self, state: str) -> bool:
+        """Return whether the retained checkpoints survive the job's end (Flink's table)."""
+        if state == "FAILED" and self.is_available:
+            return True
+        if state == "CANCELED":
+            return self.retention is ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
+        return state == "FAILED" and self.retention is not ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
+
+    @classmethod
+    def from_configuration(cls, configuration: Configuration, slots: int) -> JobSettings:
+        """Read the settings. Raises `OptionError`."""
+        get = configuration.get
+        interval = get(CheckpointingOptions.CHECKPOINTING_INTERVAL)
+        alignment_timeout_ms: int | None = None
+        if get(CheckpointingOptions.ENABLE_UNALIGNED):
+            alignment_timeout_ms = int(get(CheckpointingOptions.ALIGNED_CHECKPOINT_TIMEOUT).ms)
+        coordinator = CoordinatorSettings(
+            None if interval is None else float(interval.ms),
+            float(get(CheckpointingOptions.MIN_PAUSE_BETWEEN_CHECKPOINTS).ms),
+            float(get(CheckpointingOptions.CHECKPOINTING_TIMEOUT).ms),
+            concurrent_checkpoints_max(configuration),
+            alignment_timeout_ms,
+            get(CheckpointingOptions.TOLERABLE_FAILURE_NUMBER),
+            backlog_interval_ms(configuration),
+        )
+        adaptive = None
+        slot_timeout = SlotOptions.SLOT_REQUEST_TIMEOUT
+        if get(JobManagerOptions.SCHEDULER) == "adaptive":
+            slot_timeout = JobManagerOptions.SUBMISSION_RESOURCE_WAIT_TIMEOUT
+            adaptive = AdaptiveSettings(
+                float(get(JobManagerOptions.SUBMISSION_RESOURCE_STABILIZATION_TIMEOUT).ms),
+                float(get(JobManagerOptions.EXECUTING_RESOURCE_STABILIZATION_TIMEOUT).ms),
+                float(get(JobManagerOptions.EXECUTING_COOLDOWN_AFTER_RESCALING).ms),
+                may_raise=interval is not None,
+                least=get(JobManagerOptions.ADAPTIVE_MIN_PARALLELISM),
+            )
+        lifecycle = LifecycleSettings(
+            slots,
+            float(get(slot_timeout).ms),
+            float(get(HeartbeatOptions.HEARTBEAT_TIMEOUT).ms),
+            float(get(ExecutionOptions.TASK_CANCELLATION_TIMEOUT).ms),
+            spares=get(ResourceManagerOptions.REDUNDANT_TASK_MANAGER_NUM),
+            restore_timeout_ms=float(get(CheckpointingOptions.CHECKPOINTING_TIMEOUT).ms),
+            slot_timeout_option=slot_timeout.key,
+            slots_min=None if adaptive is None else min(adaptive.least, slots),
+        )
+        return cls(
+            interval is not None,
+            coordinator,
+            lifecycle,
+            get(CheckpointingOptions.MAX_RETAINED_CHECKPOINTS),
+            get(CheckpointingOptions.EXTERNALIZED_CHECKPOINT_RETENTION),
+            get(StateRecoveryOptions.RESTORE_MODE) is RecoveryClaimMode.CLAIM,
+            get(StateRecoveryOptions.SAVEPOINT_IGNORE_UNCLAIMED_STATE),
+            get(WebOptions.CHECKPOINTS_HISTORY_SIZE),
+            get(CheckpointingOptions.JOBMANAGER_STORAGE_MAX_SIZE),
+            get(CheckpointingOptions.STORAGE_FSYNC),
+            get(CheckpointingOptions.SAVEPOINT_DIRECTORY),
+            _rows_to_give_up(configuration),
+            get(HighAvailabilityOptions.HA_MODE) == "filesystem",
+            adaptive,
+        )
+
+
+def _rows_to_give_up(configuration: Configuration) -> RowsToGiveUp:
+    options = StateRecoveryOptions
+    checkpoint_id, channels = options.WITHOUT_CHANNEL_STATE, options.WITHOUT_CHANNEL_STATE_OF_CHANNELS
+    named = configuration.get(channels)
+    give_up = RowsToGiveUp.parse(configuration.get(checkpoint_id), named)
+    if give_up.channels and give_up.checkpoint_id < 0:
+        raise OptionError(f"{channels.key} needs {checkpoint_id.key}: say of which checkpoint", channels.key)
+    return give_up
+
+
+def restart_strategy(configuration: Configuration) -> RestartStrategy:
+    """Build the strategy that `restart-strategy.type` names; by default exponential delay with checkpointing on, else
+    none.
+    """
+    get, options = configuration.get, RestartStrategyOptions
+    kind = get(options.RESTART_STRATEGY)
+    if kind is None:
+        kind = "none" if get(CheckpointingOptions.CHECKPOINTING_INTERVAL) is None else "exponential-delay"
+    if kind == "fixed-delay":
+        return FixedDelay(get(options.FIXED_DELAY_ATTEMPTS), float(get(options.FIXED_DELAY_DELAY).ms))
+    if kind == "failure-rate":
+        return FailureRate(
+            get(options.FAILURE_RATE_MAX),
+            float(get(options.FAILURE_RATE_INTERVAL).ms),
+            float(get(options.FAILURE_RATE_DELAY).ms),
+        )
+    if kind == "exponential-delay":
+        attempts = get(options.EXPONENTIAL_DELAY_ATTEMPTS)
+        return ExponentialDelay(
+            float(get(options.EXPONENTIAL_DELAY_INITIAL_BACKOFF).ms),
+            float(get(options.EXPONENTIAL_DELAY_MAX_BACKOFF).ms),
+            get(options.EXPONENTIAL_DELAY_BACKOFF_MULTIPLIER),
+            get(options.EXPONENTIAL_DELAY_JITTER_FACTOR),
+            float(get(options.EXPONENTIAL_DELAY_RESET_THRESHOLD).ms),
+            None if attempts == INFINITE else attempts,
+        )
+    return NoRestart()

@@ -1,0 +1,148 @@
+"""Gives functions, readers and writers their operator state, and has them bring it up to date for snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, Callable
+
+from penstock.common.failures import USER_ERRORS, OperatorFailure
+from penstock.datastream._streams.function_wrappers import KeyedAdapter, KeyedCoAdapter
+from penstock.datastream.functions import (
+    CheckpointedFunction,
+    FunctionInitializationContext,
+    FunctionSnapshotContext,
+    KeyedStateStore,
+    OperatorStateStore,
+)
+from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor
+from penstock.graph.declared_broadcasts import BroadcastSpec
+from penstock.graph.declared_windows import WindowSpec
+from penstock.graph.job_graph import Operator
+from penstock.protocol.values.metadata import OperatorPart
+from penstock.state.operator_state import BROADCAST, SPLIT, UNION, OperatorStateBackend
+
+AT_END_OF_DATA = -1
+"""The number used for a checkpoint's id at the end of the data."""
+
+
+class BackendStateStore(OperatorStateStore):
+    """Hands out the state of one operator."""
+
+    def __init__(self, backend: OperatorStateBackend, operator: str) -> None:
+        self._backend = backend
+        self._operator = operator
+
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> Any:
+        return self._list(state_descriptor, SPLIT, "get_list_state")
+
+    def get_union_list_state(self, state_descriptor: ListStateDescriptor) -> Any:
+        return self._list(state_descriptor, UNION, "get_union_list_state")
+
+    def _list(self, descriptor: Any, kind: str, method: str) -> Any:
+        if not isinstance(descriptor, ListStateDescriptor):
+            raise TypeError(f"{method}() takes a ListStateDescriptor, got {descriptor!r}")
+        return self._backend.list_state(self._operator, descriptor, kind)
+
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> Any:
+        if not isinstance(state_descriptor, MapStateDescriptor):
+            raise TypeError(f"get_broadcast_state() takes a MapStateDescriptor, got {state_descriptor!r}")
+        return self._backend.broadcast_state(self._operator, state_descriptor)
+
+    def get_registered_state_names(self) -> set[str]:
+        return self._backend.names(self._operator, SPLIT, UNION)
+
+    def get_registered_broadcast_state_names(self) -> set[str]:
+        return self._backend.names(self._operator, BROADCAST)
+
+
+class _Initialization(FunctionInitializationContext):
+    def __init__(self, store: OperatorStateStore, restored_id: int | None, keyed: KeyedStateStore | None) -> None:
+        self._store = store
+        self._restored_id = restored_id
+        self._keyed = keyed
+
+    def is_restored(self) -> bool:
+        return self._restored_id is not None
+
+    def get_restored_checkpoint_id(self) -> int | None:
+        return self._restored_id
+
+    def get_operator_state_store(self) -> OperatorStateStore:
+        return self._store
+
+    def get_keyed_state_store(self) -> KeyedStateStore:
+        if self._keyed is None:
+            raise RuntimeError("get_keyed_state_store(): only functions of rows on a keyed stream have keyed state")
+        return self._keyed
+
+
+class _Snapshot(FunctionSnapshotContext):
+    def __init__(self, checkpoint_id: int) -> None:
+        self._checkpoint_id = checkpoint_id
+
+    def get_checkpoint_id(self) -> int:
+        return self._checkpoint_id
+
+
+class CheckpointedParts:
+    """Calls the functions, the reader and the writer of a subtask that keep operator state.
+
+    Args:
+        backend: Holds the state.
+        restored_id: The id of the checkpoint that the subtask was restored from, if it was.
+    """
+
+    def __init__(self, backend: OperatorStateBackend, restored_id: int | None) -> None:
+        self._backend = backend
+        self._restored_id = restored_id
+        self._checkpointed: list[tuple[Operator, CheckpointedFunction]] = []
+        self._has_ended = False
+
+    def initialize(self, operator: Operator, part: Any, keyed: KeyedStateStore | None = None) -> None:
+        """Give a part its state if it keeps any. `keyed`: of a function of rows. Raises `OperatorFailure`."""
+        for found in _checkpointed(part):
+            store = BackendStateStore(self._backend, operator.uid)
+            context = _Initialization(store, self._restored_id, keyed)
+            _guarded(operator, partial(found.initialize_state, context))
+            self._checkpointed.append((operator, found))
+
+    def end(self) -> None:
+        """Bring all state up to date before the functions are closed, because no row comes any more."""
+        self._update(AT_END_OF_DATA)
+        self._has_ended = True
+
+    def snapshot(self, checkpoint_id: int) -> list[OperatorPart]:
+        """Bring all state up to date and return it. Raises `OperatorFailure`."""
+        if not self._has_ended:
+            self._update(checkpoint_id)
+        return self._backend.parts()
+
+    def _update(self, checkpoint_id: int) -> None:
+        context = _Snapshot(checkpoint_id)
+        for operator, part in self._checkpointed:
+            _guarded(operator, partial(part.snapshot_state, context))
+
+    def revoke(self) -> None:
+        """End the generation: whatever uses the state from now on raises."""
+        self._backend.revoke()
+
+
+def _checkpointed(part: Any) -> Iterable[CheckpointedFunction]:
+    """Return what keeps operator state: the part itself, or what it was made of."""
+    if isinstance(part, CheckpointedFunction):
+        yield part
+    elif isinstance(part, BroadcastSpec):
+        yield from _checkpointed(part.process)
+    elif isinstance(part, WindowSpec):
+        for function in (part.reduce, part.aggregate, part.process):
+            yield from _checkpointed(function)
+    elif isinstance(part, KeyedAdapter | KeyedCoAdapter):
+        yield from _checkpointed(part.wrapped)
+
+
+def _guarded(operator: Operator, call: Callable[[], None]) -> None:
+    try:
+        call()
+    except USER_ERRORS as error:
+        raise OperatorFailure(operator.name, error) from error

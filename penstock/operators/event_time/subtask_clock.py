@@ -1,0 +1,114 @@
+"""Drives a subtask's event time: from its inputs or its own generators in, to its outputs out."""
+
+from __future__ import annotations
+
+import math
+from typing import Callable, Sequence
+
+from penstock.operators.event_time.progress import EventTime
+from penstock.operators.event_time.watermark_generators import WatermarkGenerators
+from penstock.protocol.channel.watermark_valve import WatermarkValve
+from penstock.protocol.values.elements import WATERMARK_MAX_MS, Active, Idle, InBandEvent, Watermark
+
+
+class SubtaskClock:
+    """Follows event time from the inputs, or from our own generators, to the outputs.
+
+    Args:
+        time: How far event time is, as it was restored.
+        generation: Our own generators; None if watermarks come through the inputs.
+        emits_time: True if the outputs carry event time.
+        is_idle: True if the outputs were told that we are idle, before the restore.
+        emit: Puts an event on all outputs.
+    """
+
+    def __init__(
+        self,
+        valve: WatermarkValve,
+        time: EventTime,
+        generation: WatermarkGenerators | None,
+        emits_time: bool,
+        is_idle: bool,
+        emit: Callable[[InBandEvent], None],
+        monotonic_ms: Callable[[], float],
+    ) -> None:
+        self.valve = valve
+        self.time = time
+        self.generation = generation
+        self.said_idle = is_idle
+        self._has_ended = False
+        self._emits_time = emits_time
+        self._emit = emit
+        self._monotonic_ms = monotonic_ms
+
+    def on_inputs(self, watermark_ms: int | None) -> None:
+        """Handle what the valve returned after an event. If the vertex has generators of its own, only the end
+        counts.
+        """
+        if self.generation is None:
+            if watermark_ms is not None:
+                self.time.advance(watermark_ms)
+            self.emit_idleness(self.valve.is_idle)
+        elif watermark_ms == WATERMARK_MAX_MS:
+            self.end()
+
+    def wait_for(self, splits: Sequence[str]) -> None:
+        """Note that the reader has been assigned splits, of which nothing has been read."""
+        if self.generation is not None:
+            self.generation.wait_for(splits)
+
+    def on_finished_splits(self, splits: Sequence[str]) -> None:
+        """Remove splits that were read to their ends."""
+        if self.generation is not None:
+            self.generation.on_finished(splits)
+
+    def end(self) -> None:
+        """End event time: nothing follows. The generators' last watermark comes before the end, as in Flink, so that
+        timers up to it see no later time.
+        """
+        if self.generation is not None and not self._has_ended:
+            self.time.advance(min(self.generation.finish(), WATERMARK_MAX_MS))
+        self._has_ended = True
+        if not self.time.behind:
+            self.time.advance(WATERMARK_MAX_MS)
+
+    def pause(self) -> None:
+        """Pause idleness: nothing can be read for a while, so no split becomes idle from that."""
+        if self.generation is not None:
+            self.generation.pause()
+
+    def tick(self) -> bool:
+        """Ask our own generators. Returns whether time has advanced."""
+        generation = self.generation
+        if generation is None:
+            return False
+        if generation.advance(self._monotonic_ms()):
+            self.time.advance(generation.watermark_ms)
+        if not self.time.behind:
+            self.emit_idleness(generation.idle)
+        return self.time.behind
+
+    def emit_watermark(self) -> None:
+        """Emit the watermark, now that all that was due has fired. The last watermark goes with the end of data."""
+        self.time.emitted_ms = self.time.current_ms
+        if self.time.emitted_ms < WATERMARK_MAX_MS:
+            self.emit_idleness(False)
+            self._emit(Watermark(self.time.emitted_ms))
+        if self._has_ended:
+            self.time.advance(WATERMARK_MAX_MS)
+
+    def emit_idleness(self, idle: bool) -> None:
+        """Emit whether this subtask has no time to wait for, if that has changed."""
+        if idle != self.said_idle and self._emits_time:
+            self.said_idle = idle
+            self._emit(Idle() if idle else Active())
+
+    def on_quiet(self) -> float | None:
+        """Return after how many ms our own generators have to be asked again, as there is nothing to do. None: not
+        without a row (`pipeline.auto-watermark-interval` is 0).
+        """
+        if self.generation is None:
+            return None
+        self.generation.on_quiet()
+        wait_ms = self.generation.next_deadline_ms() - self._monotonic_ms()
+        return max(0.1, wait_ms) if math.isfinite(wait_ms) else None

@@ -1,0 +1,391 @@
+"""Runs one job in this driver: its JobMaster, the loop that drives it, its connections and its slots."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import random
+import secrets
+import socket
+import sys
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any, Callable, Iterator
+
+from penstock.common.configuration import Configuration
+from penstock.common.job_execution import RescaleFailed, SavepointFailed
+from penstock.common.job_id import JobID
+from penstock.common.options import (
+    CheckpointingOptions,
+    HeartbeatOptions,
+    JobManagerOptions,
+    PenstockOptions,
+    SlotOptions,
+    TaskManagerOptions,
+)
+from penstock.graph.job_graph import JobGraph
+from penstock.jobmaster.events import (
+    CancelRequested,
+    CheckpointRequested,
+    Event,
+    LinkLost,
+    MessageReceived,
+    RescaleRequested,
+    SavepointRequested,
+)
+from penstock.jobmaster.identity import JobIdentity, OpenStore
+from penstock.jobmaster.master_ports import MasterPorts
+from penstock.jobmaster.orders import RescaleOrder, SavepointOrder
+from penstock.jobmaster.outcome import JobOutcome
+from penstock.jobmaster.resume_or_start import is_available
+from penstock.network.control_server import ControlServer
+from penstock.network.io_loop import IoLoop
+from penstock.network.listening import listen
+from penstock.protocol.job.slot_packing import Patience, SlotPacking
+from penstock.protocol.values.messages import Message, Register
+from penstock.rest.hosting import JobHosting
+from penstock.spark.data_frames import JobFiles
+from penstock.spark.decommission import DecommissionWatch
+from penstock.spark.driver_loop import DriverLoop, OrderedWork
+from penstock.spark.lost_slots import LostSlots
+from penstock.spark.session import LOOPBACK, Substrate
+from penstock.spark.slot_failure import FRUITLESS_MAX, HOPELESS_MAX, is_final
+from penstock.spark.slot_task import NEEDS, SlotArguments, slot_task
+from penstock.spark.spark_job_client import SparkJobClient, end_in_order_on_sigterm
+from penstock.spark.spark_slots import SparkSlots
+from penstock.spark.submission import search_path
+from penstock.spark.system_clock import SystemClock
+from penstock.spark.terminal import Progress, Terminal, TerminalConsole
+from penstock.storage.opening import open_store
+from penstock.storage.store_settings import StoreSettings
+
+if TYPE_CHECKING:
+    from penstock.jobmaster.job_master import JobMaster
+
+# When a user begins to wonder why nothing happens.
+WAITING_ADVICE_S = 30.0
+# A user watches the job by its statuses; they also are the heartbeat.
+STATUS_INTERVAL_MS_MAX = 500
+SWITCH_INTERVAL_S = 0.0005
+# How much later than our message to a slot Spark's may reach the executor that runs it.
+LINGER_S = 1.0
+
+
+def driver_store(configuration: Configuration) -> OpenStore:
+    """Open directories for the driver, which creates them; slots open them without creating them."""
+    settings = StoreSettings.of(configuration)
+    return lambda directory, create: open_store(directory, settings, create_root=create)
+
+
+class _Links:
+    """Implements `penstock.jobmaster.master_ports.SlotLinks`. At the job's end links are closed once Spark knows that
+    the slots are cancelled (`SparkJob._release`): a slot ends when its link is closed, which Spark would take for a
+    crash.
+    """
+
+    def __init__(self, server: ControlServer, is_over: Callable[[], bool]) -> None:
+        self._server = server
+        self._is_over = is_over
+
+    def send(self, process: str, message: Message) -> None:
+        self._server.send(process, message)
+
+    def close(self, process: str) -> None:
+        if not self._is_over():
+            self._server.close(process)
+
+
+class SparkJob:
+    """Runs everything that concerns the JobMaster in the driver's loop.
+
+    `start_slots` may come first; then one of `start` and `give_up`, once.
+    """
+
+    _master: JobMaster
+
+    def __init__(
+        self,
+        graph: JobGraph,
+        configuration: Configuration,
+        identity: JobIdentity,
+        substrate: Substrate,
+        terminal: Terminal,
+        files: JobFiles,
+    ) -> None:
+        self._graph = graph
+        self._files = files
+        self._configuration = configuration
+        self._substrate = substrate
+        self._terminal = terminal
+        self._identity = identity
+        self._secret = secrets.token_bytes(32)
+        self._clock = SystemClock()
+        self._loop = DriverLoop(self._clock, self._on_own_error)
+        self._io = IoLoop("penstock-io")
+        self._server = self._listen()
+        self._hosting = JobHosting(configuration)
+        self._io.start()
+        self._takes_checkpoints = configuration.get(CheckpointingOptions.CHECKPOINTING_INTERVAL) is not None
+        capacity = substrate.fixed_places()
+        self._slots = SparkSlots(substrate, identity.job_id, self._body, self._on_slot_ended, capacity)
+        self._lost = LostSlots(substrate, self._slots.tag_of, self._on_link_lost)
+        self._work = OrderedWork(self._loop)
+        self._commit_work = OrderedWork(self._loop, "penstock-commit")
+        self._savepoint_work = OrderedWork(self._loop, "penstock-savepoint")
+        self._source_work = OrderedWork(self._loop, "penstock-sources")
+        self._console = TerminalConsole(terminal)
+        self._own_errors = 0
+        self._switch_interval_s = sys.getswitchinterval()
+        self._is_ended = False
+        self._packing = SlotPacking(
+            self._slots,
+            self._server.send,
+            self._ask_places,
+            terminal.tell,
+            capacity,
+            relieved=self._takes_checkpoints,
+            patience=Patience.of(substrate.grows),
+        )
+        self._decommission = DecommissionWatch(
+            substrate,
+            self._slots,
+            lambda slot, submission: self._loop.post(
+                lambda: self._packing.share(slot, submission, self._master.lifecycle.roster)
+            ),
+        )
+        self._progress = Progress(terminal, lambda: self._master.report)
+        self._advice = threading.Timer(WAITING_ADVICE_S, self._advise)
+        self._client = SparkJobClient(
+            JobID(identity.job_id),
+            lambda: self._master.report,
+            lambda: self._post(CancelRequested()),
+            lambda: self._post(CheckpointRequested()),
+            lambda order: self._loop.post(partial(self._order_savepoint, order)),
+            lambda order: self._loop.post(partial(self._order_rescale, order)),
+            (lambda: self._post(CancelRequested(suspends=True))) if is_available(configuration) else None,
+        )
+
+    def start_slots(self, count: int) -> None:
+        """Start slots while the job is still being prepared. Their messages wait for `start`."""
+        self._substrate.hide_progress_bars()
+        for slot in range(count):
+            self._slots.submit(slot)
+
+    def start(self) -> SparkJobClient:
+        """Start the job: the graph's sources are prepared, and it goes to the slots as it is now."""
+        # Imported while the slots start, in the time of which it takes a twentieth.
+        from penstock.jobmaster.job_master import JobMaster
+
+        self._substrate.hide_progress_bars()
+        ports = self._master_ports()
+        self._master = JobMaster(self._graph, self._configuration, self._identity, secrets.token_hex(6), ports)
+        # A program that is busy with something else (a display, collected rows) would hold up every checkpoint.
+        sys.setswitchinterval(min(self._switch_interval_s, SWITCH_INTERVAL_S))
+        self._master.start()
+        self._loop.start(self)
+        self._hosting.start(self._client, self._identity.directory, self._terminal.tell)
+        if self._configuration.get(PenstockOptions.PROGRESS_ENABLED):
+            self._progress.start()
+        if self._takes_checkpoints:  # without checkpoints, moving a slot would mean to start from scratch
+            self._decommission.start()
+        self._advice.daemon = True
+        self._advice.start()
+        # Some programs do not wait for their job, and Ctrl-C may come at any line.
+        atexit.register(self._client.leave)
+        end_in_order_on_sigterm(self._client)
+        return self._client
+
+    def give_up(self) -> None:
+        """End the slots: the job cannot be started."""
+        self._hosting.end()
+        self._release()
+        self._console.stop()
+
+    def _master_ports(self) -> MasterPorts:
+        return MasterPorts(
+            self._clock,
+            _Links(self._server, lambda: self._slots.is_closed),
+            self._slots,
+            self._work,
+            driver_store(self._configuration),
+            self._console,
+            random.random,
+            socket.gethostname(),
+            os.getpid(),
+            self._commit_work,
+            self._savepoint_work,
+            self._source_work,
+        )
+
+    # ---- slots ---------------------------------------------------------------------------------------------------
+
+    def _listen(self) -> ControlServer:
+        get = self._configuration.get
+        advertised = get(JobManagerOptions.ADDRESS)
+        ports: tuple[range, ...] = get(JobManagerOptions.RPC_BIND_PORT.key)
+        everywhere = LOOPBACK if self._substrate.driver_host == LOOPBACK else "0.0.0.0"
+        listening = listen(
+            get(JobManagerOptions.BIND_HOST) or advertised or everywhere,
+            ports,
+            JobManagerOptions.RPC_BIND_PORT.key,
+            JobManagerOptions.BIND_HOST.key,
+        )
+        return ControlServer(
+            self._io,
+            listening,
+            self._identity.job_id,
+            self._secret,
+            on_message=self._on_message,
+            on_lost=lambda process, detail: self._lost.on_lost(process, detail),
+            silence_timeout_ms=int(get(HeartbeatOptions.HEARTBEAT_TIMEOUT).ms),
+        )
+
+    def _body(self, slot: int, submission: int, relieves: bool) -> Callable[[Any], Iterator[Any]]:
+        get = self._configuration.get
+        advertised_ports = get(JobManagerOptions.PORT)
+        return slot_task(
+            SlotArguments(
+                driver_host=get(JobManagerOptions.ADDRESS) or self._substrate.driver_host,
+                driver_port=advertised_ports[0][0] if advertised_ports else self._server.port,
+                secret=self._secret,
+                job_id=self._identity.job_id,
+                slot=slot,
+                submission=submission,
+                bind_host=get(TaskManagerOptions.BIND_HOST),
+                advertised_host=get(TaskManagerOptions.HOST),
+                bind_ports=tuple((r[0], r[-1]) for r in get(TaskManagerOptions.DATA_BIND_PORT)),
+                advertised_port=(get(TaskManagerOptions.DATA_PORT) or ((None,),))[0][0],
+                status_interval_ms=min(int(get(HeartbeatOptions.HEARTBEAT_INTERVAL).ms), STATUS_INTERVAL_MS_MAX),
+                heartbeat_timeout_ms=int(get(HeartbeatOptions.HEARTBEAT_TIMEOUT).ms),
+                search_path=search_path(self._substrate, self._configuration),
+                relieves=relieves,
+                needs=() if self._substrate.is_local else NEEDS,
+                linger_s=0.0 if self._substrate.is_local else LINGER_S,
+            )
+        )
+
+    def _on_message(self, process: str, message: Message) -> None:
+        if isinstance(message, Register):
+            self._lost.on_registered(process, message)
+            if message.hosted:
+                self._slots.on_hosted(message.slot)
+            else:
+                self._slots.on_registered(message.slot, message.submission)
+        self._post(MessageReceived(process, message))
+
+    def _on_link_lost(self, process: str, detail: str, says_how: bool) -> None:
+        def say() -> None:
+            # Its peers may have reported the lost connection first, and then the failure's message lacks this.
+            newest = self._master.report.recoveries[-1:]
+            if says_how and not self._is_ended and not any(detail in recovery.cause for recovery in newest):
+                self._terminal.tell(f"a slot was lost: {detail}")
+
+        self._post(LinkLost(process, detail))
+        self._loop.post(say)
+
+    def _on_slot_ended(self, slot: int, fruitless: int, detail: str) -> None:
+        if fruitless < min(FRUITLESS_MAX, HOPELESS_MAX):
+            return
+        text = f"slot {slot} could not be started {fruitless} times in a row: {detail}"
+
+        def decide() -> None:
+            if is_final(detail, fruitless, self._master.lifecycle.has_run):
+                self._master.abandon(text)
+            elif fruitless == FRUITLESS_MAX:
+                self._terminal.tell(f"{text}. It is tried until {SlotOptions.SLOT_REQUEST_TIMEOUT.key} is over")
+
+        self._loop.post(decide)
+
+    def _advise(self) -> None:
+        report = self._master.report
+        if report.state == "CREATED" and report.slots_registered < report.slots_needed:
+            self._terminal.tell(
+                f"waiting for slots: {report.slots_registered} of {report.slots_needed} have registered; "
+                f"{self._substrate.advice(self._graph.slots)}"
+            )
+
+    # ---- the driver's loop ---------------------------------------------------------------------------------------
+
+    def _post(self, event: Event) -> None:
+        self._loop.post(partial(self._handle, event))
+
+    def _order_savepoint(self, order: SavepointOrder) -> None:
+        if self._is_ended:
+            order.answer(SavepointFailed("the job has ended"))
+        else:
+            self._master.handle(SavepointRequested(order))
+
+    def _order_rescale(self, order: RescaleOrder) -> None:
+        if self._is_ended:
+            order.answer(RescaleFailed("the job has ended"))
+        else:
+            self._master.handle(RescaleRequested(order))
+
+    def _handle(self, event: Event) -> None:
+        if not self._is_ended:
+            self._master.handle(event)
+
+    def next_deadline_ms(self) -> float | None:
+        if self._is_ended:
+            return None
+        deadlines = (self._master.next_deadline_ms(), self._packing.next_deadline_ms())
+        return min((d for d in deadlines if d is not None), default=None)
+
+    def on_time(self, now_ms: float) -> None:
+        self._master.on_time(now_ms)
+
+    def after_event(self) -> None:
+        """Check, after each call, whether it has ended the job."""
+        outcome = self._master.outcome
+        if outcome is not None:
+            self._end(outcome)
+        elif not self._is_ended:
+            self._packing.look(self._master.lifecycle, self._clock.monotonic_ms())
+
+    def _ask_places(self, answered: Callable[[int | None], None]) -> None:
+        """Ask how many places there are, outside of the driver's loop: a call to the JVM may take long."""
+
+        def ask() -> None:
+            places = self._substrate.task_places()
+            self._loop.post(lambda: answered(places))
+
+        threading.Thread(target=ask, name="penstock-places", daemon=True).start()
+
+    def _on_own_error(self, error: Exception) -> None:
+        self._own_errors += 1
+        text = f"an error of Penstock's own in the driver: {type(error).__name__}: {error}"
+        if self._own_errors == 1:
+            self._loop.post(lambda: self._master.abandon(text))
+        else:
+            self._end(JobOutcome("FAILED", text, self._identity.directory, 0.0))
+
+    def _end(self, outcome: JobOutcome) -> None:
+        if not self._is_ended:
+            self._is_ended = True
+            threading.Thread(target=self._end_slots, args=(outcome,), name="penstock-end", daemon=True).start()
+
+    def _end_slots(self, outcome: JobOutcome) -> None:
+        self._advice.cancel()
+        self._decommission.stop()
+        self._release()
+        self._loop.stop()
+        self._progress.stop()
+        self._console.stop()
+        sys.setswitchinterval(self._switch_interval_s)
+        # A driver that lost the job keeps the files, too: its successor reads them.
+        self._files.remove(keep=outcome.resume_from is not None or not self._master.job_directory.is_owner)
+        self._client.on_ended(outcome)
+        self._hosting.end()
+        atexit.unregister(self._client.leave)
+
+    def _release(self) -> None:
+        """Release slots, connections and threads, in an order that Spark does not take for a crash."""
+        self._slots.cancel_all()
+        self._slots.wait_cancelled()
+        self._slots.join()
+        self._server.stop()
+        self._io.stop()
+        self._work.stop()
+        self._commit_work.stop()
+        self._savepoint_work.stop()
+        self._source_work.stop()

@@ -1,0 +1,239 @@
+"""Knows where the states of checkpoints are stored, run after run, and when a state is to be stored whole again.
+
+A checkpoint that stores gigabytes takes minutes, while one is wanted each second. So a large state does not begin
+again within a checkpoint. It is consolidated: kept as it is at one checkpoint's barrier, and written range by range
+next to the checkpoints that name its chain meanwhile. Then a later one names that in place of all runs up to the
+barrier. The runs that were stored since stay behind it. The first of them may begin before the barrier: of each key
+that changed in its time it has the value at its end, so it is right behind the consolidated state, too.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from penstock.state.backend import Consolidation, StateSnapshot, StoredState
+from penstock.state.restored import StateName
+from penstock.storage.layout import SegmentName, parse
+
+_CHANGED_RUNS_MAX = 256
+"""The most runs that a chain has besides those that it begins with."""
+CONSOLIDATED_BYTES_MIN = 16 * 1024 * 1024
+"""A chain that begins with less is stored whole by a checkpoint: that takes no longer than a few ranges."""
+_LONG = 1.5
+"""The growth at which a large chain is consolidated, as a multiple of the bytes that it begins with. Half as many runs
+as other chains may have are a reason, too."""
+_LARGE_TIMES_MAX = 2
+_LARGE_RUNS_MAX = 4 * _CHANGED_RUNS_MAX
+"""While a large chain is being consolidated, it may grow to this multiple of what others may, and have as many runs as
+this."""
+_NEVER = 2**63
+_FAILED_FOR = 64
+"""The number of checkpoints after which a consolidation that has failed is begun again."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Locates a state as it was at checkpoint `covers`."""
+
+    covers: int
+    runs: tuple[StoredState, ...]
+
+    @property
+    def is_worth_naming(self) -> bool:
+        """Return whether a checkpoint that adds a run to this chain costs less than one that stores the state whole.
+        The runs that the chain begins with lie in one segment. Nothing is added to a chain without runs, because it
+        would begin with deleted keys.
+        """
+        if not self.runs:
+            return False
+        changed_runs, growth = self._growth()
+        if self._is_large:
+            return changed_runs < _LARGE_RUNS_MAX and growth <= 2 * _LARGE_TIMES_MAX
+        return changed_runs < _CHANGED_RUNS_MAX and growth <= 2
+
+    @property
+    def is_to_be_consolidated(self) -> bool:
+        """Return whether the chain is large, and so long that the state should be stored whole next to checkpoints."""
+        if not self._is_large:
+            return False
+        changed_runs, growth = self._growth()
+        return growth > _LONG or changed_runs >= _CHANGED_RUNS_MAX // 2
+
+    @property
+    def _is_large(self) -> bool:
+        return bool(self.runs) and sum(run.length_bytes for run in self._first) >= CONSOLIDATED_BYTES_MIN
+
+    @property
+    def _first(self) -> list[StoredState]:
+        return [run for run in self.runs if run.segment.path == self.runs[0].segment.path]
+
+    def _growth(self) -> tuple[int, float]:
+        """Return the number of runs behind its beginning, and its bytes as a multiple of that."""
+        first = self._first
+        first_bytes = sum(run.length_bytes for run in first)
+        return len(self.runs) - len(first), sum(run.length_bytes for run in self.runs) / max(first_bytes, 1)
+
+    def behind(self, consolidated: Chain) -> Chain:
+        """Return the consolidated state with those of these runs that were stored since."""
+        since = tuple(run for run in self.runs if _stored_by(run) > consolidated.covers)
+        return Chain(max(self.covers, consolidated.covers), consolidated.runs + since)
+
+
+def _stored_by(run: StoredState) -> int:
+    """Return the checkpoint that has stored a run; -1 if it was restored from elsewhere."""
+    name = parse(run.segment.path)
+    return name.checkpoint_id if isinstance(name, SegmentName) else -1
+
+
+@dataclass
+class _Consolidated:
+    """Holds a consolidated state until a checkpoint is stored that names it. `taken_by`: the one that tries."""
+
+    chain: Chain
+    taken_by: int | None = None
+
+
+class Since(Protocol):
+    """Says what a snapshot may name of a state: what has changed since the checkpoint that `chain` covers is known."""
+
+    @property
+    def chain(self) -> Chain: ...
+
+
+SinceT = TypeVar("SinceT", bound=Since)
+SinceT_contra = TypeVar("SinceT_contra", bound=Since, contravariant=True)
+
+
+class Chains(ABC, Generic[SinceT]):
+    """Remembers the chains that a later checkpoint may name. One thread uses it, except for `note_stored`,
+    `on_discarded` and `on_consolidated`.
+    """
+
+    def __init__(self) -> None:
+        self.newest_id: int | None = None
+        """The newest snapshot, or the restored one."""
+        self._chains: dict[int, dict[StateName, Chain]] = {}
+        self._restored_id: int | None = None
+        self._restored: dict[StateName, list[StoredState]] = {}
+        self._restored_runs = Counter[StateName]()
+        self._begun_again: dict[StateName, int] = {}
+        """By state: the newest checkpoint whose chain may not be named any more."""
+        self._consolidating: dict[StateName, int] = {}
+        """By state: the checkpoint at whose barrier it is kept, or behind which none is begun."""
+        self._consolidated: dict[StateName, _Consolidated] = {}
+
+    # ---- snapshots ----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def cut(self, checkpoint_id: int, predecessor_id: int | None) -> dict[StateName, SinceT]:
+        """Note that a snapshot is taken, and return what it may name. States that are not in it are to be stored
+        whole.
+        """
+
+    def of(self, predecessor_id: int | None, checkpoint_id: int) -> Mapping[StateName, Chain]:
+        """Return the chains that a snapshot may name, and forget those that no later one can."""
+        self._adopt_restored()
+        if predecessor_id is None:
+            return {}
+        for older in [number for number in list(self._chains) if number < predecessor_id]:
+            del self._chains[older]
+        chains = self._chains.get(predecessor_id, {})
+        return {
+            name: self._with_consolidated(name, chain, predecessor_id, checkpoint_id)
+            for name, chain in chains.items()
+            if chain.covers > self._begun_again.get(name, -1)
+        }
+
+    def chains_of(self, checkpoint_id: int) -> Mapping[StateName, Chain]:
+        """Return the chains of a checkpoint that is stored, if they are still known. Any thread may call it."""
+        return self._chains.get(checkpoint_id, {})
+
+    def begin_again(self, name: StateName) -> None:
+        """Let the next snapshot store a state whole: nothing that was stored of it so far may be named."""
+        if self.newest_id is not None:
+            self._begun_again[name] = self.newest_id
+
+    @property
+    def oldest_id(self) -> int | None:
+        """Return the oldest checkpoint that a chain covers; None if there is no chain."""
+        return min((chain.covers for chains in list(self._chains.values()) for chain in chains.values()), default=None)
+
+    def note_stored(self, checkpoint_id: int, chains: dict[StateName, Chain]) -> None:
+        """Note the chains of a checkpoint that is stored. Called in the writer's thread."""
+        self._chains[checkpoint_id] = chains
+        for name, consolidated in list(self._consolidated.items()):
+            if consolidated.taken_by == checkpoint_id:
+                del self._consolidated[name]
+
+    def on_discarded(self, checkpoint_id: int) -> None:
+        """Let another snapshot name what was consolidated: the one that did was given up. Any thread may call it."""
+        for consolidated in list(self._consolidated.values()):
+            if consolidated.taken_by == checkpoint_id:
+                consolidated.taken_by = None
+
+    # ---- consolidation ------------------------------------------------------------------------------------------
+
+    def consolidations(
+        self, chains: Mapping[StateName, Chain], checkpoint_id: int, whole: Callable[[StateName], StateSnapshot]
+    ) -> list[Consolidation]:
+        """Begin to consolidate states, of those whose chains a snapshot names now. `whole`: returns a state as it is
+        now.
+        """
+        begun = []
+        for name, chain in chains.items():
+            is_begun = name in self._consolidated or checkpoint_id <= self._consolidating.get(name, -1)
+            if chain.is_to_be_consolidated and not is_begun:
+                self._consolidating[name] = _NEVER
+                begun.append(Consolidation(name, checkpoint_id, whole(name), self))
+        return begun
+
+    def on_consolidated(self, name: StateName, checkpoint_id: int, runs: tuple[StoredState, ...] | None) -> None:
+        """Note that a state was stored whole as it was at a checkpoint's barrier; None: that it was not."""
+        if runs is None:
+            self._consolidating[name] = checkpoint_id + _FAILED_FOR
+            return
+        self._consolidated[name] = _Consolidated(Chain(checkpoint_id, runs))
+        self._consolidating.pop(name, None)
+
+    def _with_consolidated(self, name: StateName, chain: Chain, predecessor_id: int, checkpoint_id: int) -> Chain:
+        """Return a chain in which what was consolidated is in place of all runs up to its barrier. Only one checkpoint
+        names it first: it belongs to that one, and is deleted with it if it is aborted.
+        """
+        consolidated = self._consolidated.get(name)
+        if consolidated is None:
+            return chain
+        taken_by = consolidated.taken_by
+        is_gone = taken_by is not None and taken_by <= predecessor_id
+        if is_gone or consolidated.chain.covers <= self._begun_again.get(name, -1):
+            self._consolidated.pop(name, None)
+        elif taken_by is None:
+            consolidated.taken_by = checkpoint_id
+            return chain.behind(consolidated.chain)
+        return chain
+
+    # ---- restoring ----------------------------------------------------------------------------------------------
+
+    def on_restored(self, checkpoint_id: int, stored: list[StoredState]) -> None:
+        """Note where the restored runs lie, as far as they may be named."""
+        self._restored_id = self.newest_id = checkpoint_id
+        for run in stored:
+            self._restored.setdefault((run.operator, run.name), []).append(run)
+
+    def on_run_restored(self, name: StateName) -> None:
+        self._restored_runs[name] += 1
+
+    def _adopt_restored(self) -> None:
+        """Take the restored runs of a state for its chain, if all of them may be named."""
+        if self._restored_id is None:
+            return
+        self._chains[self._restored_id] = {
+            name: Chain(self._restored_id, tuple(runs))
+            for name, runs in self._restored.items()
+            if len(runs) == self._restored_runs[name]
+        }
+        self._restored_id = None
+        self._restored.clear()

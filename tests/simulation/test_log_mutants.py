@@ -1,0 +1,57 @@
+"""The simulation finds broken rules of whoever reads the job's log, and of what a list of it proves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.protocol.log.job_log import JobLog
+from penstock.protocol.log.log_operations import ListLog
+from tests.simulation.finding import assert_found
+
+Patch = Callable[[Any, str, Any], None]
+
+
+def an_entry_that_a_list_lacks_counts(patch: Patch) -> None:
+    counts = JobLog._counts
+
+    def hasty(self: Any, entry: Any) -> Any:
+        positions = yield from self.ask_until_known(ListLog())
+        if entry.sequence > max(positions, default=-1):
+            return True
+        return (yield from counts(self, entry))
+
+    patch(JobLog, "_counts", hasty)
+
+
+def a_reader_does_not_look_for_a_newer_owner(patch: Patch) -> None:
+    def check_ours(self: Any) -> Any:
+        return
+        yield
+
+    patch(JobLog, "check_ours", check_ours)
+
+
+MUTANTS: list[tuple[Callable[[Patch], None], str, str]] = [
+    # (mutant, schedule, the violation that it must cause)
+    (
+        an_entry_that_a_list_lacks_counts,
+        "list-lacks-the-newest-entry",
+        r"is committed, but no checkpoint in the log says so|may name what \d+ has, which is not in the log",
+    ),
+    (
+        a_reader_does_not_look_for_a_newer_owner,
+        "driver-is-fenced-while-it-reads-the-log",
+        r"was fenced, and says something else: entry \d+ of the job's log cannot be read",
+    ),
+]
+
+
+@pytest.mark.parametrize(("mutant", "where", "violation"), MUTANTS, ids=[mutant.__name__ for mutant, _, _ in MUTANTS])
+def test_a_broken_rule_is_found(
+    mutant: Callable[[Patch], None], where: str, violation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutant(monkeypatch.setattr)
+    assert_found(where, violation)

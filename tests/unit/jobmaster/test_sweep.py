@@ -1,0 +1,30 @@
+"""Sweeps a job's directory: besides unnamed objects it deletes what killed writers left half-written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from penstock.jobmaster.job_directory import _look_around
+from penstock.protocol.log.retention import FoundSegment, Sweep
+from penstock.protocol.values.elements import Generation
+from penstock.storage.layout import segment_path
+from penstock.storage.local import TEMPORARY_FOLDER, LocalStore
+
+
+def test_a_sweep_deletes_half_written_objects_that_are_old_and_at_the_end_all(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    path = segment_path(Generation(0, 1), "inc", 0, 1, "r")
+    store.put(path, [b"x"])
+    store.create("log/" + "0" * 20, b"x")
+    old, new = tmp_path / TEMPORARY_FOLDER / "old", tmp_path / TEMPORARY_FOLDER / "new"
+    for file in (old, new):
+        file.write_bytes(b"half")
+    os.utime(old, (0, 0))
+    sweep = Sweep(Generation(1, 0), 0)
+    assert _look_around(store, sweep, 3600.0) == [FoundSegment(path, Generation(0, 1))]
+    assert new.exists() and not old.exists()
+    os.utime(new, (new.stat().st_mtime - 1,) * 2)
+    _look_around(store, sweep, 0.0)
+    assert not new.exists()
+    assert store.list("") == ["log/" + "0" * 20, path]
