@@ -34,6 +34,8 @@ _DELETED_METADATA = b"penstock.state.deleted"
 _DEFAULT_OPTIONS = pa.ipc.IpcWriteOptions()
 """Passed, because without any pyarrow looks into the process's environment for them, for each stream."""
 
+_END_OF_STREAM_BYTES = 8
+
 Entry = tuple[Any, int, Any]
 """(key, key group, value)"""
 
@@ -150,6 +152,26 @@ def write_stream(schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> memory
         for batch in batches:
             writer.write_batch(batch)
     return memoryview(sink.getvalue()).cast("B")
+
+
+class StreamMemory:
+    """Encodes streams of entries in the same memory, one after the other: getting new memory from the system costs more
+    than filling it.
+    """
+
+    def __init__(self) -> None:
+        self._memory = np.empty(0, np.uint8)
+
+    def write(self, schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> memoryview:
+        """Return a stream, which is valid until the next call."""
+        size_bytes = schema.serialize().size + sum(map(pa.ipc.get_record_batch_size, batches)) + _END_OF_STREAM_BYTES
+        if len(self._memory) < size_bytes:
+            self._memory = np.empty(size_bytes, np.uint8)
+        sink = pa.FixedSizeBufferWriter(pa.py_buffer(self._memory))
+        with pa.ipc.new_stream(sink, schema, options=_DEFAULT_OPTIONS) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+        return self._memory.data[: sink.tell()]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.protocol.values.keys import key_group_range
@@ -55,10 +55,10 @@ def group_of(number: int) -> int:
 
 
 class Model:
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, *, incremental: bool = False) -> None:
         self.kind = kind
         self.schema = pa.schema([(f"k{i}", t) for i, t in enumerate(KINDS[kind])])
-        self.backend = ColumnarStateBackend()
+        self.backend = ColumnarStateBackend(incremental=incremental)
         self.table = self.backend.table("op", "state", self.schema, VALUES)
         self.expected: dict[tuple[Any, ...], tuple[int, int, float]] = {}
 
@@ -162,7 +162,7 @@ def step(reading: list[tuple[Any, dict[Any, Any]]], random: Random, kind: str) -
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Show with hundreds of keys what happens with millions."""
-    monkeypatch.setattr(table_view, "_BLOCK_BITS_MAX", 6)
+    monkeypatch.setattr(table_view, "_BLOCK_SLOTS_MAX", 64)
     monkeypatch.setattr(table_view, "_MARKED_AT_ONCE_SLOTS_MAX", 16)
     monkeypatch.setattr(slot_arrays, "_AT_ONCE_SLOTS_MAX", 32)
     monkeypatch.setattr(slot_arrays, "_COPIED_PER_NEW_SLOT", 4)
@@ -172,7 +172,41 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slot_index, "_CLEARED_AT_ONCE", 32)
     monkeypatch.setattr(slot_index, "_CLEARED_PER_NEW_SLOT", 4)
     monkeypatch.setattr(slot_index, "_MOVED_AT_ONCE_MAX", 16)
-    monkeypatch.setattr("penstock.state.columnar.table_keys._HEAP_COMPACTED_FROM_BYTES", 256)
+    monkeypatch.setattr(table_keys, "_HEAP_COMPACTED_FROM_BYTES", 256)
+    monkeypatch.setattr(table_keys, "_GATHERED_BYTES", 64)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_has_changed_is_read_as_it_was_while_the_stream_writes(
+    kind: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = Random(seed)
+    monkeypatch.setattr(table_view, "BLOCK_BYTES", random.choice([256, 1024]))
+    monkeypatch.setattr(table_view, "_CHANGED_TIMES", random.choice([1, 3]))
+    model = Model(kind, incremental=True)
+    space = random.choice([60, 400, 1500])
+    model.fold(list(range(space)), [1] * space)
+    before = dict(model.expected)
+    model.table.now = 2
+    share = random.choice([0.02, 0.3, 1.0])
+    changed = [number for number in range(space) if random.random() < share]
+    model.fold(changed, [random.randrange(1, 9) for _ in changed])
+    expected = {key: value for key, value in model.expected.items() if value != before[key]}
+    view = model.table.view(since=1)
+    model.table.now = 3
+    read: dict[tuple[Any, ...], Any] = {}
+    for keys, groups, values in view.blocks():
+        entries = dict(zip(rows_of(keys), zip(groups.tolist(), *(v.tolist() for v in values))))
+        assert not entries.keys() & read.keys()
+        read |= entries
+        numbers = [random.randrange(2 * space) for _ in range(random.choice([1, 50]))]
+        model.fold(numbers, [1] * len(numbers))
+        model.remove(random, random.choice([0.0, 0.1]))
+    assert read == expected
+    assert view.released, "what has been copied is not logged any more"
+    model.check()
 
 
 def test_equal_numbers_are_one_key_and_equal_hashes_are_not() -> None:

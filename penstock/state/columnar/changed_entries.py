@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import EncodedState
-from penstock.state.codecs import write_stream
+from penstock.state.codecs import StreamMemory
 from penstock.state.overriding import NewerKeys, without_repeats
 
 BYTES_PER_RANGE = 16 * 1024 * 1024
@@ -25,8 +25,10 @@ class ChangedPart(NamedTuple):
 
 def encoded_changes(declared: StateSchema, parts: Sequence[ChangedPart]) -> Iterator[EncodedState]:
     """Yield runs of the entries that have changed, and of the keys that are gone. `parts`: the newest first, for a key
-    may have changed again, or have been removed and come again. No key is in two runs, or twice in one.
+    may have changed again, or have been removed and come again. No key is in two runs, or twice in one. Each run is
+    valid until the next.
     """
+    memory = StreamMemory()
     seen = NewerKeys()
     kept: list[pa.RecordBatch] = []
     gone: list[pa.RecordBatch] = []
@@ -44,15 +46,15 @@ def encoded_changes(declared: StateSchema, parts: Sequence[ChangedPart]) -> Iter
             kept.append(counts)
             size_bytes += counts.get_total_buffer_size()
             if size_bytes >= BYTES_PER_RANGE:
-                yield _run(declared, kept)
+                yield _run(declared, kept, memory)
                 kept, size_bytes = [], 0
         if number < len(parts):
             for batch in of_part:
                 seen.add(batch)
     if kept:
-        yield _run(declared, kept)
+        yield _run(declared, kept, memory)
     if gone:
-        yield _run(declared, gone)
+        yield _run(declared, gone, memory)
 
 
 def combined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -69,6 +71,6 @@ def combined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from pa.Table.from_batches(taken).combine_chunks().to_batches()
 
 
-def _run(declared: StateSchema, batches: list[pa.RecordBatch]) -> EncodedState:
+def _run(declared: StateSchema, batches: list[pa.RecordBatch], memory: StreamMemory) -> EncodedState:
     entries = sum(batch.num_rows for batch in batches)
-    return EncodedState(declared.operator, declared.name, entries, [write_stream(batches[0].schema, batches)])
+    return EncodedState(declared.operator, declared.name, entries, [memory.write(batches[0].schema, batches)])

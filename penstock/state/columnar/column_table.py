@@ -66,16 +66,16 @@ class ColumnTable:
             dtypes += key.dtypes
         self._group_array = len(dtypes)
         dtypes.append(np.uint16)
-        self._hash_array: int | None = None
-        if len(self._keys) > 1 or isinstance(self._keys[0], BytesKeys):
-            self._hash_array = len(dtypes)
-            dtypes.append(np.uint64)
         self._first_value = len(dtypes)
         dtypes += [v.dtype for v in values]
         self._values_end = len(dtypes)
         self.removed = removed
         if removed is not None:
             dtypes.append(np.int32)
+        self._viewed_end = len(dtypes)  # a restore finds the hashes by itself
+        is_hashed = len(self._keys) > 1 or isinstance(self._keys[0], BytesKeys)
+        self._hash_array = len(dtypes) if is_hashed else None
+        dtypes += [np.uint64] if is_hashed else []
         self.now = 0
         """The number that slots get when they change."""
         self._dtypes = dtypes
@@ -188,7 +188,7 @@ class ColumnTable:
         if self._views:
             self._views = [view for view in self._views if not view.released]
             for view in self._views:
-                view.before_write(slots, self._arrays.columns)
+                view.before_write(slots, self._arrays.columns[: self._viewed_end])
         if self.removed is not None:
             self._arrays.columns[self._values_end][slots] = self.now
             self._arrays.written(slots, [self._values_end])
@@ -287,7 +287,7 @@ class ColumnTable:
         they have changed.
         """
         view = TableView(
-            list(self._arrays.columns),
+            self._arrays.columns[: self._viewed_end],
             self._slots_end,
             self._group_array,
             [(key.frozen(), own) for key, own in zip(self._keys, self._key_arrays)],

@@ -20,7 +20,7 @@ from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import Consolidation, EncodedState, StateSchemaError, StateSnapshot, StoredState
 from penstock.state.chained_restore import ChainedRestore
 from penstock.state.changes import ChainedRuns, NumberedChanges, SlotsSince, unchained
-from penstock.state.codecs import RestoredRun, declared_metadata, deleted_metadata
+from penstock.state.codecs import RestoredRun, StreamMemory, declared_metadata, deleted_metadata
 from penstock.state.columnar.changed_entries import ChangedPart, encoded_changes
 from penstock.state.columnar.column_table import ColumnTable, ValueColumn
 from penstock.state.columnar.columns_evolution import KEY_PREFIX, VALUE_PREFIX, ColumnsEvolution, columns_evolution
@@ -32,7 +32,6 @@ from penstock.state.evolution import changed_text
 from penstock.state.restored import RestoringBackend, StateName, UntouchedState
 
 KIND = "columns"
-_END_OF_STREAM_BYTES = 8
 
 TableT = TypeVar("TableT", bound=KeyedTable)
 
@@ -195,21 +194,12 @@ class ColumnarSnapshot:
 
     @staticmethod
     def _encode_whole(table: _TableAtBarrier) -> Iterator[EncodedState]:
-        """Yield the encoded ranges, all made in the same memory: getting new memory from the system costs more than
-        filling it.
-        """
+        """Yield the encoded ranges. Each is valid until the next."""
         declared, schema, view, _ = table
-        memory = np.empty(0, np.uint8)
-        around_bytes = schema.serialize().size + _END_OF_STREAM_BYTES
+        memory = StreamMemory()
         for columns in view.blocks():
             batch = entries_batch(schema, *columns)
-            size_bytes = around_bytes + pa.ipc.get_record_batch_size(batch)
-            if len(memory) < size_bytes:
-                memory = np.empty(size_bytes, np.uint8)
-            sink = pa.FixedSizeBufferWriter(pa.py_buffer(memory))
-            with pa.ipc.new_stream(sink, schema) as writer:
-                writer.write_batch(batch)
-            yield EncodedState(declared.operator, declared.name, batch.num_rows, [memory.data[: sink.tell()]])
+            yield EncodedState(declared.operator, declared.name, batch.num_rows, [memory.write(schema, [batch])])
 
 
 def _encode_changed(table: _TableAtBarrier, removed: list[Removed]) -> Iterator[EncodedState]:

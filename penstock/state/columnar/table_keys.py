@@ -22,6 +22,8 @@ _SECOND_MULTIPLIER = np.uint64(0xBF58_476D_1CE4_E5B9)
 _PADDING = 16
 """The bytes behind the last string, so that words can be read there; and all lengths of data are multiples of 8."""
 _HEAP_COMPACTED_FROM_BYTES = 1 << 20
+_GATHERED_BYTES = 256 * 1024
+"""About so many bytes of strings are gathered at once: that takes an index of 8 bytes for each."""
 
 
 def mixed(hashes: Hashes | None, words: npt.NDArray[Any]) -> Hashes:
@@ -325,13 +327,23 @@ class BytesKeys(KeyColumn):
         starts, lengths = arrays[0], arrays[1].astype(np.int64)
         offsets = np.zeros(len(starts) + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])
-        total = int(offsets[-1])
         if length := common_length(lengths):
             data = strings_at(self._heap, starts, length).ravel()
         else:
-            data = self._heap[np.repeat(starts - offsets[:-1], lengths) + np.arange(total)]
+            data = self._gathered(starts, lengths, offsets)
         buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
         return pa.Array.from_buffers(self.type, len(starts), buffers)
+
+    def _gathered(self, starts: Array, lengths: Array, offsets: Array) -> npt.NDArray[np.uint8]:
+        """Copy strings of the heap one after the other, to `offsets`."""
+        data = np.empty(offsets[-1], np.uint8)
+        cuts = np.searchsorted(offsets, np.arange(0, len(data), _GATHERED_BYTES)).tolist()
+        for first, last in zip(cuts, [*cuts[1:], len(starts)]):
+            begin, end = offsets[first], offsets[last]
+            places = np.repeat(starts[first:last] - offsets[first:last], lengths[first:last])
+            places += np.arange(begin, end)
+            data[begin:end] = self._heap[places]
+        return data
 
     def frozen(self) -> BytesKeys:
         copy = BytesKeys(self.type)

@@ -25,12 +25,15 @@ from penstock.state.columnar.table_keys import KeyColumn
 FREE = np.uint16(0xFFFF)
 """The mark, in place of a key group, of a slot that has no key."""
 
-_BLOCK_BITS_MAX = 18
+_BLOCK_SLOTS_MAX = 1 << 18
 BLOCK_BYTES = 8 * 1024 * 1024
 """The most bytes, or 2^18 slots, that are copied at once: enough for what each block costs to be little, and a range
 that a restore reads."""
-_COPIED_PER_HEAP_BYTE = 17
-"""To gather strings takes an index for each of their bytes."""
+_CHANGED_TIMES = 8
+"""Changed slots of this many times `BLOCK_BYTES`, and of one block more, are copied at once, without the strings of
+their keys: the sooner all are copied, the fewer does the stream log, and to write them takes longer than that."""
+_CHANGED_BLOCKS_MAX = 64
+"""Where changed slots are copied, a table has at most twice as many blocks as this."""
 _MARKED_AT_ONCE_SLOTS_MAX = 1 << 16
 
 _Logged = tuple[Slots, list[Array]]
@@ -58,11 +61,17 @@ class TableView:
         self._values = values
         self._since = since
         """Only the slots of which the last array has a higher number are read; None: all."""
-        row_bytes = sum(array.itemsize for array in columns)
-        self.expected_bytes = live * row_bytes if since is None else 0
-        heap_bytes = sum(key.heap_bytes for key, _ in keys)
-        row_bytes += heap_bytes * _COPIED_PER_HEAP_BYTE // max(slots_end, 1)
-        self._block_bits = min(_BLOCK_BITS_MAX, max(BLOCK_BYTES // row_bytes, 1).bit_length() - 1)
+        array_bytes = sum(array.itemsize for array in columns)
+        self.expected_bytes = live * array_bytes if since is None else 0
+        row_bytes = array_bytes + sum(key.heap_bytes for key, _ in keys) // max(slots_end, 1)
+        self._yielded_max = max(BLOCK_BYTES // row_bytes, 1)
+        """The number of entries that are yielded at once, at most."""
+        self._changed_max = max(_CHANGED_TIMES * BLOCK_BYTES // array_bytes, 1)
+        """Blocks are copied together until as many slots in them have changed."""
+        block_slots = min(self._yielded_max if since is None else max(BLOCK_BYTES // array_bytes, 1), _BLOCK_SLOTS_MAX)
+        if since is not None:
+            block_slots = max(block_slots, slots_end // _CHANGED_BLOCKS_MAX)
+        self._block_bits = block_slots.bit_length() - 1
         self._log: list[_Logged | None] = []
         self._logged = 0
         self._read = 0
@@ -70,9 +79,10 @@ class TableView:
         self._copied_end = 0
         self._of_block: dict[int, list[_Logged]] = {}
         self.released = not slots_end
+        """True when the table is not read any more: what was copied of it may still be encoded."""
 
     def release(self) -> None:
-        """Release the view: nobody needs it any more."""
+        """Release the view: the table is not read any more."""
         self.released = True
 
     # ---- the stream's thread -------------------------------------------------------------------------------------
@@ -101,8 +111,8 @@ class TableView:
     # ---- the writer's thread -------------------------------------------------------------------------------------
 
     def blocks(self) -> Iterator[tuple[list[pa.Array], Array, list[Array]]]:
-        """Yield (key columns, key groups, value columns) of the live slots, block by block. Without `since`, each is
-        valid until the next. Ends early when released.
+        """Yield (key columns, key groups, value columns) of the live slots, a part of a block at a time. Without
+        `since`, each is valid until the next. Ends early when released.
         """
         if self._marks is None:
             self._make_marks()
@@ -110,40 +120,57 @@ class TableView:
         memory = []
         if self._since is None:
             memory = [np.empty(min(block_slots, self._slots_end), array.dtype) for array in self._columns]
-        for block, start in enumerate(range(0, self._slots_end, block_slots)):
+        end = 0
+        while end < self._slots_end:
             if self.released:
                 return
-            end = min(start + block_slots, self._slots_end)
-            slots, copied = self._changed(start, end) if self._since is not None else self._whole(memory, start, end)
+            start, end = end, min(end + block_slots, self._slots_end)
+            slots = None
+            if self._since is None:
+                copied = self._whole(memory, start, end)
+            else:
+                slots, end = self._changed(start)
+                copied = [array.take(slots) for array in self._columns]
             self._sort_log()
             self._copied_end = end
-            for logged, before in reversed(self._of_block.pop(block, [])):
-                at = logged - start
-                if slots is not None:
-                    at = np.searchsorted(slots, logged)
-                    there = np.flatnonzero(np.append(slots, -1)[at] == logged)
-                    at, before = at[there], [values[there] for values in before]
-                for array, values in zip(copied, before):
-                    array[at] = values
+            for block in range(start >> self._block_bits, ((end - 1) >> self._block_bits) + 1):
+                for logged, before in reversed(self._of_block.pop(block, [])):
+                    at = logged - start
+                    if slots is not None:
+                        at = np.searchsorted(slots, logged)
+                        there = np.flatnonzero(np.append(slots, -1)[at] == logged)
+                        at, before = at[there], [values[there] for values in before]
+                    for array, values in zip(copied, before):
+                        array[at] = values
+            if end == self._slots_end:
+                self.released = True
             kept = copied[self._group_array] != FREE
             if self._since is not None:
                 kept &= copied[-1] > self._since
             if not kept.all():
                 copied = [array[kept] for array in copied]
-            if len(copied[0]):
-                keys = [key.to_arrow(copied[own]) for key, own in self._keys]
-                yield keys, copied[self._group_array], copied[self._values]
+            for first in range(0, len(copied[0]), self._yielded_max):
+                entries = [array[first : first + self._yielded_max] for array in copied]
+                keys = [key.to_arrow(entries[own]) for key, own in self._keys]
+                yield keys, entries[self._group_array], entries[self._values]
 
-    def _whole(self, memory: list[Array], start: int, end: int) -> tuple[None, list[Array]]:
+    def _whole(self, memory: list[Array], start: int, end: int) -> list[Array]:
         copied = [to[: end - start] for to in memory]
         for to, array in zip(copied, self._columns):
             np.copyto(to, array[start:end])
-        return None, copied
+        return copied
 
-    def _changed(self, start: int, end: int) -> tuple[Slots, list[Array]]:
-        """Copy the slots that have changed, or change just now: a slot's number only ever becomes higher."""
-        slots = start + np.flatnonzero(self._columns[-1][start:end] > self._since)
-        return slots, [array.take(slots) for array in self._columns]
+    def _changed(self, start: int) -> tuple[Slots, int]:
+        """Find slots that have changed, or change just now: a slot's number only ever becomes higher. Looks at blocks
+        until they are enough to be copied together. Returns the slots, and where the last block ends.
+        """
+        found: list[Slots] = []
+        count, end = 0, start
+        while end < self._slots_end and count < self._changed_max:
+            begin, end = end, min(end + (1 << self._block_bits), self._slots_end)
+            found.append(begin + np.flatnonzero(self._columns[-1][begin:end] > self._since))
+            count += len(found[-1])
+        return np.concatenate(found), end
 
     def _sort_log(self) -> None:
         """Distribute what has been logged since the last block to the blocks that it belongs to: the newest first, so
