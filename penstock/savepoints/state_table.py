@@ -22,6 +22,8 @@ from penstock.state.reading.state_rows import COLUMNS_KIND, KEY, LAST_ACCESS, VA
 from penstock.state.stored_keys import OF_WINDOW
 from penstock.state.ttl import StampedType
 
+_OFFSET_MAX = 2**31 - 1
+"""The most bytes that an array of `string` or `binary` can have."""
 ENTRIES_PER_RUN = 1 << 17
 """The most entries of one range, so that a restore reads in bounded pieces."""
 
@@ -49,7 +51,8 @@ class StateTable:
         self._type = type
         self._max_parallelism = max_parallelism
         self._keys = _plain(table.column(KEY))
-        self._values = self._converted(_plain(table.column(VALUE)))
+        values = _plain(table.column(VALUE))
+        self._values = values if _is_long(values) else self._converted(values)
         self._stored_type: TypeInformation = type
         self._stamps: pa.Array | None = None
         if schema.expires and LAST_ACCESS in table.column_names:
@@ -98,7 +101,7 @@ class StateTable:
         newer = NewerKeys()
         for first in range(0, len(rows), ENTRIES_PER_RUN):
             taken = pa.array(rows[first : first + ENTRIES_PER_RUN])
-            keys, values = _encoded_keys(self._keys.take(taken)), self._values.take(taken)
+            keys, values = _encoded_keys(self._keys.take(taken)), self._converted(self._values.take(taken))
             groups = pa.array(self._groups[taken.to_numpy()], pa.uint16())
             stamps = [] if self._stamps is None else [self._stamps.take(taken)]
             batch = pa.RecordBatch.from_arrays([*_columns(values, self._type), *stamps, keys, groups], schema=schema)
@@ -115,8 +118,17 @@ class StateTable:
 
 
 def _plain(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array. Strings that are too long together for their type get the large one."""
+    large = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(column.type)
+    if large is not None and column.nbytes > _OFFSET_MAX:
+        column = column.cast(large)
     found = column.combine_chunks()
     return pa.concat_arrays(found.chunks) if isinstance(found, pa.ChunkedArray) else found
+
+
+def _is_long(values: pa.Array) -> bool:
+    """Return whether strings are too long together for their type, so that they are converted run by run."""
+    return values.type in (pa.large_string(), pa.large_binary()) and values.nbytes > _OFFSET_MAX
 
 
 def _columns(values: pa.Array, type: ColumnType) -> list[pa.Array]:

@@ -22,6 +22,7 @@ from penstock.savepoints import (
     SavepointReader,
     SavepointWriter,
     StateBootstrapFunction,
+    state_table,
 )
 from penstock.state import read_checkpoint
 from penstock.storage.layout import is_savepoint_segment
@@ -90,6 +91,21 @@ def test_an_operator_is_removed_and_made_anew_of_rows(tmp_path: Path) -> None:
             (key, total + 1_000_000, "bootstrapped" if last is None or int(last.split()[1]) < seen else last)
         )
     assert sorted(after) == sorted(expected)
+
+
+@pytest.mark.parametrize("type", [pa.string(), pa.large_string()])
+def test_strings_of_more_than_an_array_of_them_can_have_are_written(
+    tmp_path: Path, type: pa.DataType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_table, "_OFFSET_MAX", 16)  # of 2 GB
+    path, _ = half(tmp_path / "job", "hashmap")
+    table = read_checkpoint(path).keyed_state("totals", "last").table()
+    changed = table.set_column(2, "value", pc.utf8_upper(table.column("value")))
+    given = changed.set_column(2, "value", changed.column("value").cast(type))
+    writer = SavepointWriter.from_existing_savepoint(environment(), path)
+    totals_uid = OperatorIdentifier.for_uid("totals")
+    written = writer.with_keyed_state(totals_uid, "last", given).write(str(tmp_path / "new"))
+    assert read_checkpoint(written).keyed_state("totals", "last").table().sort_by("key").equals(changed.sort_by("key"))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
