@@ -259,14 +259,15 @@ class _BucketWriter:
             if self._upload is None:
                 self._collected.append(bytes(view))
             elif view.nbytes:
-                self._send(view)
+                self._send(bytes(view))
         if self._upload is None and self._bytes > self._store.part_bytes:
             self._upload = self._store.open_upload(self._path)
             collected, self._collected = self._collected, []
             for piece in collected:
                 self._send(piece)
 
-    def _send(self, piece: bytes | memoryview) -> None:
+    def _send(self, piece: bytes) -> None:
+        """Give a piece to the upload, which keeps it, uncopied, until its part is sent."""
         upload = self._upload
         self._store.upload(self._path, lambda: upload.write(piece))
 

@@ -32,6 +32,16 @@ class StoreConformance:
         store.put("shared/a", [memoryview(numbers), memoryview(batch)])
         assert store.get("shared/a") == numbers.tobytes() + batch.to_pybytes()
 
+    def test_what_was_written_may_change_at_once(self, store: ObjectStore) -> None:
+        """Writes more than two parts of an upload, each piece in the same memory."""
+        writer, memory = store.writer("shared/a"), bytearray(1 << 20)
+        for number in range(20):
+            memory[:] = bytes([number]) * len(memory)
+            writer.write([memoryview(memory)[:1000], memoryview(memory)[1000:]])
+        memory[:] = bytes(len(memory))
+        writer.finish()
+        assert store.get("shared/a") == b"".join(bytes([number]) * len(memory) for number in range(20))
+
     def test_an_object_of_very_many_parts(self, store: ObjectStore) -> None:
         parts = [bytes([i % 251]) * (i % 7) for i in range(5000)]
         store.put("shared/a", parts)
