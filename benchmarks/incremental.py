@@ -1,16 +1,17 @@
-"""Incremental checkpoints of columnar state: what they write, whether they are in time, and what they cost the stream.
+"""Incremental checkpoints of keyed state: what they write, whether they are in time, and what they cost the stream.
 
-    incremental.py [keys=10000000] [hot=100] [seconds=60] [interval_s=1] [text_keys=false] [any.option=...]
+    incremental.py [keys=10000000] [hot=100] [seconds=60] [interval_s=1] [text_keys=false] [value_bytes=0]
+                   [any.option=...]
 
-One slot sums and counts per key, as in state.py. All keys come in once; from then on only one key in `hot` changes, as
-fast as rows are taken. The first checkpoint stores everything. Then as long without checkpoints as, afterwards, with
-one each `interval_s`: `written_share_p50` is what such a checkpoint writes besides rows in flight, of the first one;
-`late` counts those that took longer than the interval; `behind_pause_ms` is how long the one before them took, which
-has the changes of all the time without; `throughput_ratio` is the rows that were taken per second with them, of those
-without; `stop_ms` is as in state.py, `sync_ms` the longest time of each for which a subtask stood still.
-`state.backend.type=rocksdb` is one of the options. With
-`text_keys=true` keys are texts of 100 bytes, as in keyed_state.py: 50,000,000 of them are 5 GB and more. Prints one
-line of JSON last.
+One slot sums and counts per key, as in state.py; or, with `value_bytes`, a Python function keeps a text of that length
+per key in value state (5,000,000 keys with 1,000 are 5 GB). All keys come in once; from then on only one key in `hot`
+changes, as fast as rows are taken. The first checkpoint stores everything. Then as long without checkpoints as,
+afterwards, with one each `interval_s`: `written_share_p50` is what such a checkpoint writes besides rows in flight, of
+the first one; `late` counts those that took longer than the interval; `behind_pause_ms` is how long the one before
+them took, which has the changes of all the time without; `throughput_ratio` is the rows that were taken per second
+with them, of those without; `stop_ms` is as in state.py, `sync_ms` the longest time of each for which a subtask stood
+still. `state.backend.type=rocksdb` is one of the options. With `text_keys=true` keys are texts of 100 bytes, as in
+keyed_state.py: 50,000,000 of them are 5 GB and more. Prints one line of JSON last.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,17 +40,25 @@ from measuring import (
     scattered,
     wait_until,
 )
-from penstock.common import WatermarkStrategy
-from penstock.datastream import JobClient, StreamExecutionEnvironment
+from penstock.common import Types, WatermarkStrategy
+from penstock.datastream import JobClient, KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
 from penstock.datastream.columnar import count, sum_
 from penstock.datastream.connectors.datagen import BatchGeneratorSource
+from penstock.datastream.state import ValueStateDescriptor
 from penstock.monitoring.report import CheckpointReport
 from penstock.spark.session import open_session
 from sinks import RecordingSink, recorded
 from state import Span, longest_gaps, rows_of, spread, wall_clock
 from throughput import NAMED
 
-DEFAULTS = {"keys": "10000000", "hot": "100", "seconds": "60", "interval_s": "1", "text_keys": "false"}
+DEFAULTS = {
+    "keys": "10000000",
+    "hot": "100",
+    "seconds": "60",
+    "interval_s": "1",
+    "text_keys": "false",
+    "value_bytes": "0",
+}
 LARGE_FILL_LIMIT_S = 1500.0
 
 
@@ -70,6 +80,21 @@ class Generate:
             )
         columns = [keys, np.ones(count, np.int64), indices // 1000]
         return pa.RecordBatch.from_arrays([pa.array(c) for c in columns], schema=NAMED.schema)
+
+
+class Count(KeyedProcessFunction):
+    """Keeps how many rows of a key there were, as a text of `value_bytes`."""
+
+    def __init__(self, value_bytes: int) -> None:
+        self.value_bytes = value_bytes
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.kept = runtime_context.get_state(ValueStateDescriptor("kept", Types.STRING()))
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[int]:
+        rows = int(self.kept.value() or 0) + 1
+        self.kept.update(f"{rows:>{self.value_bytes}}")
+        yield rows
 
 
 CHECKPOINT_LIMIT_S = 900.0
@@ -116,8 +141,13 @@ def measure(args: Arguments) -> dict[str, Any]:
         texts = args.flag("text_keys")
         source = BatchGeneratorSource(Generate(keys, args.whole("hot"), texts), type_info=TEXTS if texts else NAMED)
         stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "source")
-        sums = stream.key_by("key").aggregate(total=sum_("value"), rows=count())
-        sums.sink_to(RecordingSink(records, wall_clock))
+        keyed, value_bytes = stream.key_by("key"), args.whole("value_bytes")
+        counts = (
+            keyed.process(Count(value_bytes), Types.LONG())
+            if value_bytes
+            else keyed.aggregate(total=sum_("value"), rows=count())
+        )
+        counts.sink_to(RecordingSink(records, wall_clock))
         client = env.execute_async("incremental")
         running = wait_until("first rows", client, lambda r: r.state == "RUNNING", LARGE_FILL_LIMIT_S)
         wait_until("all keys", client, lambda r: rows_of(client) > 1.1 * keys, LARGE_FILL_LIMIT_S)

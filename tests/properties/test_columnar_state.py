@@ -20,6 +20,7 @@ from penstock.protocol.values.keys import key_group_range
 from penstock.state.columnar import slot_arrays, slot_index, table_keys, table_view
 from penstock.state.columnar.column_table import ColumnTable, ValueColumn
 from penstock.state.columnar.columnar_backend import ColumnarStateBackend
+from penstock.state.columnar.removed_keys import RemovedKeys
 
 GROUPS = 16
 VALUES = [ValueColumn("sum", np.int64, 0), ValueColumn("most", np.float64, -np.inf)]
@@ -207,6 +208,29 @@ def test_what_has_changed_is_read_as_it_was_while_the_stream_writes(
     assert read == expected
     assert view.released, "what has been copied is not logged any more"
     model.check()
+
+
+def changed_view(keys: list[str], monkeypatch: pytest.MonkeyPatch) -> table_view.TableView:
+    monkeypatch.setattr(table_view, "BLOCK_BYTES", 1024)
+    table = ColumnTable(pa.schema([("s", pa.string())]), VALUES, RemovedKeys())
+    table.now = 2
+    table.touch(table.find_or_insert(table.rows([pa.array(keys)]), np.zeros(len(keys), np.uint16)).slots)
+    return table.view(since=1)
+
+
+def test_a_few_keys_that_are_much_longer_than_others_come_in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = [*map(str, range(1000)), *(f"{n:>800}" for n in range(10)), f"{0:>5000}"]
+    read = [keys.to_pylist() for (keys,), _, _ in changed_view(keys, monkeypatch).blocks()]
+    assert [key for piece in read for key in piece] == keys
+    assert all(len(piece) == 1 or sum(map(len, piece)) <= 1024 for piece in read)
+
+
+def test_what_has_changed_is_not_read_on_once_the_view_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    view = changed_view([*map(str, range(1000))], monkeypatch)
+    pieces = view.blocks()
+    next(pieces)
+    view.release()
+    assert list(pieces) == []
 
 
 def test_equal_numbers_are_one_key_and_equal_hashes_are_not() -> None:

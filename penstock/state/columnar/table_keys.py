@@ -63,6 +63,10 @@ class KeyColumn(ABC):
         """Return the bytes besides the arrays."""
         return 0
 
+    def bytes_outside(self, arrays: Sequence[Array]) -> Array | int:
+        """Return how many bytes each key has outside its arrays."""
+        return 0
+
     @abstractmethod
     def rows(self, array: pa.Array) -> KeyRows:
         """Convert a column; `array` has no nulls."""
@@ -279,6 +283,9 @@ class BytesKeys(KeyColumn):
     @property
     def heap_bytes(self) -> int:
         return self._end
+
+    def bytes_outside(self, arrays: Sequence[Array]) -> Array | int:
+        return arrays[1]
 
     @property
     def needs_compaction(self) -> bool:

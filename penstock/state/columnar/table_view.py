@@ -64,11 +64,9 @@ class TableView:
         array_bytes = sum(array.itemsize for array in columns)
         self.expected_bytes = live * array_bytes if since is None else 0
         row_bytes = array_bytes + sum(key.heap_bytes for key, _ in keys) // max(slots_end, 1)
-        self._yielded_max = max(BLOCK_BYTES // row_bytes, 1)
-        """The number of entries that are yielded at once, at most."""
         self._changed_max = max(_CHANGED_TIMES * BLOCK_BYTES // array_bytes, 1)
         """Blocks are copied together until as many slots in them have changed."""
-        block_slots = min(self._yielded_max if since is None else max(BLOCK_BYTES // array_bytes, 1), _BLOCK_SLOTS_MAX)
+        block_slots = min(max(BLOCK_BYTES // (row_bytes if since is None else array_bytes), 1), _BLOCK_SLOTS_MAX)
         if since is not None:
             block_slots = max(block_slots, slots_end // _CHANGED_BLOCKS_MAX)
         self._block_bits = block_slots.bit_length() - 1
@@ -80,10 +78,11 @@ class TableView:
         self._of_block: dict[int, list[_Logged]] = {}
         self.released = not slots_end
         """True when the table is not read any more: what was copied of it may still be encoded."""
+        self._is_over = False
 
     def release(self) -> None:
-        """Release the view: the table is not read any more."""
-        self.released = True
+        """Release the view: nobody needs it any more."""
+        self.released = self._is_over = True
 
     # ---- the stream's thread -------------------------------------------------------------------------------------
 
@@ -122,7 +121,7 @@ class TableView:
             memory = [np.empty(min(block_slots, self._slots_end), array.dtype) for array in self._columns]
         end = 0
         while end < self._slots_end:
-            if self.released:
+            if self._is_over:
                 return
             start, end = end, min(end + block_slots, self._slots_end)
             slots = None
@@ -149,10 +148,27 @@ class TableView:
                 kept &= copied[-1] > self._since
             if not kept.all():
                 copied = [array[kept] for array in copied]
-            for first in range(0, len(copied[0]), self._yielded_max):
-                entries = [array[first : first + self._yielded_max] for array in copied]
+            for piece in self._pieces(copied):
+                if self._is_over:
+                    return
+                entries = [array[piece] for array in copied]
                 keys = [key.to_arrow(entries[own]) for key, own in self._keys]
                 yield keys, entries[self._group_array], entries[self._values]
+
+    def _pieces(self, copied: list[Array]) -> Iterator[slice]:
+        """Cut entries into pieces of `BLOCK_BYTES` at most, or of one entry: keys may be much longer than the others of
+        the table are.
+        """
+        row_bytes = np.full(len(copied[0]), sum(array.itemsize for array in copied), np.int64)
+        for key, own in self._keys:
+            row_bytes += key.bytes_outside(copied[own])
+        ends = np.cumsum(row_bytes)
+        first = 0
+        while first < len(ends):
+            limit_bytes = ends[first] - row_bytes[first] + BLOCK_BYTES
+            last = max(int(np.searchsorted(ends, limit_bytes, side="right")), first + 1)
+            yield slice(first, last)
+            first = last
 
     def _whole(self, memory: list[Array], start: int, end: int) -> list[Array]:
         copied = [to[: end - start] for to in memory]
