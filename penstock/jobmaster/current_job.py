@@ -22,6 +22,6 @@ class CurrentJob:
     graph: JobGraph
     """The graph that runs, or that the next generation runs. Only `JobMaster.adopt` replaces it."""
     restore_point: RestorePoint | None = None
-    """What the next generation restores: the newest checkpoint, or what the job starts from."""
+    """Names what the next generation restores: the newest checkpoint, or what the job starts from."""
     holds_sources: bool = False
     """True in the first of two steps of a restore: the job's sources emit nothing."""

@@ -44,7 +44,7 @@ def settings(**options: str) -> StoreSettings:
 
 
 def test_a_ticket_of_the_user_is_used(secure: SecureHdfs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `kinit` would get it."""
+    """Uses a ticket that was got as `kinit` gets one."""
     cache = f"FILE:{tmp_path}/tickets"
     keytab = str(secure.kerberos.keytab)
     client = hdfs_native.Client(

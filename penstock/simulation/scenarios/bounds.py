@@ -169,7 +169,7 @@ class ConsumerBecomesSlow(Scenario):
     pace = Pace(step_ms=0.05, data_ms=0.2, control_ms=0.2)
     is_parallel = True
     slow_from, settled_from, slow_ms, held_ms_max = 300, 500, 5.0, 150.0
-    """From `slow_from` on a row takes `slow_ms`, and from `settled_from` on a gate holds rows for `held_ms_max`."""
+    """Row `slow_from` is the first that takes `slow_ms`; from `settled_from` on a gate holds rows for `held_ms_max`."""
 
     def declare(self, job: WorkloadBuilder) -> None:
         source = job.source(kind="sequence", rows=2000, parallelism=2, cost_ms=0.02, keys=8)

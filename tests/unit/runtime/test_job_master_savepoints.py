@@ -85,7 +85,7 @@ def refusing(number: int, is_refused: Callable[[str], bool]) -> Callable[..., No
 
 @pytest.mark.parametrize("stops", [False, True])
 def test_one_that_can_be_written_is_taken(tmp_path: Path, stops: bool) -> None:
-    """What the tests below refuse is what this one does."""
+    """Check that what the tests below refuse works otherwise."""
     world = running(tmp_path)
     (answer,) = order(world, tmp_path, stops)
     assert isinstance(answer, str) and Path(answer, METADATA_NAME).exists()
