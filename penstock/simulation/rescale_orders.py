@@ -34,12 +34,14 @@ class RescaleOrders:
     def order(self, driver: Driver) -> None:
         """Draw other parallelisms for the operators, and order them from the driver."""
         workload, master, log = self._cluster.workload, driver.host.master, self._cluster.job.log
-        if log is None or not workload.redraw(self._world.random):
+        # An order that reaches a driver late may find that a new job has started from the savepoint of its own.
+        candidates = None if log is None else log.candidates.get(driver.host.incarnation)
+        if candidates is None or not workload.redraw(self._world.random):
             return
         levels = workload.parallelisms.levels()
         wanted = {o.uid: v.parallelism for v in workload.graph.vertices for o in v.operators}
         try:
-            log.candidates[driver.host.incarnation].append(rescaled(master.job.graph, master.job.graph, wanted))
+            candidates.append(rescaled(master.job.graph, master.job.graph, wanted))
         except RescaleRefused as refused:
             self._world.tell("user", f"cannot rescale the running job: {refused}")
             return

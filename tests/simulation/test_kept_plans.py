@@ -22,6 +22,7 @@ from penstock.simulation.cluster import Cluster
 from penstock.simulation.expired_in_a_row import Patience
 from penstock.simulation.plan import read_plan
 from penstock.simulation.present_job import PresentJob
+from penstock.simulation.rescale_orders import RescaleOrders
 from penstock.simulation.running import run_plan
 from tests.simulation.test_adaptive_mutants import (
     a_spare_counts_among_those_that_must_connect,
@@ -89,6 +90,18 @@ def nobody_gives_checkpoints_more_time(patch: Any) -> None:
     patch(Patience, "on_aborted", lambda patience, reason, is_alone: None)
 
 
+def every_driver_that_is_ordered_to_rescale_runs_the_present_job(patch: Any) -> None:
+    """Without this: an order that came late to a driver whose job had been stopped with a savepoint failed its run."""
+    order = RescaleOrders.order
+
+    def trusting(orders: RescaleOrders, driver: Any) -> None:
+        log = orders._cluster.job.log
+        assert log is None or driver.host.incarnation in log.candidates
+        order(orders, driver)
+
+    patch(RescaleOrders, "order", trusting)
+
+
 KEPT: dict[str, tuple[Callable[[Any], None], str]] = {
     # file: (what was wrong, the violation that it causes)
     "adaptive-job-grows.json": (an_adaptive_job_may_not_grow, r"1 restarts after 0 faults"),
@@ -111,6 +124,10 @@ KEPT: dict[str, tuple[Callable[[Any], None], str]] = {
     "left-before-its-threads.json": (
         a_slot_forgets_whom_it_waits_for,
         r"runs in generation .*, which the process has left|a handle of state works",
+    ),
+    "rescale-reaches-the-job-before.json": (
+        every_driver_that_is_ordered_to_rescale_runs_the_present_job,
+        r"^raised",
     ),
     "slots-are-given-up.json": (
         slots_that_a_user_gives_up_are_still_asked_for,
