@@ -24,7 +24,7 @@ from penstock.protocol.values.key_encoding import UnsupportedKey, encode
 from penstock.protocol.values.keys import KeyDecoder
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import StateError
-from penstock.state.heap.tables import independent
+from penstock.state.independent_values import independent
 from penstock.state.ttl import StampedType, TimeToLive
 from penstock.state.unpickling import decoded
 

@@ -10,6 +10,7 @@ import pytest
 from penstock.runtime.checkpoint.snapshot_writer import SnapshotWriter
 from penstock.state.columnar.table_view import TableView
 from penstock.state.heap import tables
+from penstock.state.heap.kept_entries import ChangedEntries
 from tests.simulation.finding import assert_found
 
 Patch = Callable[[Any, str, Any], None]
@@ -46,13 +47,15 @@ def the_newest_change_to_a_slot_counts(patch: Patch) -> None:
 
 
 def entries_are_not_copied_at_first_touch(patch: Patch) -> None:
-    patch(tables.StateTable, "_copy_entry", lambda *arguments: None)
+    patch(tables.StateTable, "_copy_of", lambda self, key, value, copy_value: value)
 
 
 def buckets_are_not_copied_at_first_touch(patch: Patch) -> None:
     def own(self: Any, key_group: int, key: Any) -> None:
-        if self._copy_value is not None and any(s.bucket(key_group) is not None for s in self._snapshots):
-            self._copy_entry(self._copy_value, self.buckets[key_group], key)
+        bucket = self.buckets[key_group]
+        is_held = any(s.bucket(key_group) is not None for s in self._snapshots)
+        if self._copy_value is not None and is_held and key in bucket:
+            bucket[key] = self._copy_of(key, bucket[key], self._copy_value)
 
     patch(tables.StateTable, "own", own)
 
@@ -66,6 +69,22 @@ def buckets_are_released_before_they_are_written(patch: Patch) -> None:
         return found
 
     patch(tables.TableSnapshot, "bucket", taken)
+
+
+def changed_entries_are_not_kept(patch: Patch) -> None:
+    patch(ChangedEntries, "waits_for", lambda self, key: False)
+
+
+def changed_entries_are_released_when_they_are_read(patch: Patch) -> None:
+    """Let the stream change objects that wait to be pickled."""
+    read = ChangedEntries.read
+
+    def too_early(self: Any, keys: Any, key_groups: Any) -> Any:
+        found = read(self, keys, key_groups)
+        self.release_all()
+        return found
+
+    patch(ChangedEntries, "read", too_early)
 
 
 def a_range_is_left_out(patch: Patch) -> None:
@@ -98,6 +117,13 @@ MUTANTS: list[tuple[Callable[[Patch], None], str, str]] = [
     (entries_are_not_copied_at_first_touch, "state-changed-between-ranges", r"rows seen, \d+ counted|^final state"),
     (buckets_are_not_copied_at_first_touch, "state-changed-between-ranges", r"rows seen, \d+ counted|^final state"),
     (buckets_are_released_before_they_are_written, "state-changed-between-ranges", r"rows seen, \d+ counted"),
+    (changed_entries_are_not_kept, "entries-changed-before-their-changes-are-written", r"rows seen, \d+ counted"),
+    (
+        entries_are_not_copied_at_first_touch,
+        "entries-changed-before-their-changes-are-written",
+        r"rows seen, \d+ counted",
+    ),
+    (changed_entries_are_released_when_they_are_read, "entries-changed-before-their-changes-are-written", r"rows seen"),
     (a_range_is_left_out, "state-changed-between-ranges", r"^final state of .*: \d+ rows"),
     (a_range_is_written_twice, "state-changed-between-ranges", r"the entry of a key was written twice"),
     (a_range_is_written_twice, "columns-changed-between-blocks", r"the entry of a key was written twice"),

@@ -13,6 +13,8 @@ from penstock.simulation.scale import SMALL
 from penstock.simulation.scenarios.scenario import TIMEOUT, UNALIGNED, Scenario
 from penstock.simulation.settings import Pace
 from penstock.simulation.workload import Expected, WorkloadBuilder
+from penstock.state.heap.hash_map import HashMapSnapshot
+from penstock.state.heap.kept_entries import ChangedEntries
 
 KILLS = FaultPlan(kinds=("kill_slot",), count=3, gap_ms=60.0)
 
@@ -134,7 +136,28 @@ class ColumnsChangedBetweenBlocks(StateChangedBetweenRanges):
         job.sink(job.roll(source), 2)
 
 
+class EntriesChangedBeforeTheirChangesAreWritten(StateChangedBetweenRanges):
+    """A row changes an entry that has changed before the barrier, too, of which a checkpoint stores only the changes:
+    before the writer reads the entry, or while its object waits to be pickled. The entry is kept as it was, the object
+    is copied, and an entry that did not exist is not there."""
+
+    options = StateChangedBetweenRanges.options | {"execution.checkpointing.incremental": True}
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        if what == "frame" and not isinstance(detail, UrgentBarrier):
+            deployment = who.listener._deployment
+            encoding = deployment.writer._encoding
+            waiting = [m.capture for m in deployment.writer.mailbox.mail if isinstance(m, Taken)]
+            captures = [*waiting, *([encoding.capture] if encoding is not None else [])]
+            self.count += any(_has_kept_entries(capture.state) for capture in captures)
+
+
+def _has_kept_entries(snapshot: Any) -> bool:
+    tables = [table.entries for table in snapshot._tables] if isinstance(snapshot, HashMapSnapshot) else []
+    return any(isinstance(entries, ChangedEntries) and entries.kept for entries in tables)
+
+
 SCENARIOS: list[type[Scenario]] = [
     OneListYieldedAgainAndAgain, BarrierWaitsForAGenerator, ParkedWithASlowNeighbour, StateChangedBehindTheBarrier,
-    StateChangedBetweenRanges, ColumnsChangedBetweenBlocks,
+    StateChangedBetweenRanges, ColumnsChangedBetweenBlocks, EntriesChangedBeforeTheirChangesAreWritten,
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import compress, islice
 from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 import numpy as np
@@ -17,16 +17,17 @@ from penstock.state.cleanup import Pace
 from penstock.state.codecs import (
     RestoredRun,
     StateCodec,
+    StreamMemory,
     decode_batch,
     decode_keys,
     deleted_schema,
     described_failure,
     encode_batch,
     encode_keys,
-    write_stream,
 )
+from penstock.state.heap.kept_entries import ABSENT, Bucket, ChangedEntries
 from penstock.state.heap.table_walk import TableWalk
-from penstock.state.heap.tables import Bucket, StateTable, TableSnapshot
+from penstock.state.heap.tables import StateTable, TableSnapshot
 from penstock.state.restored import StateName, UntouchedState
 from penstock.state.row_backend import RowStateBackend
 from penstock.state.ttl import TimeToLive, WallClock, system_wall_ms, unexpired
@@ -114,8 +115,11 @@ class HashMapStateBackend(ChainedRestore, RowStateBackend[StateTable]):
         return snapshot
 
     def _at_barrier(self, name: StateName, since: KeysSince | None) -> _TableAtBarrier:
-        snapshot, described = self._tables[name].snapshot(), self._described(name)
-        return _TableAtBarrier(*self._codecs[name], snapshot, described, since, self._expired_ms(name))
+        table = self._tables[name]
+        entries = table.snapshot() if since is None else table.snapshot_of(since)
+        return _TableAtBarrier(
+            *self._codecs[name], table.schema, entries, self._described(name), self._expired_ms(name)
+        )
 
     def _new_table(self, declared: StateSchema, codec: StateCodec, runs: list[RestoredRun]) -> StateTable:
         described = self._described_with_uid((declared.operator, declared.name))
@@ -139,21 +143,21 @@ class HashMapStateBackend(ChainedRestore, RowStateBackend[StateTable]):
 
 
 class _TableAtBarrier(NamedTuple):
-    """Holds one table at a barrier. `schema`: of the batches that are written. `described`: the state's name, for
-    messages. `since`: what has changed, with key groups, since what may be named; None: all is written. Of that is
-    left out what was last used at `expired_ms` or before; None: nothing.
+    """Holds one table at a barrier: all of it, or what has changed. `schema`: of the batches that are written.
+    `described`: the state's name, for messages. Of all is left out what was last used at `expired_ms` or before; None:
+    nothing.
     """
 
     codec: StateCodec
     schema: pa.Schema
-    snapshot: TableSnapshot
+    declared: StateSchema
+    entries: TableSnapshot | ChangedEntries
     described: str
-    since: KeysSince | None
     expired_ms: int | None
 
     @property
     def name(self) -> StateName:
-        return self.snapshot.schema.operator, self.snapshot.schema.name
+        return self.declared.operator, self.declared.name
 
 
 class HashMapSnapshot:
@@ -162,7 +166,7 @@ class HashMapSnapshot:
     consolidations: Sequence[Consolidation] = ()
 
     def __init__(self, tables: list[_TableAtBarrier], untouched: UntouchedState, chained: ChainedRuns) -> None:
-        self.schemas = [table.snapshot.schema for table in tables] + untouched.schemas
+        self.schemas = [table.declared for table in tables] + untouched.schemas
         self._tables = tables
         self._untouched = untouched
         self._chained = chained
@@ -173,7 +177,11 @@ class HashMapSnapshot:
         try:
             yield from self._chained.untouched(self._untouched)
             for table in self._tables:
-                new = self._encode_table(table) if table.since is None else self._encode_changed(table, table.since)
+                entries = table.entries
+                if isinstance(entries, TableSnapshot):
+                    new = self._encode_whole(table, entries)
+                else:
+                    new = self._encode_changed(table, entries)
                 yield from self._chained.runs(table.name, new)
         except Exception:
             # After `discard`, another thread may change the buckets meanwhile.
@@ -192,115 +200,117 @@ class HashMapSnapshot:
 
     def _release(self) -> None:
         for table in self._tables:
-            table.snapshot.release_all()
+            table.entries.release_all()
 
-    def _encode_table(self, table: _TableAtBarrier) -> Iterator[EncodedState]:
-        snapshot = table.snapshot
+    def _encode_whole(self, table: _TableAtBarrier, snapshot: TableSnapshot) -> Iterator[EncodedState]:
         buckets: _Buckets = ((group, snapshot.bucket(group)) for group in range(len(snapshot)))
         if table.expired_ms is not None:
             kind, expired_ms = table.codec.kind, table.expired_ms
             buckets = ((group, _unexpired(kind, bucket, expired_ms)) for group, bucket in buckets)
-        yield from self._runs(table, buckets)
+        yield from self._runs(table, _of_buckets(buckets, snapshot))
 
-    def _encode_changed(self, table: _TableAtBarrier, since: KeysSince) -> Iterator[EncodedState]:
-        """Yield the keys that are gone, and the entries that may have changed. Other buckets are released at once."""
-        snapshot = table.snapshot
-        keys_of: dict[int, list[Any]] = {}
-        for key, key_group in since.changed().items():
-            keys_of.setdefault(key_group, []).append(key)
-        for key_group in range(len(snapshot)):
-            if key_group not in keys_of:
-                snapshot.release(key_group)
-        deleted: list[Any] = []
-        key_groups: list[int] = []
-        for key_group, keys in keys_of.items():
-            bucket = snapshot.bucket(key_group)
-            if bucket is None:
-                return  # discarded
-            gone = [key for key in keys if key not in bucket]
-            deleted += gone
-            key_groups += [key_group] * len(gone)
-        if deleted:
-            schema = deleted_schema(snapshot.schema)
-            batch = pa.RecordBatch.from_arrays([encode_keys(deleted), pa.array(key_groups, pa.uint16())], schema=schema)
-            yield self._range(table, [batch])
-        yield from self._runs(table, ((g, _chosen(snapshot.bucket(g), keys)) for g, keys in keys_of.items()))
+    def _encode_changed(self, table: _TableAtBarrier, changed: ChangedEntries) -> Iterator[EncodedState]:
+        """Yield the keys that are gone, and the entries that may have changed."""
+        changed_keys = changed.since.changed()
+        keys, key_groups = list(changed_keys), list(changed_keys.values())
+        values = changed.read(keys, key_groups)
+        if table.codec.copy_value is None:
+            changed.release_all()
+        gone = [index for index, value in enumerate(values) if value is ABSENT]
+        if gone:
+            yield _deleted(table, [keys[index] for index in gone], [key_groups[index] for index in gone])
+            left = [value is not ABSENT for value in values]
+            keys, key_groups, values = [list(compress(column, left)) for column in (keys, key_groups, values)]
+        yield from self._runs(table, _parts(keys, np.array(key_groups, np.uint16), values))
 
-    def _runs(self, table: _TableAtBarrier, buckets: _Buckets) -> Iterator[EncodedState]:
+    def _runs(self, table: _TableAtBarrier, parts: Iterable[_Part]) -> Iterator[EncodedState]:
+        """Yield ranges. A part is released when the next one is asked for."""
+        memory = StreamMemory()
         batches: list[pa.RecordBatch] = []
         size_bytes = 0
-        for batch in self._batches(table, buckets):
-            batches.append(batch)
-            size_bytes += batch.get_total_buffer_size()  # not shared yet; `nbytes` takes far longer
+        for part in parts:
+            if self._discarded:
+                return
+            batches.append(_encoded(table, part))
+            size_bytes += batches[-1].get_total_buffer_size()  # not shared yet; `nbytes` takes far longer
             if size_bytes >= BYTES_PER_RANGE:
-                yield self._range(table, batches)
+                yield _range(table, batches, memory)
                 batches, size_bytes = [], 0
         if batches and not self._discarded:
-            yield self._range(table, batches)
+            yield _range(table, batches, memory)
 
-    @staticmethod
-    def _range(table: _TableAtBarrier, batches: list[pa.RecordBatch]) -> EncodedState:
-        declared, entries = table.snapshot.schema, sum(batch.num_rows for batch in batches)
-        return EncodedState(declared.operator, declared.name, entries, [write_stream(batches[0].schema, batches)])
 
-    def _batches(self, table: _TableAtBarrier, buckets: _Buckets) -> Iterator[pa.RecordBatch]:
-        """Yield batches: small buckets share one, large ones fill several. Each bucket is released once it is
-        encoded.
-        """
-        snapshot = table.snapshot
-        keys: list[Any] = []
-        values: list[Any] = []
-        key_groups: list[int] = []
-        counts: list[int] = []
-        encoded: list[int] = []
+class _Part(NamedTuple):
+    """Holds entries that are encoded together, until the next part is asked for."""
 
-        def flush() -> pa.RecordBatch:
-            try:
-                batch = encode_batch(table.codec, table.schema, keys, _repeated(key_groups, counts), values)
-            except Exception as error:  # catches whatever a user's object raises when it is pickled
-                raise described_failure(error, table.described, keys) from error
-            for key_group in encoded:
-                snapshot.release(key_group)
-            for taken in (keys, values, key_groups, counts, encoded):
-                taken.clear()
-            return batch
+    keys: list[Any]
+    key_groups: np.ndarray[Any, Any]
+    values: list[Any]
 
-        for key_group, bucket in buckets:
-            if not bucket:
-                snapshot.release(key_group)
-                continue
-            if len(keys) + len(bucket) < ENTRIES_PER_BATCH:
-                keys.extend(bucket)
-                values.extend(bucket.values())
+
+def _of_buckets(buckets: _Buckets, snapshot: TableSnapshot) -> Iterator[_Part]:
+    """Yield parts: small buckets share one, large ones fill several. Each bucket is released once it is encoded."""
+    keys: list[Any] = []
+    values: list[Any] = []
+    key_groups: list[int] = []
+    counts: list[int] = []
+    done: list[int] = []
+
+    def flush() -> Iterator[_Part]:
+        yield _Part(keys, np.repeat(np.array(key_groups, np.uint16), counts), values)
+        for key_group in done:
+            snapshot.release(key_group)
+        for taken in (keys, values, key_groups, counts, done):
+            taken.clear()
+
+    for key_group, bucket in buckets:
+        if not bucket:
+            snapshot.release(key_group)
+            continue
+        if len(keys) + len(bucket) < ENTRIES_PER_BATCH:
+            keys.extend(bucket)
+            values.extend(bucket.values())
+            key_groups.append(key_group)
+            counts.append(len(bucket))
+        else:
+            entries = iter(bucket.items())
+            while taken := list(islice(entries, ENTRIES_PER_BATCH - len(keys))):
+                keys += [key for key, _ in taken]
+                values += [value for _, value in taken]
                 key_groups.append(key_group)
-                counts.append(len(bucket))
-            else:
-                entries = iter(bucket.items())
-                while taken := list(islice(entries, ENTRIES_PER_BATCH - len(keys))):
-                    if self._discarded:
-                        return
-                    keys += [key for key, _ in taken]
-                    values += [value for _, value in taken]
-                    key_groups.append(key_group)
-                    counts.append(len(taken))
-                    if len(keys) == ENTRIES_PER_BATCH:
-                        yield flush()
-            encoded.append(key_group)
-        if keys and not self._discarded:
-            yield flush()
+                counts.append(len(taken))
+                if len(keys) == ENTRIES_PER_BATCH:
+                    yield from flush()
+        done.append(key_group)
+    if keys:
+        yield from flush()
 
 
-def _chosen(bucket: Bucket | None, keys: list[Any]) -> Bucket:
-    """Return the entries of a bucket that have these keys."""
-    return {} if bucket is None else {key: bucket[key] for key in keys if key in bucket}
+def _parts(keys: list[Any], key_groups: np.ndarray[Any, Any], values: list[Any]) -> Iterator[_Part]:
+    for start in range(0, len(keys), ENTRIES_PER_BATCH):
+        part = slice(start, start + ENTRIES_PER_BATCH)
+        yield _Part(keys[part], key_groups[part], values[part])
+
+
+def _encoded(table: _TableAtBarrier, part: _Part) -> pa.RecordBatch:
+    try:
+        return encode_batch(table.codec, table.schema, *part)
+    except Exception as error:  # catches whatever a user's object raises when it is pickled
+        raise described_failure(error, table.described, part.keys) from error
+
+
+def _deleted(table: _TableAtBarrier, keys: list[Any], key_groups: list[int]) -> EncodedState:
+    schema = deleted_schema(table.declared)
+    batch = pa.RecordBatch.from_arrays([encode_keys(keys), pa.array(key_groups, pa.uint16())], schema=schema)
+    return _range(table, [batch], StreamMemory())
+
+
+def _range(table: _TableAtBarrier, batches: list[pa.RecordBatch], memory: StreamMemory) -> EncodedState:
+    entries = sum(batch.num_rows for batch in batches)
+    return EncodedState(*table.name, entries, [memory.write(batches[0].schema, batches)])
 
 
 def _unexpired(kind: str, bucket: Bucket | None, expired_ms: int) -> Bucket:
     """Return a bucket without what was last used at `expired_ms` or before."""
     left = ((key, unexpired(kind, kept, expired_ms)) for key, kept in (bucket or {}).items())
     return {key: kept for key, kept in left if kept is not None}
-
-
-def _repeated(key_groups: list[int], counts: list[int]) -> np.ndarray[Any, Any]:
-    """Return each key group as often as its count says."""
-    return np.repeat(np.array(key_groups, np.uint16), counts)

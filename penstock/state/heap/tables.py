@@ -1,46 +1,30 @@
 """Keeps the entries of one state in memory, and takes snapshots of them without stopping the stream.
 
-A table has a bucket (a dict) per key group. A snapshot takes the buckets as they are: from then on they, and every
-object in them, belong to it and never change. The stream works on copies: the first write to a bucket copies the dict,
-and the first touch of an entry whose value the user could change, a mere read included, copies the value. So the thread
-that encodes a snapshot needs no lock, and sees exactly what was there at the barrier. Without this: `l = state.value();
-l.append(x)` after the barrier changes the snapshot's value.
+A table has a bucket (a dict) per key group. A snapshot of all takes the buckets as they are: from then on they, and
+every object in them, belong to it and never change. The stream works on copies: the first write to a bucket copies the
+dict, and the first touch of an entry whose value the user could change, a mere read included, copies the value. So the
+thread that encodes a snapshot needs no lock, and sees exactly what was there at the barrier. Without this: `l =
+state.value(); l.append(x)` after the barrier changes the snapshot's value.
 
 The copying of a bucket ends as soon as the snapshot has encoded and released it: a bucket that no snapshot holds
-belongs to the stream again. Without a snapshot, all this costs is one look at an empty dict.
+belongs to the stream again. Without a snapshot, all this costs is one look at an empty dict. A snapshot of what has
+changed since another takes no buckets (`kept_entries.py`).
 """
 
 from __future__ import annotations
 
-import copy
-import pickle
 from typing import Any, Callable
 
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import StateError
-
-Bucket = dict[Any, Any]
-
-_UNCHANGEABLE = frozenset({type(None), bool, int, float, complex, str, bytes})
-
-
-def independent(value: Any) -> Any:
-    """Return a copy that shares nothing changeable with `value`. Raises what pickling and copying raise."""
-    kind = type(value)
-    if kind in _UNCHANGEABLE or (kind is tuple and all(type(item) in _UNCHANGEABLE for item in value)):
-        return value
-    try:
-        return pickle.loads(pickle.dumps(value, 5))
-    except Exception:
-        # Classes of the user's main program exist in a slot only by value, so pickle does not find them by name.
-        return copy.deepcopy(value)
+from penstock.state.changes import KeysSince
+from penstock.state.heap.kept_entries import ABSENT, Bucket, ChangedEntries
 
 
 class TableSnapshot:
     """Holds a table's buckets at the barrier. Any thread may call `release` and `release_all`."""
 
-    def __init__(self, schema: StateSchema, buckets: list[Bucket]) -> None:
-        self.schema = schema
+    def __init__(self, buckets: list[Bucket]) -> None:
         self.released = False
         self._buckets: list[Bucket | None] = [*buckets]
 
@@ -64,9 +48,9 @@ class StateTable:
 
     `copied` has the key groups whose buckets a snapshot may hold, each with the keys whose values have been copied
     since, or None while the bucket itself has not been. Without incremental checkpoints they are the `shared` ones,
-    else all are: the keys whose entries may have changed are noted in `changed`, with their key groups. `limit` is
-    called when they are more than `changed_max`. `copy_value` makes a value the stream's own; None where values cannot
-    be changed.
+    else all are: the keys whose entries may have changed since the newest snapshot are noted in `changed`, with their
+    key groups. `limit` is called when they are more than `changed_max`. `copy_value` makes a value the stream's own;
+    None where values cannot be changed.
     """
 
     def __init__(
@@ -89,10 +73,12 @@ class StateTable:
         self._copy_value = copy_value
         self._described = described
         self._snapshots: list[TableSnapshot] = []
+        self._changes: list[ChangedEntries] = []
 
     def snapshot(self) -> TableSnapshot:
+        """Return all entries as they are now."""
         self._snapshots = [s for s in self._snapshots if not s.released]
-        snapshot = TableSnapshot(self.schema, self.buckets)
+        snapshot = TableSnapshot(self.buckets)
         self._snapshots.append(snapshot)
         for key_group, bucket in enumerate(self.buckets):
             if bucket:
@@ -102,37 +88,61 @@ class StateTable:
                 self.buckets[key_group] = {}
         return snapshot
 
+    def snapshot_of(self, since: KeysSince) -> ChangedEntries:
+        """Return the entries that have changed as they are now. `changed` must be empty again."""
+        changes = ChangedEntries(self.buckets, since)
+        self._changes = [*(c for c in self._changes if not c.released), changes]
+        return changes
+
     def own(self, key_group: int, key: Any) -> None:
         """Make an entry the stream's own. Call it for a key group in `shared` before the entry's value is changed or
         returned.
         """
-        if self.changed is not None:
-            self.changed[key] = key_group
-            if len(self.changed) > self._changed_max:
+        changed = self.changed
+        if changed is None:
+            self._separate(key_group, key)
+        elif key not in changed:
+            self._separate(key_group, key)
+            changed[key] = key_group
+            if len(changed) > self._changed_max:
                 self._limit()
-            if key_group not in self.copied:
-                return
+
+    def _separate(self, key_group: int, key: Any) -> None:
+        """Let no snapshot depend on an entry of the table."""
+        is_shared = key_group in self.copied and self._separate_bucket(key_group, key)
+        waiting = [changes for changes in self._changes if changes.waits_for(key)] if self._changes else ()
+        if not is_shared and not waiting:
+            return
+        bucket = self.buckets[key_group]
+        value = own_value = bucket.get(key, ABSENT)
+        if value is not ABSENT and self._copy_value is not None:
+            own_value = self._copy_of(key, value, self._copy_value)
+        for changes in waiting:
+            changes.keep(key, value)
+        if own_value is not value:
+            bucket[key] = own_value
+        if is_shared and (copied := self.copied[key_group]) is not None:
+            copied.add(key)
+
+    def _separate_bucket(self, key_group: int, key: Any) -> bool:
+        """Copy a bucket that a snapshot holds. Return whether it may still hold the value of an entry."""
         copied = self.copied[key_group]
         if copied is not None and key in copied:
-            return
+            return False
         if all(s.bucket(key_group) is None for s in self._snapshots):
             del self.copied[key_group]
-            return
+            return False
         if copied is None:
             self.buckets[key_group] = dict(self.buckets[key_group])
             if self._copy_value is None:
                 del self.copied[key_group]
-                return
-            copied = self.copied[key_group] = set()
-        assert self._copy_value is not None
-        self._copy_entry(self._copy_value, self.buckets[key_group], key)
-        copied.add(key)
+                return False
+            self.copied[key_group] = set()
+        return True
 
-    def _copy_entry(self, copy_value: Callable[[Any], Any], bucket: Bucket, key: Any) -> None:
-        if key not in bucket:
-            return
+    def _copy_of(self, key: Any, value: Any, copy_value: Callable[[Any], Any]) -> Any:
         try:
-            bucket[key] = copy_value(bucket[key])
+            return copy_value(value)
         except Exception as error:
             raise StateError(
                 f"{self._described}: the value of key {key!r:.80} can be neither pickled nor copied, so it cannot be "

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from penstock.datastream.state import StateDescriptor
-from penstock.state.backend import EncodedState
+from penstock.state.backend import EncodedState, StoredState
 from penstock.state.heap.hash_map import HashMapStateBackend
 from penstock.state.rocksdb.rocksdb_backend import RocksDBStateBackend
 from penstock.state.rocksdb.rocksdb_settings import RocksDBSettings
@@ -68,12 +69,15 @@ def between_rows(backend: RowStateBackend[Any]) -> None:
     backend.slices.settle()
 
 
+def lasting(runs: Iterable[EncodedState | StoredState]) -> Iterator[EncodedState]:
+    """Yield the encoded runs with bytes of their own: those of a backend are valid until the next one."""
+    for run in runs:
+        if isinstance(run, EncodedState):
+            yield replace(run, parts=[b"".join(run.parts)])
+
+
 def encoded(backend: RowStateBackend[Any]) -> list[EncodedState]:
-    found = []
-    for state in backend.snapshot().encode():
-        assert isinstance(state, EncodedState)
-        found.append(state)
-    return found
+    return list(lasting(backend.snapshot().encode()))
 
 
 def restored_into(

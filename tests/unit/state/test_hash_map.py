@@ -20,6 +20,7 @@ from penstock.state.backend import EncodedState, StateError
 from penstock.state.codecs import encode_keys
 from penstock.state.heap import hash_map
 from penstock.state.heap.hash_map import HashMapStateBackend
+from tests.unit.state.backends import lasting
 
 KEY_GROUPS = 8
 LONG = ValueStateDescriptor("count", Types.LONG())
@@ -36,7 +37,7 @@ def filled(descriptor: StateDescriptor, values: dict[Any, Any]) -> HashMapStateB
 
 
 def encoded(backend: HashMapStateBackend) -> list[EncodedState]:
-    return [run for run in backend.snapshot().encode() if isinstance(run, EncodedState)]
+    return list(lasting(backend.snapshot().encode()))
 
 
 def restored(states: list[EncodedState], key_groups: range = range(KEY_GROUPS)) -> HashMapStateBackend:

@@ -34,7 +34,7 @@ from penstock.state.rocksdb import snapshot
 from penstock.state.rocksdb.rocksdb_backend import RocksDBStateBackend
 from penstock.state.rocksdb.rocksdb_settings import RocksDBSettings
 from penstock.state.row_backend import RowStateBackend
-from tests.unit.state.backends import between_rows
+from tests.unit.state.backends import between_rows, lasting
 
 KEY_GROUPS = 4
 KEYS: list[Any] = [1, 2, 3, 4, "a", "b", ("a", 1), ("b", None), 2.5, b"x"]
@@ -252,7 +252,7 @@ class SnapshotsWhileTheStreamGoesOn(RuleBasedStateMachine):
     @rule()
     def snapshot(self) -> None:
         snapshot = self.stream.backend.snapshot()
-        self.live.append((snapshot, snapshot.encode(), [], copy.deepcopy(self.stream.model)))
+        self.live.append((snapshot, lasting(snapshot.encode()), [], copy.deepcopy(self.stream.model)))
 
     @precondition(lambda self: self.live)
     @rule(data=st.data(), steps=st.integers(1, 4))
@@ -342,7 +342,7 @@ def test_snapshots_beside_a_busy_thread(seed: int) -> None:
 
             def write(snapshot: Any = snapshot, expected: Model = expected) -> None:
                 try:
-                    if restored(list(snapshot.encode()), snapshot.schemas).model != expected:
+                    if restored(list(lasting(snapshot.encode())), snapshot.schemas).model != expected:
                         failures.append("a snapshot holds something else than what was there at the barrier")
                 except BaseException as error:
                     failures.append(repr(error))

@@ -16,7 +16,7 @@ from penstock.protocol.values.metadata import Segment
 from penstock.state.backend import EncodedState, StoredState
 from penstock.state.codecs import read_stream
 from penstock.state.row_backend import RowStateBackend
-from tests.unit.state.backends import KEY_GROUPS, Backends, between_rows, encoded
+from tests.unit.state.backends import KEY_GROUPS, Backends, between_rows, encoded, lasting
 
 TTL_MS = 1000
 Change = Callable[[StateTtlConfig.Builder], StateTtlConfig.Builder]
@@ -204,7 +204,7 @@ def test_a_snapshot_keeps_what_is_removed_and_changed_behind_it(backends: Backen
                 item.append("changed")
     between_rows(backend)
     backends.now_ms -= 1
-    restored = backends.restored([run for run in snapshot.encode() if isinstance(run, EncodedState)])
+    restored = backends.restored(list(lasting(snapshot.encode())))
     handle = restored.state("op", state)
     for key in range(8):
         restored.set_current_key(key, key % KEY_GROUPS)
@@ -297,13 +297,15 @@ def test_an_incremental_checkpoint_has_removed_keys_as_deleted(backends: Backend
     for key in range(50):
         put(backend, state, key, key)
     first = backend.snapshot(1, None)
-    whole = [run for run in first.encode() if isinstance(run, EncodedState)]
+    whole = list(lasting(first.encode()))
     first.on_stored(stored(whole, "shared/first"))
     backends.now_ms += TTL_MS
     work(backends, backend, state, 100)
-    runs = list(backend.snapshot(2, 1).encode())
-    changed = [run for run in runs if isinstance(run, EncodedState)]
-    assert len(runs) == len(whole) + len(changed)
+    named, changed = 0, list[EncodedState]()
+    for run in backend.snapshot(2, 1).encode():
+        named += isinstance(run, StoredState)
+        changed += lasting([run])
+    assert named == len(whole)
     deleted = [run for run in changed if read_stream(b"".join(run.parts), range(KEY_GROUPS)).deletes]
     assert [run.entries for run in deleted] == [50]
     assert keys_in(_asked(backends.restored([*whole, *changed]), state)) == {10_000}

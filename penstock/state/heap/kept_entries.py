@@ -1,0 +1,65 @@
+"""Keeps the entries that have changed since a checkpoint as they were at a barrier, while the stream changes them.
+
+A snapshot of changes shares nothing with the table. The writer reads an entry from the table, unless the stream was
+there first: before the stream touches one of these entries for the first time after the barrier, it keeps the entry
+here. So what a snapshot costs depends on what has changed, not on the size of the state: to copy each dict of five
+million entries takes a quarter of a second, again and again. No lock is needed: the stream keeps an entry before it
+changes it, and the writer looks for what was kept after it has read the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.state.changes import KeysSince
+
+Bucket = dict[Any, Any]
+
+
+class _Absent:
+    """Takes the place of an entry that does not exist."""
+
+
+ABSENT = _Absent()
+
+
+class ChangedEntries:
+    """Holds entries of a table at a barrier. `buckets`: the table's, by key group, which continue to change. `since`:
+    says which keys have changed, each with its key group. Any thread may call `release_all`.
+    """
+
+    def __init__(self, buckets: Sequence[Bucket], since: KeysSince) -> None:
+        self.since = since
+        self.released = False
+        self._buckets = buckets
+        self._newest = since.epochs[-1]
+        self.kept: dict[Any, Any] = {}
+        """The entries that the stream has touched since, as they were."""
+
+    def release_all(self) -> None:
+        """Let the stream change entries without keeping them."""
+        self.released = True
+
+    # ---- the stream's thread -------------------------------------------------------------------------------------
+
+    def waits_for(self, key: Any) -> bool:
+        """Return whether the stream has to keep an entry before it is touched."""
+        if self.released or key in self.kept:
+            return False
+        return key in self._newest or any(key in epoch for epoch in self.since.epochs)
+
+    def keep(self, key: Any, value: Any) -> None:
+        """Keep an entry; `ABSENT`: there is none. The value must not change any more."""
+        self.kept[key] = value
+
+    # ---- the writer's thread -------------------------------------------------------------------------------------
+
+    def read(self, keys: Sequence[Any], key_groups: Sequence[int]) -> list[Any]:
+        """Return the values at the barrier, `ABSENT` where there was no entry. Until the entries are released, the
+        stream changes none of these objects.
+        """
+        buckets = self._buckets
+        found = [buckets[key_group].get(key, ABSENT) for key, key_group in zip(keys, key_groups)]
+        kept = self.kept
+        return [kept.get(key, value) for key, value in zip(keys, found)] if kept else found
