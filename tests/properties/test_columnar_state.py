@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.protocol.values.keys import key_group_range
-from penstock.state.columnar import slot_arrays, slot_index, table_keys, table_view
+from penstock.state.columnar import slot_arrays, slot_index, slot_log, table_keys, table_view
 from penstock.state.columnar.column_table import ColumnTable, ValueColumn
 from penstock.state.columnar.columnar_backend import ColumnarStateBackend
 from penstock.state.columnar.removed_keys import RemovedKeys
@@ -164,7 +164,7 @@ def step(reading: list[tuple[Any, dict[Any, Any]]], random: Random, kind: str) -
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Show with hundreds of keys what happens with millions."""
     monkeypatch.setattr(table_view, "_BLOCK_SLOTS_MAX", 64)
-    monkeypatch.setattr(table_view, "_MARKED_AT_ONCE_SLOTS_MAX", 16)
+    monkeypatch.setattr(slot_log, "_MARKED_AT_ONCE_SLOTS_MAX", 16)
     monkeypatch.setattr(slot_arrays, "_AT_ONCE_SLOTS_MAX", 32)
     monkeypatch.setattr(slot_arrays, "_COPIED_PER_NEW_SLOT", 4)
     monkeypatch.setattr(slot_arrays, "CAPACITY_MIN", 64)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.runtime.checkpoint.snapshot_writer import SnapshotWriter
+from penstock.state.columnar.slot_log import SlotLog
 from penstock.state.columnar.table_view import TableView
 from penstock.state.heap import tables
 from penstock.state.heap.kept_entries import ChangedEntries
@@ -17,17 +18,17 @@ Patch = Callable[[Any, str, Any], None]
 
 
 def columns_change_without_a_log(patch: Patch) -> None:
-    patch(TableView, "before_write", lambda self, slots, columns: None)
+    patch(SlotLog, "add", lambda self, slots, columns: None)
 
 
 def logged_slots_count_in_copied_blocks_only(patch: Patch) -> None:
     """Treat a block that is being copied as done: what changes from then on is not logged."""
     before_write = TableView.before_write
 
-    def too_early(self: Any, slots: Any, columns: Any) -> None:
+    def too_early(self: Any, slots: Any, columns: Any, *, with_keys: bool) -> None:
         end = self._copied_end
         self._copied_end = end + (end > 0) * (1 << self._block_bits)
-        before_write(self, slots, columns)
+        before_write(self, slots, columns, with_keys=with_keys)
         self._copied_end = end
 
     patch(TableView, "before_write", too_early)
@@ -35,15 +36,15 @@ def logged_slots_count_in_copied_blocks_only(patch: Patch) -> None:
 
 def the_newest_change_to_a_slot_counts(patch: Patch) -> None:
     """Mark nothing as logged; the log is put in from its oldest entry to its newest."""
-    sort_log = TableView._sort_log
+    sort = SlotLog.sort
 
     def newest_last(self: Any) -> None:
-        sort_log(self)
+        sort(self)
         for parts in self._of_block.values():
             parts.reverse()
 
-    patch(TableView, "_make_marks", lambda self: None)
-    patch(TableView, "_sort_log", newest_last)
+    patch(SlotLog, "make_marks", lambda self: None)
+    patch(SlotLog, "sort", newest_last)
 
 
 def entries_are_not_copied_at_first_touch(patch: Patch) -> None:

@@ -143,7 +143,7 @@ class ColumnTable:
     def _store(
         self, keys: list[KeyRows], key_groups: npt.NDArray[np.uint16], hashes: Hashes, slots: Slots, rows: Rows
     ) -> None:
-        self.touch(slots)
+        self.touch(slots, with_keys=True)
         columns = self._arrays.columns
         for key, own, given in zip(self._keys, self._key_arrays, keys):
             key.store(columns[own], slots, given, rows)
@@ -183,12 +183,12 @@ class ColumnTable:
         """Return the number that all slots are below."""
         return self._slots_end
 
-    def touch(self, slots: Slots) -> None:
-        """Note that values of these slots are about to be written. Slots may repeat."""
+    def touch(self, slots: Slots, *, with_keys: bool = False) -> None:
+        """Note that values of these slots are about to be written, or their keys, too. Slots may repeat."""
         if self._views:
             self._views = [view for view in self._views if not view.released]
             for view in self._views:
-                view.before_write(slots, self._arrays.columns[: self._viewed_end])
+                view.before_write(slots, self._arrays.columns[: self._viewed_end], with_keys=with_keys)
         if self.removed is not None:
             self._arrays.columns[self._values_end][slots] = self.now
             self._arrays.written(slots, [self._values_end])
@@ -248,7 +248,7 @@ class ColumnTable:
         """Remove live slots, each once."""
         if not len(slots):
             return
-        self.touch(slots)
+        self.touch(slots, with_keys=True)
         if self.removed is not None:
             self.removed.add(self.now, self.keys_of(slots), self.key_groups_of(slots))
         columns = self._arrays.columns

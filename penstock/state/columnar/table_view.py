@@ -7,19 +7,18 @@ meanwhile, wholly or in part, and the copy is corrected from there. If a slot wa
 entry counts. A block that has been copied is not logged any more. No lock is needed: the log is appended to before the
 write, and read after the copy.
 
-Each slot is logged at most once; `_marks[slot]` records that it was. The writer allocates the marks, because touching
-memory for the first time takes time, and a slice touches all of it. Until they exist the stream logs without them.
+Most writes change values. Keys and key groups are logged apart, when a slot gets another key or loses it.
 """
 
 from __future__ import annotations
 
-from typing import Any, Iterator
+from typing import Iterator
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.state.columnar.slot_arrays import Array, Slots
+from penstock.state.columnar.slot_log import SlotLog
 from penstock.state.columnar.table_keys import KeyColumn
 
 FREE = np.uint16(0xFFFF)
@@ -34,9 +33,6 @@ _CHANGED_TIMES = 8
 their keys: the sooner all are copied, the fewer does the stream log, and to write them takes longer than that."""
 _CHANGED_BLOCKS_MAX = 64
 """Where changed slots are copied, a table has at most twice as many blocks as this."""
-_MARKED_AT_ONCE_SLOTS_MAX = 1 << 16
-
-_Logged = tuple[Slots, list[Array]]
 
 
 class TableView:
@@ -70,12 +66,9 @@ class TableView:
         if since is not None:
             block_slots = max(block_slots, slots_end // _CHANGED_BLOCKS_MAX)
         self._block_bits = block_slots.bit_length() - 1
-        self._log: list[_Logged | None] = []
-        self._logged = 0
-        self._read = 0
-        self._marks: npt.NDArray[np.bool_] | None = None
+        self._key_log = SlotLog(slice(group_array + 1), slots_end, self._block_bits)
+        self._value_log = SlotLog(slice(group_array + 1, None), slots_end, self._block_bits)
         self._copied_end = 0
-        self._of_block: dict[int, list[_Logged]] = {}
         self.released = not slots_end
         """True when the table is not read any more: what was copied of it may still be encoded."""
         self._is_over = False
@@ -86,26 +79,13 @@ class TableView:
 
     # ---- the stream's thread -------------------------------------------------------------------------------------
 
-    def before_write(self, slots: Slots, columns: list[Array]) -> None:
-        if self._marks is None and self._slots_end <= max(_MARKED_AT_ONCE_SLOTS_MAX, self._logged):
-            self._make_marks()
-        marks = self._marks
+    def before_write(self, slots: Slots, columns: list[Array], *, with_keys: bool) -> None:
+        """Log slots whose values, and keys if `with_keys`, are about to be written. `columns`: all arrays."""
         slots = slots[(slots >= self._copied_end) & (slots < self._slots_end)]
-        if marks is not None:
-            slots = slots[~marks.take(slots)]
         if len(slots):
-            self._log.append((slots, [array.take(slots) for array in columns]))
-            self._logged += len(slots)
-            if marks is not None:
-                marks[slots] = True
-
-    def _make_marks(self) -> None:
-        """Allocate the marks by writing all of them: memory that the system has only promised would cost more, page by
-        page.
-        """
-        marks = np.empty(self._slots_end, np.bool_)
-        marks.fill(False)
-        self._marks = marks
+            self._value_log.add(slots, columns)
+            if with_keys:
+                self._key_log.add(slots, columns)
 
     # ---- the writer's thread -------------------------------------------------------------------------------------
 
@@ -113,12 +93,11 @@ class TableView:
         """Yield (key columns, key groups, value columns) of the live slots, a part of a block at a time. Without
         `since`, each is valid until the next. Ends early when released.
         """
-        if self._marks is None:
-            self._make_marks()
         block_slots = 1 << self._block_bits
         memory = []
         if self._since is None:
             memory = [np.empty(min(block_slots, self._slots_end), array.dtype) for array in self._columns]
+            self._value_log.make_marks()
         end = 0
         while end < self._slots_end:
             if self._is_over:
@@ -130,19 +109,15 @@ class TableView:
             else:
                 slots, end = self._changed(start)
                 copied = [array.take(slots) for array in self._columns]
-            self._sort_log()
+            for log in (self._key_log, self._value_log):
+                log.sort()
             self._copied_end = end
-            for block in range(start >> self._block_bits, ((end - 1) >> self._block_bits) + 1):
-                for logged, before in reversed(self._of_block.pop(block, [])):
-                    at = logged - start
-                    if slots is not None:
-                        at = np.searchsorted(slots, logged)
-                        there = np.flatnonzero(np.append(slots, -1)[at] == logged)
-                        at, before = at[there], [values[there] for values in before]
-                    for array, values in zip(copied, before):
-                        array[at] = values
+            for log in (self._key_log, self._value_log):
+                log.correct(start, end, copied, slots)
             if end == self._slots_end:
                 self.released = True
+            else:
+                self._value_log.make_marks()
             kept = copied[self._group_array] != FREE
             if self._since is not None:
                 kept &= copied[-1] > self._since
@@ -187,28 +162,3 @@ class TableView:
             found.append(begin + np.flatnonzero(self._columns[-1][begin:end] > self._since))
             count += len(found[-1])
         return np.concatenate(found), end
-
-    def _sort_log(self) -> None:
-        """Distribute what has been logged since the last block to the blocks that it belongs to: the newest first, so
-        that the oldest is applied last.
-        """
-        logged: list[_Logged] = []
-        while self._read < len(self._log):
-            newest = self._log[self._read]
-            assert newest is not None
-            logged.insert(0, newest)
-            self._log[self._read] = None
-            self._read += 1
-        if not logged:
-            return
-        slots = np.concatenate([slots for slots, _ in logged])
-        before = [np.concatenate(columns) for columns in zip(*(values for _, values in logged))]
-        numbers = slots >> self._block_bits
-        if self._slots_end >> self._block_bits < 1 << 16:
-            numbers = numbers.astype(np.uint16)  # sorted by radix
-        order: npt.NDArray[Any] = np.argsort(numbers, kind="stable")
-        slots, before, numbers = slots[order], [values[order] for values in before], numbers[order]
-        cuts = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(numbers)]
-        for start, end in zip(cuts, cuts[1:]):
-            part = (slots[start:end], [values[start:end] for values in before])
-            self._of_block.setdefault(int(numbers[start]), []).append(part)
