@@ -233,6 +233,29 @@ def test_what_has_changed_is_not_read_on_once_the_view_is_released(monkeypatch: 
     assert list(pieces) == []
 
 
+def test_a_key_that_comes_and_goes_between_two_blocks_is_logged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without this: the log of a large table grows with each of them, while the writer stores something else."""
+    monkeypatch.setattr(table_view, "BLOCK_BYTES", 1024)
+    monkeypatch.setattr(slot_log, "_MARKED_AT_ONCE_SLOTS_MAX", 16)
+    table = ColumnTable(pa.schema([("n", pa.int64())]), VALUES, None)
+
+    def come(key: int) -> None:
+        table.touch(table.find_or_insert(table.rows([pa.array([key])]), np.zeros(1, np.uint16)).slots)
+
+    for key in range(1000):
+        come(key)
+    table.remove(table.find(table.rows([pa.array([999])]))[0])
+    view = table.view()
+    blocks = view.blocks()
+    next(blocks)
+    for key in range(2000, 2100):
+        come(key)
+        table.remove(table.find(table.rows([pa.array([key])]))[0])
+    assert [len(log._log) for log in view._logs] == [1, 1]
+    assert sum(len(groups) for _, groups, _ in blocks) < 1000
+    table.remove(table.live_slots())
+
+
 def test_equal_numbers_are_one_key_and_equal_hashes_are_not() -> None:
     floats = ColumnTable(pa.schema([("x", pa.float64())]), VALUES)
     nans = np.array([0x7FF8_0000_0000_0000, 0x7FF8_0000_0000_0001], np.uint64).view(np.float64).tolist()

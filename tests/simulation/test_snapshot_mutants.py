@@ -11,14 +11,14 @@ from penstock.runtime.checkpoint.snapshot_writer import SnapshotWriter
 from penstock.state.columnar.slot_log import SlotLog
 from penstock.state.columnar.table_view import TableView
 from penstock.state.heap import tables
-from penstock.state.heap.kept_entries import ChangedEntries
+from penstock.state.heap.kept_entries import KeptEntries
 from tests.simulation.finding import assert_found
 
 Patch = Callable[[Any, str, Any], None]
 
 
 def columns_change_without_a_log(patch: Patch) -> None:
-    patch(SlotLog, "add", lambda self, slots, columns: None)
+    patch(SlotLog, "add", lambda self, slots, arrays: None)
 
 
 def logged_slots_count_in_copied_blocks_only(patch: Patch) -> None:
@@ -73,19 +73,19 @@ def buckets_are_released_before_they_are_written(patch: Patch) -> None:
 
 
 def changed_entries_are_not_kept(patch: Patch) -> None:
-    patch(ChangedEntries, "waits_for", lambda self, key: False)
+    patch(KeptEntries, "waits_for", lambda self, key: False)
 
 
 def changed_entries_are_released_when_they_are_read(patch: Patch) -> None:
     """Let the stream change objects that wait to be pickled."""
-    read = ChangedEntries.read
+    read = KeptEntries.read
 
     def too_early(self: Any, keys: Any, key_groups: Any) -> Any:
         found = read(self, keys, key_groups)
         self.release_all()
         return found
 
-    patch(ChangedEntries, "read", too_early)
+    patch(KeptEntries, "read", too_early)
 
 
 def a_range_is_left_out(patch: Patch) -> None:

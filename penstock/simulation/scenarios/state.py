@@ -13,8 +13,7 @@ from penstock.simulation.scale import SMALL
 from penstock.simulation.scenarios.scenario import TIMEOUT, UNALIGNED, Scenario
 from penstock.simulation.settings import Pace
 from penstock.simulation.workload import Expected, WorkloadBuilder
-from penstock.state.heap.hash_map import HashMapSnapshot
-from penstock.state.heap.kept_entries import ChangedEntries
+from penstock.state.heap.kept_entries import KeptEntries
 
 KILLS = FaultPlan(kinds=("kill_slot",), count=3, gap_ms=60.0)
 
@@ -153,8 +152,8 @@ class EntriesChangedBeforeTheirChangesAreWritten(StateChangedBetweenRanges):
 
 
 def _has_kept_entries(snapshot: Any) -> bool:
-    tables = [table.entries for table in snapshot._tables] if isinstance(snapshot, HashMapSnapshot) else []
-    return any(isinstance(entries, ChangedEntries) and entries.kept for entries in tables)
+    tables = getattr(snapshot, "_tables", ())
+    return any(isinstance(table.entries, KeptEntries) and table.entries.kept for table in tables)
 
 
 SCENARIOS: list[type[Scenario]] = [

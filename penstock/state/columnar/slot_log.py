@@ -15,16 +15,16 @@ _Logged = tuple[Slots, list[Array]]
 
 
 class SlotLog:
-    """Holds old values of some arrays. The stream's thread calls `add`, one other thread the rest. `arrays`: which
-    arrays; `block_bits`: slots are corrected in blocks of 2^block_bits.
+    """Holds what some arrays of a view had in slots. The stream's thread calls `add`, the writer's the rest. `columns`:
+    which of the view's arrays; `block_bits`: slots are corrected in blocks of 2^block_bits.
 
     With marks each slot is logged at most once. Where the log is needed for a moment only, they would cost more than
-    what they save: touching memory for the first time takes time. So the stream logs without them until the other
-    thread has made them, or until as much is logged as there are slots.
+    what they save: touching memory for the first time takes time. So the stream logs without them until the writer has
+    made them, or until as much is logged as there are slots. Small tables have them from the first write on.
     """
 
-    def __init__(self, arrays: slice, slots_end: int, block_bits: int) -> None:
-        self._arrays = arrays
+    def __init__(self, columns: slice, slots_end: int, block_bits: int) -> None:
+        self._columns = columns
         self._slots_end = slots_end
         self._block_bits = block_bits
         self._log: list[_Logged | None] = []
@@ -33,15 +33,15 @@ class SlotLog:
         self._marks: npt.NDArray[np.bool_] | None = None
         self._of_block: dict[int, list[_Logged]] = {}
 
-    def add(self, slots: Slots, columns: list[Array]) -> None:
-        """Log slots that are about to be written. `columns`: all arrays of the table."""
+    def add(self, slots: Slots, arrays: list[Array]) -> None:
+        """Log slots that are about to be written. `arrays`: all of the view."""
         if self._marks is None and self._slots_end <= max(_MARKED_AT_ONCE_SLOTS_MAX, self._logged):
             self.make_marks()
         marks = self._marks
         if marks is not None:
             slots = slots[~marks.take(slots)]
         if len(slots):
-            self._log.append((slots, [array.take(slots) for array in columns[self._arrays]]))
+            self._log.append((slots, [array.take(slots) for array in arrays[self._columns]]))
             self._logged += len(slots)
             if marks is not None:
                 marks[slots] = True
@@ -63,11 +63,12 @@ class SlotLog:
         while self._read < len(self._log):
             newest = self._log[self._read]
             assert newest is not None
-            logged.insert(0, newest)
+            logged.append(newest)
             self._log[self._read] = None
             self._read += 1
         if not logged:
             return
+        logged.reverse()
         slots = np.concatenate([slots for slots, _ in logged])
         before = [np.concatenate(columns) for columns in zip(*(values for _, values in logged))]
         numbers = slots >> self._block_bits
@@ -81,7 +82,7 @@ class SlotLog:
             self._of_block.setdefault(int(numbers[start]), []).append(part)
 
     def correct(self, start: int, end: int, copied: list[Array], slots: Slots | None) -> None:
-        """Put what is logged of the slots from `start` to `end` into copies of all arrays. They begin at a block.
+        """Put what is logged of the slots from `start` to `end` into copies of all arrays. They begin with a block.
         `slots`: those that were copied, in order; None: all.
         """
         for block in range(start >> self._block_bits, ((end - 1) >> self._block_bits) + 1):
@@ -91,5 +92,5 @@ class SlotLog:
                     at = np.searchsorted(slots, logged)
                     there = np.flatnonzero(np.append(slots, -1)[at] == logged)
                     at, before = at[there], [values[there] for values in before]
-                for array, values in zip(copied[self._arrays], before):
+                for array, values in zip(copied[self._columns], before):
                     array[at] = values

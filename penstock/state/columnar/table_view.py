@@ -68,6 +68,7 @@ class TableView:
         self._block_bits = block_slots.bit_length() - 1
         self._key_log = SlotLog(slice(group_array + 1), slots_end, self._block_bits)
         self._value_log = SlotLog(slice(group_array + 1, None), slots_end, self._block_bits)
+        self._logs = (self._key_log, self._value_log)
         self._copied_end = 0
         self.released = not slots_end
         """True when the table is not read any more: what was copied of it may still be encoded."""
@@ -79,13 +80,15 @@ class TableView:
 
     # ---- the stream's thread -------------------------------------------------------------------------------------
 
-    def before_write(self, slots: Slots, columns: list[Array], *, with_keys: bool) -> None:
-        """Log slots whose values, and keys if `with_keys`, are about to be written. `columns`: all arrays."""
+    def before_write(self, slots: Slots, arrays: list[Array], *, with_keys: bool) -> None:
+        """Log slots whose values, and keys if `with_keys`, are about to be written. `arrays`: the viewed ones of the
+        table, as they are now.
+        """
         slots = slots[(slots >= self._copied_end) & (slots < self._slots_end)]
         if len(slots):
-            self._value_log.add(slots, columns)
+            self._value_log.add(slots, arrays)
             if with_keys:
-                self._key_log.add(slots, columns)
+                self._key_log.add(slots, arrays)
 
     # ---- the writer's thread -------------------------------------------------------------------------------------
 
@@ -97,7 +100,7 @@ class TableView:
         memory = []
         if self._since is None:
             memory = [np.empty(min(block_slots, self._slots_end), array.dtype) for array in self._columns]
-            self._value_log.make_marks()
+            self._make_marks()
         end = 0
         while end < self._slots_end:
             if self._is_over:
@@ -109,15 +112,15 @@ class TableView:
             else:
                 slots, end = self._changed(start)
                 copied = [array.take(slots) for array in self._columns]
-            for log in (self._key_log, self._value_log):
+            for log in self._logs:
                 log.sort()
             self._copied_end = end
-            for log in (self._key_log, self._value_log):
+            for log in self._logs:
                 log.correct(start, end, copied, slots)
             if end == self._slots_end:
                 self.released = True
             else:
-                self._value_log.make_marks()
+                self._make_marks()
             kept = copied[self._group_array] != FREE
             if self._since is not None:
                 kept &= copied[-1] > self._since
@@ -129,6 +132,10 @@ class TableView:
                 entries = [array[piece] for array in copied]
                 keys = [key.to_arrow(entries[own]) for key, own in self._keys]
                 yield keys, entries[self._group_array], entries[self._values]
+
+    def _make_marks(self) -> None:
+        for log in self._logs:
+            log.make_marks()
 
     def _pieces(self, copied: list[Array]) -> Iterator[slice]:
         """Cut entries into pieces of `BLOCK_BYTES` at most, or of one entry: keys may be much longer than the others of

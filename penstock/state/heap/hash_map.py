@@ -24,8 +24,9 @@ from penstock.state.codecs import (
     described_failure,
     encode_batch,
     encode_keys,
+    write_stream,
 )
-from penstock.state.heap.kept_entries import ABSENT, Bucket, ChangedEntries
+from penstock.state.heap.kept_entries import ABSENT, Bucket, KeptEntries
 from penstock.state.heap.table_walk import TableWalk
 from penstock.state.heap.tables import StateTable, TableSnapshot
 from penstock.state.restored import StateName, UntouchedState
@@ -151,7 +152,7 @@ class _TableAtBarrier(NamedTuple):
     codec: StateCodec
     schema: pa.Schema
     declared: StateSchema
-    entries: TableSnapshot | ChangedEntries
+    entries: TableSnapshot | KeptEntries
     described: str
     expired_ms: int | None
 
@@ -161,7 +162,7 @@ class _TableAtBarrier(NamedTuple):
 
 
 class HashMapSnapshot:
-    """Holds the tables at a barrier, and releases them bucket by bucket as they are encoded."""
+    """Holds the tables at a barrier, and releases them as they are encoded: whole ones bucket by bucket."""
 
     consolidations: Sequence[Consolidation] = ()
 
@@ -209,22 +210,23 @@ class HashMapSnapshot:
             buckets = ((group, _unexpired(kind, bucket, expired_ms)) for group, bucket in buckets)
         yield from self._runs(table, _of_buckets(buckets, snapshot))
 
-    def _encode_changed(self, table: _TableAtBarrier, changed: ChangedEntries) -> Iterator[EncodedState]:
+    def _encode_changed(self, table: _TableAtBarrier, changed: KeptEntries) -> Iterator[EncodedState]:
         """Yield the keys that are gone, and the entries that may have changed."""
         changed_keys = changed.since.changed()
         keys, key_groups = list(changed_keys), list(changed_keys.values())
         values = changed.read(keys, key_groups)
+        if self._discarded:
+            return
         if table.codec.copy_value is None:
             changed.release_all()
         gone = [index for index, value in enumerate(values) if value is ABSENT]
         if gone:
             yield _deleted(table, [keys[index] for index in gone], [key_groups[index] for index in gone])
-            left = [value is not ABSENT for value in values]
-            keys, key_groups, values = [list(compress(column, left)) for column in (keys, key_groups, values)]
-        yield from self._runs(table, _parts(keys, np.array(key_groups, np.uint16), values))
+        yield from self._runs(table, _parts(keys, key_groups, values))
+        changed.release_all()
 
     def _runs(self, table: _TableAtBarrier, parts: Iterable[_Part]) -> Iterator[EncodedState]:
-        """Yield ranges. A part is released when the next one is asked for."""
+        """Yield ranges. A part must stay as it is until the next one is asked for."""
         memory = StreamMemory()
         batches: list[pa.RecordBatch] = []
         size_bytes = 0
@@ -286,10 +288,15 @@ def _of_buckets(buckets: _Buckets, snapshot: TableSnapshot) -> Iterator[_Part]:
         yield from flush()
 
 
-def _parts(keys: list[Any], key_groups: np.ndarray[Any, Any], values: list[Any]) -> Iterator[_Part]:
+def _parts(keys: list[Any], key_groups: list[int], values: list[Any]) -> Iterator[_Part]:
+    """Yield the entries that exist. One long call for all would keep the interpreter from the stream."""
     for start in range(0, len(keys), ENTRIES_PER_BATCH):
         part = slice(start, start + ENTRIES_PER_BATCH)
-        yield _Part(keys[part], key_groups[part], values[part])
+        columns = keys[part], key_groups[part], values[part]
+        there = [value is not ABSENT for value in columns[2]]
+        left = columns if all(there) else [list(compress(column, there)) for column in columns]
+        if left[0]:
+            yield _Part(left[0], np.array(left[1], np.uint16), left[2])
 
 
 def _encoded(table: _TableAtBarrier, part: _Part) -> pa.RecordBatch:
@@ -302,7 +309,7 @@ def _encoded(table: _TableAtBarrier, part: _Part) -> pa.RecordBatch:
 def _deleted(table: _TableAtBarrier, keys: list[Any], key_groups: list[int]) -> EncodedState:
     schema = deleted_schema(table.declared)
     batch = pa.RecordBatch.from_arrays([encode_keys(keys), pa.array(key_groups, pa.uint16())], schema=schema)
-    return _range(table, [batch], StreamMemory())
+    return EncodedState(*table.name, len(keys), [write_stream(schema, [batch])])
 
 
 def _range(table: _TableAtBarrier, batches: list[pa.RecordBatch], memory: StreamMemory) -> EncodedState:

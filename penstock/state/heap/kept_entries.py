@@ -1,15 +1,16 @@
 """Keeps the entries that have changed since a checkpoint as they were at a barrier, while the stream changes them.
 
-A snapshot of changes shares nothing with the table. The writer reads an entry from the table, unless the stream was
-there first: before the stream touches one of these entries for the first time after the barrier, it keeps the entry
-here. So what a snapshot costs depends on what has changed, not on the size of the state: to copy each dict of five
-million entries takes a quarter of a second, again and again. No lock is needed: the stream keeps an entry before it
-changes it, and the writer looks for what was kept after it has read the table.
+A snapshot of changes holds no dict of the table. The writer reads an entry from the table, unless the stream was there
+first: before the stream touches one of these entries for the first time after the barrier, it keeps the entry here, and
+continues with a copy of a value that the user could change. So what a snapshot costs depends on what has changed, not
+on the size of the state: to copy each dict of five million entries takes a quarter of a second, again and again. No
+lock is needed: the stream keeps an entry before it changes it, and the writer looks for what was kept after it has read
+the table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.state.changes import KeysSince
@@ -24,22 +25,24 @@ class _Absent:
 ABSENT = _Absent()
 
 
-class ChangedEntries:
-    """Holds entries of a table at a barrier. `buckets`: the table's, by key group, which continue to change. `since`:
-    says which keys have changed, each with its key group. Any thread may call `release_all`.
+class KeptEntries:
+    """Holds the entries that have changed as they were at a barrier. `buckets`: the table's, by key group, which
+    continue to change. `since`: says which keys have changed, each with its key group. Any thread may call
+    `release_all`.
     """
 
     def __init__(self, buckets: Sequence[Bucket], since: KeysSince) -> None:
         self.since = since
         self.released = False
-        self._buckets = buckets
-        self._newest = since.epochs[-1]
         self.kept: dict[Any, Any] = {}
         """The entries that the stream has touched since, as they were."""
+        self._buckets = buckets
+        self._newest: Mapping[Any, int] = since.epochs[-1]
 
     def release_all(self) -> None:
-        """Let the stream change entries without keeping them."""
+        """Let the stream change entries without keeping them, and free what was kept."""
         self.released = True
+        self.kept = {}
 
     # ---- the stream's thread -------------------------------------------------------------------------------------
 

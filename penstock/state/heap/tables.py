@@ -18,7 +18,7 @@ from typing import Any, Callable
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import StateError
 from penstock.state.changes import KeysSince
-from penstock.state.heap.kept_entries import ABSENT, Bucket, ChangedEntries
+from penstock.state.heap.kept_entries import ABSENT, Bucket, KeptEntries
 
 
 class TableSnapshot:
@@ -48,9 +48,9 @@ class StateTable:
 
     `copied` has the key groups whose buckets a snapshot may hold, each with the keys whose values have been copied
     since, or None while the bucket itself has not been. Without incremental checkpoints they are the `shared` ones,
-    else all are: the keys whose entries may have changed since the newest snapshot are noted in `changed`, with their
-    key groups. `limit` is called when they are more than `changed_max`. `copy_value` makes a value the stream's own;
-    None where values cannot be changed.
+    else all are: the keys whose entries may have changed since the newest snapshot, and on which therefore no snapshot
+    depends any more, are noted in `changed`, with their key groups. `limit` is called when they are more than
+    `changed_max`. `copy_value` makes a value the stream's own; None where values cannot be changed.
     """
 
     def __init__(
@@ -73,11 +73,11 @@ class StateTable:
         self._copy_value = copy_value
         self._described = described
         self._snapshots: list[TableSnapshot] = []
-        self._changes: list[ChangedEntries] = []
+        self._changes: list[KeptEntries] = []
 
     def snapshot(self) -> TableSnapshot:
         """Return all entries as they are now."""
-        self._snapshots = [s for s in self._snapshots if not s.released]
+        self._forget_released()
         snapshot = TableSnapshot(self.buckets)
         self._snapshots.append(snapshot)
         for key_group, bucket in enumerate(self.buckets):
@@ -88,11 +88,16 @@ class StateTable:
                 self.buckets[key_group] = {}
         return snapshot
 
-    def snapshot_of(self, since: KeysSince) -> ChangedEntries:
+    def snapshot_of(self, since: KeysSince) -> KeptEntries:
         """Return the entries that have changed as they are now. `changed` must be empty again."""
-        changes = ChangedEntries(self.buckets, since)
-        self._changes = [*(c for c in self._changes if not c.released), changes]
+        self._forget_released()
+        changes = KeptEntries(self.buckets, since)
+        self._changes.append(changes)
         return changes
+
+    def _forget_released(self) -> None:
+        self._snapshots = [snapshot for snapshot in self._snapshots if not snapshot.released]
+        self._changes = [changes for changes in self._changes if not changes.released]
 
     def own(self, key_group: int, key: Any) -> None:
         """Make an entry the stream's own. Call it for a key group in `shared` before the entry's value is changed or
@@ -110,7 +115,7 @@ class StateTable:
     def _separate(self, key_group: int, key: Any) -> None:
         """Let no snapshot depend on an entry of the table."""
         is_shared = key_group in self.copied and self._separate_bucket(key_group, key)
-        waiting = [changes for changes in self._changes if changes.waits_for(key)] if self._changes else ()
+        waiting = self._waiting_for(key) if self._changes else ()
         if not is_shared and not waiting:
             return
         bucket = self.buckets[key_group]
@@ -123,6 +128,12 @@ class StateTable:
             bucket[key] = own_value
         if is_shared and (copied := self.copied[key_group]) is not None:
             copied.add(key)
+
+    def _waiting_for(self, key: Any) -> list[KeptEntries]:
+        """Return the snapshots of changes that need an entry as it is."""
+        if self._changes[0].released:
+            self._forget_released()
+        return [changes for changes in self._changes if changes.waits_for(key)]
 
     def _separate_bucket(self, key_group: int, key: Any) -> bool:
         """Copy a bucket that a snapshot holds. Return whether it may still hold the value of an entry."""

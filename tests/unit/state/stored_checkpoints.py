@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,9 @@ class Checkpoint:
     predecessor: Checkpoint | None
     ranges: list[StoredState] = field(default_factory=list)
     segment: Segment = field(default_factory=lambda: Segment("", 0))
+    encoding: Iterator[EncodedState | StoredState] | None = None
+    added: list[tuple[int, EncodedState, bytes]] = field(default_factory=list)
+    """Encoded runs, each with its place in `ranges`."""
 
 
 class Store:
@@ -38,24 +43,27 @@ class Store:
         self.consolidated: set[StoredState] = set()
         """Runs that a checkpoint may name although its predecessor does not."""
 
-    def write(self, checkpoint: Checkpoint) -> None:
-        data = b""
-        path = segment_path(Generation(0, 0), "driver", 0, checkpoint.number, "own")
-        added: list[tuple[int, EncodedState, bytes]] = []
-        for run in checkpoint.snapshot.encode():
+    def write(self, checkpoint: Checkpoint, runs_max: int | None = None) -> None:
+        """Write the runs of a checkpoint that are not written yet; `runs_max`: at most so many, and the rest later."""
+        if checkpoint.encoding is None:
+            checkpoint.encoding = checkpoint.snapshot.encode()
+        for run in islice(checkpoint.encoding, runs_max):
             if isinstance(run, StoredState):
                 assert checkpoint.predecessor is not None
                 assert run in checkpoint.predecessor.ranges or run in self.consolidated
                 checkpoint.ranges.append(run)
                 continue
-            part = b"".join(run.parts)
-            added.append((len(checkpoint.ranges), run, part))
+            checkpoint.added.append((len(checkpoint.ranges), run, b"".join(run.parts)))
             checkpoint.ranges.append(StoredState(run.operator, run.name, 0, Segment("", 0), 0, 0, 0))
-            data += part
+        if runs_max is None:
+            self._finish(checkpoint)
+
+    def _finish(self, checkpoint: Checkpoint) -> None:
+        path = segment_path(Generation(0, 0), "driver", 0, checkpoint.number, "own")
+        data = self.data[path] = b"".join(part for _, _, part in checkpoint.added)
         checkpoint.segment = Segment(path, len(data))
-        self.data[path] = data
         offset = 0
-        for place, run, part in added:
+        for place, run, part in checkpoint.added:
             crc = zlib.crc32(part)
             checkpoint.ranges[place] = StoredState(
                 run.operator, run.name, run.entries, checkpoint.segment, offset, len(part), crc, run.bounds

@@ -28,6 +28,7 @@ from penstock.state.rocksdb.rocksdb_settings import RocksDBSettings, local_direc
 from penstock.storage.local_directory import LocalDirectory
 from penstock.storage.store import StoreError
 from tests.unit.state.backends import encoded
+from tests.unit.state.stored_checkpoints import Checkpoint, Store
 
 LONG = ValueStateDescriptor("count", Types.LONG())
 KEY_GROUPS = 300
@@ -239,3 +240,26 @@ def test_compression_has_flinks_words(option: str | None, expected: str) -> None
     if option is not None:
         configuration.set("state.backend.rocksdb.compression.per.level", option)
     assert RocksDBSettings.of(configuration).compression == expected
+
+
+def test_an_entry_that_was_only_read_is_not_stored_again(tmp_path: Path) -> None:
+    """A value that the user could change counts as touched, but its pickle says that nothing has changed."""
+    limits = RocksDBSettings((str(tmp_path),), memory_bytes=2**23)
+    backend = RocksDBStateBackend(KEY_GROUPS, settings=limits, incremental=True)
+    handle = backend.state("op", ValueStateDescriptor("object"))
+    for key in range(8):
+        backend.set_current_key(key, key % KEY_GROUPS)
+        handle.update({"seen": [key]})
+    first = Checkpoint(1, backend.snapshot(1, None), {}, None)
+    store = Store()
+    store.write(first)
+    first.snapshot.on_stored(first.ranges)
+    for key in range(8):
+        backend.set_current_key(key, key % KEY_GROUPS)
+        value = handle.value()
+        if key == 3:
+            value["seen"].append(9)
+    second = Checkpoint(2, backend.snapshot(2, 1), {}, first)
+    store.write(second)
+    assert [run.entries for run in second.ranges] == [8, 1]
+    backend.revoke()
