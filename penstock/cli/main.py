@@ -92,7 +92,8 @@ def run(
             "-s",
             "--from",
             metavar="PATH",
-            help="Resume the job of this directory ('latest': find it), or start a new one from a chk-<n>.",
+            help="Resume the job of this directory ('latest': find it), or start a new one from a chk-<n> or a "
+            "savepoint.",
         ),
     ] = None,
     ha: Annotated[
@@ -104,7 +105,8 @@ def run(
         ),
     ] = False,
     claim_mode: Annotated[
-        str | None, typer.Option("-c", "--claim-mode", metavar="MODE", help="NO_CLAIM or CLAIM, with -s chk-<n>.")
+        str | None,
+        typer.Option("-c", "--claim-mode", metavar="MODE", help="NO_CLAIM or CLAIM, with -s chk-<n> or a savepoint."),
     ] = None,
 ) -> None:
     """Run a program as its main module, with options that count before those of files.

@@ -19,7 +19,7 @@ from penstock.storage.layout import (
 )
 from penstock.storage.location import is_local, location, parent_of
 from penstock.storage.metadata_file import read_metadata
-from penstock.storage.store import StoreError
+from penstock.storage.store import BrowsableStore, StoreError
 
 _CHECKPOINT = re.compile(r"chk-\d+")
 _TEMPORARY = ".tmp"
@@ -58,10 +58,19 @@ def dispose(path: str) -> tuple[int, list[str]]:
 def _dispose_of_objects(place: str, metadata: Metadata) -> tuple[int, list[str]]:
     store = open_store(place)
     deleted = 0
-    for path in [*(segment.path for segment in metadata.segments), METADATA_NAME]:
+    for path in [*(segment.path for segment in metadata.segments), *_frames(store), METADATA_NAME]:
         deleted += has_object(store, path)
         store.delete(path)
     return deleted, store.list("")
+
+
+def _frames(store: BrowsableStore) -> list[str]:
+    """List the objects with rows of DataFrames that the savepoint has taken along; the manifests last."""
+    paths = store.list(FRAMES_FOLDER)
+    manifests = [path for path in paths if posixpath.basename(path) == FRAMES_MANIFEST]
+    folders = {posixpath.dirname(path) for path in manifests}
+    rows = [path for path in paths if posixpath.dirname(path) in folders]
+    return [path for path in rows if not posixpath.basename(path).startswith("_")] + manifests
 
 
 def _dispose_of_files(folder: Path, metadata: Metadata) -> tuple[int, list[str]]:

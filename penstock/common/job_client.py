@@ -42,11 +42,11 @@ class JobClient(ABC):
     ) -> CompletableFuture[str]:
         """Take a savepoint; the job continues. Also under backpressure, and while a checkpoint is being taken.
 
-        A savepoint is self-contained: its directory can be copied or moved, and the job never deletes it.
+        A savepoint is self-contained: its directory can be copied or moved, and this job never deletes it.
 
         Args:
-            savepoint_directory: Where to make the savepoint's directory, a path or a `file:` URI. None:
-                `execution.checkpointing.savepoint-dir`.
+            savepoint_directory: Where to make the savepoint's directory: a path, or a store's URI, as for checkpoints.
+                None: `execution.checkpointing.savepoint-dir`.
             aligned: True: it holds no rows in flight, so the program's graph may change before it is restored, but it
                 waits until they are processed. False: unaligned, fast under any load. None: as the job's checkpoints.
 

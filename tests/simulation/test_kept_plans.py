@@ -90,7 +90,7 @@ def nobody_gives_checkpoints_more_time(patch: Any) -> None:
     patch(Patience, "on_aborted", lambda patience, reason, is_alone: None)
 
 
-def every_driver_that_is_ordered_to_rescale_runs_the_present_job(patch: Any) -> None:
+def whoever_is_told_to_rescale_runs_the_present_job(patch: Any) -> None:
     """Without this: an order that came late to a driver whose job had been stopped with a savepoint failed its run."""
     order = RescaleOrders.order
 
@@ -126,7 +126,7 @@ KEPT: dict[str, tuple[Callable[[Any], None], str]] = {
         r"runs in generation .*, which the process has left|a handle of state works",
     ),
     "rescale-reaches-the-job-before.json": (
-        every_driver_that_is_ordered_to_rescale_runs_the_present_job,
+        whoever_is_told_to_rescale_runs_the_present_job,
         r"^raised",
     ),
     "slots-are-given-up.json": (

@@ -193,7 +193,8 @@ class StateRecoveryOptions:
         "execution.state-recovery.path",
         STRING,
         None,
-        "What the job starts from. A job's directory (or 'latest') resumes that job; a chk-<n> in it starts a new job.",
+        "What the job starts from. A job's directory (or 'latest') resumes that job; a chk-<n> in it, or a savepoint, "
+        "starts a new job.",
         deprecated_keys=("execution.savepoint.path",),
     )
     RESTORE_MODE = ConfigOption(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from penstock.cli import savepoint_disposal
 from penstock.cli.main import app
 from penstock.protocol.values.log_entries import Fence
 from penstock.protocol.values.metadata import FORMAT_VERSION, Metadata, Segment, SubtaskSnapshot, VertexShape
@@ -72,6 +73,14 @@ def test_what_is_not_part_of_a_savepoint_stays_when_it_is_disposed_of(savepoint:
     assert "left are files that are not part of it: data-frames, notes.txt, s0_c5_rnd\n" in done.stderr
     left = {str(file.relative_to(savepoint)) for file in savepoint.rglob("*") if file.is_file()}
     assert left == {"notes.txt", "data-frames/0/_notes", "s0_c5_rnd"}
+
+
+def test_rows_of_data_frames_in_a_bucket_are_disposed_of(savepoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without this: they stay, and are said to be none of the savepoint's."""
+    monkeypatch.setattr(savepoint_disposal, "is_local", lambda place: False)
+    (savepoint / "data-frames" / "0" / ".part-0.arrow.crc").unlink()
+    (savepoint / "data-frames" / "0" / "_notes").write_text("mine")
+    assert savepoint_disposal.dispose(str(savepoint)) == (4, ["data-frames/0/_notes"])
 
 
 def test_an_interrupted_disposal_is_repeated(savepoint: Path) -> None:
