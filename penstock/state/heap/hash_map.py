@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import compress, islice
+from itertools import compress, islice, repeat
+from operator import is_, is_not
 from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 import numpy as np
@@ -219,8 +220,8 @@ class HashMapSnapshot:
             return
         if table.codec.copy_value is None:
             changed.release_all()
-        gone = [index for index, value in enumerate(values) if value is ABSENT]
-        if gone:
+        if any(map(is_, values, repeat(ABSENT))):
+            gone = [index for index, value in enumerate(values) if value is ABSENT]
             yield _deleted(table, [keys[index] for index in gone], [key_groups[index] for index in gone])
         yield from self._runs(table, _parts(keys, key_groups, values))
         changed.release_all()
@@ -293,7 +294,7 @@ def _parts(keys: list[Any], key_groups: list[int], values: list[Any]) -> Iterato
     for start in range(0, len(keys), ENTRIES_PER_BATCH):
         part = slice(start, start + ENTRIES_PER_BATCH)
         columns = keys[part], key_groups[part], values[part]
-        there = [value is not ABSENT for value in columns[2]]
+        there = list(map(is_not, columns[2], repeat(ABSENT)))
         left = columns if all(there) else [list(compress(column, there)) for column in columns]
         if left[0]:
             yield _Part(left[0], np.array(left[1], np.uint16), left[2])
