@@ -187,7 +187,13 @@ class LogChecker(ContentChecker):
             candidates = [graph for graph in first if graph not in candidates] + candidates
         if self.workload.is_adaptive:
             candidates = [rescaled(g, g, slots) for g in candidates for slots in range(1, g.slots)] + candidates
-        found = [graph for graph in candidates if [v.parallelism for v in graph.vertices] == taken]
+        found = _with_parallelisms(taken, candidates)
+        if not found and self.workload.is_adaptive:
+            # Both: the first step of a restore, for as many slots as there are.
+            fewer = [rescaled(g, g, slots) for g in candidates for slots in range(1, g.slots)]
+            found = _with_parallelisms(
+                taken, [as_taken(g, m.vertices, uneven_broadcasts(m)) for m in self.uneven for g in fewer]
+            )
         return (found or candidates)[-1]
 
     def _check_output(self, what: str, metadata: Metadata) -> None:
@@ -256,3 +262,7 @@ class LogChecker(ContentChecker):
             elif isinstance(found, LogName) and found.sequence < self.base:
                 if found.sequence not in (sequence for sequence, _ in self.void):
                     self.world.violate(f"orphan after the sweep: {path} lies below the log's base, {self.base}")
+
+
+def _with_parallelisms(taken: list[int], graphs: list[JobGraph]) -> list[JobGraph]:
+    return [graph for graph in graphs if [v.parallelism for v in graph.vertices] == taken]
