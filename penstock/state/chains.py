@@ -37,10 +37,13 @@ _FAILED_FOR = 64
 
 @dataclass(frozen=True)
 class Chain:
-    """Locates a state as it was at checkpoint `covers`."""
+    """Locates a state as it was at checkpoint `covers`. `whole_at`: the checkpoint at which its beginning was stored
+    whole, or that was restored.
+    """
 
     covers: int
     runs: tuple[StoredState, ...]
+    whole_at: int
 
     @property
     def is_worth_naming(self) -> bool:
@@ -80,7 +83,7 @@ class Chain:
     def behind(self, consolidated: Chain) -> Chain:
         """Return the consolidated state with those of these runs that were stored since."""
         since = tuple(run for run in self.runs if _stored_by(run) > consolidated.covers)
-        return Chain(max(self.covers, consolidated.covers), consolidated.runs + since)
+        return Chain(max(self.covers, consolidated.covers), consolidated.runs + since, consolidated.whole_at)
 
 
 def _stored_by(run: StoredState) -> int:
@@ -196,19 +199,23 @@ class Chains(ABC, Generic[SinceT]):
         if runs is None:
             self._consolidating[name] = checkpoint_id + _FAILED_FOR
             return
-        self._consolidated[name] = _Consolidated(Chain(checkpoint_id, runs))
+        self._consolidated[name] = _Consolidated(Chain(checkpoint_id, runs, checkpoint_id))
         self._consolidating.pop(name, None)
 
     def _with_consolidated(self, name: StateName, chain: Chain, predecessor_id: int, checkpoint_id: int) -> Chain:
         """Return a chain in which what was consolidated is in place of all runs up to its barrier. Only one checkpoint
         names it first: it belongs to that one, and is deleted with it if it is aborted.
+
+        A chain that a later checkpoint has begun does not say what was deleted before. Without this: the state is
+        stored whole once more, without the keys that are gone, and what was consolidated before brings them back.
         """
         consolidated = self._consolidated.get(name)
         if consolidated is None:
             return chain
         taken_by = consolidated.taken_by
         is_gone = taken_by is not None and taken_by <= predecessor_id
-        if is_gone or consolidated.chain.covers <= self._begun_again.get(name, -1):
+        begun_at = max(chain.whole_at, self._begun_again.get(name, -1))
+        if is_gone or consolidated.chain.covers <= begun_at:
             self._consolidated.pop(name, None)
         elif taken_by is None:
             consolidated.taken_by = checkpoint_id
@@ -231,7 +238,7 @@ class Chains(ABC, Generic[SinceT]):
         if self._restored_id is None:
             return
         self._chains[self._restored_id] = {
-            name: Chain(self._restored_id, tuple(runs))
+            name: Chain(self._restored_id, tuple(runs), self._restored_id)
             for name, runs in self._restored.items()
             if len(runs) == self._restored_runs[name]
         }

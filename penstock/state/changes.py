@@ -223,7 +223,8 @@ class ChainedRuns:
             if tuple(runs[: len(before)]) != before:
                 continue
             if len(runs) == len(before) + self._added[name]:
-                chains[name] = Chain(self._checkpoint_id, tuple(runs))
+                whole_at = self._checkpoint_id if named is None else named.whole_at
+                chains[name] = Chain(self._checkpoint_id, tuple(runs), whole_at)
             elif named is not None:
                 chains[name] = named
         self._chains.note_stored(self._checkpoint_id, chains)
