@@ -33,6 +33,8 @@ BEYOND = 400
 """No split has a smaller number after its pause, nor a larger one without a pause."""
 HOP_MS = 60
 """The longest that a row is on its way from one subtask to the next, without the time in which an output fills up."""
+SPLITS_MS = 60
+"""The longest that a reader waits for its splits once it is restored."""
 HOLD_UP = ("pause_slot", "pause_driver", "suspend_slot", "suspend_driver", "clock_jump")
 """Faults during which a process stands still: a timeout passes elsewhere, although a split has rows."""
 
@@ -54,7 +56,7 @@ def add_idle_branch(job: WorkloadBuilder, random: Random) -> None:
         hops = random.randint(0, 2)
         # A job begins with all outputs empty: the first row fills none, and waits in each.
         hop_ms = HOP_MS + job.configuration.get(ExecutionOptions.BUFFER_TIMEOUT).ms
-        timeout_ms = int((hops + 2) * hop_ms * random.choice((1.0, 1.0, 2.0)))
+        timeout_ms = int(((hops + 2) * hop_ms + SPLITS_MS) * random.choice((1.0, 1.0, 2.0)))
         scripts = _scripts(random, timeout_ms, owners=random.randint(2, 3), can_pause=at_source)
         assigned = scripted(job, scripts, random.choice((0.02, 0.3)), timeout_ms, at_source, hops)
         cost_ms = random.choice((0.02, 0.5, 1.5))  # what is slow below an assigner makes the job drain for long

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from penstock.simulation.plan import read_plan
 from penstock.simulation.present_job import PresentJob
 from penstock.simulation.rescale_orders import RescaleOrders
 from penstock.simulation.running import run_plan
+from penstock.state.chains import Chain, Chains
 from tests.simulation.test_adaptive_mutants import (
     a_spare_counts_among_those_that_must_connect,
     an_adaptive_job_has_deadlines_after_its_end,
@@ -108,6 +110,16 @@ def no_first_step_of_a_restore_has_fewer_slots(patch: Any) -> None:
     patch(log_checker, "rescaled", lambda graph, before, slots: graph)
 
 
+def what_was_consolidated_counts_behind_a_whole_state(patch: Any) -> None:
+    """Let a state that was stored whole have begun long ago, so that what is older may be put in its place."""
+    with_consolidated = Chains._with_consolidated
+
+    def of_old(chains: Chains[Any], name: Any, chain: Chain, predecessor_id: int, checkpoint_id: int) -> Chain:
+        return with_consolidated(chains, name, replace(chain, whole_at=-1), predecessor_id, checkpoint_id)
+
+    patch(Chains, "_with_consolidated", of_old)
+
+
 KEPT: dict[str, tuple[Callable[[Any], None], str]] = {
     # file: (what was wrong, the violation that it causes)
     "adaptive-job-grows.json": (an_adaptive_job_may_not_grow, r"1 restarts after 0 faults"),
@@ -144,6 +156,10 @@ KEPT: dict[str, tuple[Callable[[Any], None], str]] = {
         r"seats that nobody needs have stayed",
     ),
     "spare-is-waited-for.json": (a_spare_counts_among_those_that_must_connect, r"no end after"),
+    "stored-whole-behind-what-was-consolidated.json": (
+        what_was_consolidated_counts_behind_a_whole_state,
+        r"fired after that of|fired twice|rows lost|too many",
+    ),
     "stop-is-written-while-the-job-fails.json": (
         a_stop_is_published_although_the_job_restarts,
         r"the event 'finished' cannot come then",
