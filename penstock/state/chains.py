@@ -170,7 +170,7 @@ class Chains(ABC, Generic[SinceT]):
         self._chains[checkpoint_id] = chains
         for name, consolidated in list(self._consolidated.items()):
             if consolidated.taken_by == checkpoint_id:
-                del self._consolidated[name]
+                self._consolidated.pop(name, None)  # the subtask's thread may have done so just now
 
     def on_discarded(self, checkpoint_id: int) -> None:
         """Let another snapshot name what was consolidated: the one that did was given up. Any thread may call it."""

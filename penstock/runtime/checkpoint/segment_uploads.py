@@ -40,6 +40,13 @@ class Upload:
         except Exception as error:
             self.error = error
 
+    def discard(self) -> None:
+        """Discard the segment, and let the states know: another checkpoint may name what this one was the first to."""
+        self.segment.abort()
+        for capture in self.captures:
+            if capture.state is not None:
+                capture.state.discard()
+
 
 class Stored(NamedTuple):
     """Reports to the snapshot writer that an upload has its outcome."""
@@ -82,7 +89,7 @@ class SegmentUploads:
         for item in list(self._waiting):
             if checkpoint_id is None or item[0].capture.checkpoint_id == checkpoint_id:
                 self._waiting.remove(item)
-                item[0].segment.abort()
+                item[0].discard()
 
     def _start_waiting(self) -> None:
         while self._waiting and len(self._running) < self._uploads_max:

@@ -287,7 +287,7 @@ class SnapshotWriter:
         if upload.error is not None:
             if not isinstance(upload.error, StoreError):
                 raise upload.error
-            upload.segment.abort()
+            upload.discard()
             if checkpoint_id not in self._ended:
                 self._decline(upload.capture, FailureReason.IO_EXCEPTION, str(upload.error))
             return
