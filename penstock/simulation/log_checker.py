@@ -189,7 +189,7 @@ class LogChecker(ContentChecker):
             candidates = [rescaled(g, g, slots) for g in candidates for slots in range(1, g.slots)] + candidates
         found = _with_parallelisms(taken, candidates)
         if not found and self.workload.is_adaptive:
-            # Both: the first step of a restore, for as many slots as there are.
+            # An adaptive job takes the first of two steps, too, with as many slots as there are.
             fewer = [rescaled(g, g, slots) for g in candidates for slots in range(1, g.slots)]
             found = _with_parallelisms(
                 taken, [as_taken(g, m.vertices, uneven_broadcasts(m)) for m in self.uneven for g in fewer]

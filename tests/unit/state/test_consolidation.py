@@ -1,4 +1,4 @@
-"""Tests states that are stored whole next to checkpoints, at their boundaries."""
+"""Tests states that are stored whole next to checkpoints: how much that writes, and until when it may be named."""
 
 from __future__ import annotations
 

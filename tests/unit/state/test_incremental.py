@@ -84,7 +84,7 @@ class IncrementalCheckpoints(RuleBasedStateMachine):
     @precondition(lambda self: self.running)
     @rule(data=st.data(), runs=st.integers(1, 4))
     def write_some(self, data: st.DataObject, runs: int) -> None:
-        """Of one of them some runs are written."""
+        """Write some runs of one of the running checkpoints; then the stream continues."""
         self.store.write(self.running[data.draw(st.integers(0, len(self.running) - 1))], runs)
 
     @precondition(lambda self: self.running)
