@@ -18,6 +18,7 @@ import pytest
 from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
 from penstock.protocol.restore import rescale
 from penstock.protocol.values.metadata import ChannelTime
+from penstock.runtime.subtask.barrier_turns import BarrierTurns
 from penstock.runtime.subtask.subtask import Subtask
 from penstock.simulation import log_checker
 from penstock.simulation.cluster import Cluster
@@ -83,6 +84,11 @@ def nothing_is_reported_between_barriers(patch: Any) -> None:
     patch(Subtask, "_report_empty", unless_between)
 
 
+def barriers_keep_time_from_advancing(patch: Any) -> None:
+    """Take every barrier that is there before the watermark is passed on."""
+    patch(BarrierTurns, "take", lambda turns, take_barrier: take_barrier())
+
+
 def programs_of_all_drivers_are_the_newest(patch: Any) -> None:
     """Without this: a driver whose program is older than the newest checkpoint, and that is refused, failed its run."""
     patch(PresentJob, "declares_older_types", lambda job, driver, error: False)
@@ -125,6 +131,7 @@ KEPT: dict[str, tuple[Callable[[Any], None], str]] = {
     "adaptive-job-grows.json": (an_adaptive_job_may_not_grow, r"1 restarts after 0 faults"),
     "checkpoints-get-too-little-time.json": (nobody_gives_checkpoints_more_time, r"no end after"),
     "barriers-come-without-a-pause.json": (nothing_is_reported_between_barriers, r"no end after"),
+    "barriers-hold-time-back.json": (barriers_keep_time_from_advancing, r"no end after"),
     "older-program-owns-the-log.json": (programs_of_all_drivers_are_the_newest, r"is declared as value state of BYTE"),
     "producer-is-about-to-end.json": (the_last_watermark_of_one_starts_a_channel, r"sink 0: \d+ rows lost"),
     "drain-fails.json": (

@@ -29,6 +29,7 @@ from penstock.runtime.checkpoint.subtask_checkpoints import SubtaskCheckpoints
 from penstock.runtime.output.chain_output import ChainOutput
 from penstock.runtime.process.compute_lock import COMPUTE_LOCK
 from penstock.runtime.subtask.active_clock import ActiveClock
+from penstock.runtime.subtask.barrier_turns import BarrierTurns
 from penstock.runtime.subtask.bound_updates import BoundUpdates
 from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
 from penstock.runtime.subtask.feeds import GateFeed, Portion, SourceFeed
@@ -87,7 +88,7 @@ class Subtask:
         self._clock = clock
         self._report_drained, self._report_end_of_data = report_drained, report_end_of_data
         self._compute_lock = COMPUTE_LOCK.held() if deployed.vertex.columnar else nullcontext()
-        self._pace = ActiveClock(clock)
+        self._pace, self._turns = ActiveClock(clock), BarrierTurns(len(self.gate.channels))
         self._bounds = BoundUpdates(self.gate, self.output, self._pace, settings.bound_period_ms)
 
     # ---- the step -----------------------------------------------------------------------------------------------
@@ -231,7 +232,7 @@ class Subtask:
 
     def _advance_time(self) -> float:
         """Fire what is due in bounded groups, with nothing but control between them; then send the watermark."""
-        if self._take_barrier() or self.work.fire_due():
+        if self._turns.take(self._take_barrier) or self.work.fire_due():
             return 0
         self.event_time.emit_watermark()
         return 0

@@ -14,8 +14,8 @@ from penstock.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from penstock.datastream.connectors.number_seq import NumberSequenceSource
 from penstock.graph.job_graph import JobGraph
 from penstock.protocol.subtask.drain_gate import Stage
-from penstock.protocol.values.elements import Barrier, Generation, SubtaskId
-from penstock.protocol.values.frames import AlignedBarrier, Data
+from penstock.protocol.values.elements import Barrier, Generation, SubtaskId, Watermark
+from penstock.protocol.values.frames import AlignedBarrier, Data, Event
 from penstock.protocol.values.messages import CheckpointEnded, TriggerCheckpoint
 from penstock.runtime.subtask.subtask import Subtask
 from penstock.runtime.subtask.subtask_mail import Unpark
@@ -90,6 +90,31 @@ def test_an_aligned_barrier_at_the_head_of_a_queue_needs_no_room() -> None:
     assert not middle.step(job.clock.now_ms).worked, "the row behind it waits for room"
     middle.step(job.clock.now_ms + 1_001)
     assert not middle.partitions[0].channels[0].holds_barrier(1)
+
+
+def test_time_advances_although_barriers_follow_each_other_without_a_pause() -> None:
+    """Several checkpoints were in progress, and handling their barriers took as long as they took to come: the
+    watermark between two of them was never passed on, and neither draining nor the job came to an end."""
+    job = SmallJob(pipeline(lambda row: [row]), Configuration(FIXED_BOUNDS))
+    middle = job.subtasks[SubtaskId(1, 0)]
+    into, barriers = middle.gate.channels[0], iter(range(1, 100))
+
+    def barrier_comes() -> None:
+        middle.mailbox.post(AlignedBarrier(into.id, into.received, Barrier(next(barriers), None)))
+
+    middle.step(job.clock.now_ms)
+    middle.mailbox.post(Event(into.id, into.received, Watermark(1_000)))
+    middle.step(job.clock.now_ms)
+    assert middle.event_time.time.behind
+    for _ in range(2):
+        barrier_comes()
+    steps = 0
+    while middle.event_time.time.behind:
+        barrier_comes()
+        middle.step(job.clock.now_ms)
+        steps += 1
+        assert steps < 10
+    assert steps > 1, "barriers go first"
 
 
 class WakesItself(KeyedProcessFunction):
