@@ -1,22 +1,24 @@
 """Incremental checkpoints of keyed state: what they write, whether they are in time, and what they cost the stream.
 
-    incremental.py [keys=10000000] [hot=100] [seconds=60] [interval_s=1] [text_keys=false] [value_bytes=0]
+    incremental.py [keys=10000000] [hot=100] [seconds=60] [rounds=4] [interval_s=1] [text_keys=false] [value_bytes=0]
                    [any.option=...]
 
 One slot sums and counts per key, as in state.py; or, with `value_bytes`, a Python function keeps a text of that length
 per key in value state (5,000,000 keys with 1,000 are 5 GB). All keys come in once; from then on only one key in `hot`
-changes, as fast as rows are taken. The first checkpoint stores everything. Then as long without checkpoints as,
-afterwards, with one each `interval_s`: `written_share_p50` is what such a checkpoint writes besides rows in flight, of
-the first one; `late` counts those that took longer than the interval; `behind_pause_ms` is how long the one before
-them took, which has the changes of all the time without; `throughput_ratio` is the rows that were taken per second
-with them, of those without; `stop_ms` is as in state.py, `sync_ms` the longest time of each for which a subtask stood
-still. `state.backend.type=rocksdb` is one of the options. With `text_keys=true` keys are texts of 100 bytes, as in
-keyed_state.py: 50,000,000 of them are 5 GB and more. Prints one line of JSON last.
+changes, as fast as rows are taken. The first checkpoint stores everything. Then, `rounds` times, as long without
+checkpoints as, afterwards, with one each `interval_s`, `seconds` of each in all, because the machine's speed changes
+over a minute: `written_share_p50` is what such a checkpoint writes besides rows in flight, of the first one; `late`
+counts those that took longer than the interval; `behind_pause_ms` is how long the longest one before them took, which
+has the changes of all the time without; `throughput_ratio` is the rows that were taken per second with them, of those
+without, the median of the rounds' `ratios`; `stop_ms` is as in state.py, `sync_ms` the longest time of each for which a
+subtask stood still. `state.backend.type=rocksdb` is one of the options. With `text_keys=true` keys are texts of 100
+bytes, as in keyed_state.py: 50,000,000 of them are 5 GB and more. Prints one line of JSON last.
 """
 
 from __future__ import annotations
 
 import shutil
+import statistics
 import sys
 import tempfile
 import time
@@ -55,6 +57,7 @@ DEFAULTS = {
     "keys": "10000000",
     "hot": "100",
     "seconds": "60",
+    "rounds": "4",
     "interval_s": "1",
     "text_keys": "false",
     "value_bytes": "0",
@@ -122,6 +125,7 @@ def span_of(taken: CheckpointReport) -> Span:
 
 def measure(args: Arguments) -> dict[str, Any]:
     keys, seconds, interval_s = args.whole("keys"), args.number("seconds"), args.number("interval_s")
+    rounds = args.whole("rounds")
     home = Path(tempfile.mkdtemp(prefix="penstock-incremental-"))
     records = home / "records"
     records.mkdir()
@@ -136,6 +140,9 @@ def measure(args: Arguments) -> dict[str, Any]:
     }
     spark = open_session("penstock benchmark", 1).context
     taken: list[CheckpointReport] = []
+    quiet_rates: list[float] = []
+    behind_pause: list[float] = []
+    with_rates: list[float] = []
     try:
         env = StreamExecutionEnvironment.get_execution_environment(configured(defaults, args.options))
         texts = args.flag("text_keys")
@@ -152,9 +159,10 @@ def measure(args: Arguments) -> dict[str, Any]:
         running = wait_until("first rows", client, lambda r: r.state == "RUNNING", LARGE_FILL_LIMIT_S)
         wait_until("all keys", client, lambda r: rows_of(client) > 1.1 * keys, LARGE_FILL_LIMIT_S)
         first = checkpoint(client)
-        quiet_rate = rate(client, seconds, lambda: None, interval_s)
-        behind_pause = checkpoint(client)
-        with_rate = rate(client, seconds, lambda: taken.append(checkpoint(client)), interval_s)
+        for _ in range(rounds):
+            quiet_rates.append(rate(client, seconds / rounds, lambda: None, interval_s))
+            behind_pause.append(duration_ms(checkpoint(client)))
+            with_rates.append(rate(client, seconds / rounds, lambda: taken.append(checkpoint(client)), interval_s))
         restarts = client.report().restarts - running.restarts
         client.cancel().result(END_LIMIT_MS / 1000)
         (writes,) = recorded(records)
@@ -163,6 +171,7 @@ def measure(args: Arguments) -> dict[str, Any]:
         shutil.rmtree(home, ignore_errors=True)
     whole_bytes = first.written_bytes - first.inflight_bytes
     written = [(t.written_bytes - t.inflight_bytes) / max(whole_bytes, 1) for t in taken]
+    ratios = [with_checkpoints / without for with_checkpoints, without in zip(with_rates, quiet_rates, strict=True)]
     return {
         "peer": "penstock",
         "workload": "incremental",
@@ -174,9 +183,10 @@ def measure(args: Arguments) -> dict[str, Any]:
         "late": sum(duration_ms(t) > interval_s * 1000 for t in taken),
         "duration_ms_p50": quantile([duration_ms(t) for t in taken], 0.5),
         "duration_ms_max": max(map(duration_ms, taken)),
-        "behind_pause_ms": duration_ms(behind_pause),
-        "rows_per_s_without": round(quiet_rate),
-        "throughput_ratio": round(with_rate / quiet_rate, 3),
+        "behind_pause_ms": max(behind_pause),
+        "rows_per_s_without": round(statistics.median(quiet_rates)),
+        "throughput_ratio": round(statistics.median(ratios), 3),
+        "ratios": [round(ratio, 3) for ratio in ratios],
         **spread("stop", longest_gaps(writes, [span_of(t) for t in taken])),
         **spread("sync", [t.sync_ms_max for t in taken]),
         "restarts": restarts,

@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 from penstock.common.typeinfo import KEY_GROUP_COLUMN
 from penstock.state.backend import EncodedState, StoredState
 from penstock.state.codecs import read_stream, write_stream
-from penstock.state.heap.hash_map import HashMapSnapshot, HashMapStateBackend
+from penstock.state.heap.hash_map import HashMapStateBackend
+from penstock.state.heap.hash_map_snapshot import HashMapSnapshot
 from penstock.state.ttl import WallClock, system_wall_ms
 
 _Content = tuple[str, str, int, int]

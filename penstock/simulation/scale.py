@@ -19,7 +19,7 @@ from penstock.runtime.input import deficit_round_robin
 from penstock.runtime.output import result_partition
 from penstock.state import chains
 from penstock.state.columnar import table_view
-from penstock.state.heap import hash_map
+from penstock.state.heap import hash_map_snapshot
 from penstock.storage import segments
 
 
@@ -103,8 +103,8 @@ def scaled(scale: Scale) -> Iterator[None]:
         (channel, "JOINED_FRAME_BYTES", scale.joined_frame_bytes),
         (result_partition, "JOINED_FLUSH_BYTES", scale.joined_flush_bytes),
         (deficit_round_robin, "QUANTUM_BYTES", scale.quantum_bytes),
-        (hash_map, "ENTRIES_PER_BATCH", scale.state_entries_per_batch),
-        (hash_map, "BYTES_PER_RANGE", scale.state_range_bytes),
+        (hash_map_snapshot, "ENTRIES_PER_BATCH", scale.state_entries_per_batch),
+        (hash_map_snapshot, "BYTES_PER_RANGE", scale.state_range_bytes),
         (columnar_windows, "ROWS_PER_FIRED_GROUP", scale.fired_at_once),
         (table_view, "BLOCK_BYTES", scale.columnar_range_bytes),
         (partial_aggregates, "HELD_ROWS_MAX", scale.held_rows),

@@ -13,13 +13,15 @@ columnar state in memory, four bytes per key. Columnar state on disk keeps the a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from penstock.state.backend import EncodedState, StoredState
 from penstock.state.chains import Chain, Chains
 from penstock.state.restored import StateName, UntouchedState
+
+DictT = TypeVar("DictT", bound=dict[Any, Any])
 
 CHANGED_KEYS_MAX = 1_000_000
 """If more keys have changed since a checkpoint, the next one stores everything."""
@@ -46,23 +48,28 @@ class _Epoch(NamedTuple):
     """Holds the keys that have changed between two snapshots; None: too many to know."""
 
     begins_at: int | None
-    changed: dict[StateName, dict[Any, Any]] | None
+    changed: Mapping[StateName, Mapping[Any, Any]] | None
 
 
-class Changes(Chains[KeysSince]):
-    """Collects the keys that change between checkpoints. A key is noted with a value that the backend chooses."""
+class Changes(Chains[KeysSince], Generic[DictT]):
+    """Collects the keys that change between checkpoints. A key is noted with a value that the backend chooses, in a
+    dict that `new_dict` returns.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, new_dict: Callable[[], DictT]) -> None:
         super().__init__()
-        self._now: dict[StateName, dict[Any, Any]] = {}
+        self._new_dict = new_dict
+        self._now: dict[StateName, DictT] = {}
         self._is_known = True
         """True if all keys have been noted since the newest snapshot."""
         self._epochs: dict[int, _Epoch] = {}
         """The epochs, each by the snapshot that ends it."""
 
-    def now(self, name: StateName) -> dict[Any, Any]:
+    def now(self, name: StateName) -> DictT:
         """Return where to note the keys of a state that change, until the next `cut`."""
-        return self._now.setdefault(name, {})
+        if name not in self._now:
+            self._now[name] = self._new_dict()
+        return self._now[name]
 
     @property
     def keys_max(self) -> int:
@@ -89,9 +96,9 @@ class Changes(Chains[KeysSince]):
                 since[name] = KeysSince(chain, tuple(epoch.get(name, {}) for epoch in epochs))
         return since
 
-    def _epochs_between(self, first_id: int, last_id: int) -> list[dict[StateName, dict[Any, Any]]] | None:
+    def _epochs_between(self, first_id: int, last_id: int) -> list[Mapping[StateName, Mapping[Any, Any]]] | None:
         """Return what has changed between two snapshots; None if it is not known any more."""
-        epochs: list[dict[StateName, dict[Any, Any]]] = []
+        epochs: list[Mapping[StateName, Mapping[Any, Any]]] = []
         at: int | None = last_id
         while at != first_id:
             epoch = None if at is None else self._epochs.get(at)

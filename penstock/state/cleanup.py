@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Protocol
 
 from penstock.state.heap.handles import EntryTable
+from penstock.state.heap.kept_entries import ABSENT
 from penstock.state.heap.ttl_handles import ExpiringHandle
 from penstock.state.ttl import TimeToLive, WallClock, unexpired
 
@@ -93,11 +94,14 @@ class Cleanup:
     def _remove(self, expired: list[tuple[Any, int, bool]], expired_ms: int) -> None:
         table = self._table
         for key, key_group, is_gone in expired:
-            if key_group in table.shared:
+            is_shared = key_group in table.shared
+            if is_gone:
+                if is_shared:
+                    table.note(key_group, key, ABSENT)
+                del table.buckets[key_group][key]
+                continue
+            if is_shared:
                 table.own(key_group, key)
             bucket = table.buckets[key_group]
-            if is_gone:
-                del bucket[key]
-            else:
-                # What is left are the stream's own objects, not those of a snapshot.
-                bucket[key] = unexpired(table.schema.kind, bucket[key], expired_ms)
+            # What is left are the stream's own objects, not those of a snapshot.
+            bucket[key] = unexpired(table.schema.kind, bucket[key], expired_ms)

@@ -17,7 +17,7 @@ from penstock.runtime.process.slot_deployment import SlotDeployment
 from penstock.runtime.subtask import subtask
 from penstock.state import restored
 from penstock.state.codecs import read_stream
-from penstock.state.heap import hash_map
+from penstock.state.heap import hash_map_snapshot
 from tests.simulation.finding import assert_found
 
 Patch = Callable[[Any, str, Any], None]
@@ -70,12 +70,12 @@ def a_generation_reuses_the_functions_of_the_one_before(patch: Patch) -> None:
 
 
 def timers_of_processing_time_are_in_no_snapshot(patch: Patch) -> None:
-    encode = hash_map.HashMapSnapshot.encode
+    encode = hash_map_snapshot.HashMapSnapshot.encode
 
     def others(self: Any) -> Any:
         return (state for state in encode(self) if state.name != "_processing_time_timers")
 
-    patch(hash_map.HashMapSnapshot, "encode", others)
+    patch(hash_map_snapshot.HashMapSnapshot, "encode", others)
 
 
 def timers_of_processing_time_are_not_restored(patch: Patch) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Callable, Generic, Iterable, Iterator, Protocol, TypeVar
 
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import StateError, StateRevoked
+from penstock.state.heap.kept_entries import ABSENT
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -51,8 +52,8 @@ class _Revoked(list[Any]):
 
 class EntryTable(Protocol):
     """Holds the entries of one state as handles see them: a mapping of key to value per key group in `buckets`, and in
-    `shared` the key groups for whose entries `own` must be called before they are changed, or returned to a user who
-    can change them.
+    `shared` the key groups for whose entries a call must come first: `note` before an entry gets another object or is
+    removed, `own` before it is returned to a user who can change it, or changed in place.
     """
 
     schema: StateSchema
@@ -60,6 +61,9 @@ class EntryTable(Protocol):
     shared: Any
 
     def own(self, key_group: int, key: Any) -> None: ...
+
+    def note(self, key_group: int, key: Any, value: Any) -> None:
+        """Note what an entry is about to become; `ABSENT`: it is about to be removed."""
 
 
 class Handle:
@@ -82,7 +86,16 @@ class Handle:
     def clear(self) -> None:
         at = self._at
         if at.key in self._buckets[at.key_group]:
-            self._writable().pop(at.key)
+            if self._shared and at.key_group in self._shared:
+                self._table.note(at.key_group, at.key, ABSENT)
+            self._buckets[at.key_group].pop(at.key)
+
+    def _put(self, value: Any) -> None:
+        """Let the current key have another object as its value."""
+        at = self._at
+        if self._shared and at.key_group in self._shared:
+            self._table.note(at.key_group, at.key, value)
+        self._buckets[at.key_group][at.key] = value
 
     def _writable(self) -> dict[Any, Any]:
         """Return the current key's bucket, with the entry ready to be changed in place."""
@@ -117,7 +130,7 @@ class ValueHandle(Handle, Generic[T]):
             return
         at = self._at
         if self._shared and at.key_group in self._shared:
-            self._table.own(at.key_group, at.key)
+            self._table.note(at.key_group, at.key, value)
         self._buckets[at.key_group][at.key] = value
 
 
@@ -231,10 +244,8 @@ class ReducingHandle(Handle, Generic[T]):
         return value
 
     def add(self, value: T) -> None:
-        bucket = self._writable()
-        key = self._at.key
-        before = bucket.get(key)
-        bucket[key] = value if before is None else self._reduce(before, value)
+        before = self._peek()
+        self._put(value if before is None else self._reduce(before, value))
 
 
 class AggregatingHandle(Handle):
@@ -251,12 +262,10 @@ class AggregatingHandle(Handle):
         return None if accumulator is None else self._function.get_result(accumulator)
 
     def add(self, value: Any) -> None:
-        bucket = self._writable()
-        key = self._at.key
-        accumulator = bucket.get(key)
+        accumulator = self._peek()
         if accumulator is None:
             accumulator = self._function.create_accumulator()
-        bucket[key] = self._function.add(value, accumulator)
+        self._put(self._function.add(value, accumulator))
 
 
 def refuse_none(values: list[Any]) -> None:

@@ -8,7 +8,7 @@ state.value(); l.append(x)` after the barrier changes the snapshot's value.
 
 The copying of a bucket ends as soon as the snapshot has encoded and released it: a bucket that no snapshot holds
 belongs to the stream again. Without a snapshot, all this costs is one look at an empty dict. A snapshot of what has
-changed since another takes no buckets (`kept_entries.py`).
+changed since another takes no buckets (`changed_values.py`, and `kept_entries.py` for values that users can change).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, Callable
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import StateError
 from penstock.state.changes import KeysSince
+from penstock.state.heap.changed_values import VALUES_MAX, ChangedEntries, ChangedValues
 from penstock.state.heap.kept_entries import ABSENT, Bucket, KeptEntries
 
 
@@ -50,7 +51,8 @@ class StateTable:
     since, or None while the bucket itself has not been. Without incremental checkpoints they are the `shared` ones,
     else all are: the keys whose entries may have changed since the newest snapshot, and on which therefore no snapshot
     depends any more, are noted in `changed`, with their key groups. `limit` is called when they are more than
-    `changed_max`. `copy_value` makes a value the stream's own; None where values cannot be changed.
+    `changed_max`. `copy_value` makes a value the stream's own; None where values cannot be changed: then all writes are
+    noted by `note`, and `changed` has the values, too.
     """
 
     def __init__(
@@ -59,14 +61,16 @@ class StateTable:
         key_groups: int,
         copy_value: Callable[[Any], Any] | None,
         described: str,
-        changed: dict[Any, int] | None = None,
+        changed: ChangedEntries | None = None,
         changed_max: int = 0,
         limit: Callable[[], None] = lambda: None,
     ) -> None:
         self.schema = schema
         self.buckets: list[Bucket] = [{} for _ in range(key_groups)]
         self.copied: dict[int, set[Any] | None] = {}
-        self.changed = changed
+        self.changed: ChangedEntries | None = None
+        self._newest: dict[Any, Any] | None = None
+        """What `changed` has as `newest`; None: values are not noted."""
         self.shared: Any = self.copied if changed is None else range(key_groups)
         self._changed_max = changed_max
         self._limit = limit
@@ -74,6 +78,8 @@ class StateTable:
         self._described = described
         self._snapshots: list[TableSnapshot] = []
         self._changes: list[KeptEntries] = []
+        if changed is not None:
+            self.begin_epoch(changed)
 
     def snapshot(self) -> TableSnapshot:
         """Return all entries as they are now."""
@@ -88,8 +94,24 @@ class StateTable:
                 self.buckets[key_group] = {}
         return snapshot
 
-    def snapshot_of(self, since: KeysSince) -> KeptEntries:
-        """Return the entries that have changed as they are now. `changed` must be empty again."""
+    def begin_epoch(self, changed: ChangedEntries) -> dict[Any, Any] | None:
+        """Note from now on in `changed` what changes. Return the values that were noted before, which nobody else
+        keeps; None: not all were.
+        """
+        if self._copy_value is not None:
+            changed.newest = None
+        noted = self._newest
+        if self.changed is not None:
+            self.changed.newest = None
+        self.changed, self._newest = changed, changed.newest
+        return noted
+
+    def snapshot_of(self, since: KeysSince, noted: dict[Any, Any] | None) -> ChangedValues | KeptEntries:
+        """Return the entries that have changed as they are now. A new epoch must have begun, without a change yet.
+        `noted`: the values of the one before.
+        """
+        if noted is not None and len(since.epochs) == 1:
+            return ChangedValues(since.epochs[0], noted)
         self._forget_released()
         changes = KeptEntries(self.buckets, since)
         self._changes.append(changes)
@@ -101,16 +123,40 @@ class StateTable:
 
     def own(self, key_group: int, key: Any) -> None:
         """Make an entry the stream's own. Call it for a key group in `shared` before the entry's value is changed or
-        returned.
+        returned to a user who can change it.
+        """
+        if self.changed is None:
+            self._separate(key_group, key)
+            return
+        assert self._copy_value is not None, "a value that cannot be changed in place is not noted by `note`"
+        if key not in self.changed:
+            self._note_key(self.changed, key_group, key)
+
+    def note(self, key_group: int, key: Any, value: Any) -> None:
+        """Note what an entry is about to become; `ABSENT`: it is about to be removed. Call it for a key group in
+        `shared`.
         """
         changed = self.changed
         if changed is None:
             self._separate(key_group, key)
-        elif key not in changed:
+            return
+        newest = self._newest
+        if newest is None:
+            if key not in changed:
+                self._note_key(changed, key_group, key)
+            return
+        newest[key] = value
+        if len(newest) > len(changed):  # takes less time than to look for the key once more
+            self._note_key(changed, key_group, key)
+            if len(newest) > VALUES_MAX:
+                self._newest = changed.newest = None
+
+    def _note_key(self, changed: ChangedEntries, key_group: int, key: Any) -> None:
+        if self.copied or self._changes:
             self._separate(key_group, key)
-            changed[key] = key_group
-            if len(changed) > self._changed_max:
-                self._limit()
+        changed[key] = key_group
+        if len(changed) > self._changed_max:
+            self._limit()
 
     def _separate(self, key_group: int, key: Any) -> None:
         """Let no snapshot depend on an entry of the table."""

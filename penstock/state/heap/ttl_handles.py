@@ -43,17 +43,16 @@ class ExpiringHandle(Handle):
             self.clear()
             return kept if self._returns_expired else None
         if self._updates_on_read and kept[0] != now_ms:
-            self._writable()[self._at.key] = (now_ms, kept[1])
+            self._put((now_ms, kept[1]))
         return kept
 
-    def _to_change(self, now_ms: int) -> tuple[dict[Any, Any], Any]:
-        """Return the current key's bucket, and the value in it that an addition changes; None if there is none."""
+    def _to_change(self, now_ms: int) -> Any:
+        """Return the value that an addition changes; None if there is none."""
         self.accesses += 1
-        bucket = self._writable()
-        kept = bucket.get(self._at.key)
+        kept: Stamped | None = self._peek()
         if kept is None or (kept[0] + self._ttl_ms <= now_ms and not self._returns_expired):
-            return bucket, None
-        return bucket, kept[1]
+            return None
+        return kept[1]
 
 
 class ExpiringValueHandle(ExpiringHandle):
@@ -69,7 +68,7 @@ class ExpiringValueHandle(ExpiringHandle):
             self.clear()
             return
         self.accesses += 1
-        self._writable()[self._at.key] = (self._wall_ms(), value)
+        self._put((self._wall_ms(), value))
 
 
 class ExpiringReducingHandle(ExpiringHandle):
@@ -93,8 +92,8 @@ class ExpiringReducingHandle(ExpiringHandle):
 
     def add(self, value: Any) -> None:
         now_ms = self._wall_ms()
-        bucket, before = self._to_change(now_ms)
-        bucket[self._at.key] = (now_ms, value if before is None else self._reduce(before, value))
+        before = self._to_change(now_ms)
+        self._put((now_ms, value if before is None else self._reduce(before, value)))
 
 
 class ExpiringAggregatingHandle(ExpiringHandle):
@@ -112,10 +111,10 @@ class ExpiringAggregatingHandle(ExpiringHandle):
 
     def add(self, value: Any) -> None:
         now_ms = self._wall_ms()
-        bucket, accumulator = self._to_change(now_ms)
+        accumulator = self._to_change(now_ms)
         if accumulator is None:
             accumulator = self._function.create_accumulator()
-        bucket[self._at.key] = (now_ms, self._function.add(value, accumulator))
+        self._put((now_ms, self._function.add(value, accumulator)))
 
 
 class ExpiringListHandle(ExpiringHandle):

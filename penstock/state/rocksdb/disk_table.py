@@ -128,6 +128,10 @@ class DiskTable:
         """Note that an entry is about to be changed, or returned to a user who can change it."""
         self.touched[key] = key_group
 
+    def note(self, key_group: int, key: Any, value: Any) -> None:
+        """Note that an entry is about to get another object, which `flush` finds among the recent ones."""
+        self.touched[key] = key_group
+
     def scan(self, behind: bytes = b"") -> Iterator[Entry]:
         """Return the entries in the database, sorted, only those behind the key `behind`."""
         return self._database.scan(self.prefix, behind)

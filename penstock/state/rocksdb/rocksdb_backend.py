@@ -54,7 +54,7 @@ class RocksDBStateBackend(LocalRestore, RowStateBackend[DiskTable]):
         wall_ms: WallClock = system_wall_ms,
     ) -> None:
         super().__init__(max_parallelism, operator_names, wall_ms)
-        self._changes = Changes() if incremental else None
+        self._changes: Changes[dict[Any, Any]] | None = Changes(dict) if incremental else None
         self._local = LocalState(settings, self._operator_names, self._changes)
         self._database = self._local.database
         self._failure = self._database.first_failure

@@ -25,7 +25,7 @@ from penstock.runtime.checkpoint import snapshot_writer
 from penstock.runtime.checkpoint.snapshot_writer import SavepointTarget
 from penstock.runtime.subtask.subtask_runner import WriterRunner
 from penstock.state.backend import EncodedState, StoredState
-from penstock.state.heap.hash_map import HashMapSnapshot
+from penstock.state.heap.hash_map_snapshot import HashMapSnapshot
 from penstock.storage import local_files, segments
 from penstock.storage.local import LocalStore
 from penstock.storage.memory import MemoryStore

@@ -27,7 +27,7 @@ from penstock.datastream.state import (
 )
 from penstock.protocol.values.keys import key_group, key_hash
 from penstock.state.backend import EncodedState
-from penstock.state.heap import hash_map
+from penstock.state.heap import hash_map_snapshot
 from penstock.state.heap.hash_map import HashMapStateBackend
 from penstock.state.rocksdb import rocksdb_backend as rocksdb_backend
 from penstock.state.rocksdb import snapshot
@@ -291,8 +291,8 @@ class SnapshotsWhileTheStreamGoesOn(RuleBasedStateMachine):
 
 @pytest.fixture(autouse=True)
 def every_batch_is_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hash_map, "ENTRIES_PER_BATCH", 2)
-    monkeypatch.setattr(hash_map, "BYTES_PER_RANGE", 1)
+    monkeypatch.setattr(hash_map_snapshot, "ENTRIES_PER_BATCH", 2)
+    monkeypatch.setattr(hash_map_snapshot, "BYTES_PER_RANGE", 1)
 
 
 def test_snapshots_while_the_stream_goes_on() -> None:

@@ -1,0 +1,251 @@
+"""Encodes what the hash-map backend had at a barrier, while the stream continues."""
+
+from __future__ import annotations
+
+from itertools import compress, islice, repeat
+from operator import is_, not_
+from typing import Any, Iterable, Iterator, NamedTuple, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.protocol.values.metadata import StateSchema
+from penstock.state.backend import Consolidation, EncodedState, StoredState
+from penstock.state.changes import ChainedRuns
+from penstock.state.codecs import (
+    StateCodec,
+    StreamMemory,
+    deleted_schema,
+    described_failure,
+    encode_batch,
+    encode_keys,
+    write_stream,
+)
+from penstock.state.heap.changed_values import ChangedValues
+from penstock.state.heap.kept_entries import ABSENT, Bucket, KeptEntries
+from penstock.state.heap.tables import TableSnapshot
+from penstock.state.restored import StateName, UntouchedState
+from penstock.state.ttl import unexpired
+
+ENTRIES_PER_BATCH = 2048
+"""The number of entries that the writer encodes at a time; between two batches it holds nothing that the stream waits
+for."""
+
+BYTES_PER_RANGE = 16 * 1024 * 1024
+"""A range that has about this size is closed, and the next one begins, so that a restore reads in bounded pieces."""
+
+_Buckets = Iterable[tuple[int, Bucket | None]]
+"""(key group, entries)"""
+
+_Columns = tuple[list[Any], list[int], list[Any]]
+"""(keys, key groups, values), `ABSENT` for an entry that is gone"""
+
+
+class TableAtBarrier(NamedTuple):
+    """Holds one table at a barrier: all of it, or what has changed. `schema`: of the batches that are written.
+    `described`: the state's name, for messages. Of all is left out what was last used at `expired_ms` or before; None:
+    nothing.
+    """
+
+    codec: StateCodec
+    schema: pa.Schema
+    declared: StateSchema
+    entries: TableSnapshot | ChangedValues | KeptEntries
+    described: str
+    expired_ms: int | None
+
+    @property
+    def name(self) -> StateName:
+        return self.declared.operator, self.declared.name
+
+
+class HashMapSnapshot:
+    """Holds the tables at a barrier, and releases them as they are encoded: whole ones bucket by bucket."""
+
+    consolidations: Sequence[Consolidation] = ()
+
+    def __init__(self, tables: list[TableAtBarrier], untouched: UntouchedState, chained: ChainedRuns) -> None:
+        self.schemas = [table.declared for table in tables] + untouched.schemas
+        self._tables = tables
+        self._untouched = untouched
+        self._chained = chained
+        self._discarded = False
+        self.expected_bytes = 0
+
+    def encode(self) -> Iterator[EncodedState | StoredState]:
+        try:
+            yield from self._chained.untouched(self._untouched)
+            for table in self._tables:
+                entries = table.entries
+                if isinstance(entries, TableSnapshot):
+                    new = self._encode_whole(table, entries)
+                else:
+                    new = self._encode_changed(table, entries)
+                yield from self._chained.runs(table.name, new)
+        except Exception:
+            # After `discard`, another thread may change the buckets meanwhile.
+            if not self._discarded:
+                raise
+        finally:
+            self._release()
+
+    def on_stored(self, stored: list[StoredState]) -> None:
+        self._chained.on_stored(stored)
+
+    def discard(self) -> None:
+        self._discarded = True
+        self._chained.on_discarded()
+        self._release()
+
+    def _release(self) -> None:
+        for table in self._tables:
+            table.entries.release_all()
+
+    def _encode_whole(self, table: TableAtBarrier, snapshot: TableSnapshot) -> Iterator[EncodedState]:
+        buckets: _Buckets = ((group, snapshot.bucket(group)) for group in range(len(snapshot)))
+        if table.expired_ms is not None:
+            kind, expired_ms = table.codec.kind, table.expired_ms
+            buckets = ((group, _unexpired(kind, bucket, expired_ms)) for group, bucket in buckets)
+        yield from self._runs(table, self._batches(table, _of_buckets(buckets, snapshot)))
+
+    def _encode_changed(self, table: TableAtBarrier, changed: ChangedValues | KeptEntries) -> Iterator[EncodedState]:
+        """Yield the entries that may have changed, and the keys that are gone."""
+        gone = _Gone([], [])
+        yield from self._runs(table, self._changed_batches(table, changed, gone))
+        if gone.keys and not self._discarded:
+            yield _deleted(table, gone)
+
+    def _changed_batches(
+        self, table: TableAtBarrier, changed: ChangedValues | KeptEntries, gone: _Gone
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the entries that may have changed and exist, and then let the stream change them."""
+        if isinstance(changed, ChangedValues):
+            portions = changed.take(ENTRIES_PER_BATCH)
+        else:
+            changed_keys = changed.since.changed()
+            keys, key_groups = list(changed_keys), list(changed_keys.values())
+            values = changed.read(keys, key_groups)
+            if table.codec.copy_value is None:
+                changed.release_all()
+            portions = _portions(keys, key_groups, values)
+        yield from self._batches(table, _existing(portions, gone))
+        changed.release_all()
+
+    def _batches(self, table: TableAtBarrier, parts: Iterable[_Part]) -> Iterator[pa.RecordBatch]:
+        """Yield encoded entries. A part must stay as it is until the next one is asked for."""
+        for part in parts:
+            if self._discarded:
+                return
+            yield _encoded(table, part)
+
+    def _runs(self, table: TableAtBarrier, encoded: Iterable[pa.RecordBatch]) -> Iterator[EncodedState]:
+        """Yield ranges."""
+        memory = StreamMemory()
+        batches: list[pa.RecordBatch] = []
+        size_bytes = 0
+        for batch in encoded:
+            batches.append(batch)
+            size_bytes += batch.get_total_buffer_size()  # not shared yet; `nbytes` takes far longer
+            if size_bytes >= BYTES_PER_RANGE:
+                yield _range(table, batches, memory)
+                batches, size_bytes = [], 0
+        if batches and not self._discarded:
+            yield _range(table, batches, memory)
+
+
+class _Part(NamedTuple):
+    """Holds entries that are encoded together, until the next part is asked for."""
+
+    keys: list[Any]
+    key_groups: np.ndarray[Any, Any]
+    values: list[Any]
+
+
+def _of_buckets(buckets: _Buckets, snapshot: TableSnapshot) -> Iterator[_Part]:
+    """Yield parts: small buckets share one, large ones fill several. Each bucket is released once it is encoded."""
+    keys: list[Any] = []
+    values: list[Any] = []
+    key_groups: list[int] = []
+    counts: list[int] = []
+    done: list[int] = []
+
+    def flush() -> Iterator[_Part]:
+        yield _Part(keys, np.repeat(np.array(key_groups, np.uint16), counts), values)
+        for key_group in done:
+            snapshot.release(key_group)
+        for taken in (keys, values, key_groups, counts, done):
+            taken.clear()
+
+    for key_group, bucket in buckets:
+        if not bucket:
+            snapshot.release(key_group)
+            continue
+        if len(keys) + len(bucket) < ENTRIES_PER_BATCH:
+            keys.extend(bucket)
+            values.extend(bucket.values())
+            key_groups.append(key_group)
+            counts.append(len(bucket))
+        else:
+            entries = iter(bucket.items())
+            while taken := list(islice(entries, ENTRIES_PER_BATCH - len(keys))):
+                keys += [key for key, _ in taken]
+                values += [value for _, value in taken]
+                key_groups.append(key_group)
+                counts.append(len(taken))
+                if len(keys) == ENTRIES_PER_BATCH:
+                    yield from flush()
+        done.append(key_group)
+    if keys:
+        yield from flush()
+
+
+class _Gone(NamedTuple):
+    """Collects the keys of entries that are gone."""
+
+    keys: list[Any]
+    key_groups: list[int]
+
+
+def _portions(keys: list[Any], key_groups: list[int], values: list[Any]) -> Iterator[_Columns]:
+    for start in range(0, len(keys), ENTRIES_PER_BATCH):
+        portion = slice(start, start + ENTRIES_PER_BATCH)
+        yield keys[portion], key_groups[portion], values[portion]
+
+
+def _existing(portions: Iterable[_Columns], gone: _Gone) -> Iterator[_Part]:
+    """Yield the entries that exist, and collect the others. One long call for all would keep the interpreter from the
+    stream.
+    """
+    for keys, key_groups, values in portions:
+        are_gone = list(map(is_, values, repeat(ABSENT)))
+        if any(are_gone):
+            gone.keys.extend(compress(keys, are_gone))
+            gone.key_groups.extend(compress(key_groups, are_gone))
+            there = list(map(not_, are_gone))
+            keys, key_groups, values = (list(compress(column, there)) for column in (keys, key_groups, values))
+        if keys:
+            yield _Part(keys, np.array(key_groups, np.uint16), values)
+
+
+def _encoded(table: TableAtBarrier, part: _Part) -> pa.RecordBatch:
+    try:
+        return encode_batch(table.codec, table.schema, *part)
+    except Exception as error:  # catches whatever a user's object raises when it is pickled
+        raise described_failure(error, table.described, part.keys) from error
+
+
+def _deleted(table: TableAtBarrier, gone: _Gone) -> EncodedState:
+    schema = deleted_schema(table.declared)
+    batch = pa.RecordBatch.from_arrays([encode_keys(gone.keys), pa.array(gone.key_groups, pa.uint16())], schema=schema)
+    return EncodedState(*table.name, len(gone.keys), [write_stream(schema, [batch])])
+
+
+def _range(table: TableAtBarrier, batches: list[pa.RecordBatch], memory: StreamMemory) -> EncodedState:
+    entries = sum(batch.num_rows for batch in batches)
+    return EncodedState(*table.name, entries, [memory.write(batches[0].schema, batches)])
+
+
+def _unexpired(kind: str, bucket: Bucket | None, expired_ms: int) -> Bucket:
+    """Return a bucket without what was last used at `expired_ms` or before."""
+    left = ((key, unexpired(kind, kept, expired_ms)) for key, kept in (bucket or {}).items())
+    return {key: kept for key, kept in left if kept is not None}
