@@ -195,8 +195,10 @@ class Chains(ABC, Generic[SinceT]):
         return begun
 
     def on_consolidated(self, name: StateName, checkpoint_id: int, runs: tuple[StoredState, ...] | None) -> None:
-        """Note that a state was stored whole as it was at a checkpoint's barrier; None: that it was not."""
-        if runs is None:
+        """Note that a state was stored whole as it was at a checkpoint's barrier; None, or no run: that it was not, for
+        a chain has to begin with something.
+        """
+        if not runs:
             self._consolidating[name] = checkpoint_id + _FAILED_FOR
             return
         self._consolidated[name] = _Consolidated(Chain(checkpoint_id, runs, checkpoint_id))

@@ -1,8 +1,10 @@
 """Tells state backends where their ranges lie, so that later checkpoints name them instead of writing them again.
 
-A range keeps all of its segment alive, and with it what nobody names any more. So backends only learn of ranges in
-segments of which the checkpoint names at least half: what lies in others is written again. What is named is therefore
-never more than twice of what the predecessor has, together with what was written since.
+A range keeps all of its segment alive, and with it what nobody names any more. As long as the segments of a checkpoint
+are together no longer than twice what it names of them, backends learn of all ranges. Else they do not of those in the
+segments of which the smallest shares are named: what lies there is written again. To look at each segment alone would
+cost more: a state of gigabytes would be written again because of a short segment in the middle of its chain, of which
+the other states do not name their parts any more.
 """
 
 from __future__ import annotations
@@ -28,8 +30,17 @@ def stored_states(
 
 
 def worth_keeping(ranges: Iterable[StateRange], segments: Sequence[Segment]) -> frozenset[int]:
-    """Return the numbers of the segments of which these ranges are at least half."""
+    """Return the numbers of the segments that these ranges lie in, without those to be given up, so that the others are
+    together at most twice as long as what is named of them.
+    """
     named = Counter[int]()
     for range_ in ranges:
         named[range_.segment] += range_.length_bytes
-    return frozenset(number for number, size in named.items() if 2 * size >= segments[number].length_bytes)
+    spare_bytes = sum(2 * size - segments[number].length_bytes for number, size in named.items())
+    by_share = sorted(named, key=lambda number: (named[number] / max(segments[number].length_bytes, 1), number))
+    given_up = 0
+    while spare_bytes < 0:
+        number = by_share[given_up]
+        spare_bytes -= 2 * named[number] - segments[number].length_bytes
+        given_up += 1
+    return frozenset(by_share[given_up:])

@@ -34,15 +34,29 @@ def metadata_of(acks: list[SlotAck], earlier: frozenset[str]) -> Metadata:
     return assemble(GRAPH, "job", "job", "inc", publish, 0, [], [], earlier=earlier).metadata
 
 
-def test_ranges_are_told_of_that_are_half_of_their_segment_at_least() -> None:
+def test_segments_are_given_up_until_half_of_the_others_is_named() -> None:
     segments = [Segment("shared/new", 100), OLD, OLDER]
-    ranges = [range_in(0, 50), range_in(1, 20), range_in(1, 29, 20), range_in(2, 100)]
+    ranges = [range_in(0, 50), range_in(1, 20), range_in(1, 29, 20), range_in(2, 50)]
     worth = worth_keeping(ranges, segments)
-    assert worth == {0, 2}, "of the second one, 51 bytes of 100 are named by nobody"
+    assert worth == {0, 2}, "of the three together, 151 bytes of 300 are named by nobody"
     assert [(s.segment.path, s.length_bytes) for s in stored_states(ranges, segments, worth)] == [
         ("shared/new", 50),
-        ("shared/older", 100),
+        ("shared/older", 50),
     ]
+
+
+def test_a_short_segment_of_which_little_is_named_does_not_end_the_chain_of_a_long_one() -> None:
+    segments = [Segment("shared/whole", 5_000), Segment("shared/changed", 100), Segment("shared/more", 100)]
+    ranges = [range_in(0, 5_000), range_in(1, 1), range_in(2, 100)]
+    assert worth_keeping(ranges, segments) == {0, 1, 2}
+
+
+def test_a_long_segment_of_which_little_is_named_goes_first() -> None:
+    segments = [Segment("shared/whole", 5_000), Segment("shared/changed", 100), Segment("shared/more", 100)]
+    ranges = [range_in(0, 100), range_in(1, 49), range_in(2, 100)]
+    assert worth_keeping(ranges, segments) == {1, 2}
+    assert worth_keeping([range_in(0, 0)], segments) == frozenset()
+    assert worth_keeping([], segments) == frozenset()
 
 
 def test_what_is_known_of_the_keys_of_a_range_stays_with_it() -> None:

@@ -59,3 +59,22 @@ def test_what_was_consolidated_before_a_state_was_stored_whole_counts_no_more(
     numbers.checkpoint()
     assert numbers.restored() == numbers.model
     numbers.backend.revoke()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_nothing_takes_the_place_of_a_chain(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without this: a consolidation of which no range was stored stands for all entries up to its barrier."""
+    monkeypatch.setattr(chains, "CONSOLIDATED_BYTES_MIN", 0)
+    numbers = Numbers(backend, tmp_path)
+    numbers.checkpoint()
+    while not numbers.newest or not numbers.newest.snapshot.consolidations:
+        numbers.set(range(300), 2)
+        numbers.checkpoint()
+    (consolidation,) = numbers.newest.snapshot.consolidations
+    numbers.set(range(5), 3)
+    numbers.checkpoint()
+    consolidation.on_stored([])
+    numbers.set(range(5, 10), 4)
+    numbers.checkpoint()
+    assert numbers.restored() == numbers.model
+    numbers.backend.revoke()
