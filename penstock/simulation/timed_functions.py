@@ -176,6 +176,26 @@ class NapOnce(Busy, KeyedProcessFunction):
         yield from map(tuple, held)
 
 
+class PollsTooOften(Busy, KeyedProcessFunction):
+    """Passes rows on. Each timer takes longer than it is until the next one, which it sets, is due."""
+
+    def __init__(self, name: str, cost_ms: float) -> None:
+        super().__init__(cost_ms)
+        self.name = name
+
+    def process_element(self, value: Row, ctx: KeyedProcessFunction.Context) -> Iterator[Row]:
+        self.work()
+        timers = ctx.timer_service()
+        timers.register_processing_time_timer(timers.current_processing_time() + 1)
+        yield value
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[Row]:
+        self.work()
+        world_hooks.current().on_timer(self.name, timestamp)
+        ctx.timer_service().register_processing_time_timer(timestamp + 1)
+        yield from ()
+
+
 # ---- windows --------------------------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ import pytest
 from penstock.operators.event_time import timers
 from penstock.runtime.process import slot_deployment
 from penstock.runtime.process.slot_deployment import SlotDeployment
-from penstock.runtime.subtask import subtask
+from penstock.runtime.subtask import subtask, turns
 from penstock.state import restored
 from penstock.state.codecs import read_stream
 from penstock.state.heap import hash_map_snapshot
@@ -88,6 +88,10 @@ def timers_of_processing_time_are_not_restored(patch: Patch) -> None:
     patch(timers.Timers, "__init__", without)
 
 
+def timers_of_processing_time_keep_all_turns(patch: Patch) -> None:
+    patch(turns.Turns, "act_on_time", lambda self, act: act())
+
+
 def timers_of_processing_time_fire_before_draining_is_over(patch: Patch) -> None:
     take = subtask.Subtask._take_input
 
@@ -134,6 +138,7 @@ MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
         "processing-timers-wait-for-the-end-of-draining",
         r"the timer of \d+ fired while the job drained",
     ),
+    (timers_of_processing_time_keep_all_turns, "processing-timers-that-are-always-due", r"no end after"),
 ]
 _IDS = [f"{mutant.__name__}, {where if isinstance(where, str) else 'seeds'}" for mutant, where, _ in MUTANTS]
 

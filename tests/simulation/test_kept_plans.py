@@ -18,8 +18,8 @@ import pytest
 from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
 from penstock.protocol.restore import rescale
 from penstock.protocol.values.metadata import ChannelTime
-from penstock.runtime.subtask.barrier_turns import BarrierTurns
 from penstock.runtime.subtask.subtask import Subtask
+from penstock.runtime.subtask.turns import Turns
 from penstock.simulation import log_checker
 from penstock.simulation.cluster import Cluster
 from penstock.simulation.expired_in_a_row import Patience
@@ -86,7 +86,7 @@ def nothing_is_reported_between_barriers(patch: Any) -> None:
 
 def barriers_keep_time_from_advancing(patch: Any) -> None:
     """Take every barrier that is there before the watermark is passed on."""
-    patch(BarrierTurns, "take", lambda turns, take_barrier: take_barrier())
+    patch(Turns, "take_barrier", lambda turns, take: take())
 
 
 def programs_of_all_drivers_are_the_newest(patch: Any) -> None:

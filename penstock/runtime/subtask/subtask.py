@@ -29,7 +29,6 @@ from penstock.runtime.checkpoint.subtask_checkpoints import SubtaskCheckpoints
 from penstock.runtime.output.chain_output import ChainOutput
 from penstock.runtime.process.compute_lock import COMPUTE_LOCK
 from penstock.runtime.subtask.active_clock import ActiveClock
-from penstock.runtime.subtask.barrier_turns import BarrierTurns
 from penstock.runtime.subtask.bound_updates import BoundUpdates
 from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
 from penstock.runtime.subtask.feeds import GateFeed, Portion, SourceFeed
@@ -37,6 +36,7 @@ from penstock.runtime.subtask.parking import Parking
 from penstock.runtime.subtask.snapshot_source import SnapshotSource
 from penstock.runtime.subtask.subtask_mail import StepResult, Unpark
 from penstock.runtime.subtask.subtask_settings import SubtaskSettings
+from penstock.runtime.subtask.turns import Turns
 from penstock.runtime.subtask.work import Work
 
 
@@ -53,13 +53,9 @@ class Phase(Enum):
 
 
 class Subtask:
-    """Runs a subtask that is ready to work; `SubtaskOpening` builds it.
-
-    Args:
-        deployed: Mailbox, channels and machine.
-        parts: Feed, work, output, event time and state.
-        report_drained: Sends the JobMaster a report while the job drains.
-        report_end_of_data: Tells the JobMaster that the subtask has finished, with its last counts.
+    """Runs a subtask that is ready to work; `SubtaskOpening` builds it. `deployed`: its mailbox, channels and machine.
+    `parts`: feed, work, output, event time and state. `report_drained` sends the JobMaster a report while the job
+    drains; `report_end_of_data` tells it that the subtask has finished, with its last counts.
     """
 
     def __init__(
@@ -75,20 +71,18 @@ class Subtask:
     ) -> None:
         self.id, self.vertex = deployed.id, deployed.vertex
         self.mailbox, self.gate, self.partitions = deployed.mailbox, deployed.gate, deployed.partitions
-        self.deployed = deployed
-        self.parts = parts
+        self.deployed, self.parts = deployed, parts
         self.feed: SourceFeed | GateFeed = parts.feed
         self.work: Work = parts.work
         self.output: ChainOutput = parts.output
         self.event_time: SubtaskClock = parts.event_time
         self.checkpoints, self.parking = checkpoints, parking
         self.phase, self.bytes_in = Phase.OPENED, 0
-        self._draining = deployed.draining
-        self._machine = deployed.machine
+        self._draining, self._machine = deployed.draining, deployed.machine
         self._clock = clock
         self._report_drained, self._report_end_of_data = report_drained, report_end_of_data
         self._compute_lock = COMPUTE_LOCK.held() if deployed.vertex.columnar else nullcontext()
-        self._pace, self._turns = ActiveClock(clock), BarrierTurns(len(self.gate.channels))
+        self._pace, self._turns = ActiveClock(clock), Turns(len(self.gate.channels))
         self._bounds = BoundUpdates(self.gate, self.output, self._pace, settings.bound_period_ms)
 
     # ---- the step -----------------------------------------------------------------------------------------------
@@ -140,8 +134,8 @@ class Subtask:
         return StepResult(False, wait_ms, backpressured)
 
     def _take_mail(self) -> None:
-        checkpoints, mail, take = self.checkpoints, self.mailbox.mail, self.mailbox.take
-        while mail:
+        checkpoints, take = self.checkpoints, self.mailbox.take
+        for _ in range(len(self.mailbox.mail)):  # more may come meanwhile, again and again
             match take():
                 case Data() as element:
                     checkpoints.handle(element)
@@ -197,9 +191,12 @@ class Subtask:
         if work.holds_due_rows:
             work.flush_held()
             return 0
-        if self._draining.is_over and (event_time.tick() or work.fire_processing_timers()):
+        if self._draining.is_over and self._turns.act_on_time(self._act_on_time):
             return 0
         return self._take_input()
+
+    def _act_on_time(self) -> bool:
+        return self.event_time.tick() or self.work.fire_processing_timers()
 
     def _resume(self) -> float | None:
         """Continue the unfinished slice: first the row that a snapshot waits for."""
@@ -219,6 +216,8 @@ class Subtask:
         if isinstance(found, BarrierReached):
             self.checkpoints.handle(found)
             self._report_empty()  # barriers may follow each other without a pause
+            if not self.gate.queued_bytes:
+                self.event_time.on_quiet()
             return 0
         if self.feed.ended:
             self.phase = Phase.INPUT_ENDED
@@ -232,7 +231,7 @@ class Subtask:
 
     def _advance_time(self) -> float:
         """Fire what is due in bounded groups, with nothing but control between them; then send the watermark."""
-        if self._turns.take(self._take_barrier) or self.work.fire_due():
+        if self._turns.take_barrier(self._take_barrier) or self.work.fire_due():
             return 0
         self.event_time.emit_watermark()
         return 0

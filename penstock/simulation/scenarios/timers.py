@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.common.types import Types
 from penstock.protocol.restore.rescale import edges_in_flight
-from penstock.protocol.values.messages import Register, ReleaseVertices
+from penstock.protocol.values.messages import Register, ReleaseVertices, SlotAck
 from penstock.protocol.values.metadata import Metadata
 from penstock.simulation import simulated_functions as f
 from penstock.simulation import timed_functions as t
@@ -104,4 +104,34 @@ class ProcessingTimersWaitForTheEndOfDraining(ProcessingTimersOverRestarts):
         return self.count > 0 and self.cluster.statistics.rescales > 0
 
 
-SCENARIOS: list[type[Scenario]] = [ProcessingTimersOverRestarts, ProcessingTimersWaitForTheEndOfDraining]
+class ProcessingTimersThatAreAlwaysDue(Scenario):
+    """A timer of processing time is due again before it has ended. The rows and the barriers behind it are taken all
+    the same, so that the job comes to its end, and a checkpoint to its own."""
+
+    section = 5
+    options = FULL | {"execution.checkpointing.interval": "10 ms"}
+    pace = Pace(slot_start_ms=5.0, work_ms=0.5)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.published = 0
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="sequence", rows=40, parallelism=2, cost_ms=0.1, keys=3)
+        after = source.stream.key_by(f.key_of, Types.LONG()).process(t.PollsTooOften("polls", 3.0), f.ROW_TYPE)
+        expected = replace(source.expected, ordered=False, clock=None, patient=False)
+        job.sink(job.finish(after, 2, expected, "polls", True, [source], "keyed"), 2)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        self.count += what == "timer"
+        self.published += what == "up" and isinstance(detail, SlotAck) and self.count > 0
+
+    def has_happened(self) -> bool:
+        return self.count > 10 and self.published > 2
+
+
+SCENARIOS: list[type[Scenario]] = [
+    ProcessingTimersOverRestarts,
+    ProcessingTimersWaitForTheEndOfDraining,
+    ProcessingTimersThatAreAlwaysDue,
+]

@@ -52,8 +52,9 @@ class _Revoked(list[Any]):
 
 class EntryTable(Protocol):
     """Holds the entries of one state as handles see them: a mapping of key to value per key group in `buckets`, and in
-    `shared` the key groups for whose entries a call must come first: `note` before an entry gets another object or is
-    removed, `own` before it is returned to a user who can change it, or changed in place.
+    `shared` the key groups for whose entries a call must come first: `own` before an entry is changed in place, or
+    returned to a user who can do that, and `note` before it gets another object or is removed. Where values can be
+    changed in place, `own` will do for that, too.
     """
 
     schema: StateSchema

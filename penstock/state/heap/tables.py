@@ -96,7 +96,7 @@ class StateTable:
 
     def begin_epoch(self, changed: ChangedEntries) -> dict[Any, Any] | None:
         """Note from now on in `changed` what changes. Return the values that were noted before, which nobody else
-        keeps; None: not all were.
+        keeps: those of all keys that were noted, too; None: values were not.
         """
         if self._copy_value is not None:
             changed.newest = None
@@ -110,9 +110,9 @@ class StateTable:
         """Return the entries that have changed as they are now. A new epoch must have begun, without a change yet.
         `noted`: the values of the one before.
         """
+        self._forget_released()
         if noted is not None and len(since.epochs) == 1:
             return ChangedValues(since.epochs[0], noted)
-        self._forget_released()
         changes = KeptEntries(self.buckets, since)
         self._changes.append(changes)
         return changes

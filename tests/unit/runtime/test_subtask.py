@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 
 from penstock.common.configuration import Configuration
+from penstock.common.time import Duration
 from penstock.common.types import Types
-from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.common.watermark_strategy import TimestampAssigner, WatermarkStrategy
 from penstock.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from penstock.datastream.connectors.number_seq import NumberSequenceSource
 from penstock.graph.job_graph import JobGraph
@@ -121,6 +122,73 @@ class WakesItself(KeyedProcessFunction):
     def process_element(self, value: int, ctx: KeyedProcessFunction.Context) -> Iterator[int]:
         ctx.timer_service().register_processing_time_timer(ctx.timer_service().current_processing_time() + 10)
         yield value
+
+
+CLOCKS: list[ManualClock] = []
+
+
+class PollsTooOften(KeyedProcessFunction):
+    """Sets a timer that is due before this one has ended."""
+
+    def process_element(self, value: int, ctx: KeyedProcessFunction.Context) -> Iterator[int]:
+        if not value:
+            ctx.timer_service().register_processing_time_timer(ctx.timer_service().current_processing_time() + 10)
+        yield value
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[int]:
+        CLOCKS[-1].now_ms += 12
+        ctx.timer_service().register_processing_time_timer(timestamp + 10)
+        yield -1
+
+
+def test_rows_and_barriers_are_taken_although_a_timer_is_always_due() -> None:
+    """Without this: the job reads nothing more, and no checkpoint is ever complete."""
+
+    def build(env: StreamExecutionEnvironment) -> None:
+        env.disable_operator_chaining()
+        numbers = env.from_source(NumberSequenceSource(0, 99_999), WatermarkStrategy.no_watermarks(), "numbers")
+        keyed = numbers.key_by(lambda row: row, Types.LONG())
+        keyed.process(PollsTooOften(), Types.LONG()).sink_to(CommittedRows())
+
+    job = SmallJob(graph_of(build), Configuration(FIXED_BOUNDS))
+    CLOCKS.append(job.clock)
+    keyed = job.subtasks[SubtaskId(1, 0)]
+    job.run(until=lambda: keyed.rows_in > 0)
+    job.clock.now_ms += 20
+    fired, rows = keyed.output.rows - keyed.rows_in, keyed.rows_in
+    job.trigger(1, None)
+    job.run(turns=2_000, until=lambda: job.is_acknowledged(1))
+    assert job.is_acknowledged(1) and keyed.rows_in > rows
+    assert keyed.output.rows - keyed.rows_in > fired, "timers fire, too"
+
+
+class OwnTimestamps(TimestampAssigner):
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+        return int(value)
+
+
+def test_a_subtask_becomes_idle_although_barriers_follow_each_other_without_a_pause() -> None:
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(OwnTimestamps())
+
+    def build(env: StreamExecutionEnvironment) -> None:
+        env.disable_operator_chaining()
+        numbers = env.from_source(NumberSequenceSource(0, 99_999), WatermarkStrategy.no_watermarks(), "numbers")
+        mapped = numbers.map(lambda row: row, Types.LONG())
+        timed = mapped.assign_timestamps_and_watermarks(strategy.with_idleness(Duration.of_millis(100)))
+        timed.map(lambda row: row, Types.LONG()).sink_to(CommittedRows())
+
+    job = SmallJob(graph_of(build), Configuration(FIXED_BOUNDS))
+    timed = next(s for s in job.subtasks.values() if s.event_time.generation is not None and not s.vertex.is_source)
+    into = timed.gate.channels[0]
+    timed.step(job.clock.now_ms)
+    row = pa.RecordBatch.from_arrays(Types.LONG().encode([1]), schema=Types.LONG().schema)
+    timed.mailbox.post(Data(into.id, into.received, 1, 520, row))
+    timed.step(job.clock.now_ms)
+    for checkpoint_id in range(1, 200):
+        timed.mailbox.post(AlignedBarrier(into.id, into.received, Barrier(checkpoint_id, None)))
+        timed.step(job.clock.now_ms)
+        job.clock.now_ms += 2
+    assert timed.event_time.said_idle
 
 
 def test_timers_that_wait_for_the_end_of_draining_do_not_wake_a_subtask() -> None:

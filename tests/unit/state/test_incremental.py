@@ -19,7 +19,7 @@ from penstock.common.types import Types
 from penstock.datastream.state import StateTtlConfig, ValueStateDescriptor
 from penstock.state import chains, changes
 from penstock.state.backend import Consolidation, StoredState
-from penstock.state.heap import hash_map_snapshot
+from penstock.state.heap import hash_map_snapshot, tables
 from penstock.state.heap.hash_map import HashMapStateBackend
 from penstock.state.rocksdb import disk_table, snapshot
 from penstock.state.rocksdb import rocksdb_backend as rocksdb_backend
@@ -160,10 +160,16 @@ class ConsolidatedCheckpoints(IncrementalCheckpoints):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
-    ("changed_keys_max", "consolidated_bytes_min"), [(1_000_000, 1 << 24), (12, 1 << 24), (1_000_000, 0)]
+    ("changed_keys_max", "values_max", "consolidated_bytes_min"),
+    [(1_000_000, 250_000, 1 << 24), (12, 3, 1 << 24), (1_000_000, 2, 0)],
 )
 def test_what_incremental_checkpoints_restore_to(
-    changed_keys_max: int, consolidated_bytes_min: int, backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    changed_keys_max: int,
+    values_max: int,
+    consolidated_bytes_min: int,
+    backend: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(chains, "CONSOLIDATED_BYTES_MIN", consolidated_bytes_min)
     monkeypatch.setattr(chains, "_FAILED_FOR", 1)
@@ -173,6 +179,7 @@ def test_what_incremental_checkpoints_restore_to(
     monkeypatch.setattr(hash_map_snapshot, "BYTES_PER_RANGE", 1)
     monkeypatch.setattr(rocksdb_backend, "_TOUCHED_MAX", 3)
     monkeypatch.setattr(changes, "CHANGED_KEYS_MAX", changed_keys_max)
+    monkeypatch.setattr(tables, "VALUES_MAX", values_max)
     monkeypatch.setattr(disk_table, "NOTED_BYTES_MAX", 8)  # longer values are read again
 
     machine = IncrementalCheckpoints if consolidated_bytes_min else ConsolidatedCheckpoints

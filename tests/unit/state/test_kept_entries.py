@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.common.types import Types
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.state.heap.hash_map import HashMapStateBackend
 from penstock.state.row_backend import RowStateBackend
 from tests.unit.state.stored_checkpoints import Checkpoint, Store
 from tests.unit.state.test_snapshots import KEY_GROUPS
 
+NUMBER = ValueStateDescriptor("number", Types.LONG())
 OBJECTS = {name: ValueStateDescriptor(name) for name in ("first", "second")}
 
 
@@ -57,3 +59,21 @@ def test_changes_that_were_given_up_yield_nothing() -> None:
     put(backend, "first", range(100), None)
     store.write(second)
     assert not second.added
+
+
+def test_entries_that_were_released_stay_no_longer_than_until_the_next_snapshot() -> None:
+    """Without this: a state that nobody touches any more holds the keys that had changed last."""
+    store, backend = Store(), HashMapStateBackend(KEY_GROUPS, incremental=True)
+    state = backend.state("op", NUMBER)
+    before: Checkpoint | None = None
+    for number in range(1, 6):
+        for key in range({1: 100, 2: 10, 3: 10}.get(number, 0)):
+            backend.set_current_key(key, key % KEY_GROUPS)
+            state.update(number)
+        taken = Checkpoint(number, backend.snapshot(number, None if before is None else before.number), {}, before)
+        store.write(taken)
+        if number != 2:  # so that the third one stores what has changed since the first
+            taken.snapshot.on_stored(taken.ranges)
+            before = taken
+        kept = backend._tables["op", "number"]._changes
+        assert len(kept) == (number == 3)

@@ -1,0 +1,37 @@
+"""Gives everybody a turn: what comes first in a step may come again and again.
+
+With several checkpoints in progress, the next barrier may be there before the last one is handled. And a timer of
+processing time that sets the next one may take longer than until that is due. Whoever always takes these first does
+nothing else any more: time stays where it is, or no row and no barrier is taken.
+"""
+
+from __future__ import annotations
+
+from typing import Callable
+
+
+class Turns:
+    """Remembers what a subtask did last. `channels`: the number of input channels."""
+
+    def __init__(self, channels: int) -> None:
+        self._channels = channels
+        self._barriers = 0
+        """The number of barriers that were taken one after the other."""
+        self._is_inputs = False
+
+    def take_barrier(self, take: Callable[[], bool]) -> bool:
+        """Take a barrier if it is its turn and one is there; return whether it was taken. It is the turn of the other
+        work after as many in a row as there are channels, each of which has one barrier per checkpoint.
+        """
+        if self._barriers < self._channels and take():
+            self._barriers += 1
+            return True
+        self._barriers = 0
+        return False
+
+    def act_on_time(self, act: Callable[[], bool]) -> bool:
+        """Do what a clock has made due if it is its turn; return whether there was something to do. Then it is the
+        input's turn.
+        """
+        self._is_inputs = not self._is_inputs and act()
+        return self._is_inputs
