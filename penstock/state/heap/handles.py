@@ -245,7 +245,10 @@ class ReducingHandle(Handle, Generic[T]):
         return value
 
     def add(self, value: T) -> None:
-        before = self._peek()
+        at = self._at
+        if self._changeable and self._shared and at.key_group in self._shared:
+            self._table.own(at.key_group, at.key)
+        before = self._buckets[at.key_group].get(at.key)
         self._put(value if before is None else self._reduce(before, value))
 
 
