@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
+from penstock.protocol.job.lifecycle import Lifecycle
 from penstock.protocol.restore import rescale
 from penstock.protocol.values.metadata import ChannelTime
 from penstock.runtime.subtask.subtask import Subtask
@@ -126,12 +127,30 @@ def what_was_consolidated_counts_behind_a_whole_state(patch: Any) -> None:
     patch(Chains, "_with_consolidated", of_old)
 
 
+def nobody_submits_the_slots_of_a_first_step(patch: Any) -> None:
+    """Without this: an adaptive job that was short of slots waited for those of its checkpoint, which nobody made."""
+    resize = Lifecycle.resize
+
+    def without_providing(life: Any, slots: int, now_ms: float) -> Any:
+        life.provide = lambda slots: []
+        try:
+            return resize(life, slots, now_ms)
+        finally:
+            del life.provide
+
+    patch(Lifecycle, "resize", without_providing)
+
+
 KEPT: dict[str, tuple[Callable[[Any], None], str]] = {
     # file: (what was wrong, the violation that it causes)
     "adaptive-job-grows.json": (an_adaptive_job_may_not_grow, r"1 restarts after 0 faults"),
     "checkpoints-get-too-little-time.json": (nobody_gives_checkpoints_more_time, r"no end after"),
     "barriers-come-without-a-pause.json": (nothing_is_reported_between_barriers, r"no end after"),
     "barriers-hold-time-back.json": (barriers_keep_time_from_advancing, r"no end after"),
+    "first-step-in-more-slots.json": (
+        nobody_submits_the_slots_of_a_first_step,
+        r"slot\(s\), of which 2 registered within",
+    ),
     "older-program-owns-the-log.json": (programs_of_all_drivers_are_the_newest, r"is declared as value state of BYTE"),
     "producer-is-about-to-end.json": (the_last_watermark_of_one_starts_a_channel, r"sink 0: \d+ rows lost"),
     "drain-fails.json": (

@@ -198,8 +198,10 @@ class Lifecycle:
 
     @stepped("resized")
     def resize(self, slots: int, now_ms: float) -> list[Effect]:
-        """Start with so many slots, instead of waiting for those that are missing."""
-        return self.processes.resize(slots, now_ms) + self._deploy_if_ready(now_ms)
+        """Start with so many slots, instead of waiting for those that are missing. They may be more than before: those
+        that a checkpoint was taken in, which is restored in two steps. Without this: nobody submits the others.
+        """
+        return self.provide(slots) + self.processes.resize(slots, now_ms) + self._deploy_if_ready(now_ms)
 
     def _fail(self, cause: FailureCause, now_ms: float) -> list[Effect]:
         if self.is_over or self.is_finishing:

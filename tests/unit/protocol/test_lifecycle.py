@@ -79,6 +79,14 @@ def test_too_few_slots_fail_the_job_and_say_what_to_change() -> None:
         assert word in str(gone.error)
 
 
+def test_a_start_in_more_slots_submits_what_they_need() -> None:
+    """An adaptive job that is short of slots restores a checkpoint of more slots than it wants, in two steps. Without
+    this: it waits for a slot that nobody has submitted, until its time is over."""
+    life = gathered()
+    assert SubmitSlot(2) in life.resize(3, 2.0)
+    assert not of(SubmitSlot, life.resize(2, 3.0)) and not of(SubmitSlot, life.resize(1, 4.0))
+
+
 @pytest.mark.parametrize(("slots_min", "says"), [(2, ", or 2 at least (jobmanager.adaptive-"), (1, ""), (3, "")])
 def test_too_few_slots_of_an_adaptive_job_are_fewer_than_its_least(slots_min: int, says: str) -> None:
     life = lifecycle(slots=3, slot_request_timeout_ms=1000.0, slots_min=slots_min)
