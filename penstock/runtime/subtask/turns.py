@@ -1,8 +1,9 @@
-"""Gives everybody a turn: what comes first in a step may come again and again.
+"""Lets no kind of work keep a subtask from the others.
 
-With several checkpoints in progress, the next barrier may be there before the last one is handled. And a timer of
-processing time that sets the next one may take longer than until that is due. Whoever always takes these first does
-nothing else any more: time stays where it is, or no row and no barrier is taken.
+A step looks for some kinds of work before others. With several checkpoints in progress, the next barrier may be there
+before the last one is handled. And a timer of processing time that sets the next one may take longer than until that is
+due. A subtask that always takes these first does nothing else any more: its time does not advance, or no row and no
+barrier is taken.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ class Turns:
         self._barriers = 0
         """The number of barriers that were taken one after the other."""
         self._is_inputs = False
+        """True if it is the input's turn."""
 
     def take_barrier(self, take: Callable[[], bool]) -> bool:
         """Take a barrier if it is its turn and one is there; return whether it was taken. It is the turn of the other

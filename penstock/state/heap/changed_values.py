@@ -1,4 +1,4 @@
-"""Holds what the entries that have changed since a checkpoint were worth at a barrier.
+"""Holds the values that entries had at a barrier, if they have changed since a checkpoint.
 
 Where values cannot be changed in place, the stream notes each one twice: in the table, and in a dict of what has
 changed since the newest snapshot. The next snapshot takes that dict, so the writer looks nothing up in the table: with

@@ -70,7 +70,7 @@ class StateTable:
         self.copied: dict[int, set[Any] | None] = {}
         self.changed: ChangedEntries | None = None
         self._newest: dict[Any, Any] | None = None
-        """What `changed` has as `newest`; None: values are not noted."""
+        """The values that are noted in `changed`; None: they are not."""
         self.shared: Any = self.copied if changed is None else range(key_groups)
         self._changed_max = changed_max
         self._limit = limit
@@ -95,8 +95,8 @@ class StateTable:
         return snapshot
 
     def begin_epoch(self, changed: ChangedEntries) -> dict[Any, Any] | None:
-        """Note from now on in `changed` what changes. Return the values that were noted before, which nobody else
-        keeps: those of all keys that were noted, too; None: values were not.
+        """Note from now on in `changed` what changes. Return the values that were noted before, one for each key that
+        was; they are the caller's. None: values were not noted.
         """
         if self._copy_value is not None:
             changed.newest = None

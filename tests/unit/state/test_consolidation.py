@@ -8,7 +8,7 @@ import pytest
 
 from penstock.state import chains
 from penstock.state.backend import Consolidation
-from tests.unit.state.stored_checkpoints import BACKENDS
+from tests.unit.state.stored_checkpoints import BACKENDS, Checkpoint
 from tests.unit.state.test_incremental import Numbers
 
 
@@ -39,19 +39,25 @@ def test_a_large_state_is_stored_whole_next_to_checkpoints_and_never_by_one(
     numbers.backend.revoke()
 
 
+def with_a_consolidation(backend: str, directory: Path) -> tuple[Numbers, Checkpoint, Consolidation]:
+    """Return a backend whose newest checkpoint has begun a consolidation."""
+    numbers = Numbers(backend, directory)
+    numbers.checkpoint()
+    while not numbers.newest or not numbers.newest.snapshot.consolidations:
+        numbers.set(range(300), 2)
+        numbers.checkpoint()
+    (consolidation,) = numbers.newest.snapshot.consolidations
+    return numbers, numbers.newest, consolidation
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_what_was_consolidated_before_a_state_was_stored_whole_counts_no_more(
     backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without this: it brings back the keys that were deleted in between."""
     monkeypatch.setattr(chains, "CONSOLIDATED_BYTES_MIN", 0)
-    numbers = Numbers(backend, tmp_path)
-    numbers.checkpoint()
-    while not numbers.newest or not numbers.newest.snapshot.consolidations:
-        numbers.set(range(300), 2)
-        numbers.checkpoint()
-    (consolidation,) = numbers.newest.snapshot.consolidations
-    numbers.newest.snapshot.on_stored([])  # nothing of it may be named: the next one stores the state whole
+    numbers, newest, consolidation = with_a_consolidation(backend, tmp_path)
+    newest.snapshot.on_stored([])  # nothing of it may be named: the next one stores the state whole
     consolidation.on_stored(numbers.store.consolidate(consolidation))
     numbers.set(range(10), None)
     numbers.checkpoint()
@@ -65,12 +71,7 @@ def test_what_was_consolidated_before_a_state_was_stored_whole_counts_no_more(
 def test_nothing_takes_the_place_of_a_chain(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without this: a consolidation of which no range was stored stands for all entries up to its barrier."""
     monkeypatch.setattr(chains, "CONSOLIDATED_BYTES_MIN", 0)
-    numbers = Numbers(backend, tmp_path)
-    numbers.checkpoint()
-    while not numbers.newest or not numbers.newest.snapshot.consolidations:
-        numbers.set(range(300), 2)
-        numbers.checkpoint()
-    (consolidation,) = numbers.newest.snapshot.consolidations
+    numbers, _, consolidation = with_a_consolidation(backend, tmp_path)
     numbers.set(range(5), 3)
     numbers.checkpoint()
     consolidation.on_stored([])
