@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 from typing import ClassVar
 
-from tools.kafka_broker import ROOT, BrokerUnavailable, free_ports, install
+from tools.kafka_broker import ROOT, BrokerUnavailable, install
+from tools.ports import free_ports
 from tools.server import Server, ServerUnavailable
 
 YARN_JARS = ROOT / "tools" / "yarn" / "pom.xml"

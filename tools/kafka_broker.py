@@ -23,6 +23,11 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from pathlib import Path
 
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tools.ports import free_ports
+
 ROOT = Path(__file__).resolve().parents[1]
 POM = ROOT / "tools" / "kafka" / "pom.xml"
 DOWNLOAD_LIMIT_S = 400.0
@@ -281,18 +286,6 @@ def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def free_ports(number: int) -> list[int]:
-    """Return ports of the loopback interface that nobody listens at."""
-    sockets = [socket.socket() for _ in range(number)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
-
-
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="penstock-kafka-") as directory:
         try:
@@ -305,5 +298,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    sys.path.insert(0, str(ROOT))
     main()

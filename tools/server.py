@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 from typing import ClassVar
 
-from tools.kafka_broker import die_with_parent, free_ports
+from tools.kafka_broker import die_with_parent
+from tools.ports import free_ports
 
 START_LIMIT_S = 180.0
 STOP_LIMIT_S = 20.0

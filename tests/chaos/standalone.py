@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests import quick_spark, shared_spark
+from tools.ports import free_ports
 
 START_S = 60.0
 
@@ -68,7 +68,7 @@ class StandaloneCluster:
         self.master = ""
 
     def start(self) -> StandaloneCluster:
-        port = _free_port()
+        (port,) = free_ports(1)
         self.master = f"spark://127.0.0.1:{port}"
         self._launch("master", "master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0")
         self._wait_for("master", "I have been elected leader")
@@ -138,11 +138,6 @@ class StandaloneCluster:
         while line not in log.read_text(errors="replace"):
             assert time.monotonic() < deadline, f"{name}: {log.read_text(errors='replace')[-2000:]}"
             time.sleep(0.05)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def parent(pid: int) -> int:

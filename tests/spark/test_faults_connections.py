@@ -22,6 +22,7 @@ from penstock.network.listening import PortError
 from penstock.spark.session import Substrate
 from penstock.spark.task_placement import task_places
 from tests.spark.small_jobs import committed, environment, execute, failure, file_sink, is_alive, numbers, wait_until
+from tools.ports import free_ports
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(200), pytest.mark.usefixtures("quick_session")]
 
@@ -31,14 +32,6 @@ def quiet(
 ) -> StreamExecutionEnvironment:
     numbers(env, count, rows_per_second).rebalance().map(lambda i: i, Types.LONG()).filter(lambda _: False).print()
     return env
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [sock.getsockname()[1] for sock in sockets]
-    for sock in sockets:
-        sock.close()
-    return ports
 
 
 # ---- slots ----------------------------------------------------------------------------------------------------------
