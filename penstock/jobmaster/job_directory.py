@@ -22,9 +22,9 @@ from penstock.protocol.log.publication import Closed, Publication, Published
 from penstock.protocol.log.retention import Found, FoundMetadata, FoundSegment, Sweep, SweepSchedule
 from penstock.protocol.values.elements import Barrier, Generation
 from penstock.protocol.values.messages import StoreReply, StoreRequest
-from penstock.storage.layout import MetadataName, SegmentName, log_path, parse
+from penstock.storage.layout import SHARED_FOLDER, SegmentName, log_path, parse
 from penstock.storage.memory import MemoryStore
-from penstock.storage.metadata_file import read_metadata
+from penstock.storage.metadata_file import list_metadata, read_metadata
 from penstock.storage.store import TEMPORARY_GRACE_S, ObjectMissing, ObjectStore, StoreError
 
 
@@ -245,12 +245,11 @@ def _look_around(store: ObjectStore, sweep: Sweep, grace_s: float) -> list[Found
     """Return all segments and metadata in the job's directory, and delete what is only half there."""
     store.sweep_temporary(grace_s)
     found: list[Found] = []
-    for path in store.list(""):
-        name = parse(path)
-        if isinstance(name, SegmentName):
-            found.append(FoundSegment(path, name.generation))
-        elif isinstance(name, MetadataName):
-            found.append(_read_if_asked(store, sweep, FoundMetadata(path, name.checkpoint_id)))
+    for name in list_metadata(store):
+        found.append(_read_if_asked(store, sweep, FoundMetadata(name.path, name.checkpoint_id)))
+    for path in store.list(SHARED_FOLDER):
+        if isinstance(segment := parse(path), SegmentName):
+            found.append(FoundSegment(path, segment.generation))
     return found
 
 

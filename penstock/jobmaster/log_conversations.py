@@ -29,9 +29,9 @@ from penstock.protocol.log.log_operations import (
     Wait,
 )
 from penstock.protocol.log.publication import PublicationError
-from penstock.storage.layout import LOG_FOLDER, LogName, MetadataName, log_path, parse
+from penstock.storage.layout import LOG_FOLDER, LogName, log_path, parse
 from penstock.storage.log import encode_entry, read_entry
-from penstock.storage.metadata_file import read_metadata
+from penstock.storage.metadata_file import list_metadata, read_metadata
 from penstock.storage.sealed import DamagedObject, NewerFormat
 from penstock.storage.store import ObjectExists, ObjectMissing, ObjectStore, StoreError, StoreRefused, StoreRemoved
 
@@ -59,8 +59,7 @@ def _execute(store: ObjectStore, operation: Operation) -> Any:
         case ListLog():
             return [name.sequence for path in store.list(LOG_FOLDER) if isinstance(name := parse(path), LogName)]
         case ListMetadata():
-            names = map(parse, store.list(""))
-            return [name.checkpoint_id for name in names if isinstance(name, MetadataName)]
+            return [name.checkpoint_id for name in list_metadata(store)]
         case ReadEntry(sequence):
             return read_entry(store, sequence)
         case AppendEntry(entry):

@@ -7,6 +7,7 @@ import zlib
 import msgspec
 
 from penstock.protocol.values.metadata import FORMAT_VERSION, Metadata
+from penstock.storage.layout import METADATA_NAME, MetadataName, parse
 from penstock.storage.sealed import DamagedObject, seal, unseal
 from penstock.storage.store import ObjectStore
 
@@ -34,6 +35,15 @@ def read_metadata(store: ObjectStore, path: str, crc: int | None = None) -> Meta
     if crc is not None and metadata_crc(data) != crc:
         raise DamagedObject(f"{path} is not the metadata that the job's log names: its checksum is another")
     return metadata
+
+
+def list_metadata(store: ObjectStore) -> list[MetadataName]:
+    """Return the names of all checkpoints' metadata in a job's directory, by the folders that they lie in.
+
+    The rest is not looked at: `results/` grows for as long as the job runs. A crash can leave a folder empty on a disk.
+    """
+    names = (parse(f"{folder}/{METADATA_NAME}") for folder in store.folders(""))
+    return [name for name in names if isinstance(name, MetadataName)]
 
 
 def metadata_crc(data: bytes) -> int:

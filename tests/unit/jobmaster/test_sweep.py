@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 from penstock.jobmaster.job_directory import _look_around
-from penstock.protocol.log.retention import FoundSegment, Sweep
+from penstock.protocol.log.retention import FoundMetadata, FoundSegment, Sweep
 from penstock.protocol.values.elements import Generation
-from penstock.storage.layout import segment_path
+from penstock.storage.layout import metadata_path, segment_path
 from penstock.storage.local import TEMPORARY_FOLDER, LocalStore
 
 
@@ -28,3 +28,15 @@ def test_a_sweep_deletes_half_written_objects_that_are_old_and_at_the_end_all(tm
     _look_around(store, sweep, 0.0)
     assert not new.exists()
     assert store.list("") == ["log/" + "0" * 20, path]
+
+
+def test_a_folder_that_a_killed_driver_has_emptied_is_removed(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    (tmp_path / "chk-3").mkdir()
+    sweep = Sweep(Generation(1, 0), 3)
+    found = _look_around(store, sweep, 0.0)
+    assert found == [FoundMetadata(metadata_path(3), 3)]
+    store.delete_all(sweep.deletable(found, frozenset()))
+    assert not (tmp_path / "chk-3").exists()
+    (tmp_path / "chk-4").mkdir()  # a driver that publishes has made it, and links the metadata next
+    assert sweep.deletable(_look_around(store, sweep, 0.0), frozenset()) == []

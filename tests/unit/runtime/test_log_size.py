@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 from collections.abc import Sequence
 from typing import Any
 
+from penstock.jobmaster.job_directory import _look_around
 from penstock.jobmaster.log_conversations import execute
 from penstock.protocol.log.log_operations import Conversation
 from penstock.protocol.log.publication import NewCheckpoint, Publication, Published
+from penstock.protocol.log.retention import Sweep
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.metadata import FORMAT_VERSION, Metadata, Segment
 from penstock.storage.layout import log_path, metadata_path, segment_path
@@ -31,6 +34,13 @@ class CountingStore(MemoryStore):
 
     def list(self, prefix: str) -> list[str]:
         found = super().list(prefix)
+        self.listed += len(found)
+        return found
+
+    def folders(self, prefix: str) -> builtins.list[str]:
+        start = f"{prefix}/" if prefix else ""
+        below = (path.removeprefix(start).partition("/") for path in super().list(prefix))
+        found = sorted({name for name, slash, _ in below if slash})
         self.listed += len(found)
         return found
 
@@ -79,20 +89,24 @@ def checkpoint(store: MemoryStore, incarnation: str, fence: int, checkpoint_id: 
 
 def test_neither_the_directory_nor_a_takeover_grows_with_the_number_of_checkpoints() -> None:
     store = CountingStore()
-    objects_max, checkpoint_id, listed_max = 0, 0, 0
+    objects_max, checkpoint_id, listed_max, results = 0, 0, 0, 0
     for driver in range(4):
         publication = Publication(f"d{driver}", 1)
         store.listed = 0
         taken = drive(store, publication.take_over(resume=driver > 0))
+        found = _look_around(store, Sweep(Generation(taken.fence, 1), publication.newest_id), 0.0)
+        assert len(found) <= objects_max + 1
         listed_max = max(listed_max, store.listed)
         assert (taken.newest.checkpoint_id if taken.newest else 0) == checkpoint_id
         for checkpoint_id in range(taken.next_checkpoint_id, taken.next_checkpoint_id + CHECKPOINTS // 4):
             published = drive(store, publication.publish(checkpoint(store, f"d{driver}", taken.fence, checkpoint_id)))
             assert isinstance(published, Published)
             delete(store, published.deletable, published.shortened)
-            objects_max = max(objects_max, len(store._objects))
+            objects_max = max(objects_max, len(store._objects) - results)
+            store.put(f"results/sink/part-{checkpoint_id}", [b"rows"])
+            results += 1
     print(f"{checkpoint_id} checkpoints: at most {objects_max} objects, {listed_max} listed by a takeover")
     assert checkpoint_id == CHECKPOINTS
     assert objects_max <= OBJECTS_MAX and listed_max <= OBJECTS_MAX
     assert [entry.sequence for entry in read_log(store)][-1] == CHECKPOINTS + 3
-    assert store.used_bytes < 20_000
+    assert store.used_bytes < 20_000 + results * len(b"rows")
