@@ -4,6 +4,9 @@ Order of the queue: savepoints before checkpoints, forced ones first among them,
 periodic ones, then older before younger. A periodic request within the minimum pause is dropped, and the periodic
 trigger moved; other requests are not bound by the pause. Forced requests pass the limit of pending checkpoints. This
 limit is 1 after a checkpoint has expired, until one completes (PROTOCOL.md 2.8; Flink keeps its own).
+
+Flink also waits while the files of too many subsumed checkpoints are still to be deleted. Here the driver deletes and
+publishes in one order (`BlockingWork`), so what a checkpoint subsumes is deleted before the next one is published.
 """
 
 from __future__ import annotations
@@ -40,13 +43,12 @@ class CheckpointRequest:
 @dataclass(frozen=True)
 class Situation:
     """Describes the coordinator's state. `is_triggering`: an earlier request has been chosen, and its trigger has not
-    left yet. `is_congested`: a checkpoint has expired, and none has completed since. `cleaning`: checkpoints whose
-    files are being deleted. `last_completion_ms` None: no checkpoint has completed yet.
+    left yet. `is_congested`: a checkpoint has expired, and none has completed since. `last_completion_ms`
+    None: no checkpoint has completed yet.
     """
 
     now_ms: float
     pending: int = 0
-    cleaning: int = 0
     is_triggering: bool = False
     is_congested: bool = False
     last_completion_ms: float | None = None
@@ -96,10 +98,8 @@ class CheckpointRequestDecider:
         return dropped + self.on_change(situation)
 
     def on_change(self, situation: Situation) -> list[Decision]:
-        """Return the next decisions. Call it whenever a checkpoint has been triggered, has ended, or has been cleaned
-        up.
-        """
-        if situation.is_triggering or not self._queue or situation.cleaning > self.concurrent_max:
+        """Return the next decisions. Call it whenever a checkpoint has been triggered or has ended."""
+        if situation.is_triggering or not self._queue:
             return []
         head = self._queue[0]
         if situation.pending >= (1 if situation.is_congested else self.concurrent_max):

@@ -45,12 +45,6 @@ def test_too_many_pending_waits_in_the_queue(request_: CheckpointRequest) -> Non
     assert decider.on_change(FREE) == []
 
 
-def test_too_many_cleaning_waits_in_the_queue() -> None:
-    decider = CheckpointRequestDecider(10)
-    assert decider.on_request(periodic(), Situation(0, cleaning=11)) == []
-    assert decider.on_change(Situation(0, cleaning=10)) == [Start(periodic())]
-
-
 @pytest.mark.parametrize("forced", [True, False])
 def test_a_users_savepoint_goes_before_a_periodic_one(forced: bool) -> None:
     decider = CheckpointRequestDecider(1)
