@@ -213,8 +213,8 @@ KEYED_STATE = [
         aim=3, better="more", sides=(FLINK,),
     ),
     Measure(
-        "read-modify-write on RocksDB, value state in Python, rows/s", "keyed state python", "rows_per_s", must=5,
-        aim=20, better="more", sides=PYFLINK,
+        "read-modify-write of 1 M keys on RocksDB, value state in Python, rows/s", "keyed state python", "rows_per_s",
+        must=5, aim=20, better="more", sides=PYFLINK,
     ),
     exact("keyed state", "read-modify-write, columnar"),
     exact("keyed state python", "read-modify-write in Python"),

@@ -48,7 +48,8 @@ class JobClient(ABC):
             savepoint_directory: Where to make the savepoint's directory: a path, or a store's URI, as for checkpoints.
                 None: `execution.checkpointing.savepoint-dir`.
             aligned: True: it holds no rows in flight, so the program's graph may change before it is restored, but it
-                waits until they are processed. False: unaligned, fast under any load. None: as the job's checkpoints.
+                waits until they are processed, and no checkpoint begins meanwhile. False: unaligned, fast under any
+                load. None: as the job's checkpoints.
 
         Returns:
             A future of the savepoint's directory. Its `result()` raises `SavepointFailed` if there is none.
@@ -81,8 +82,9 @@ class JobClient(ABC):
     def rescale(self, parallelism: int | Mapping[str, int]) -> CompletableFuture[None]:
         """Let the job continue at another parallelism, from a checkpoint that is taken for it, in living processes.
 
-        What the job needs of further slots is started first, while it continues. Rescales queue up behind each other,
-        and behind the rows in flight of the one before. If the checkpoint fails, the job continues as it was.
+        What the job needs of further slots is started first, while it continues. Rescales queue up behind each other.
+        A job with a broadcast first works off the rows in flight that the one before has left. If the checkpoint fails,
+        the job continues as it was.
 
         Args:
             parallelism: Of the job: all operators get it that have the greatest one in the program; those that have

@@ -41,7 +41,7 @@ class CheckpointingOptions:
         "execution.checkpointing.mode",
         enumeration(CheckpointingMode),
         CheckpointingMode.EXACTLY_ONCE,
-        "AT_LEAST_ONCE runs as EXACTLY_ONCE, which guarantees more and costs no more here.",
+        "AT_LEAST_ONCE runs as EXACTLY_ONCE, which guarantees more and costs hardly more here.",
     )
     CHECKPOINTING_TIMEOUT = ConfigOption(
         "execution.checkpointing.timeout",

@@ -180,7 +180,8 @@ class TaskManagerOptions:
         "taskmanager.network.memory.buffer-debloat.period",
         DURATION,
         None,
-        "How often the consumed rate is measured; four times as often while it grows. Not set: the target.",
+        "How often the consumed rate is measured; four times as often while it grows. Not set: half of the target, or "
+        "penstock.network.bound-target.",
         check=positive,
     )
     BUFFER_DEBLOAT_SAMPLES: ConfigOption[int | None] = ConfigOption(
