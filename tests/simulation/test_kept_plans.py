@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from penstock.protocol.channel import watermark_valve
 from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
 from penstock.protocol.job.lifecycle import Lifecycle
 from penstock.protocol.restore import rescale
@@ -63,6 +64,10 @@ def the_last_watermark_of_one_starts_a_channel(patch: Any) -> None:
         return ChannelTime(min((p.watermark_ms or WATERMARK_MIN_MS for p in telling), default=WATERMARK_MIN_MS))
 
     patch(rescale, "live_start", among_unfinished)
+
+
+def idle_layers_hold_nothing_back(patch: Any) -> None:
+    patch(watermark_valve._Channel, "lets_time_pass", property(lambda channel: channel.idle))
 
 
 def nothing_is_reported_between_barriers(patch: Any) -> None:
@@ -162,6 +167,7 @@ KEPT: dict[str, tuple[Callable[[Any], None], str]] = {
         no_first_step_of_a_restore_has_fewer_slots,
         r"no checkpoint in the log says so|is not a snapshot|not a snapshot of each subtask",
     ),
+    "idle-layer-of-two.json": (idle_layers_hold_nothing_back, r"is late: the watermark is"),
     "held-while-draining.json": (held_rows_leave_behind_the_report, r"no end after"),
     "idle-while-draining.json": (idle_timers_count_the_time_of_draining, r"is late: the watermark is"),
     "pauses-follow-each-other.json": (pauses_follow_each_other, r"is late: the watermark is"),

@@ -15,11 +15,15 @@ WATERMARK_MIN_MS = -(2**63)
 
 
 class _Channel:
-    """Holds the time of one channel: its newest watermark, and whether it is idle or has ended."""
+    """Holds the time of one channel: its newest watermark, and whether it is idle or has ended. `is_layer`: it is a
+    virtual one, whose rows are all here. So idleness lets no time pass it: what another layer of the same producer says
+    would make its rows late.
+    """
 
-    __slots__ = ("watermark_ms", "idle", "ended")
+    __slots__ = ("watermark_ms", "idle", "ended", "is_layer")
 
-    def __init__(self, time: ChannelTime) -> None:
+    def __init__(self, time: ChannelTime, is_layer: bool = False) -> None:
+        self.is_layer = is_layer
         self.watermark_ms = time.watermark_ms
         self.idle = time.idle
         self.ended = time.ended
@@ -34,6 +38,10 @@ class _Channel:
                 self.idle = False
             case EndOfData():
                 self.ended = True
+
+    @property
+    def lets_time_pass(self) -> bool:
+        return self.idle and not self.is_layer
 
     @property
     def time(self) -> ChannelTime:
@@ -61,9 +69,9 @@ class WatermarkValve:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether all channels that have not ended are idle."""
+        """Return whether all channels that have not ended are idle, and no layer is left."""
         open_channels = [c for c in self._all() if not c.ended]
-        return bool(open_channels) and all(c.idle for c in open_channels)
+        return bool(open_channels) and all(c.lets_time_pass for c in open_channels)
 
     def on_event(self, channel: int, event: InBandEvent) -> int | None:
         """Handle an event on a live channel, or in a layer that the live channel continues."""
@@ -76,7 +84,7 @@ class WatermarkValve:
         """Add a recovered layer whose time is `time`. Returns its number here."""
         number = self._virtual_count
         self._virtual_count += 1
-        self._virtual[number] = _Channel(time)
+        self._virtual[number] = _Channel(time, is_layer=True)
         return number
 
     def on_virtual(self, layer: int, event: InBandEvent) -> int | None:
@@ -117,7 +125,7 @@ class WatermarkValve:
             if channel.ended:
                 continue
             ended = False
-            if channel.idle:
+            if channel.lets_time_pass:
                 idle = idle or not last
             elif reached is None or channel.watermark_ms < reached:
                 reached = channel.watermark_ms

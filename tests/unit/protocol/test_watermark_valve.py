@@ -95,13 +95,26 @@ def test_a_layer_holds_time_back_until_it_is_read() -> None:
     assert valve.on_event(0, W(20)) == 3
     assert valve.on_virtual(first, W(7)) == 4
     assert valve.virtual_time(first) == ChannelTime(7)
-    assert valve.on_virtual(second, Idle()) == 7
-    assert valve.on_virtual(second, Active()) is None
     assert valve.end_virtual(first) is None
+    assert valve.on_virtual(second, W(7)) == 7
     assert valve.on_virtual(second, EndOfData()) == 20, "the end of data ends that layer's time only"
     assert not valve.all_ended and not valve.is_idle
     assert valve.end_virtual(second) is None
     assert valve.times() == [ChannelTime(20)]
+
+
+def test_a_layer_holds_time_back_while_its_producer_was_idle() -> None:
+    """Rows behind the end of its pause may come after what another layer of the same producer says of time."""
+    valve = WatermarkValve(1)
+    valve.restore([ChannelTime(3, idle=True)])
+    idle, ahead = valve.add_virtual(ChannelTime(3, idle=True)), valve.add_virtual(ChannelTime(3))
+    assert valve.on_virtual(ahead, W(20)) == 3 and not valve.is_idle
+    assert valve.virtual_time(idle) == ChannelTime(3, idle=True), "a snapshot says what it was"
+    assert valve.on_virtual(idle, Active()) is None
+    assert valve.on_virtual(idle, W(12)) == 12
+    assert valve.on_virtual(idle, Idle()) is None
+    assert valve.end_virtual(idle) == 20
+    assert valve.end_virtual(ahead) is None and valve.is_idle
 
 
 def test_the_final_watermark_of_a_layer_is_not_the_subtasks() -> None:
