@@ -59,6 +59,7 @@ from penstock.datastream.state_backend import (
     FsStateBackend,
     HashMapStateBackend,
     MemoryStateBackend,
+    PredefinedOptions,
     RocksDBStateBackend,
     StateBackend,
 )
@@ -109,6 +110,7 @@ __all__ = [
     "MemoryStateBackend",
     "OutputTag",
     "Partitioner",
+    "PredefinedOptions",
     "ProcessFunction",
     "ProcessWindowFunction",
     "ReduceFunction",

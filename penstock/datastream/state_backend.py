@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from enum import Enum
 
 from penstock.common.configuration import Configuration
 from penstock.common.options import CheckpointingOptions, RocksDBOptions, StateBackendOptions
@@ -11,6 +12,9 @@ from penstock.datastream.checkpoint_storage import (
     FileSystemCheckpointStorage,
     JobManagerCheckpointStorage,
 )
+
+_OPTIONS_FACTORY = "state.backend.rocksdb.options-factory"
+_TRANSFER_THREADS = "state.backend.rocksdb.checkpoint.transfer.thread.num"
 
 
 class StateBackend:
@@ -33,6 +37,15 @@ class HashMapStateBackend(StateBackend):
     name = "hashmap"
 
 
+class PredefinedOptions(Enum):
+    """Names Flink's sets of options for RocksDB. They have no effect here: each option has one default, as measured."""
+
+    DEFAULT = 0
+    SPINNING_DISK_OPTIMIZED = 1
+    SPINNING_DISK_OPTIMIZED_HIGH_MEM = 2
+    FLASH_SSD_OPTIMIZED = 3
+
+
 class EmbeddedRocksDBStateBackend(StateBackend):
     """Keeps keyed state on the disks of the slots, in RocksDB. It needs `pip install penstock[rocksdb]`.
 
@@ -46,6 +59,9 @@ class EmbeddedRocksDBStateBackend(StateBackend):
     def __init__(self, enable_incremental_checkpointing: bool | None = None) -> None:
         self._incremental = enable_incremental_checkpointing
         self._paths: tuple[str, ...] = ()
+        self._predefined = PredefinedOptions.DEFAULT
+        self._without_effect: dict[str, str] = {}
+        """By key: options that are accepted, and named in a warning when the job starts."""
 
     def set_db_storage_paths(self, *paths: str) -> None:
         """Set the directories of the slots' machines for RocksDB's files. Each subtask uses one of them.
@@ -63,6 +79,48 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         """Return whether the backend was made with incremental checkpoints."""
         return bool(self._incremental)
 
+    def set_predefined_options(self, options: PredefinedOptions) -> None:
+        """Accept one of Flink's sets of options for RocksDB, which has no effect here. A warning says so.
+
+        Args:
+            options: The set. `state.backend.rocksdb.*` sets single options.
+        """
+        self._predefined = options
+        self._without_effect["state.backend.rocksdb.predefined-options"] = options.name
+
+    def get_predefined_options(self) -> PredefinedOptions:
+        """Return the set of options that was set; `PredefinedOptions.DEFAULT` if none was."""
+        return self._predefined
+
+    def set_options(self, options_factory_class_name: str) -> None:
+        """Accept the name of a Java class that makes options for RocksDB, which has no effect here. A warning says so.
+
+        Args:
+            options_factory_class_name: The name. `state.backend.rocksdb.*` sets single options.
+        """
+        self._without_effect[_OPTIONS_FACTORY] = options_factory_class_name
+
+    def get_options(self) -> str | None:
+        """Return the name of the class that was set; None if none was."""
+        return self._without_effect.get(_OPTIONS_FACTORY)
+
+    def set_number_of_transfer_threads(self, number_of_transfering_threads: int) -> None:
+        """Accept a number of threads, which has no effect here: each slot stores with one. A warning says so.
+
+        Args:
+            number_of_transfering_threads: The number, at least 1.
+
+        Raises:
+            ValueError: The number is less than 1.
+        """
+        if number_of_transfering_threads < 1:
+            raise ValueError(f"number_of_transfering_threads must be at least 1, not {number_of_transfering_threads}")
+        self._without_effect[_TRANSFER_THREADS] = str(number_of_transfering_threads)
+
+    def get_number_of_transfer_threads(self) -> int:
+        """Return the number of threads that was set; Flink's 4 if none was."""
+        return int(self._without_effect.get(_TRANSFER_THREADS, "4"))
+
     def apply_to(self, configuration: Configuration) -> None:
         """Set the options of this backend.
 
@@ -74,6 +132,8 @@ class EmbeddedRocksDBStateBackend(StateBackend):
             configuration.set(CheckpointingOptions.INCREMENTAL_CHECKPOINTS, self._incremental)
         if self._paths:
             configuration.set(RocksDBOptions.LOCAL_DIRECTORIES, self._paths)
+        for key, text in self._without_effect.items():
+            configuration.set_string(key, text)
 
 
 class MemoryStateBackend(HashMapStateBackend):
@@ -118,7 +178,7 @@ class FsStateBackend(HashMapStateBackend):
         using_asynchronous_snapshots: bool | None = None,
     ) -> None:
         _warn("FsStateBackend(uri)", "HashMapStateBackend()", "FileSystemCheckpointStorage(uri)")
-        self._storage = FileSystemCheckpointStorage(checkpoint_directory_uri)
+        self._storage: CheckpointStorage = FileSystemCheckpointStorage(checkpoint_directory_uri)
         self._savepoints = default_savepoint_directory_uri
 
     def apply_to(self, configuration: Configuration) -> None:
@@ -139,12 +199,26 @@ class RocksDBStateBackend(EmbeddedRocksDBStateBackend):
     Args:
         checkpoint_data_uri: Where checkpoints are written to.
         enable_incremental_checkpointing: See `EmbeddedRocksDBStateBackend`.
+        checkpoint_stream_backend: An `FsStateBackend` or `MemoryStateBackend`, whose storage is used instead.
+
+    Raises:
+        ValueError: There is neither a URI nor a backend.
     """
 
-    def __init__(self, checkpoint_data_uri: str, enable_incremental_checkpointing: bool | None = None) -> None:
+    def __init__(
+        self,
+        checkpoint_data_uri: str | None = None,
+        enable_incremental_checkpointing: bool | None = None,
+        checkpoint_stream_backend: FsStateBackend | MemoryStateBackend | None = None,
+    ) -> None:
         _warn("RocksDBStateBackend(uri)", "EmbeddedRocksDBStateBackend()", "FileSystemCheckpointStorage(uri)")
         super().__init__(enable_incremental_checkpointing)
-        self._storage = FileSystemCheckpointStorage(checkpoint_data_uri)
+        if checkpoint_stream_backend is not None:
+            self._storage = checkpoint_stream_backend._storage
+        elif checkpoint_data_uri is not None:
+            self._storage = FileSystemCheckpointStorage(checkpoint_data_uri)
+        else:
+            raise ValueError("RocksDBStateBackend needs checkpoint_data_uri, or a checkpoint_stream_backend")
 
     def apply_to(self, configuration: Configuration) -> None:
         """Set the options of this backend and its storage.

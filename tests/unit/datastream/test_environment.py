@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import threading
 import warnings
@@ -31,6 +32,7 @@ from penstock.datastream import (
     HashMapStateBackend,
     JobManagerCheckpointStorage,
     MemoryStateBackend,
+    PredefinedOptions,
     RocksDBStateBackend,
     StateBackend,
     StreamExecutionEnvironment,
@@ -253,6 +255,29 @@ def test_rocksdb_by_backend_is_rocksdb_by_options(env: StreamExecutionEnvironmen
     assert options["state.backend.rocksdb.localdir"] == "/disk1,/disk2"
 
 
+def test_what_flink_sets_of_rocksdb_and_has_no_effect_here_is_named(env: StreamExecutionEnvironment) -> None:
+    backend = EmbeddedRocksDBStateBackend()
+    assert backend.get_predefined_options() is PredefinedOptions.DEFAULT
+    assert backend.get_options() is None and backend.get_number_of_transfer_threads() == 4
+    backend.set_predefined_options(PredefinedOptions.FLASH_SSD_OPTIMIZED)
+    backend.set_options("org.example.Factory")
+    backend.set_number_of_transfer_threads(8)
+    with pytest.raises(ValueError, match="must be at least 1, not 0"):
+        backend.set_number_of_transfer_threads(0)
+    assert backend.get_predefined_options() is PredefinedOptions.FLASH_SSD_OPTIMIZED
+    assert backend.get_options() == "org.example.Factory" and backend.get_number_of_transfer_threads() == 8
+    env.set_state_backend(backend)
+    named = ("checkpoint.transfer.thread.num", "options-factory", "predefined-options")
+    keys = ", ".join(f"state.backend.rocksdb.{name}" for name in named)
+    with pytest.warns(OptionWarning, match=f"no effect here: {re.escape(keys)}$"):
+        env.get_configuration().validate()
+
+
+def test_a_backend_of_rocksdb_needs_a_storage() -> None:
+    with pytest.warns(DeprecationWarning), pytest.raises(ValueError, match="needs checkpoint_data_uri, or"):
+        RocksDBStateBackend()
+
+
 @pytest.mark.parametrize(
     ("make", "expected"),
     [
@@ -264,6 +289,10 @@ def test_rocksdb_by_backend_is_rocksdb_by_options(env: StreamExecutionEnvironmen
         (
             lambda: RocksDBStateBackend("/c", True),
             {"state.backend.type": "rocksdb", "storage": "filesystem", "dir": "/c", "incremental": "true"},
+        ),
+        (
+            lambda: RocksDBStateBackend(checkpoint_stream_backend=FsStateBackend("/c")),
+            {"state.backend.type": "rocksdb", "storage": "filesystem", "dir": "/c"},
         ),
     ],
 )
