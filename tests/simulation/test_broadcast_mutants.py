@@ -52,6 +52,10 @@ def operator_lists_are_not_dealt_out(patch: Patch) -> None:
     patch(operator_state_restore, "_dealt_rows", lambda items, new, subtask: [i for of_one in items for i in of_one])
 
 
+def union_lists_are_dealt_out(patch: Patch) -> None:
+    patch(operator_state_restore, "UNION", "no kind of state")
+
+
 def state_of_functions_is_not_brought_up_to_date(patch: Patch) -> None:
     patch(CheckpointedParts, "_update", lambda self, checkpoint_id: None)
 
@@ -95,6 +99,7 @@ MUTANTS: list[tuple[Callable[[Patch], None], str, str]] = [
     (what_is_left_of_a_broadcast_goes_to_one_receiver, "broadcasts-at-another-parallelism", LOST_OR_TWICE),
     (broadcast_state_is_that_of_one_subtask_only, "broadcasts-at-another-parallelism", LOST_OR_TWICE),
     (operator_lists_are_not_dealt_out, "broadcasts-and-operator-state-at-another-parallelism", LOST_OR_TWICE),
+    (union_lists_are_dealt_out, "union-lists-at-another-parallelism", LOST_OR_TWICE),
     (
         state_of_functions_is_not_brought_up_to_date,
         "broadcasts-and-operator-state-at-another-parallelism",

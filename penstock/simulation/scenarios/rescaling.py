@@ -206,12 +206,13 @@ class BroadcastsAtAnotherParallelism(Rescaled):
     section = 6
     resumes_max = 5
     is_keyed: ClassVar[bool] = True
+    all_get_all: ClassVar[bool] = False
 
     def declare(self, job: WorkloadBuilder) -> None:
         rows = job.source(kind="ranges", rows=80, parallelism=2, cost_ms=0.5, keys=8, timed=None)
         rules = job.source(1, kind="ranges", rows=12, parallelism=1, cost_ms=3.0, keys=8, timed=None)
-        waiting = await_rules(job, rows, rules, keyed=self.is_keyed, parallelism=2, cost_ms=1.0)
-        job.sink(waiting, 2)
+        how = {"keyed": self.is_keyed, "all_get_all": self.all_get_all}
+        job.sink(await_rules(job, rows, rules, parallelism=2, cost_ms=1.0, **how), 2)
 
     def is_right(self, metadata: Metadata) -> bool:
         broadcasts = {e.name for e in metadata.edges if e.partitioner == "broadcast"}
@@ -227,8 +228,15 @@ class BroadcastsAndOperatorStateAtAnotherParallelism(BroadcastsAtAnotherParallel
     is_keyed = False
 
 
+class UnionListsAtAnotherParallelism(BroadcastsAndOperatorStateAtAnotherParallelism):
+    """The same with a list that every subtask gets whole: it takes the rows that are its own now, and stores those."""
+
+    all_get_all = True
+
+
 SCENARIOS: list[type[Scenario]] = [
     RowsAreOvertakenOnTheWayToTheirKey, SeveralRescalesInARow, ResumedInTheMiddleOfDraining,
     ReleasedWhileACheckpointIsPending, FaultsWhileTheJobDrains, CancelledAndResumed,
     BroadcastsAtAnotherParallelism, BroadcastsAndOperatorStateAtAnotherParallelism,
+    UnionListsAtAnotherParallelism,
 ]  # fmt: skip
