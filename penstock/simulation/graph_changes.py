@@ -1,8 +1,9 @@
 """Changes the graph of a simulated job from one driver to the next.
 
-Identity maps are inserted on edges and removed again, and chains are broken and joined; with other parallelisms, chains
-change by themselves. None of that changes what is expected of the job. A change has a random source of its own, so that
-jobs whose graph never changes stay what they were.
+Identity maps, one in two of them with operator state, are inserted on edges and removed again, and chains are broken
+and joined; with other parallelisms, chains change by themselves. What is removed leaves its state unclaimed. None of
+that changes what is expected of the job. A change has a random source of its own, so that jobs whose graph never
+changes stay what they were.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class GraphChanges:
             number,
             OperatorKind.MAP,
             f"inserted {node.id}.{position}",
-            f.Pass(0.01),
+            (f.Pass if number % 2 else f.Tally)(0.01),
             [Input(before)],
             before.output_type,
             parallelism=before.parallelism,

@@ -246,6 +246,7 @@ def debloating_of(seed: int, configuration: Configuration) -> None:
         return
     options = TaskManagerOptions
     for option, values in (
+        (options.BUFFER_DEBLOAT_ENABLED, (True, True, False)),
         (options.BUFFER_DEBLOAT_TARGET, ("2 ms", "20 ms", "200 ms")),
         (options.BUFFER_DEBLOAT_PERIOD, ("1 ms", "20 ms", "200 ms")),
         (options.BUFFER_DEBLOAT_SAMPLES, (1, 3, 20)),

@@ -10,8 +10,11 @@ from typing import Any, Iterable, Iterator
 
 from penstock.common.types import Types
 from penstock.datastream.functions import (
+    CheckpointedFunction,
     FilterFunction,
     FlatMapFunction,
+    FunctionInitializationContext,
+    FunctionSnapshotContext,
     KeyedProcessFunction,
     MapFunction,
     ReduceFunction,
@@ -22,6 +25,7 @@ from penstock.simulation import world_hooks
 from penstock.simulation.world_hooks import Row
 
 ROW_TYPE = Types.TUPLE([Types.LONG()] * 5)
+_PASSED = ListStateDescriptor("passed", Types.LONG())
 SPLITS_PER_TAG = 16
 COPIES_PER_FAN = 64
 
@@ -106,6 +110,23 @@ class Pass(Busy, MapFunction):
     def map(self, value: Row) -> Row:
         self.work()
         return value
+
+
+class Tally(Pass, CheckpointedFunction):
+    """Passes rows, and remembers how many there were: a number per subtask, dealt out at another parallelism."""
+
+    def initialize_state(self, context: FunctionInitializationContext) -> None:
+        self._passed = context.get_operator_state_store().get_list_state(_PASSED)
+        self._count = sum(self._passed.get())
+        if self._count and not context.is_restored():
+            world_hooks.current().violate(f"a new job has passed {self._count} rows already")
+
+    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+        self._passed.update([self._count])
+
+    def map(self, value: Row) -> Row:
+        self._count += 1
+        return super().map(value)
 
 
 class TagBranch(Busy, MapFunction):
