@@ -1,7 +1,8 @@
 """Gives up rows that were in flight: the way past a damaged range, or past an edge that is gone.
 
 Flink's `execution.state-recovery.without-channel-state.checkpoint-id` gives up those of all channels, unless some are
-named. Events between the rows stay: without the end of data among them the job would never end.
+named. Events between the rows stay (PROTOCOL 3.12): without the end of a pause among them, for instance, time would
+advance without a producer that is active again.
 """
 
 from __future__ import annotations

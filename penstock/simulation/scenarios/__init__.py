@@ -21,6 +21,7 @@ from penstock.simulation.scenarios import (
     expiring,
     finishing,
     floors,
+    giving_up,
     idleness,
     kept,
     killed_steps,
@@ -50,6 +51,7 @@ def _name(scenario: type[Scenario]) -> str:
 
 _PARTS = (
     aimed, cut, barriers, bounds, concurrent, calm, restoring, local_copies, rescaling, receivers, changed_graphs,
+    giving_up,
     state, kept, expiring, declarations, event_time, backlog, floors, timers, idleness, aligned_sources, finishing,
     savepoints, publication, shortening, storage, stored_state, killed_steps, sweeping, slots, packing,
     live_rescaling, adaptive,

@@ -28,6 +28,7 @@ class Rescaled(Scenario):
     section = 3
     options = FULL
     resumes_max: ClassVar[int] = 3
+    resumed_by: ClassVar[str] = "rescale"
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +53,7 @@ class Rescaled(Scenario):
         if self.resumes < self.resumes_max and self.is_right(metadata):
             self.resumes += 1
             self.count += 1
-            self.cluster.fault_injector.inject("rescale")
+            self.cluster.fault_injector.inject(self.resumed_by)
 
     def has_happened(self) -> bool:
         return self.count > 0 and self.cluster.statistics.rescales > 0
