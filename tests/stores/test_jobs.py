@@ -51,12 +51,14 @@ counts.map(lambda p: f"{p[0]}:{p[1]}", Types.STRING()).sink_to(sink)
 
 
 class Starts:
-    """Starts one job. Its keys come by options, its checkpoints are below `root`."""
+    """Starts one job. Its keys come by options, or from its environment (`server` None); its checkpoints are below
+    `root`.
+    """
 
     program: ClassVar[str] = PROGRAM
     rows: ClassVar[int] = ROWS
 
-    def __init__(self, folder: Path, server: Server, root: str, **options: str) -> None:
+    def __init__(self, folder: Path, server: Server | None, root: str, **options: str) -> None:
         self._program = folder / "counting.py"
         self._program.write_text(self.program + EXECUTE_AND_REPORT, encoding="utf-8")
         self.out = folder / "out"
@@ -69,7 +71,7 @@ class Starts:
             "restart-strategy.fixed-delay.attempts": "1000",
             "restart-strategy.fixed-delay.delay": "100 ms",
             "penstock.checkpoint-storage.retry-timeout": "3 s",
-            **server.options,
+            **({} if server is None else server.options),
             **options,
         }
 
