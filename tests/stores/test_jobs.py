@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
@@ -18,9 +20,10 @@ from penstock.storage.layout import LogName, MetadataName, SegmentName, parse
 from penstock.storage.log import newest_checkpoint, read_log
 from penstock.storage.metadata_file import read_metadata
 from penstock.storage.opening import open_store
+from penstock.storage.store import BrowsableStore, ObjectMissing
 from tests.buckets.faulty_proxy import PASSED, Fault, FaultyProxy
 from tests.buckets.servers import BUCKET, settings_of
-from tests.reporting_driver import EXECUTE_AND_REPORT, Driver, run_under_kills, runs
+from tests.reporting_driver import EXECUTE_AND_REPORT, Driver, Report, run_under_kills, runs
 from tests.spark.small_jobs import committed
 from tools.object_stores import SECRET_KEY, Server
 
@@ -30,6 +33,7 @@ KILLS = ("slot", "store", "slot", "driver", "slot")
 JOB_ID = "00000000000000000000000000c0ffee"
 ROWS = 40_000
 SLOTS = 2
+KEYS_ONCE = 2000
 
 PROGRAM = """
 import json, sys, time
@@ -80,6 +84,18 @@ class Starts:
         return Driver(self._program, str(self.out), str(self.rows), json.dumps({**self._options, **given}))
 
 
+class ChainedStarts(Starts):
+    """Starts a job whose checkpoints store little, and name what earlier ones have stored: first all keys come, then
+    some again and again.
+    """
+
+    program = PROGRAM.replace("i % 7", f"i if i < {KEYS_ONCE} else i % 40")
+
+    def __init__(self, folder: Path, server: Server | None, root: str, **options: str) -> None:
+        incremental = {"state.backend.type": "rocksdb", "execution.checkpointing.incremental": "true"}
+        super().__init__(folder, server, root, **incremental, **options)
+
+
 class ShortStarts(Starts):
     """Starts a job of half as many rows."""
 
@@ -103,34 +119,59 @@ def test_a_job_is_exact_while_slots_driver_and_store_are_killed(weed: Server, tm
     assert SECRET_KEY.encode() not in b"".join(job.get(path) for path in job.list(""))
 
 
-def test_a_checkpoint_makes_no_more_objects_than_slots_and_two(weed: Server, tmp_path: Path) -> None:
+@pytest.mark.parametrize("starting", [Starts, ChainedStarts], ids=["all of memory", "a chain of RocksDB"])
+def test_a_checkpoint_makes_no_more_objects_than_slots_and_two(
+    weed: Server, tmp_path: Path, starting: type[Starts]
+) -> None:
+    root = f"s3://{BUCKET}/counts"
+    job = open_store(f"{root}/{JOB_ID}", settings_of(weed), create_root=True)
+    named_min = 1 if starting is Starts else SLOTS + 1
+
+    def is_long_enough(report: Report) -> bool:
+        return runs(3)(report) and _segments_named(job) >= named_min
+
     with FaultyProxy(weed.port) as proxy:
-        starts = Starts(tmp_path, weed, f"s3://{BUCKET}/counts", **{"s3.endpoint": proxy.url})
+        starts = starting(tmp_path, weed, root, **HA, **{"s3.endpoint": proxy.url})
         driver = starts.start()
         deadline = time.monotonic() + LIMIT_S
-        first = driver.await_report(runs(3), deadline).completed
-        before = _written(proxy)
+        first = driver.await_report(is_long_enough, deadline).completed
+        before = _asked(proxy)
         last = driver.await_report(runs(first + 20), deadline).completed
-        after = _written(proxy)
+        after = _asked(proxy)
         driver.kill()
     completed = last - first
     # One more of each may be under way at either end of what is counted.
-    assert after["segments"] - before["segments"] <= SLOTS * (completed + 2)
-    assert after["metadata"] - before["metadata"] <= completed + 2
-    assert after["log"] - before["log"] <= completed + 2
-    assert after["others"] == before["others"]
+    asked = {kind: after[kind] - before[kind] for kind in after}
+    assert asked["put segment"] <= SLOTS * (completed + 2)
+    assert asked["put metadata"] <= completed + 2
+    assert asked["put log"] <= completed + 2
+    assert asked["put other"] == 0
+    assert asked["list"] <= completed + 2, "a checkpoint lists the log once"
+    assert asked["read"] == 0
+    assert _segments_named(job) >= named_min
     calls = len(proxy.requests) / max(1, last)
     print(f"{calls:.1f} requests per checkpoint, with opening, probing and deleting")
 
 
-def _written(proxy: FaultyProxy) -> dict[str, int]:
-    counts = {"segments": 0, "metadata": 0, "log": 0, "others": 0}
+def _segments_named(job: BrowsableStore) -> int:
+    """Return how many objects the newest checkpoint of a running job names, or 0."""
+    with suppress(ObjectMissing):  # it was deleted while it was opened
+        newest = newest_checkpoint(job)
+        return 0 if newest is None else len(read_metadata(job, newest.path).segments)
+    return 0
+
+
+def _asked(proxy: FaultyProxy) -> Counter[str]:
+    """Return how many requests of each kind there were. Deletions do not count."""
+    kinds: dict[type, str] = {SegmentName: "segment", MetadataName: "metadata", LogName: "log"}
+    asked = Counter(dict.fromkeys(("put segment", "put metadata", "put log", "put other", "list", "read"), 0))
     for method, path in list(proxy.requests):
         if method in ("PUT", "POST"):
             name = parse("/".join(path.partition("?")[0].split("/")[4:]))
-            kinds = {SegmentName: "segments", MetadataName: "metadata", LogName: "log"}
-            counts[kinds.get(type(name), "others")] += 1
-    return counts
+            asked[f"put {kinds.get(type(name), 'other')}"] += 1
+        elif method != "DELETE":
+            asked["list" if "list-type" in path else "read"] += 1
+    return asked
 
 
 @pytest.mark.parametrize(
