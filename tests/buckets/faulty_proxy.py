@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
+import re
 import signal
 import sys
 import threading
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
+from xml.sax.saxutils import unescape
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,8 @@ class FaultyProxy:
         self.requests: list[tuple[str, str]] = []
         self.bytes_per_second = 0.0
         """How much of a body or an answer goes through in a second; 0: all at once."""
-        self.listed: list[int] = []
-        """How many objects each answer to a list request has shown."""
+        self.listed: list[list[str]] = []
+        """The names of the objects that each answer to a list request has shown."""
         self.at_once = self.most_at_once = 0
         """How many requests wait for their answers now, and at most since this was set to 0."""
         self._lock = threading.Lock()
@@ -129,7 +131,7 @@ class FaultyProxy:
                 handler.close_connection = True
                 return
         if b"<ListBucketResult" in answer:
-            self.listed.append(answer.count(b"<Key>"))
+            self.listed.append([unescape(key) for key in re.findall("<Key>(.*?)</Key>", answer.decode())])
         self._carry(len(answer))
         if fault.kills:
             os.kill(fault.kills, signal.SIGKILL)
