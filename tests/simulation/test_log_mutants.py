@@ -26,6 +26,18 @@ def an_entry_that_a_list_lacks_counts(patch: Patch) -> None:
     patch(JobLog, "_counts", hasty)
 
 
+def the_first_position_needs_no_list(patch: Patch) -> None:
+    """Believe that nobody has run a job before whose first position could be created."""
+    counts = JobLog._counts
+
+    def believed(self: Any, entry: Any) -> Any:
+        is_counted = yield from counts(self, entry)
+        self._lost_by = None if entry.sequence == 0 else self._lost_by
+        return is_counted or entry.sequence == 0
+
+    patch(JobLog, "_counts", believed)
+
+
 def a_reader_does_not_look_for_a_newer_owner(patch: Patch) -> None:
     def check_ours(self: Any) -> Any:
         return
@@ -41,6 +53,7 @@ MUTANTS: list[tuple[Callable[[Patch], None], str, str]] = [
         "list-lacks-the-newest-entry",
         r"is committed, but no checkpoint in the log says so|may name what \d+ has, which is not in the log",
     ),
+    (the_first_position_needs_no_list, "two-fresh-starts", r"deploys a job whose log it has not got"),
     (
         a_reader_does_not_look_for_a_newer_owner,
         "driver-is-fenced-while-it-reads-the-log",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.protocol.values.messages import Deploy
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
 from penstock.simulation.settings import Pace
 from penstock.simulation.workload import WorkloadBuilder
@@ -44,6 +45,25 @@ class DriverPausedAcrossAShortening(_LongJob):
 
     def has_happened(self) -> bool:
         return self.cluster.job.log is not None and bool(self.cluster.job.log.void)
+
+
+class TwoFreshStarts(_LongJob):
+    """Two drivers start one job afresh. The first one has listed the log, which is empty, and sleeps. The second one
+    puts its fence at position 0, publishes on, and deletes what lies below the base. The sleeper wakes up, and creates
+    its fence at position 0, which is free again. It is refused: the job has a log, and nothing is deployed."""
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        cluster, first = self.cluster, self.cluster.drivers[0]
+        if what == "list" and detail == LOG_FOLDER and not self.count:
+            self.count += 1
+            cluster.fault_injector.inject_now("pause_driver", cluster.world.uniform(1000, 3000))
+            cluster.world.after(1.0, None, cluster.start_driver)
+        elif what == "down" and isinstance(detail, Deploy) and any(slot.link is who for slot in first.keeper.processes):
+            cluster.world.violate(f"{first.process.name} deploys a job whose log it has not got")
+
+    def has_happened(self) -> bool:
+        log = self.cluster.job.log
+        return log is not None and [position for position, _ in log.void] == [0]
 
 
 class ListLacksTheNewestEntry(DriverPausedAcrossAShortening):
@@ -158,6 +178,6 @@ class ShorteningOnAFullDisk(_LongJob):
 
 
 SCENARIOS: list[type[Scenario]] = [
-    DriverPausedAcrossAShortening, ListLacksTheNewestEntry, DriverIsFencedWhileItReadsTheLog,
+    DriverPausedAcrossAShortening, TwoFreshStarts, ListLacksTheNewestEntry, DriverIsFencedWhileItReadsTheLog,
     DriverKilledBeforeItDeletes, TakeoverWhileTheLogIsShortened, ShorteningOnAFullDisk,
 ]  # fmt: skip

@@ -37,18 +37,32 @@ REFERENCES_MIN = 30
 """As many docstrings of scenarios and tests name their sections, at least; fewer have become unreadable to the test."""
 
 
-def named(text: str, kind: str) -> set[str]:
-    """Names in backticks behind "Scenarios:" or "Mutants:"."""
-    lists = " ".join(re.findall(rf"{kind}:((?:\s|`[\w-]+`|,)+)", text))
-    return set(re.findall(r"`([\w-]+)`", lists))
+NAME = r"`([\w-]+)`(?: \(([a-z](?:, [a-z])*)\))?"
+"""A name in backticks, and the letters of the schedules that it belongs to, if its rule has several."""
 
 
-def in_tables(text: str, number: str = "") -> set[str]:
-    """Names in backticks in the table of the log's rules. `number`: in the rows of that rule only."""
+def named(text: str, kind: str, schedule: str = "") -> set[str]:
+    """Names behind "Scenarios:", "Kept plans:" or "Mutants:". `schedule`: those with this letter only."""
+    lists = " ".join(found[0] for found in re.findall(rf"{kind}:((?:\s|{NAME}|,)+)", text))
+    return with_letter(lists, schedule)
+
+
+def in_tables(text: str, number: str = "", schedule: str = "") -> set[str]:
+    """Names in the table of the log's rules. `number`: in the rows of that rule only."""
     rows = [line for line in text.splitlines() if line.startswith("| 11.")]
     if number:
         rows = [row for row in rows if number in row.split("|")[1].replace(" ", "").split(",")]
-    return {name for row in rows for name in re.findall(r"`([\w-]+)`", row)}
+    return with_letter(" ".join(rows), schedule)
+
+
+def with_letter(lists: str, schedule: str) -> set[str]:
+    return {name for name, letters in re.findall(NAME, lists) if not schedule or schedule in letters.split(", ")}
+
+
+def schedules(text: str) -> list[str]:
+    """The letters of a rule's schedules; one without a letter if there are none."""
+    without = text.partition("*Without this:*")[2].partition("Scenarios:")[0]
+    return re.findall(r"(?:^|[.;])\s+(?:or\s+|Or\s+)?\(([a-z])\)\s", without) or [""]
 
 
 def all_mutants() -> set[str]:
@@ -104,11 +118,32 @@ def test_every_mutant_that_is_named_exists() -> None:
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_every_rule_is_whole(number: str) -> None:
-    """It has the schedule that breaks a system without it, a scenario that brings this about, and a mutant."""
-    text, table = RULE_TEXTS[number], in_tables(RULES, number)
+    """It has the schedules that break a system without it; for each of them a scenario or a plan that brings it about,
+    and a mutant.
+    """
+    text = RULE_TEXTS[number]
     assert "*Without this:*" in text
-    assert named(text, "Scenarios") | {name for name in table if name in SCENARIOS}
-    assert named(text, "Mutants") | {name for name in table if name in functions()}
+    for schedule in schedules(text):
+        table = in_tables(RULES, number, schedule)
+        scenarios = named(text, "Scenarios", schedule) | named(text, "Kept plans", schedule)
+        assert scenarios | {name for name in table if name in SCENARIOS}, f"schedule {schedule}"
+        mutants = named(text, "Mutants", schedule)
+        assert mutants | {name for name in table if name in functions()}, f"schedule {schedule}"
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_every_letter_is_that_of_a_schedule(number: str) -> None:
+    text = RULE_TEXTS[number]
+    own = schedules(text)
+    assert own == [""] or own == [chr(ord("a") + i) for i in range(len(own))]
+    rows = [line for line in RULES.splitlines() if line.startswith(f"| {number}")]
+    marks = re.findall(NAME, " ".join([text.partition("*Without this:*")[2], *rows]))
+    assert {letter for _, letters in marks for letter in letters.split(", ") if letter} <= set(own)
+
+
+def test_every_plan_that_is_named_exists() -> None:
+    plans = {path.stem for path in (ROOT / "tests" / "simulation" / "plans").glob("*.json")}
+    assert named(RULES, "Kept plans") <= plans
 
 
 def test_every_mutant_breaks_a_rule_that_names_it() -> None:
