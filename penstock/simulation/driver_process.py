@@ -67,16 +67,18 @@ class ScheduledWork:
 class TracedConsole:
     """Implements `penstock.runtime.console.Console`."""
 
-    def __init__(self, world: World, name: str, restarts: RestartChecker) -> None:
+    def __init__(self, world: World, process: Process, restarts: RestartChecker) -> None:
         self._world = world
-        self._name = name
+        self._process = process
         self._restarts = restarts
 
     def line(self, subtask: int, text: str, is_error: bool) -> None:
-        self._world.tell(self._name, f"{subtask + 1}> {text}")
+        self._world.tell(self._process.name, f"{subtask + 1}> {text}")
 
     def warning(self, text: str) -> None:
-        self._world.tell(self._name, f"warns: {text.splitlines()[-1]}")
+        self._world.tell(self._process.name, f"warns: {text.splitlines()[-1]}")
+        if self._world.observer is not None:
+            self._world.observer("warn", self._process, text)
         self._restarts.on_warned(text)
 
 
@@ -138,7 +140,7 @@ class DriverProcess:
             savepoint_work=ScheduledWork(world, self.process, around.work_latency_ms),
             source_work=ScheduledWork(world, self.process, around.work_latency_ms),
             open_store=lambda directory, create: around.open_store(self.process, directory),
-            console=TracedConsole(world, self.process.name, self.restarts),
+            console=TracedConsole(world, self.process, self.restarts),
             random=world.chance,
         )
         try:

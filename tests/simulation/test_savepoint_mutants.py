@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 
 from penstock.datastream.connectors.kafka.transactional_ids import TransactionalIds
-from penstock.jobmaster import checkpoints, savepoints
+from penstock.jobmaster import checkpoints, job_recovery, savepoints
 from penstock.protocol.checkpoint.coordinator_effects import FailJob
 from penstock.protocol.checkpoint.stopping import Stopping
 from penstock.protocol.log.publication import NewCheckpoint
@@ -99,6 +100,17 @@ def a_stop_is_published_although_the_job_restarts(patch: Patch) -> None:
     patch(checkpoints.Checkpoints, "_still_runs", lambda self, generation: True)
 
 
+def the_next_driver_names_no_savepoint(patch: Patch) -> None:
+    queue_commits = job_recovery.JobRecovery._queue_commits
+
+    def silent(self: Any, is_last: bool) -> None:
+        point = self._job.restore_point
+        self._job.restore_point = replace(point, metadata=msgspec.structs.replace(point.metadata, savepoint=None))
+        queue_commits(self, is_last)
+
+    patch(job_recovery.JobRecovery, "_queue_commits", silent)
+
+
 def a_failed_savepoint_leaves_what_it_has_written(patch: Patch) -> None:
     patch(savepoints.Savepoints, "_remove", lambda self, directory: None)
 
@@ -138,6 +150,7 @@ MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
         "transactional-ids-are-used-again",
         r"makes \d+ rows of another transaction visible",
     ),
+    (the_next_driver_names_no_savepoint, "next-driver-names-the-savepoint", r"its user knows .* only"),
     (a_stop_is_not_the_last_checkpoint, "driver-dies-behind-the-entry-of-a-stop", r"follows the stop of the job"),
     (a_stop_is_not_the_last_checkpoint, "killed-at-each-step-of-a-stop", r"follows the stop of the job"),
     (a_failed_savepoint_leaves_what_it_has_written, "killed-at-each-step-of-a-stop", r"have failed left"),

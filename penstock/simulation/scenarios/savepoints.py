@@ -11,7 +11,7 @@ from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scenarios.scenario import TIMEOUT, UNALIGNED, Scenario
 from penstock.simulation.settings import SAVEPOINT_ROOT, Pace
 from penstock.simulation.workload import WorkloadBuilder
-from penstock.storage.layout import METADATA_NAME, is_savepoint_segment
+from penstock.storage.layout import LOG_FOLDER, METADATA_NAME, is_savepoint_segment
 
 
 class StopTakesNothingBehindItsSnapshot(Scenario):
@@ -124,6 +124,40 @@ class DriverDiesBehindTheEntryOfAStop(Scenario):
             self.cluster.world.after(0.0, None, self.cluster.fault_injector.inject, "kill_driver")
 
 
+class NextDriverNamesTheSavepoint(DriverDiesBehindTheEntryOfAStop):
+    """A job is stopped with a savepoint, next to an earlier one, and its driver dies before it has answered. The next
+    driver ends the job. Unless it names the savepoint, the user knows of the earlier one only, starts from there, and
+    gets output twice."""
+
+    faults = FaultPlan()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._orders = ["savepoint", "stop_with_savepoint"]
+        self._stopped_with: str | None = None
+        self._warnings: list[str] = []
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        super().observe(what, who, detail)
+        log, faults = self.cluster.job.log, self.cluster.fault_injector
+        assert log is not None
+        if what == "warn":
+            self._warnings.append(detail)
+        elif self.count == 1 and self._stopped_with is None:
+            self._stopped_with = self.cluster.job.stopped_with
+        elif what == "create" and detail.startswith(LOG_FOLDER) and log.published >= 2 and self._orders:
+            if len(faults.orders.taken) == 2 - len(self._orders):
+                self.cluster.world.after(0.0, None, faults.inject, self._orders.pop(0))
+
+    def has_happened(self) -> bool:
+        known, directory = self.cluster.fault_injector.orders.taken, self._stopped_with
+        if directory is None or directory in known:
+            return False
+        if not any(directory in warning for warning in self._warnings):
+            self.cluster.world.violate(f"the job has ended with {directory}, and its user knows {sorted(known)} only")
+        return bool(known)
+
+
 class _WithoutRoom(Scenario):
     """Checks that savepoints that cannot be written fail, leave nothing behind, and do not disturb the job."""
 
@@ -180,5 +214,6 @@ class SavepointDirectoryIsRemoved(_WithoutRoom):
 
 SCENARIOS: list[type[Scenario]] = [
     StopTakesNothingBehindItsSnapshot, StopFailsInsideARow, DrainFailsBehindTheEndOfItsSources, SavepointCommitsNothing,
-    DriverDiesBehindTheEntryOfAStop, SavepointDirectoryFillsUp, SavepointDirectoryIsRemoved,
+    DriverDiesBehindTheEntryOfAStop, NextDriverNamesTheSavepoint, SavepointDirectoryFillsUp,
+    SavepointDirectoryIsRemoved,
 ]  # fmt: skip

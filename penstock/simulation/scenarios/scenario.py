@@ -78,7 +78,8 @@ class Scenario:
     def observe(self, what: str, who: Any, detail: Any) -> None:
         """Observe an event. `what`: "frame" (who: a `DataEndpoint`), "up" and "down" (a `ControlLink`), "timer" (an
         operator's name; detail: the timestamp), "open" (a `Process`; detail: a directory), "commit" (a `Process`;
-        detail: the name of the output), or a store's method (a `Process`; detail: the path).
+        detail: the name of the output), "warn" (a driver's `Process`; detail: the text), or a store's method (a
+        `Process`; detail: the path).
         """
 
     def has_happened(self) -> bool:
