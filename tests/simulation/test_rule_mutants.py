@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from penstock.jobmaster import job_directory
 from penstock.jobmaster.job_settings import JobSettings
 from penstock.operators.rows import chain
 from penstock.protocol.channel.captured import Captured
@@ -117,6 +118,21 @@ def a_fence_forgets_what_is_claimed(patch: Patch) -> None:
     patch(JobLog, "_append_fence", forgetful)
 
 
+def metadata_of_what_is_claimed_go_first(patch: Patch) -> None:
+    delete_claimed = job_directory._delete_claimed
+
+    def metadata_first(open_store: Any, claimed: Any) -> None:
+        def opened(directory: str, create: bool) -> Any:
+            store = open_store(directory, create)
+            delete_all = store.delete_all
+            store.delete_all = lambda paths: delete_all([claimed.metadata_path, *paths])
+            return store
+
+        delete_claimed(opened, claimed)
+
+    patch(job_directory, "_delete_claimed", metadata_first)
+
+
 def values_that_can_change_are_not_copied(patch: Patch) -> None:
     patch(chain, "isolation", lambda declared, operator: None)
 
@@ -201,6 +217,7 @@ MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
     (segments_are_acknowledged_before_they_are_stored, "segment-cannot-be-written", r"is missing"),
     (what_a_job_starts_from_is_claimed, "new-job-from-a-checkpoint", r"changed the directory"),
     (a_fence_forgets_what_is_claimed, "claim-outlives-its-driver", r"which the job owns: nobody deletes it"),
+    (metadata_of_what_is_claimed_go_first, "killed-while-it-deletes-what-it-claimed", r"and nobody has deleted them"),
     (values_that_can_change_are_not_copied, "one-list-yielded-again-and-again", r"split \d+ key .* after"),
     (parking_has_no_limit, "parked-with-a-slow-neighbour", r"is parked for"),
     (queues_of_finished_subtasks_are_not_stored, "finished-producer-with-queued-rows", r"were not stored"),

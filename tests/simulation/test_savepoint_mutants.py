@@ -115,6 +115,10 @@ def a_failed_savepoint_leaves_what_it_has_written(patch: Patch) -> None:
     patch(savepoints.Savepoints, "_remove", lambda self, directory: None)
 
 
+def savepoints_are_written_where_others_lie(patch: Patch) -> None:
+    patch(savepoints.Savepoints, "_make_empty", lambda self, directory: self._open_store(directory, True))
+
+
 def a_failed_savepoint_fails_the_job(patch: Patch) -> None:
     failed = Stopping.on_failed
 
@@ -139,6 +143,7 @@ MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
     (a_savepoint_counts_as_committed, "savepoint-commits-nothing", r"[1-9]\d* rows lost"),
     (output_is_confirmed_while_it_is_named, "driver-killed-before-commit", "confirmed to its writer, but was never"),
     (a_failed_savepoint_leaves_what_it_has_written, "savepoint-directory-fills-up", r"have failed left"),
+    (savepoints_are_written_where_others_lie, "savepoint-name-is-taken", r"was written into somebody else's"),
     (a_failed_savepoint_fails_the_job, "savepoint-directory-is-removed", r"has restarted the job"),
     (
         transactional_ids_are_used_again_at_once,

@@ -11,7 +11,7 @@ from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scenarios.scenario import TIMEOUT, UNALIGNED, Scenario
 from penstock.simulation.settings import SAVEPOINT_ROOT, Pace
 from penstock.simulation.workload import WorkloadBuilder
-from penstock.storage.layout import LOG_FOLDER, METADATA_NAME, is_savepoint_segment
+from penstock.storage.layout import LOG_FOLDER, METADATA_NAME, is_savepoint_segment, savepoint_segment_path
 
 
 class StopTakesNothingBehindItsSnapshot(Scenario):
@@ -212,8 +212,39 @@ class SavepointDirectoryIsRemoved(_WithoutRoom):
                 del shared.objects[name]
 
 
+class SavepointNameIsTaken(Scenario):
+    """The names that are drawn first for a savepoint are those of directories in which somebody else's savepoints lie.
+    Written into one of them, it would find that the metadata exist, fail, and delete what is there."""
+
+    section = 11
+    options = UNALIGNED
+    faults = FaultPlan(kinds=("savepoint",), count=4, gap_ms=15.0)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._opened: set[str] = set()
+        self._foreign: dict[str, bytes] = {}
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        if what != "open" or not detail.startswith(SAVEPOINT_ROOT) or detail in self._opened:
+            return
+        self._opened.add(detail)
+        if len(self._opened) % 3:
+            self.count += 1
+            names = (METADATA_NAME, savepoint_segment_path(0, self.count, "beef"))
+            foreign = {f"{detail}/{name}": f"{name} of somebody else".encode() for name in names}
+            self._foreign |= foreign
+            self.cluster.shared.objects |= foreign
+
+    def has_happened(self) -> bool:
+        cluster, log = self.cluster, self.cluster.job.log
+        if any(cluster.shared.objects.get(name) != data for name, data in self._foreign.items()):
+            cluster.world.violate("a savepoint was written into somebody else's, and has deleted what was there")
+        return self.count > 0 and log is not None and log.savepoints > 0
+
+
 SCENARIOS: list[type[Scenario]] = [
     StopTakesNothingBehindItsSnapshot, StopFailsInsideARow, DrainFailsBehindTheEndOfItsSources, SavepointCommitsNothing,
     DriverDiesBehindTheEntryOfAStop, NextDriverNamesTheSavepoint, SavepointDirectoryFillsUp,
-    SavepointDirectoryIsRemoved,
+    SavepointDirectoryIsRemoved, SavepointNameIsTaken,
 ]  # fmt: skip

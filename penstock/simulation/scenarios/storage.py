@@ -7,7 +7,8 @@ from typing import Any
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.log_checker import LogChecker
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
-from penstock.storage.layout import LOG_FOLDER
+from penstock.storage.layout import LOG_FOLDER, metadata_path
+from penstock.storage.store import StoreError
 
 
 class StoreIgnoresConditions(Scenario):
@@ -117,6 +118,44 @@ class ClaimOutlivesItsDriver(Scenario):
         cluster.start_new_job("beef" * 8, f"{cluster.job.directory}/chk-{log.newest.checkpoint_id}")
 
 
+class KilledWhileItDeletesWhatItClaimed(ClaimOutlivesItsDriver):
+    """A job has claimed the checkpoint that it started from, and its driver is killed behind the first object of that
+    which it deletes. The metadata are still there, so the next driver knows what is left of it, and deletes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._claimed: set[str] = set()
+        """The paths of all that is claimed."""
+        self._killed: Any = None
+        """The process that is killed in the middle of a step: nothing that it does from then on is carried out."""
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        if who is self._killed and what in ("create", "delete", "get", "list"):
+            raise StoreError(f"{who.name} has been killed")
+        log = self.cluster.job.log
+        if self._first is None and log is not None and log.published == 2:
+            self._first = log
+            self.cluster.world.after(0.0, None, self._start_from_newest)
+        elif what == "delete" and detail in self._claimed and not self.count:
+            self.count += 1
+            self._killed = who
+            self.cluster.world.after(0.0, None, self.cluster.fault_injector.inject, "kill_driver")
+
+    def _start_from_newest(self) -> None:
+        super()._start_from_newest()
+        assert self._first is not None and self._first.newest is not None
+        newest = self._first.newest
+        self._claimed = {metadata_path(newest.checkpoint_id), *(segment.path for segment in newest.segments)}
+
+    def has_happened(self) -> bool:
+        assert self._first is not None
+        names = {f"{self._first.directory}/{path}" for path in self._claimed}
+        if left := sorted(names & self.cluster.shared.objects.keys()):
+            self.cluster.world.violate(f"the job owned {left}, and nobody has deleted them")
+        return self.count > 0
+
+
 SCENARIOS: list[type[Scenario]] = [
     StoreIgnoresConditions, SegmentIsDamaged, NewJobFromACheckpoint, ClaimOutlivesItsDriver,
+    KilledWhileItDeletesWhatItClaimed,
 ]  # fmt: skip

@@ -37,7 +37,7 @@ REFERENCES_MIN = 30
 """As many docstrings of scenarios and tests name their sections, at least; fewer have become unreadable to the test."""
 
 
-NAME = r"`([\w-]+)`(?: \(([a-z](?:, [a-z])*)\))?"
+NAME = r"`([\w-]+)`(?:\s\(([a-z](?:,\s[a-z])*)\))?"
 """A name in backticks, and the letters of the schedules that it belongs to, if its rule has several."""
 
 
@@ -56,7 +56,7 @@ def in_tables(text: str, number: str = "", schedule: str = "") -> set[str]:
 
 
 def with_letter(lists: str, schedule: str) -> set[str]:
-    return {name for name, letters in re.findall(NAME, lists) if not schedule or schedule in letters.split(", ")}
+    return {name for name, letters in re.findall(NAME, lists) if not schedule or schedule in re.split(r",\s", letters)}
 
 
 def schedules(text: str) -> list[str]:
@@ -138,7 +138,7 @@ def test_every_letter_is_that_of_a_schedule(number: str) -> None:
     assert own == [""] or own == [chr(ord("a") + i) for i in range(len(own))]
     rows = [line for line in RULES.splitlines() if line.startswith(f"| {number}")]
     marks = re.findall(NAME, " ".join([text.partition("*Without this:*")[2], *rows]))
-    assert {letter for _, letters in marks for letter in letters.split(", ") if letter} <= set(own)
+    assert {letter for _, letters in marks for letter in re.split(r",\s", letters) if letter} <= set(own)
 
 
 def test_every_plan_that_is_named_exists() -> None:
