@@ -9,8 +9,12 @@ from typing import Any
 import pytest
 
 from penstock.protocol.log.retention import Retention, Sweep, named_by
+from penstock.protocol.restore.rescale import state_holders
 from penstock.protocol.values.elements import SnapshotKind
 from penstock.protocol.values.messages import SlotAck
+from penstock.runtime.checkpoint import snapshot_writer
+from penstock.runtime.checkpoint.stored_ranges import stored_states
+from penstock.runtime.checkpoint.subtask_restore import SubtaskRestore
 from penstock.simulation.naming_backend import NamingBackend
 from penstock.state.chains import Chain, Chains
 from tests.simulation.finding import assert_found
@@ -66,6 +70,23 @@ def segments_of_a_generation_that_was_killed_stay(patch: Patch) -> None:
         return [path for path in deletable(self, found, named) if "shared/" not in path]
 
     patch(Sweep, "deletable", of_metadata)
+
+
+def a_range_is_named_by_two_subtasks(patch: Patch) -> None:
+    def report_all_restored(self: Any, backend: Any) -> None:
+        metadata, old, vertex = self._metadata, self._old.of_head, self._subtask.vertex
+        if metadata is not None and old:
+            number = self._subtask.id.subtask
+            holders = state_holders(len(old), vertex.parallelism, vertex.max_parallelism, number)
+            restored = [r for h in holders for r in old[h].keyed if r.has_some_of(self._subtask.key_groups)]
+            everything = frozenset(range(len(metadata.segments)))
+            backend.on_restored(metadata.checkpoint_id, stored_states(restored, metadata.segments, everything))
+
+    patch(SubtaskRestore, "_report_stored_ranges", report_all_restored)
+
+
+def all_segments_are_worth_keeping(patch: Patch) -> None:
+    patch(snapshot_writer, "worth_keeping", lambda ranges, segments: frozenset(range(len(segments))))
 
 
 def what_is_stored_next_to_checkpoints_belongs_to_none(patch: Patch) -> None:
@@ -143,6 +164,16 @@ MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
         segments_of_a_generation_that_was_killed_stay,
         "killed-at-each-step-of-an-incremental-checkpoint",
         r"orphan after the sweep: shared/",
+    ),
+    (
+        a_range_is_named_by_two_subtasks,
+        "stored-state-is-dealt-out-again",
+        r"the entry of a key was written twice|holds entries of foreign key groups",
+    ),
+    (
+        all_segments_are_worth_keeping,
+        "storage-stays-within-twice-of-what-lives",
+        r"keeps \d+ bytes for \d+ that live",
     ),
     (
         savepoints_have_predecessors,

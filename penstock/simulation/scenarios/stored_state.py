@@ -7,8 +7,10 @@ from typing import Any
 
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.messages import SlotAck
+from penstock.protocol.values.metadata import Metadata
 from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scale import SMALL
+from penstock.simulation.scenarios.rescaling import Rescaled
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
 from penstock.simulation.scenarios.sweeping import WithLeftovers
 from penstock.simulation.settings import Pace
@@ -113,6 +115,57 @@ class StateOutlivesItsCheckpoint(Scenario):
         )
 
 
+class StoredStateIsDealtOutAgain(Rescaled):
+    """Checkpoints name what earlier ones have stored, and the job is resumed at other parallelisms. A range of which
+    two subtasks have restored parts is named by neither: a third one would later restore it twice."""
+
+    section = 11
+    options = UNALIGNED | {"execution.checkpointing.incremental": True}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._named = 0
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="sequence", rows=300, parallelism=2, cost_ms=1.0, keys=60)
+        job.sink(job.count(source, 3, cost_ms=0.2), 2)
+
+    def is_right(self, metadata: Metadata) -> bool:
+        return self._named > 0
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        super().observe(what, who, detail)
+        if what == "up" and isinstance(detail, SlotAck) and detail.earlier:
+            self._named = self.cluster.statistics.rescales + 1
+
+    def has_happened(self) -> bool:
+        return super().has_happened() and self._named > 1
+
+
+class StorageStaysWithinTwiceOfWhatLives(Scenario):
+    """Each checkpoint stores a few large states that change all the time, and some keys that never change again. Named
+    for ever because of these, each segment stays, and storage grows with the number of checkpoints. A slot names at
+    least half of the earlier segments that it keeps; and the state of this job only grows."""
+
+    section = 11
+    names_stored_state = is_parallel = True
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        changing = job.source(0, kind="sequence", rows=600, parallelism=2, cost_ms=0.5, keys=12)
+        lasting = job.source(1, kind="sequence", rows=100, parallelism=1, cost_ms=15.0, keys=100)
+        job.sink(job.count(changing, 3, cost_ms=0.1), 2)
+        job.sink(job.count(lasting, 3, cost_ms=0.1), 2)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        if what != "up" or not isinstance(detail, SlotAck):
+            return
+        kept_bytes = sum(segment.length_bytes for segment in detail.earlier)
+        lives_bytes = sum(state.length_bytes for snapshot in detail.subtasks for state in snapshot.keyed)
+        self.count += bool(detail.earlier)
+        if kept_bytes > 2 * lives_bytes:
+            self.cluster.world.violate(f"slot {detail.slot} keeps {kept_bytes} bytes for {lives_bytes} that live")
+
+
 class SavepointsNameNothing(Scenario):
     """A savepoint names a segment in the job's directory, is moved elsewhere, and the job deletes the segment. It has
     no predecessor: what the checkpoints around it name of earlier ones, it writes."""
@@ -139,5 +192,5 @@ class SavepointsNameNothing(Scenario):
 
 SCENARIOS: list[type[Scenario]] = [
     StatesAreStoredWholeNextToCheckpoints, StatesAreStoredWholeNextToSeveralCheckpoints, PredecessorIsSubsumed,
-    StateOutlivesItsCheckpoint, SavepointsNameNothing,
+    StateOutlivesItsCheckpoint, StoredStateIsDealtOutAgain, StorageStaysWithinTwiceOfWhatLives, SavepointsNameNothing,
 ]  # fmt: skip
