@@ -68,7 +68,7 @@ class Cluster:
         self.fault_injector = FaultInjector(self, world, faults)
         self.watch = ProcessWatch(world, self.job, self.drivers, self.statistics, self.fault_injector)
         self.hooks = UserCodeHooks(world, self.job, self.output, self.watch, self.fault_injector)
-        self._patience = Patience(self._resume_with_timeout)
+        self.patience = Patience(self._resume_with_timeout)
         if self.job.log is not None:
             self.job.log.told = self._on_published
             self.shared.on_created = self.watch.on_created
@@ -237,12 +237,12 @@ class Cluster:
         self.world.tell("log", told, About((metadata.checkpoint_id,)))
         self.job.predecessors.on_published(metadata)
         self.fault_injector.on_published(metadata)
-        self._patience.on_published()
+        self.patience.on_published()
 
     def _on_aborted(self, reason: str, detail: str) -> None:
         timeout_ms = self.workload.configuration.get(CheckpointingOptions.CHECKPOINTING_TIMEOUT).ms
         self.statistics.aborted.append(reason)
-        self._patience.on_aborted(reason, not self.job.pending_checkpoints())
+        self.patience.on_aborted(reason, not self.job.pending_checkpoints())
         if "incomplete" in detail or "names segments" in detail:
             self.world.violate(f"a checkpoint cannot be published: {detail}")
         elif self._is_calm and timeout_ms >= 60_000 and reason != FailureReason.SUBSUMED:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from penstock.jobmaster.log_conversations import LogConversations
 from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
 from penstock.protocol.log.publication import Publication
 from penstock.protocol.log.publication_table import PublicationState
+from penstock.protocol.subtask import barrier_handler
 from penstock.runtime.checkpoint.segment_uploads import SegmentUploads
 from penstock.runtime.checkpoint.snapshot_writer import SnapshotWriter
 from tests.simulation.finding import assert_found
@@ -29,6 +31,20 @@ def segments_wait_for_each_other(patch: Patch) -> None:
         self._uploads_max = uploads_max
 
     patch(SegmentUploads, "_start_waiting", one_at_a_time)
+
+
+class _EndedLast(deque[int]):
+    """Holds those that have ended last."""
+
+    def __init__(self) -> None:
+        super().__init__(maxlen=32)
+
+    def add(self, checkpoint_id: int) -> None:
+        self.append(checkpoint_id)
+
+
+def ends_of_long_ago_are_forgotten(patch: Patch) -> None:
+    patch(barrier_handler, "EndedCheckpoints", _EndedLast)
 
 
 def an_older_checkpoint_follows_a_newer_one(patch: Patch) -> None:
@@ -91,6 +107,7 @@ def what_has_ended_waits_for_its_turn(patch: Patch) -> None:
 MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
     # (mutant, schedule or seeds, the violation that it must cause)
     (segments_wait_for_each_other, "slow-store-with-concurrent-checkpoints", r"ms after the one before|given up"),
+    (ends_of_long_ago_are_forgotten, "barriers-come-long-after-their-checkpoints", r"which ended long ago"),
     (an_older_checkpoint_follows_a_newer_one, "older-checkpoint-is-acknowledged-last", r"published after"),
     (
         output_is_committed_with_each_checkpoint_that_names_it,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.protocol.values.frames import AlignedBarrier, CancelBarrier, Data, UrgentBarrier
-from penstock.protocol.values.messages import CheckpointEnded
+from penstock.protocol.values.messages import CheckpointEnded, Decline
+from penstock.simulation.expired_in_a_row import Patience
 from penstock.simulation.faults import FaultPlan
-from penstock.simulation.scenarios.scenario import TIMEOUT, Scenario
+from penstock.simulation.scenarios.scenario import TIMEOUT, UNALIGNED, Scenario
 from penstock.simulation.settings import Pace
 from penstock.simulation.workload import WorkloadBuilder
 
@@ -100,6 +101,63 @@ class CancelOvertakesAlignedBarriers(Scenario):
             deployment.deliver(CancelBarrier(frame.channel, frame.barrier.checkpoint_id))
 
 
+class BarriersComeLongAfterTheirCheckpoints(Scenario):
+    """A producer's process sleeps while hundreds of checkpoints expire, and their barriers come when it wakes up. The
+    consumer has taken its snapshots at the barriers of the other producer, and knows that all have ended. If it has
+    forgotten those of long ago, it takes these barriers for late ones, and declines each, to all consumers."""
+
+    section = 2
+    options = UNALIGNED
+    pace = Pace(data_ms=0.2, control_ms=0.2)
+    SLEEP_MS = 2_000.0
+    BEHIND_MS = 1_000.0
+    """A checkpoint that ended so long before has ended long ago."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._awake_ms: float | None = None
+        self._ended_ms: dict[tuple[str, int], float] = {}
+        """When each process learned that a checkpoint had ended."""
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="sequence", rows=80, parallelism=2, cost_ms=0.5, keys=8)
+        job.sink(job.count(source, 1, cost_ms=0.1), 2)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        world, log = self.cluster.world, self.cluster.job.log
+        if what == "create" and log is not None and log.published and self._awake_ms is None:
+            self._awake_ms = world.now_ms + self.SLEEP_MS
+            world.after(0.0, None, self._put_to_sleep)
+        if what == "down" and isinstance(detail, CheckpointEnded):
+            self._ended_ms[who.process.name, detail.checkpoint_id] = world.now_ms
+        elif what == "frame" and isinstance(detail, UrgentBarrier):
+            self.count += self._is_long_over(who.process.name, detail.barrier.checkpoint_id)
+        elif (
+            what == "up" and isinstance(detail, Decline) and self._is_long_over(who.process.name, detail.checkpoint_id)
+        ):
+            world.violate(f"{who.process.name} declines {detail.checkpoint_id}, which ended long ago")
+
+    def _is_long_over(self, process: str, checkpoint_id: int) -> bool:
+        ended_ms = self._ended_ms.get((process, checkpoint_id))
+        return ended_ms is not None and self.cluster.world.now_ms - ended_ms > self.BEHIND_MS
+
+    def _put_to_sleep(self) -> None:
+        assert self._awake_ms is not None
+        self.cluster.patience = Patience(lambda timeout: None)  # nobody gives checkpoints more time
+        slot = next(p for p in self.cluster.drivers[-1].keeper.processes if p.slot == 1)
+        slot.process.pause_until(self._awake_ms)
+        self._expire()
+
+    def _expire(self) -> None:
+        world = self.cluster.world
+        if self._awake_ms is not None and world.now_ms < self._awake_ms:
+            self.cluster.fault_injector.inject("expire_checkpoint")
+            world.after(4.0, None, self._expire)
+
+    def has_happened(self) -> bool:
+        return self.count > 100
+
+
 class RowsBehindAnAlignedBarrier(Scenario):
     """One producer's barrier has come, and rows behind it wait, while the other producer is slow. Read before the
     snapshot, they are applied again after a restore."""
@@ -154,5 +212,5 @@ class SegmentCannotBeWritten(Scenario):
 
 SCENARIOS: list[type[Scenario]] = [
     NewerBarrierMeetsAnExpiredOne, RowsBehindAnAlignedBarrier, BarriersTurnAtBothEnds, CancelOvertakesAlignedBarriers,
-    FramesLargerThanTheirCredit, SegmentCannotBeWritten,
+    BarriersComeLongAfterTheirCheckpoints, FramesLargerThanTheirCredit, SegmentCannotBeWritten,
 ]  # fmt: skip
