@@ -18,6 +18,7 @@ SENSITIVE = {
     "driver-killed-before-commit": 2,
     "every-source-had-ended": 24,
     "final-watermark-at-another-parallelism": 1,
+    "function-catches-the-error-of-a-load": 1,
     "generation-ends-inside-a-step": 13,
     "graph-changes-at-every-resume": 78,
     "idleness-counts-no-draining": 33,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
 from penstock.protocol.values.reasons import SubtaskFailureReason
 from penstock.runtime.subtask import subtask_runner
+from penstock.state.chains import Chain
+from penstock.state.first_failure import FirstFailure
 from penstock.state.rocksdb.database import Entry
 from penstock.state.rocksdb.lazy_state import LazyState, LoadingDatabase
 from tests.simulation.finding import assert_found
@@ -50,6 +53,15 @@ def later_runs_override_nothing(patch: Patch) -> None:
     patch(LazyState, "_overridden", lambda self, granule, overlay, keys, values: (keys, values))
 
 
+def errors_of_a_load_are_for_the_function_only(patch: Patch) -> None:
+    patch(FirstFailure, "noted", lambda self: nullcontext())
+
+
+def chains_begin_with_nothing(patch: Patch) -> None:
+    is_worth_naming = Chain.is_worth_naming.fget  # type: ignore[attr-defined]
+    patch(Chain, "is_worth_naming", property(lambda self: not self.runs or is_worth_naming(self)))
+
+
 def damage_that_is_found_late_is_a_failure_like_others(patch: Patch) -> None:
     """The job restarts, and finds it again."""
     patch(subtask_runner, "reason_of", lambda error: SubtaskFailureReason.FUNCTION)
@@ -62,6 +74,12 @@ MUTANTS: list[tuple[Callable[[Patch], None], str, str]] = [
     (what_is_missing_stays_missing, LOADING, r"is missing"),
     (keys_are_read_before_they_are_loaded, LOADING, r"rows .*expected"),
     (later_runs_override_nothing, LOADING, r"rows .*expected"),
+    (
+        errors_of_a_load_are_for_the_function_only,
+        "function-catches-the-error-of-a-load",
+        r"state was lost or used twice",
+    ),
+    (chains_begin_with_nothing, "keys-come-and-go-behind-an-empty-state", r"has a chain without a beginning"),
     (damage_that_is_found_late_is_a_failure_like_others, DAMAGED, r"no end after"),
 ]
 
