@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from penstock.protocol.log.job_log import JobLog
 from penstock.protocol.log.log_operations import ListLog
+from penstock.protocol.log.publication import Publication
 from tests.simulation.finding import assert_found
 
 Patch = Callable[[Any, str, Any], None]
@@ -24,6 +27,39 @@ def an_entry_that_a_list_lacks_counts(patch: Patch) -> None:
         return (yield from counts(self, entry))
 
     patch(JobLog, "_counts", hasty)
+
+
+def own_entries_are_those_of_others(patch: Patch) -> None:
+    """Take whatever is found at a position for another driver's."""
+    append = JobLog._append
+
+    def suspicious(self: Any, entry: Any, gives_up: bool = False) -> Any:
+        talk, answer = append(self, entry, gives_up), None
+        try:
+            while True:
+                answer = yield talk.send(answer)
+                if answer == entry:
+                    answer = msgspec.structs.replace(answer, incarnation="another")
+        except StopIteration as end:
+            return end.value
+
+    patch(JobLog, "_append", suspicious)
+
+
+def what_is_restored_is_read_before_the_fence(patch: Patch) -> None:
+    """Restore the newest checkpoint of the log as it was listed before the fence was put."""
+    append_fence, read_below = JobLog._append_fence, Publication._read_below
+
+    def noting(self: Any, fence_at: Any, newest: Any, resume: bool) -> Any:
+        self.listed = -1 if newest is None else newest.sequence
+        return append_fence(self, fence_at, newest, resume)
+
+    def below_what_was_listed(self: Any, fence: Any) -> Any:
+        taken = yield from read_below(self, msgspec.structs.replace(fence, sequence=self.log.listed + 1))
+        return replace(taken, fence=fence.sequence)
+
+    patch(JobLog, "_append_fence", noting)
+    patch(Publication, "_read_below", below_what_was_listed)
 
 
 def the_first_position_needs_no_list(patch: Patch) -> None:
@@ -52,6 +88,12 @@ MUTANTS: list[tuple[Callable[[Patch], None], str, str]] = [
         an_entry_that_a_list_lacks_counts,
         "list-lacks-the-newest-entry",
         r"is committed, but no checkpoint in the log says so|may name what \d+ has, which is not in the log",
+    ),
+    (own_entries_are_those_of_others, "reply-of-the-log-is-lost", r"ended FAILED: .*(taken over by|has a log already)"),
+    (
+        what_is_restored_is_read_before_the_fence,
+        "old-driver-publishes-before-the-fence",
+        r"is committed again after its writer|[1-9]\d* too many",
     ),
     (the_first_position_needs_no_list, "two-fresh-starts", r"deploys a job whose log it has not got"),
     (

@@ -10,7 +10,7 @@ from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
 from penstock.simulation.settings import Pace
 from penstock.simulation.workload import WorkloadBuilder
-from penstock.storage.layout import METADATA_NAME
+from penstock.storage.layout import LOG_FOLDER, METADATA_NAME
 
 
 class PausedDriverPublishesLate(Scenario):
@@ -112,6 +112,34 @@ class TwoDriversTakeOverAtOnce(Scenario):
                 self.cluster.world.after(delay_ms, None, self.cluster.start_driver)
 
 
+class OldDriverPublishesBeforeTheFence(Scenario):
+    """A driver that takes over has listed the log, and sleeps. The old driver publishes a checkpoint and commits its
+    output before the fence is there. What is restored is read behind the fence: the newest checkpoint of that list
+    would be restored below output that is committed."""
+
+    section = 11
+    options = UNALIGNED | {"execution.checkpointing.num-retained": 3}
+    pace = Pace(work_ms=0.5, slot_start_ms=10.0)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lists = 0
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        cluster, log = self.cluster, self.cluster.job.log
+        if log is None or what not in ("create", "list") or not detail.startswith(LOG_FOLDER):
+            return
+        if len(cluster.drivers) == 1:
+            if log.published == 2:
+                cluster.start_driver()
+        elif what == "list" and who is cluster.drivers[1].process:
+            self._lists += 1
+            if self._lists == 2:  # the first one is that of who starts the job
+                cluster.fault_injector.inject_now("pause_driver", cluster.world.uniform(10, 30))
+        elif what == "create" and who is cluster.drivers[0].process and self._lists == 2:
+            self.count += log.owner == cluster.drivers[0].host.incarnation
+
+
 class FencedDriverHasUsedTheNextId(Scenario):
     """A driver sleeps with all acknowledgements of a checkpoint in its inbox. Its successor has looked which ids are
     used when it wakes up and writes the metadata of the very id that the successor will use first. That checkpoint is
@@ -161,5 +189,6 @@ class FailedJobIsResumed(Scenario):
 
 SCENARIOS: list[type[Scenario]] = [
     PausedDriverPublishesLate, ReplyOfTheLogIsLost, DriverKilledBeforeCommit, CommitFailsBeforeTheFinalCheckpoint,
-    TransactionalIdsAreUsedAgain, TwoDriversTakeOverAtOnce, FencedDriverHasUsedTheNextId, FailedJobIsResumed,
+    TransactionalIdsAreUsedAgain, TwoDriversTakeOverAtOnce, OldDriverPublishesBeforeTheFence,
+    FencedDriverHasUsedTheNextId, FailedJobIsResumed,
 ]  # fmt: skip
