@@ -89,6 +89,10 @@ def all_segments_are_worth_keeping(patch: Patch) -> None:
     patch(snapshot_writer, "worth_keeping", lambda ranges, segments: frozenset(range(len(segments))))
 
 
+def nothing_is_stored_next_to_checkpoints(patch: Patch) -> None:
+    patch(Chain, "is_to_be_consolidated", property(lambda self: False))
+
+
 def what_is_stored_next_to_checkpoints_belongs_to_none(patch: Patch) -> None:
     patch(SlotAck, "own", property(lambda self: frozenset(() if self.segment is None else (self.segment.path,))))
 
@@ -132,6 +136,7 @@ def what_an_aborted_checkpoint_named_first_is_named_again(patch: Patch) -> None:
 
 MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
     # (mutant, schedule or seeds, the violation that it must cause)
+    (nothing_is_stored_next_to_checkpoints, "large-states-are-stored-next-to-checkpoints", r"large states whole"),
     (
         what_is_stored_next_to_checkpoints_belongs_to_none,
         "states-are-stored-whole-next-to-checkpoints",

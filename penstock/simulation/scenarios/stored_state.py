@@ -64,6 +64,35 @@ class StatesAreStoredWholeNextToSeveralCheckpoints(StatesAreStoredWholeNextToChe
     pace = Pace(scale=replace(SMALL, consolidated_bytes=0), upload_ms=(0.0, 30.0))
 
 
+class LargeStatesAreStoredNextToCheckpoints(StatesAreStoredWholeNextToCheckpoints):
+    """Large states change all the time, and their chains become long again and again. A checkpoint that begins a chain
+    again takes as long as the state is large; so most of the time that happens next to checkpoints."""
+
+    faults = FaultPlan()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._begun: set[tuple[int, int, str, str]] = set()
+        """The states that have a chain: vertex, subtask, operator and name."""
+        self._begun_again = 0
+        """How often a checkpoint has stored a state whole that had a chain."""
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        if what != "up" or not isinstance(detail, SlotAck):
+            return
+        self.count += len(detail.consolidated)
+        for snapshot in detail.subtasks:
+            firsts = {(run.operator, run.name): run.segment for run in reversed(snapshot.keyed)}
+            of_own = {(snapshot.vertex, snapshot.subtask, *name) for name, segment in firsts.items() if segment == 0}
+            self._begun_again += len(of_own & self._begun)
+            self._begun |= of_own
+
+    def has_happened(self) -> bool:
+        if self._begun_again > self.count:
+            self.cluster.world.violate(f"checkpoints have stored {self._begun_again} large states whole")
+        return self.count > 0
+
+
 class PredecessorIsSubsumed(WithLeftovers):
     """Checkpoint 3 is pending, and names a segment of 1. Checkpoint 2 completes, does not need that segment, and 1 is
     not retained any more: deleted now, it is missing when 3 is restored. It stays until 3 has ended, and not longer."""
@@ -191,6 +220,7 @@ class SavepointsNameNothing(Scenario):
 
 
 SCENARIOS: list[type[Scenario]] = [
-    StatesAreStoredWholeNextToCheckpoints, StatesAreStoredWholeNextToSeveralCheckpoints, PredecessorIsSubsumed,
+    StatesAreStoredWholeNextToCheckpoints, StatesAreStoredWholeNextToSeveralCheckpoints,
+    LargeStatesAreStoredNextToCheckpoints, PredecessorIsSubsumed,
     StateOutlivesItsCheckpoint, StoredStateIsDealtOutAgain, StorageStaysWithinTwiceOfWhatLives, SavepointsNameNothing,
 ]  # fmt: skip
