@@ -16,7 +16,7 @@ from penstock.protocol.channel.ends import OutputChannel, Overtaken
 from penstock.protocol.job.lifecycle import Lifecycle
 from penstock.protocol.job.lifecycle_effects import Prepare
 from penstock.protocol.job.slot_processes import SlotProcesses
-from penstock.protocol.job.slot_roster import SlotRoster
+from penstock.protocol.job.slot_roster import Dismissed, SlotRoster, SpareJoined
 from penstock.protocol.log.job_log import JobLog
 from penstock.protocol.log.publication import Publication
 from penstock.protocol.subtask.barrier_handler import BarrierHandler
@@ -26,6 +26,7 @@ from penstock.protocol.values.metadata import Segment
 from penstock.runtime.checkpoint.segment_uploads import Upload
 from penstock.runtime.process.slot import Slot
 from penstock.runtime.subtask.parking import Parking
+from penstock.runtime.subtask.snapshot_source import SnapshotSource
 from penstock.runtime.subtask.subtask import Subtask
 from tests.simulation.finding import assert_found
 
@@ -160,6 +161,15 @@ def queues_of_finished_subtasks_are_not_stored(patch: Patch) -> None:
     patch(OutputChannel, "overtake", forgetful)
 
 
+def finished_sinks_prepare_nothing(patch: Patch) -> None:
+    prepare_commit = SnapshotSource.prepare_commit
+
+    def unless_finished(self: Any, checkpoint_id: int) -> list[Any]:
+        return [] if self.finished else prepare_commit(self, checkpoint_id)
+
+    patch(SnapshotSource, "prepare_commit", unless_finished)
+
+
 def held_sources_read(patch: Patch) -> None:
     work = Subtask._work
 
@@ -186,6 +196,17 @@ def a_later_attempt_takes_the_place_of_one_that_lives(patch: Patch) -> None:
         return register(self, new)
 
     patch(SlotRoster, "register", replacing)
+
+
+def a_later_attempt_returns(patch: Patch) -> None:
+    register = SlotRoster.register
+
+    def dismissing(self: Any, new: Any) -> Any:
+        changes = register(self, new)
+        is_copy = any(isinstance(c, SpareJoined) for c in changes) and self.member(new.slot) is not None
+        return [*self.lose(new.process), Dismissed(new.process, "it is a copy")] if is_copy else changes
+
+    patch(SlotRoster, "register", dismissing)
 
 
 def user_code_that_does_not_return_is_waited_for(patch: Patch) -> None:
@@ -221,8 +242,10 @@ MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
     (values_that_can_change_are_not_copied, "one-list-yielded-again-and-again", r"split \d+ key .* after"),
     (parking_has_no_limit, "parked-with-a-slow-neighbour", r"is parked for"),
     (queues_of_finished_subtasks_are_not_stored, "finished-producer-with-queued-rows", r"were not stored"),
+    (finished_sinks_prepare_nothing, "killed-between-end-of-data-and-final-checkpoint", r"[1-9]\d* rows lost"),
     (held_sources_read, "held-sources-get-splits", r"a held source has asked for splits"),
     (a_failed_job_keeps_nothing, "failed-job-is-resumed", r"[1-9]\d* rows lost"),
+    (a_later_attempt_returns, "speculative-copies", r"Spark kills the other one"),
     (a_later_attempt_takes_the_place_of_one_that_lives, "speculative-copies", r"restarts after|no end after"),
     (user_code_that_does_not_return_is_waited_for, "slot-hangs-during-a-release", r"no end after|nothing will ever"),
     (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.protocol.job.lifecycle_table import Phase
 from penstock.protocol.values.messages import BecomeSpare, Cancel, CheckpointEnded, Deploy, Leave, PeerLost
 from penstock.simulation.fault_injector import SUSPENSIONS_MS
 from penstock.simulation.faults import FaultPlan
@@ -25,12 +26,24 @@ class SpeculativeCopies(Scenario):
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
         self.count += isinstance(detail, BecomeSpare)
+        if what == "down" and isinstance(detail, Leave) and self.cluster.drivers[-1].host.has_begun:
+            self._check_leaves(who)
         for driver in self.cluster.drivers:
             lifecycle = driver.host.master.lifecycle
             if lifecycle.restarts.count > len(self.cluster.statistics.faults) * 2:
                 self.cluster.world.violate(
                     f"{lifecycle.restarts.count} restarts after {len(self.cluster.statistics.faults)} kills"
                 )
+
+    def _check_leaves(self, link: Any) -> None:
+        """Check that no copy is asked to return while the job runs: Spark would kill the other one."""
+        driver = self.cluster.drivers[-1]
+        if driver.host.master.lifecycle.phase in (Phase.ENDING, Phase.ENDED):
+            return
+        places = [(p.slot, p.submission) for p in driver.keeper.processes]
+        leaving = next((p for p in driver.keeper.processes if p.link is link), None)
+        if leaving is not None and places.count((leaving.slot, leaving.submission)) > 1:
+            self.cluster.world.violate(f"{link.process.name} is to return, and Spark kills the other one with it")
 
 
 class SlotThatTheDriverGaveUpLivesOn(Scenario):
