@@ -1,5 +1,5 @@
-"""Checks PROTOCOL.md and what it refers to: every scenario stands in its section, every mutant exists, every rule is
-whole.
+"""Checks PROTOCOL.md and what it refers to: every scenario stands in its section, every mutant exists, every schedule
+of a rule has both.
 """
 
 from __future__ import annotations
@@ -59,10 +59,18 @@ def with_letter(lists: str, schedule: str) -> set[str]:
     return {name for name, letters in re.findall(NAME, lists) if not schedule or schedule in re.split(r",\s", letters)}
 
 
+def without_this(text: str) -> str:
+    return text.partition("*Without this:*")[2].partition("Scenarios:")[0]
+
+
 def schedules(text: str) -> list[str]:
     """The letters of a rule's schedules; one without a letter if there are none."""
-    without = text.partition("*Without this:*")[2].partition("Scenarios:")[0]
-    return re.findall(r"(?:^|[.;])\s+(?:or\s+|Or\s+)?\(([a-z])\)\s", without) or [""]
+    return re.findall(r"(?:^|[.;])\s+(?:or\s+|Or\s+)?\(([a-z])\)\s", without_this(text)) or [""]
+
+
+def schedules_without_a_letter(text: str) -> list[str]:
+    """The beginnings of schedules that have none, although there are several."""
+    return re.findall(r"(?:; or|\. Or)\s(?!\([a-z]\))\S+", re.sub(r"\s+", " ", without_this(text)))
 
 
 def all_mutants() -> set[str]:
@@ -132,6 +140,11 @@ def test_every_rule_is_whole(number: str) -> None:
 
 
 @pytest.mark.parametrize("number", NUMBERS)
+def test_several_schedules_have_letters(number: str) -> None:
+    assert not schedules_without_a_letter(RULE_TEXTS[number])
+
+
+@pytest.mark.parametrize("number", NUMBERS)
 def test_every_letter_is_that_of_a_schedule(number: str) -> None:
     text = RULE_TEXTS[number]
     own = schedules(text)
@@ -174,6 +187,26 @@ def test_references_to_rules_resolve() -> None:
 def test_a_file_of_scenarios_names_their_sections(path: Path) -> None:
     own = {scenario.section for scenario in SCENARIOS.values() if scenario.__module__.endswith(f".{path.stem}")}
     assert own <= set(references(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""))
+
+
+@pytest.mark.parametrize(
+    ("text", "letters", "without"),
+    [
+        ("*Without this:* a row is lost, or comes twice.\nScenarios: `one`.", [""], []),
+        ("*Without this:* (a) a row\nis lost; or\n(b) comes twice. Or (c) as (a) in 11.5.", ["a", "b", "c"], []),
+        ("*Without this:* a row is lost. Or\nanother one; or two.", [""], [". Or another", "; or two."]),
+        ("*Without this:* (a) a row is lost; or it comes twice.", ["a"], ["; or it"]),
+    ],
+)  # fmt: skip
+def test_schedules_are_found(text: str, letters: list[str], without: list[str]) -> None:
+    assert schedules(text) == letters and schedules_without_a_letter(text) == without
+
+
+def test_names_are_found_by_their_letter() -> None:
+    text = "Scenarios: `one` (a), `two`\n(a,\nb), `three`. Kept plans: `four` (b). Mutants: `five` (a)."
+    assert named(text, "Scenarios") == {"one", "two", "three"}
+    assert named(text, "Scenarios", "b") == {"two"} and named(text, "Kept plans", "b") == {"four"}
+    assert named(text, "Mutants", "b") == set()
 
 
 @pytest.mark.parametrize(
