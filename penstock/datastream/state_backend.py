@@ -14,6 +14,7 @@ from penstock.datastream.checkpoint_storage import (
 )
 
 _OPTIONS_FACTORY = "state.backend.rocksdb.options-factory"
+_PREDEFINED = "state.backend.rocksdb.predefined-options"
 _TRANSFER_THREADS = "state.backend.rocksdb.checkpoint.transfer.thread.num"
 
 
@@ -84,9 +85,16 @@ class EmbeddedRocksDBStateBackend(StateBackend):
 
         Args:
             options: The set. `state.backend.rocksdb.*` sets single options.
+
+        Raises:
+            TypeError: It is no `PredefinedOptions`.
         """
+        if not isinstance(options, PredefinedOptions):
+            raise TypeError(f"set_predefined_options() takes PredefinedOptions, not {options!r}")
         self._predefined = options
-        self._without_effect["state.backend.rocksdb.predefined-options"] = options.name
+        self._without_effect.pop(_PREDEFINED, None)
+        if options is not PredefinedOptions.DEFAULT:
+            self._without_effect[_PREDEFINED] = options.name
 
     def get_predefined_options(self) -> PredefinedOptions:
         """Return the set of options that was set; `PredefinedOptions.DEFAULT` if none was."""
@@ -199,7 +207,7 @@ class RocksDBStateBackend(EmbeddedRocksDBStateBackend):
     Args:
         checkpoint_data_uri: Where checkpoints are written to.
         enable_incremental_checkpointing: See `EmbeddedRocksDBStateBackend`.
-        checkpoint_stream_backend: An `FsStateBackend` or `MemoryStateBackend`, whose storage is used instead.
+        checkpoint_stream_backend: An `FsStateBackend` or `MemoryStateBackend`. Without a URI its directories count.
 
     Raises:
         ValueError: There is neither a URI nor a backend.
@@ -213,10 +221,11 @@ class RocksDBStateBackend(EmbeddedRocksDBStateBackend):
     ) -> None:
         _warn("RocksDBStateBackend(uri)", "EmbeddedRocksDBStateBackend()", "FileSystemCheckpointStorage(uri)")
         super().__init__(enable_incremental_checkpointing)
-        if checkpoint_stream_backend is not None:
-            self._storage = checkpoint_stream_backend._storage
-        elif checkpoint_data_uri is not None:
-            self._storage = FileSystemCheckpointStorage(checkpoint_data_uri)
+        self._checkpoints: CheckpointStorage | StateBackend
+        if checkpoint_data_uri is not None:
+            self._checkpoints = FileSystemCheckpointStorage(checkpoint_data_uri)
+        elif checkpoint_stream_backend is not None:
+            self._checkpoints = checkpoint_stream_backend
         else:
             raise ValueError("RocksDBStateBackend needs checkpoint_data_uri, or a checkpoint_stream_backend")
 
@@ -226,8 +235,23 @@ class RocksDBStateBackend(EmbeddedRocksDBStateBackend):
         Args:
             configuration: The configuration to change.
         """
+        self._checkpoints.apply_to(configuration)
         super().apply_to(configuration)
-        self._storage.apply_to(configuration)
+
+    def set_number_of_transfering_threads(self, number_of_transfering_threads: int) -> None:
+        """Do what `set_number_of_transfer_threads` does, under this class's name for it in PyFlink.
+
+        Args:
+            number_of_transfering_threads: The number, at least 1.
+
+        Raises:
+            ValueError: The number is less than 1.
+        """
+        self.set_number_of_transfer_threads(number_of_transfering_threads)
+
+    def get_number_of_transfering_threads(self) -> int:
+        """Return what `get_number_of_transfer_threads` returns."""
+        return self.get_number_of_transfer_threads()
 
 
 def _warn(old: str, backend: str, storage: str) -> None:

@@ -42,8 +42,8 @@ def list_metadata(store: ObjectStore) -> list[MetadataName]:
 
     The rest is not looked at: `results/` grows for as long as the job runs. A crash can leave a folder empty on a disk.
     """
-    names = (parse(f"{folder}/{METADATA_NAME}") for folder in store.folders(""))
-    return [name for name in names if isinstance(name, MetadataName)]
+    paths = [f"{folder}/{METADATA_NAME}" for folder in store.folders("")]
+    return [name for path in paths if isinstance(name := parse(path), MetadataName) and name.path == path]
 
 
 def metadata_crc(data: bytes) -> int:

@@ -6,7 +6,7 @@ trigger moved; other requests are not bound by the pause. Forced requests pass t
 limit is 1 after a checkpoint has expired, until one completes (PROTOCOL.md 2.8; Flink keeps its own).
 
 Flink also waits while the files of too many subsumed checkpoints are still to be deleted. Here the driver deletes and
-publishes in one order (`BlockingWork`), so what a checkpoint subsumes is deleted before the next one is published.
+publishes in one order (`BlockingWork`): the deletions that a checkpoint allows come before the next is published.
 """
 
 from __future__ import annotations

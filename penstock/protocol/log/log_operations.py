@@ -3,7 +3,7 @@
 
     operation        answers
     ListLog          list of positions | Unknown (what was created before the list began is in it)
-    ListMetadata     list of checkpoint ids that have a `_metadata` | Unknown
+    ListMetadata     list of checkpoint ids that have a folder for `_metadata` | Unknown
     ReadEntry        LogEntry | Missing | Unknown
     AppendEntry      Done | Exists | Refused | Unknown (create if absent)
     CreateMetadata   Done | Exists | Unknown          (create if absent)

@@ -264,6 +264,8 @@ def test_what_flink_sets_of_rocksdb_and_has_no_effect_here_is_named(env: StreamE
     backend.set_number_of_transfer_threads(8)
     with pytest.raises(ValueError, match="must be at least 1, not 0"):
         backend.set_number_of_transfer_threads(0)
+    with pytest.raises(TypeError, match="takes PredefinedOptions, not 'FLASH_SSD_OPTIMIZED'"):
+        backend.set_predefined_options("FLASH_SSD_OPTIMIZED")  # type: ignore[arg-type]
     assert backend.get_predefined_options() is PredefinedOptions.FLASH_SSD_OPTIMIZED
     assert backend.get_options() == "org.example.Factory" and backend.get_number_of_transfer_threads() == 8
     env.set_state_backend(backend)
@@ -276,6 +278,11 @@ def test_what_flink_sets_of_rocksdb_and_has_no_effect_here_is_named(env: StreamE
 def test_a_backend_of_rocksdb_needs_a_storage() -> None:
     with pytest.warns(DeprecationWarning), pytest.raises(ValueError, match="needs checkpoint_data_uri, or"):
         RocksDBStateBackend()
+    with pytest.warns(DeprecationWarning):
+        backend = RocksDBStateBackend("/c")
+    backend.set_number_of_transfering_threads(3)
+    assert backend.get_number_of_transfering_threads() == 3
+    backend.set_predefined_options(PredefinedOptions.DEFAULT)
 
 
 @pytest.mark.parametrize(
@@ -291,7 +298,11 @@ def test_a_backend_of_rocksdb_needs_a_storage() -> None:
             {"state.backend.type": "rocksdb", "storage": "filesystem", "dir": "/c", "incremental": "true"},
         ),
         (
-            lambda: RocksDBStateBackend(checkpoint_stream_backend=FsStateBackend("/c")),
+            lambda: RocksDBStateBackend(checkpoint_stream_backend=FsStateBackend("/c", "/s")),
+            {"state.backend.type": "rocksdb", "storage": "filesystem", "dir": "/c", "savepoint-dir": "/s"},
+        ),
+        (
+            lambda: RocksDBStateBackend("/c", checkpoint_stream_backend=FsStateBackend("/other")),
             {"state.backend.type": "rocksdb", "storage": "filesystem", "dir": "/c"},
         ),
     ],
