@@ -86,7 +86,7 @@ class GraphChanges:
             number,
             OperatorKind.MAP,
             f"inserted {node.id}.{position}",
-            (f.Pass if number % 2 else f.Tally)(0.01),
+            (f.Pass if node.id % 2 else f.Tally)(0.01),
             [Input(before)],
             before.output_type,
             parallelism=before.parallelism,

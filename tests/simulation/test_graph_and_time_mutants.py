@@ -71,21 +71,21 @@ def idle_timers_count_the_time_of_draining(patch: Patch) -> None:
 
 
 def restores_forget_that_idle_was_said(patch: Patch) -> None:
-    restored_time = restore.SubtaskRestore.restored_time
-    patch(restore.SubtaskRestore, "restored_time", lambda self: replace(restored_time(self), idle=False))
+    in_flight = restore.SubtaskRestore.in_flight
+    patch(restore.SubtaskRestore, "in_flight", lambda self: replace(in_flight(self), idle=False))
 
 
 # ---- floors ---------------------------------------------------------------------------------------------------------
 
 
 def a_restart_forgets_the_floors(patch: Patch) -> None:
-    restored_time = restore.SubtaskRestore.restored_time
+    in_flight = restore.SubtaskRestore.in_flight
 
     def forgets(self: Any) -> Any:
-        found = restored_time(self)
+        found = in_flight(self)
         return found if self._old.is_rescaled else replace(found, floors=())
 
-    patch(restore.SubtaskRestore, "restored_time", forgets)
+    patch(restore.SubtaskRestore, "in_flight", forgets)
 
 
 def floors_are_in_no_snapshot(patch: Patch) -> None:

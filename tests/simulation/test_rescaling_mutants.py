@@ -144,13 +144,13 @@ def an_end_of_data_in_a_layer_ends_its_live_channel(patch: Patch) -> None:
 
 
 def restores_forget_that_timers_were_firing(patch: Patch) -> None:
-    restored_time = restore.SubtaskRestore.restored_time
+    in_flight = restore.SubtaskRestore.in_flight
 
     def as_said(self: Any) -> Any:
-        found = restored_time(self)
+        found = in_flight(self)
         return replace(found, current_ms=found.emitted_ms, floors=())
 
-    patch(restore.SubtaskRestore, "restored_time", as_said)
+    patch(restore.SubtaskRestore, "in_flight", as_said)
 
 
 def fired_timers_stay_registered(patch: Patch) -> None:

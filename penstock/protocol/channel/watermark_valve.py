@@ -111,6 +111,13 @@ class WatermarkValve:
         self._channels = [_Channel(ChannelTime(t.watermark_ms, t.idle)) for t in times]
         self.current_ms = max(self.current_ms, current_ms)
 
+    def start(self) -> int:
+        """Return what the restored channels and layers say of time together. Without this: what they say counts only
+        with the next event, which a source that is silent may never send.
+        """
+        self._risen()
+        return self.current_ms
+
     # ---- time ---------------------------------------------------------------------------------------------------
 
     def _all(self) -> Iterable[_Channel]:

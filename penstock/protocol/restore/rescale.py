@@ -185,6 +185,12 @@ def live_start(producers: Iterable[SubtaskSnapshot]) -> ChannelTime:
     return ChannelTime(min(said, default=WATERMARK_MIN_MS))
 
 
+def emitted_by_all(old: Iterable[SubtaskSnapshot]) -> int:
+    """Return the watermark that all old subtasks have emitted that had not finished, whether idle or not."""
+    said = [WATERMARK_MIN_MS if p.watermark_ms is None else p.watermark_ms for p in old if not p.finished]
+    return min(said, default=WATERMARK_MIN_MS)
+
+
 def floors(old: Sequence[SubtaskSnapshot], max_parallelism: int, key_groups: range) -> list[GroupFloor]:
     """Return the watermark that the former owner of each of `key_groups` had reached. `old`: the snapshots of all old
     subtasks, by number.

@@ -154,30 +154,37 @@ class SubtaskRestore:
     def _user_uid(self, uid: str) -> str:
         return next((o.user_uid or "" for o in self._subtask.vertex.operators if o.uid == uid), "")
 
-    # ---- time ---------------------------------------------------------------------------------------------------
+    # ---- what was in flight, and time ---------------------------------------------------------------------------
 
-    def restored_time(self) -> RestoredTime:
-        """Resume, after a rescale, at the minimum of the watermarks that the old subtasks of all its operators had
-        emitted; each key group keeps its old owner's watermark as a floor.
+    def in_flight(self) -> RestoredTime:
+        """Put what was in flight in front of the gate, and return the time that the subtask resumes at.
+
+        After a rescale, that is what the gate's channels say, its layers among them, as if each old subtask had read
+        what it had not. Each key group keeps its old owner's time as a floor. Without channels or with generators of
+        its own, a vertex resumes at the minimum that its old subtasks had emitted.
         """
-        own = self._old.own
+        own, vertex, rows = (
+            self._old.own,
+            self._subtask.vertex,
+            InFlightRestore(self._plan, self._subtask, self._old, self._read),
+        )
         if not self._old.is_rescaled and own is not None:
             emitted_ms = WATERMARK_MIN_MS if own.watermark_ms is None else own.watermark_ms
             current_ms = emitted_ms if own.current_ms is None else own.current_ms
+            rows.restore(current_ms)
             return RestoredTime(current_ms, emitted_ms, tuple(own.floors), own.idle)
-        vertex = self._subtask.vertex
-        snapshots = [found for o in vertex.operators if (found := self._old.of(o.uid))]
-        said_ms = min((rescale.live_start(old).watermark_ms for old in snapshots), default=WATERMARK_MIN_MS)
+        rows.restore(WATERMARK_MIN_MS)
         floors = (
             rescale.floors(self._old.of_head, vertex.max_parallelism, self._subtask.key_groups) if vertex.keyed else []
         )
-        return RestoredTime(said_ms, said_ms, tuple(floors))
-
-    # ---- what was in flight -------------------------------------------------------------------------------------
-
-    def in_flight(self, current_ms: int) -> None:
-        """Put what was in flight in front of the gate. `current_ms`: the subtask's restored time."""
-        InFlightRestore(self._plan, self._subtask, self._old, self._read).restore(current_ms)
+        old = [found for o in vertex.operators if (found := self._old.of(o.uid))]
+        if not self._subtask.gate.channels or vertex.clock is not None:
+            said_ms = min((rescale.live_start(of_one).watermark_ms for of_one in old), default=WATERMARK_MIN_MS)
+            return RestoredTime(said_ms, said_ms, tuple(floors))
+        current_ms = self._subtask.valve.start()
+        # What was sent counts if all had sent it, idle ones, too: else timers behind it would not fire.
+        said_ms = min((rescale.emitted_by_all(of_one) for of_one in old), default=WATERMARK_MIN_MS)
+        return RestoredTime(current_ms, min(said_ms, current_ms), tuple(floors))
 
     def _read(self, segment: int, offset: int, length_bytes: int, crc: int, belongs_to: str) -> bytes:
         assert self._metadata is not None and self._store is not None

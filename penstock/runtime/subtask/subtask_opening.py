@@ -70,8 +70,7 @@ class SubtaskOpening:
 
     def _open(self, on_failure: ExitStack) -> Subtask:
         restore, deployed = self._restore, self._deployed
-        restored = restore.restored_time()
-        restore.in_flight(restored.current_ms)
+        restored = restore.in_flight()
         time = EventTime()
         time.restore(restored.current_ms, restored.emitted_ms, restored.floors)
         backend = self._backend()

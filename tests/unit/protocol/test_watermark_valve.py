@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.protocol.channel.watermark_valve import WatermarkValve
+from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS, WatermarkValve
 from penstock.protocol.values.elements import WATERMARK_MAX_MS, Active, EndOfData, Idle, InBandEvent, Watermark
 from penstock.protocol.values.metadata import ChannelTime
 
@@ -101,6 +101,16 @@ def test_a_layer_holds_time_back_until_it_is_read() -> None:
     assert not valve.all_ended and not valve.is_idle
     assert valve.end_virtual(second) is None
     assert valve.times() == [ChannelTime(20)]
+
+
+def test_what_was_restored_counts_before_any_event() -> None:
+    valve = WatermarkValve(2)
+    valve.restore([ChannelTime(9), ChannelTime(7)])
+    layer = valve.add_virtual(ChannelTime(3, idle=True))
+    assert valve.start() == 3
+    assert valve.end_virtual(layer) == 7
+    fresh = WatermarkValve(1)
+    assert fresh.start() == WATERMARK_MIN_MS
 
 
 def test_a_layer_holds_time_back_while_its_producer_was_idle() -> None:
