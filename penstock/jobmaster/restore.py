@@ -20,6 +20,8 @@ from penstock.storage.opening import probe
 from penstock.storage.sealed import DamagedObject, NewerFormat
 from penstock.storage.store import ObjectStore, StoreError, StoreRemoved
 
+START_ELSEWHERE = "Start from another savepoint or checkpoint; penstock state verify PATH shows whether one is whole"
+"""The way out of damage to what another job has left."""
 _LISTED_MAX = 20
 """The number of channels that a message lists."""
 
@@ -85,8 +87,9 @@ def read_start(open_store: OpenStore, start: CheckpointToStartFrom) -> RestorePo
         newest = None if start.is_savepoint else newest_checkpoint(store)
     except StoreError as error:
         what = "savepoint" if start.is_savepoint else "checkpoint"
+        way_out = f". {START_ELSEWHERE}" if isinstance(error, DAMAGE) else ""
         raise RestoreSourceError(
-            f"{StateRecoveryOptions.SAVEPOINT_PATH.key}: {what} {start.path} cannot be restored: {error}"
+            f"{StateRecoveryOptions.SAVEPOINT_PATH.key}: {what} {start.path} cannot be restored: {error}{way_out}"
         ) from None
     warning = None
     if newest is not None and newest.checkpoint_id > metadata.checkpoint_id:

@@ -13,7 +13,7 @@ from penstock.jobmaster.job_life import JobLife
 from penstock.jobmaster.master_ports import MasterPorts
 from penstock.jobmaster.process_links import ProcessLinks
 from penstock.jobmaster.reports import Reporter
-from penstock.jobmaster.restore import refusal
+from penstock.jobmaster.restore import START_ELSEWHERE, refusal
 from penstock.protocol.job.lifecycle_effects import FailureCause
 from penstock.protocol.job.lifecycle_table import Phase
 from penstock.protocol.log.publication import to_give_up_rows
@@ -152,7 +152,8 @@ class SlotMessages:
                 where = (
                     point.root if point.path == METADATA_NAME else f"{point.root}/chk-{point.metadata.checkpoint_id}"
                 )
-                text = f"{where} cannot be restored: {detail}. {to_give_up_rows(point.metadata.checkpoint_id, detail)}"
+                without_rows = to_give_up_rows(point.metadata.checkpoint_id, detail)
+                text = f"{where} cannot be restored: {detail}. {without_rows}{START_ELSEWHERE}"
             return FailureCause(text, restartable=False)
         restartable = failed.reason is not SubtaskFailureReason.PERMANENT
         return FailureCause(f"{failed.error} ({where})", failed.traceback, restartable=restartable)

@@ -22,7 +22,17 @@ from penstock.protocol.restore.given_up import without_rows_in_flight
 from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.storage.metadata_file import read_metadata
 from penstock.storage.opening import open_store
-from tests.spark.small_jobs import KEPT, checkpoints, committed, environment, failure, file_sink, numbers, wait_until
+from tests.spark.small_jobs import (
+    KEPT,
+    checkpoints,
+    committed,
+    environment,
+    failure,
+    file_sink,
+    numbers,
+    restarts,
+    wait_until,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(200), pytest.mark.usefixtures("quick_session")]
 
@@ -213,6 +223,12 @@ def test_a_savepoint_that_lost_a_file_is_refused_by_name(tmp_path: Path) -> None
     assert "neither a savepoint (it has no _metadata), nor a job's directory" in told
 
 
+def flip(file: Path, at: int) -> None:
+    data = bytearray(file.read_bytes())
+    data[at] ^= 0xFF
+    file.write_bytes(data)
+
+
 def test_a_damaged_range_of_rows_in_flight_is_refused_by_name_and_may_be_given_up(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -225,10 +241,7 @@ def test_a_damaged_range_of_rows_in_flight_is_refused_by_name_and_may_be_given_u
         (cut.edge, c.peer, s.subtask, c.pieces[0])
         for s in metadata.subtasks for cut in s.inputs for c in cut.captures if c.pieces
     )  # fmt: skip
-    segment = Path(directory, metadata.segments[piece.segment].path)
-    data = bytearray(segment.read_bytes())
-    data[piece.offset + piece.length_bytes // 2] ^= 0xFF
-    segment.write_bytes(data)
+    flip(Path(directory, metadata.segments[piece.segment].path), piece.offset + piece.length_bytes // 2)
     options = {"execution_state__recovery_path": directory, **checkpoints(tmp_path / "new"), **UNALIGNED}
     options["restart__strategy_type"] = "none"
     told = failure(lambda: counting(environment(2, **options), out).execute_async("counting").wait(timeout_ms=60_000))
@@ -255,3 +268,37 @@ def test_a_damaged_range_of_rows_in_flight_is_refused_by_name_and_may_be_given_u
     assert f"\n  {damaged}\n" in capfd.readouterr().err and len(given_up) > 1
     lost = EXPECTED - committed(again)
     assert not committed(again) - EXPECTED and 0 < sum(lost.values()) <= damaged.rows
+
+
+def test_damaged_state_and_damaged_metadata_are_refused_by_name(tmp_path: Path) -> None:
+    root, out = tmp_path / "checkpoints", tmp_path / "out"
+    env = environment(2, **checkpoints(root), **UNALIGNED)
+    client = counting(env, out, pause_s=0.004, rows=40 * ROWS).execute_async("counting")
+    wait_until(lambda: committed(out), "output that a checkpoint has committed, so state of some keys")
+    directory = Path(client.stop_with_savepoint(savepoint_directory=str(tmp_path / "savepoints")).result(WAIT_S))
+    before = committed(out)
+    metadata = read_metadata(open_store(str(directory)), "_metadata")
+    kept, vertex = next((s.keyed[0], s.vertex) for s in metadata.subtasks if s.keyed)
+    operator = metadata.vertices[vertex].operator_names[metadata.vertices[vertex].operators.index(kept.operator)]
+    segment = directory / metadata.segments[kept.segment].path
+    flip(segment, kept.offset + kept.length_bytes // 2)
+
+    def start(name: str) -> str:
+        # What is damaged stays so: no restart helps.
+        options = {**checkpoints(tmp_path / name), **UNALIGNED, **restarts(3)}
+        options["execution_state__recovery_path"] = str(directory)
+        return failure(lambda: counting(environment(2, **options), out).execute_async(name).wait(timeout_ms=60_000))
+
+    told = start("with damaged state")
+    assert f"{directory} cannot be restored: keyed state '{kept.name}' of operator '{operator}' is damaged" in told
+    assert f"segment {segment.name}, {kept.length_bytes} bytes at {kept.offset}" in told
+    assert "Start from another savepoint or checkpoint" in told and "without-channel-state" not in told, told
+
+    flip(segment, kept.offset + kept.length_bytes // 2)  # whole again
+    file = directory / "_metadata"
+    flip(file, file.stat().st_size // 2)
+    told = start("with damaged metadata")
+    assert f"savepoint {directory} cannot be restored: _metadata is damaged: its checksum does not match" in told
+    assert "Start from another savepoint or checkpoint" in told, told
+    assert not (tmp_path / "with damaged metadata").exists(), "refused before anything of the new job is made"
+    assert committed(out) == before
